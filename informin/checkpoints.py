@@ -1,0 +1,66 @@
+"""Which checkpoint a run goes on from, and which folders a new run may not write to."""
+
+import json
+from pathlib import Path
+
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from informin.errors import UsageError
+
+LAST = "last"
+
+
+def step_of(checkpoint: Path) -> int:
+    """The step in a checkpoint folder's name, checkpoint-125."""
+    return int(checkpoint.name.removeprefix(f"{PREFIX_CHECKPOINT_DIR}-"))
+
+
+def complete_checkpoints(output_dir: str | Path) -> list[Path]:
+    """The checkpoints of a run that were written to the end, by step. The Trainer writes trainer_state.json last."""
+    found = Path(output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-[0-9]*")
+    return sorted((path for path in found if _is_complete(path)), key=step_of)
+
+
+def checkpoint_to_resume(output_dir: str | Path, wanted: str) -> Path:
+    """The checkpoint folder named, or with "last" the newest complete one of the run.
+
+    Raises:
+        UsageError: there is none, or the one named is not a complete checkpoint.
+    """
+    if wanted == LAST:
+        checkpoints = complete_checkpoints(output_dir)
+        if not checkpoints:
+            raise UsageError(f"--resume_from_checkpoint: {output_dir} holds no complete checkpoint to go on from.")
+        return checkpoints[-1]
+    if not _is_complete(Path(wanted)):
+        raise UsageError(
+            f"--resume_from_checkpoint: {wanted} is no complete checkpoint (it needs a readable trainer_state.json). "
+            f"Name a folder like outputs/RUN/{PREFIX_CHECKPOINT_DIR}-125, or `{LAST}` for the newest."
+        )
+    return Path(wanted)
+
+
+def refuse_used_folder(output_dir: str | Path) -> None:
+    """Keeps a new run from writing over an older one.
+
+    Raises:
+        UsageError: the folder already holds a model or a checkpoint.
+    """
+    folder = Path(output_dir)
+    if folder.is_file():
+        raise UsageError(f"--output_dir: {folder} is a file; needed a folder.")
+    held = [folder / "model.safetensors", folder / "config.json", *folder.glob(f"{PREFIX_CHECKPOINT_DIR}-[0-9]*")]
+    held = [path for path in held if path.exists()]
+    if held:
+        raise UsageError(
+            f"{folder} already holds {held[0].name}. Go on with that run (--resume_from_checkpoint), or choose "
+            "another folder (--output_dir)."
+        )
+
+
+def _is_complete(checkpoint: Path) -> bool:
+    try:
+        json.loads((checkpoint / "trainer_state.json").read_text())
+    except (OSError, json.JSONDecodeError):
+        return False
+    return True

@@ -1,0 +1,194 @@
+"""Training sentences from files or the Hub, tokenised once and cached; where the evaluation data come from."""
+
+import logging
+import os
+import shutil
+import tarfile
+import tempfile
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pyarrow.compute as pc
+from datasets.exceptions import DatasetGenerationError
+from datasets.fingerprint import Hasher
+from huggingface_hub import constants, hf_hub_download
+from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
+from transformers import PreTrainedTokenizerBase
+
+from informin.arguments import DataArguments
+from informin.errors import UsageError
+from informin.evaluation import GradedPairs, load_pairs, load_stsb_dev
+from informin.evaluation.pairs import STSB_DEV
+from informin.loading import forget_truncation
+from informin.textfiles import COMPRESSIONS, SUFFIXES, as_text, choose_column, plain_suffix, read_sentences
+
+logger = logging.getLogger(__name__)
+
+HUB_DATA = "princeton-nlp/datasets-for-simcse"
+HUB_SENTENCES = "wiki1m_for_simcse.txt"
+HUB_SENTEVAL = "senteval.tar"
+HUB_ERRORS = (HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError)
+
+
+def load_sentences(args: DataArguments, seed: int) -> datasets.Dataset | datasets.IterableDataset:
+    """The training sentences as one column, `text`, without blank ones.
+
+    Args:
+        args: where from; `max_train_samples` takes a random sample that `seed` decides.
+
+    Raises:
+        UsageError: no such file, column or data set, or a file that cannot be read; see `read_sentences`.
+    """
+    if args.dataset_name:
+        dataset, source = _load_hub_dataset(args), args.dataset_name
+        if args.streaming:
+            sentences = dataset.filter(lambda row: bool(row["text"] and row["text"].strip()))
+            sentences = sentences.shuffle(seed=seed, buffer_size=10_000)
+            return sentences.take(args.max_train_samples) if args.max_train_samples else sentences
+    else:
+        files = find_files(args.train_file) if args.train_file else [_hub_file(HUB_SENTENCES, "--train_file FILE")]
+        dataset, source = _load_files(files, args.text_column), ", ".join(map(str, files))
+    text = dataset.data.column("text")
+    kept = np.flatnonzero(pc.greater(pc.utf8_length(pc.utf8_trim_whitespace(pc.fill_null(text, ""))), 0).to_numpy())
+    blank = len(text) - len(kept)
+    if len(kept) == 0:
+        raise UsageError(f"No sentences in {source}: {blank:,} blank lines and nothing else.")
+    found = len(kept)
+    if args.max_train_samples and args.max_train_samples < found:
+        kept = np.sort(np.random.default_rng(seed).choice(kept, args.max_train_samples, replace=False))
+    logger.info(f"{len(kept):,} of {found:,} sentences from {source} ({blank:,} blank lines skipped)")
+    return dataset.select(kept)
+
+
+def tokenise(sentences, tokenizer: PreTrainedTokenizerBase, max_seq_length: int):
+    """`input_ids` and `attention_mask` of every sentence, cut at `max_seq_length` tokens; cached on disk.
+
+    Raises:
+        UsageError: `max_seq_length` is more than the tokenizer's model reads.
+    """
+    if max_seq_length > tokenizer.model_max_length:
+        raise UsageError(
+            f"--max_seq_length {max_seq_length}: this model reads at most {tokenizer.model_max_length} tokens."
+        )
+
+    def tokens(batch):
+        return tokenizer(batch["text"], truncation=True, max_length=max_seq_length, return_token_type_ids=False)
+
+    if isinstance(sentences, datasets.IterableDataset):
+        return sentences.map(tokens, batched=True, remove_columns=["text"])
+    # A fast tokenizer's own hash changes when it is first called, which would miss the cache.
+    forget_truncation(tokenizer)
+    fingerprint = Hasher.hash([sentences._fingerprint, tokenizer.backend_tokenizer.to_str(), max_seq_length])
+    return sentences.map(tokens, batched=True, remove_columns=["text"], new_fingerprint=fingerprint, desc="Tokenising")
+
+
+def load_evaluation_pairs(args: DataArguments) -> GradedPairs:
+    """The pairs that choose the checkpoint: the user's own, else STS-B dev from a folder, the environment or the Hub.
+
+    Raises:
+        UsageError: there are none to be had; the message says how to go on without.
+    """
+    if args.eval_pairs:
+        return load_pairs(args.eval_pairs)
+    folder = args.eval_data_dir or os.environ.get("SENTEVAL_DATA")
+    return load_stsb_dev(folder or _hub_senteval())
+
+
+def find_files(paths: list[str]) -> list[Path]:
+    """The files named, and those in the folders named, in a fixed order.
+
+    Raises:
+        UsageError: one does not exist, or a folder holds none that can be read.
+    """
+    files = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            inside = sorted(p for p in path.rglob("*") if p.is_file() and plain_suffix(p) in SUFFIXES)
+            if not inside:
+                known = ", ".join(SUFFIXES + tuple(f".txt{c}" for c in COMPRESSIONS))
+                raise UsageError(f"--train_file: the folder {path} holds no file ending in {known}.")
+            files += inside
+        elif path.is_file():
+            files.append(path)
+        else:
+            raise UsageError(f"--train_file: {path} does not exist.")
+    return files
+
+
+def _rows(files: list[tuple[str, int, int]], text_column: str | None):
+    for path, _, _ in files:
+        for sentence in read_sentences(Path(path), text_column):
+            yield {"text": sentence}
+
+
+def _load_files(files: list[Path], text_column: str | None) -> datasets.Dataset:
+    # Size and time are part of the cache's key, so that a changed file is read again.
+    keys = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    features = datasets.Features({"text": datasets.Value("string")})
+    try:
+        return datasets.Dataset.from_generator(
+            _rows, features=features, gen_kwargs={"files": keys, "text_column": text_column}, split="train"
+        )
+    except DatasetGenerationError as error:
+        if isinstance(error.__cause__, UsageError):
+            raise error.__cause__ from None
+        raise
+
+
+def _load_hub_dataset(args: DataArguments):
+    try:
+        dataset = datasets.load_dataset(
+            args.dataset_name, args.dataset_config, split=args.dataset_split, streaming=args.streaming
+        )
+    except (*HUB_ERRORS, ValueError) as error:
+        raise UsageError(f"--dataset_name {args.dataset_name} cannot be loaded: {error}") from None
+    columns = dataset.column_names or list(next(iter(dataset)))
+    column = choose_column(columns, args.text_column, args.dataset_name)
+    as_text(next(iter(dataset))[column], args.dataset_name, None)
+    others = [name for name in columns if name != column]
+    dataset = dataset.remove_columns(others)
+    return dataset if column == "text" else dataset.rename_column(column, "text")
+
+
+def _hub_file(name: str, instead: str) -> Path:
+    try:
+        return Path(hf_hub_download(HUB_DATA, name, repo_type="dataset"))
+    except HUB_ERRORS as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UsageError(
+            f"{name} cannot be fetched from the Hub data set {HUB_DATA} ({reason}). Without the Hub, give {instead}."
+        ) from None
+
+
+def _hub_senteval() -> Path:
+    archive = _hub_file(
+        HUB_SENTEVAL,
+        "--eval_data_dir FOLDER (SentEval's data/downstream), set SENTEVAL_DATA to it, give --eval_pairs FILE, or "
+        "train without evaluation: --eval_strategy no",
+    )
+    folder = Path(constants.HF_HOME) / "informin-cl" / archive.resolve().name
+    if not folder.is_dir():
+        unpack(archive, folder)
+    found = next((p for p in folder.rglob("sts-dev.csv") if p.as_posix().endswith(STSB_DEV)), None)
+    if found is None:
+        raise UsageError(f"{archive} holds no {STSB_DEV}. Delete it, so that it is fetched again.")
+    return found.parents[2]
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Unpacks a tar file; nothing leaves `folder`, and `folder` appears only when it is whole.
+
+    Raises:
+        UsageError: the archive is damaged or holds members that point outside.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(dir=folder.parent))
+    try:
+        with tarfile.open(archive) as tar:
+            tar.extractall(partial, filter="data")
+        partial.rename(folder)
+    except (tarfile.TarError, EOFError) as error:
+        raise UsageError(f"{archive} cannot be unpacked ({error}). Delete it, so that it is fetched again.") from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)

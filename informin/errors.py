@@ -1,0 +1,9 @@
+"""Errors that a user can mend. `run_*.py` prints them as one line; see each class for the exit code."""
+
+
+class UsageError(ValueError):
+    """Something in the options, files or model given: what was found, what is needed, what to do. Exit code 2."""
+
+
+class NonFiniteLossError(RuntimeError):
+    """The loss became NaN or infinite. Exit code 1; the last checkpoint is good."""

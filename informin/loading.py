@@ -1,0 +1,90 @@
+"""Loading an encoder and its tokenizer for training."""
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
+
+from informin.errors import UsageError
+from modeling_informin import BertForInforMinCL, RobertaForInforMinCL
+
+ARCHITECTURES = {"bert": BertForInforMinCL, "roberta": RobertaForInforMinCL}
+InforMinModel = BertForInforMinCL | RobertaForInforMinCL
+
+
+def load_config(model_name: str, revision: str | None = None) -> PreTrainedConfig:
+    """The configuration of a BERT or RoBERTa, from a folder or the Hub.
+
+    Raises:
+        UsageError: there is no such model, or it is of another architecture.
+    """
+    try:
+        config = AutoConfig.from_pretrained(model_name, revision=revision)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--model_name {model_name} cannot be loaded: {error}") from None
+    if config.model_type not in ARCHITECTURES:
+        raise UsageError(
+            f"--model_name {model_name} is of the architecture {config.model_type!r}; needed one of: "
+            f"{', '.join(ARCHITECTURES)}."
+        )
+    return config
+
+
+def load_tokenizer(model_name: str, revision: str | None = None) -> PreTrainedTokenizerBase:
+    """The tokenizer beside a model.
+
+    Raises:
+        UsageError: there is none, or it has no padding token.
+    """
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model_name, revision=revision)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--model_name {model_name} has no tokenizer that can be loaded: {error}") from None
+    if tokenizer.pad_token is None:
+        raise UsageError(f"--model_name {model_name}: its tokenizer has no padding token, and batches need one.")
+    forget_truncation(tokenizer)
+    return tokenizer
+
+
+def forget_truncation(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Removes the truncation and padding of the last call, which save_pretrained would write into tokenizer.json."""
+    tokenizer.backend_tokenizer.no_truncation()
+    tokenizer.backend_tokenizer.no_padding()
+
+
+def load_model(config: PreTrainedConfig, model_name: str, settings: dict, revision: str | None = None) -> InforMinModel:
+    """The encoder in float32 with the heads that `settings` asks for.
+
+    Args:
+        config: of the same model, from `load_config`.
+        settings: what goes into `config.informin`; `projection_head` and `lm_head` say which heads are built.
+
+    Raises:
+        UsageError: an LM head is asked for and the checkpoint has none, or every dropout of the model is 0.
+    """
+    config.informin = settings
+    try:
+        model, report = ARCHITECTURES[config.model_type].from_pretrained(
+            model_name, config=config, revision=revision, dtype=torch.float32, output_loading_info=True
+        )
+    except OSError as error:
+        raise UsageError(f"--model_name {model_name} cannot be loaded: {error}") from None
+    if settings["lm_head"] and any(key.startswith(("cls.", "lm_head.")) for key in report["missing_keys"]):
+        raise UsageError(
+            f"--mlm_weight is above 0, but the checkpoint {model_name} has no language-model head: its logits would be "
+            "random. Start from a checkpoint that has one, or leave MLM off (--mlm_weight 0)."
+        )
+    refuse_without_dropout(model)
+    return model
+
+
+def refuse_without_dropout(model: nn.Module) -> None:
+    """Two views of a sentence differ by dropout alone.
+
+    Raises:
+        UsageError: every dropout is 0, so the two views would be identical.
+    """
+    if not any(module.p > 0 for module in model.modules() if isinstance(module, nn.Dropout)):
+        raise UsageError(
+            "Every dropout of this model is 0, so the two views of a sentence would be identical. Set "
+            "hidden_dropout_prob and attention_probs_dropout_prob in its config.json, to 0.1 for instance."
+        )

@@ -1,0 +1,38 @@
+"""Contrast: pull the two views of a sentence together against the other sentences of the batch."""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, normalize
+
+from informin.distributed import gather_with_gradient, rank
+from informin.errors import UsageError
+
+
+def contrast(z1: Tensor, z2: Tensor, temperature: float = 0.05) -> Tensor:
+    r"""InfoNCE over in-batch negatives: mean_i -log softmax_k(cos(z1_i, z2_k) / temperature) at k = i.
+
+    Over several processes the anchors z1 stay local and the candidates z2 are gathered with gradient, so the average
+    over processes equals one process on the joined batch, in value and gradient.
+
+    Args:
+        z1, z2: (N, d), the two views. Any floating type; computed in float32.
+        temperature: the scale of the cosines, above 0.
+
+    Returns:
+        A scalar, the mean over the local anchors.
+
+    Raises:
+        UsageError: one sentence in the whole batch, which leaves no negatives.
+
+    Source:
+        Chen et al. (2022), eq. 4, which maximises and has a constant 1/N in the logarithm; Gao et al. (2021), eq. 4.
+    """
+    anchors = normalize(z1.float(), dim=-1)  # (N, d)
+    candidates = gather_with_gradient(normalize(z2.float(), dim=-1))  # (W*N, d)
+    if len(candidates) < 2:
+        raise UsageError(
+            "The contrast has a batch of 1 sentence and so no negatives. Use --per_device_train_batch_size 2 or more."
+        )
+    logits = anchors @ candidates.T / temperature  # (N, W*N)
+    targets = rank() * len(anchors) + torch.arange(len(anchors), device=logits.device)
+    return cross_entropy(logits, targets)

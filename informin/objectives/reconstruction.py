@@ -1,0 +1,43 @@
+"""Reconstruction: one view predicts the other, which throws away what the two do not share."""
+
+from torch import Tensor
+from torch.nn.functional import mse_loss, normalize
+
+from informin.errors import UsageError
+
+RECONSTRUCTION_FORMS = ("squared_l2", "unit_squared_l2", "reference")
+
+
+def reconstruction(z1: Tensor, z2: Tensor, form: str = "unit_squared_l2") -> Tensor:
+    r"""Distance between the two views, to be minimised.
+
+    Eq. 8 is printed as E[-|z1 - z2|^2], "minimised"; it is a log-likelihood and has to be maximised, so the loss is
+    +|z1 - z2|^2. Its weight lambda means nothing without the form:
+
+    - `squared_l2`: mean_i sum_d (z1 - z2)^2, eq. 8 with its sign mended. Shrinking z lowers it for free.
+    - `unit_squared_l2`: the same on unit vectors, 2 (1 - cos).
+    - `reference`: what the authors' code computes, mse(u1, u2) + mse(u2, u1) on unit vectors with the mean over
+      dimensions too, 4 (1 - cos) / d: at d = 768, 384 times weaker than `unit_squared_l2`.
+
+    Args:
+        z1, z2: (N, d), the two views. Any floating type; computed in float32.
+        form: one of `RECONSTRUCTION_FORMS`.
+
+    Returns:
+        A scalar, the mean over the local sentences.
+
+    Raises:
+        UsageError: the form is unknown.
+
+    Source:
+        Chen et al. (2022), eq. 8.
+    """
+    z1, z2 = z1.float(), z2.float()
+    if form == "squared_l2":
+        return (z1 - z2).pow(2).sum(-1).mean()
+    u1, u2 = normalize(z1, dim=-1), normalize(z2, dim=-1)
+    if form == "unit_squared_l2":
+        return (u1 - u2).pow(2).sum(-1).mean()
+    if form == "reference":
+        return mse_loss(u1, u2) + mse_loss(u2, u1)
+    raise UsageError(f"Unknown reconstruction form {form!r}. Use one of: {', '.join(RECONSTRUCTION_FORMS)}.")

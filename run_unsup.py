@@ -1,0 +1,105 @@
+"""Train sentence embeddings without labels. See README.md, or `python run_unsup.py --help`."""
+
+import logging
+import signal
+import sys
+import time
+
+import transformers
+from transformers import set_seed
+
+from informin.checkpoints import LAST, checkpoint_to_resume, refuse_used_folder
+from informin.cli import parse
+from informin.data import load_evaluation_pairs, load_sentences, tokenise
+from informin.errors import NonFiniteLossError, UsageError
+from informin.hub import export_folder
+from informin.interrupt import StopOnSignal
+from informin.loading import load_model, load_tokenizer
+from informin.report import precision, summary
+from trainer_informin import InforMinTrainer
+
+logger = logging.getLogger("run_unsup")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Trains one model. Returns the exit code: 0, 1 (the loss is no number), 2 (usage), 128 + signal (interrupted)."""
+    argv = sys.argv[1:] if argv is None else argv
+    try:
+        return train(argv)
+    except UsageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except NonFiniteLossError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("Interrupted; nothing was saved since the last checkpoint.", file=sys.stderr)
+        return 128 + signal.SIGINT
+
+
+def train(argv: list[str]) -> int:
+    """Options, model, data, training, the exported folder, the table."""
+    start_logging()
+    model_args, data_args, args, config = parse(argv)
+    resume = args.resume_from_checkpoint
+    if resume:
+        resume = str(checkpoint_to_resume(args.output_dir, resume))
+        args.eval_on_start = False  # the score before the first step is in the checkpoint's history
+    else:
+        refuse_used_folder(args.output_dir)
+    start_logging(main_process=args.process_index == 0)
+    if args.gradient_accumulation_steps > 1:
+        logger.warning("Gradient accumulation adds no in-batch negatives: each step contrasts within its own batch.")
+    with args.main_process_first(desc="reading data"):
+        pairs = load_evaluation_pairs(data_args) if args.eval_strategy != "no" else None
+        sentences = load_sentences(data_args, args.seed)
+        tokenizer = load_tokenizer(model_args.model_name, model_args.model_revision)
+        train_dataset = tokenise(sentences, tokenizer, data_args.max_seq_length)
+    set_seed(args.seed)  # decides the weights of fresh heads
+    model = load_model(config, model_args.model_name, settings(model_args, data_args, args), model_args.model_revision)
+    trainer = InforMinTrainer(
+        model=model, args=args, train_dataset=train_dataset, eval_dataset=pairs, processing_class=tokenizer
+    )
+    logger.info(f"Training on {args.device} in {precision(args)}, {args.world_size} process(es), to {args.output_dir}")
+    with StopOnSignal() as stop:
+        trainer.add_callback(stop)
+        start = time.perf_counter()
+        trainer.train(resume_from_checkpoint=resume)
+        seconds = time.perf_counter() - start - trainer.seconds_aside
+    if stop.received:
+        if trainer.is_world_process_zero():
+            print(f"Interrupted at step {trainer.state.global_step}; the checkpoint is in {args.output_dir}.")
+            print(f"Go on with the same command and --resume_from_checkpoint {LAST}")
+        return 128 + stop.received
+    steps = trainer.state.global_step - trainer._initial_global_step
+    rate = steps * trainer.get_total_train_batch_size(args) / seconds
+    if trainer.is_world_process_zero():
+        export_folder(trainer.accelerator.unwrap_model(trainer.model), tokenizer, args.output_dir)
+        print("\n" + summary(trainer.state, args, pairs and pairs.name, rate, args.output_dir))
+    if args.push_to_hub:
+        trainer.push_to_hub()
+    return 0
+
+
+def settings(model_args, data_args, args) -> dict:
+    """What the saved configuration says about how the model was made and is to be read (`config.informin`)."""
+    names = ["objective", "temperature", "reconstruction_weight", "reconstruction_form", "mlm_weight"]
+    return {
+        "pooling": "cls",
+        "projection_head": model_args.projection_head,
+        "lm_head": args.mlm_weight > 0,
+        "max_seq_length": data_args.max_seq_length,
+        **{name: getattr(args, name) for name in names},
+    }
+
+
+def start_logging(main_process: bool = True) -> None:
+    """One process speaks; transformers' warnings only."""
+    level = logging.INFO if main_process else logging.ERROR
+    logging.basicConfig(format="%(message)s", level=level, force=True)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    transformers.utils.logging.set_verbosity_warning()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

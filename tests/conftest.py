@@ -1,0 +1,154 @@
+"""Everything the tests need, built here: no network, no download.
+
+Tokenizers of a few words, encoders of 2 layers and width 32, and sentences made of those words.
+"""
+
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertTokenizerFast,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaForMaskedLM,
+)
+
+ROOT = Path(__file__).parent.parent
+SHARED = ROOT.parent / "shared"
+WORDS = (
+    "the a dog cat bird man woman child house street river runs sleeps eats sees sings old young big small red blue "
+    "in on under and not quickly today".split()
+)
+SIZES = dict(
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=64,
+    max_position_embeddings=66,
+    hidden_dropout_prob=0.1,
+    attention_probs_dropout_prob=0.1,
+    initializer_range=0.2,  # fresh weights of 0.02 give nearly equal embeddings and gradients near 0
+)
+
+torch.set_num_threads(1)  # the models are tiny: threads would only wait for each other
+
+
+def make_sentences(count: int, seed: int = 0) -> list[str]:
+    """Different sentences of 3 to 9 known words."""
+    source = random.Random(seed)
+    found: dict[str, None] = {}
+    while len(found) < count:
+        found[" ".join(source.choices(WORDS, k=source.randint(3, 9)))] = None
+    return list(found)
+
+
+def save_bert(folder: Path, **changes) -> Path:
+    """A BERT with its language-model head, and its tokenizer."""
+    folder.mkdir(parents=True, exist_ok=True)
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    tokenizer = BertTokenizerFast(vocab={word: i for i, word in enumerate(vocabulary)}, model_max_length=66)
+    torch.manual_seed(1)
+    BertForMaskedLM(BertConfig(vocab_size=len(vocabulary), **(SIZES | changes))).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def save_roberta(folder: Path, **changes) -> Path:
+    """A RoBERTa with its language-model head, and its tokenizer (of words, where the real one has bytes)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    vocabulary = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *WORDS]
+    backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        bos_token="<s>",
+        cls_token="<s>",
+        eos_token="</s>",
+        sep_token="</s>",
+        pad_token="<pad>",
+        unk_token="<unk>",
+        mask_token="<mask>",
+        model_max_length=64,
+    )
+    ids = dict(pad_token_id=1, bos_token_id=0, eos_token_id=2, type_vocab_size=1)
+    torch.manual_seed(1)
+    RobertaForMaskedLM(RobertaConfig(vocab_size=len(vocabulary), **(SIZES | ids | changes))).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def bert(tmp_path_factory) -> Path:
+    return save_bert(tmp_path_factory.mktemp("models") / "tiny-bert")
+
+
+@pytest.fixture(scope="session")
+def roberta(tmp_path_factory) -> Path:
+    return save_roberta(tmp_path_factory.mktemp("models") / "tiny-roberta")
+
+
+@pytest.fixture(params=["bert", "roberta"])
+def encoder(request) -> Path:
+    """Each architecture in turn."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="session")
+def sentences_file(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "sentences.txt"
+    path.write_text("\n".join(make_sentences(96)) + "\n")
+    return path
+
+
+@pytest.fixture(scope="session")
+def pairs_file(tmp_path_factory) -> Path:
+    """12 graded pairs; none of their sentences is trained on."""
+    first, second = make_sentences(12, seed=1), make_sentences(12, seed=2)
+    rows = [f"{a}\t{b}\t{grade % 6}" for grade, (a, b) in enumerate(zip(first, second))]
+    path = tmp_path_factory.mktemp("data") / "pairs.tsv"
+    path.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]) + "\n")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def private_cache(tmp_path, monkeypatch):
+    """Data sets are cached where the test can throw them away."""
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets-cache")
+
+
+@pytest.fixture
+def command(bert, sentences_file, pairs_file, tmp_path):
+    """A run of four steps in fp32 as run_unsup.main takes it; keywords change or add options, None removes one."""
+
+    def build(**changes) -> list[str]:
+        options = dict(
+            model_name=bert,
+            train_file=sentences_file,
+            eval_pairs=pairs_file,
+            output_dir=tmp_path / "run",
+            per_device_train_batch_size=16,
+            learning_rate=1e-3,
+            max_steps=4,
+            eval_steps=2,
+            logging_steps=2,
+            bf16="false",
+            use_cpu="true",
+            disable_tqdm="true",
+        )
+        options |= changes
+        return [f"--{name}={value}" for name, value in options.items() if value is not None]
+
+    return build

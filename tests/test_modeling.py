@@ -1,0 +1,207 @@
+"""The encoders: what they load, return, save, and how the saved folder reads elsewhere."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
+
+from informin.errors import UsageError
+from informin.hub import export_folder
+from informin.loading import load_config, load_model, load_tokenizer
+from modeling_informin import BertForInforMinCL, RobertaForInforMinCL
+from tests.conftest import make_sentences, save_bert
+
+CLASSES = {"bert": BertForInforMinCL, "roberta": RobertaForInforMinCL}
+
+
+def build(folder, projection_head="mlp", lm_head=False):
+    config = load_config(str(folder))
+    return load_model(config, str(folder), {"projection_head": projection_head, "lm_head": lm_head})
+
+
+def tokens(folder, count=5):
+    return load_tokenizer(str(folder))(make_sentences(count), padding=True, return_tensors="pt")
+
+
+def test_pooler_output_is_cls_and_projection_exists_only_in_training(encoder):
+    model, batch = build(encoder), tokens(encoder)
+    model.train()
+    outputs = model(**batch)
+    torch.testing.assert_close(outputs.pooler_output, outputs.last_hidden_state[:, 0])
+    torch.testing.assert_close(outputs.projection, torch.tanh(model.mlp.dense(outputs.pooler_output)))
+    model.eval()
+    outputs = model(**batch)
+    assert outputs.projection is None
+    torch.testing.assert_close(outputs.pooler_output, outputs.last_hidden_state[:, 0])
+
+
+def test_without_a_projection_head_cls_itself_is_compared(encoder):
+    model = build(encoder, projection_head="none").train()
+    outputs = model(**tokens(encoder))
+    assert not hasattr(model, "mlp")
+    torch.testing.assert_close(outputs.projection, outputs.pooler_output)
+
+
+def test_encoder_equals_the_checkpoint(encoder):
+    model, plain = build(encoder).eval(), AutoModelForMaskedLM.from_pretrained(encoder).eval()
+    batch = tokens(encoder)
+    hidden = plain.base_model(**batch).last_hidden_state
+    torch.testing.assert_close(model(**batch).last_hidden_state, hidden)
+
+
+def test_lm_head_is_the_pretrained_one_and_answers_only_where_asked(encoder):
+    model, plain = build(encoder, lm_head=True).eval(), AutoModelForMaskedLM.from_pretrained(encoder).eval()
+    batch = tokens(encoder)
+    mask = torch.rand(batch["input_ids"].shape, generator=torch.Generator().manual_seed(0)) < 0.3
+    logits = model(**batch, mlm_mask=mask).mlm_logits
+    assert logits.shape == (mask.sum(), model.config.vocab_size)
+    torch.testing.assert_close(logits, plain(**batch).logits[mask])
+
+
+def test_lm_head_stays_tied_to_the_embeddings(encoder):
+    model = build(encoder, lm_head=True)
+    head = getattr(model, model._lm_head_name)
+    decoder = head.predictions.decoder if model.config.model_type == "bert" else head.decoder
+    assert decoder.weight is model.base_model.embeddings.word_embeddings.weight
+
+
+def test_mlm_without_a_head_is_an_error(encoder):
+    batch = tokens(encoder)
+    with pytest.raises(ValueError, match="no language-model head"):
+        build(encoder)(**batch, mlm_mask=batch["attention_mask"].bool())
+
+
+def test_checkpoint_without_lm_head_is_refused(tmp_path, bert):
+    from transformers import BertModel
+
+    shutil.copytree(bert, tmp_path / "headless")
+    BertModel.from_pretrained(bert, add_pooling_layer=False).save_pretrained(tmp_path / "headless")
+    build(tmp_path / "headless")
+    with pytest.raises(UsageError, match="has no language-model head"):
+        build(tmp_path / "headless", lm_head=True)
+
+
+def test_dropout_zero_is_refused(tmp_path):
+    folder = save_bert(tmp_path / "still", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    with pytest.raises(UsageError, match="Every dropout of this model is 0"):
+        build(folder)
+
+
+def test_other_architecture_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "distilbert"}))
+    with pytest.raises(UsageError, match="'distilbert'; needed one of: bert, roberta"):
+        load_config(str(tmp_path))
+
+
+def test_forward_takes_what_callers_of_transformers_models_pass(encoder):
+    model, batch = build(encoder).eval(), tokens(encoder)
+    as_tuple = model(**batch, return_dict=False)
+    assert torch.equal(as_tuple[0], model(**batch).last_hidden_state)
+    model.set_attn_implementation("eager")
+    outputs = model(**batch, return_dict=True, output_attentions=True, output_hidden_states=True)
+    assert len(outputs.attentions) == model.config.num_hidden_layers
+    assert len(outputs.hidden_states) == model.config.num_hidden_layers + 1
+
+
+def test_half_precision_checkpoint_trains_in_float32(tmp_path, bert):
+    shutil.copytree(bert, tmp_path / "half")
+    AutoModelForMaskedLM.from_pretrained(bert, dtype=torch.float16).save_pretrained(tmp_path / "half")
+    assert {p.dtype for p in build(tmp_path / "half").parameters()} == {torch.float32}
+
+
+READ = """
+import json, sys, torch, transformers
+from transformers import AutoModel, AutoTokenizer
+folder, out = sys.argv[1:]
+messages = []
+transformers.utils.logging.get_logger("transformers").addHandler(
+    type("H", (__import__("logging").Handler,), {"emit": lambda self, r: messages.append(r.getMessage())})()
+)
+tokenizer = AutoTokenizer.from_pretrained(folder)
+batch = tokenizer(["the old dog sleeps", "a red house on the river"], padding=True, return_tensors="pt")
+plain, plain_report = AutoModel.from_pretrained(folder, output_loading_info=True)
+messages.clear()
+ours, report = AutoModel.from_pretrained(folder, trust_remote_code=True, output_loading_info=True)
+shown = "\\n".join(messages)
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Pooling, Transformer
+reader = Transformer(folder, model_args={"trust_remote_code": True}, config_args={"trust_remote_code": True})
+sentence = SentenceTransformer(modules=[reader, Pooling(ours.config.hidden_size, pooling_mode="cls")], device="cpu")
+with torch.no_grad():
+    cls = {
+        "ours": ours.eval()(**batch).pooler_output,
+        "plain": plain.eval()(**batch).last_hidden_state[:, 0],
+        "sentence_transformers": sentence.encode(
+            ["the old dog sleeps", "a red house on the river"], convert_to_tensor=True
+        ),
+    }
+ours.save_pretrained(out)
+result = {
+    "classes": {
+        "ours": type(ours).__name__, "plain": type(plain).__name__, "st": type(reader.auto_model).__name__
+    },
+    "report": {k: sorted(v) for k, v in report.items() if k in ("missing_keys", "unexpected_keys")},
+    "shown": shown,
+    "cls": {name: x.tolist() for name, x in cls.items()},
+    "truncation": json.load(open(folder + "/tokenizer.json"))["truncation"],
+}
+print("RESULT" + json.dumps(result))
+"""
+
+
+def test_exported_folder_reads_elsewhere_with_equal_vectors(tmp_path, encoder):
+    """In another directory and process: our class with remote code, the plain one without, sentence-transformers."""
+    model, tokenizer = build(encoder, lm_head=True), load_tokenizer(str(encoder))
+    tokenizer(["the dog"], truncation=True, max_length=3)  # leaves its truncation behind
+    folder = tmp_path / "export"
+    export_folder(model, tokenizer, folder)
+    (tmp_path / "elsewhere").mkdir()
+    run = subprocess.run(
+        [sys.executable, "-c", READ, str(folder), str(tmp_path / "again")],
+        cwd=tmp_path / "elsewhere",
+        env={**__import__("os").environ, "HF_MODULES_CACHE": str(tmp_path / "modules")},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    result = json.loads(run.stdout.rpartition("RESULT")[2])
+    ours, plain = type(model).__name__, type(model.base_model).__name__
+    assert result["classes"] == {"ours": ours, "plain": plain, "st": ours}
+    assert result["report"] == {"missing_keys": [], "unexpected_keys": []}
+    assert "MISSING" not in result["shown"] and "UNEXPECTED" not in result["shown"]
+    batch = tokenizer(["the old dog sleeps", "a red house on the river"], padding=True, return_tensors="pt")
+    expected = model.eval()(**batch).pooler_output
+    for name, vectors in result["cls"].items():
+        torch.testing.assert_close(torch.tensor(vectors), expected, msg=name)
+    assert result["truncation"] is None
+    # A model loaded through remote code saves its code again.
+    assert (tmp_path / "again" / "modeling_informin.py").is_file()
+    config = AutoConfig.from_pretrained(folder)
+    assert config.auto_map == {"AutoModel": f"modeling_informin.{ours}"}
+    assert config.informin["lm_head"] is False and config.model_type in CLASSES
+
+
+def test_export_drops_the_lm_head_and_keeps_the_projection_head(tmp_path, encoder):
+    from safetensors import safe_open
+
+    export_folder(build(encoder, lm_head=True), AutoTokenizer.from_pretrained(encoder), tmp_path)
+    with safe_open(tmp_path / "model.safetensors", "pt") as file:
+        names = list(file.keys())
+    assert {"mlp.dense.weight", "mlp.dense.bias"} <= set(names)
+    assert not [name for name in names if name.startswith(("cls.", "lm_head."))]
+
+
+def test_load_report_names_only_the_unexpected(tmp_path, bert):
+    """A fresh projection head and the heads of other tasks are expected; a stranger's weight is not."""
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(bert, tmp_path / "odd")
+    weights = load_file(bert / "model.safetensors")
+    save_file(weights | {"stranger.weight": torch.zeros(2)}, tmp_path / "odd" / "model.safetensors", {"format": "pt"})
+    _, report = BertForInforMinCL.from_pretrained(tmp_path / "odd", output_loading_info=True)
+    assert report["missing_keys"] == set()
+    assert report["unexpected_keys"] == {"stranger.weight"}

@@ -1,0 +1,152 @@
+"""Reading files: what a line is, which column is read, and errors that name file and line."""
+
+import gzip
+import json
+import lzma
+import random
+import re
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from informin.errors import UsageError
+from informin.textfiles import read_sentences
+
+COMPRESS = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".xz": lzma.compress,
+    ".zst": zstandard.ZstdCompressor(write_checksum=True).compress,
+}
+WORDY = "".join(f"line {i} {random.Random(i).getrandbits(80):x}\n" for i in range(5000))
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes a file of text, bytes, JSON records (a list) or Parquet columns (a dict)."""
+
+    def write(name, content):
+        path = tmp_path / name
+        if isinstance(content, dict):
+            pq.write_table(pa.table(content), path, row_group_size=2)
+            return path
+        if isinstance(content, list):
+            content = "\n".join(map(json.dumps, content))
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+@pytest.mark.parametrize(
+    "name, head, count", [("a.txt", "", 5000), ("a.csv", "text\n", 5000), ("a.TXT", "\n\n", 5002), ("a.txt", None, 0)]
+)
+def test_a_file_reads_the_same_however_compressed(write, suffix, name, head, count):
+    text = "" if head is None else head + WORDY
+    found = list(read_sentences(write(name + suffix, COMPRESS[suffix](text.encode())), None))
+    assert found == text.split("\n")[-count - 1 : -1] and len(found) == count
+
+
+@pytest.mark.parametrize("parts", [2, 3])
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])
+def test_compressed_files_joined_with_cat_are_read_to_the_end(write, suffix, parts):
+    data = b"".join(COMPRESS[suffix](f"part {i}\n".encode()) for i in range(parts))
+    assert list(read_sentences(write("a.txt" + suffix, data), None)) == [f"part {i}" for i in range(parts)]
+
+
+@pytest.mark.parametrize(
+    "content, expected",
+    [
+        (b"one\r\ntwo\r\n", ["one", "two"]),
+        (b"one\n\n two \nthree", ["one", "", " two ", "three"]),
+        (b"\xef\xbb\xbfone\ntwo\n", ["one", "two"]),
+        ("one\n\ufefftwo\n", ["one", "\ufefftwo"]),  # a BOM is one only where a file starts
+        ("a\u2028b\u2029c\x85d\x0be\x0cf\x1cg\rh\nnext\n", ["a\u2028b\u2029c\x85d\x0be\x0cf\x1cg\rh", "next"]),
+    ],
+    ids=["CRLF", "no last line end", "BOM", "BOM inside", "other separators"],
+)
+def test_lines_of_text(write, content, expected):
+    assert list(read_sentences(write("a.txt", content), None)) == expected
+
+
+@pytest.mark.parametrize("head, line", [(b"", 1), (b"\xef\xbb\xbf", 1), (b"fine\n\n", 3)])
+@pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.jsonl", "a.txt.gz"])
+def test_what_is_not_utf8_is_named(write, name, head, line):
+    content = "naïve\n".encode("latin1")
+    if name == "a.jsonl":
+        head = head.replace(b"fine", b'{"text": "fine"}')
+    path = write(name, COMPRESS[".gz" if name.endswith("gz") else ""](head + content))
+    expected = f"{path}, line {line}: not UTF-8 (byte 0xef at column 3). Convert the file, for instance with iconv"
+    with pytest.raises(UsageError, match=re.escape(expected)):
+        list(read_sentences(path, None))
+
+
+@pytest.mark.parametrize("content", [b"text\nmore\0\n", gzip.compress(b"\n"), "text\n\n".encode("utf-16-le")])
+def test_a_binary_file_is_refused(write, content):
+    path = write("a.txt", content)
+    expected = re.escape(f"{path} is a binary file") + r" \(a zero byte in line \d\).*has to end in \.gz, \.xz, \.zst"
+    with pytest.raises(UsageError, match=expected):
+        list(read_sentences(path, None))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda data: data[: len(data) // 2], lambda data: data[:-4] + bytes(4), lambda data: b"plain\n"],
+    ids=["half", "wrong checksum", "plain text"],
+)
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])
+def test_a_damaged_compressed_file_is_named(write, suffix, damage):
+    path = write("a.txt" + suffix, damage(COMPRESS[suffix](WORDY.encode())))
+    with pytest.raises(UsageError, match=re.escape(f"{path}: damaged or not a {suffix} file, after line ")):
+        list(read_sentences(path, None))
+
+
+TABLE = 'id,text\n1,"He said ""yes"", and left."\n\n2,\n3,"one\ntwo"\n'
+TABLE_SENTENCES = ['He said "yes", and left.', "", "", "one\ntwo"]
+
+
+@pytest.mark.parametrize(
+    "name, content, column, expected",
+    [
+        ("a.csv", TABLE, None, TABLE_SENTENCES),
+        ("a.csv", "\ufeff" + TABLE.replace("id,text", "text,id"), "id", TABLE_SENTENCES),
+        ("a.csv", "sentence\nfirst\nsecond\n", None, ["first", "second"]),
+        ("a.csv", "\ufefftext,id\r\nfirst,1\r\n", None, ["first"]),
+        ("a.csv", "text\n", None, []),
+        ("a.tsv", "id\ttext\n1\tone, two\n", None, ["one, two"]),
+        ("a.tsv", "id\ttext\nx1\tone, two\n", "id", ["x1"]),
+        ("a.jsonl", '{"text": "one\\ntwo", "n": 1}\n\n{"n": 2, "text": null}\r\n', None, ["one\ntwo", "", ""]),
+        ("a.json", '\ufeff{"a": "é", "b": "x"}', "a", ["é"]),
+        ("a.jsonl", '{"only": "one"}', None, ["one"]),
+        ("a.parquet", {"text": ["one", None, "two\nlines"], "n": [1, 2, 3]}, None, ["one", "", "two\nlines"]),
+        ("a.parquet", {"text": [1, 2], "other.text": ["one", "two"]}, "other.text", ["one", "two"]),
+        ("a.parquet", {"only": pa.array(["one"], pa.large_string())}, None, ["one"]),
+    ],
+)
+def test_the_column_of_a_table(write, name, content, column, expected):
+    assert list(read_sentences(write(name, content), column)) == expected
+
+
+@pytest.mark.parametrize(
+    "name, content, column, message",
+    [
+        ("a.csv", "a,b\n1,2\n", None, ": no column 'text'; found a, b. Name one with --text_column."),
+        ("a.tsv", "text\tb\n1\t2\n", "c", ": no column 'c'; found text, b. Name one with --text_column."),
+        ("a.csv", "n,text\n1,one\n2\n", None, ", line 3: found 1 fields, needed 2 to reach column 'text'."),
+        ("a.csv", 'n,text\n1,"one\ntwo"\n2\n', None, ", line 4: found 1 fields, needed 2 to reach column 'text'."),
+        ("a.jsonl", [{"text": "a"}, {"a": "x", "b": "y"}], None, ", line 2: no column 'text'; found a, b."),
+        ("a.jsonl", '{"text": "a"}\n{"text": "b"', None, ", line 2: not JSON ("),
+        ("a.json", [["text"]], None, """, line 1: found '["text"]'; needed one JSON object a line."""),
+        ("a.jsonl", [{"text": "a"}, {"text": 5}], None, ", line 2: the text column holds 5; needed text."),
+        ("a.parquet", {"a": ["x"], "b": ["y"]}, None, ": no column 'text'; found a, b. Name one with --text_column."),
+        ("a.parquet", {"text": [1]}, None, ": the text column holds 1; needed text. Name another with --text_column."),
+        ("a.parquet", "text\none\n", None, ": not a readable Parquet file ("),
+    ],
+)
+def test_tables_that_cannot_be_read(write, name, content, column, message):
+    path = write(name, content)
+    with pytest.raises(UsageError, match=re.escape(f"{path}{message}")):
+        list(read_sentences(path, column))

@@ -1,0 +1,179 @@
+"""InforMinTrainer: the HuggingFace Trainer with two views of each sentence and losses on what they share."""
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, Trainer
+from transformers.trainer import TRAINING_ARGS_NAME
+
+from informin.arguments import InforMinTrainingArguments
+from informin.checkpoints import complete_checkpoints
+from informin.encoding import encode
+from informin.errors import NonFiniteLossError, UsageError
+from informin.evaluation import GradedPairs, score_pairs
+from informin.loading import InforMinModel, forget_truncation, refuse_without_dropout
+from informin.objectives import contrast, masked_lm, reconstruction
+from informin.views import IGNORED, TokenMasker, mask_seed, stack_views
+
+__all__ = ["InforMinTrainer", "InforMinTrainingArguments"]
+
+logger = logging.getLogger(__name__)
+
+
+class InforMinTrainer(Trainer):
+    """Trains BERT or RoBERTa by contrast, reconstruction and masked language modelling.
+
+    Each sentence is read twice in one forward pass; dropout makes the two views differ. The loss is
+
+        contrast + lambda reconstruction + beta mlm            (Chen et al., 2022, eq. 9; beta 0 by default)
+
+    Every term is logged by name and unweighted beside the total. Evaluation scores graded pairs by the [CLS] vector, in
+    the precision of training: `eval_spearman`, `eval_alignment`, `eval_uniformity`.
+
+    Args:
+        model: a `BertForInforMinCL` or `RobertaForInforMinCL`; with an LM head where `args.mlm_weight` is above 0.
+        args: the options, objective included.
+        train_dataset: rows of `input_ids` and `attention_mask`, one sentence each.
+        eval_dataset: graded pairs; None with `eval_strategy="no"`.
+        processing_class: the tokenizer.
+        kwargs: callbacks, optimizers: as Trainer takes them.
+
+    Raises:
+        UsageError: no dropout, an MLM weight without an LM head (or the reverse), or fewer sentences than one batch.
+    """
+
+    # Our losses are means over a batch: Trainer is to divide them by the number of accumulation steps.
+    loss_is_scaled_for_ga = False
+
+    def __init__(
+        self,
+        model: InforMinModel,
+        args: InforMinTrainingArguments,
+        train_dataset,
+        eval_dataset: GradedPairs | None = None,
+        processing_class: PreTrainedTokenizerBase | None = None,
+        **kwargs,
+    ):
+        refuse_without_dropout(model)
+        if bool(args.mlm_weight) != model.config.informin["lm_head"]:
+            raise UsageError(
+                f"mlm_weight is {args.mlm_weight}, but the model was built with lm_head = "
+                f"{model.config.informin['lm_head']}. A head that is never read breaks training over several processes."
+            )
+        batch = args.per_device_train_batch_size * args.world_size
+        if hasattr(train_dataset, "__len__") and args.dataloader_drop_last and len(train_dataset) < batch:
+            raise UsageError(
+                f"Found {len(train_dataset)} sentences, fewer than one batch of {batch}. Add sentences, or lower "
+                "--per_device_train_batch_size."
+            )
+        self._masker = TokenMasker(processing_class, args.mlm_probability) if args.mlm_weight else None
+        self._step_terms: dict[str, Tensor] = {}  # of the newest forward pass
+        self._summed_terms: dict[str, Tensor] = {}  # since the last log line
+        self._summed_steps = 0
+        self.seconds_aside = 0.0  # spent on evaluation and checkpoints, not on training
+        super().__init__(
+            model=model,
+            args=args,
+            train_dataset=train_dataset,
+            eval_dataset=eval_dataset,
+            processing_class=processing_class,
+            data_collator=DataCollatorWithPadding(processing_class),
+            **kwargs,
+        )
+
+    def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device):
+        """The batches of one optimizer step, each stacked into two views and, with MLM, the masked copy."""
+        batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
+        args, step = self.args, self.state.global_step
+        seeds = [mask_seed(args.seed, step, micro_step, args.process_index) for micro_step in range(len(batches))]
+        return [stack_views(b, self._masker, s, args.masked_views) for b, s in zip(batches, seeds)], None
+
+    def compute_loss(self, model, inputs: dict[str, Tensor], return_outputs=False, num_items_in_batch=None):
+        """The weighted sum of the terms, from one forward pass over rows that `stack_views` made."""
+        labels = inputs.get("mlm_labels")
+        mlm_mask = None if labels is None else labels != IGNORED
+        outputs = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], mlm_mask=mlm_mask)
+        has_masked_copy = labels is not None and not self.args.masked_views
+        z1, z2, *_ = outputs.projection.chunk(3 if has_masked_copy else 2)  # (B, d) each
+        weights = self.args.term_weights
+        terms = {"contrast": contrast(z1, z2, self.args.temperature)}
+        if "reconstruction" in weights:
+            terms["reconstruction"] = reconstruction(z1, z2, self.args.reconstruction_form)
+        if "mlm" in weights:
+            terms["mlm"] = masked_lm(outputs.mlm_logits, labels[mlm_mask])
+        loss = sum(weights[name] * term for name, term in terms.items())
+        self._step_terms = {name: term.detach() for name, term in terms.items()}
+        if self.args.reconstruction_form == "squared_l2" and "reconstruction" in weights:
+            # Shrinking z lowers this form, and the contrast does not feel it: watch the norm.
+            self._step_terms["projection_norm"] = torch.cat([z1, z2]).detach().norm(dim=-1).mean()
+        return (loss, outputs) if return_outputs else loss
+
+    def training_step(self, model, inputs, num_items_in_batch=None) -> Tensor:
+        """Trainer's, then a look at the loss before any weight changes.
+
+        Raises:
+            NonFiniteLossError: the loss is NaN or infinite.
+        """
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        if not torch.isfinite(loss):
+            terms = ", ".join(f"{name} {term.item():.4g}" for name, term in self._step_terms.items())
+            saved = complete_checkpoints(self.args.output_dir)
+            good = f"The last good checkpoint is {saved[-1]}." if saved else "No checkpoint was saved before it."
+            raise NonFiniteLossError(
+                f"The loss is {loss.item()} at step {self.state.global_step + 1} ({terms}). {good} A lower "
+                "--learning_rate, warm-up (--warmup_steps 0.1), or fp32 instead of fp16 usually helps."
+            )
+        for name, term in self._step_terms.items():
+            self._summed_terms[name] = self._summed_terms.get(name, 0) + term
+        self._summed_steps += 1
+        return loss
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Trainer's, with the mean of every term since the last line beside the loss."""
+        if "loss" in logs and self._summed_steps:
+            means = torch.stack(list(self._summed_terms.values())) / self._summed_steps
+            means = self.accelerator.reduce(means, reduction="mean")  # over processes
+            logs.update(zip(self._summed_terms, means.tolist()))
+            self._summed_terms, self._summed_steps = {}, 0
+        super().log(logs, start_time)
+
+    def encode(self, sentences: Sequence[str]) -> np.ndarray:
+        """[CLS] embeddings (N, d) of N sentences; every process encodes its share and gets all."""
+        own = list(sentences)[self.args.process_index :: self.args.world_size]
+        with self.accelerator.autocast():
+            embeddings = encode(self.model, self.processing_class, own, self.args.per_device_eval_batch_size)
+        if self.args.world_size == 1:
+            return embeddings
+        padded = self.accelerator.pad_across_processes(torch.from_numpy(embeddings).to(self.args.device))
+        gathered = self.accelerator.gather(padded).cpu().numpy()  # process after process
+        shares = gathered.reshape(self.args.world_size, -1, gathered.shape[-1]).swapaxes(0, 1)
+        return shares.reshape(-1, gathered.shape[-1])[: len(sentences)]
+
+    def evaluate(
+        self, eval_dataset: GradedPairs | None = None, ignore_keys=None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        """Spearman, alignment and uniformity of the graded pairs; see `score_pairs`."""
+        start = time.perf_counter()
+        scores = score_pairs(self.encode, eval_dataset if eval_dataset is not None else self.eval_dataset)
+        metrics = {f"{metric_key_prefix}_{name}": value for name, value in scores.items()}
+        metrics[f"{metric_key_prefix}_runtime"] = time.perf_counter() - start
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        self.seconds_aside += time.perf_counter() - start
+        return metrics
+
+    def _save_checkpoint(self, model, trial) -> None:
+        start = time.perf_counter()
+        super()._save_checkpoint(model, trial)
+        self.seconds_aside += time.perf_counter() - start
+
+    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
+        forget_truncation(self.processing_class)
+        super()._save(output_dir, state_dict)
+        # A pickle of the options, with this machine's paths in it, that nothing reads.
+        (Path(output_dir or self.args.output_dir) / TRAINING_ARGS_NAME).unlink(missing_ok=True)
