@@ -1,6 +1,7 @@
 """Train sentence embeddings without labels. See README.md, or `python run_unsup.py --help`."""
 
 import logging
+import os
 import signal
 import sys
 import time
@@ -47,20 +48,22 @@ def train(argv: list[str]) -> int:
         args.eval_on_start = False  # the score before the first step is in the checkpoint's history
     else:
         refuse_used_folder(args.output_dir)
-    start_logging(main_process=args.process_index == 0)
     if args.gradient_accumulation_steps > 1:
         logger.warning("Gradient accumulation adds no in-batch negatives: each step contrasts within its own batch.")
     with args.main_process_first(desc="reading data"):
         pairs = load_evaluation_pairs(data_args) if args.eval_strategy != "no" else None
         sentences = load_sentences(data_args, args.seed)
-        tokenizer = load_tokenizer(model_args.model_name, model_args.model_revision)
+        tokenizer = load_tokenizer(model_args.model_name, config, model_args.model_revision)
         train_dataset = tokenise(sentences, tokenizer, data_args.max_seq_length)
     set_seed(args.seed)  # decides the weights of fresh heads
     model = load_model(config, model_args.model_name, settings(model_args, data_args, args), model_args.model_revision)
     trainer = InforMinTrainer(
         model=model, args=args, train_dataset=train_dataset, eval_dataset=pairs, processing_class=tokenizer
     )
-    logger.info(f"Training on {args.device} in {precision(args)}, {args.world_size} process(es), to {args.output_dir}")
+    logger.info(
+        f"Training on {args.device} in {precision(args)}: {args.world_size} process(es) x "
+        f"{args.per_device_train_batch_size} sentences a step, to {args.output_dir}"
+    )
     with StopOnSignal() as stop:
         trainer.add_callback(stop)
         start = time.perf_counter()
@@ -93,11 +96,11 @@ def settings(model_args, data_args, args) -> dict:
     }
 
 
-def start_logging(main_process: bool = True) -> None:
-    """One process speaks; transformers' warnings only."""
-    level = logging.INFO if main_process else logging.ERROR
-    logging.basicConfig(format="%(message)s", level=level, force=True)
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+def start_logging() -> None:
+    """Of several processes one speaks; of transformers only warnings are shown."""
+    logging.basicConfig(format="%(message)s")
+    for name in ("informin", "run_unsup"):
+        logging.getLogger(name).setLevel(logging.INFO if os.environ.get("RANK", "0") == "0" else logging.ERROR)
     transformers.utils.logging.set_verbosity_warning()
 
 

@@ -150,6 +150,8 @@ class InforMinTrainingArguments(TrainingArguments):
             self.use_cpu = True  # or bf16 is refused, and pinned memory warns
         if self.save_steps is None:
             self.save_steps = self.eval_steps or 125
+        if self.eval_strategy == "epoch":
+            self.save_strategy = "epoch"  # the best checkpoint has to be on disk
         if self.eval_strategy == "no":
             self.eval_on_start = self.load_best_model_at_end = False
             self.metric_for_best_model = None

@@ -1,6 +1,7 @@
 """Which checkpoint a run goes on from, and which folders a new run may not write to."""
 
 import json
+import re
 from pathlib import Path
 
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
@@ -17,8 +18,7 @@ def step_of(checkpoint: Path) -> int:
 
 def complete_checkpoints(output_dir: str | Path) -> list[Path]:
     """The checkpoints of a run that were written to the end, by step. The Trainer writes trainer_state.json last."""
-    found = Path(output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-[0-9]*")
-    return sorted((path for path in found if _is_complete(path)), key=step_of)
+    return sorted((path for path in _checkpoints(output_dir) if _is_complete(path)), key=step_of)
 
 
 def checkpoint_to_resume(output_dir: str | Path, wanted: str) -> Path:
@@ -49,8 +49,8 @@ def refuse_used_folder(output_dir: str | Path) -> None:
     folder = Path(output_dir)
     if folder.is_file():
         raise UsageError(f"--output_dir: {folder} is a file; needed a folder.")
-    held = [folder / "model.safetensors", folder / "config.json", *folder.glob(f"{PREFIX_CHECKPOINT_DIR}-[0-9]*")]
-    held = [path for path in held if path.exists()]
+    held = [path for path in (folder / "model.safetensors", folder / "config.json") if path.exists()]
+    held += _checkpoints(folder)
     if held:
         raise UsageError(
             f"{folder} already holds {held[0].name}. Go on with that run (--resume_from_checkpoint), or choose "
@@ -58,9 +58,13 @@ def refuse_used_folder(output_dir: str | Path) -> None:
         )
 
 
+def _checkpoints(folder: str | Path) -> list[Path]:
+    return [p for p in Path(folder).glob("*") if re.fullmatch(rf"{PREFIX_CHECKPOINT_DIR}-\d+", p.name)]
+
+
 def _is_complete(checkpoint: Path) -> bool:
     try:
         json.loads((checkpoint / "trainer_state.json").read_text())
-    except (OSError, json.JSONDecodeError):
+    except (OSError, ValueError):  # absent, cut off, or not text
         return False
     return True

@@ -16,7 +16,7 @@ from transformers.utils import is_torch_bf16_gpu_available
 
 from informin.arguments import DataArguments, InforMinTrainingArguments, ModelArguments
 from informin.errors import UsageError
-from informin.hyperparameters import paper_row
+from informin.hyperparameters import ROWS, paper_row
 from informin.loading import load_config
 
 logger = logging.getLogger(__name__)
@@ -28,8 +28,8 @@ OBJECTIVE = [
 ]
 OFTEN_USED = (
     "output_dir per_device_train_batch_size learning_rate num_train_epochs max_steps warmup_steps lr_scheduler_type "
-    "weight_decay max_grad_norm gradient_accumulation_steps seed bf16 fp16 eval_strategy eval_steps logging_steps "
-    "save_total_limit resume_from_checkpoint report_to run_name push_to_hub hub_model_id"
+    "weight_decay max_grad_norm gradient_accumulation_steps seed bf16 fp16 eval_strategy eval_steps save_steps "
+    "logging_steps save_total_limit resume_from_checkpoint report_to run_name push_to_hub hub_model_id"
 ).split()
 UNSET = object()
 
@@ -47,7 +47,8 @@ class _OneLineHelp(argparse.HelpFormatter):
     def _format_args(self, action, default_metavar):
         if action.choices:
             return "{" + ",".join(map(str, action.choices)) + "}"
-        return {"+": "X [X ...]", "?": "[true|false]"}.get(action.nargs, "X")
+        optional = "[true|false]" if action.const is True else "[X]"
+        return {"+": "X [X ...]", "?": optional}.get(action.nargs, "X")
 
     def _get_help_string(self, action):
         text = " ".join((action.help or "").split()).replace("%", "%%")
@@ -146,23 +147,26 @@ def paper_values(given: dict, config: PreTrainedConfig) -> dict:
     values = {name: value for name, value in values.items() if name not in given}
     if values:
         filled = ", ".join(f"{name} {value}" for name, value in values.items())
-        logger.info(f"From the paper ({row.name}): {filled}")
+        exact = (config.model_type, config.hidden_size) in ROWS[objective]
+        fallback = "" if exact else f"; it has no row for width {config.hidden_size}, so the base row"
+        logger.info(f"From the paper ({row.name}{fallback}): {filled}")
     return values
 
 
 def bf16_value(given: dict) -> dict:
     """bf16 where the hardware has it, unless the user or the launcher chose a precision."""
     launched = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
-    if {"bf16", "fp16"} & given.keys() or launched != "no" or given.get("use_cpu") is not None:
+    if {"bf16", "fp16"} & given.keys() or launched != "no":
         return {}
-    if torch.accelerator.current_accelerator() is None:
+    if given.get("use_cpu") or torch.accelerator.current_accelerator() is None:
         return {"bf16": torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()}
     return {"bf16": is_torch_bf16_gpu_available()}
 
 
 def default_output_dir(values: dict) -> str:
     """outputs/MODEL-OBJECTIVE-seedN."""
-    model = Path(values["model_name"].rstrip("/")).name
+    path = Path(values["model_name"])
+    model = (path.resolve() if path.is_dir() else path).name
     return f"outputs/{model}-{values.get('objective', 'informin')}-seed{values.get('seed', 42)}"
 
 
@@ -186,10 +190,12 @@ def yaml_arguments(path: str, parser: Parser) -> list[str]:
         raise UsageError(f"--config {path}: no such option: {', '.join(unknown)}.{hint}")
     arguments = []
     for key, value in values.items():
-        if value is None:
+        if value is None or value == []:
             continue
         items = value if isinstance(value, list) else [value]
-        texts = [json.dumps(item) if isinstance(item, (dict, bool)) else str(item) for item in items]
+        # YAML reads a bare `no` as false, and options like eval_strategy want the word: switches take it too.
+        words = {True: "yes", False: "no"}
+        texts = [words[i] if isinstance(i, bool) else json.dumps(i) if isinstance(i, dict) else str(i) for i in items]
         # One item goes in as --key=value, so that a value may begin with a dash.
         arguments += [f"--{key}={texts[0]}"] if len(texts) == 1 else [f"--{key}", *texts]
     return arguments

@@ -1,10 +1,12 @@
 """Training sentences from files or the Hub, tokenised once and cached; where the evaluation data come from."""
 
 import logging
+import lzma
 import os
 import shutil
 import tarfile
 import tempfile
+import zlib
 from pathlib import Path
 
 import datasets
@@ -16,8 +18,9 @@ from huggingface_hub import constants, hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 from transformers import PreTrainedTokenizerBase
 
+from informin import __version__
 from informin.arguments import DataArguments
-from informin.errors import UsageError
+from informin.errors import UsageError, error_line
 from informin.evaluation import GradedPairs, load_pairs, load_stsb_dev
 from informin.evaluation.pairs import STSB_DEV
 from informin.loading import forget_truncation
@@ -116,15 +119,17 @@ def find_files(paths: list[str]) -> list[Path]:
     return files
 
 
-def _rows(files: list[tuple[str, int, int]], text_column: str | None):
-    for path, _, _ in files:
+def _rows(files: list[tuple], text_column: str | None):
+    for path, *_ in files:
         for sentence in read_sentences(Path(path), text_column):
             yield {"text": sentence}
 
 
 def _load_files(files: list[Path], text_column: str | None) -> datasets.Dataset:
-    # Size and time are part of the cache's key, so that a changed file is read again.
-    keys = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    # Size, time and our version are part of the cache's key, so that a changed file is read again.
+    keys = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns, __version__) for file in files]
+    if next(_rows(keys, text_column), None) is None:
+        raise UsageError(f"No sentences in {', '.join(map(str, files))}: nothing to read.")
     features = datasets.Features({"text": datasets.Value("string")})
     try:
         return datasets.Dataset.from_generator(
@@ -141,11 +146,16 @@ def _load_hub_dataset(args: DataArguments):
         dataset = datasets.load_dataset(
             args.dataset_name, args.dataset_config, split=args.dataset_split, streaming=args.streaming
         )
-    except (*HUB_ERRORS, ValueError) as error:
-        raise UsageError(f"--dataset_name {args.dataset_name} cannot be loaded: {error}") from None
-    columns = dataset.column_names or list(next(iter(dataset)))
+        first = next(iter(dataset), None)
+    except (*HUB_ERRORS, ValueError, DatasetGenerationError) as error:
+        cause = error.__cause__ or error
+        raise UsageError(f"--dataset_name {args.dataset_name} cannot be loaded: {error_line(cause)}") from None
+    if first is None:
+        raise UsageError(f"No sentences in {args.dataset_name}: its split {args.dataset_split!r} is empty.")
+    columns = list(first)
     column = choose_column(columns, args.text_column, args.dataset_name)
-    as_text(next(iter(dataset))[column], args.dataset_name, None)
+    if dataset.features is None or dataset.features[column].dtype not in ("string", "large_string"):
+        as_text(first[column] or 0, args.dataset_name, None)  # refuses what is no text
     others = [name for name in columns if name != column]
     dataset = dataset.remove_columns(others)
     return dataset if column == "text" else dataset.rename_column(column, "text")
@@ -155,9 +165,9 @@ def _hub_file(name: str, instead: str) -> Path:
     try:
         return Path(hf_hub_download(HUB_DATA, name, repo_type="dataset"))
     except HUB_ERRORS as error:
-        reason = str(error).strip().splitlines()[0]
         raise UsageError(
-            f"{name} cannot be fetched from the Hub data set {HUB_DATA} ({reason}). Without the Hub, give {instead}."
+            f"{name} cannot be fetched from the Hub data set {HUB_DATA} ({error_line(error)}). Without the Hub, give "
+            f"{instead}."
         ) from None
 
 
@@ -187,8 +197,9 @@ def unpack(archive: Path, folder: Path) -> None:
     try:
         with tarfile.open(archive) as tar:
             tar.extractall(partial, filter="data")
+        partial.chmod(0o755)
         partial.rename(folder)
-    except (tarfile.TarError, EOFError) as error:
+    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise UsageError(f"{archive} cannot be unpacked ({error}). Delete it, so that it is fetched again.") from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)

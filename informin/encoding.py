@@ -18,9 +18,11 @@ def encode(model, tokenizer, sentences: Sequence[str], batch_size: int = 64) -> 
     Returns:
         (N, d) float32, in the order of `sentences`.
     """
+    if not sentences:
+        return np.empty((0, model.config.hidden_size), dtype=np.float32)
     was_training = model.training
     model.eval()
-    tokens = tokenizer(list(sentences), truncation=True, max_length=max_length(model, tokenizer))["input_ids"]
+    tokens = tokenizer(list(sentences), truncation=True, max_length=max_length(model.config, tokenizer))["input_ids"]
     order = sorted(range(len(tokens)), key=lambda i: -len(tokens[i]))
     embeddings = np.empty((len(tokens), model.config.hidden_size), dtype=np.float32)
     for start in range(0, len(order), batch_size):
@@ -32,9 +34,9 @@ def encode(model, tokenizer, sentences: Sequence[str], batch_size: int = 64) -> 
     return embeddings
 
 
-def max_length(model, tokenizer) -> int:
+def max_length(config, tokenizer) -> int:
     """The longest input the model takes, in tokens: RoBERTa's positions start after its padding index."""
-    positions = model.config.max_position_embeddings
-    if model.config.model_type == "roberta":
-        positions -= model.config.pad_token_id + 1
+    positions = config.max_position_embeddings
+    if config.model_type == "roberta":
+        positions -= config.pad_token_id + 1
     return min(positions, tokenizer.model_max_length)

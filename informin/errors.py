@@ -5,5 +5,10 @@ class UsageError(ValueError):
     """Something in the options, files or model given: what was found, what is needed, what to do. Exit code 2."""
 
 
+def error_line(error: Exception) -> str:
+    """A library's message in one line, without the line breaks and hints that suit a traceback."""
+    return " ".join(str(error).split())
+
+
 class NonFiniteLossError(RuntimeError):
     """The loss became NaN or infinite. Exit code 1; the last checkpoint is good."""

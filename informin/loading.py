@@ -1,10 +1,12 @@
 """Loading an encoder and its tokenizer for training."""
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
 
-from informin.errors import UsageError
+from informin.encoding import max_length
+from informin.errors import UsageError, error_line
 from modeling_informin import BertForInforMinCL, RobertaForInforMinCL
 
 ARCHITECTURES = {"bert": BertForInforMinCL, "roberta": RobertaForInforMinCL}
@@ -20,7 +22,7 @@ def load_config(model_name: str, revision: str | None = None) -> PreTrainedConfi
     try:
         config = AutoConfig.from_pretrained(model_name, revision=revision)
     except (OSError, ValueError) as error:
-        raise UsageError(f"--model_name {model_name} cannot be loaded: {error}") from None
+        raise UsageError(f"--model_name {model_name} cannot be loaded: {error_line(error)}") from None
     if config.model_type not in ARCHITECTURES:
         raise UsageError(
             f"--model_name {model_name} is of the architecture {config.model_type!r}; needed one of: "
@@ -29,18 +31,31 @@ def load_config(model_name: str, revision: str | None = None) -> PreTrainedConfi
     return config
 
 
-def load_tokenizer(model_name: str, revision: str | None = None) -> PreTrainedTokenizerBase:
-    """The tokenizer beside a model.
+def load_tokenizer(model_name: str, config: PreTrainedConfig, revision: str | None = None) -> PreTrainedTokenizerBase:
+    """The tokenizer beside a model; its `model_max_length` is never more than the model has positions for.
 
     Raises:
-        UsageError: there is none, or it has no padding token.
+        UsageError: there is none, it has no words or no padding token, or more words than the model knows.
     """
     try:
         tokenizer = AutoTokenizer.from_pretrained(model_name, revision=revision)
     except (OSError, ValueError) as error:
-        raise UsageError(f"--model_name {model_name} has no tokenizer that can be loaded: {error}") from None
+        raise UsageError(
+            f"--model_name {model_name} has no tokenizer that can be loaded: {error_line(error)}"
+        ) from None
+    if len(tokenizer) <= len(tokenizer.all_special_tokens):  # what transformers makes up where the files are missing
+        raise UsageError(
+            f"--model_name {model_name} has no tokenizer: no vocabulary was found beside the weights. Copy the "
+            "tokenizer files (tokenizer.json, tokenizer_config.json) of the checkpoint it was trained from there."
+        )
     if tokenizer.pad_token is None:
         raise UsageError(f"--model_name {model_name}: its tokenizer has no padding token, and batches need one.")
+    if len(tokenizer) > config.vocab_size:
+        raise UsageError(
+            f"--model_name {model_name}: its tokenizer has {len(tokenizer)} words and the model {config.vocab_size}; "
+            "they do not belong together."
+        )
+    tokenizer.model_max_length = max_length(config, tokenizer)
     forget_truncation(tokenizer)
     return tokenizer
 
@@ -66,8 +81,8 @@ def load_model(config: PreTrainedConfig, model_name: str, settings: dict, revisi
         model, report = ARCHITECTURES[config.model_type].from_pretrained(
             model_name, config=config, revision=revision, dtype=torch.float32, output_loading_info=True
         )
-    except OSError as error:
-        raise UsageError(f"--model_name {model_name} cannot be loaded: {error}") from None
+    except (OSError, SafetensorError) as error:
+        raise UsageError(f"--model_name {model_name} cannot be loaded: {error_line(error)}") from None
     if settings["lm_head"] and any(key.startswith(("cls.", "lm_head.")) for key in report["missing_keys"]):
         raise UsageError(
             f"--mlm_weight is above 0, but the checkpoint {model_name} has no language-model head: its logits would be "

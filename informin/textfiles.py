@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import io
 import json
 import lzma
 import zlib
@@ -11,12 +12,12 @@ from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import zstandard
 
 from informin.errors import UsageError
 
 COMPRESSIONS = (".gz", ".xz", ".zst")
-TABLES = {".csv": ",", ".tsv": "\t"}
+# A TSV has no quoting: a field may begin with a quotation mark.
+TABLES = {".csv": {"delimiter": ","}, ".tsv": {"delimiter": "\t", "quoting": csv.QUOTE_NONE}}
 SUFFIXES = (".txt", ".csv", ".tsv", ".jsonl", ".json", ".parquet")
 
 
@@ -34,7 +35,7 @@ def open_bytes(path: Path) -> BinaryIO:
     if suffix == ".xz":
         return lzma.open(path, "rb")
     if suffix == ".zst":
-        return zstandard.open(path, "rb")
+        return io.BufferedReader(pa.input_stream(str(path), compression="zstd"))
     return open(path, "rb")
 
 
@@ -60,7 +61,7 @@ def decoded_lines(path: Path) -> Iterator[tuple[int, str]]:
             f"{path}, line {number}: not UTF-8 (byte 0x{error.object[error.start]:02x} at column {error.start + 1}). "
             "Convert the file, for instance with iconv -f latin1 -t utf-8."
         ) from None
-    except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
+    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:  # OSError: gzip's and zstd's own
         raise UsageError(f"{path}: damaged or not a {path.suffix} file, after line {number} ({error}).") from None
 
 
@@ -75,7 +76,7 @@ def read_sentences(path: Path, text_column: str | None) -> Iterator[str]:
     """
     kind = plain_suffix(path)
     if kind in TABLES:
-        yield from _read_table(path, TABLES[kind], text_column)
+        yield from _read_table(path, text_column)
     elif kind in (".jsonl", ".json"):
         yield from _read_json_lines(path, text_column)
     elif kind == ".parquet":
@@ -94,33 +95,59 @@ def choose_column(columns: list[str], wanted: str | None, where: object) -> str:
     return wanted
 
 
-def _read_table(path: Path, delimiter: str, text_column: str | None) -> Iterator[str]:
-    reader = csv.reader((line for _, line in decoded_lines(path)), delimiter=delimiter)
-    header = next(reader, None)
+def table_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a CSV or TSV file with their line numbers, the header first.
+
+    Raises:
+        UsageError: as `decoded_lines`, and for a table that cannot be parsed.
+    """
+    reader = csv.reader((line + "\n" for _, line in decoded_lines(path)), **TABLES[plain_suffix(path)])
+    try:
+        for row in reader:
+            yield reader.line_num, row
+    except csv.Error as error:
+        raise UsageError(f"{path}, line {reader.line_num}: not a table that can be read ({error}).") from None
+
+
+def json_records(path: Path) -> Iterator[tuple[int, dict]]:
+    """The objects of a JSON-lines file with their line numbers; an empty one for a blank line.
+
+    Raises:
+        UsageError: as `decoded_lines`, and for a line that is not a JSON object.
+    """
+    for number, line in decoded_lines(path):
+        try:
+            record = json.loads(line) if line.strip() else {}
+        except json.JSONDecodeError as error:
+            raise UsageError(f"{path}, line {number}: not JSON ({error}). Needed one JSON object a line.") from None
+        if not isinstance(record, dict):
+            raise UsageError(f"{path}, line {number}: found {line[:40]!r}; needed one JSON object a line.")
+        yield number, record
+
+
+def _read_table(path: Path, text_column: str | None) -> Iterator[str]:
+    rows = table_rows(path)
+    _, header = next(rows, (0, None))
     if header is None:
         return
     column = header.index(choose_column(header, text_column, path))
-    for row in reader:
+    for number, row in rows:
         if row and len(row) <= column:
             raise UsageError(
-                f"{path}, line {reader.line_num}: found {len(row)} fields, needed {column + 1} to reach column "
+                f"{path}, line {number}: found {len(row)} fields, needed {column + 1} to reach column "
                 f"{header[column]!r}."
             )
         yield row[column] if row else ""
 
 
 def _read_json_lines(path: Path, text_column: str | None) -> Iterator[str]:
-    for number, line in decoded_lines(path):
-        if not line.strip():
+    column = None
+    for number, record in json_records(path):
+        if not record:
             yield ""
             continue
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise UsageError(f"{path}, line {number}: not JSON ({error}). Needed one JSON object a line.") from None
-        if not isinstance(record, dict):
-            raise UsageError(f"{path}, line {number}: found {line[:40]!r}; needed one JSON object a line.")
-        yield as_text(record[choose_column(list(record), text_column, f"{path}, line {number}")], path, number)
+        column = choose_column(list(record), column or text_column, f"{path}, line {number}")
+        yield as_text(record[column], path, number)
 
 
 def _read_parquet(path: Path, text_column: str | None) -> Iterator[str]:
@@ -143,4 +170,8 @@ def as_text(cell: object, where: object, number: int | None) -> str:
     if cell is not None and not isinstance(cell, str):
         place = f"{where}, line {number}" if number else where
         raise UsageError(f"{place}: the text column holds {cell!r}; needed text. Name another with --text_column.")
+    try:
+        (cell or "").encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can spell
+        raise UsageError(f"{where}, line {number}: {cell[:40]!r} is not valid Unicode.") from None
     return cell or ""

@@ -88,6 +88,13 @@ def save_roberta(folder: Path, **changes) -> Path:
     return folder
 
 
+def tokenizer_of(folder: Path):
+    """The tokenizer of a model folder as training loads it."""
+    from informin.loading import load_config, load_tokenizer
+
+    return load_tokenizer(str(folder), load_config(str(folder)))
+
+
 @pytest.fixture(scope="session")
 def bert(tmp_path_factory) -> Path:
     return save_bert(tmp_path_factory.mktemp("models") / "tiny-bert")

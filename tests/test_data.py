@@ -15,8 +15,7 @@ from informin.arguments import DataArguments
 from informin.data import load_evaluation_pairs, load_sentences, tokenise, unpack
 from informin.errors import UsageError
 from informin.evaluation.pairs import STSB_DEV
-from informin.loading import load_tokenizer
-from tests.conftest import make_sentences
+from tests.conftest import make_sentences, tokenizer_of
 
 
 def load(seed=0, **options) -> list[str]:
@@ -90,21 +89,27 @@ def test_files_without_sentences(tmp_path, name, content, message):
 
 
 def test_a_changed_file_is_read_again_and_an_unchanged_one_is_not(tmp_path, monkeypatch):
-    file = write(tmp_path / "a.txt", "one\n")
-    assert load(train_file=[file]) == ["one"]
-    read = []
-    original = data.read_sentences
-    monkeypatch.setattr(data, "read_sentences", lambda *args: read.append(args) or original(*args))
-    assert load(train_file=[file]) == ["one"] and not read
-    write(tmp_path / "a.txt", "two\n")
+    def counted(*args):
+        for sentence in original(*args):
+            read.append(sentence)
+            yield sentence
+
+    original, read = data.read_sentences, []
+    monkeypatch.setattr(data, "read_sentences", counted)
+    file = write(tmp_path / "a.txt", "one\ntwo\nsix\n")
+    assert load(train_file=[file]) == ["one", "two", "six"] and "six" in read
+    read.clear()
+    assert load(train_file=[file]) == ["one", "two", "six"]
+    assert len(read) <= 1, "at most a look at whether there is anything in it"
+    write(tmp_path / "a.txt", "one\ntwo\nten\n")
     os.utime(file, ns=(1, 1))  # the size is the same
-    assert load(train_file=[file]) == ["two"] and len(read) == 1
+    assert load(train_file=[file]) == ["one", "two", "ten"]
 
 
 @pytest.fixture
 def tokenizer(bert, monkeypatch):
     """A tokenizer that counts its calls."""
-    tokenizer = load_tokenizer(str(bert))
+    tokenizer = tokenizer_of(bert)
     original = type(tokenizer).__call__
     tokenizer.calls = 0
 
@@ -242,11 +247,11 @@ def test_a_hub_archive_without_stsb_is_named(hub_archive):
 
 
 def test_without_the_hub_the_message_says_how_to_go_on(no_hub):
-    with pytest.raises(UsageError, match="senteval.tar cannot be fetched from the Hub") as caught:
+    with pytest.raises(UsageError, match=r"senteval\.tar cannot be fetched from the Hub") as caught:
         load_evaluation_pairs(DataArguments())
     for way in ("--eval_data_dir", "SENTEVAL_DATA", "--eval_pairs", "--eval_strategy no"):
         assert way in str(caught.value)
-    with pytest.raises(UsageError, match="wiki1m_for_simcse.txt cannot be fetched .* give --train_file FILE"):
+    with pytest.raises(UsageError, match=r"wiki1m_for_simcse\.txt cannot be fetched .* give --train_file FILE"):
         load()
 
 

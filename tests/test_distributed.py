@@ -8,9 +8,9 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel
 
-from informin.loading import load_config, load_model, load_tokenizer
+from informin.loading import load_config, load_model
 from informin.views import TokenMasker, stack_views
-from tests.conftest import make_sentences
+from tests.conftest import make_sentences, tokenizer_of
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
 WORLD = 2
@@ -24,7 +24,8 @@ TERMS = {
 
 
 def make_trainer(folder, options, out):
-    tokenizer, config = load_tokenizer(folder), load_config(folder)
+    config = load_config(folder)
+    tokenizer = tokenizer_of(folder)
     torch.manual_seed(0)
     heads = {"projection_head": "mlp", "lm_head": bool(options.get("mlm_weight"))}
     model = load_model(config, folder, heads)

@@ -11,9 +11,9 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 from informin.errors import UsageError
 from informin.hub import export_folder
-from informin.loading import load_config, load_model, load_tokenizer
+from informin.loading import load_config, load_model
 from modeling_informin import BertForInforMinCL, RobertaForInforMinCL
-from tests.conftest import make_sentences, save_bert
+from tests.conftest import make_sentences, save_bert, tokenizer_of
 
 CLASSES = {"bert": BertForInforMinCL, "roberta": RobertaForInforMinCL}
 
@@ -24,7 +24,7 @@ def build(folder, projection_head="mlp", lm_head=False):
 
 
 def tokens(folder, count=5):
-    return load_tokenizer(str(folder))(make_sentences(count), padding=True, return_tensors="pt")
+    return tokenizer_of(folder)(make_sentences(count), padding=True, return_tensors="pt")
 
 
 def test_pooler_output_is_cls_and_projection_exists_only_in_training(encoder):
@@ -155,7 +155,7 @@ print("RESULT" + json.dumps(result))
 
 def test_exported_folder_reads_elsewhere_with_equal_vectors(tmp_path, encoder):
     """In another directory and process: our class with remote code, the plain one without, sentence-transformers."""
-    model, tokenizer = build(encoder, lm_head=True), load_tokenizer(str(encoder))
+    model, tokenizer = build(encoder, lm_head=True), tokenizer_of(encoder)
     tokenizer(["the dog"], truncation=True, max_length=3)  # leaves its truncation behind
     folder = tmp_path / "export"
     export_folder(model, tokenizer, folder)

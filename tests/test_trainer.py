@@ -9,10 +9,10 @@ from transformers import TrainerCallback
 from informin.data import tokenise
 from informin.errors import NonFiniteLossError, UsageError
 from informin.evaluation import load_pairs
-from informin.loading import load_config, load_model, load_tokenizer
+from informin.loading import load_config, load_model
 from informin.objectives import contrast, masked_lm, reconstruction
 from informin.views import TokenMasker, mask_seed, stack_views
-from tests.conftest import make_sentences
+from tests.conftest import make_sentences, tokenizer_of
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
 
@@ -36,7 +36,7 @@ def build(encoder, pairs_file, tmp_path):
             | options
         )
         args = InforMinTrainingArguments(**options)
-        tokenizer = load_tokenizer(str(encoder))
+        tokenizer = tokenizer_of(encoder)
         heads = {"projection_head": projection_head, "lm_head": args.mlm_weight > 0}
         torch.manual_seed(args.seed)
         return InforMinTrainer(

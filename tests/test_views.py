@@ -3,14 +3,13 @@
 import pytest
 import torch
 
-from informin.loading import load_tokenizer
 from informin.views import IGNORED, TokenMasker, mask_seed, stack_views
-from tests.conftest import make_sentences
+from tests.conftest import make_sentences, tokenizer_of
 
 
 @pytest.fixture
 def tokenizer(encoder):
-    return load_tokenizer(str(encoder))
+    return tokenizer_of(encoder)
 
 
 @pytest.fixture

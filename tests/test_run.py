@@ -1,0 +1,328 @@
+"""run_unsup.py as people run it: whole runs, resuming, interrupting, and every mistake with its message."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModel
+
+import run_unsup
+from tests.conftest import ROOT, SHARED, make_sentences, save_bert
+
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "TOKENIZERS_PARALLELISM": "false"}
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def assert_same_weights(first: Path, second: Path) -> None:
+    ours, theirs = weights(first), weights(second)
+    assert ours.keys() == theirs.keys()
+    assert [name for name in ours if not torch.equal(ours[name], theirs[name])] == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [dict(objective="simcse"), dict(objective="informin", mlm_weight=0.1)],
+    ids=["simcse", "informin-mlm"],
+)
+def test_whole_run(command, encoder, tmp_path, capsys, caplog, options):
+    """Both architectures: train, choose, export, and the two lines that the table prints."""
+    assert run_unsup.main(command(model_name=encoder, **options)) == 0
+    out = capsys.readouterr().out
+    folder = tmp_path / "run"
+    state = json.loads((folder / "checkpoint-4" / "trainer_state.json").read_text())
+    scores = {e["step"]: e["eval_spearman"] for e in state["log_history"] if "eval_spearman" in e}
+    best = max((step for step in scores if step), key=scores.get)
+    assert f"{scores[0]:.2f} before, {scores[best]:.2f} after (step {best})" in out
+    assert "sentences/s" in out and "GiB" in out and "contrast" in out
+    lines = out[out.index("Load it:") :].splitlines()[1:3]
+    loaded = {}
+    exec("import transformers\n" + "\n".join(line.strip() for line in lines), loaded)
+    assert type(loaded["model"]).__name__.endswith("ForInforMinCL")
+    assert loaded["tokenizer"]("the dog")["input_ids"]
+    exported, chosen = weights(folder), weights(folder / f"checkpoint-{best}")
+    assert all(torch.equal(exported[name], chosen[name]) for name in exported)
+    settings = json.loads((folder / "config.json").read_text())["informin"]
+    assert settings["objective"] == options["objective"] and settings["pooling"] == "cls"
+
+
+def test_note_when_training_only_made_it_worse(command, capsys, monkeypatch):
+    import trainer_informin
+
+    scores = iter([50.0, 40.0, 30.0])
+    monkeypatch.setattr(
+        trainer_informin,
+        "score_pairs",
+        lambda encode, pairs: {"spearman": next(scores), "alignment": 0.0, "uniformity": 0.0},
+    )
+    run_unsup.main(command())
+    out = capsys.readouterr().out
+    assert "50.00 before, 40.00 after (step 2)" in out
+    assert "the best score on pairs.tsv is the one before the first step" in out
+
+
+def test_no_note_when_training_helped(command, capsys, monkeypatch):
+    import trainer_informin
+
+    scores = iter([50.0, 51.0, 30.0])
+    monkeypatch.setattr(
+        trainer_informin,
+        "score_pairs",
+        lambda encode, pairs: {"spearman": next(scores), "alignment": 0.0, "uniformity": 0.0},
+    )
+    run_unsup.main(command())
+    assert "before the first step" not in capsys.readouterr().out
+
+
+def test_without_evaluation_the_last_step_is_kept(command, tmp_path, capsys):
+    assert run_unsup.main(command(eval_strategy="no", eval_pairs=None)) == 0
+    assert "Spearman" not in capsys.readouterr().out
+    exported, last = weights(tmp_path / "run"), weights(tmp_path / "run" / "checkpoint-4")
+    assert all(torch.equal(exported[name], last[name]) for name in exported)
+
+
+def test_same_seed_same_weights_other_seed_other(command, tmp_path):
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        run_unsup.main(command(output_dir=tmp_path / name, seed=seed))
+    assert_same_weights(tmp_path / "a" / "checkpoint-4", tmp_path / "b" / "checkpoint-4")
+    with pytest.raises(AssertionError):
+        assert_same_weights(tmp_path / "a" / "checkpoint-4", tmp_path / "c" / "checkpoint-4")
+
+
+# Resuming
+
+
+def start(arguments: list[str], log: Path, **environment) -> subprocess.Popen:
+    file = open(log, "w")
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "run_unsup.py"), *arguments],
+        stdout=file,
+        stderr=subprocess.STDOUT,
+        env=ENVIRONMENT | {name: str(value) for name, value in environment.items()},
+    )
+
+
+def wait_until(condition, process: subprocess.Popen, log: Path, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None and time.monotonic() < end, log.read_text()
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("mlm_weight", [0, 0.3], ids=["plain", "mlm"])
+def test_killed_and_resumed_equals_run_through(command, tmp_path, mlm_weight):
+    """SIGKILL some time after a checkpoint, wherever the run is then, over the ends of several epochs."""
+    options = dict(max_steps=None, num_train_epochs=30, eval_steps=5, mlm_weight=mlm_weight, save_total_limit=None)
+    arguments = command(output_dir=tmp_path / "killed", **options)
+    log = tmp_path / "log.txt"
+    process = start(arguments, log)
+    first = tmp_path / "killed" / "checkpoint-20" / "trainer_state.json"
+    wait_until(first.exists, process, log)
+    process.kill()
+    process.wait()
+    assert not (tmp_path / "killed" / "checkpoint-180").exists(), "the run had ended before the kill"
+    assert not (tmp_path / "killed" / "model.safetensors").exists()
+    assert run_unsup.main([*arguments, "--resume_from_checkpoint"]) == 0
+    assert run_unsup.main(command(output_dir=tmp_path / "through", **options)) == 0
+    assert_same_weights(tmp_path / "killed" / "checkpoint-180", tmp_path / "through" / "checkpoint-180")
+    assert_same_weights(tmp_path / "killed", tmp_path / "through")
+    states = [
+        json.loads((tmp_path / name / "checkpoint-180" / "trainer_state.json").read_text())["log_history"]
+        for name in ("killed", "through")
+    ]
+    scores = [[(e["step"], e["eval_spearman"]) for e in s if "eval_spearman" in e] for s in states]
+    assert scores[0] == scores[1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+def test_signal_saves_a_checkpoint_and_says_how_to_resume(command, tmp_path, number):
+    arguments = command(max_steps=4000, eval_steps=10)
+    log = tmp_path / "log.txt"
+    process = start(arguments, log)
+    wait_until((tmp_path / "run" / "checkpoint-10" / "trainer_state.json").exists, process, log)
+    process.send_signal(number)
+    assert process.wait(60) == 128 + number
+    text = log.read_text()
+    step = int(text.split("Interrupted at step ")[1].split(";")[0])
+    assert (tmp_path / "run" / f"checkpoint-{step}" / "trainer_state.json").is_file()
+    assert "--resume_from_checkpoint last" in text
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+    assert "Traceback" not in text
+
+
+def test_resume_ignores_a_half_written_checkpoint(command, tmp_path):
+    run_unsup.main(command())
+    (tmp_path / "run" / "checkpoint-6").mkdir()
+    assert run_unsup.main([*command(max_steps=6), "--resume_from_checkpoint", "last"]) == 0
+    assert (tmp_path / "run" / "checkpoint-6" / "trainer_state.json").is_file()
+
+
+# Several processes
+
+
+def launch(*arguments: object) -> str:
+    run = subprocess.run(
+        [sys.executable, "-m", *map(str, arguments)], env=ENVIRONMENT, capture_output=True, text=True, timeout=120
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    return run.stdout
+
+
+def test_two_processes(command, tmp_path):
+    """Evaluation is shared out and gathered: it equals what one process says of the same weights."""
+    arguments = command(per_device_train_batch_size=8, mlm_weight=0.1)
+    out = launch("torch.distributed.run", "--standalone", "--nproc_per_node=2", ROOT / "run_unsup.py", *arguments)
+    assert out.count("Load it:") == 1 and "2 process(es)" in out
+    assert AutoModel.from_pretrained(tmp_path / "run").config.model_type == "bert"
+    run_unsup.main(command(output_dir=tmp_path / "one", mlm_weight=0.1))
+    before = []
+    for name in ("run", "one"):
+        history = json.loads((tmp_path / name / "checkpoint-4" / "trainer_state.json").read_text())["log_history"]
+        before.append([history[0][f"eval_{score}"] for score in ("spearman", "alignment", "uniformity")])
+    assert before[0] == pytest.approx(before[1], rel=1e-5)
+
+
+def test_accelerate_launch(command, tmp_path):
+    config = ROOT / "configs" / "accelerate" / "cpu.yaml"
+    out = launch("accelerate.commands.launch", f"--config_file={config}", ROOT / "run_unsup.py", *command())
+    assert "1 process(es), fp32" in out and (tmp_path / "run" / "model.safetensors").is_file()
+
+
+# Mistakes
+
+
+def fails(capsys, arguments: list[str], code: int = 2) -> str:
+    """Runs into an error; returns its message."""
+    assert run_unsup.main(arguments) == code
+    error = capsys.readouterr().err
+    return error[error.index("error: ") :].strip()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(train_file="nowhere.txt"), "nowhere.txt does not exist"),
+        (dict(model_name="no/such-model"), "--model_name no/such-model cannot be loaded"),
+        (dict(eval_pairs="nowhere.tsv"), "nowhere.tsv does not exist"),
+        (dict(eval_pairs=None, eval_data_dir="nowhere"), "must be SentEval's data/downstream"),
+        (dict(per_device_train_batch_size=1), "batch of 1 sentence has no negatives"),
+        (dict(per_device_train_batch_size=97), "Found 96 sentences, fewer than one batch of 97"),
+        (dict(temperature=0), "--temperature is 0.0; needed a number above 0"),
+        (dict(reconstruction_weight=-1), "--reconstruction_weight is -1.0; needed 0 or more"),
+        (dict(mlm_weight=-0.1), "--mlm_weight is -0.1; needed 0 or more"),
+        (dict(max_seq_length=1000), "this model reads at most 66 tokens"),
+        (dict(save_steps=3), "round multiple"),
+        (dict(resume_from_checkpoint="last"), "holds no complete checkpoint"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_mistakes_are_one_line_and_leave_nothing(command, tmp_path, capsys, changes, message):
+    error = fails(capsys, command(**changes))
+    assert message in error and "\n" not in error
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "nothing to read"),
+        (b"\n \n\t\n", "3 blank lines and nothing else"),
+        (b"the dog\nthe c\xe4t\n", "line 2: not UTF-8 (byte 0xe4"),
+        (b"\x7fELF\0\0", "is a binary file"),
+    ],
+    ids=["empty", "blank", "latin-1", "binary"],
+)
+def test_bad_files(command, tmp_path, capsys, content, message):
+    (tmp_path / "bad.txt").write_bytes(content)
+    error = fails(capsys, command(train_file=tmp_path / "bad.txt"))
+    assert message in error and "bad.txt" in error
+    assert not (tmp_path / "run").exists()
+
+
+def test_no_such_column(command, tmp_path, capsys):
+    (tmp_path / "table.csv").write_text("id,sentence\n1,the dog\n")
+    error = fails(capsys, command(train_file=tmp_path / "table.csv", text_column="txet"))
+    assert "no column 'txet'; found id, sentence" in error
+
+
+def test_blank_lines_are_skipped_and_counted(command, tmp_path, caplog):
+    (tmp_path / "gaps.txt").write_text("\n\n".join(make_sentences(20)) + "\n")
+    assert run_unsup.main(command(train_file=tmp_path / "gaps.txt", max_steps=1)) == 0
+    assert "20 of 20 sentences" in caplog.text and "(19 blank lines skipped)" in caplog.text
+
+
+def test_used_output_folder(command, tmp_path, capsys):
+    run_unsup.main(command())
+    before = sorted(path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*"))
+    assert "already holds" in fails(capsys, command())
+    assert sorted(path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")) == before
+
+
+def test_dropout_zero(command, tmp_path, capsys):
+    still = save_bert(tmp_path / "still", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    assert "Every dropout of this model is 0" in fails(capsys, command(model_name=still))
+
+
+def test_mlm_without_lm_head(command, bert, tmp_path, capsys):
+    shutil.copytree(bert, tmp_path / "headless")
+    AutoModel.from_pretrained(bert, add_pooling_layer=False).save_pretrained(tmp_path / "headless")
+    error = fails(capsys, command(model_name=tmp_path / "headless", mlm_weight=0.1))
+    assert "has no language-model head" in error
+    assert not (tmp_path / "run").exists()
+
+
+def test_model_without_tokenizer(command, bert, tmp_path, capsys):
+    (tmp_path / "bare").mkdir()
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(bert / name, tmp_path / "bare")
+    assert "tokenizer" in fails(capsys, command(model_name=tmp_path / "bare"))
+
+
+def test_exploding_loss_exits_with_1(command, capsys):
+    error = fails(capsys, command(learning_rate=1e30, max_grad_norm=0, max_steps=20), code=1)
+    assert "The loss is nan at step" in error and "contrast" in error
+
+
+def test_exit_code_of_the_script_itself(command, tmp_path):
+    run = subprocess.run(
+        [sys.executable, str(ROOT / "run_unsup.py"), *command(train_file="nowhere.txt")],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 2 and "Traceback" not in run.stderr
+    assert "error: --train_file: nowhere.txt does not exist." in run.stderr
+
+
+# Real data
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="real data: ../shared is not here")
+def test_real_text_and_real_encoder(tmp_path, capsys):
+    """64 Wikipedia sentences, a pretrained BERT with its language-model head, STS-B dev."""
+    code = run_unsup.main(
+        [
+            f"--model_name={SHARED / 'models' / 'bert-mini-wiki'}",
+            f"--train_file={SHARED / 'data' / 'wiki' / 'wiki1m_for_simcse_head.txt'}",
+            f"--eval_data_dir={SHARED / 'data' / 'senteval'}",
+            f"--output_dir={tmp_path / 'run'}",
+            *"--max_train_samples=64 --per_device_train_batch_size=32 --mlm_weight=0.1 --eval_steps=2".split(),
+            *"--logging_steps=1 --bf16=false --disable_tqdm=true".split(),
+        ]
+    )
+    assert code == 0
+    state = json.loads((tmp_path / "run" / "checkpoint-2" / "trainer_state.json").read_text())["log_history"]
+    before = next(entry for entry in state if "eval_spearman" in entry)["eval_spearman"]
+    assert before == pytest.approx(59.4, abs=0.05)  # the encoder's own card
+    mlm = next(entry for entry in state if "mlm" in entry)["mlm"]
+    assert mlm < 5  # trained to 3.27 without dropout; random weights would say log 8192 = 9.0
