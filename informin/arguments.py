@@ -80,7 +80,10 @@ class InforMinTrainingArguments(TrainingArguments):
     )
     temperature: float = field(default=0.05, metadata={"help": "Scale of the cosines in the contrast."})
     reconstruction_weight: float = field(
-        default=0.4, metadata={"help": "lambda, the weight of the reconstruction. Means nothing without its form."}
+        default=0.4,
+        metadata={
+            "help": "lambda, the weight of the reconstruction; nothing without its form. Default: the paper's row."
+        },
     )
     reconstruction_form: Literal["squared_l2", "unit_squared_l2", "reference"] = field(
         default="unit_squared_l2",
@@ -96,16 +99,23 @@ class InforMinTrainingArguments(TrainingArguments):
         metadata={"help": "With MLM, contrast the masked sentences, as the authors' release does by accident."},
     )
 
-    # Defaults that differ from transformers'.
+    # Defaults, or their descriptions, that differ from transformers'.
+    output_dir: Optional[str] = field(
+        default=None, metadata={"help": "Where checkpoints and the model go. Default: outputs/MODEL-OBJECTIVE-seedN."}
+    )
+    bf16: bool = field(
+        default=False,
+        metadata={"help": "bfloat16 mixed precision. Default of run_unsup.py: on where there is hardware."},
+    )
     per_device_train_batch_size: int = field(
         default=128,
         metadata={
-            "help": "Sentences a step and process. In-batch negatives come from all processes; "
-            "gradient_accumulation_steps adds none."
+            "help": "Sentences a step and process. Default: the paper's row, divided among the processes. Negatives "
+            "come from all processes; gradient_accumulation_steps adds none."
         },
     )
     per_device_eval_batch_size: int = field(default=64, metadata={"help": "Sentences a forward pass in evaluation."})
-    learning_rate: float = field(default=3e-5, metadata={"help": "Peak learning rate; linear decay by default."})
+    learning_rate: float = field(default=3e-5, metadata={"help": "Peak learning rate. Default: the paper's row."})
     num_train_epochs: float = field(default=1.0, metadata={"help": "Passes over the sentences."})
     eval_strategy: str = field(
         default="steps", metadata={"help": "steps, epoch or no. With no, nothing is scored and the last step is kept."}
