@@ -5,11 +5,12 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import transformers
 from transformers import set_seed
 
-from informin.checkpoints import LAST, checkpoint_to_resume, refuse_used_folder
+from informin.checkpoints import LAST, checkpoint_to_resume, refuse_used_folder, step_of
 from informin.cli import parse
 from informin.data import load_evaluation_pairs, load_sentences, tokenise
 from informin.errors import NonFiniteLossError, UsageError
@@ -74,7 +75,7 @@ def train(argv: list[str]) -> int:
             print(f"Interrupted at step {trainer.state.global_step}; the checkpoint is in {args.output_dir}.")
             print(f"Go on with the same command and --resume_from_checkpoint {LAST}")
         return 128 + stop.received
-    steps = trainer.state.global_step - trainer._initial_global_step
+    steps = trainer.state.global_step - (step_of(Path(resume)) if resume else 0)
     rate = steps * trainer.get_total_train_batch_size(args) / seconds
     if trainer.is_world_process_zero():
         export_folder(trainer.accelerator.unwrap_model(trainer.model), tokenizer, args.output_dir)

@@ -51,7 +51,8 @@ def load_sentences(args: DataArguments, seed: int) -> datasets.Dataset | dataset
             return sentences.take(args.max_train_samples) if args.max_train_samples else sentences
     else:
         files = find_files(args.train_file) if args.train_file else [_hub_file(HUB_SENTENCES, "--train_file FILE")]
-        dataset, source = _load_files(files, args.text_column), ", ".join(map(str, files))
+        source = ", ".join(map(str, files)) if len(files) < 4 else f"{len(files)} files"
+        dataset = _load_files(files, args.text_column)
     text = dataset.data.column("text")
     kept = np.flatnonzero(pc.greater(pc.utf8_length(pc.utf8_trim_whitespace(pc.fill_null(text, ""))), 0).to_numpy())
     blank = len(text) - len(kept)

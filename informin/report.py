@@ -1,8 +1,8 @@
 """The short table at the end of a run."""
 
-import resource
 import sys
 
+import psutil
 import torch
 from transformers import TrainerState
 
@@ -14,12 +14,17 @@ def evaluations(state: TrainerState) -> list[dict]:
     return [entry for entry in state.log_history if "eval_spearman" in entry]
 
 
-def peak_memory() -> str:
-    """The most memory this process has held: of the GPU where there is one, else of the machine."""
-    if torch.cuda.is_available():
-        return f"{torch.cuda.max_memory_allocated() / 2**30:.2f} GiB of GPU memory"
-    unit = 1 if sys.platform == "darwin" else 1024
-    return f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30:.2f} GiB"
+def peak_memory(device: torch.device) -> str:
+    """The most memory this process has held: on the GPU that it trained on, else of the machine."""
+    if device.type == "cuda":
+        return f"{torch.cuda.max_memory_allocated(device) / 2**30:.2f} GiB of GPU memory"
+    if sys.platform == "win32":
+        peak = psutil.Process().memory_info().peak_wset
+    else:
+        import resource  # not on Windows
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return f"{peak / 2**30:.2f} GiB"
 
 
 def summary(
@@ -48,7 +53,7 @@ def summary(
         terms = ", ".join(f"{name} {logged[-1][name]:.4f}" for name in names)
         rows.append(("terms at the end, unweighted", f"{terms}; loss {logged[-1]['loss']:.4f}"))
     rows.append(("training speed", f"{rate:.1f} sentences/s ({args.world_size} process(es), {precision(args)})"))
-    rows.append(("peak memory", peak_memory()))
+    rows.append(("peak memory", peak_memory(args.device)))
     rows.append(("model", folder))
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:<{width}}  {value}" for name, value in rows]
@@ -60,8 +65,8 @@ def summary(
         )
     lines += [
         "\nLoad it:",
-        f'    model = transformers.AutoModel.from_pretrained("{folder}", trust_remote_code=True)',
-        f'    tokenizer = transformers.AutoTokenizer.from_pretrained("{folder}")',
+        "    from transformers import AutoModel",
+        f'    model = AutoModel.from_pretrained("{folder}", trust_remote_code=True)',
     ]
     return "\n".join(lines)
 
