@@ -158,6 +158,9 @@ class InforMinTrainingArguments(TrainingArguments):
     def __post_init__(self):
         if torch.accelerator.current_accelerator() is None:
             self.use_cpu = True  # or bf16 is refused, and pinned memory warns
+        if self.accelerator_config is None:
+            # Streams: each process reads its own share. Dispatched from one, batches of unlike lengths would not join.
+            self.accelerator_config = {"dispatch_batches": False}
         if self.save_steps is None:
             self.save_steps = self.eval_steps or 125
         if self.eval_strategy == "epoch":

@@ -20,9 +20,9 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x: Tensor) -> Tensor:
-        gathered = x.new_empty(world_size() * len(x), *x.shape[1:])
-        dist.all_gather_into_tensor(gathered, x.contiguous())
-        return gathered
+        gathered = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(world_size())]
+        dist.all_gather(gathered, x.contiguous())
+        return torch.cat(gathered)
 
     @staticmethod
     def backward(ctx, gradient: Tensor) -> Tensor:

@@ -36,28 +36,21 @@ def summary(
         pairs_name: what the run was evaluated on; None where it was not.
         rate: sentences a second of training, over all processes.
     """
-    rows = []
     scored = evaluations(state)
-    if scored:
-        before, best = scored[0], max(scored, key=lambda entry: entry["eval_spearman"])
-        kept = next((e for e in scored if e["step"] == state.best_global_step), scored[-1])
-        if not args.load_best_model_at_end:
-            kept = scored[-1]
-        for name, label in (("spearman", "Spearman x 100"), ("alignment", "alignment"), ("uniformity", "uniformity")):
-            digits = 2 if name == "spearman" else 3
-            values = [f"{entry[f'eval_{name}']:.{digits}f}" for entry in (before, kept)]
-            rows.append((f"{pairs_name}, {label}", f"{values[0]} before, {values[1]} after (step {kept['step']})"))
+    rows = _score_rows(scored, state.best_global_step if args.load_best_model_at_end else None, pairs_name)
     logged = [entry for entry in state.log_history if "loss" in entry]
     if logged:
         names = [name for name in ("contrast", "reconstruction", "mlm", "projection_norm") if name in logged[-1]]
         terms = ", ".join(f"{name} {logged[-1][name]:.4f}" for name in names)
         rows.append(("terms at the end, unweighted", f"{terms}; loss {logged[-1]['loss']:.4f}"))
-    rows.append(("training speed", f"{rate:.1f} sentences/s ({args.world_size} process(es), {precision(args)})"))
+    if rate:  # none where a finished run was resumed
+        rows.append(("training speed", f"{rate:.1f} sentences/s ({args.world_size} process(es), {precision(args)})"))
     rows.append(("peak memory", peak_memory(args.device)))
     rows.append(("model", folder))
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:<{width}}  {value}" for name, value in rows]
-    if scored and best is before and len(scored) > 1:
+    best = max(scored, key=lambda entry: entry["eval_spearman"], default=None)
+    if best and best["step"] == 0 and len(scored) > 1:
         lines.append(
             f"\nNote: the best score on {pairs_name} is the one before the first step. Training made this encoder "
             "worse; the model saved is the best of the checkpoints after training began. Weak encoders do this: start "
@@ -69,6 +62,24 @@ def summary(
         f'    model = AutoModel.from_pretrained("{folder}", trust_remote_code=True)',
     ]
     return "\n".join(lines)
+
+
+def _score_rows(scored: list[dict], kept_step: int | None, pairs_name: str | None) -> list[tuple[str, str]]:
+    """Each score before the first step, where it was taken, and at the step whose weights were kept."""
+    if not scored:
+        return []
+    kept = next((entry for entry in scored if entry["step"] == kept_step), scored[-1])
+    rows = []
+    for name, label, digits in (
+        ("spearman", "Spearman x 100", 2),
+        ("alignment", "alignment", 3),
+        ("uniformity", "uniformity", 3),
+    ):
+        before = f"{scored[0][f'eval_{name}']:.{digits}f} before, " if scored[0]["step"] == 0 else ""
+        rows.append(
+            (f"{pairs_name}, {label}", f"{before}{kept[f'eval_{name}']:.{digits}f} after (step {kept['step']})")
+        )
+    return rows
 
 
 def precision(args: InforMinTrainingArguments) -> str:

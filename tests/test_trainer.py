@@ -334,3 +334,15 @@ def test_lm_head_and_its_weight_go_together(build):
             train_dataset=trainer.train_dataset,
             processing_class=trainer.processing_class,
         )
+
+
+def test_loading_the_best_checkpoint_warns_of_nothing(build, monkeypatch):
+    """The tied weights of the LM head are not in the file, and are not missing either."""
+    import transformers.trainer
+
+    warnings = []
+    monkeypatch.setattr(transformers.trainer.logger, "warning", lambda message, *args: warnings.append(message))
+    trainer = build(mlm_weight=0.1)
+    trainer.train()
+    assert trainer.state.best_model_checkpoint
+    assert [message for message in warnings if "keys" in message] == []
