@@ -70,9 +70,6 @@ class InforMinMixin:
             setattr(self, lm_head_name, lm_head_class(config))
             # transformers 5 looks up every name listed here: name only weights that exist.
             self._tied_weights_keys = tied
-            self._keys_to_ignore_on_save = set(
-                tied
-            )  # or Trainer warns that they are missing when it loads a checkpoint
         self.post_init()
 
     def remove_lm_head(self) -> None:
@@ -80,7 +77,6 @@ class InforMinMixin:
         if self.config.informin["lm_head"]:
             delattr(self, self._lm_head_name)
             self._tied_weights_keys = None
-            self._keys_to_ignore_on_save = set()
             self.all_tied_weights_keys = {}
             self.config.informin = self.config.informin | {"lm_head": False}
 

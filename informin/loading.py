@@ -88,6 +88,8 @@ def load_model(config: PreTrainedConfig, model_name: str, settings: dict, revisi
             f"--mlm_weight is above 0, but the checkpoint {model_name} has no language-model head: its logits would be "
             "random. Start from a checkpoint that has one, or leave MLM off (--mlm_weight 0)."
         )
+    # save_pretrained leaves tied weights out anyway; named here, Trainer does not warn that a checkpoint lacks them.
+    model._keys_to_ignore_on_save = set(model.all_tied_weights_keys)
     refuse_without_dropout(model)
     return model
 
