@@ -58,6 +58,7 @@ def train(argv: list[str]) -> int:
         train_dataset = tokenise(sentences, tokenizer, data_args.max_seq_length)
     set_seed(args.seed)  # decides the weights of fresh heads
     model = load_model(config, model_args.model_name, settings(model_args, data_args, args), model_args.model_revision)
+    transformers.utils.logging.disable_progress_bar()  # downloads are over; a bar for each saved file says little
     trainer = InforMinTrainer(
         model=model, args=args, train_dataset=train_dataset, eval_dataset=pairs, processing_class=tokenizer
     )

@@ -17,6 +17,7 @@ os.chdir(ROOT)
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # everything is on disk
 
 import numpy as np
+import transformers
 from transformers import AutoModel, AutoTokenizer
 
 from informin.analysis import unit
@@ -61,6 +62,7 @@ def main() -> None:
     if code:
         sys.exit(code)
 
+    transformers.utils.logging.disable_progress_bar()
     before, after = load(encoder), load(FOLDER)
     print()
     for name, pairs in evaluation_sets():
