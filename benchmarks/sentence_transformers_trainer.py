@@ -48,7 +48,7 @@ def theirs(args: argparse.Namespace, folder: str) -> tuple[float, float]:
 
     sentences = Path(args.train_file).read_text(encoding="utf-8").splitlines()
     encoder = Transformer(args.model_name, max_seq_length=LENGTH)
-    pooling = Pooling(encoder.get_word_embedding_dimension(), pooling_mode="cls")
+    pooling = Pooling(encoder.get_embedding_dimension(), pooling_mode="cls")
     model = SentenceTransformer(modules=[encoder, pooling], device=None if args.gpu else "cpu")
     options = dict(output_dir=folder, per_device_train_batch_size=BATCH, learning_rate=RATE, num_train_epochs=1)
     options |= dict(max_steps=args.max_steps, bf16=args.bf16 == "true", use_cpu=not args.gpu, seed=args.seed)
@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--bf16", choices=["true", "false"], default="true")
     parser.add_argument("--projection_head", choices=["mlp", "none"], default="mlp")
     parser.add_argument("--gpu", action="store_true")
-    parser.add_argument("--only", choices=["ours", "theirs"], help=argparse.SUPPRESS)  # one of the two processes
+    parser.add_argument("--only", choices=["ours", "theirs"], help="run one side alone, in this process")
     args = parser.parse_args()
     if args.only:
         with tempfile.TemporaryDirectory() as folder:
