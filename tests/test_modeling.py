@@ -129,8 +129,9 @@ ours, report = AutoModel.from_pretrained(folder, trust_remote_code=True, output_
 shown = "\\n".join(messages)
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Pooling, Transformer
-reader = Transformer(folder, model_args={"trust_remote_code": True}, config_args={"trust_remote_code": True})
+reader = Transformer(folder, model_kwargs={"trust_remote_code": True}, config_kwargs={"trust_remote_code": True})
 sentence = SentenceTransformer(modules=[reader, Pooling(ours.config.hidden_size, pooling_mode="cls")], device="cpu")
+whole = SentenceTransformer(folder, trust_remote_code=True, device="cpu")  # its default pooling is the mean
 with torch.no_grad():
     cls = {
         "ours": ours.eval()(**batch).pooler_output,
@@ -142,7 +143,8 @@ with torch.no_grad():
 ours.save_pretrained(out)
 result = {
     "classes": {
-        "ours": type(ours).__name__, "plain": type(plain).__name__, "st": type(reader.auto_model).__name__
+        "ours": type(ours).__name__, "plain": type(plain).__name__, "st": type(reader.auto_model).__name__,
+        "whole": type(whole[0].auto_model).__name__,
     },
     "report": {k: sorted(v) for k, v in report.items() if k in ("missing_keys", "unexpected_keys")},
     "shown": shown,
@@ -170,7 +172,7 @@ def test_exported_folder_reads_elsewhere_with_equal_vectors(tmp_path, encoder):
     assert run.returncode == 0, run.stderr
     result = json.loads(run.stdout.rpartition("RESULT")[2])
     ours, plain = type(model).__name__, type(model.base_model).__name__
-    assert result["classes"] == {"ours": ours, "plain": plain, "st": ours}
+    assert result["classes"] == {"ours": ours, "plain": plain, "st": ours, "whole": ours}
     assert result["report"] == {"missing_keys": [], "unexpected_keys": []}
     assert "MISSING" not in result["shown"] and "UNEXPECTED" not in result["shown"]
     batch = tokenizer(["the old dog sleeps", "a red house on the river"], padding=True, return_tensors="pt")
