@@ -54,7 +54,7 @@ def load_sentences(args: DataArguments, seed: int) -> datasets.Dataset | dataset
         source = ", ".join(map(str, files)) if len(files) < 4 else f"{len(files)} files"
         dataset = _load_files(files, args.text_column)
     text = dataset.data.column("text")
-    kept = np.flatnonzero(pc.greater(pc.utf8_length(pc.utf8_trim_whitespace(pc.fill_null(text, ""))), 0).to_numpy())
+    kept = np.flatnonzero(pc.not_equal(pc.utf8_trim_whitespace(pc.fill_null(text, "")), "").to_numpy())
     blank = len(text) - len(kept)
     if len(kept) == 0:
         raise UsageError(f"No sentences in {source}: {blank:,} blank lines and nothing else.")
@@ -155,10 +155,13 @@ def _load_hub_dataset(args: DataArguments):
         raise UsageError(f"No sentences in {args.dataset_name}: its split {args.dataset_split!r} is empty.")
     columns = list(first)
     column = choose_column(columns, args.text_column, args.dataset_name)
-    if dataset.features is None or dataset.features[column].dtype not in ("string", "large_string"):
-        as_text(first[column] or 0, args.dataset_name, None)  # refuses what is no text
-    others = [name for name in columns if name != column]
-    dataset = dataset.remove_columns(others)
+    if dataset.features is None:  # a stream that does not say what its columns hold
+        as_text(first[column], args.dataset_name, None)
+    elif dataset.features[column] not in (datasets.Value("string"), datasets.Value("large_string")):
+        raise UsageError(
+            f"{args.dataset_name}: the text column holds {first[column]!r}; needed text. Name another with --text_column."
+        )
+    dataset = dataset.remove_columns([name for name in columns if name != column])
     return dataset if column == "text" else dataset.rename_column(column, "text")
 
 

@@ -299,3 +299,9 @@ def test_a_damaged_archive_leaves_nothing(tmp_path, mode, damage):
     with pytest.raises(UsageError, match=re.escape(f"{archive} cannot be unpacked (")):
         unpack(archive, tmp_path / "in/folder")
     assert os.listdir(tmp_path / "in") == []
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_data_set_may_begin_with_a_blank_row(tmp_path, streaming):
+    write(tmp_path / "set/train.jsonl", '{"text": ""}\n{"text": "the dog"}\n')
+    assert load(dataset_name=str(tmp_path / "set"), streaming=streaming) == ["the dog"]

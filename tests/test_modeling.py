@@ -1,6 +1,7 @@
 """The encoders: what they load, return, save, and how the saved folder reads elsewhere."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -114,12 +115,12 @@ def test_half_precision_checkpoint_trains_in_float32(tmp_path, bert):
 
 
 READ = """
-import json, sys, torch, transformers
+import json, logging, sys, torch, transformers
 from transformers import AutoModel, AutoTokenizer
 folder, out = sys.argv[1:]
 messages = []
 transformers.utils.logging.get_logger("transformers").addHandler(
-    type("H", (__import__("logging").Handler,), {"emit": lambda self, r: messages.append(r.getMessage())})()
+    type("H", (logging.Handler,), {"emit": lambda self, r: messages.append(r.getMessage())})()
 )
 tokenizer = AutoTokenizer.from_pretrained(folder)
 batch = tokenizer(["the old dog sleeps", "a red house on the river"], padding=True, return_tensors="pt")
@@ -165,7 +166,7 @@ def test_exported_folder_reads_elsewhere_with_equal_vectors(tmp_path, encoder):
     run = subprocess.run(
         [sys.executable, "-c", READ, str(folder), str(tmp_path / "again")],
         cwd=tmp_path / "elsewhere",
-        env={**__import__("os").environ, "HF_MODULES_CACHE": str(tmp_path / "modules")},
+        env=os.environ | {"HF_MODULES_CACHE": str(tmp_path / "modules")},
         capture_output=True,
         text=True,
     )

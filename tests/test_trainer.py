@@ -1,6 +1,8 @@
 """InforMinTrainer: the terms, what is logged, gradient accumulation, the stop at NaN, and Trainer's own features."""
 
+import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -233,12 +235,7 @@ def test_best_checkpoint_is_kept_and_loaded(build, monkeypatch):
     )
     trainer.train()
     assert trainer.state.best_global_step == 4
-    kept = sorted(
-        path.name
-        for path in (trainer.args.output_dir and __import__("pathlib").Path(trainer.args.output_dir)).glob(
-            "checkpoint-*"
-        )
-    )
+    kept = sorted(path.name for path in Path(trainer.args.output_dir).glob("checkpoint-*"))
     assert kept == ["checkpoint-4", "checkpoint-8"]
     for name, value in trainer.model.state_dict().items():
         torch.testing.assert_close(value, weights.at[4][name])
@@ -308,9 +305,6 @@ def test_tensorboard_gets_every_term(build, monkeypatch, tmp_path):
 
 
 def test_checkpoints_hold_no_pickled_options_and_no_truncation(build):
-    import json
-    from pathlib import Path
-
     trainer = build(max_steps=2)
     trainer.train()
     folder = Path(trainer.args.output_dir) / "checkpoint-2"
