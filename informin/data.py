@@ -159,7 +159,8 @@ def _load_hub_dataset(args: DataArguments):
         as_text(first[column], args.dataset_name, None)
     elif dataset.features[column] not in (datasets.Value("string"), datasets.Value("large_string")):
         raise UsageError(
-            f"{args.dataset_name}: the text column holds {first[column]!r}; needed text. Name another with --text_column."
+            f"{args.dataset_name}: the text column holds {first[column]!r}; needed text. Name another with "
+            "--text_column."
         )
     dataset = dataset.remove_columns([name for name in columns if name != column])
     return dataset if column == "text" else dataset.rename_column(column, "text")
