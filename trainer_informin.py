@@ -14,7 +14,7 @@ from transformers.trainer import TRAINING_ARGS_NAME
 from informin.arguments import InforMinTrainingArguments
 from informin.checkpoints import complete_checkpoints
 from informin.encoding import encode
-from informin.errors import NonFiniteLossError, UsageError
+from informin.errors import NonFiniteLossError, UndefinedScoreError, UsageError
 from informin.evaluation import GradedPairs, score_pairs
 from informin.loading import InforMinModel, forget_truncation, refuse_without_dropout
 from informin.objectives import contrast, masked_lm, reconstruction
@@ -146,7 +146,7 @@ class InforMinTrainer(Trainer):
         """[CLS] embeddings (N, d) of N sentences; every process encodes its share and gets all."""
         own = list(sentences)[self.args.process_index :: self.args.world_size]
         with self.accelerator.autocast():
-            embeddings = encode(self.model, self.processing_class, own, self.args.per_device_eval_batch_size)
+            embeddings = encode(self.model, self.processing_class, own, self.args.per_device_eval_batch_size)["cls"]
         if self.args.world_size == 1:
             return embeddings
         padded = self.accelerator.pad_across_processes(torch.from_numpy(embeddings).to(self.args.device))
@@ -157,9 +157,14 @@ class InforMinTrainer(Trainer):
     def evaluate(
         self, eval_dataset: GradedPairs | None = None, ignore_keys=None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
-        """Spearman, alignment and uniformity of the graded pairs; see `score_pairs`."""
+        """Spearman, alignment and uniformity of the graded pairs; see `score_pairs`. NaN, and said, where undefined."""
         start = time.perf_counter()
-        scores = score_pairs(self.encode, eval_dataset if eval_dataset is not None else self.eval_dataset)
+        pairs = eval_dataset if eval_dataset is not None else self.eval_dataset
+        try:
+            scores = score_pairs(self.encode, pairs)
+        except UndefinedScoreError as error:
+            logger.warning(f"No score of {pairs.name} at step {self.state.global_step}: {error}.")
+            scores = dict.fromkeys(("spearman", "alignment", "uniformity"), float("nan"))
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in scores.items()}
         metrics[f"{metric_key_prefix}_runtime"] = time.perf_counter() - start
         self.log(metrics)

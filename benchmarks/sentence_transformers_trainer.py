@@ -35,7 +35,7 @@ def ours(args: argparse.Namespace, folder: str) -> tuple[float, float]:
     out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     speed = next(line for line in out.splitlines() if line.startswith("training speed"))
     model, tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    return score(args, lambda sentences: encode(model, tokenizer, sentences)), float(speed.split()[2])
+    return score(args, lambda sentences: encode(model, tokenizer, sentences)["cls"]), float(speed.split()[2])
 
 
 def theirs(args: argparse.Namespace, folder: str) -> tuple[float, float]:

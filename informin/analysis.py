@@ -1,13 +1,14 @@
-"""Alignment and uniformity of embeddings (Wang & Isola, ICML 2020). Takes arrays, knows no model."""
+"""What embeddings look like: alignment and uniformity (Wang & Isola, ICML 2020). Takes arrays, knows no model."""
 
 import numpy as np
 from scipy.spatial.distance import pdist
 
 
 def unit(x: np.ndarray) -> np.ndarray:
-    """(N, d) with every row scaled to length 1, in float64."""
+    """(N, d) with every row scaled to length 1, in float64; a row of zeros stays as it is."""
     x = np.asarray(x, dtype=np.float64)
-    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+    length = np.linalg.norm(x, axis=-1, keepdims=True)
+    return x / np.where(length == 0, 1, length)
 
 
 def alignment(x: np.ndarray, y: np.ndarray) -> float:

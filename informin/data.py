@@ -22,7 +22,7 @@ from informin import __version__
 from informin.arguments import DataArguments
 from informin.errors import UsageError, error_line
 from informin.evaluation import GradedPairs, load_pairs, load_stsb_dev
-from informin.evaluation.pairs import STSB_DEV
+from informin.evaluation.senteval import STSB_DEV
 from informin.loading import forget_truncation
 from informin.textfiles import COMPRESSIONS, SUFFIXES, as_text, choose_column, plain_suffix, read_sentences
 
@@ -95,8 +95,24 @@ def load_evaluation_pairs(args: DataArguments) -> GradedPairs:
     """
     if args.eval_pairs:
         return load_pairs(args.eval_pairs)
-    folder = args.eval_data_dir or os.environ.get("SENTEVAL_DATA")
-    return load_stsb_dev(folder or _hub_senteval())
+    instead = (
+        "--eval_data_dir FOLDER (SentEval's data/downstream), set SENTEVAL_DATA to it, give --eval_pairs FILE, or "
+        "train without evaluation: --eval_strategy no"
+    )
+    return load_stsb_dev(senteval_folder(args.eval_data_dir, instead))
+
+
+def senteval_folder(given: str | None, instead: str) -> Path:
+    """SentEval's `data/downstream`: the folder given, else $SENTEVAL_DATA, else fetched from the Hub and unpacked.
+
+    Args:
+        instead: what to do without the Hub, for the error message: "Without the Hub, give ...".
+
+    Raises:
+        UsageError: it cannot be fetched.
+    """
+    folder = given or os.environ.get("SENTEVAL_DATA")
+    return Path(folder) if folder else _hub_senteval(instead)
 
 
 def find_files(paths: list[str]) -> list[Path]:
@@ -176,12 +192,8 @@ def _hub_file(name: str, instead: str) -> Path:
         ) from None
 
 
-def _hub_senteval() -> Path:
-    archive = _hub_file(
-        HUB_SENTEVAL,
-        "--eval_data_dir FOLDER (SentEval's data/downstream), set SENTEVAL_DATA to it, give --eval_pairs FILE, or "
-        "train without evaluation: --eval_strategy no",
-    )
+def _hub_senteval(instead: str) -> Path:
+    archive = _hub_file(HUB_SENTEVAL, instead)
     folder = Path(constants.HF_HOME) / "informin-cl" / archive.resolve().name
     if not folder.is_dir():
         unpack(archive, folder)

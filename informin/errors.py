@@ -12,3 +12,7 @@ def error_line(error: Exception) -> str:
 
 class NonFiniteLossError(RuntimeError):
     """The loss became NaN or infinite. Exit code 1; the last checkpoint is good."""
+
+
+class UndefinedScoreError(ValueError):
+    """A task has no score: its embeddings are not finite, or all cosines are alike."""

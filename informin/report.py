@@ -1,17 +1,21 @@
-"""The short table at the end of a run."""
+"""The short table at the end of a run, and what it ran on."""
 
+import math
+import platform
 import sys
+from importlib.metadata import version
 
 import psutil
 import torch
 from transformers import TrainerState
 
+from informin import __version__
 from informin.arguments import InforMinTrainingArguments
 
 
 def evaluations(state: TrainerState) -> list[dict]:
-    """The evaluations of a run, in order; the first is from before the first step."""
-    return [entry for entry in state.log_history if "eval_spearman" in entry]
+    """The evaluations of a run that gave a score, in order; the first is from before the first step."""
+    return [entry for entry in state.log_history if math.isfinite(entry.get("eval_spearman", math.nan))]
 
 
 def peak_memory(device: torch.device) -> str:
@@ -80,6 +84,20 @@ def _score_rows(scored: list[dict], kept_step: int | None, pairs_name: str | Non
             (f"{pairs_name}, {label}", f"{before}{kept[f'eval_{name}']:.{digits}f} after (step {kept['step']})")
         )
     return rows
+
+
+def environment(device: torch.device) -> dict[str, str | int]:
+    """The versions, the device and the number of threads that figures came from."""
+    packages = ("torch", "transformers", "tokenizers", "numpy", "scipy", "scikit-learn")
+    return {
+        "informin": __version__,
+        "python": platform.python_version(),
+        **{name: version(name) for name in packages},
+        "device": torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else f"{device.type} {platform.machine()}",
+        "threads": torch.get_num_threads(),
+    }
 
 
 def precision(args: InforMinTrainingArguments) -> str:

@@ -39,8 +39,8 @@ def open_bytes(path: Path) -> BinaryIO:
     return open(path, "rb")
 
 
-def decoded_lines(path: Path) -> Iterator[tuple[int, str]]:
-    r"""The lines of a UTF-8 file with their numbers, from 1, without the line end. A line ends at \n or \r\n alone.
+def decoded_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
+    r"""The lines of a text file with their numbers, from 1, without the line end. A line ends at \n or \r\n alone.
 
     Raises:
         UsageError: the file is binary, damaged, or has a line that is not UTF-8; file and line are named.
@@ -54,8 +54,8 @@ def decoded_lines(path: Path) -> Iterator[tuple[int, str]]:
                         f"{path} is a binary file (a zero byte in line {number}). Needed text; if it is compressed, "
                         f"its name has to end in {', '.join(COMPRESSIONS)}."
                     )
-                encoding = "utf-8-sig" if number == 1 else "utf-8"
-                yield number, raw.rstrip(b"\r\n").decode(encoding)
+                signed = number == 1 and encoding == "utf-8"  # may begin with a byte order mark
+                yield number, raw.rstrip(b"\r\n").decode("utf-8-sig" if signed else encoding)
     except UnicodeDecodeError as error:
         raise UsageError(
             f"{path}, line {number}: not UTF-8 (byte 0x{error.object[error.start]:02x} at column {error.start + 1}). "

@@ -14,7 +14,7 @@ from informin import data
 from informin.arguments import DataArguments
 from informin.data import load_evaluation_pairs, load_sentences, tokenise, unpack
 from informin.errors import UsageError
-from informin.evaluation.pairs import STSB_DEV
+from informin.evaluation.senteval import STSB_DEV
 from tests.conftest import make_sentences, tokenizer_of
 
 

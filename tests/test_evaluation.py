@@ -10,9 +10,9 @@ import torch
 
 from informin.analysis import alignment, uniformity
 from informin.encoding import encode
-from informin.errors import UsageError
+from informin.errors import UndefinedScoreError, UsageError
 from informin.evaluation import GradedPairs, load_pairs, load_stsb_dev, score_pairs
-from informin.evaluation.pairs import STSB_DEV
+from informin.evaluation.senteval import STSB_DEV
 from informin.loading import load_config, load_model
 from tests.conftest import SHARED, WORDS, make_sentences, tokenizer_of
 
@@ -87,7 +87,7 @@ def test_load_stsb_dev(tmp_path):
 @pytest.mark.parametrize(
     "content, message",
     [
-        (None, "No STS-B dev data: PATH does not exist. The folder given must be SentEval's data/downstream"),
+        (None, "PATH does not exist. The folder given must be SentEval's data/downstream"),
         ("".join(map(stsb_line, range(1499))), "PATH: found 1499 pairs, needed 1500. Fetch the file again"),
         ("".join(map(stsb_line, range(1501))), "PATH: found 1501 pairs, needed 1500. Fetch the file again"),
         (stsb_line(0) + "a\tb\t3\n", "PATH, line 2: found 3 tab-separated fields, needed 7"),
@@ -164,18 +164,20 @@ def test_alignment_looks_at_the_pairs_above_80_percent_of_the_scale():
     assert scores["alignment"] == pytest.approx(2.0)
 
 
-def test_nan_embeddings_give_nan():
-    pairs, _ = random_pairs()
-    scores = score_pairs(lambda sentences: np.full((len(sentences), 8), np.nan, dtype=np.float32), pairs)
-    assert set(scores) == {"spearman", "alignment", "uniformity"} and all(map(math.isnan, scores.values()))
-
-
 def test_one_nan_embedding_is_not_passed_over():
     pairs, vectors = random_pairs()
     best = int(pairs.scores.argmax())
     vectors[pairs.sentences1[best]][0] = np.nan
-    scores = score_pairs(lambda sentences: np.stack([vectors[s] for s in sentences]), pairs)
-    assert all(map(math.isnan, scores.values()))
+    with pytest.raises(UndefinedScoreError, match=r"the embeddings of 1 of \d+ sentences are not finite"):
+        score_pairs(lambda sentences: np.stack([vectors[s] for s in sentences]), pairs)
+
+
+def test_embeddings_that_are_all_alike_have_no_score():
+    """Cosines of equal vectors differ in their last bits: their ranks would be noise."""
+    pairs, _ = random_pairs()
+    vector = np.random.default_rng(0).normal(size=64).astype(np.float32)
+    with pytest.raises(UndefinedScoreError, match=r"all \d+ predictions are equal, so that no correlation is defined"):
+        score_pairs(lambda sentences: np.stack([vector * (1 + i) for i in range(len(sentences))]), pairs)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -231,7 +233,7 @@ def test_encode_equals_one_by_one_in_the_order_of_the_sentences(encoder, batch_s
     model, tokenizer = build(encoder), tokenizer_of(encoder)
     sentences = ["the dog", *make_sentences(9), "a", "the dog", " ".join(WORDS), ""]
     expected = np.stack([cls_of(model, tokenizer, sentence) for sentence in sentences])
-    found = encode(model.train(), tokenizer, sentences, batch_size)
+    found = encode(model.train(), tokenizer, sentences, batch_size)["cls"]
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, expected, atol=2e-6)
     assert np.abs(expected[0] - expected[1]).max() > 0.01, "different sentences have different vectors"
@@ -240,7 +242,7 @@ def test_encode_equals_one_by_one_in_the_order_of_the_sentences(encoder, batch_s
 @pytest.mark.parametrize("training", [True, False])
 def test_encode_restores_the_mode(bert, training):
     model = build(bert).train(training)
-    embeddings = encode(model, tokenizer_of(bert), ["the dog"])
+    embeddings = encode(model, tokenizer_of(bert), ["the dog"])["cls"]
     assert model.training is training and {module.training for module in model.modules()} == {training}
     assert not hasattr(embeddings, "requires_grad") and all(p.grad is None for p in model.parameters())
 
@@ -253,7 +255,7 @@ def test_encode_cuts_at_the_models_maximum_and_not_at_the_training_length(encode
     most = {"bert": 64, "roberta": 62}[model.config.model_type]  # beside [CLS] and [SEP]
     expected = [cls_of(model, tokenizer, " ".join(words[:count])) for count in (most, most - 1, 40)]
     tokenizer(["the dog sees the house"], truncation=True, max_length=4, padding="max_length")  # as training does
-    found = encode(model, tokenizer, [" ".join(words), " ".join(words[:most]), " ".join(words[:40])])
+    found = encode(model, tokenizer, [" ".join(words), " ".join(words[:most]), " ".join(words[:40])])["cls"]
     np.testing.assert_allclose(found, [expected[0], expected[0], expected[2]], atol=2e-6)
     assert np.abs(expected[0] - expected[1]).max() > 1e-4
 
@@ -262,12 +264,12 @@ def test_encode_respects_a_tokenizer_that_reads_less_than_the_model(bert):
     model, tokenizer = build(bert), tokenizer_of(bert)
     expected = cls_of(model, tokenizer, "the old dog")
     tokenizer.model_max_length = 5
-    np.testing.assert_allclose(encode(model, tokenizer, ["the old dog sees the house"]), [expected], atol=2e-6)
+    np.testing.assert_allclose(encode(model, tokenizer, ["the old dog sees the house"])["cls"], [expected], atol=2e-6)
 
 
 def test_pairs_from_a_file_are_scored_by_a_model(bert, pairs_file):
     """The pieces together: file, encoder, scores in their ranges."""
     model, tokenizer = build(bert), tokenizer_of(bert)
-    scores = score_pairs(lambda sentences: encode(model, tokenizer, sentences), load_pairs(pairs_file))
+    scores = score_pairs(lambda sentences: encode(model, tokenizer, sentences)["cls"], load_pairs(pairs_file))
     assert -100 <= scores["spearman"] <= 100 and 0 <= scores["alignment"] <= 4 and -8 <= scores["uniformity"] <= 0
     assert json.loads(json.dumps(scores)) == scores, "plain numbers, that the log can write"

@@ -1,4 +1,4 @@
-"""Graded sentence pairs: STS-B dev or the user's own, and their score."""
+"""Graded sentence pairs, the user's own among them, and their score."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from scipy.stats import spearmanr
+from scipy.stats import pearsonr, spearmanr
 
 from informin.analysis import alignment, uniformity, unit
-from informin.errors import UsageError
-from informin.textfiles import TABLES, as_text, decoded_lines, json_records, plain_suffix, table_rows
+from informin.errors import UndefinedScoreError, UsageError
+from informin.textfiles import TABLES, as_text, json_records, plain_suffix, table_rows
 
-STSB_DEV = "STS/STSBenchmark/sts-dev.csv"
-STSB_DEV_PAIRS = 1500
 COLUMNS = ("sentence1", "sentence2", "score")
 
 
@@ -34,29 +32,6 @@ class GradedPairs:
 
     def __len__(self) -> int:
         return len(self.scores)
-
-
-def load_stsb_dev(folder: str | Path) -> GradedPairs:
-    """STS-B dev from a SentEval `downstream` folder.
-
-    Raises:
-        UsageError: the file is not there, or is not the 1,500 pairs it should be.
-    """
-    path = Path(folder) / STSB_DEV
-    if not path.is_file():
-        raise UsageError(
-            f"No STS-B dev data: {path} does not exist. The folder given must be SentEval's data/downstream, with "
-            f"{STSB_DEV} in it."
-        )
-    rows = []
-    for number, line in decoded_lines(path):
-        fields = line.split("\t")  # genre, file, year, id, score, sentence 1, sentence 2
-        if len(fields) < 7:
-            raise UsageError(f"{path}, line {number}: found {len(fields)} tab-separated fields, needed 7.")
-        rows.append((fields[5], fields[6], _grade(fields[4], path, number)))
-    if len(rows) != STSB_DEV_PAIRS:
-        raise UsageError(f"{path}: found {len(rows)} pairs, needed {STSB_DEV_PAIRS}. Fetch the file again.")
-    return _pairs("STS-B dev", rows, path)
 
 
 def load_pairs(path: str | Path) -> GradedPairs:
@@ -84,7 +59,7 @@ def load_pairs(path: str | Path) -> GradedPairs:
                 f"found {', '.join(map(str, record))}."
             )
         first, second = (as_text(record[name], path, number) for name in COLUMNS[:2])
-        rows.append((first, second, _grade(record["score"], path, number)))
+        rows.append((first, second, read_grade(record["score"], path, number)))
     return _pairs(path.name, rows, path)
 
 
@@ -92,24 +67,63 @@ def score_pairs(encode: Callable[[Sequence[str]], np.ndarray], pairs: GradedPair
     """How well the cosine of embeddings follows the grades, and how the embeddings lie on the sphere.
 
     Args:
-        encode: from N sentences to (N, d).
+        encode: from N sentences to (N, d); called once, with the distinct sentences.
 
     Returns:
         `spearman`: Spearman correlation of cosine and grade, x 100. `alignment`: over the pairs graded above 80% of the
         scale (on STS-B, above 4, as in Gao et al., 2021, section 3). `uniformity`: over all distinct sentences.
+
+    Raises:
+        UndefinedScoreError: see `embed_once` and `correlations`.
     """
-    sentences = list(dict.fromkeys(pairs.sentences1 + pairs.sentences2))
-    row = {sentence: i for i, sentence in enumerate(sentences)}
-    embeddings = encode(sentences)  # (distinct sentences, d)
-    x = embeddings[[row[sentence] for sentence in pairs.sentences1]]  # (N, d)
-    y = embeddings[[row[sentence] for sentence in pairs.sentences2]]
-    cosine = (unit(x) * unit(y)).sum(-1)
+    embedding = embed_once(encode, pairs.sentences1 + pairs.sentences2)
+    x, y = embedding(pairs.sentences1), embedding(pairs.sentences2)  # (N, d)
     low, high = pairs.scores.min(), pairs.scores.max()
     positive = pairs.scores > low + 0.8 * (high - low)
     return {
-        "spearman": 100 * float(spearmanr(cosine, pairs.scores).statistic),
+        "spearman": correlations(cosine(x, y), pairs.scores)["spearman"],
         "alignment": alignment(x[positive], y[positive]),
-        "uniformity": uniformity(embeddings),
+        "uniformity": uniformity(embedding(list(dict.fromkeys(pairs.sentences1 + pairs.sentences2)))),
+    }
+
+
+def embed_once(
+    encode: Callable[[Sequence[str]], np.ndarray], sentences: Sequence[str]
+) -> Callable[[Sequence[str]], np.ndarray]:
+    """Encodes the distinct ones of the sentences, in one call, and gives a look-up: M of them to (M, d).
+
+    Raises:
+        UndefinedScoreError: an embedding is not finite.
+    """
+    distinct = list(dict.fromkeys(sentences))
+    row = {sentence: i for i, sentence in enumerate(distinct)}
+    embeddings = encode(distinct)  # (distinct sentences, d)
+    broken = int((~np.isfinite(embeddings)).any(axis=1).sum())
+    if broken:
+        raise UndefinedScoreError(f"the embeddings of {broken:,} of {len(distinct):,} sentences are not finite")
+    return lambda wanted: embeddings[[row[sentence] for sentence in wanted]]
+
+
+def cosine(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """(N,): the cosine of each row of x with the same row of y, both (N, d); 0 where a vector is 0."""
+    return (unit(x) * unit(y)).sum(-1)
+
+
+def correlations(predicted: np.ndarray, gold: np.ndarray) -> dict[str, float]:
+    """`spearman` and `pearson`, x 100, of N predictions with N grades.
+
+    Raises:
+        UndefinedScoreError: there are fewer than two, or one side is constant or not finite.
+    """
+    for name, values in (("predictions", predicted), ("grades", gold)):
+        if not np.isfinite(values).all():
+            raise UndefinedScoreError(f"of {len(values):,} {name} {int((~np.isfinite(values)).sum()):,} are not finite")
+        # Equal up to rounding is constant too: cosines of equal vectors differ in their last bits.
+        if len(values) < 2 or np.ptp(values) <= 1e-12 * np.abs(values).max():
+            raise UndefinedScoreError(f"all {len(values):,} {name} are equal, so that no correlation is defined")
+    return {
+        "spearman": 100 * float(spearmanr(predicted, gold).statistic),
+        "pearson": 100 * float(pearsonr(predicted, gold).statistic),
     }
 
 
@@ -123,7 +137,12 @@ def _pairs(name: str, rows: list[tuple[str, str, float]], path: Path) -> GradedP
     return GradedPairs(name, list(first), list(second), np.array(grades))
 
 
-def _grade(text: object, path: Path, number: int) -> float:
+def read_grade(text: object, path: Path, number: int) -> float:
+    """A grade as a number.
+
+    Raises:
+        UsageError: it is none, or not finite.
+    """
     try:
         grade = float(text)  # type: ignore[arg-type]
     except (TypeError, ValueError):

@@ -1,0 +1,166 @@
+"""Any checkpoint, ready to embed sentences: ours, of plain transformers, or of sentence-transformers."""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import cached_file
+
+from informin.encoding import POOLERS, encode, max_length
+from informin.errors import UsageError, error_line
+from informin.loading import ARCHITECTURES, load_tokenizer
+
+# sentence-transformers' names of the poolings that are offered here.
+THEIR_POOLINGS = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "cls": "cls", "mean": "mean"}
+
+
+@dataclass
+class Encoder:
+    """Embeds sentences by one or more poolers, and knows what it was made from.
+
+    Attributes:
+        name: the Hub id or folder it was loaded from.
+        poolers: of `encoding.POOLERS`, resolved: never `auto`.
+        length: sentences are cut at this many tokens.
+        normalized: embeddings are scaled to length 1, as the checkpoint's own modules say.
+        bf16: computes under bfloat16 autocast.
+        truncated: the sentences met so far that were cut.
+    """
+
+    name: str
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    poolers: tuple[str, ...]
+    length: int
+    normalized: bool = False
+    batch_size: int = 64
+    bf16: bool = False
+    truncated: set[str] = field(default_factory=set)
+
+    def __call__(self, sentences: Sequence[str], progress: Callable[[int], object] | None = None):
+        """(N, d) float32 of N sentences for each pooler, by name."""
+        # A token is a byte at least and two are special, so that short sentences need no counting.
+        long = [s for s in sentences if len(s.encode()) > self.length - 2]
+        tokens = self.tokenizer(long, verbose=False)["input_ids"] if long else []
+        self.truncated.update(s for s, ids in zip(long, tokens) if len(ids) > self.length)
+        device = self.model.device.type
+        with torch.autocast(device, dtype=torch.bfloat16) if self.bf16 else nullcontext():
+            found = encode(self.model, self.tokenizer, sentences, self.batch_size, self.poolers, self.length, progress)
+        if self.normalized:
+            found = {pooler: x / np.linalg.norm(x, axis=1, keepdims=True) for pooler, x in found.items()}
+        return found
+
+    def weights_sha256(self) -> str:
+        """SHA-256 over the names and float32 values of all weights: tells checkpoints apart, whatever their folder."""
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self.model.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(np.ascontiguousarray(tensor.detach().cpu().float().numpy()).data)
+        return digest.hexdigest()
+
+
+def load_encoder(
+    model_name: str,
+    poolers: Sequence[str] = ("auto",),
+    length: int | None = None,
+    batch_size: int = 64,
+    device: str | None = None,
+    bf16: bool = False,
+    revision: str | None = None,
+) -> Encoder:
+    """Loads any BERT-like checkpoint in float32, from a folder or the Hub.
+
+    Args:
+        poolers: names of `encoding.POOLERS`, or `auto` for what the checkpoint says of itself.
+        length: cut sentences at this many tokens; None for the checkpoint's own maximum.
+        device: None for a GPU where there is one.
+
+    Raises:
+        UsageError: no such model, no tokenizer, a pooler that the model cannot do, or `auto` where it says nothing.
+    """
+    try:
+        config = AutoConfig.from_pretrained(model_name, revision=revision, trust_remote_code=False)
+        own = getattr(config, "informin", None)
+        kind = ARCHITECTURES[config.model_type] if own and config.model_type in ARCHITECTURES else AutoModel
+        if own:
+            config.informin = own | {"lm_head": False}
+        model = kind.from_pretrained(model_name, config=config, revision=revision, dtype=torch.float32)
+    except (OSError, ValueError, SafetensorError, RuntimeError) as error:
+        raise UsageError(f"--model_name {model_name} cannot be loaded: {error_line(error)}") from None
+    if getattr(config, "max_position_embeddings", None) is None:
+        raise UsageError(
+            f"--model_name {model_name}: {config.model_type} has no table of positions; needed an encoder like BERT."
+        )
+    tokenizer = load_tokenizer(model_name, config, revision)
+    modules = _sentence_transformers(model_name, revision)
+    resolved = tuple(dict.fromkeys(_resolve(pooler, model_name, config, modules) for pooler in poolers))
+    most = max_length(config, tokenizer)
+    length = length or min(most, modules["max_seq_length"] or most)
+    if not 3 <= length <= most:
+        raise UsageError(f"--max_length {length}: {model_name} reads at least 3 and at most {most} tokens.")
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    normalized = "auto" in poolers and modules["normalized"]
+    return Encoder(model_name, model.eval().to(device), tokenizer, resolved, length, normalized, batch_size, bf16)
+
+
+def _resolve(pooler: str, model_name: str, config: PreTrainedConfig, modules: dict) -> str:
+    own = getattr(config, "informin", None) or {}
+    if pooler == "auto":
+        found = own.get("pooling") or modules["pooling"]
+        if found is None:
+            raise UsageError(
+                f"--pooler auto: {model_name} does not say how its sentence embedding is read ({modules['problem']}). "
+                f"Give one of: --pooler {', '.join(POOLERS)}."
+            )
+        return found
+    if pooler not in POOLERS:
+        raise UsageError(f"--pooler {pooler}: needed one of: auto, {', '.join(POOLERS)}.")
+    if pooler == "mlp" and own.get("projection_head") != "mlp":
+        raise UsageError(
+            f"--pooler mlp: {model_name} has no projection head; it is in checkpoints that this project trained with "
+            "--projection_head mlp."
+        )
+    return pooler
+
+
+def _sentence_transformers(model_name: str, revision: str | None) -> dict:
+    """What sentence-transformers' files say: `pooling` or the `problem` with it, `normalized`, `max_seq_length`."""
+    found = {"pooling": None, "problem": "no sentence-transformers files", "normalized": False, "max_seq_length": None}
+    modules = _json_file(model_name, "modules.json", revision)
+    if modules is None:
+        return found
+    kinds = [module["type"].rpartition(".")[2] for module in modules]
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]) or modules[0]["path"]:
+        return found | {"problem": f"its modules.json lists {', '.join(kinds)}, of which not all are known here"}
+    pooling = _json_file(model_name, f"{modules[1]['path']}/config.json", revision) or {}
+    active = [name for name, on in pooling.items() if name.startswith("pooling_mode_") and on is True]
+    mode = pooling.get("pooling_mode", active[0] if len(active) == 1 else None)
+    return {
+        "pooling": THEIR_POOLINGS.get(mode) if isinstance(mode, str) else None,
+        "problem": f"its pooling is {mode or active}, which is not known here",
+        "normalized": kinds[-1] == "Normalize",
+        "max_seq_length": (_json_file(model_name, "sentence_bert_config.json", revision) or {}).get("max_seq_length"),
+    }
+
+
+def _json_file(model_name: str, name: str, revision: str | None):
+    path = cached_file(
+        model_name,
+        name,
+        revision=revision,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    if path is None:
+        return None
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UsageError(f"{path} is not JSON ({error}).") from None

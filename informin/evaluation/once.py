@@ -1,0 +1,37 @@
+"""Embeddings that several tasks share, each sentence encoded once."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+
+class EncodeOnce:
+    """Remembers embeddings by sentence, so that over all tasks each distinct sentence is encoded once.
+
+    Args:
+        encode: from N sentences to (N, d) for each pooler, by name.
+    """
+
+    def __init__(self, encode: Callable[[Sequence[str]], dict[str, np.ndarray]]):
+        self._encode = encode
+        self._row: dict[str, int] = {}
+        self._embeddings: dict[str, np.ndarray] = {}
+
+    def add(self, sentences: Sequence[str]) -> None:
+        """Encodes those that are new, in one call."""
+        new = [sentence for sentence in dict.fromkeys(sentences) if sentence not in self._row]
+        if not new:
+            return
+        for pooler, x in self._encode(new).items():
+            held = self._embeddings.get(pooler)
+            self._embeddings[pooler] = x if held is None else np.concatenate([held, x])
+        self._row |= {sentence: i for i, sentence in enumerate(new, start=len(self._row))}
+
+    def by(self, pooler: str) -> Callable[[Sequence[str]], np.ndarray]:
+        """An encode() of one pooler: N sentences to (N, d)."""
+
+        def encode(sentences: Sequence[str]) -> np.ndarray:
+            self.add(sentences)
+            return self._embeddings[pooler][[self._row[sentence] for sentence in sentences]]
+
+        return encode

@@ -1,0 +1,123 @@
+"""The results of one checkpoint read by one pooler, as they are kept in a JSON file.
+
+schema           1
+model            the Hub id or folder, as it was given
+weights_sha256   of the names and float32 values of all weights
+pooler           cls, mean, ...; normalized: embeddings were scaled to length 1, as the checkpoint says
+whitening        null, or {dimensions: K or null for all, fitted_on: text}
+max_length       sentences were cut at this many tokens
+precision        fp32 or bf16
+split            test or dev
+classifier       how the transfer tasks are classified
+tasks.NAME       score (null where it is undefined, and `error` says why), n, and:
+                   STS: mean, wmean, pearson, subsets.SUBSET.score and .n;  Spearman x 100
+                   transfer: dev, what C was chosen by;  accuracy x 100
+                   truncated: sentences that were cut;  data: SHA-256 of each file read
+                   seconds: {encode, score}; a sentence that an earlier task shares was encoded there
+average          sts and transfer: the mean of seven scores, null unless all seven are there
+environment      versions, device and number of threads
+seconds          encoding and scoring, all tasks together
+"""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+
+from informin.errors import UsageError
+from informin.evaluation.senteval import STS_TASKS, TRANSFER_TASKS
+from informin.evaluation.transfer import CLASSIFIER
+
+SCHEMA = 1
+# What must be equal for results to be gone on with.
+IDENTITY = ("weights_sha256", "pooler", "normalized", "whitening", "max_length", "precision", "split")
+
+
+def new_results(model: str, identity: dict, environment: dict) -> dict:
+    """Results without a task.
+
+    Args:
+        identity: a value for each name of `IDENTITY`.
+    """
+    return {
+        "schema": SCHEMA,
+        "model": model,
+        **{name: identity[name] for name in IDENTITY},
+        "classifier": CLASSIFIER,
+        "tasks": {},
+        "average": {"sts": None, "transfer": None},
+        "environment": environment,
+        "seconds": 0.0,
+    }
+
+
+def add_task(results: dict, name: str, entry: dict) -> None:
+    """Puts in the entry of a task, and brings averages and seconds up to date."""
+    tasks = results["tasks"]
+    tasks[name] = entry
+    for group, names in (("sts", STS_TASKS), ("transfer", TRANSFER_TASKS)):
+        scores = [tasks.get(task, {}).get("score") for task in names]
+        results["average"][group] = None if None in scores else float(np.mean(scores))
+    results["seconds"] = sum(sum(task["seconds"].values()) for task in tasks.values())
+
+
+def load_results(path: str | Path) -> dict:
+    """Reads a results file.
+
+    Raises:
+        UsageError: it does not exist, or is no results file of this schema.
+    """
+    try:
+        results = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read as results of run_eval.py: {error}") from None
+    if not isinstance(results, dict) or results.get("schema") != SCHEMA or not isinstance(results.get("tasks"), dict):
+        raise UsageError(f"{path}: needed results of run_eval.py, with `schema` {SCHEMA} and `tasks`.")
+    return results
+
+
+def results_files(path: str | Path) -> list[Path]:
+    """The file named, or the results files of the folder named, by name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    path = Path(path)
+    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    if not files:
+        raise UsageError(f"{path} holds no .json file.")
+    return files
+
+
+def save_results(path: str | Path, results: dict) -> None:
+    """Writes a results file; an interruption leaves the older one whole."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+    os.replace(partial, path)
+
+
+def resume_results(path: str | Path, fresh: dict) -> dict:
+    """The results in the file, where there is one, to go on with; else the fresh ones.
+
+    Raises:
+        UsageError: the file's results were made from another checkpoint or in another way.
+    """
+    if not Path(path).exists():
+        return fresh
+    found = load_results(path)
+    differing = [name for name in IDENTITY if found.get(name) != fresh[name]]
+    if differing:
+        differences = "; ".join(f"{name} {found.get(name)!r}, now {fresh[name]!r}" for name in differing)
+        raise UsageError(f"{path} holds other results ({differences}). Give another --output, or delete it.")
+    return found | {name: fresh[name] for name in ("model", "environment")}
+
+
+def checksums(files: list[Path], folder: str | Path) -> dict[str, str]:
+    """SHA-256 of each file, by its path in the folder."""
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in map(Path, files)
+    }

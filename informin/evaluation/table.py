@@ -1,0 +1,174 @@
+"""Results as the papers' tables: text, Markdown, LaTeX."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from informin.evaluation.senteval import STS_TASKS, TRANSFER_TASKS, YEARS
+
+FORMATS = ("text", "markdown", "latex", "json")
+GROUPS = {"sts": ("STS, Spearman x 100", STS_TASKS), "transfer": ("Transfer, accuracy x 100", TRANSFER_TASKS)}
+AVERAGE = "Avg"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a table: values by column, with a standard deviation where the line stands for several seeds."""
+
+    label: str
+    values: dict[str, float | None]
+    spread: dict[str, float] | None = None
+    signed: bool = False
+
+    def cell(self, column: str, plus_minus: str = "±") -> str:
+        value = self.values.get(column)
+        if value is None:
+            return "-"
+        text = f"{value:+.2f}" if self.signed else f"{value:.2f}"
+        return f"{text} {plus_minus} {self.spread[column]:.2f}" if self.spread else text
+
+
+@dataclass(frozen=True)
+class Table:
+    """A title, the names of the columns after the first, and the lines."""
+
+    title: str
+    columns: list[str]
+    rows: list[Row]
+
+
+def label(results: dict) -> str:
+    """The checkpoint's own name and how it was read: `all-MiniLM-L6-v2, cls`."""
+    whitening = results["whitening"]
+    size = f" {whitening['dimensions']}" if whitening and whitening["dimensions"] else ""
+    return f"{Path(results['model']).name}, {results['pooler']}{f', whitening{size}' if whitening else ''}"
+
+
+def score_tables(
+    rows: Sequence[dict], others: Sequence[dict] = (), seeds: bool = False, names: Sequence[str] = ()
+) -> list[Table]:
+    """The tables of scores: STS and transfer, as far as there are such tasks.
+
+    Args:
+        rows: results.
+        others: results to compare with: one for all rows, or one for each in order. They come first in the table and
+            the differences (row - other) last.
+        seeds: the rows are seeds of one recipe: adds mean ± sd (n - 1), of the differences too.
+        names: labels in place of the rows' own.
+    """
+    names = names or [label(results) for results in rows]
+    tables = []
+    for group, (title, tasks) in GROUPS.items():
+        columns = [task for task in tasks if any(task in results["tasks"] for results in rows)]
+        if not columns:
+            continue
+
+        def values(results, tasks=columns, group=group):
+            found = {task: results["tasks"].get(task, {}).get("score") for task in tasks}
+            return found | {AVERAGE: results["average"][group]}
+
+        lines = [Row(f"{label(other)} (compared with)", values(other)) for other in others]
+        lines += _with_mean(lines, "of these") if seeds and len(others) > 1 else []
+        own = [Row(name, values(results)) for name, results in zip(names, rows)]
+        lines += own + (_with_mean(own, "of these") if seeds else [])
+        if others:
+            pairs = zip(rows, others if len(others) > 1 else others * len(rows))
+            gains = [
+                Row(f"difference, {name}", _difference(values(results), values(other)), signed=True)
+                for name, (results, other) in zip(names, pairs)
+            ]
+            lines += gains + (_with_mean(gains, "difference") if seeds else [])
+        tables.append(Table(title, [*columns, AVERAGE], lines))
+    return tables
+
+
+def aggregation_table(rows: Sequence[dict]) -> list[Table]:
+    """The years of STS by each aggregation over their subsets; none without such a task."""
+    columns = [task for task in YEARS if any(task in results["tasks"] for results in rows)]
+    if not columns:
+        return []
+    lines = [
+        Row(f"{label(results)}: {name}", {task: results["tasks"].get(task, {}).get(key) for task in columns})
+        for results in rows
+        for key, name in (("score", "all pairs at once"), ("mean", "mean of subsets"), ("wmean", "weighted mean"))
+    ]
+    return [Table("STS12-16 by aggregation", columns, lines)]
+
+
+def time_table(rows: Sequence[dict]) -> Table:
+    """Seconds of each task."""
+    columns = list(dict.fromkeys(task for results in rows for task in results["tasks"]))
+    lines = []
+    for results in rows:
+        for part in ("encode", "score"):
+            seconds = {name: task["seconds"][part] for name, task in results["tasks"].items()}
+            lines.append(Row(f"{label(results)}: {part}", seconds | {"all": sum(seconds.values())}))
+    return Table("Seconds", [*columns, "all"], lines)
+
+
+def footnotes(rows: Sequence[dict]) -> list[str]:
+    """What a reader of the tables has to know: scores that are undefined, sentences that were cut."""
+    notes = []
+    for results in rows:
+        for name, task in results["tasks"].items():
+            if task["score"] is None:
+                notes.append(f"{label(results)}: {name} has no score: {task['error']}.")
+        cut = sum(task["truncated"] for task in results["tasks"].values())
+        if cut:
+            notes.append(f"{label(results)}: {cut:,} sentences were cut at {results['max_length']} tokens.")
+    return notes
+
+
+def render(table: Table, form: str) -> str:
+    """A table as `text`, `markdown` or `latex` (booktabs)."""
+    if form == "latex":
+        return _latex(table)
+    cells = [["", *table.columns], *([row.label, *map(row.cell, table.columns)] for row in table.rows)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
+    lines = [[text.ljust(w) if i == 0 else text.rjust(w) for i, (text, w) in enumerate(zip(c, widths))] for c in cells]
+    if form == "text":
+        return "\n".join([table.title, *("  ".join(line).rstrip() for line in lines)])
+    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    return "\n".join([f"**{table.title}**", "", *(f"| {' | '.join(line)} |" for line in [lines[0], rule, *lines[1:]])])
+
+
+def _latex(table: Table) -> str:
+    def escaped(text: str) -> str:
+        return "".join(f"\\{c}" if c in "_&%#$" else c for c in text)
+
+    lines = [
+        f"% {table.title}",
+        f"\\begin{{tabular}}{{l{'r' * len(table.columns)}}}",
+        "\\toprule",
+        " & ".join(["", *map(escaped, table.columns)]) + " \\\\",
+        "\\midrule",
+        *(
+            " & ".join([escaped(row.label), *(row.cell(column, "$\\pm$") for column in table.columns)]) + " \\\\"
+            for row in table.rows
+        ),
+        "\\bottomrule",
+        "\\end{tabular}",
+    ]
+    return "\n".join(lines)
+
+
+def _difference(values: dict, others: dict) -> dict:
+    return {
+        name: None if value is None or others.get(name) is None else value - others[name]
+        for name, value in values.items()
+    }
+
+
+def _with_mean(rows: list[Row], of: str) -> list[Row]:
+    """The mean and standard deviation of several lines, as one more; none of a single line."""
+    if len(rows) < 2:
+        return []
+    means, spread = {}, {}
+    for column in rows[0].values:
+        values = [row.values[column] for row in rows]
+        known = None not in values
+        means[column] = float(np.mean(values)) if known else None
+        spread[column] = float(np.std(values, ddof=1)) if known else None
+    return [Row(f"mean ± sd {of}, n = {len(rows)}", means, spread, rows[0].signed)]
