@@ -11,7 +11,7 @@ from pathlib import Path
 
 import transformers
 
-from informin.data import senteval_folder
+from informin.data import SENTEVAL_INSTEAD, senteval_folder
 from informin.encoder import load_encoder
 from informin.encoding import POOLERS
 from informin.errors import UsageError
@@ -20,8 +20,6 @@ from informin.evaluation.senteval import TASKS, chosen_tasks
 from informin.evaluation.table import FORMATS, aggregation_table, footnotes, render, score_tables, time_table
 from informin.scoring import WhiteningOptions, load_tasks, score_encoder
 from informin.textfiles import read_sentences
-
-NO_HUB = "--data_dir FOLDER (SentEval's data/downstream), or set SENTEVAL_DATA to it"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -74,7 +72,7 @@ def evaluate(args: argparse.Namespace) -> int:
             f"--compare: {args.compare} holds {len(others)} results; needed 1, or one for each row ({rows_expected})."
         )
     names = chosen_tasks(args.tasks, args.split)
-    tasks = load_tasks(senteval_folder(args.data_dir, NO_HUB), names, args.split)
+    tasks = load_tasks(senteval_folder(args.data_dir, SENTEVAL_INSTEAD), names, args.split)
     whitening = whitening_options(args)
     rows = []
     for model_name in args.model_name:

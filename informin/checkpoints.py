@@ -40,6 +40,21 @@ def checkpoint_to_resume(output_dir: str | Path, wanted: str) -> Path:
     return Path(wanted)
 
 
+def read_history(output_dir: str | Path) -> list[dict]:
+    """The log of a run, `log_history` of its newest complete checkpoint.
+
+    Raises:
+        UsageError: the folder holds no complete checkpoint.
+    """
+    checkpoints = complete_checkpoints(output_dir)
+    if not checkpoints:
+        raise UsageError(
+            f"{output_dir} holds no complete checkpoint to read the log from. Name the --output_dir of a run that has "
+            "saved one."
+        )
+    return json.loads((checkpoints[-1] / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
+
+
 def refuse_used_folder(output_dir: str | Path) -> None:
     """Keeps a new run from writing over an older one.
 

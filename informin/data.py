@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 HUB_DATA = "princeton-nlp/datasets-for-simcse"
 HUB_SENTENCES = "wiki1m_for_simcse.txt"
 HUB_SENTEVAL = "senteval.tar"
+SENTEVAL_INSTEAD = "--data_dir FOLDER (SentEval's data/downstream), or set SENTEVAL_DATA to it"
 HUB_ERRORS = (HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError)
 
 

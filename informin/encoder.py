@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import pickle
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -10,7 +11,14 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    MODEL_FOR_MASKED_LM_MAPPING,
+    AutoConfig,
+    AutoModel,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils import cached_file
 
 from informin.encoding import POOLERS, encode, max_length
@@ -19,6 +27,7 @@ from informin.loading import ARCHITECTURES, load_tokenizer
 
 # sentence-transformers' names of the poolings that are offered here.
 THEIR_POOLINGS = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "cls": "cls", "mean": "mean"}
+BERT_POOLER = "pooler."
 
 
 @dataclass
@@ -58,11 +67,15 @@ class Encoder:
         return found
 
     def weights_sha256(self) -> str:
-        """SHA-256 over the names and float32 values of all weights: tells checkpoints apart, whatever their folder."""
+        """SHA-256 over the names and float32 values of the weights: tells checkpoints apart, whatever their folder.
+
+        BERT's own pooler is left out: no embedding reads it, and where a checkpoint has none it is random.
+        """
         digest = hashlib.sha256()
         for name, tensor in sorted(self.model.state_dict().items()):
-            digest.update(name.encode())
-            digest.update(np.ascontiguousarray(tensor.detach().cpu().float().numpy()).data)
+            if not name.startswith(BERT_POOLER):
+                digest.update(name.encode())
+                digest.update(np.ascontiguousarray(tensor.detach().cpu().float().numpy()).data)
         return digest.hexdigest()
 
 
@@ -85,29 +98,57 @@ def load_encoder(
     Raises:
         UsageError: no such model, no tokenizer, a pooler that the model cannot do, or `auto` where it says nothing.
     """
+    if batch_size < 1:
+        raise UsageError(f"--batch_size {batch_size}: needed 1 or more.")
+    model = _load_model(model_name, revision)
+    config = model.config
+    tokenizer = load_tokenizer(model_name, config, revision)
+    modules = _sentence_transformers(model_name, revision)
+    resolved = tuple(dict.fromkeys(_resolve(pooler, model_name, config, modules) for pooler in poolers))
+    most = max_length(config, tokenizer)
+    length = min(most, modules["max_seq_length"] or most) if length is None else length
+    if not 3 <= length <= most:
+        raise UsageError(f"--max_length {length}: {model_name} reads at least 3 and at most {most} tokens.")
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        model.eval().to(device)
+    except (RuntimeError, AssertionError) as error:  # a torch without CUDA asserts
+        raise UsageError(f"--device {device} cannot be used: {error_line(error)}") from None
+    normalized = "auto" in poolers and modules["normalized"]
+    return Encoder(model_name, model, tokenizer, resolved, length, normalized, batch_size, bf16)
+
+
+def _load_model(model_name: str, revision: str | None) -> PreTrainedModel:
     try:
         config = AutoConfig.from_pretrained(model_name, revision=revision, trust_remote_code=False)
+        if config.is_encoder_decoder or type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
+            raise UsageError(
+                f"--model_name {model_name} is of the architecture {config.model_type!r}; needed an encoder like BERT."
+            )
         own = getattr(config, "informin", None)
         kind = ARCHITECTURES[config.model_type] if own and config.model_type in ARCHITECTURES else AutoModel
         if own:
             config.informin = own | {"lm_head": False}
-        model = kind.from_pretrained(model_name, config=config, revision=revision, dtype=torch.float32)
-    except (OSError, ValueError, SafetensorError, RuntimeError) as error:
+            if kind.__name__ not in (config.architectures or []):  # saved again by another class, without the head
+                config.informin["projection_head"] = "none"
+        model, report = kind.from_pretrained(
+            model_name, config=config, revision=revision, dtype=torch.float32, output_loading_info=True
+        )
+    except UsageError:
+        raise
+    except (OSError, ValueError, SafetensorError, RuntimeError, pickle.UnpicklingError) as error:
         raise UsageError(f"--model_name {model_name} cannot be loaded: {error_line(error)}") from None
     if getattr(config, "max_position_embeddings", None) is None:
         raise UsageError(
             f"--model_name {model_name}: {config.model_type} has no table of positions; needed an encoder like BERT."
         )
-    tokenizer = load_tokenizer(model_name, config, revision)
-    modules = _sentence_transformers(model_name, revision)
-    resolved = tuple(dict.fromkeys(_resolve(pooler, model_name, config, modules) for pooler in poolers))
-    most = max_length(config, tokenizer)
-    length = length or min(most, modules["max_seq_length"] or most)
-    if not 3 <= length <= most:
-        raise UsageError(f"--max_length {length}: {model_name} reads at least 3 and at most {most} tokens.")
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    normalized = "auto" in poolers and modules["normalized"]
-    return Encoder(model_name, model.eval().to(device), tokenizer, resolved, length, normalized, batch_size, bf16)
+    absent = sorted(name for name in report["missing_keys"] if not name.startswith((BERT_POOLER, "mlp.")))
+    if absent:
+        raise UsageError(
+            f"--model_name {model_name}: {len(absent)} weights of the encoder, {absent[0]} the first, are not in the "
+            "checkpoint and would be random."
+        )
+    return model
 
 
 def _resolve(pooler: str, model_name: str, config: PreTrainedConfig, modules: dict) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from tqdm import tqdm
 
 from informin.encoder import Encoder
@@ -80,7 +81,7 @@ def score_encoder(
         )
     rows = {pooler: _start(encoder, pooler, tasks.split, whitening, outputs) for pooler in encoder.poolers}
     pending = {name: [pooler for pooler, row in rows.items() if not _finished(row, name, tasks)] for name in tasks.data}
-    once = EncodeOnce(lambda sentences: _with_bar(encoder, sentences))
+    once = EncodeOnce(lambda sentences: encode_with_bar(encoder, sentences))
     encode = {pooler: once.by(pooler) for pooler in rows}
     if whitening and any(pending.values()):
         encode = {p: whitened(e, whitening.dimensions, whitening.sentences) for p, e in encode.items()}
@@ -123,7 +124,8 @@ def _finished(row: dict, name: str, tasks: Tasks) -> bool:
     return entry is not None and entry["score"] is not None and entry["data"] == tasks.checksums[name]
 
 
-def _with_bar(encoder: Encoder, sentences: Sequence[str]):
+def encode_with_bar(encoder: Encoder, sentences: Sequence[str]) -> dict[str, np.ndarray]:
+    """(N, d) of N sentences for each pooler of the encoder, with a progress bar where there is a terminal."""
     with tqdm(total=len(sentences), desc="encoding", unit=" sentences", leave=False, disable=None) as bar:
         return encoder(sentences, bar.update)
 

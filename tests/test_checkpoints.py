@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from informin.checkpoints import checkpoint_to_resume, complete_checkpoints, refuse_used_folder
+from informin.checkpoints import checkpoint_to_resume, complete_checkpoints, read_history, refuse_used_folder
 from informin.errors import UsageError
 
 WHOLE = json.dumps({"global_step": 25, "log_history": [{"loss": 1.5, "step": 25}]})
@@ -84,3 +84,17 @@ def test_other_folders_are_not_refused(tmp_path, content):
         (folder / content).touch()
     refuse_used_folder(str(folder))
     assert folder.exists() is (content is not None), "looking creates nothing"
+
+
+def test_read_history_takes_the_newest_complete_checkpoint(tmp_path):
+    for step, text in ((9, '{"log_history": [{"step": 9}]}'), (10, '{"log_history": [{"step": 10}]}'), (11, "{")):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(text)
+    assert read_history(str(tmp_path)) == [{"step": 10}]
+
+
+@pytest.mark.parametrize("folder", ["", "checkpoint-1", "absent"])
+def test_read_history_of_what_has_none(folder, tmp_path):
+    (tmp_path / "checkpoint-1").mkdir()
+    with pytest.raises(UsageError, match=re.escape(f"{tmp_path / folder} holds no complete checkpoint")):
+        read_history(tmp_path / folder)

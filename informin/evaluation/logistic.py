@@ -30,7 +30,6 @@ class LogisticPath:
         self.x = torch.cat([features - features[masks.any(1)].mean(0), ones], dim=1)  # (N, d + 1)
         self.y = targets.to(features.dtype)[:, None]  # (N, 1)
         self.masks = masks.to(features.dtype)
-        self.share = masks.float().mean(0) / masks.any(1).float().mean()  # (F,) of the pooled rows
         self.penalty = torch.ones(self.x.shape[1], 1, dtype=features.dtype, device=features.device)
         self.penalty[-1] = 0
         self.pooled_mask = masks.any(1, keepdim=True).to(features.dtype)

@@ -78,13 +78,18 @@ def score_pairs(encode: Callable[[Sequence[str]], np.ndarray], pairs: GradedPair
     """
     embedding = embed_once(encode, pairs.sentences1 + pairs.sentences2)
     x, y = embedding(pairs.sentences1), embedding(pairs.sentences2)  # (N, d)
-    low, high = pairs.scores.min(), pairs.scores.max()
-    positive = pairs.scores > low + 0.8 * (high - low)
+    alike = positive(pairs.scores)
     return {
         "spearman": correlations(cosine(x, y), pairs.scores)["spearman"],
-        "alignment": alignment(x[positive], y[positive]),
+        "alignment": alignment(x[alike], y[alike]),
         "uniformity": uniformity(embedding(list(dict.fromkeys(pairs.sentences1 + pairs.sentences2)))),
     }
+
+
+def positive(scores: np.ndarray) -> np.ndarray:
+    """(N,) bool: the pairs that count as alike, graded above 80% of the scale (on STS-B, above 4)."""
+    low, high = scores.min(), scores.max()
+    return scores > low + 0.8 * (high - low)
 
 
 def embed_once(

@@ -22,6 +22,7 @@ seconds          encoding and scoring, all tasks together
 import hashlib
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -92,12 +93,23 @@ def results_files(path: str | Path) -> list[Path]:
 
 
 def save_results(path: str | Path, results: dict) -> None:
-    """Writes a results file; an interruption leaves the older one whole."""
+    """Writes a results file; an interruption leaves the older one whole.
+
+    Raises:
+        UsageError: it cannot be written there.
+    """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
-    os.replace(partial, path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, path)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error}. Give another --output.") from None
+    finally:
+        with suppress(OSError):
+            partial.unlink()
 
 
 def resume_results(path: str | Path, fresh: dict) -> dict:

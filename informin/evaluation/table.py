@@ -1,5 +1,6 @@
 """Results as the papers' tables: text, Markdown, LaTeX."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +22,14 @@ class Row:
     values: dict[str, float | None]
     spread: dict[str, float] | None = None
     signed: bool = False
+    digits: int = 2
 
     def cell(self, column: str, plus_minus: str = "±") -> str:
         value = self.values.get(column)
-        if value is None:
+        if value is None or math.isnan(value):
             return "-"
-        text = f"{value:+.2f}" if self.signed else f"{value:.2f}"
-        return f"{text} {plus_minus} {self.spread[column]:.2f}" if self.spread else text
+        text = f"{value:{'+' if self.signed else ''}.{self.digits}f}"
+        return f"{text} {plus_minus} {self.spread[column]:.{self.digits}f}" if self.spread else text
 
 
 @dataclass(frozen=True)
@@ -74,11 +76,8 @@ def score_tables(
         own = [Row(name, values(results)) for name, results in zip(names, rows)]
         lines += own + (_with_mean(own, "of these") if seeds else [])
         if others:
-            pairs = zip(rows, others if len(others) > 1 else others * len(rows))
-            gains = [
-                Row(f"difference, {name}", _difference(values(results), values(other)), signed=True)
-                for name, (results, other) in zip(names, pairs)
-            ]
+            reference = lines[: len(others)] if len(others) > 1 else lines[:1] * len(rows)
+            gains = [difference(row, other) for row, other in zip(own, reference)]
             lines += gains + (_with_mean(gains, "difference") if seeds else [])
         tables.append(Table(title, [*columns, AVERAGE], lines))
     return tables
@@ -154,11 +153,13 @@ def _latex(table: Table) -> str:
     return "\n".join(lines)
 
 
-def _difference(values: dict, others: dict) -> dict:
-    return {
-        name: None if value is None or others.get(name) is None else value - others[name]
-        for name, value in values.items()
+def difference(row: Row, other: Row) -> Row:
+    """One line less another, where both have a value."""
+    values = {
+        name: None if value is None or other.values.get(name) is None else value - other.values[name]
+        for name, value in row.values.items()
     }
+    return Row(f"difference, {row.label}", values, signed=True, digits=row.digits)
 
 
 def _with_mean(rows: list[Row], of: str) -> list[Row]:

@@ -63,7 +63,7 @@ def _nested(features, labels, _) -> tuple[float, float]:
     for i, (_, held_out) in enumerate(outer):
         columns = range(FOLDS + i * FOLDS, FOLDS + (i + 1) * FOLDS)
         accuracy = [np.mean([grid[rows, c].mean() for rows, c in zip(inner[i], columns)]) for grid in right]
-        best = int(np.argmax(accuracy))
+        best = _best(accuracy)
         dev.append(accuracy[best])
         test.append(right[best][held_out, i].mean())
     return np.mean(test), np.mean(dev)
@@ -73,7 +73,7 @@ def _dev(features, labels, parts) -> tuple[float, float]:
     masks = _mask(len(labels), parts["train"])[:, None]
     right = _correct(features, labels, masks, GRID["dev"])
     accuracy = [grid[parts["dev"], 0].mean() for grid in right]
-    best = int(np.argmax(accuracy))
+    best = _best(accuracy)
     return right[best][parts["test"], 0].mean(), accuracy[best]
 
 
@@ -83,8 +83,13 @@ def _folds(features, labels, parts) -> tuple[float, float]:
     masks = [_mask(len(labels), fit) for fit, _ in splits] + [_mask(len(labels), train)]
     right = _correct(features, labels, np.stack(masks, 1), GRID["folds"])
     accuracy = [np.mean([grid[rest, i].mean() for i, (_, rest) in enumerate(splits)]) for grid in right]
-    best = int(np.argmax(accuracy))
+    best = _best(accuracy)
     return right[best][parts["test"], FOLDS].mean(), accuracy[best]
+
+
+def _best(accuracy: list[float]) -> int:
+    """The first of the best; SentEval compares at two decimals of a percentage, so that rounding decides no tie."""
+    return int(np.argmax(np.round(100 * np.array(accuracy), 2)))
 
 
 def _splits(labels: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -19,6 +19,9 @@ class Whitening:
     def __init__(self, x: np.ndarray, dimensions: int | None = None):
         x = np.asarray(x, dtype=np.float64)
         self.mean = x.mean(0)
+        if not np.isfinite(x).all():  # no directions; every embedding becomes NaN, which no score takes
+            self.kernel = np.full((x.shape[1], dimensions or x.shape[1]), np.nan)
+            return
         centred = x - self.mean
         directions, variances, _ = np.linalg.svd(centred.T @ centred / len(x))
         kept = variances > 1e-10 * variances[0]  # directions without variance would be noise blown up

@@ -1,0 +1,93 @@
+"""Alignment and uniformity of the embeddings of positive pairs, as an `evaluate` module."""
+
+import datasets
+import evaluate
+import numpy as np
+
+from informin.analysis import alignment, uniformity
+from informin.errors import UndefinedScoreError, UsageError
+
+DESCRIPTION = """\
+Where embeddings lie on the unit sphere. Alignment: how close the two sides of positive pairs are, the mean of \
+|x - y|^2. Uniformity: how evenly all of them are spread, log mean exp(-2 |x - y|^2). Embeddings are scaled to length \
+1 first. Lower is better for both; a collapsed encoder has a perfect alignment of 0 and the worst uniformity, 0.
+"""
+
+INPUTS = """
+Args:
+    predictions: the embeddings of the first sentence of N positive pairs: N rows of d numbers, of any length but 0.
+    references: the embeddings of the second sentence of the same pairs, in the same order.
+    sentences: optional, (first, second), N texts each. Which rows are embeddings of one sentence cannot be seen from
+        the rows, since different sentences may have equal embeddings, which is the collapse that uniformity is to
+        show. So without it nothing is merged: every one of the 2 N rows counts as a sentence of its own. With it, a
+        sentence that comes back counts once, by its first row, as in the log of training. Alignment is over the N
+        pairs in either case.
+Returns:
+    alignment: mean squared distance of the pairs, from 0 to 4; lower is better.
+    uniformity: log of the mean Gaussian kernel over all pairs of different rows, from -8 to 0; lower is better.
+        Needs O(N^2) memory: 3,000 rows take 36 MB.
+Raises:
+    UndefinedScoreError (a ValueError): an embedding is not finite, or there are fewer than two sentences.
+    UsageError (a ValueError): rows differ in length, or `sentences` are not N texts a side.
+Examples:
+    >>> metric = evaluate.load("informin/evaluation/metrics/alignment_uniformity")
+    >>> metric.compute(predictions=[[1.0, 0.0], [-3.0, 0.0]], references=[[2.0, 0.0], [-1.0, 0.0]])["alignment"]
+    0.0
+"""
+
+CITATION = """\
+@inproceedings{wang2020understanding,
+    title = {Understanding Contrastive Representation Learning through Alignment and Uniformity on the Hypersphere},
+    author = {Wang, Tongzhou and Isola, Phillip},
+    booktitle = {Proceedings of the 37th International Conference on Machine Learning},
+    year = {2020},
+}
+@inproceedings{gao-etal-2021-simcse,
+    title = {{SimCSE}: Simple Contrastive Learning of Sentence Embeddings},
+    author = {Gao, Tianyu and Yao, Xingcheng and Chen, Danqi},
+    booktitle = {Proceedings of EMNLP 2021},
+    year = {2021},
+}
+"""
+
+
+class AlignmentUniformity(evaluate.Metric):
+    """Both properties, by the functions that the log of training and the figures use."""
+
+    def _info(self) -> evaluate.MetricInfo:
+        rows = datasets.Sequence(datasets.Value("float64"))
+        return evaluate.MetricInfo(
+            description=DESCRIPTION,
+            citation=CITATION,
+            inputs_description=INPUTS,
+            features=datasets.Features({"predictions": rows, "references": rows}),
+            reference_urls=["https://arxiv.org/abs/2005.10242", "https://arxiv.org/abs/2104.08821"],
+        )
+
+    def _compute(self, predictions, references, sentences=None) -> dict[str, float]:
+        lengths = {len(row) for row in [*predictions, *references]}
+        if len(lengths) > 1:
+            found = ", ".join(map(str, sorted(lengths)))
+            raise UsageError(f"found embeddings of {found} numbers; all rows of both sides need the same number.")
+        x, y = np.array(predictions, dtype=np.float64), np.array(references, dtype=np.float64)
+        both = np.concatenate([x, y])
+        broken = int((~np.isfinite(both)).any(axis=-1).sum())
+        if broken:
+            raise UndefinedScoreError(f"{broken:,} of the {len(both):,} embeddings are not finite")
+        if sentences is not None:
+            both = both[_first_rows(sentences, len(x))]
+        if len(both) < 2:
+            raise UndefinedScoreError(f"of {len(both)} distinct sentences there is no pair, which uniformity is over")
+        return {"alignment": alignment(x, y), "uniformity": uniformity(both)}
+
+
+def _first_rows(sentences, count: int) -> list[int]:
+    """Of the rows of the first side and then the second, the first of each distinct sentence."""
+    sides = [list(side) for side in sentences]
+    if [len(side) for side in sides] != [count, count]:
+        found = " and ".join(str(len(side)) for side in sides)
+        raise UsageError(f"sentences: found {found} texts; needed two lists of {count}, one text for each embedding.")
+    first = {}
+    for row, sentence in enumerate(sides[0] + sides[1]):
+        first.setdefault(sentence, row)
+    return list(first.values())

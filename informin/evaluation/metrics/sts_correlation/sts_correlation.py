@@ -1,0 +1,62 @@
+"""Spearman and Pearson correlation of predicted similarities with human grades, as an `evaluate` module."""
+
+import datasets
+import evaluate
+import numpy as np
+
+from informin.evaluation.pairs import correlations
+
+DESCRIPTION = """\
+How well similarities of sentence pairs follow human grades: Spearman's rank correlation, which papers on semantic \
+textual similarity report, and Pearson's. Both are multiplied by 100. The ranks of ties are averaged.
+"""
+
+INPUTS = """
+Args:
+    predictions: N similarities, one for each pair: cosines of embeddings, or any other number that is higher for more
+        similar sentences. The scale does not matter to `spearman`; `pearson` asks how linear the relation is.
+    references: N grades, higher is more similar, on any scale (0 to 5 in STS, 1 to 5 in SICK-R).
+Returns:
+    spearman: Spearman correlation x 100, from -100 to 100.
+    pearson: Pearson correlation x 100, from -100 to 100.
+Raises:
+    UndefinedScoreError (a ValueError): fewer than two pairs, or predictions or references that are all equal or not
+        finite: there is no correlation then, and 0 or NaN would hide it.
+Examples:
+    >>> metric = evaluate.load("informin/evaluation/metrics/sts_correlation")
+    >>> metric.compute(predictions=[0.1, 0.2, 0.9], references=[0.0, 2.5, 5.0])["spearman"]
+    100.0
+"""
+
+CITATION = """\
+@inproceedings{cer-etal-2017-semeval,
+    title = {{SemEval}-2017 Task 1: Semantic Textual Similarity Multilingual and Crosslingual Focused Evaluation},
+    author = {Cer, Daniel and Diab, Mona and Agirre, Eneko and Lopez-Gazpio, I{\\~n}igo and Specia, Lucia},
+    booktitle = {Proceedings of the 11th International Workshop on Semantic Evaluation (SemEval-2017)},
+    year = {2017},
+}
+@inproceedings{reimers-etal-2016-task,
+    title = {Task-Oriented Intrinsic Evaluation of Semantic Textual Similarity},
+    author = {Reimers, Nils and Beyer, Philip and Gurevych, Iryna},
+    booktitle = {Proceedings of COLING 2016},
+    year = {2016},
+}
+"""
+
+
+class StsCorrelation(evaluate.Metric):
+    """Correlations x 100, by the function that training and run_eval.py score with."""
+
+    def _info(self) -> evaluate.MetricInfo:
+        return evaluate.MetricInfo(
+            description=DESCRIPTION,
+            citation=CITATION,
+            inputs_description=INPUTS,
+            features=datasets.Features(
+                {"predictions": datasets.Value("float64"), "references": datasets.Value("float64")}
+            ),
+            reference_urls=["https://aclanthology.org/S17-2001", "https://aclanthology.org/C16-1009"],
+        )
+
+    def _compute(self, predictions, references) -> dict[str, float]:
+        return correlations(np.asarray(predictions, dtype=np.float64), np.asarray(references, dtype=np.float64))

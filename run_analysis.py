@@ -1,0 +1,75 @@
+"""Draw what embeddings look like, as the papers' figures: PNG, SVG and the numbers as CSV. See README.md, or --help."""
+
+import argparse
+import logging
+import signal
+import sys
+from collections.abc import Callable
+
+import transformers
+
+from informin import figures
+from informin.encoding import POOLERS
+from informin.errors import UndefinedScoreError, UsageError
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Draws one kind of picture. Returns the exit code: 0, 1 (a score is undefined), 2 (usage), 130 (interrupted)."""
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("informin").setLevel(logging.INFO)
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    args = parser().parse_args(argv)
+    try:
+        for path in args.draw(args):
+            print(path)
+        return 0
+    except (UsageError, UndefinedScoreError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+def parser() -> argparse.ArgumentParser:
+    """A sub-command for each figure."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    subparsers = parser.add_subparsers(required=True, metavar="FIGURE")
+
+    def figure(draw: Callable, text: str, kind: str = "") -> Callable:
+        name = draw.__name__
+        sub = subparsers.add_parser(name, help=text, description=text, allow_abbrev=False)
+        sub.set_defaults(draw=draw)
+        sub.add_argument(
+            "--output", default=f"analysis/{name}", metavar="STEM", help="Path without suffix: %(default)s."
+        )
+        if kind:
+            sub.add_argument("--model_name", nargs="+", required=True, metavar="MODEL", help="Hub ids or folders.")
+            sub.add_argument("--pooler", default="auto", choices=["auto", *POOLERS], help="auto: the checkpoint's own.")
+            sub.add_argument("--batch_size", type=int, default=64, help="Sentences a forward pass.")
+            sub.add_argument("--device", help="cpu, cuda, ... Default: a GPU where there is one.")
+        if kind == "pairs":
+            sub.add_argument("--data_dir", help="SentEval's data/downstream. Default: $SENTEVAL_DATA, else the Hub.")
+            sub.add_argument("--split", choices=["dev", "test"], default="dev", help="Of STS-B. Default: dev.")
+        if kind == "sentences":
+            sub.add_argument("--sentences", required=True, metavar="FILE", help="Text (one a line), CSV, JSONL, ...")
+            sub.add_argument("--max_sentences", type=int, default=2000, help="A random sample of them. Default: 2000.")
+            sub.add_argument("--seed", type=int, default=42, help="Of the sample and of what follows. Default: 42.")
+        return sub.add_argument
+
+    add = figure(
+        figures.alignment, "Alignment and uniformity on STS-B, coloured by the average of the 7 STS tests.", "pairs"
+    )
+    add("--results", nargs="+", default=[], metavar="FILE", help="Of run_eval.py: STS averages need no second run.")
+    add = figure(figures.tsne, "t-SNE of sentences, coloured by K-means cluster.", "sentences")
+    add("--clusters", type=int, default=10, help="Of K-means. Default: 10.")
+    figure(figures.cosines, "The cosine of STS-B's pairs against their gold score.", "pairs")
+    add = figure(figures.curves, "Terms, Spearman, alignment and uniformity over the steps of a run.")
+    add("--run", required=True, metavar="FOLDER", help="The --output_dir of a run.")
+    add = figure(figures.redundancy, "What embeddings keep of changes of style, and of content.", "sentences")
+    add("--compare", metavar="MODEL", help="A checkpoint to take the differences to.")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

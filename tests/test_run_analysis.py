@@ -1,0 +1,176 @@
+"""run_analysis.py as people run it: every figure with tiny models, and the mistakes."""
+
+import csv
+import logging
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import transformers
+
+import run_analysis
+import run_eval
+from informin import figures
+from informin.encoder import load_encoder
+from informin.evaluation import score_pairs
+from informin.evaluation.senteval import load_task
+from run_unsup import main as train
+from tests.conftest import make_sentences
+from tests.senteval_data import small_counts, write_senteval
+
+SHARE = 0.02
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    return write_senteval(tmp_path_factory.mktemp("senteval"), SHARE)
+
+
+@pytest.fixture(autouse=True)
+def as_before(monkeypatch):
+    """Small counts; and what the command sets for its whole process is as it was."""
+    small_counts(monkeypatch, SHARE)
+    monkeypatch.delenv("SENTEVAL_DATA", raising=False)
+    verbosity, level = transformers.utils.logging.get_verbosity(), logging.getLogger("informin").level
+    yield
+    transformers.utils.logging.set_verbosity(verbosity)
+    transformers.utils.logging.enable_progress_bar()
+    logging.getLogger("informin").setLevel(level)
+
+
+@pytest.fixture
+def sentences(tmp_path) -> Path:
+    """Sentences in which a style shows: some words are function words."""
+    path = tmp_path / "sentences.txt"
+    path.write_text("\n".join([*make_sentences(60, seed=3), "", "the dog  runs"]) + "\n")
+    return path
+
+
+@pytest.fixture
+def draw(tmp_path, capsys):
+    """Calls the command, for its exit code, what it prints and the rows of the CSV."""
+
+    def draw(figure: str, **options):
+        argv = [figure, f"--output={tmp_path / 'figure'}"]
+        for name, value in options.items():
+            argv += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
+        code = run_analysis.main(argv)
+        out = capsys.readouterr()
+        rows = []
+        if code == 0:
+            for kind in ("png", "svg"):
+                assert (tmp_path / f"figure.{kind}").stat().st_size > 1000
+            rows = list(csv.DictReader((tmp_path / "figure.csv").read_text(encoding="utf-8").splitlines()))
+            assert out.out.splitlines()[-1] == str(tmp_path / "figure.csv")
+        return code, out, rows
+
+    return draw
+
+
+def test_alignment_is_the_trainers_and_the_colour_is_run_evals(draw, bert, roberta, data, tmp_path, monkeypatch):
+    results = tmp_path / "bert.json"
+    argv = ["--model_name", str(bert), "--pooler", "mean", "--tasks", "sts", "--data_dir", str(data)]
+    assert run_eval.main([*argv, "--output", str(results)]) == 0
+    scored = []
+    score = figures.score_encoder
+    monkeypatch.setattr(figures, "score_encoder", lambda *args: scored.append(args[0].name) or score(*args))
+    options = dict(model_name=[bert, roberta], pooler="mean", data_dir=data, split="dev")
+    code, out, rows = draw("alignment", **options, results=[results])
+    assert code == 0 and scored == [str(roberta)]  # the other's average was in the file
+    _, _, again = draw("alignment", **options)
+    assert again == rows and scored == [str(roberta), str(bert), str(roberta)]
+    (pairs,) = load_task(data, "STS-B", "dev").subsets
+    encoder = load_encoder(str(bert), ["mean"])
+    expected = score_pairs(lambda wanted: encoder(wanted)["mean"], pairs)
+    assert rows[0]["name"] == "tiny-bert"
+    for name in ("alignment", "uniformity"):
+        assert float(rows[0][name]) == pytest.approx(expected[name], rel=1e-4)
+    assert f"{expected['alignment']:.3f}" in out.out and "STS-B dev" in out.out
+
+
+def test_results_of_another_split_or_pooler_are_not_taken_for_the_average(bert, data, tmp_path):
+    encoder = load_encoder(str(bert), ["mean"])
+    found = {"weights_sha256": encoder.weights_sha256(), "pooler": "mean", "whitening": None, "split": "test"}
+    assert figures.is_of(found, encoder)
+    for change in ({"pooler": "cls"}, {"split": "dev"}, {"whitening": {"dimensions": 8}}, {"weights_sha256": "0"}):
+        assert not figures.is_of(found | change, encoder)
+
+
+def test_tsne_of_a_sample(draw, bert, roberta, sentences):
+    options = dict(model_name=[bert, roberta], pooler="mean", sentences=sentences, max_sentences=40, clusters=3)
+    code, _, rows = draw("tsne", **options)
+    assert code == 0 and len(rows) == 80 and {row["cluster"] for row in rows} == {"0", "1", "2"}
+    first = [row["sentence"] for row in rows if row["checkpoint"] == "tiny-bert"]
+    assert len(set(first)) == 40 and first == [row["sentence"] for row in rows if row["checkpoint"] == "tiny-roberta"]
+    assert draw("tsne", **options)[2] == rows
+    other = draw("tsne", **(options | {"seed": 1}))[2]
+    assert [row["sentence"] for row in other[:40]] != first
+
+
+def test_cosines(draw, bert, data):
+    code, _, rows = draw("cosines", model_name=bert, pooler="cls", data_dir=data, split="test")
+    (pairs,) = load_task(data, "STS-B", "test").subsets
+    x = load_encoder(str(bert), ["cls"])([pairs.sentences1[3], pairs.sentences2[3]])["cls"]
+    expected = x[0] @ x[1] / np.linalg.norm(x[0]) / np.linalg.norm(x[1])
+    assert code == 0 and len(rows) == len(pairs)
+    assert float(rows[3]["cosine"]) == pytest.approx(expected, abs=1e-5)
+    assert float(rows[3]["gold"]) == pairs.scores[3]
+
+
+def test_curves_of_a_run(draw, command, tmp_path):
+    assert train(command()) == 0
+    code, _, rows = draw("curves", run=tmp_path / "run")
+    assert code == 0 and [row["step"] for row in rows] == ["0", "2", "4"]
+    assert rows[0]["eval_spearman"] and rows[1]["contrast"] and not rows[0]["contrast"]
+
+
+def test_redundancy_with_differences(draw, bert, roberta, sentences):
+    code, out, rows = draw("redundancy", model_name=[roberta], compare=bert, pooler="mean", sentences=sentences)
+    assert code == 0
+    assert [row["checkpoint"] for row in rows] == ["tiny-bert"] * 5 + ["tiny-roberta"] * 5
+    by_kind = {row["kind"]: row for row in rows[:5]}
+    assert float(by_kind["capitalised"]["cosine"]) == 1  # an uncased tokenizer
+    assert float(by_kind["capitalised"]["style_accuracy"]) == 50
+    assert float(by_kind["content changed"]["cosine"]) < 1
+    lines = out.out.splitlines()
+    assert sum(line.startswith("difference, tiny-roberta") for line in lines) == 2
+    gains = next(line for line in lines if line.startswith("difference")).split()
+    change = float(rows[9]["cosine"]) - float(rows[4]["cosine"])
+    assert gains[-1] == f"{change:+.3f}"
+
+
+def test_folders_of_one_name_are_shown_whole(draw, bert, sentences, tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run").symlink_to(bert)
+    names = [str(tmp_path / name / "run") for name in ("a", "b")]
+    _, _, rows = draw("tsne", model_name=names, pooler="cls", sentences=sentences, clusters=2)
+    assert list(dict.fromkeys(row["checkpoint"] for row in rows)) == names
+
+
+@pytest.mark.parametrize(
+    "figure, options, message",
+    [
+        ("tsne", {"sentences": "PATH/absent.txt"}, "--sentences: PATH/absent.txt does not exist"),
+        ("tsne", {"sentences": "PATH/blank.txt"}, "--sentences: PATH/blank.txt holds no sentence"),
+        ("tsne", {"sentences": "PATH/few.txt"}, "t-SNE: found 2 sentences; needed at least 30"),
+        ("tsne", {"sentences": "PATH/few.txt", "pooler": "auto"}, "does not say how its sentence embedding is read"),
+        ("redundancy", {"sentences": "PATH/few.txt"}, "Found too few sentences that have a variant"),
+        ("cosines", {"data_dir": "PATH"}, "STS/STSBenchmark/sts-dev.csv does not exist"),
+        ("alignment", {"data_dir": "DATA", "results": "PATH/few.txt"}, "cannot be read as results of run_eval.py"),
+    ],
+)
+def test_mistakes(draw, bert, data, tmp_path, figure, options, message):
+    (tmp_path / "blank.txt").write_text("\n \n")
+    (tmp_path / "few.txt").write_text("the dog\nthe cat\n")
+    paths = {name: value.replace("PATH", str(tmp_path)).replace("DATA", str(data)) for name, value in options.items()}
+    code, out, _ = draw(figure, model_name=bert, **({"pooler": "cls"} | paths))
+    assert code == 2
+    assert re.match(r"error: .*" + re.escape(message.replace("PATH", str(tmp_path))), out.err.splitlines()[-1])
+    assert not list(tmp_path.glob("figure*"))
+
+
+def test_curves_of_no_run(draw, tmp_path):
+    code, out, _ = draw("curves", run=tmp_path)
+    assert code == 2 and f"{tmp_path} holds no complete checkpoint" in out.err

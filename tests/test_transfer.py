@@ -1,0 +1,467 @@
+"""Transfer tasks: the solver against scikit-learn's, and the protocols against SentEval's plain loops over it."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold
+
+from informin.errors import UndefinedScoreError
+from informin.evaluation import transfer
+from informin.evaluation.logistic import LogisticPath
+from informin.evaluation.senteval import TransferTask
+from informin.evaluation.transfer import score_transfer
+from tests.conftest import make_sentences
+
+NESTED = [2.0**t for t in range(-2, 4)]  # SentEval's grids
+FOLDS = [2.0**t for t in range(-1, 6)]
+
+
+def problem(rows: int = 120, width: int = 6, seed: int = 0, noise: float = 1.0):
+    """Features and targets that a linear classifier can partly learn, two in three positive, and a source of chance."""
+    source = np.random.default_rng(seed)
+    x = source.normal(size=(rows, width)).astype(np.float32)
+    signal = x @ source.normal(size=width) + noise * source.normal(size=rows)
+    return x, signal > np.quantile(signal, 0.35), source
+
+
+def training_sets(rows: int, count: int, source, share: float = 0.9) -> np.ndarray:
+    return np.stack([source.random(rows) < share for _ in range(count)], axis=1)
+
+
+def solved(x, targets, masks, grid) -> list[np.ndarray]:
+    path = LogisticPath(*(torch.from_numpy(array) for array in (x, targets, masks)))
+    return [path.decision_values(c).numpy() for c in grid]
+
+
+def fitted(x, targets, c: float) -> LogisticRegression:
+    """scikit-learn's optimum, to the last digits that float64 has."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it may say that digits are lost, near the optimum
+        solver = "newton-cholesky" if x.shape[1] < 50 else "lbfgs"
+        return LogisticRegression(C=c, tol=1e-10, max_iter=10_000, solver=solver).fit(x.astype(np.float64), targets)
+
+
+def reference(x, targets, mask, c: float) -> np.ndarray:
+    """On centred columns: that changes the intercept alone, and scikit-learn too loses digits to a far offset."""
+    x = x.astype(np.float64) - x.astype(np.float64).mean(0)
+    return fitted(x[mask], targets[mask], c).decision_function(x)
+
+
+def well_conditioned():
+    x, y, source = problem()
+    return x, y, training_sets(len(x), 4, source)
+
+
+def one_wide_column_and_an_offset():
+    x, y, source = problem()
+    x[:, 0] *= 30
+    return x + 100, y, training_sets(len(x), 4, source)
+
+
+def a_far_offset():
+    x, y, source = problem()
+    return x + 3000, y, training_sets(len(x), 4, source)
+
+
+def separable():
+    x, y, source = problem(noise=0)
+    return x, y, training_sets(len(x), 4, source)
+
+
+def unlike_training_sets():
+    """Halves that share no row, and one row in ten."""
+    x, y, _ = problem()
+    masks = np.zeros((len(x), 3), bool)
+    masks[:60, 0] = masks[60:, 1] = masks[::10, 2] = True
+    return x, y, masks
+
+
+def rows_outside_every_training_set():
+    """As the test part is; far from the others, so that it would be seen if they moved anything."""
+    x, y, source = problem()
+    masks = training_sets(len(x), 3, source)
+    masks[80:] = False
+    x[80:] += 50
+    return x, y, masks
+
+
+def tiny_training_sets():
+    x, y, source = problem(rows=14)
+    return x, y, training_sets(14, 4, source, 0.6)
+
+
+def more_columns_than_rows():
+    x, y, source = problem(rows=40, width=120)
+    return x, y, training_sets(40, 3, source)
+
+
+def equal_features():
+    x, y, source = problem()
+    return np.full_like(x, 3.3), y, training_sets(len(x), 3, source)
+
+
+def constant_columns():
+    x, y, source = problem()
+    x[:, 2], x[:, 3] = 0, 5
+    return x, y, training_sets(len(x), 3, source)
+
+
+def equal_columns():
+    x, y, source = problem(width=2)
+    return np.repeat(x, 3, axis=1), y, training_sets(len(x), 3, source)
+
+
+def huge():
+    x, y, source = problem()
+    return x * 1e4, y, training_sets(len(x), 3, source)
+
+
+def minute():
+    x, y, source = problem()
+    return x * 1e-4, y, training_sets(len(x), 3, source)
+
+
+def one_outlier():
+    x, y, source = problem()
+    x[0] = 1e3
+    return x, y, training_sets(len(x), 3, source)
+
+
+def few_positives():
+    x, y, source = problem(rows=200)
+    y = np.arange(200) % 50 == 3
+    return x, y, training_sets(200, 3, source)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        *(well_conditioned, one_wide_column_and_an_offset, a_far_offset, separable, unlike_training_sets),
+        *(rows_outside_every_training_set, tiny_training_sets, more_columns_than_rows, equal_features),
+        *(constant_columns, equal_columns, huge, minute, one_outlier, few_positives),
+    ],
+    ids=lambda case: case.__name__,
+)
+def test_decision_values_equal_those_of_scikit_learn(case):
+    x, y, masks = case()
+    grid = [0.25, 1.0, 8.0, 32.0]
+    for c, found in zip(grid, solved(x, y, masks, grid)):
+        assert found.shape == (len(x), masks.shape[1]) and np.isfinite(found).all()
+        for column, mask in enumerate(masks.T):
+            expected = reference(x, y, mask, c)
+            np.testing.assert_allclose(found[:, column], expected, rtol=2e-3, atol=2e-3)
+            clear = np.abs(expected) > 2e-3
+            assert ((found[:, column] > 0) == (expected > 0))[clear].all()
+
+
+def test_huge_separable_features_are_classified_alike():
+    """The objective is flat there: decision values differ in size, and no prediction moves."""
+    x, y, source = problem(noise=0)
+    masks = training_sets(len(x), 3, source)
+    for c, found in zip(NESTED, solved(x * 1e4, y, masks, NESTED)):
+        expected = np.stack([reference(x * 1e4, y, mask, c) for mask in masks.T], axis=1)
+        assert np.isfinite(found).all() and ((found > 0) == (expected > 0)).all()
+
+
+def test_a_training_set_of_one_class_spoils_no_other():
+    """scikit-learn refuses it; here its rows get that class, and the other columns are as without it."""
+    x, y, source = problem()
+    masks = training_sets(len(x), 4, source)
+    masks[:, 0], masks[:, 1] = ~y, y
+    for c, found in zip(NESTED, solved(x, y, masks, NESTED)):
+        assert np.isfinite(found).all() and (found[~y, 0] < 0).all() and (found[y, 1] > 0).all()
+        for column in (2, 3):
+            np.testing.assert_allclose(found[:, column], reference(x, y, masks[:, column], c), rtol=2e-3, atol=2e-3)
+
+
+def test_the_intercept_is_not_penalised():
+    """With features that say nothing, every value is the log odds of the training set, whatever C."""
+    y = np.arange(100) < 80
+    values = solved(np.zeros((100, 3), np.float32), y, np.ones((100, 2), bool), [0.01, 1.0])
+    np.testing.assert_allclose(values, np.log(80 / 20), rtol=1e-3)
+
+
+def test_a_training_set_of_all_rows_beside_others_is_as_by_itself():
+    x, y, masks = one_wide_column_and_an_offset()
+    masks[:, 1] = True
+    alone = solved(x, y, masks[:, 1:2], NESTED)
+    for found, single in zip(solved(x, y, masks, NESTED), alone):
+        np.testing.assert_allclose(found[:, 1:2], single, rtol=2e-3, atol=2e-3)
+        assert np.abs(found[:, 0] - found[:, 1]).max() > 0.01
+
+
+def test_one_training_set_of_some_rows():
+    x, y, masks = well_conditioned()
+    masks = masks[:, :1]
+    np.testing.assert_allclose(
+        solved(x, y, masks, [4.0])[0][:, 0], reference(x, y, masks[:, 0], 4.0), rtol=2e-3, atol=2e-3
+    )
+
+
+def test_values_keep_the_order_of_rows_and_do_not_depend_on_the_path():
+    x, y, masks = well_conditioned()
+    order = np.random.default_rng(1).permutation(len(x))
+    found, again, permuted = (
+        solved(*case, [0.25, 4.0]) for case in [(x, y, masks)] * 2 + [(x[order], y[order], masks[order])]
+    )
+    np.testing.assert_array_equal(found, again)
+    np.testing.assert_allclose(np.array(found)[:, order], permuted, rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(solved(x, y, masks, [4.0])[0], found[1], rtol=2e-3, atol=2e-3)
+
+
+def test_inputs_are_left_as_they_are():
+    x, y, masks = one_wide_column_and_an_offset()
+    copies = x.copy(), y.copy(), masks.copy()
+    solved(x, y, masks, [1.0])
+    assert all((a == b).all() for a, b in zip((x, y, masks), copies))
+
+
+def examples(count: int, classes: int, seed: int = 0, sides: int = 1, noise: float = 2.0):
+    """Sentences of 3 to 9 words, a list for each side; labels; a vector for each sentence that says part of its label.
+
+    Lengths come back often, so that the order within a length matters, and labels are mixed.
+    """
+    source = np.random.default_rng(seed)
+    sentences = make_sentences(count * sides, seed=seed + 1)
+    texts = tuple(sentences[side::sides] for side in range(sides))
+    labels = source.integers(0, classes, count)
+    centres = source.normal(size=(classes, 6))
+    vectors = {}
+    for side in texts:
+        for sentence, label in zip(side, labels):
+            vectors[sentence] = (centres[label] + noise * source.normal(size=6)).astype(np.float32)
+    return texts, labels, vectors
+
+
+def encoder(vectors):
+    return lambda sentences: np.stack([vectors[sentence] for sentence in sentences])
+
+
+def one_against_the_rest(x, labels, c: float):
+    """predict() of scikit-learn's regressions, one for each class, and for two classes one."""
+    classes = sorted(set(labels.tolist()))
+    if len(classes) == 2:
+        return fitted(x, labels, c).predict
+    regressions = [fitted(x, labels == label, c) for label in classes]
+    return lambda other: np.argmax([r.decision_function(other.astype(np.float64)) for r in regressions], axis=0)
+
+
+def accuracy(predict, x, labels) -> float:
+    return float(np.mean(predict(x) == labels))
+
+
+def splits(x, labels):
+    return list(StratifiedKFold(n_splits=10, shuffle=True, random_state=1111).split(x, labels))
+
+
+def over_folds(x, labels, c: float) -> float:
+    scores = [accuracy(one_against_the_rest(x[a], labels[a], c), x[b], labels[b]) for a, b in splits(x, labels)]
+    return round(100 * np.mean(scores), 2)
+
+
+def senteval_nested(vectors, sentences, labels):
+    """SentEval's InnerKFoldClassifier, step by step. Returns the test and the dev accuracy x 100."""
+    rows = sorted(zip(sentences, labels), key=lambda row: (len(row[0].split()), row[1]))
+    x, y = np.stack([vectors[sentence] for sentence, _ in rows]), np.array([label for _, label in rows])
+    dev, test = [], []
+    for train, held_out in splits(x, y):
+        scores = [over_folds(x[train], y[train], c) for c in NESTED]
+        dev.append(max(scores))
+        best = one_against_the_rest(x[train], y[train], NESTED[int(np.argmax(scores))])
+        test.append(100 * accuracy(best, x[held_out], y[held_out]))
+    return np.mean(test), np.mean(dev)
+
+
+def senteval_folds(features, labels, parts, lengths):
+    """SentEval's KFoldClassifier: each part sorted by its lengths and labels."""
+    order = {
+        part: sorted(range(rows.start, rows.stop), key=lambda i: (*lengths[i], labels[i]))
+        for part, rows in parts.items()
+    }
+    (x, y), (test_x, test_y) = ((features[order[part]], labels[order[part]]) for part in ("train", "test"))
+    scores = [over_folds(x, y, c) for c in FOLDS]
+    best = one_against_the_rest(x, y, FOLDS[int(np.argmax(scores))])
+    return 100 * accuracy(best, test_x, test_y), max(scores)
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_nested_cross_validation_is_sentevals(seed):
+    (sentences,), labels, vectors = examples(120, 2, seed)
+    found = score_transfer(encoder(vectors), TransferTask("MR", (sentences,), labels, "nested", {}, [], "test"))
+    test, dev = senteval_nested(vectors, sentences, labels)
+    assert found == {"score": pytest.approx(test), "dev": pytest.approx(dev, abs=5e-3), "n": 120}
+    assert 55 < test < 95 and test != pytest.approx(dev, abs=0.1), "the example can tell them apart"
+
+
+PARTS = {"train": slice(0, 100), "test": slice(100, 150)}
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_folds_are_sentevals(classes):
+    """As TREC's: one class against the rest where there are more than two."""
+    (sentences,), labels, vectors = examples(150, classes, noise=1.5)
+    found = score_transfer(encoder(vectors), TransferTask("TREC", (sentences,), labels, "folds", PARTS, [], "test"))
+    x, lengths = encoder(vectors)(sentences), [(len(sentence.split()),) for sentence in sentences]
+    test, dev = senteval_folds(x, labels, PARTS, lengths)
+    assert found == {"score": pytest.approx(test), "dev": pytest.approx(dev, abs=5e-3), "n": 50}
+    assert 40 < test < 95 and test != pytest.approx(dev, abs=0.1)
+
+
+def test_pairs_are_classified_by_difference_and_product():
+    """As MRPC's: [|u - v|, u * v], sorted by both lengths."""
+    (first, second), labels, vectors = examples(150, 2, seed=1, sides=2)
+    for i, label in enumerate(labels):  # where it is 1, the second is like the first
+        if label:
+            vectors[second[i]] = vectors[first[i]] + 0.9 * vectors[second[i]]
+    found = score_transfer(encoder(vectors), TransferTask("MRPC", (first, second), labels, "folds", PARTS, [], "test"))
+    u, v = encoder(vectors)(first), encoder(vectors)(second)
+    features = np.array([[*abs(a - b), *(a * b)] for a, b in zip(u, v)])
+    lengths = [(len(a.split()), len(b.split())) for a, b in zip(first, second)]
+    test, dev = senteval_folds(features, labels, PARTS, lengths)
+    assert found == {"score": pytest.approx(test), "dev": pytest.approx(dev, abs=5e-3), "n": 50}
+    for columns in (features[:, :6], features[:, 6:], np.hstack([u, v]), features[:, ::-1] ** 2):
+        assert senteval_folds(columns, labels, PARTS, lengths) != (pytest.approx(test), pytest.approx(dev, abs=5e-3))
+
+
+THREE = {"train": slice(0, 90), "dev": slice(90, 125), "test": slice(125, 180)}
+
+
+def senteval_dev(x, labels):
+    """SentEval's SplitClassifier."""
+    train, dev, test = THREE.values()
+    fits = [one_against_the_rest(x[train], labels[train], c) for c in NESTED]
+    scores = [100 * accuracy(fit, x[dev], labels[dev]) for fit in fits]
+    return 100 * accuracy(fits[int(np.argmax(scores))], x[test], labels[test]), max(scores)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_dev_part_chooses_c(seed):
+    """As SST2's."""
+    (sentences,), labels, vectors = examples(180, 2, seed)
+    task = TransferTask("SST2", (sentences,), labels, "dev", THREE, [], "test")
+    test, dev = senteval_dev(encoder(vectors)(sentences), labels)
+    found = score_transfer(encoder(vectors), task)
+    assert found == {"score": pytest.approx(test), "dev": pytest.approx(dev), "n": 55} and test != pytest.approx(dev)
+
+
+@pytest.mark.parametrize("protocol, parts, n", [("nested", {}, 180), ("dev", THREE, 35), ("folds", THREE, 90)])
+def test_the_dev_split_scores_what_c_was_chosen_by(protocol, parts, n):
+    (sentences,), labels, vectors = examples(180, 2, seed=4)
+    test, dev = (
+        score_transfer(encoder(vectors), TransferTask("any", (sentences,), labels, protocol, parts, [], split))
+        for split in ("test", "dev")
+    )
+    assert dev == {"score": test["dev"], "dev": test["dev"], "n": n} and dev["score"] != test["score"]
+    assert {type(value) for value in test.values()} == {float, int}, "plain numbers, that a results file can hold"
+
+
+@pytest.mark.parametrize(
+    "protocol, parts, grid", [("nested", {}, NESTED), ("dev", THREE, NESTED), ("folds", THREE, FOLDS)]
+)
+def test_the_grid_is_sentevals_from_the_smallest_c_up(protocol, parts, grid, monkeypatch):
+    """One path for two classes, three for three; all are asked for one C, then for the next."""
+    asked, solve = [], LogisticPath.decision_values
+    monkeypatch.setattr(LogisticPath, "decision_values", lambda path, c: asked.append(c) or solve(path, c))
+    for classes, paths in ((2, 1), (3, 3)):
+        (sentences,), labels, vectors = examples(180, classes)
+        score_transfer(encoder(vectors), TransferTask("any", (sentences,), labels, protocol, parts, [], "test"))
+        assert asked == [c for c in grid for _ in range(paths)]
+        asked.clear()
+
+
+def test_labels_need_not_be_counted_from_0():
+    (sentences,), labels, vectors = examples(150, 3)
+    scores = [
+        score_transfer(encoder(vectors), TransferTask("any", (sentences,), given, "folds", PARTS, [], "test"))
+        for given in (labels, labels * 10 - 7)
+    ]
+    assert scores[0] == scores[1]
+
+
+def patterns(monkeypatch, wrong):
+    """Lets the regressions be wrong in just these rows: for each C, a function of row and training set."""
+
+    def correct(features, labels, masks, grid):
+        return [
+            np.array([[(i, f) not in cells for f in range(masks.shape[1])] for i in range(len(labels))])
+            for cells in wrong(labels, masks, len(grid))
+        ]
+
+    monkeypatch.setattr(transfer, "_correct", correct)
+
+
+def test_the_smallest_of_equally_good_c_is_chosen(monkeypatch):
+    """Equal means at SentEval's two decimals: an error in a fold of 52 rows weighs as one in a fold of 53.
+
+    The exact means differ by 0.004%. The first C is right on the test part, the others are wrong.
+    """
+
+    def wrong(labels, masks, count):
+        sizes = (~masks[:525, :10]).sum(0)
+        small, large = int(sizes.argmin()), int(sizes.argmax())
+        assert (sizes[small], sizes[large]) == (52, 53)
+        cells = [(int(np.flatnonzero(~masks[:525, fold])[0]), fold) for fold in (small, large)]
+        test = [(i, 10) for i in range(525, 530)]
+        return [{cells[0]}, *[{cells[1], *test}] * (count - 1)]
+
+    patterns(monkeypatch, wrong)
+    sentences, labels = make_sentences(530), np.arange(530) % 2
+    parts = {"train": slice(0, 525), "test": slice(525, 530)}
+    vectors = dict.fromkeys(sentences, np.ones(2, np.float32))
+    found = score_transfer(encoder(vectors), TransferTask("TREC", (sentences,), labels, "folds", parts, [], "test"))
+    assert found["score"] == 100 and found["dev"] == pytest.approx(100 - 10 / 52)
+
+
+def test_two_runs_are_equal():
+    (sentences,), labels, vectors = examples(120, 2, seed=5)
+    task = TransferTask("MR", (sentences,), labels, "nested", {}, [], "test")
+    torch.manual_seed(1)
+    np.random.seed(1)
+    first = score_transfer(encoder(vectors), task)
+    torch.manual_seed(2)
+    np.random.seed(2)
+    assert score_transfer(encoder(vectors), task) == first
+
+
+def test_each_sentence_is_encoded_once():
+    (first, second), labels, vectors = examples(150, 2, sides=2)
+    second[7:20] = first[3:16]
+    calls = []
+    task = TransferTask("MRPC", (first, second), labels, "folds", PARTS, [], "test")
+    score_transfer(lambda sentences: calls.append(list(sentences)) or encoder(vectors)(sentences), task)
+    assert calls == [task.sentences()] and len(calls[0]) == 300 - 13
+
+
+def test_a_broken_embedding_has_no_score():
+    (sentences,), labels, vectors = examples(150, 2)
+    vectors[sentences[140]][3] = np.nan
+    with pytest.raises(UndefinedScoreError, match="the embeddings of 1 of 150 sentences are not finite"):
+        score_transfer(encoder(vectors), TransferTask("TREC", (sentences,), labels, "folds", PARTS, [], "test"))
+
+
+@pytest.mark.parametrize("protocol, parts", [("nested", {}), ("dev", THREE), ("folds", THREE)])
+def test_embeddings_that_say_nothing_score_the_larger_class(protocol, parts):
+    """All alike, which has no cosine order but is an accuracy."""
+    sentences, labels = make_sentences(180), np.arange(180) % 3 // 2  # two of three are 0
+    encode = encoder(dict.fromkeys(sentences, np.float32([1, 2, 3])))
+    found = score_transfer(encode, TransferTask("any", (sentences,), labels, protocol, parts, [], "test"))
+    expected = np.mean(labels[parts["test"]] == 0) if parts else 2 / 3
+    assert found["score"] == pytest.approx(100 * expected)
+
+
+def test_a_class_that_a_fold_lacks():
+    """One of 5 examples in ten folds: scikit-learn warns, and the regressions without it still count."""
+    (sentences,), labels, vectors = examples(150, 3)
+    labels[labels == 2] = 0
+    labels[[3, 20, 40, 60, 80]] = 2
+    task = TransferTask("TREC", (sentences,), labels, "folds", PARTS, [], "test")
+    with pytest.warns(UserWarning, match="The least populated class in y has only 5 members"):
+        found = score_transfer(encoder(vectors), task)
+    lengths = [(len(sentence.split()),) for sentence in sentences]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        test, dev = senteval_folds(encoder(vectors)(sentences), labels, PARTS, lengths)
+    assert found == {"score": pytest.approx(test), "dev": pytest.approx(dev, abs=5e-3), "n": 50}
