@@ -1,7 +1,6 @@
 """Score sentence encoders on the 7 STS and 7 transfer tasks. See README.md, or `python run_eval.py --help`."""
 
 import argparse
-import hashlib
 import json
 import logging
 import signal
@@ -18,19 +17,22 @@ from informin.errors import UsageError
 from informin.evaluation.results import load_results, results_files
 from informin.evaluation.senteval import TASKS, chosen_tasks
 from informin.evaluation.table import FORMATS, aggregation_table, footnotes, render, score_tables, time_table
-from informin.scoring import WhiteningOptions, load_tasks, score_encoder
-from informin.textfiles import read_sentences
+from informin.scoring import load_tasks, score_encoder, whitening_options
 
 
 def main(argv: list[str] | None = None) -> int:
     """Scores the models. Returns the exit code: 0, 1 (a score is undefined), 2 (usage), 130 (interrupted)."""
+    args = parser().parse_args(argv)
     try:
-        return evaluate(parser().parse_args(argv))
+        return evaluate(args)
     except UsageError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("Interrupted. With --output the finished tasks are kept; the same command goes on.", file=sys.stderr)
+        kept = (
+            f"The finished tasks are in {args.output}; the same command goes on." if args.output else "Nothing is kept."
+        )
+        print(f"Interrupted. {kept}", file=sys.stderr)
         return 128 + signal.SIGINT
 
 
@@ -53,7 +55,8 @@ def parser() -> argparse.ArgumentParser:
     add("--whitening_file", metavar="FILE", help="Fit on these sentences. Default: on each task's own, labels unseen.")
     add("--output", help="Keep the results here and go on from them: FILE.json for one row, a folder for several.")
     add("--format", choices=FORMATS, default="text", help="Of the tables that are printed.")
-    add("--compare", metavar="OTHER", help="A results file, or a folder with one for each row: adds the differences.")
+    add("--compare", nargs="+", metavar="OTHER",
+        help="Results files, or folders of them: one for all rows, or one for each. Adds the differences.")  # fmt: skip
     add("--seeds", action="store_true", help="The models are seeds of one recipe: adds mean ± sd.")
     return parser
 
@@ -65,21 +68,19 @@ def evaluate(args: argparse.Namespace) -> int:
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     outputs = output_paths(args)
-    others = [load_results(path) for path in results_files(args.compare)] if args.compare else []
-    rows_expected = len(args.model_name) * len(args.pooler)
-    if len(others) not in (0, 1, rows_expected):
-        raise UsageError(
-            f"--compare: {args.compare} holds {len(others)} results; needed 1, or one for each row ({rows_expected})."
-        )
+    others = others_of(args)
     names = chosen_tasks(args.tasks, args.split)
     tasks = load_tasks(senteval_folder(args.data_dir, SENTEVAL_INSTEAD), names, args.split)
-    whitening = whitening_options(args)
+    whitening = whitening_options(args.whitening, args.whitening_file)
+    how = (args.pooler, args.max_length, args.batch_size, args.device, args.bf16)
+    for model_name in args.model_name[1:]:
+        load_encoder(model_name, *how)  # a mistake in the last is found before the first is scored
     rows = []
     for model_name in args.model_name:
-        encoder = load_encoder(model_name, args.pooler, args.max_length, args.batch_size, args.device, args.bf16)
+        encoder = load_encoder(model_name, *how)
         kept = outputs and {pooler: outputs(model_name, pooler) for pooler in encoder.poolers}
         rows += score_encoder(encoder, tasks, whitening, kept)
-    show(rows, others, args)
+    show([results | {"tasks": {name: results["tasks"][name] for name in names}} for results in rows], others, args)
     return 1 if any(results["tasks"][name]["score"] is None for results in rows for name in names) else 0
 
 
@@ -105,24 +106,20 @@ def output_paths(args: argparse.Namespace) -> Callable[[str, str], Path] | None:
     return lambda model_name, pooler: Path(args.output, f"{Path(model_name).name}-{pooler}{whitening}{split}.json")
 
 
-def whitening_options(args: argparse.Namespace) -> WhiteningOptions | None:
-    """What --whitening and --whitening_file ask for.
+def others_of(args: argparse.Namespace) -> list[dict]:
+    """The results that --compare names, in order.
 
     Raises:
-        UsageError: a file without --whitening, or none that can be read.
+        UsageError: they are not one for all rows, or one for each; or they are of another split.
     """
-    if args.whitening is None:
-        if args.whitening_file:
-            raise UsageError("--whitening_file has no effect without --whitening.")
-        return None
-    if args.whitening_file is None:
-        return WhiteningOptions(args.whitening or None)
-    path = Path(args.whitening_file)
-    if not path.is_file():
-        raise UsageError(f"--whitening_file: {path} does not exist.")
-    sentences = [sentence for sentence in read_sentences(path, None) if sentence.strip()]
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return WhiteningOptions(args.whitening or None, sentences, f"{path.name} (SHA-256 {digest})")
+    others = [load_results(path) for given in args.compare or [] for path in results_files(given)]
+    rows = len(args.model_name) * len(args.pooler)
+    if len(others) not in (0, 1, rows):
+        raise UsageError(f"--compare: found {len(others)} results; needed 1, or one for each row ({rows}).")
+    for other in others:
+        if other["split"] != args.split:
+            raise UsageError(f"--compare: {other['model']} was scored on the {other['split']} split, not {args.split}.")
+    return others
 
 
 def show(rows: list[dict], others: list[dict], args: argparse.Namespace) -> None:

@@ -23,7 +23,7 @@ from transformers.utils import cached_file
 
 from informin.encoding import POOLERS, encode, max_length
 from informin.errors import UsageError, error_line
-from informin.loading import ARCHITECTURES, load_tokenizer
+from informin.loading import ARCHITECTURES, load_tokenizer, refuse_absent_folder
 
 # sentence-transformers' names of the poolings that are offered here.
 THEIR_POOLINGS = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "cls": "cls", "mean": "mean"}
@@ -55,7 +55,8 @@ class Encoder:
 
     def __call__(self, sentences: Sequence[str], progress: Callable[[int], object] | None = None):
         """(N, d) float32 of N sentences for each pooler, by name."""
-        # A token is a byte at least and two are special, so that short sentences need no counting.
+        # A token is a byte at least (not so where a tokenizer expands ligatures) and two are special, so that short
+        # sentences need no counting.
         long = [s for s in sentences if len(s.encode()) > self.length - 2]
         tokens = self.tokenizer(long, verbose=False)["input_ids"] if long else []
         self.truncated.update(s for s, ids in zip(long, tokens) if len(ids) > self.length)
@@ -91,7 +92,7 @@ def load_encoder(
     """Loads any BERT-like checkpoint in float32, from a folder or the Hub.
 
     Args:
-        poolers: names of `encoding.POOLERS`, or `auto` for what the checkpoint says of itself.
+        poolers: names of `encoding.POOLERS`, or `auto` alone for what the checkpoint says of itself.
         length: cut sentences at this many tokens; None for the checkpoint's own maximum.
         device: None for a GPU where there is one.
 
@@ -100,6 +101,8 @@ def load_encoder(
     """
     if batch_size < 1:
         raise UsageError(f"--batch_size {batch_size}: needed 1 or more.")
+    if "auto" in poolers and len(poolers) > 1:
+        raise UsageError(f"--pooler {' '.join(poolers)}: auto is one of the others already. Give auto, or names.")
     model = _load_model(model_name, revision)
     config = model.config
     tokenizer = load_tokenizer(model_name, config, revision)
@@ -119,6 +122,7 @@ def load_encoder(
 
 
 def _load_model(model_name: str, revision: str | None) -> PreTrainedModel:
+    refuse_absent_folder(model_name)
     try:
         config = AutoConfig.from_pretrained(model_name, revision=revision, trust_remote_code=False)
         if config.is_encoder_decoder or type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
@@ -180,6 +184,9 @@ def _sentence_transformers(model_name: str, revision: str | None) -> dict:
     kinds = [module["type"].rpartition(".")[2] for module in modules]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]) or modules[0]["path"]:
         return found | {"problem": f"its modules.json lists {', '.join(kinds)}, of which not all are known here"}
+    prompt = (_json_file(model_name, "config_sentence_transformers.json", revision) or {}).get("default_prompt_name")
+    if prompt is not None:
+        return found | {"problem": f"it puts its prompt {prompt!r} before every sentence, which is not done here"}
     pooling = _json_file(model_name, f"{modules[1]['path']}/config.json", revision) or {}
     active = [name for name, on in pooling.items() if name.startswith("pooling_mode_") and on is True]
     mode = pooling.get("pooling_mode", active[0] if len(active) == 1 else None)

@@ -8,7 +8,10 @@ from torch import Tensor
 
 POOLERS = ("cls", "mean", "first_last", "embeddings_last", "last2", "mlp")
 # Their positions start after the padding index.
-OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet")
+OFFSET_POSITIONS = (
+    *("roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod", "camembert"),
+    *("data2vec-text", "ibert", "longformer", "mpnet"),
+)
 
 
 @torch.inference_mode()

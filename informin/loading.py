@@ -1,5 +1,7 @@
 """Loading an encoder and its tokenizer for training."""
 
+from pathlib import Path
+
 import torch
 from safetensors import SafetensorError
 from torch import nn
@@ -19,6 +21,7 @@ def load_config(model_name: str, revision: str | None = None) -> PreTrainedConfi
     Raises:
         UsageError: there is no such model, or it is of another architecture.
     """
+    refuse_absent_folder(model_name)
     try:
         config = AutoConfig.from_pretrained(model_name, revision=revision)
     except (OSError, ValueError) as error:
@@ -29,6 +32,17 @@ def load_config(model_name: str, revision: str | None = None) -> PreTrainedConfi
             f"{', '.join(ARCHITECTURES)}."
         )
     return config
+
+
+def refuse_absent_folder(model_name: str) -> None:
+    """A path that is none of the Hub's names, and not there: transformers would complain of the name.
+
+    Raises:
+        UsageError: there is no such folder.
+    """
+    is_path = model_name.startswith((".", "/", "~")) or model_name.count("/") > 1
+    if is_path and not Path(model_name).is_dir():
+        raise UsageError(f"--model_name {model_name}: there is no such folder.")
 
 
 def load_tokenizer(model_name: str, config: PreTrainedConfig, revision: str | None = None) -> PreTrainedTokenizerBase:

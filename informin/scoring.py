@@ -1,5 +1,6 @@
 """One checkpoint on many tasks: each sentence encoded once, every finished task kept."""
 
+import hashlib
 import logging
 import time
 from collections.abc import Sequence
@@ -12,13 +13,21 @@ from tqdm import tqdm
 from informin.encoder import Encoder
 from informin.errors import UndefinedScoreError, UsageError
 from informin.evaluation.once import EncodeOnce
-from informin.evaluation.results import add_task, checksums, new_results, resume_results, save_results
+from informin.evaluation.results import (
+    add_task,
+    checksums,
+    make_folder_of,
+    new_results,
+    resume_results,
+    save_results,
+)
 from informin.evaluation.senteval import StsTask, TransferTask, load_task
 from informin.evaluation.sts import score_sts
 from informin.evaluation.table import label
 from informin.evaluation.transfer import score_transfer
 from informin.evaluation.whitening import whitened
 from informin.report import environment
+from informin.textfiles import read_sentences
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +45,29 @@ class WhiteningOptions:
     dimensions: int | None
     sentences: Sequence[str] | None = None
     fitted_on: str = "the sentences of each task"
+
+
+def whitening_options(dimensions: int | None, file: str | None) -> WhiteningOptions | None:
+    """What --whitening and --whitening_file ask for.
+
+    Args:
+        dimensions: 0 for all; None without whitening.
+
+    Raises:
+        UsageError: a file without --whitening, or none that can be read.
+    """
+    if dimensions is None:
+        if file:
+            raise UsageError("--whitening_file has no effect without --whitening.")
+        return None
+    if file is None:
+        return WhiteningOptions(dimensions or None)
+    path = Path(file)
+    if not path.is_file():
+        raise UsageError(f"--whitening_file: {path} does not exist.")
+    sentences = [sentence for sentence in read_sentences(path, None) if sentence.strip()]
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return WhiteningOptions(dimensions or None, sentences, f"{path.name} (SHA-256 {digest})")
 
 
 @dataclass(frozen=True)
@@ -115,7 +147,10 @@ def _start(encoder: Encoder, pooler: str, split: str, whitening: WhiteningOption
         "split": split,
     }
     fresh = new_results(encoder.name, identity, environment(encoder.model.device))
-    return resume_results(outputs[pooler], fresh) if outputs else fresh
+    if not outputs:
+        return fresh
+    make_folder_of(outputs[pooler])  # now, not after the first task has been encoded
+    return resume_results(outputs[pooler], fresh)
 
 
 def _finished(row: dict, name: str, tasks: Tasks) -> bool:

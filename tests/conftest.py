@@ -8,11 +8,13 @@ import os
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
 
+import logging
 import random
 from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     BertConfig,
@@ -134,6 +136,17 @@ def private_cache(tmp_path, monkeypatch):
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets-cache")
+
+
+@pytest.fixture
+def logging_as_before():
+    """What the commands set for their whole process is as it was when a test is over."""
+    log, own = transformers.utils.logging, logging.getLogger("informin")
+    verbosity, level = log.get_verbosity(), own.level
+    yield
+    log.set_verbosity(verbosity)
+    log.enable_progress_bar()
+    own.setLevel(level)
 
 
 @pytest.fixture

@@ -221,7 +221,7 @@ def test_argparse_exits_with_code_2(options, capsys, argument, message):
         ([], "Which encoder. Give --model_name"),
         (["--seed=1"], "Which encoder. Give --model_name"),
         (["--model_name="], "Which encoder. Give --model_name"),
-        (["--model_name=/nowhere/model"], "--model_name /nowhere/model cannot be loaded"),
+        (["--model_name=/nowhere/model"], "--model_name /nowhere/model: there is no such folder"),
     ],
 )
 def test_a_model_is_needed(argv, message):

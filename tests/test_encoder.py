@@ -169,7 +169,9 @@ def test_our_checkpoint_says_how_it_is_read(ours):
     assert (encoder.name, encoder.poolers, encoder.normalized, encoder.bf16) == (str(ours), ("cls",), False, False)
     assert encoder.length == {"bert": 66, "roberta": 64}[encoder.model.config.model_type]
     assert type(encoder.model).__name__.endswith("ForInforMinCL")
-    assert load_encoder(str(ours), ("mean", "auto", "cls", "mlp", "mean")).poolers == ("mean", "cls", "mlp")
+    assert load_encoder(str(ours), ("mean", "cls", "mlp", "mean")).poolers == ("mean", "cls", "mlp")
+    with pytest.raises(UsageError, match="--pooler auto mean: auto is one of the others already"):
+        load_encoder(str(ours), ("auto", "mean"))
     trained = load_file(ours / "model.safetensors")["mlp.dense.weight"]
     assert torch.equal(encoder.model.mlp.dense.weight, trained)
 
@@ -311,7 +313,14 @@ def test_damaged_checkpoints(copied, damage, message):
         load_encoder(str(folder), ("cls",))
 
 
-@pytest.mark.parametrize("name", ["no-such-model", "nobody/no-such-model", "/no/such/folder"])
+@pytest.mark.parametrize("name", ["/no/such/folder", "./none", "../none", "outputs/no/run"])
+def test_no_such_folder(name):
+    """transformers would complain of a Hub name that is none."""
+    with pytest.raises(UsageError, match=f"^--model_name {name}: there is no such folder.$"):
+        load_encoder(name)
+
+
+@pytest.mark.parametrize("name", ["no-such-model", "nobody/no-such-model"])
 def test_no_such_model(name):
     with pytest.raises(UsageError, match=f"^--model_name {name} cannot be loaded: "):
         load_encoder(name, ("cls",))

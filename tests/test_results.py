@@ -162,10 +162,10 @@ def test_nan_is_never_written(tmp_path, value):
         (None, "PATH cannot be read as results of run_eval.py: "),
         ('{"schema": 1, "tas', "PATH cannot be read as results of run_eval.py: "),
         (b"\xff\xfe", "PATH cannot be read as results of run_eval.py: "),
-        ("[]", "PATH: needed results of run_eval.py, with `schema` 1 and `tasks`."),
-        ('{"schema": 2, "tasks": {}}', "PATH: needed results of run_eval.py, with `schema` 1 and `tasks`."),
-        ('{"schema": 1}', "PATH: needed results of run_eval.py, with `schema` 1 and `tasks`."),
-        ('{"schema": 1, "tasks": []}', "PATH: needed results of run_eval.py, with `schema` 1 and `tasks`."),
+        ("[]", "PATH: needed results of run_eval.py of `schema` 1; found something else."),
+        ('{"schema": 2, "tasks": {}}', "PATH: needed results of run_eval.py of `schema` 1; found something else."),
+        ('{"schema": 1}', "PATH: needed results of run_eval.py of `schema` 1; found something else."),
+        ('{"schema": 1, "tasks": []}', "PATH: needed results of run_eval.py of `schema` 1; found something else."),
     ],
 )
 def test_what_is_no_results_file(tmp_path, content, message):
@@ -325,7 +325,7 @@ def seeds(name: str, scores) -> list[dict]:
 
 def test_mean_and_standard_deviation_over_seeds():
     (table,) = score_tables(seeds("s", SEEDS), seeds=True)
-    assert [row.label for row in table.rows] == ["s0, cls", "s1, cls", "s2, cls", "mean ± sd of these, n = 3"]
+    assert [row.label for row in table.rows] == ["s0, cls", "s1, cls", "s2, cls", "mean ± sd of these 3"]
     last = table.rows[-1]
     for name, values in zip(("STS-B", "SICK-R"), SEEDS):
         mean = sum(values) / 3
@@ -347,12 +347,12 @@ def test_differences_from_one():
     (table,) = score_tables(seeds("s", SEEDS)[:2], others=[results({"STS-B": 81.0}, model="base")])
     assert render(table, "text") == (
         "STS, Spearman x 100\n"
-        "                           STS-B  SICK-R  Avg\n"
-        "base, cls (compared with)  81.00       -    -\n"
-        "s0, cls                    80.00   10.00    -\n"
-        "s1, cls                    82.50    9.00    -\n"
-        "difference, s0, cls        -1.00       -    -\n"
-        "difference, s1, cls        +1.50       -    -"
+        "                     STS-B  SICK-R  Avg\n"
+        "base, cls            81.00       -    -\n"
+        "s0, cls              80.00   10.00    -\n"
+        "s1, cls              82.50    9.00    -\n"
+        "s0, cls - base, cls  -1.00       -    -\n"
+        "s1, cls - base, cls  +1.50       -    -"
     )
 
 
@@ -360,9 +360,9 @@ def test_paired_differences_over_seeds():
     """Row by row: 1.0, 0.5, 1.6, and their own standard deviation, not that of the two means."""
     (table,) = score_tables(seeds("s", SEEDS), seeds("b", BEFORE), seeds=True)
     assert [row.label for row in table.rows] == [
-        *("b0, cls (compared with)", "b1, cls (compared with)", "b2, cls (compared with)", "mean ± sd of these, n = 3"),
-        *("s0, cls", "s1, cls", "s2, cls", "mean ± sd of these, n = 3"),
-        *("difference, s0, cls", "difference, s1, cls", "difference, s2, cls", "mean ± sd difference, n = 3"),
+        *("b0, cls", "b1, cls", "b2, cls", "mean ± sd of these 3"),
+        *("s0, cls", "s1, cls", "s2, cls", "mean ± sd of these 3"),
+        *("s0, cls - b0, cls", "s1, cls - b1, cls", "s2, cls - b2, cls", "mean ± sd of these 3"),
     ]
     gains = np.subtract(SEEDS[0], BEFORE[0])
     assert [row.cell("STS-B") for row in table.rows[8:11]] == ["+1.00", "+0.50", "+1.60"]
@@ -379,7 +379,7 @@ def test_averages_are_compared_too():
 
 def test_names_in_place_of_labels():
     (table,) = score_tables(seeds("s", SEEDS)[:2], others=[results({"STS-B": 81.0})], names=["x", "y"])
-    assert [row.label for row in table.rows[1:]] == ["x", "y", "difference, x", "difference, y"]
+    assert [row.label for row in table.rows[1:]] == ["x", "y", "x - model, cls", "y - model, cls"]
 
 
 def test_aggregations_of_the_years():

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import logging
 import os
 import re
 import shutil
@@ -14,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import transformers
 from safetensors.torch import load_file, save_file
 from scipy.stats import pearsonr, spearmanr
 from transformers import AutoModel
@@ -24,6 +22,8 @@ from informin import scoring
 from informin.encoder import Encoder, load_encoder
 from informin.evaluation import results as results_module
 from informin.evaluation import senteval
+from informin.evaluation.once import EncodeOnce
+from informin.evaluation.results import IDENTITY, new_results, save_results
 from informin.evaluation.senteval import STS_TASKS, TASKS, TRANSFER_TASKS, load_task
 from tests.conftest import ROOT, SHARED, make_sentences, tokenizer_of
 from tests.senteval_data import small_counts, write_senteval
@@ -39,16 +39,9 @@ def data(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def as_before(monkeypatch):
-    """Small counts; and what the command sets for its whole process is as it was."""
+def small_data(monkeypatch, logging_as_before):
     small_counts(monkeypatch, SHARE)
     monkeypatch.delenv("SENTEVAL_DATA", raising=False)
-    log = transformers.utils.logging
-    verbosity, level = log.get_verbosity(), logging.getLogger("informin").level
-    yield
-    log.set_verbosity(verbosity)
-    log.enable_progress_bar()
-    logging.getLogger("informin").setLevel(level)
 
 
 @pytest.fixture
@@ -224,6 +217,24 @@ def test_groups_and_names_of_tasks(run, tmp_path):
     assert list(read(tmp_path / "b.json")["tasks"]) == list(STS_TASKS)
 
 
+def test_a_sentence_is_encoded_once_however_often_it_comes():
+    """Within a call, over calls, for every pooler; the look-up keeps order and repetition."""
+    asked = []
+
+    def encode(sentences):
+        asked.append(list(sentences))
+        x = np.array([[float(s)] for s in sentences], dtype=np.float32)
+        return {"cls": x, "mean": -x}
+
+    once = EncodeOnce(encode)
+    cls, mean = once.by("cls"), once.by("mean")
+    once.add(["3", "1", "3"])
+    assert cls(["1", "2", "1", "3"]).tolist() == [[1], [2], [1], [3]]
+    assert mean(["4", "3", "2"]).tolist() == [[-4], [-3], [-2]]
+    once.add(["4", "1"])
+    assert asked == [["3", "1"], ["2"], ["4"]]
+
+
 # Going on
 
 
@@ -237,11 +248,11 @@ def test_the_second_call_encodes_nothing_and_prints_the_same(run, tmp_path, enco
 
 
 def test_more_tasks_later(run, tmp_path, scored):
-    """The table of the second call has the first call's too."""
+    """The file has both, the table what was asked for."""
     run(output=tmp_path / "a.json", tasks="STS-B")
     _, out, _ = run(output=tmp_path / "a.json", tasks="MR")
     assert scored == ["STS-B", "MR"] == list(read(tmp_path / "a.json")["tasks"])
-    assert "STS, Spearman x 100" in out and "Transfer, accuracy x 100" in out
+    assert "STS" not in out and "Transfer, accuracy x 100" in out
 
 
 @pytest.mark.parametrize("where", ["encoding", "scoring"])
@@ -266,7 +277,7 @@ def test_interrupted_and_gone_on_equals_run_through(run, tmp_path, monkeypatch, 
             patch.setattr(scoring, "score_transfer", interrupted(scoring.score_transfer, 0))
         code, out, err = run(output=tmp_path / "halves", **options)
     assert code == 130 and out == "" and "Traceback" not in err
-    assert "Interrupted. With --output the finished tasks are kept; the same command goes on." in err
+    assert f"Interrupted. The finished tasks are in {tmp_path / 'halves'}; the same command goes on." in err
     files = [tmp_path / "halves" / f"tiny-bert-{pooler}.json" for pooler in ("cls", "mean")]
     assert sorted((tmp_path / "halves").iterdir()) == files
     assert [list(read(path)["tasks"]) for path in files] == [["STS12", "STS-B"]] * 2
@@ -388,10 +399,10 @@ def test_compare_with_one_file(run, bert, tmp_path):
     code, out, _ = run(compare=tmp_path / "base.json", output=tmp_path / "out", **options)
     base = scores(tmp_path / "base.json")
     assert code == 0
-    assert line(out, "tiny-bert, cls (compared with)") == [f"{base['STS-B']:.2f}", "-"]
+    assert line(out, "tiny-bert, cls") == [f"{base['STS-B']:.2f}", "-"]
     for pooler in ("cls", "mean"):
         gain = scores(tmp_path / "out" / f"other-{pooler}.json")["STS-B"] - base["STS-B"]
-        assert abs(gain) > 0.1 and line(out, f"difference, other, {pooler}") == [f"{gain:+.2f}", "-"]
+        assert abs(gain) > 0.1 and line(out, f"other, {pooler} - tiny-bert, cls") == [f"{gain:+.2f}", "-"]
 
 
 def test_compare_seeds_with_a_folder(run, bert, tmp_path):
@@ -400,27 +411,47 @@ def test_compare_seeds_with_a_folder(run, bert, tmp_path):
     run(model_name=seeds, tasks="STS-B", output=tmp_path / "base")
     code, out, _ = run("--seeds", model_name=seeds, pooler="mean", tasks="STS-B", compare=tmp_path / "base")
     assert code == 0
-    names = (r"seed\d, cls \(compared with\)", r"seed\d, mean", r"difference, seed\d, mean")
-    tables = [[float(x) for x in re.findall(rf"^{name} +([-+\d.]+)", out, re.MULTILINE)] for name in names]
+    names = (r"seed\d, cls", r"seed\d, mean", r"seed\d, mean - seed\d, cls")
+    tables = [[float(x) for x in re.findall(rf"^{name}  +([-+\d.]+)", out, re.MULTILINE)] for name in names]
     base, own, gains = map(np.array, tables)
     np.testing.assert_allclose(
         base, [scores(tmp_path / "base" / f"seed{i}-cls.json")["STS-B"] for i in (1, 2, 3)], atol=0.006
     )
     np.testing.assert_allclose(gains, own - base, atol=0.016)
-    found = re.findall(r"^mean ± sd (.+?), n = 3 +([-+\d.]+) ± ([\d.]+)", out, re.MULTILINE)
-    assert [name for name, _, _ in found] == ["of these", "of these", "difference"]
-    for (_, mean, spread), values in zip(found, (base, own, gains)):
+    found = re.findall(r"^mean ± sd of these 3 +([-+\d.]+) ± ([\d.]+)", out, re.MULTILINE)
+    assert len(found) == 3
+    for (mean, spread), values in zip(found, (base, own, gains)):
         assert (float(mean), float(spread)) == (
             pytest.approx(values.mean(), abs=0.02),
             pytest.approx(values.std(ddof=1), abs=0.02),
         )
 
 
+def test_compare_with_another_split(run, tmp_path):
+    run(output=tmp_path / "dev.json", tasks="STS-B", split="dev")
+    code, _, err = run(compare=tmp_path / "dev.json", tasks="STS-B")
+    assert code == 2 and re.search(r"--compare: \S+ was scored on the dev split, not test", err)
+
+
+def test_compare_with_a_folder_counts_as_people_do(run, bert, tmp_path):
+    """seed10 comes after seed2."""
+    seeds = [another(bert, tmp_path / f"seed{i}", by=0.05 * i) for i in (2, 10)]
+    run(model_name=seeds, tasks="STS-B", output=tmp_path / "base")
+    _, out, _ = run(model_name=seeds, tasks="STS-B", compare=tmp_path / "base")
+    for i in (2, 10):
+        assert line(out, f"seed{i}, cls - seed{i}, cls") == ["+0.00", "-"]
+
+
+def test_a_mistake_in_the_last_model_is_found_before_the_first_is_scored(run, bert, encoded):
+    code, out, err = run(model_name=[bert, "/no/model"], tasks="STS-B")
+    assert (code, out, encoded) == (2, "", []) and "--model_name /no/model: there is no such folder" in err
+
+
 def test_seeds(run, bert, tmp_path):
     models = [bert, another(bert, tmp_path / "seed2")]
     _, out, _ = run("--seeds", model_name=models, tasks="STS-B", output=tmp_path / "out")
     values = [scores(tmp_path / "out" / f"{model.name}-cls.json")["STS-B"] for model in models]
-    assert line(out, "mean ± sd of these, n = 2") == [
+    assert line(out, "mean ± sd of these 2") == [
         f"{np.mean(values):.2f}",
         "±",
         f"{np.std(values, ddof=1):.2f}",
@@ -434,7 +465,7 @@ def test_seeds(run, bert, tmp_path):
     [
         (None, "PATH cannot be read as results of run_eval.py: "),
         (0, "PATH holds no .json file."),
-        (2, "--compare: PATH holds 2 results; needed 1, or one for each row (3)."),
+        (2, "--compare: found 2 results; needed 1, or one for each row (3)."),
     ],
 )
 def test_compare_with_what_does_not_fit(run, tmp_path, files, message, encoded):
@@ -442,7 +473,7 @@ def test_compare_with_what_does_not_fit(run, tmp_path, files, message, encoded):
     if files is not None:
         folder.mkdir()
         for i in range(files):
-            (folder / f"{i}.json").write_text('{"schema": 1, "tasks": {}}')
+            save_results(folder / f"{i}.json", new_results("model", dict.fromkeys(IDENTITY) | {"split": "test"}, {}))
     code, out, err = run(compare=folder, pooler=["cls", "mean", "last2"])
     assert (code, out, encoded) == (2, "", []) and err.startswith(f"error: {message.replace('PATH', str(folder))}")
 
@@ -532,7 +563,7 @@ def test_whitening(run, bert, data, tmp_path, file, dimensions):
         (dict(whitening=4, whitening_file="/no/x.txt"), "--whitening_file: /no/x.txt does not exist."),
         (dict(tasks=["STS-B", "STS17"]), "--tasks: no task 'STS17'; needed all, sts, transfer, or of: STS12, STS13, "),
         (dict(data_dir="/no/data"), "/no/data/STS/STSBenchmark/sts-test.csv does not exist. The folder given must be"),
-        (dict(model_name="/no/model"), "--model_name /no/model cannot be loaded: "),
+        (dict(model_name="/no/model"), "--model_name /no/model: there is no such folder"),
         (dict(pooler="mlp"), "--pooler mlp: MODEL has no projection head; "),
         (dict(max_length=67), "--max_length 67: MODEL reads at least 3 and at most 66 tokens."),
         (dict(batch_size=0), "--batch_size 0: needed 1 or more."),

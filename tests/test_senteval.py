@@ -265,7 +265,7 @@ DAMAGES = [
         "TREC",
         "TREC/train_5500.label",
         replaced(5, "DESC:def"),
-        "found 'DESC:def'; needed CLASS:subclass and a question.",
+        "found 'DESC:def'; needed CLASS:subclass and a question, CLASS one of: ABBR, DESC, ENTY, HUM, LOC, NUM.",
     ),
     ("MR", "MR/rt-polarity.pos", replaced(6, "caf\udce9"), "PATH, line 6: not UTF-8 (byte 0xe9 at column 4)"),
 ]

@@ -9,10 +9,11 @@ import torch
 from transformers import TrainerCallback
 
 from informin.data import tokenise
-from informin.errors import NonFiniteLossError, UsageError
+from informin.errors import NonFiniteLossError, UndefinedScoreError, UsageError
 from informin.evaluation import load_pairs
 from informin.loading import load_config, load_model
 from informin.objectives import contrast, masked_lm, reconstruction
+from informin.report import summary
 from informin.views import TokenMasker, mask_seed, stack_views
 from tests.conftest import make_sentences, tokenizer_of
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
@@ -240,6 +241,26 @@ def test_best_checkpoint_is_kept_and_loaded(build, monkeypatch):
     for name, value in trainer.model.state_dict().items():
         torch.testing.assert_close(value, weights.at[4][name])
     assert any(not torch.equal(weights.at[4][name], weights.at[8][name]) for name in weights.at[4])
+
+
+def test_training_goes_on_where_a_score_is_undefined(build, monkeypatch, caplog):
+    """It is said, the other scores choose the checkpoint, and the table at the end shows no NaN."""
+    import trainer_informin
+
+    def score(encode, pairs):
+        if trainer.state.global_step == 2:
+            raise UndefinedScoreError("all cosines are equal")
+        return {"spearman": 10.0 + trainer.state.global_step, "alignment": 0.5, "uniformity": -1.0}
+
+    monkeypatch.setattr(trainer_informin, "score_pairs", score)
+    trainer = build(max_steps=6, save_total_limit=2)
+    trainer.train()
+    assert "No score of pairs.tsv at step 2: all cosines are equal." in caplog.text
+    found = {entry["step"]: entry["eval_spearman"] for entry in trainer.state.log_history if "eval_spearman" in entry}
+    assert math.isnan(found.pop(2)) and found == {0: 10.0, 4: 14.0, 6: 16.0}
+    assert trainer.state.best_global_step == 6
+    table = summary(trainer.state, trainer.args, "pairs.tsv", 1.0, "folder")
+    assert "10.00 before, 16.00 after (step 6)" in table and "nan" not in table
 
 
 class WeightsAtEvaluation(TrainerCallback):

@@ -38,7 +38,7 @@ class LogisticPath:
     def decision_values(self, c: float) -> Tensor:
         """(N, F): w x + b of every row under every training set's regression."""
         self.pooled_weights, values, factor = self._solve(self.pooled_mask, c, self.pooled_weights, None)
-        if self.masks.shape[1] == 1 and bool((self.masks == self.pooled_mask).all()):
+        if self.masks.shape[1] == 1:
             return values
         start = self.pooled_weights.expand(-1, self.masks.shape[1]).clone()
         return self._solve(self.masks, c, start, factor)[1]
@@ -66,7 +66,12 @@ class LogisticPath:
     def _hessian_factor(self, curvature: Tensor) -> Tensor:
         hessian = (self.x.T @ (curvature * self.x)).double() + torch.diag(self.penalty[:, 0]).double()
         hessian[-1, -1] += 1e-6 * hessian[-1, -1] + 1e-9  # positive definite where every probability is 0 or 1
-        return torch.linalg.cholesky(hessian)
+        for exponent in range(-6, 2):
+            factor, failed = torch.linalg.cholesky_ex(hessian)
+            if not failed:
+                break
+            hessian.diagonal().mul_(1 + 10.0**exponent)  # huge features: float32 lost the smallest curvatures
+        return factor
 
     def _conjugate_gradients(self, gradient: Tensor, curvature: Tensor, factor: Tensor) -> Tensor:
         """Solves H v = gradient for every column, H its own Hessian, to a tenth of the gradient."""

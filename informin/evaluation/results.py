@@ -13,7 +13,8 @@ tasks.NAME       score (null where it is undefined, and `error` says why), n, an
                    STS: mean, wmean, pearson, subsets.SUBSET.score and .n;  Spearman x 100
                    transfer: dev, what C was chosen by;  accuracy x 100
                    truncated: sentences that were cut;  data: SHA-256 of each file read
-                   seconds: {encode, score}; a sentence that an earlier task shares was encoded there
+                   seconds: {encode, score}; a sentence that an earlier task shares was encoded there, and the
+                   poolers of one call share one pass, which counts for each
 average          sts and transfer: the mean of seven scores, null unless all seven are there
 environment      versions, device and number of threads
 seconds          encoding and scoring, all tasks together
@@ -22,6 +23,7 @@ seconds          encoding and scoring, all tasks together
 import hashlib
 import json
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -74,22 +76,39 @@ def load_results(path: str | Path) -> dict:
         results = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read as results of run_eval.py: {error}") from None
-    if not isinstance(results, dict) or results.get("schema") != SCHEMA or not isinstance(results.get("tasks"), dict):
-        raise UsageError(f"{path}: needed results of run_eval.py, with `schema` {SCHEMA} and `tasks`.")
+    needed = {"schema", "model", "tasks", "average", *IDENTITY}
+    if not isinstance(results, dict) or needed - results.keys() or results["schema"] != SCHEMA:
+        raise UsageError(f"{path}: needed results of run_eval.py of `schema` {SCHEMA}; found something else.")
     return results
 
 
 def results_files(path: str | Path) -> list[Path]:
-    """The file named, or the results files of the folder named, by name.
+    """The file named, or the results files of the folder named, by name: seed2 before seed10.
 
     Raises:
         UsageError: there is none.
     """
     path = Path(path)
-    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    files = sorted(path.glob("*.json"), key=_natural) if path.is_dir() else [path]
     if not files:
         raise UsageError(f"{path} holds no .json file.")
     return files
+
+
+def _natural(path: Path) -> list:
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path.name)]
+
+
+def make_folder_of(path: str | Path) -> None:
+    """Makes the folder that a results file will be written to.
+
+    Raises:
+        UsageError: it cannot be made.
+    """
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error}. Give another --output.") from None
 
 
 def save_results(path: str | Path, results: dict) -> None:
@@ -101,8 +120,8 @@ def save_results(path: str | Path, results: dict) -> None:
     path = Path(path)
     text = json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     partial = path.with_name(f".{path.name}.partial")
+    make_folder_of(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         partial.write_text(text, encoding="utf-8")
         os.replace(partial, path)
     except OSError as error:

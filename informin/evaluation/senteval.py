@@ -40,6 +40,7 @@ SST2 = (
     ("SST/binary/sentiment-test", 1821),
 )
 TREC = (("TREC/train_5500.label", 5452), ("TREC/TREC_10.label", 500))
+TREC_CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 MRPC = (("MRPC/msr_paraphrase_train.txt", 4076), ("MRPC/msr_paraphrase_test.txt", 1725))
 
 STS_TASKS = (*YEARS, "STS-B", "SICK-R")
@@ -227,9 +228,12 @@ def _load_trec(folder: Path, split: str) -> TransferTask:
         _check(path, len(lines), count, "questions")
         parts[part] = slice(len(texts), len(texts) + count)
         for number, line in lines:  # CLASS:subclass question
-            label, colon, rest = line.partition(":")
-            if not colon or " " not in rest:
-                raise UsageError(f"{path}, line {number}: found {line[:40]!r}; needed CLASS:subclass and a question.")
+            label, _, rest = line.partition(":")
+            if label not in TREC_CLASSES or " " not in rest:
+                raise UsageError(
+                    f"{path}, line {number}: found {line[:40]!r}; needed CLASS:subclass and a question, CLASS one of: "
+                    f"{', '.join(TREC_CLASSES)}."
+                )
             texts.append(_normalised(rest.partition(" ")[2]))
             classes.append(label)
         files.append(path)

@@ -71,14 +71,14 @@ def score_tables(
             found = {task: results["tasks"].get(task, {}).get("score") for task in tasks}
             return found | {AVERAGE: results["average"][group]}
 
-        lines = [Row(f"{label(other)} (compared with)", values(other)) for other in others]
-        lines += _with_mean(lines, "of these") if seeds and len(others) > 1 else []
+        lines = [Row(label(other), values(other)) for other in others]
+        lines += _with_mean(lines) if seeds and len(others) > 1 else []
         own = [Row(name, values(results)) for name, results in zip(names, rows)]
-        lines += own + (_with_mean(own, "of these") if seeds else [])
+        lines += own + (_with_mean(own) if seeds else [])
         if others:
             reference = lines[: len(others)] if len(others) > 1 else lines[:1] * len(rows)
             gains = [difference(row, other) for row, other in zip(own, reference)]
-            lines += gains + (_with_mean(gains, "difference") if seeds else [])
+            lines += gains + (_with_mean(gains) if seeds else [])
         tables.append(Table(title, [*columns, AVERAGE], lines))
     return tables
 
@@ -159,10 +159,10 @@ def difference(row: Row, other: Row) -> Row:
         name: None if value is None or other.values.get(name) is None else value - other.values[name]
         for name, value in row.values.items()
     }
-    return Row(f"difference, {row.label}", values, signed=True, digits=row.digits)
+    return Row(f"{row.label} - {other.label}", values, signed=True, digits=row.digits)
 
 
-def _with_mean(rows: list[Row], of: str) -> list[Row]:
+def _with_mean(rows: list[Row]) -> list[Row]:
     """The mean and standard deviation of several lines, as one more; none of a single line."""
     if len(rows) < 2:
         return []
@@ -172,4 +172,4 @@ def _with_mean(rows: list[Row], of: str) -> list[Row]:
         known = None not in values
         means[column] = float(np.mean(values)) if known else None
         spread[column] = float(np.std(values, ddof=1)) if known else None
-    return [Row(f"mean ± sd {of}, n = {len(rows)}", means, spread, rows[0].signed)]
+    return [Row(f"mean ± sd of these {len(rows)}", means, spread, rows[0].signed, rows[0].digits)]
