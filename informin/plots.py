@@ -96,7 +96,7 @@ def alignment_uniformity(rows: Sequence[Mapping], title: str, stem: str | Path) 
         figure.colorbar(drawn, label="STS average, Spearman x 100")
     if not scored.all():
         axes.scatter(x[~scored], y[~scored], color=GREY, label="no STS average", **marks)
-        axes.legend()
+        axes.legend()  # finds a place clear of points and names when it is drawn
     pairs = {row["n"] for row in rows}
     axes.set_title(f"{title}, {pairs.pop():,} positive pairs" if len(pairs) == 1 else title)
     # Turned to stand along the axis, the second arrow points down.
@@ -410,9 +410,7 @@ def _place_labels(axes: Axes, x: np.ndarray, y: np.ndarray, names: Sequence[str]
     renderer, scale = FigureCanvasAgg(figure).get_renderer(), 72 / figure.dpi
     points = axes.transData.transform(np.column_stack([x, y])) * scale  # (N, 2), in typographic points
     inside = axes.get_window_extent(renderer).extents * scale
-    taken = np.hstack([points - 8, points + 8])  # (obstacles, 4): left, bottom, right, top; the N points come first
-    if axes.get_legend():
-        taken = np.vstack([taken, axes.get_legend().get_window_extent(renderer).extents * scale])
+    taken = np.hstack([points - 8, points + 8])  # (N, 4): left, bottom, right, top
     line = dict(arrowstyle="-", color="#777777", linewidth=0.7, shrinkA=0, shrinkB=4)
     look = dict(textcoords="offset points", ha="center", va="center", size=9, arrowprops=line)
     labels = [axes.annotate(name, place, (0, 0), **look) for name, place in zip(names, zip(x, y))]
@@ -434,7 +432,7 @@ def _arrange(order, points, halves, inside, taken) -> tuple[tuple[float, float],
         order: of the N labels.
         points, halves: (N, 2), where the labels belong, and half their widths and heights.
         inside: (4,) the box to stay in.
-        taken: (obstacles, 4) boxes to keep off, the N points first.
+        taken: (N, 4) boxes around the points, to keep off.
 
     Returns:
         The area covered and the distances, summed, both better when lower; distance and offset of each label.

@@ -107,7 +107,9 @@ def test_objectives_know_no_model_no_trainer_and_no_arguments(name):
     assert [found for found in reachable(name) if inside(found, "transformers")] == []
 
 
-@pytest.mark.parametrize("name", modules_in("informin.evaluation", "informin.analysis"))
+@pytest.mark.parametrize(
+    "name", modules_in("informin.evaluation", "informin.analysis", "informin.plots", "informin.redundancy")
+)
 def test_evaluation_and_analysis_know_no_model(name):
     forbidden = ("modeling_informin", "trainer_informin", "informin.loading", "informin.objectives", "transformers")
     assert [found for found in reachable(name) if inside(found, *forbidden)] == []

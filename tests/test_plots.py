@@ -218,22 +218,37 @@ def test_a_failure_leaves_nothing_and_keeps_what_was_there(part, tmp_path, monke
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-@pytest.mark.parametrize("count", [1, 2, 12, 20])
-def test_names_of_checkpoints_cover_neither_one_another_nor_points(count, figure_of):
-    rows = score_rows(count)
-    for i in range(min(count, 5)):  # runs of one recipe lie close together
-        rows[i] |= dict(alignment=0.15 + 0.006 * i, uniformity=-2 + 0.05 * i)
-    axes = figure_of(plots.alignment_uniformity, rows, "STS-B dev").axes[0]
+def check_names(axes, rows: list[dict]) -> None:
+    """Every name is there, inside the axes, and covers no other name, no point and no legend."""
     axes.figure.draw_without_rendering()
     renderer = FigureCanvasAgg(axes.figure).get_renderer()
     assert [text.get_text().replace("-\n", "-") for text in axes.texts] == [row["name"] for row in rows]
     boxes = [Text.get_window_extent(text, renderer) for text in axes.texts]  # without the line to the point
-    boxes += [legend.get_window_extent(renderer) for legend in [axes.get_legend()] if legend]
-    assert not [(i, j) for i, a in enumerate(boxes) for j, b in enumerate(boxes) if i < j and a.overlaps(b)]
-    points = axes.transData.transform([(row["uniformity"], row["alignment"]) for row in rows])
-    assert not [box for box in boxes for point in points if box.contains(*point)]
     frame = axes.get_window_extent(renderer)
     assert all(frame.contains(*corner) for box in boxes for corner in box.corners())
+    points = axes.transData.transform([(row["uniformity"], row["alignment"]) for row in rows])
+    marker = 4 * axes.figure.dpi / 72  # its radius
+    assert not [box for box in boxes for point in points if box.padded(marker).contains(*point)]
+    boxes += [legend.get_window_extent(renderer) for legend in [axes.get_legend()] if legend]
+    assert not [(i, j) for i, a in enumerate(boxes) for j, b in enumerate(boxes) if i < j and a.overlaps(b)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 12, 20])
+@pytest.mark.parametrize("rise", [0.0005, 0.006])
+def test_names_cover_neither_one_another_nor_points(count, rise, figure_of):
+    rows = score_rows(count)
+    for i in range(min(count, 5)):  # runs of one recipe lie close together
+        rows[i] |= dict(alignment=0.15 + rise * i, uniformity=-2 + 0.06 * i)
+    check_names(figure_of(plots.alignment_uniformity, rows, "STS-B dev").axes[0], rows)
+
+
+def test_the_legend_covers_no_name(figure_of):
+    """The upper right corner holds no point, but a name of four lines."""
+    rows = score_rows(3)
+    rows[1]["name"] = "outputs/bert-base-uncased-informin-seed42/checkpoint-15625-averaged-over-the-last-layers"
+    for row, uniformity, alignment in zip(rows, (-3, -2, -1), (0.1, 0.3, 0.2)):
+        row |= dict(uniformity=uniformity, alignment=alignment)
+    check_names(figure_of(plots.alignment_uniformity, rows, "STS-B dev").axes[0], rows)
 
 
 def drawn(axes) -> list[tuple[list, np.ndarray]]:
