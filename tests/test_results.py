@@ -372,6 +372,11 @@ def test_paired_differences_over_seeds():
     assert table.rows[3].cell("STS-B") == f"{np.mean(BEFORE[0]):.2f} ± {np.std(BEFORE[0], ddof=1):.2f}"
 
 
+def test_an_average_of_seven_stands_beside_seven_scores_only():
+    (table,) = score_tables([results({"STS-B": 80.0})], [results(STS)])
+    assert [row.cell("Avg") for row in table.rows] == ["-", "-", "-"]
+
+
 def test_averages_are_compared_too():
     other = results({name: score - 1.5 for name, score in STS.items()})
     assert score_tables([results(STS)], [other])[0].rows[-1].cell("Avg") == "+1.50"

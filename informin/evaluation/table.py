@@ -66,10 +66,11 @@ def score_tables(
         columns = [task for task in tasks if any(task in results["tasks"] for results in rows)]
         if not columns:
             continue
+        complete = columns == list(tasks)  # an average of seven stands beside seven scores
 
-        def values(results, tasks=columns, group=group):
-            found = {task: results["tasks"].get(task, {}).get("score") for task in tasks}
-            return found | {AVERAGE: results["average"][group]}
+        def values(results, columns=columns, average=group if complete else None):
+            found = {task: results["tasks"].get(task, {}).get("score") for task in columns}
+            return found | {AVERAGE: average and results["average"][average]}
 
         lines = [Row(label(other), values(other)) for other in others]
         lines += _with_mean(lines) if seeds and len(others) > 1 else []
