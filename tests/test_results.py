@@ -382,11 +382,6 @@ def test_averages_are_compared_too():
     assert score_tables([results(STS)], [other])[0].rows[-1].cell("Avg") == "+1.50"
 
 
-def test_names_in_place_of_labels():
-    (table,) = score_tables(seeds("s", SEEDS)[:2], others=[results({"STS-B": 81.0})], names=["x", "y"])
-    assert [row.label for row in table.rows[1:]] == ["x", "y", "x - model, cls", "y - model, cls"]
-
-
 def test_aggregations_of_the_years():
     rows = rows_of_two()
     (table,) = aggregation_table(rows[1:])

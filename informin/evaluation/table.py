@@ -48,9 +48,7 @@ def label(results: dict) -> str:
     return f"{Path(results['model']).name}, {results['pooler']}{f', whitening{size}' if whitening else ''}"
 
 
-def score_tables(
-    rows: Sequence[dict], others: Sequence[dict] = (), seeds: bool = False, names: Sequence[str] = ()
-) -> list[Table]:
+def score_tables(rows: Sequence[dict], others: Sequence[dict] = (), seeds: bool = False) -> list[Table]:
     """The tables of scores: STS and transfer, as far as there are such tasks.
 
     Args:
@@ -58,9 +56,7 @@ def score_tables(
         others: results to compare with: one for all rows, or one for each in order. They come first in the table and
             the differences (row - other) last.
         seeds: the rows are seeds of one recipe: adds mean ± sd (n - 1), of the differences too.
-        names: labels in place of the rows' own.
     """
-    names = names or [label(results) for results in rows]
     tables = []
     for group, (title, tasks) in GROUPS.items():
         columns = [task for task in tasks if any(task in results["tasks"] for results in rows)]
@@ -74,7 +70,7 @@ def score_tables(
 
         lines = [Row(label(other), values(other)) for other in others]
         lines += _with_mean(lines) if seeds and len(others) > 1 else []
-        own = [Row(name, values(results)) for name, results in zip(names, rows)]
+        own = [Row(label(results), values(results)) for results in rows]
         lines += own + (_with_mean(own) if seeds else [])
         if others:
             reference = lines[: len(others)] if len(others) > 1 else lines[:1] * len(rows)
