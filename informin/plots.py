@@ -232,15 +232,12 @@ def cosine_against_gold(
 
 
 @matplotlib.rc_context(STYLE)
-def training_curves(
-    log_history: Sequence[Mapping], stem: str | Path, pairs_name: str = "STS-B dev"
-) -> tuple[Path, Path, Path]:
+def training_curves(log_history: Sequence[Mapping], stem: str | Path) -> tuple[Path, Path, Path]:
     """The terms of the loss over the steps of a run, unweighted, and its evaluations.
 
     Args:
         log_history: as in trainer_state.json; see `checkpoints.read_history`.
         stem: the files' path without suffix.
-        pairs_name: what the run was evaluated on.
 
     Returns:
         The paths of the PNG, the SVG and the CSV, which has a row a step and every column of the log.
@@ -261,7 +258,7 @@ def training_curves(
     if logged:
         _draw_terms(figure.add_subplot(grid[:, 0]), steps)
     if scored:
-        _draw_spearman(figure.add_subplot(grid[:, -2]), steps, pairs_name)
+        _draw_spearman(figure.add_subplot(grid[:, -2]), steps)
         upper = figure.add_subplot(grid[0, -1], ylabel="alignment\n← lower is better")
         lower = figure.add_subplot(grid[1, -1], ylabel="uniformity\n← lower is better", sharex=upper)
         _draw_curve(upper, *_series(steps, "eval_alignment"), **_look(0))
@@ -389,14 +386,14 @@ def _draw_curve(axes: Axes, steps: Sequence[int], values: Sequence[float], **loo
     axes.set_xlabel("step")
 
 
-def _draw_spearman(axes: Axes, steps: Sequence[Mapping], pairs_name: str) -> None:
+def _draw_spearman(axes: Axes, steps: Sequence[Mapping]) -> None:
     at, scores = _series(steps, "eval_spearman")
     _draw_curve(axes, at, scores, **_look(0))
     if np.isfinite(scores).any():
         best = int(np.nanargmax(scores))
         axes.plot(at[best], scores[best], "*", markersize=14, color=COLOURS[1], markeredgecolor="black")
         axes.set_title(f"best: {scores[best]:.2f} at step {at[best]}")
-    axes.set_ylabel(f"{pairs_name}, Spearman x 100")
+    axes.set_ylabel("development pairs, Spearman x 100")  # STS-B dev or the user's own: the log does not say
 
 
 def _place_labels(axes: Axes, x: np.ndarray, y: np.ndarray, names: Sequence[str]) -> None:

@@ -79,7 +79,13 @@ LABELS = {
     "alignment_uniformity": ["informin, seed 42", "a $_b$ < c & d", "no STS average", "← lower is better"],
     "tsne": [*NAMES, "t-SNE 1 (no unit)", "9"],
     "cosine_against_gold": [*NAMES, "gold score", "Spearman x 100: 9"],
-    "training_curves": ["contrast", "projection norm", "best: 81.25 at step 10", "STS-B dev, Spearman x 100", "step"],
+    "training_curves": [
+        "contrast",
+        "projection norm",
+        "best: 81.25 at step 10",
+        "development pairs, Spearman x 100",
+        "step",
+    ],
     "redundancy": [*NAMES, "stop words removed", "capitalised", "accuracy of the style probe (%), ± 1 sd"],
 }
 
