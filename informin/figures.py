@@ -115,5 +115,7 @@ def sample(args: argparse.Namespace) -> list[str]:
 
 def is_of(results: dict, encoder: Encoder) -> bool:
     """Whether the results of run_eval.py are those of this checkpoint, read in this way."""
-    settings = (results["weights_sha256"], results["pooler"], results["whitening"], results["split"])
-    return settings == (encoder.weights_sha256(), encoder.poolers[0], None, "test")
+    names = ("pooler", "whitening", "max_length", "precision", "split")
+    if [results[name] for name in names] != [encoder.poolers[0], None, encoder.length, "fp32", "test"]:
+        return False  # before the checksum, which reads all weights
+    return results["weights_sha256"] == encoder.weights_sha256()

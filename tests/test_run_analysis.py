@@ -84,9 +84,11 @@ def test_alignment_is_the_trainers_and_the_colour_is_run_evals(draw, bert, rober
 def test_results_of_another_split_or_pooler_are_not_taken_for_the_average(bert, data, tmp_path):
     encoder = load_encoder(str(bert), ["mean"])
     found = {"weights_sha256": encoder.weights_sha256(), "pooler": "mean", "whitening": None, "split": "test"}
+    found |= {"max_length": encoder.length, "precision": "fp32"}
     assert figures.is_of(found, encoder)
-    for change in ({"pooler": "cls"}, {"split": "dev"}, {"whitening": {"dimensions": 8}}, {"weights_sha256": "0"}):
-        assert not figures.is_of(found | change, encoder)
+    changes = {"pooler": "cls", "split": "dev", "whitening": {"dimensions": 8}, "weights_sha256": "0", "max_length": 8}
+    for name, value in (changes | {"precision": "bf16"}).items():
+        assert not figures.is_of(found | {name: value}, encoder), name
 
 
 def test_tsne_of_a_sample(draw, bert, roberta, sentences):
