@@ -72,14 +72,6 @@ class InforMinMixin:
             self._tied_weights_keys = tied
         self.post_init()
 
-    def remove_lm_head(self) -> None:
-        """Drops the language-model head, which only training needs, before the model is exported."""
-        if self.config.informin["lm_head"]:
-            delattr(self, self._lm_head_name)
-            self._tied_weights_keys = None
-            self.all_tied_weights_keys = {}
-            self.config.informin = self.config.informin | {"lm_head": False}
-
     def get_output_embeddings(self):
         return None
 

@@ -3,21 +3,20 @@
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, Trainer
-from transformers.trainer import TRAINING_ARGS_NAME
+from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from informin.arguments import InforMinTrainingArguments
 from informin.checkpoints import complete_checkpoints
 from informin.encoding import encode
 from informin.errors import NonFiniteLossError, UndefinedScoreError, UsageError
 from informin.evaluation import GradedPairs, score_pairs
-from informin.loading import InforMinModel, forget_truncation, refuse_without_dropout
+from informin.loading import InforMinModel, refuse_without_dropout
 from informin.objectives import contrast, masked_lm, reconstruction
+from informin.publishing import PublishingTrainer
 from informin.views import IGNORED, TokenMasker, mask_seed, stack_views
 
 __all__ = ["InforMinTrainer", "InforMinTrainingArguments"]
@@ -25,7 +24,7 @@ __all__ = ["InforMinTrainer", "InforMinTrainingArguments"]
 logger = logging.getLogger(__name__)
 
 
-class InforMinTrainer(Trainer):
+class InforMinTrainer(PublishingTrainer):
     """Trains BERT or RoBERTa by contrast, reconstruction and masked language modelling.
 
     Each sentence is read twice in one forward pass; dropout makes the two views differ. The loss is
@@ -41,6 +40,7 @@ class InforMinTrainer(Trainer):
         train_dataset: rows of `input_ids` and `attention_mask`, one sentence each.
         eval_dataset: graded pairs; None with `eval_strategy="no"`.
         processing_class: the tokenizer.
+        provenance: what the trainer cannot see of the run, for training.json; see `informin.record.provenance`.
         kwargs: callbacks, optimizers: as Trainer takes them.
 
     Raises:
@@ -57,6 +57,7 @@ class InforMinTrainer(Trainer):
         train_dataset,
         eval_dataset: GradedPairs | None = None,
         processing_class: PreTrainedTokenizerBase | None = None,
+        provenance: dict | None = None,
         **kwargs,
     ):
         refuse_without_dropout(model)
@@ -71,6 +72,7 @@ class InforMinTrainer(Trainer):
                 f"Found {len(train_dataset)} sentences, fewer than one batch of {batch}. Add sentences, or lower "
                 "--per_device_train_batch_size."
             )
+        self.provenance = provenance or {}
         self._masker = TokenMasker(processing_class, args.mlm_probability) if args.mlm_weight else None
         self._step_terms: dict[str, Tensor] = {}  # of the newest forward pass
         self._summed_terms: dict[str, Tensor] = {}  # since the last log line
@@ -176,9 +178,3 @@ class InforMinTrainer(Trainer):
         start = time.perf_counter()
         super()._save_checkpoint(model, trial)
         self.seconds_aside += time.perf_counter() - start
-
-    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
-        forget_truncation(self.processing_class)
-        super()._save(output_dir, state_dict)
-        # A pickle of the options, with this machine's paths in it, that nothing reads.
-        (Path(output_dir or self.args.output_dir) / TRAINING_ARGS_NAME).unlink(missing_ok=True)

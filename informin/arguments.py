@@ -68,6 +68,24 @@ class DataArguments:
 
 
 @dataclass
+class CardArguments:
+    """What the model card says that a run cannot know."""
+
+    base_model: Optional[str] = field(
+        default=None, metadata={"help": "Hub id of the encoder, where --model_name is a folder."}
+    )
+    license: Optional[str] = field(
+        default=None, metadata={"help": "Licence id, apache-2.0 for instance. Default: that of the encoder's own card."}
+    )
+    language: Optional[str] = field(
+        default=None, metadata={"help": "ISO 639 code of the sentences. Default: en for the default sentences."}
+    )
+    data_description: Optional[str] = field(
+        default=None, metadata={"help": "What the sentences are, in a few words. Default: the names of the files."}
+    )
+
+
+@dataclass
 class InforMinTrainingArguments(TrainingArguments):
     """transformers' TrainingArguments, with the objective's options and this method's defaults.
 
@@ -97,6 +115,10 @@ class InforMinTrainingArguments(TrainingArguments):
     masked_views: bool = field(
         default=False,
         metadata={"help": "With MLM, contrast the masked sentences, as the authors' release does by accident."},
+    )
+
+    hub_overwrite: bool = field(
+        default=False, metadata={"help": "Push over files in the repository that this project did not put there."}
     )
 
     # Defaults, or their descriptions, that differ from transformers'.

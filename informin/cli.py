@@ -14,7 +14,7 @@ import yaml
 from transformers import HfArgumentParser, PreTrainedConfig, TrainingArguments
 from transformers.utils import is_torch_bf16_gpu_available
 
-from informin.arguments import DataArguments, InforMinTrainingArguments, ModelArguments
+from informin.arguments import CardArguments, DataArguments, InforMinTrainingArguments, ModelArguments
 from informin.errors import UsageError
 from informin.hyperparameters import ROWS, paper_row
 from informin.loading import load_config
@@ -24,12 +24,13 @@ logger = logging.getLogger(__name__)
 OBJECTIVE = [
     field.name
     for field in dataclasses.fields(InforMinTrainingArguments)
-    if field.name not in {inherited.name for inherited in dataclasses.fields(TrainingArguments)}
+    if field.name not in {inherited.name for inherited in dataclasses.fields(TrainingArguments)} | {"hub_overwrite"}
 ]
 OFTEN_USED = (
     "output_dir per_device_train_batch_size learning_rate num_train_epochs max_steps warmup_steps lr_scheduler_type "
     "weight_decay max_grad_norm gradient_accumulation_steps seed bf16 fp16 eval_strategy eval_steps save_steps "
-    "logging_steps save_total_limit resume_from_checkpoint report_to run_name push_to_hub hub_model_id"
+    "logging_steps save_total_limit resume_from_checkpoint report_to run_name push_to_hub hub_model_id "
+    "hub_private_repo hub_strategy hub_overwrite"
 ).split()
 UNSET = object()
 
@@ -61,7 +62,7 @@ class Parser(HfArgumentParser):
 
     def __init__(self):
         super().__init__(
-            [ModelArguments, DataArguments, InforMinTrainingArguments],
+            [ModelArguments, DataArguments, CardArguments, InforMinTrainingArguments],
             formatter_class=_OneLineHelp,
             usage="python run_unsup.py --model_name MODEL [--config FILE.yaml] [options]",
             allow_abbrev=False,
@@ -79,11 +80,12 @@ class Parser(HfArgumentParser):
 
     def format_help(self) -> str:
         options = self.options()
-        own = [[f.name for f in dataclasses.fields(kind)] for kind in (ModelArguments, DataArguments)]
+        own = [[f.name for f in dataclasses.fields(kind)] for kind in (ModelArguments, DataArguments, CardArguments)]
         groups = {
             "model": ["config", *own[0]],
             "objective": OBJECTIVE,
             "data and evaluation data": own[1],
+            "model card": own[2],
             "training, often used": OFTEN_USED,
         }
         listed = {name for names in groups.values() for name in names}
@@ -102,7 +104,9 @@ class Parser(HfArgumentParser):
         return formatter.format_help()
 
 
-def parse(argv: list[str]) -> tuple[ModelArguments, DataArguments, InforMinTrainingArguments, PreTrainedConfig]:
+def parse(
+    argv: list[str],
+) -> tuple[ModelArguments, DataArguments, CardArguments, InforMinTrainingArguments, PreTrainedConfig]:
     """The options of a run and the configuration of its model.
 
     What fills an option, the strongest first: the command line, `--config`, the paper's row for the model, the default.
@@ -129,7 +133,7 @@ def parse(argv: list[str]) -> tuple[ModelArguments, DataArguments, InforMinTrain
     try:
         built = [
             kind(**{f.name: values[f.name] for f in dataclasses.fields(kind) if f.name in values})
-            for kind in (ModelArguments, DataArguments, InforMinTrainingArguments)
+            for kind in (ModelArguments, DataArguments, CardArguments, InforMinTrainingArguments)
         ]
     except (ValueError, ImportError) as error:  # TrainingArguments' own checks
         raise UsageError(str(error)) from None

@@ -16,3 +16,7 @@ class NonFiniteLossError(RuntimeError):
 
 class UndefinedScoreError(ValueError):
     """A task has no score: its embeddings are not finite, or all cosines are alike."""
+
+
+class PushError(RuntimeError):
+    """An upload failed; the model is safe on disk, and the message has the command that finishes it. Exit code 1."""

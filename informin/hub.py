@@ -1,15 +1,262 @@
-"""The folder that people load: weights, configuration, tokenizer, modeling file; no leftovers of training."""
+"""The folder that people load, and that goes to the Hub: weights, settings, tokenizer, model card.
 
+config.json, model.safetensors          encoder and projection head; what only training needs is left out
+modeling_informin.py                    imported by AutoModel with trust_remote_code=True
+tokenizer.json, tokenizer_config.json   without a trace of how training called the tokenizer
+modules.json, 1_Pooling/config.json,
+sentence_bert_config.json,
+config_sentence_transformers.json       sentence-transformers' files in the older, verbose form, which all read
+training.json                           what the run was: see `informin.record`
+results/                                of run_eval.py: see `informin.card`
+onnx/                                   see `informin.onnx`
+README.md                               the model card, written from the above
+"""
+
+import copy
+import json
+import shutil
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-from transformers import PreTrainedTokenizerBase
+import torch
+from safetensors import SafetensorError, safe_open
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-from informin.loading import InforMinModel, forget_truncation
+from informin.card import write_card
+from informin.encoder import load_encoder
+from informin.encoding import max_length
+from informin.errors import UsageError, error_line
+from informin.evaluation.results import load_results, results_files, save_results
+from informin.loading import ARCHITECTURES, InforMinModel, forget_truncation, load_config, load_tokenizer
+from informin.record import TRAINING, load_record, save_record
+
+WEIGHTS = "model.safetensors"
+# What may be published. Checkpoints, logs (their names hold the machine's) and whatever else lies in a folder may not.
+PUBLISHED = (
+    *("config.json", WEIGHTS, "modeling_informin.py", TRAINING, "README.md"),
+    *("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "merges.txt", "special_tokens_map.json"),
+    *("modules.json", "1_Pooling/config.json", "sentence_bert_config.json", "config_sentence_transformers.json"),
+    *("results/*.json", "results/other_seeds/*.json", "onnx/*.onnx"),
+)
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+POOLING_MODES = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
+# Traces of the machine that loaded a tokenizer, and of how another project once called it.
+TOKENIZER_TRACES = (
+    *("is_local", "local_files_only", "name_or_path", "max_length", "stride", "pad_to_multiple_of"),
+    *("truncation_strategy",),
+)
 
 
-def export_folder(model: InforMinModel, tokenizer: PreTrainedTokenizerBase, folder: str | Path) -> None:
-    """Writes the trained encoder and its projection head; the language-model head is dropped from `model`."""
-    model.remove_lm_head()
-    model.save_pretrained(folder)
+def export_folder(
+    model: InforMinModel,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: str | Path,
+    record: dict | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> None:
+    """Writes a model that may be loaded and published as it stands; `model` is not changed.
+
+    Args:
+        record: what the run was, from `training_record`.
+        dtype: of the weights in the file.
+
+    Raises:
+        UsageError: a weight is no finite number in this dtype.
+    """
+    folder = Path(folder)
+    clean = without_training_heads(model).to(dtype)
+    bad = [name for name, tensor in clean.state_dict().items() if not torch.isfinite(tensor).all()]
+    if bad:
+        raise UsageError(
+            f"{len(bad)} weights are NaN or infinite in {dtype}, {bad[0]} the first: such a model gives no embeddings. "
+            "Export an earlier checkpoint, or another --dtype."
+        )
+    clean.save_pretrained(folder)
+    _save_tokenizer(tokenizer, folder)
+    _save_sentence_transformers_files(clean.config, tokenizer, folder)
+    if record:
+        save_record(folder, record)
+    write_card(folder)
+
+
+def without_training_heads(model: InforMinModel) -> InforMinModel:
+    """The encoder and its projection head, sharing the weights of `model`."""
+    config = copy.deepcopy(model.config)
+    config.informin = config.informin | {"lm_head": False}
+    with torch.device("meta"):
+        clean = type(model)(config)
+    clean.load_state_dict(model.state_dict(), strict=False, assign=True)
+    return clean.eval()
+
+
+def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "float32") -> None:
+    """Makes the folder to publish from a checkpoint of a run, or from such a folder.
+
+    Args:
+        checkpoint: what the trainer saved.
+        folder: must not exist, or be empty.
+        dtype: of `DTYPES`.
+
+    Raises:
+        UsageError: `checkpoint` is not of this project, or `folder` is in use.
+    """
+    checkpoint, folder = Path(checkpoint), Path(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} is in use. Name a new folder.")
+    config = load_config(str(checkpoint))
+    refuse_other_models(checkpoint, config)
+    config.informin = config.informin | {"lm_head": False}
+    try:
+        model = ARCHITECTURES[config.model_type].from_pretrained(checkpoint, config=config, dtype=torch.float32)
+    except (OSError, SafetensorError, RuntimeError) as error:
+        raise UsageError(f"{checkpoint} cannot be loaded: {error_line(error)}") from None
+    tokenizer = load_tokenizer(str(checkpoint), config)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as partial:  # the folder appears when it is whole
+        whole = Path(partial, "export")
+        export_folder(model, tokenizer, whole, load_record(checkpoint), DTYPES[dtype])
+        if folder.exists():
+            folder.rmdir()
+        shutil.move(whole, folder)
+
+
+def refuse_other_models(folder: Path, config: PreTrainedConfig) -> None:
+    """Only this project's models have the files and the card that are made here.
+
+    Raises:
+        UsageError: the configuration has no settings of this project.
+    """
+    if not getattr(config, "informin", None):
+        raise UsageError(
+            f"{folder} is no model of this project: its config.json has no `informin` settings. Needed a folder that "
+            "run_unsup.py or run_export.py wrote."
+        )
+
+
+def check_export(folder: str | Path) -> None:
+    """Refuses what must not be published.
+
+    Raises:
+        UsageError: the folder is no export, or its weights are no finite numbers.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: there is no such folder.")
+    refuse_other_models(folder, load_config(str(folder)))
+    missing = [name for name in (WEIGHTS, "modeling_informin.py", "modules.json") if not (folder / name).is_file()]
+    if missing:
+        raise UsageError(
+            f"{folder} is a checkpoint, not the folder to publish: it has no {', no '.join(missing)}. Make one with: "
+            f"python run_export.py {folder} NEW_FOLDER"
+        )
+    try:
+        with safe_open(folder / WEIGHTS, framework="pt") as weights:
+            names = list(weights.keys())
+            bad = [name for name in names if not torch.isfinite(weights.get_tensor(name)).all()]
+    except (SafetensorError, OSError) as error:
+        raise UsageError(f"{folder / WEIGHTS} cannot be read: {error_line(error)}") from None
+    if bad:
+        raise UsageError(
+            f"{folder}: {len(bad)} weights are NaN or infinite, {bad[0]} the first. Such a model gives no embeddings "
+            "and is not published; export an earlier checkpoint."
+        )
+
+
+def published_files(folder: str | Path) -> list[Path]:
+    """The files of a folder that are published, relative to it."""
+    folder = Path(folder)
+    return sorted(
+        {path.relative_to(folder) for pattern in PUBLISHED for path in folder.glob(pattern) if path.is_file()}
+    )
+
+
+def add_results(folder: str | Path, files: Sequence[str], seed_folders: Sequence[str] = ()) -> None:
+    """Copies results of run_eval.py into an exported folder, for its card.
+
+    Each file has to be of the folder's own weights, of the encoder before training, or of one of the other seeds: the
+    checksum of the weights tells which.
+
+    Args:
+        files: results, or folders of them.
+        seed_folders: exports of runs of the same settings with other seeds.
+
+    Raises:
+        UsageError: results of another model, read or scored in another way; a folder that is no other seed of this run.
+    """
+    folder = Path(folder)
+    parts = {load_encoder(str(folder), device="cpu").weights_sha256(): ("model.json", "these weights")}
+    record = load_record(folder) or {}
+    if record.get("base_model"):
+        parts[record["base_model"]["weights_sha256"]] = ("base-{pooler}.json", "before training")
+    for other in seed_folders:
+        seed = _other_seed(Path(other), folder, record)
+        sha256 = load_encoder(str(other), device="cpu").weights_sha256()
+        parts[sha256] = (f"other_seeds/seed{seed}.json", f"seed {seed}")
+    found = {}
+    for path in (path for given in files for path in results_files(given)):
+        results = load_results(path)
+        if results["weights_sha256"] not in parts:
+            raise UsageError(
+                f"{path} holds results of another model ({Path(results['model']).name}): the checksum of its weights "
+                f"is not that of {folder}, of its starting encoder or of a folder in --seeds. Score this folder: "
+                f"python run_eval.py --model_name {folder} --output results/"
+            )
+        part, model = parts[results["weights_sha256"]]
+        expected = {"whitening": None, "split": "test"} | ({} if part.startswith("base") else {"pooler": "cls"})
+        for name, value in expected.items():
+            if results[name] != value:
+                raise UsageError(f"{path} was scored with {name} {results[name]!r}; the card needs {value!r}.")
+        # The name that was given to run_eval.py may be a path of this machine.
+        found[part.format(pooler=results["pooler"])] = results | {"model": model}
+    for part, results in found.items():
+        save_results(folder / "results" / part, results)
+
+
+def _other_seed(other: Path, folder: Path, record: dict) -> int:
+    """The seed of a run that differs from this one by nothing else."""
+    check_export(other)
+    theirs = load_record(other) or {}
+    same = ("base_model", "data", "options")
+    differing = [name for name in same if theirs.get(name) != record.get(name) or record.get(name) is None]
+    if differing or theirs["seed"] == record["seed"]:
+        what = f"{', '.join(differing)} differ" if differing else f"both have seed {record['seed']}"
+        raise UsageError(f"--seeds {other} is no other seed of the run in {folder}: {what} (training.json).")
+    return theirs["seed"]
+
+
+def _save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     forget_truncation(tokenizer)
     tokenizer.save_pretrained(folder)
+    path = folder / "tokenizer_config.json"
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    _save_json(path, {name: value for name, value in settings.items() if name not in TOKENIZER_TRACES})
+
+
+def _save_sentence_transformers_files(
+    config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase, folder: Path
+) -> None:
+    kinds = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    modules = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (path, kind) in enumerate(kinds)
+    ]
+    pooling = {f"pooling_mode_{mode}": mode == "cls_token" for mode in POOLING_MODES}
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    _save_json(folder / "modules.json", modules)
+    _save_json(
+        folder / "1_Pooling" / "config.json",
+        {"word_embedding_dimension": config.hidden_size, **pooling, "include_prompt": True},
+    )
+    _save_json(
+        folder / "sentence_bert_config.json",
+        {"max_seq_length": max_length(config, tokenizer), "do_lower_case": False},
+    )
+    _save_json(
+        folder / "config_sentence_transformers.json",
+        {"prompts": {}, "default_prompt_name": None, "similarity_fn_name": "cosine"},
+    )
+
+
+def _save_json(path: Path, value: object) -> None:
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

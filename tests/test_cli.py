@@ -151,7 +151,7 @@ def test_the_model_may_be_named_in_yaml(model, tmp_path):
     path.write_text(f"model_name: {model('roberta', 1024)}\nobjective: simcse\nuse_cpu: true")
     built = parse(["--config", str(path)])
     assert built[0].model_name == model("roberta", 1024)
-    assert (built[2].learning_rate, built[2].per_device_train_batch_size) == (3e-5, 512)
+    assert (built[3].learning_rate, built[3].per_device_train_batch_size) == (3e-5, 512)
 
 
 @pytest.mark.parametrize(
@@ -185,15 +185,15 @@ def test_help_is_grouped_whole_and_short(capsys):
     lines = text.splitlines()
     groups = [line for line in lines if re.fullmatch(r"\S.*:", line)]
     assert [group.split(",")[0].rstrip(":") for group in groups] == [
-        *("model", "objective", "data and evaluation data", "training", "training")
+        *("model", "objective", "data and evaluation data", "model card", "training", "training")
     ]
     listed = re.findall(r"^  --(\w+)", text, re.MULTILINE)
     assert sorted(listed) == sorted(Parser().options())
     assert len(lines) <= 400
     # Groups in their order: ours first, transformers' long tail last.
     places = [lines.index(next(line for line in lines if line.startswith(f"  --{name} "))) for name in OFTEN_USED]
-    assert lines.index(groups[3]) < min(places) and max(places) < lines.index(groups[4])
-    for name, group in [("model_name", 0), ("temperature", 1), ("train_file", 2), ("ddp_backend", 4)]:
+    assert lines.index(groups[4]) < min(places) and max(places) < lines.index(groups[5])
+    for name, group in [("model_name", 0), ("temperature", 1), ("train_file", 2), ("license", 3), ("ddp_backend", 5)]:
         place = next(i for i, line in enumerate(lines) if line.startswith(f"  --{name} "))
         assert lines.index(groups[group]) < place < [*map(lines.index, groups), len(lines)][group + 1]
 

@@ -1,0 +1,251 @@
+"""The model card: written from the files of an exported folder and from nothing else.
+
+`results/` holds what run_eval.py measured, each file by its part in the card:
+
+    model.json                 these weights
+    base-POOLER.json           the encoder before training, read by this pooler
+    other_seeds/seedN.json     runs of the same settings with other seeds
+"""
+
+import hashlib
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
+
+from informin.data import HUB_DATA
+from informin.evaluation.results import load_results
+from informin.evaluation.senteval import STS_TASKS, TRANSFER_TASKS
+from informin.evaluation.table import render, score_tables
+from informin.record import load_record
+
+CARD = "README.md"
+TEMPLATE = Path(__file__).parents[1] / "model_cards" / "TEMPLATE.md"
+NAMES = {"informin": "InforMin-CL", "simcse": "unsupervised SimCSE"}
+BY_POOLER = {"cls": "read at [CLS]", "mean": "read by its mean"}
+MARK = "<!-- Written from the run; SHA-256 of the page above: {}. A page edited by hand is left alone. -->"
+UNPUBLISHED = "path/to/this/folder"
+
+
+def write_card(folder: str | Path, repo: str | None = None, revision: str | None = None) -> bool:
+    """Writes README.md, unless somebody edited it.
+
+    Args:
+        repo: the Hub id that the examples load from; None for the folder itself.
+        revision: the commit that they pin.
+
+    Returns:
+        Whether it was written.
+    """
+    path = Path(folder, CARD)
+    if path.exists() and not is_untouched(path.read_text(encoding="utf-8")):
+        return False
+    path.write_text(render_card(folder, repo, revision), encoding="utf-8")
+    return True
+
+
+def is_untouched(text: str) -> bool:
+    """Whether a card is as `render_card` wrote it."""
+    page, _, mark = text.rstrip("\n").rpartition("\n")
+    return mark == _mark(page)
+
+
+def render_card(folder: str | Path, repo: str | None = None, revision: str | None = None) -> str:
+    """The card of an exported folder: metadata in YAML, then Markdown; see `write_card`."""
+    folder = Path(folder)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    record = load_record(folder) or {"base_model": None, "data": None, "history": [], "options": None}
+    results = load_all_results(folder)
+    base, data = record["base_model"] or {}, record["data"] or {}
+    objective = config["informin"].get("objective", "informin")
+    start = (base.get("hub_id") or base.get("name") or config["model_type"]).rpartition("/")[2]
+    name = repo.rpartition("/")[2] if repo else f"{start}-{objective}"
+    onnx = [f"`{path.relative_to(folder).as_posix()}`" for path in sorted(folder.glob("onnx/*.onnx"))]
+    card = ModelCard.from_template(
+        _metadata(name, record, objective, results, bool(onnx)),
+        template_path=str(TEMPLATE),
+        name=name,
+        base=_base_text(base),
+        method=_method(objective, config["informin"], record),
+        sentences=f"{data['sentences']:,}" if data.get("sentences") else None,
+        data=data.get("description") or ", ".join(data.get("sources", [])),
+        dimensions=config["hidden_size"],
+        repo=repo or UNPUBLISHED,
+        pin=f', revision="{revision}"' if revision else "",
+        architecture=config["architectures"][0],
+        onnx=", ".join(onnx),
+        tables=_score_tables(results, record.get("seed")),
+        seeds=len(results["seeds"]) + 1,
+        seed=record.get("seed"),
+        history=_history_table(record),
+        training=_training_table(config, record),
+        environment=_environment(record),
+        limits=_limits(folder, config, record, results),
+        objective=objective,
+    )
+    page = re.sub(r"\n{3,}", "\n\n", str(card)).strip()
+    return f"{page}\n{_mark(page)}\n"
+
+
+def load_all_results(folder: str | Path) -> dict:
+    """`model`: results or None; `base`: those of the starting encoder by pooler; `seeds`: those of other seeds."""
+    folder = Path(folder, "results")
+    model = folder / "model.json"
+    base = {path.stem.removeprefix("base-"): path for path in sorted(folder.glob("base-*.json"))}
+    seeds = {int(path.stem.removeprefix("seed")): path for path in folder.glob("other_seeds/seed*.json")}
+    return {
+        "model": load_results(model) if model.is_file() else None,
+        "base": {pooler: load_results(path) for pooler, path in base.items()},
+        "seeds": {seed: load_results(seeds[seed]) for seed in sorted(seeds)},
+    }
+
+
+def _mark(page: str) -> str:
+    return MARK.format(hashlib.sha256(page.encode()).hexdigest())
+
+
+def _metadata(name: str, record: dict, objective: str, results: dict, onnx: bool) -> ModelCardData:
+    hub_data = (record["data"] or {}).get("hub_id")
+    return ModelCardData(
+        language=record.get("language"),
+        license=record.get("license"),
+        library_name="sentence-transformers",
+        pipeline_tag="sentence-similarity",
+        base_model=(record["base_model"] or {}).get("hub_id"),
+        datasets=[hub_data] if hub_data else None,
+        tags=[
+            *("sentence-transformers", "sentence-similarity", "feature-extraction", "transformers"),
+            *("unsupervised", "informin-cl" if objective == "informin" else objective),
+            *(["onnx"] if onnx else []),
+        ],
+        model_name=name,
+        eval_results=_eval_results(results["model"]) or None,
+    )
+
+
+def _eval_results(results: dict | None) -> list[EvalResult]:
+    """The scores of these weights, one for each task that has one."""
+    kinds = {
+        **dict.fromkeys(STS_TASKS, ("semantic-similarity", "Semantic similarity", "spearman_cosine", "Spearman x 100")),
+        **dict.fromkeys(TRANSFER_TASKS, ("text-classification", "Transfer", "accuracy", "Accuracy x 100")),
+    }
+    return [
+        EvalResult(
+            task_type=kinds[task][0],
+            task_name=kinds[task][1],
+            dataset_type=HUB_DATA,
+            dataset_name=f"{task} (SentEval)",
+            dataset_config=task,
+            dataset_split="test",
+            metric_type=kinds[task][2],
+            metric_name=kinds[task][3],
+            metric_value=round(entry["score"], 2),
+        )
+        for task, entry in (results or {"tasks": {}})["tasks"].items()
+        if entry["score"] is not None
+    ]
+
+
+def _base_text(base: dict) -> str:
+    if base.get("hub_id"):
+        return f"[{base['hub_id']}](https://huggingface.co/{base['hub_id']})"
+    return f"`{base['name']}`" if base else "an encoder that the run did not record"
+
+
+def _method(objective: str, settings: dict, record: dict) -> str:
+    mlm = " with masked language modelling" if settings.get("mlm_weight") else ""
+    steps = f"{record['kept_step']:,} steps of " if record.get("kept_step") else "training by "
+    return f"{steps}{NAMES[objective]}{mlm}"
+
+
+def _score_tables(results: dict, seed: int | None) -> str:
+    """A table of STS and one of transfer: before training, each seed, mean and spread."""
+    if results["model"] is None:
+        return ""
+    runs = [results["model"], *results["seeds"].values()]
+    labels = [f"these weights{'' if seed is None else f' (seed {seed})'}", *(f"seed {n}" for n in results["seeds"])]
+    before = {table.title: table.rows for table in score_tables(list(results["base"].values()))}
+    rendered = []
+    for table in score_tables(runs, seeds=len(runs) > 1):
+        own = [replace(row, label=name) for row, name in zip(table.rows, labels)] + table.rows[len(labels) :]
+        base = zip(before.get(table.title, []), results["base"])
+        rows = [replace(row, label=f"before training, {BY_POOLER.get(pooler, pooler)}") for row, pooler in base]
+        rendered.append(render(replace(table, rows=rows + own), "markdown"))
+    return "\n\n".join(rendered)
+
+
+def _history_table(record: dict) -> str:
+    """Development score, alignment and uniformity before training and at the step that was kept."""
+    history = record["history"]
+    chosen = {entry["step"]: entry for entry in history if entry["step"] in (0, record["kept_step"])} if history else {}
+    if not chosen:
+        return ""
+    names = {"spearman": "Spearman x 100", "alignment": "alignment", "uniformity": "uniformity"}
+    lines = [f"| {record['development']} | {' | '.join(names.values())} |", "| --- | ---: | ---: | ---: |"]
+    for step, entry in sorted(chosen.items()):
+        values = [(entry[name], 2 if name == "spearman" else 3) for name in names]
+        cells = ["-" if value is None else f"{value:.{digits}f}" for value, digits in values]
+        lines.append(f"| {f'step {step:,}, these weights' if step else 'before training'} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _training_table(config: dict, record: dict) -> str:
+    """The settings, as a table of names and values."""
+    if record["options"] is None:
+        note = "The folder has no record of its run; these are the settings in its config.json.\n\n"
+        rows = config["informin"]
+    else:
+        note = ""
+        rows = record["options"] | {"seed": record["seed"], "steps": record["steps"]}
+        if record["development"]:
+            rows["checkpoint chosen by"] = f"Spearman on {record['development']}: step {record['kept_step']}"
+    lines = [f"| {name} | {value} |" for name, value in rows.items()]
+    return note + "\n".join(["| setting | value |", "| --- | --- |", *lines])
+
+
+def _environment(record: dict) -> str:
+    found = record.get("environment")
+    if not found:
+        return ""
+    packages = found.keys() - {"informin", "device", "threads"}
+    versions = ", ".join(f"{name} {found[name]}" for name in found if name in packages)
+    rate = record.get("sentences_per_second")
+    speed = f" at {rate:.0f} sentences a second" if rate else ""
+    return (
+        f"Trained by `run_unsup.py` of InforMin-CL {record['informin']} on {found['device']}, "
+        f"{found['threads']} thread(s){speed}; {versions}. `training.json` has all of this for programs."
+    )
+
+
+def _limits(folder: Path, config: dict, record: dict, results: dict) -> list[str]:
+    """What a reader should know before trusting the figures, as far as the files tell."""
+    limits = []
+    cut = config["informin"].get("max_seq_length")
+    if cut:
+        longest = json.loads((folder / "sentence_bert_config.json").read_text(encoding="utf-8"))["max_seq_length"]
+        limits.append(
+            f"Trained on sentences cut to {cut} tokens; up to {longest} are read, and nothing here measures how well."
+        )
+    if record.get("language"):
+        limits.append(f"The training sentences were in one language ({record['language']}).")
+    if not results["seeds"]:
+        limits.append("One seed. Runs that differ by the seed alone differ in score: a few tenths may be chance.")
+    if results["model"] and not results["base"]:
+        limits.append("The starting encoder was not scored beside it: the tables do not say what training changed.")
+    for group, name in (("sts", "STS"), ("transfer", "transfer")):
+        for pooler, base in results["base"].items() if results["model"] else ():
+            ours, theirs = results["model"]["average"][group], base["average"][group]
+            if ours is not None and theirs is not None and theirs > ours:
+                limits.append(
+                    f"The starting encoder without this training, {BY_POOLER.get(pooler, pooler)}, has a higher {name} "
+                    f"average: {theirs:.2f} against {ours:.2f}."
+                )
+    dtype = config.get("dtype", "float32")
+    if dtype != "float32":
+        limits.append(
+            f"The weights are stored in {dtype}, and transformers loads them so; `dtype=torch.float32` widens them."
+        )
+    limits.append("What the starting encoder took from its own training data, biases included, is still there.")
+    return limits

@@ -1,0 +1,262 @@
+"""From an exported folder to the Hub.
+
+`prepare` finds out, before any training, whether a push can work. One commit then holds the whole folder; a second one
+puts the first one's SHA into the examples of the model card.
+"""
+
+import hashlib
+import json
+import logging
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from huggingface_hub import HfApi, ModelInfo, get_token
+from huggingface_hub.errors import (
+    HfHubHTTPError,
+    HFValidationError,
+    HTTPError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+)
+from huggingface_hub.utils import validate_repo_id
+
+from informin.card import CARD, is_untouched, write_card
+from informin.errors import PushError, UsageError, error_line
+from informin.hub import WEIGHTS, check_export, export_checkpoint, published_files
+
+logger = logging.getLogger(__name__)
+
+TOKEN_HELP = "Make one with write access in your settings on the Hub, then run `hf auth login` or set HF_TOKEN."
+
+
+@dataclass(frozen=True)
+class Destination:
+    """A repository that can be pushed to, from `prepare`.
+
+    Attributes:
+        api: knows the token; None in it stands for the one that is logged in.
+        repo: user or organisation, slash, name.
+        branch: None for main.
+    """
+
+    api: HfApi
+    repo: str
+    branch: str | None = None
+
+    @property
+    def url(self) -> str:
+        return f"{self.api.endpoint}/{self.repo}"
+
+
+def prepare(
+    repo: str,
+    private: bool | None = None,
+    token: str | None = None,
+    branch: str | None = None,
+    overwrite: bool = False,
+    folder: str | Path | None = None,
+) -> Destination:
+    """Makes sure that a push can work, and creates the repository where there is none.
+
+    Args:
+        repo: user/name, or a name alone for the token's owner.
+        private: whether the repository is to be private; None to take it as it is.
+        overwrite: consent to write over files that were not put there by this project and this user.
+        folder: what will be pushed, where it exists already.
+
+    Raises:
+        UsageError: no token, or one that may not write; a name that the Hub refuses; a repository of somebody else,
+            with other files, or public where private was asked for; or the Hub cannot be reached.
+    """
+    if not (token or get_token()):
+        raise UsageError(f"No token of the Hub was found, and a push needs one. {TOKEN_HELP}")
+    try:
+        validate_repo_id(repo)
+    except HFValidationError as error:
+        raise UsageError(f"{repo!r} is no name that the Hub takes: {error_line(error)}") from None
+    api = HfApi(token=token)
+    with _refusals(repo):
+        user = api.whoami()
+        if user["auth"]["accessToken"]["role"] == "read":
+            raise UsageError(f"The token of {user['name']} may only read, and a push has to write. {TOKEN_HELP}")
+        repo = repo if "/" in repo else f"{user['name']}/{repo}"
+        try:
+            info = api.model_info(repo)
+        except RepositoryNotFoundError:
+            api.create_repo(repo, private=private)
+            logger.info(f"Created the {'private ' if private else ''}repository {api.endpoint}/{repo}")
+            info = api.model_info(repo)
+        api.auth_check(repo, write=True)
+        if private and not info.private:
+            raise UsageError(f"{repo} exists and is public, and a private repository was asked for. Name another one.")
+        if branch:
+            info = api.model_info(repo, revision=branch)
+        if not overwrite:
+            _refuse_foreign_files(api, info, user["name"], branch, folder)
+    return Destination(api, repo, branch)
+
+
+def push_folder(folder: str | Path, to: Destination, message: str = "Upload model") -> str:
+    """Uploads an exported folder. Returns the page's address.
+
+    Raises:
+        UsageError: the folder is no export, or its weights are no finite numbers.
+        PushError: the upload failed; the command that finishes it is in the message.
+    """
+    check_export(folder)
+    _write_card(folder, to)
+    with _failures(folder, to):
+        commit = _upload(to, folder, published_files(folder), message)
+        if _write_card(folder, to, commit.oid):
+            _upload(to, folder, [Path(CARD)], "Model card: pin the commit that holds the weights")
+    return to.url
+
+
+def push_card(folder: str | Path, to: Destination) -> str:
+    """Uploads the card and the results of an exported folder, no weights. Returns the page's address.
+
+    Raises:
+        UsageError: the repository holds other weights than the folder.
+        PushError: the upload failed.
+    """
+    check_export(folder)
+    folder = Path(folder)
+    with _failures(folder, to, "--update_card"):
+        info = to.api.model_info(to.repo, revision=to.branch, files_metadata=True)
+        found = {sibling.rfilename: sibling.lfs for sibling in info.siblings}.get(WEIGHTS)
+        if found is None or found.sha256 != hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest():
+            raise UsageError(
+                f"{to.repo} does not hold the weights of {folder}: its card cannot be written from there. Push the "
+                f"folder: {finishing_command(folder, to)}"
+            )
+        _write_card(folder, to, info.sha)
+        files = [path for path in published_files(folder) if path.name == CARD or path.parts[0] == "results"]
+        _upload(to, folder, files, "Update model card and results")
+    return to.url
+
+
+def push_in_background(checkpoint: str, to: Destination, message: str, state_as: str | None) -> Future:
+    """Uploads a checkpoint of a running training, exported. A failure is logged: training goes on.
+
+    Args:
+        state_as: the folder of the repository that the checkpoint itself, optimizer state included, goes to; None to
+            leave it out.
+    """
+    partial = Path(tempfile.mkdtemp(prefix="informin-push-"))
+    export_checkpoint(checkpoint, partial / "export")
+    write_card(partial / "export", to.repo)
+
+    def upload():
+        try:
+            _upload(to, partial / "export", published_files(partial / "export"), message)
+            if state_as:
+                to.api.upload_folder(
+                    repo_id=to.repo,
+                    folder_path=checkpoint,
+                    path_in_repo=state_as,
+                    commit_message=f"{message}, checkpoint",
+                    revision=to.branch,
+                )
+        except Exception as error:  # nobody waits for this thread: whatever it was is said here
+            logger.warning(f"The push of {Path(checkpoint).name} failed: {_reason(error, to.repo)} Training goes on.")
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+    return to.api.run_as_future(upload)
+
+
+def finishing_command(folder: str | Path, to: Destination, *options: str) -> str:
+    """What to type to push a folder again."""
+    branch = ["--branch", to.branch] if to.branch else []
+    return " ".join(["python run_push.py", str(folder), to.repo, *branch, *options])
+
+
+def _upload(to: Destination, folder: str | Path, files: Sequence[Path], message: str):
+    return to.api.upload_folder(
+        repo_id=to.repo,
+        folder_path=folder,
+        allow_patterns=[path.as_posix() for path in files],
+        commit_message=message,
+        revision=to.branch,
+    )
+
+
+def _write_card(folder: str | Path, to: Destination, revision: str | None = None) -> bool:
+    written = write_card(folder, to.repo, revision)
+    if not written and revision is None:
+        logger.info(f"{folder}/{CARD} was edited by hand, and goes up as it is.")
+    return written
+
+
+def _refuse_foreign_files(api: HfApi, info: ModelInfo, user: str, branch: str | None, folder) -> None:
+    """A repository may hold nothing, or what this user pushed with this project."""
+    held = [sibling.rfilename for sibling in info.siblings if sibling.rfilename != ".gitattributes"]
+    if not held:
+        return
+
+    def text(name: str) -> str:
+        return Path(api.hf_hub_download(info.id, name, revision=info.sha)).read_text(encoding="utf-8")
+
+    authors = {author for commit in api.list_repo_commits(info.id, revision=branch) for author in commit.authors}
+    ours = "config.json" in held and "informin" in json.loads(text("config.json"))
+    own_card = folder and (path := Path(folder, CARD)).is_file() and not is_untouched(path.read_text(encoding="utf-8"))
+    if not ours:
+        problem = f"holds files that this project did not put there ({', '.join(held[:3])}, {len(held)} in all)"
+    elif others := authors - {user}:
+        problem = f"holds a model that {', '.join(sorted(others))} worked on"
+    elif CARD in held and not is_untouched(text(CARD)) and not own_card:
+        problem = f"has a {CARD} that was edited by hand"
+    else:
+        return
+    raise UsageError(
+        f"{info.id} {problem}. Nothing was changed there. Name another repository, or consent to write over it: "
+        "--overwrite of run_push.py, --hub_overwrite true of run_unsup.py."
+    )
+
+
+@contextmanager
+def _refusals(repo: str) -> Iterator[None]:
+    """The Hub's answers to `prepare` as errors of use."""
+    try:
+        yield
+    except (HTTPError, OfflineModeIsEnabled) as error:
+        raise UsageError(f"A push to {repo} cannot work: {_reason(error, repo)}") from None
+
+
+@contextmanager
+def _failures(folder: str | Path, to: Destination, *options: str) -> Iterator[None]:
+    """Whatever goes wrong in an upload, the model is safe and the user is told how to finish."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except Exception as error:  # the client raises OSError, ValueError, RuntimeError and its transport's own
+        raise PushError(
+            f"The push to {to.repo} failed: {_reason(error, to.repo)} The model is whole in {folder}. Finish with: "
+            f"{finishing_command(folder, to, *options)}"
+        ) from error
+
+
+def _reason(error: BaseException, repo: str) -> str:
+    """A failed request in words."""
+    while not isinstance(error, HfHubHTTPError) and error.__cause__ is not None:
+        error = error.__cause__  # the client wraps what happened to a file
+    response = getattr(error, "response", None)
+    status = response.status_code if response is not None else None
+    said = getattr(error, "server_message", None) or error_line(error)
+    if isinstance(error, OfflineModeIsEnabled):
+        return "HF_HUB_OFFLINE is set, so that the Hub is not asked. Unset it."
+    if status == 401:
+        return f"the Hub does not know this token, or it has expired (401). {TOKEN_HELP}"
+    if status == 403:
+        return (
+            f"this token may not write to {repo} (403: {said}). {TOKEN_HELP} In an organisation you need a write role."
+        )
+    if status is not None:
+        return f"the Hub answered {status}: {said.rstrip('.')}."
+    return f"the Hub cannot be reached, or the connection was lost ({type(error).__name__}: {said.rstrip('.')})."

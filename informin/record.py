@@ -1,0 +1,162 @@
+"""What a training run was, kept as training.json beside its weights: the model card is written from it.
+
+schema                1
+informin              version of this package
+base_model            name; hub_id (null for a folder); revision, the commit; weights_sha256 as run_eval.py has it
+data                  sources, file names or the Hub id; hub_id (null for files); description; sentences (null: stream)
+language, license     for the card; null where nothing says
+seed, options         every option that shapes the weights
+development           the pairs that chose the checkpoint; null where none did
+history               step, spearman (x 100), alignment, uniformity of each evaluation; null: undefined
+steps, kept_step      taken; of the weights that were kept
+sentences_per_second  of training, all processes together; null in a checkpoint
+environment           versions, device, number of threads
+
+No path, user or machine name is in it: of files and folders the last part of the name alone.
+"""
+
+import json
+import math
+from pathlib import Path
+
+from huggingface_hub import ModelCard
+from transformers import TrainerState
+from transformers.utils import cached_file
+
+from informin import __version__
+from informin.arguments import CardArguments, DataArguments, InforMinTrainingArguments, ModelArguments
+from informin.data import HUB_DATA, HUB_SENTENCES
+from informin.encoder import load_encoder
+from informin.errors import UsageError
+from informin.report import environment, evaluations, precision
+
+TRAINING = "training.json"
+SCHEMA = 1
+OPTIMISER_OPTIONS = (
+    *("learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay", "max_grad_norm", "optim"),
+    *("num_train_epochs", "max_steps", "gradient_accumulation_steps"),
+)
+
+
+def provenance(
+    model_args: ModelArguments, data_args: DataArguments, card_args: CardArguments, config, sentences
+) -> dict:
+    """What the trainer cannot see of a run: the encoder it starts from, and the sentences.
+
+    Args:
+        config: of the starting checkpoint.
+        sentences: the data set that is trained on.
+    """
+    name = model_args.model_name
+    folder = Path(name)
+    metadata = _card_metadata(name, model_args.model_revision)
+    if data_args.dataset_name or not data_args.train_file:
+        hub_data = data_args.dataset_name or HUB_DATA
+        parts = [hub_data, data_args.dataset_config] if data_args.dataset_name else [HUB_DATA, HUB_SENTENCES]
+        sources = ["/".join(part for part in parts if part)]
+    else:
+        hub_data, sources = None, [Path(path).name for path in data_args.train_file]
+    encoder = load_encoder(name, ("cls",), device="cpu", revision=model_args.model_revision)
+    return {
+        "base_model": {
+            "name": folder.resolve().name if folder.is_dir() else name,
+            "hub_id": card_args.base_model or (None if folder.is_dir() else name),
+            "revision": getattr(config, "_commit_hash", None),
+            "weights_sha256": encoder.weights_sha256(),
+        },
+        "data": {
+            "sources": sources,
+            "hub_id": hub_data,
+            "description": card_args.data_description,
+            "sentences": len(sentences) if hasattr(sentences, "__len__") else None,
+        },
+        "language": card_args.language or ("en" if hub_data == HUB_DATA else None),
+        "license": card_args.license or metadata.get("license"),
+    }
+
+
+def training_record(
+    args: InforMinTrainingArguments, state: TrainerState, model_settings: dict, given: dict, pairs_name: str | None
+) -> dict:
+    """The run so far.
+
+    Args:
+        model_settings: `config.informin`.
+        given: from `provenance`; empty where a trainer was made without it.
+        pairs_name: of the evaluation pairs; None without.
+    """
+    kept = state.best_global_step if args.load_best_model_at_end else None
+    unknown = {"base_model": None, "data": None, "language": None, "license": None}
+    return {
+        "schema": SCHEMA,
+        "informin": __version__,
+        **(unknown | given),
+        "seed": args.seed,
+        "options": _options(args, model_settings),
+        "development": pairs_name,
+        "history": [_scores(entry) for entry in evaluations(state)],
+        "steps": state.global_step,
+        "kept_step": kept or state.global_step,
+        "sentences_per_second": None,
+        "environment": environment(args.device),
+    }
+
+
+def _scores(entry: dict) -> dict:
+    values = {name: entry[f"eval_{name}"] for name in ("spearman", "alignment", "uniformity")}
+    return {"step": entry["step"], **{name: value if math.isfinite(value) else None for name, value in values.items()}}
+
+
+def _options(args: InforMinTrainingArguments, model_settings: dict) -> dict:
+    """The options that shape the weights, without those that had no effect."""
+    names = ["objective", "temperature"]
+    names += ["reconstruction_weight", "reconstruction_form"] if args.reconstruction_weight else []
+    names += ["mlm_weight", "mlm_probability", "masked_views"] if args.mlm_weight else []
+    options = {name: getattr(args, name) for name in names}
+    options |= {name: model_settings[name] for name in ("projection_head", "max_seq_length") if name in model_settings}
+    options["sentences_per_step"] = args.per_device_train_batch_size * args.world_size
+    options |= {name: getattr(getattr(args, name), "value", getattr(args, name)) for name in OPTIMISER_OPTIONS}
+    if args.max_steps < 0:
+        del options["max_steps"]
+    return options | {"precision": precision(args), "processes": args.world_size}
+
+
+def save_record(folder: str | Path, record: dict) -> None:
+    """Writes training.json."""
+    text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    Path(folder, TRAINING).write_text(text, encoding="utf-8")
+
+
+def load_record(folder: str | Path) -> dict | None:
+    """Reads training.json; None where there is none.
+
+    Raises:
+        UsageError: it is no record of this schema.
+    """
+    path = Path(folder, TRAINING)
+    if not path.is_file():
+        return None
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UsageError(f"{path} is not JSON: {error}.") from None
+    if not isinstance(record, dict) or record.get("schema") != SCHEMA:
+        raise UsageError(f"{path}: needed a training record of `schema` {SCHEMA}; found something else.")
+    return record
+
+
+def _card_metadata(model_name: str, revision: str | None) -> dict:
+    """The metadata of a model's own card; empty where it has none that can be read."""
+    path = cached_file(
+        model_name,
+        "README.md",
+        revision=revision,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    if path is None:
+        return {}
+    try:
+        return ModelCard.load(path, ignore_metadata_errors=True).data.to_dict()
+    except ValueError:
+        return {}

@@ -1,0 +1,45 @@
+"""Make the folder to use or publish from a checkpoint. See README.md, or `python run_export.py --help`."""
+
+import argparse
+import logging
+import sys
+
+import transformers
+
+from informin.errors import UsageError
+from informin.hub import DTYPES, export_checkpoint, published_files
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exports one checkpoint. Returns the exit code: 0, 2 (usage)."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    add = parser.add_argument
+    add("checkpoint", help="A checkpoint-N folder of run_unsup.py, or a folder that it or this program wrote.")
+    add("folder", help="What to write; must be new.")
+    add("--dtype", choices=DTYPES, default="float32", help="Of the weights; float16 and bfloat16 halve the file.")
+    add("--onnx", action="store_true", help="Write onnx/model.onnx too, in float32.")
+    add("--int8", action="store_true", help="With --onnx, onnx/model_quantized.onnx too, and what it costs.")
+    add("--data_dir", help="With --int8: SentEval's data/downstream, for STS-B dev. Default: $SENTEVAL_DATA.")
+    args = parser.parse_args(argv)
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("informin").setLevel(logging.INFO)
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        export(args)
+    except UsageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def export(args: argparse.Namespace) -> None:
+    """The folder, then ONNX in it, then what was written."""
+    if args.int8 and not args.onnx:
+        raise UsageError("--int8 makes the ONNX file smaller: it needs --onnx.")
+    export_checkpoint(args.checkpoint, args.folder, args.dtype)
+    for path in published_files(args.folder):
+        print(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""Publish an exported folder on the Hub. See README.md, or `python run_push.py --help`."""
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+import transformers
+
+from informin.card import write_card
+from informin.errors import PushError, UsageError
+from informin.hub import add_results, check_export, published_files
+from informin.push import prepare, push_card, push_folder
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Pushes one folder. Returns the exit code: 0, 1 (the upload failed), 2 (usage)."""
+    args = parser().parse_args(argv)
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("informin").setLevel(logging.INFO)
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        push(args)
+    except UsageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except PushError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    add = parser.add_argument
+    add("folder", help="What run_unsup.py or run_export.py left.")
+    add("repo", help="user/name, or a name alone for your own. Created where there is none.")
+    add("--private", action="store_true", help="Create it private; refuse one that is public.")
+    add("--branch", help="Push to this branch, which exists, instead of main.")
+    add("--results", nargs="+", default=[], metavar="FILE",
+        help="Results of run_eval.py for the card, or folders of them: of this model, of the encoder before training, "
+        "of --seeds.")  # fmt: skip
+    add("--seeds", nargs="+", default=[], metavar="FOLDER",
+        help="Other seeds of the same run, exported: the card gets mean and spread of their --results.")  # fmt: skip
+    add("--update_card", action="store_true", help="Upload the card and the results alone.")
+    add("--dry_run", action="store_true", help="Write the card into the folder, show what would go up, and stop.")
+    add("--overwrite", action="store_true", help="Write over files that this project, or you, did not put there.")
+    return parser
+
+
+def push(args: argparse.Namespace) -> None:
+    """Results into the folder, a look at the repository, the list of files, the upload."""
+    check_export(args.folder)
+    if args.seeds and not args.results:
+        raise UsageError("--seeds needs their scores: give --results.")
+    add_results(args.folder, args.results, args.seeds)
+    if args.dry_run:
+        write_card(args.folder, args.repo)
+        show(args.folder)
+        print(f"Nothing was uploaded to {args.repo}.")
+        return
+    to = prepare(args.repo, args.private or None, None, args.branch, args.overwrite, args.folder)
+    if args.update_card:
+        print(f"The card is at {push_card(args.folder, to)}")
+        return
+    show(args.folder)
+    print(f"The model is at {push_folder(args.folder, to)}")
+
+
+def show(folder: str) -> None:
+    """What goes up, with sizes, and what does not."""
+    published = published_files(folder)
+    for path in published:
+        print(f"{Path(folder, path).stat().st_size:>13,}  {path.as_posix()}")
+    print(f"{sum(Path(folder, path).stat().st_size for path in published):>13,}  bytes in {len(published)} files")
+    kept = sorted({path.parts[0] for path in published})
+    left_out = sorted(path.name for path in Path(folder).iterdir() if path.name not in kept)
+    if left_out:
+        print(f"Not uploaded: {', '.join(left_out)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
