@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from datasets.exceptions import DatasetGenerationError
 from datasets.fingerprint import Hasher
 from huggingface_hub import constants, hf_hub_download
-from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
+from huggingface_hub.errors import HTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 from transformers import PreTrainedTokenizerBase
 
 from informin import __version__
@@ -32,7 +32,7 @@ HUB_DATA = "princeton-nlp/datasets-for-simcse"
 HUB_SENTENCES = "wiki1m_for_simcse.txt"
 HUB_SENTEVAL = "senteval.tar"
 SENTEVAL_INSTEAD = "--data_dir FOLDER (SentEval's data/downstream), or set SENTEVAL_DATA to it"
-HUB_ERRORS = (HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError)
+HUB_ERRORS = (HTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError)  # HTTPError: lost connections too
 
 
 def load_sentences(args: DataArguments, seed: int) -> datasets.Dataset | datasets.IterableDataset:

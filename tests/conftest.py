@@ -25,6 +25,8 @@ from transformers import (
     RobertaForMaskedLM,
 )
 
+from tests.hub_server import HubServer
+
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared"
 WORDS = (
@@ -128,6 +130,13 @@ def pairs_file(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("data") / "pairs.tsv"
     path.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]) + "\n")
     return path
+
+
+@pytest.fixture
+def hub():
+    """An empty Hub on 127.0.0.1."""
+    with HubServer() as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)

@@ -1,22 +1,16 @@
-"""The defaults that come from the Hub, from a server on 127.0.0.1 that speaks enough of its protocol: real client, real
-bytes, an empty cache."""
+"""The defaults that come from the Hub: real client, real bytes, an empty cache."""
 
-import hashlib
 import io
 import os
 import subprocess
 import sys
 import tarfile
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from informin.data import HUB_DATA, HUB_SENTENCES, HUB_SENTEVAL
 from tests.conftest import ROOT, make_sentences
-
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 def stsb_dev() -> str:
@@ -36,57 +30,21 @@ def senteval_tar() -> bytes:
     return buffer.getvalue()
 
 
-class Handler(BaseHTTPRequestHandler):
-    """GET and HEAD of /REPO/resolve/REVISION/FILE; everything else is not found."""
-
-    files: dict[str, bytes] = {}
-    fetched: list[str] = []
-
-    def answer(self, body: bool) -> None:
-        content = self.files.get(self.path)
-        if content is None:
-            self.send_response(404)
-            self.send_header("X-Error-Code", "EntryNotFound")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        self.send_response(200)
-        self.send_header("X-Repo-Commit", COMMIT)
-        self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        if body:
-            self.fetched.append(self.path)
-            self.wfile.write(content)
-
-    def do_GET(self):
-        self.answer(body=True)
-
-    def do_HEAD(self):
-        self.answer(body=False)
-
-    def log_message(self, *_):
-        pass
+def default_data() -> dict[str, bytes]:
+    """The data set that holds the default sentences and SentEval."""
+    return {HUB_SENTENCES: ("\n".join(make_sentences(64)) + "\n").encode(), HUB_SENTEVAL: senteval_tar()}
 
 
 @pytest.fixture
-def hub(bert):
-    """Serves a tiny model as org/tiny, and the data set that holds the default sentences and SentEval."""
-    data = f"/datasets/{HUB_DATA}/resolve/main"
-    files = {f"{data}/{HUB_SENTENCES}": ("\n".join(make_sentences(64)) + "\n").encode()}
-    files[f"{data}/{HUB_SENTEVAL}"] = senteval_tar()
-    for path in bert.iterdir():
-        files[f"/org/tiny/resolve/main/{path.name}"] = path.read_bytes()
-    handler = type("Hub", (Handler,), {"files": files, "fetched": []})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield handler, f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+def tiny(hub, bert):
+    """The Hub with a tiny model as org/tiny."""
+    hub.add_repo("org/tiny", {path.name: path.read_bytes() for path in bert.iterdir()})
+    return hub
 
 
 def run(endpoint: str, home: Path, *options: str) -> subprocess.CompletedProcess:
-    environment = {name: value for name, value in os.environ.items() if name != "SENTEVAL_DATA"}
+    own = ("SENTEVAL_DATA", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+    environment = {name: value for name, value in os.environ.items() if name not in own}
     environment |= {"HF_ENDPOINT": endpoint, "HF_HOME": str(home), "HF_HUB_OFFLINE": "0", "OMP_NUM_THREADS": "1"}
     arguments = "--model_name=org/tiny --max_steps=2 --eval_steps=2 --per_device_train_batch_size=16 --bf16=false"
     return subprocess.run(
@@ -99,27 +57,27 @@ def run(endpoint: str, home: Path, *options: str) -> subprocess.CompletedProcess
     )
 
 
-def test_only_a_model_name(hub, tmp_path):
+def test_only_a_model_name(tiny, tmp_path):
     """Model, sentences and STS-B dev come from the Hub; the second run fetches none of the data again."""
-    handler, endpoint = hub
-    first = run(endpoint, tmp_path / "home")
+    tiny.add_repo(HUB_DATA, default_data(), kind="dataset")
+    first = run(tiny.url, tmp_path / "home")
     assert first.returncode == 0, first.stderr[-3000:]
     assert "64 of 64 sentences" in first.stderr and "STS-B dev, Spearman x 100" in first.stdout
     assert (tmp_path / "outputs" / "tiny-informin-seed42" / "model.safetensors").is_file()
-    data = [path for path in handler.fetched if HUB_DATA in path]
+    data = [path for method, path in tiny.requests if method == "GET" and HUB_DATA in path]
     assert len(data) == 2
-    second = run(endpoint, tmp_path / "home", "--seed=7")
+    second = run(tiny.url, tmp_path / "home", "--seed=7")
     assert second.returncode == 0, second.stderr[-3000:]
-    assert [path for path in handler.fetched if HUB_DATA in path] == data
+    assert [path for method, path in tiny.requests if method == "GET" and HUB_DATA in path] == data
     assert (tmp_path / "outputs" / "tiny-informin-seed7").is_dir()
 
 
-def test_data_that_the_hub_does_not_have(hub, tmp_path):
+def test_data_that_the_hub_does_not_have(tiny, tmp_path):
     """Said before training, with the way to go on without."""
-    handler, endpoint = hub
-    for path in [path for path in handler.files if path.endswith(HUB_SENTEVAL)]:
-        del handler.files[path]
-    result = run(endpoint, tmp_path / "home")
+    files = default_data()
+    del files[HUB_SENTEVAL]
+    tiny.add_repo(HUB_DATA, files, kind="dataset")
+    result = run(tiny.url, tmp_path / "home")
     assert result.returncode == 2
     assert "senteval.tar cannot be fetched from the Hub data set" in result.stderr
     assert "--eval_strategy no" in result.stderr and "Traceback" not in result.stderr

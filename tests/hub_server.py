@@ -1,0 +1,521 @@
+"""A small Hub on 127.0.0.1: enough of the HuggingFace Hub's HTTP protocol for the real client to create, push and pull.
+
+    with HubServer() as hub:
+        hub.add_user("alice", token="hf_alice", role="write", orgs={"team": "write"})
+        hub.add_repo("org/tiny", {"config.json": b"{}"}, author="someone")
+        ...  # the client, with HF_ENDPOINT=hub.url, HF_TOKEN=hf_alice and HF_HUB_DISABLE_XET=1
+        assert "model.safetensors" in hub.files("alice/m")
+
+By hand: python -m tests.hub_server --port 8123 --user alice:hf_alice
+
+It keeps real bytes in memory: regular files under git's hash, LFS files under a sha256 that it computes itself.
+Not here: Xet, multipart uploads, pull requests, gated repositories, tags, Spaces, git.
+
+How often an injected failure must happen until the user sees it (huggingface_hub 2.4):
+* whoami, create_repo, repo_info, auth_check, refs, branches, paths-info, validate-yaml, commit: once.
+* preupload, LFS batch, LFS upload (PUT), LFS verify, tree, commits: 6 times, if it is 408, 429, 500, 502, 503, 504 or a
+  lost connection; once otherwise. No variable shortens the waits of 1, 2, 4, 8 and 8 s. The Retry-After of the failures
+  here makes them 1 s each; a cut connection carries none: replace `time` in huggingface_hub.utils._http.
+* HEAD of a file: 7 times at those statuses (once if the file is in the cache, and then nobody sees it); a lost
+  connection: once. GET of a file: 6 times at 408, 429 and lost connections, 1 s apart; 5xx: once.
+"""
+
+import argparse
+import base64
+import codecs
+import hashlib
+import json
+import re
+import secrets
+import threading
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import yaml
+from huggingface_hub import ModelCardData
+from huggingface_hub.repocard import REGEX_YAML_BLOCK
+
+LFS_SUFFIXES = (".safetensors", ".onnx", ".bin")
+LFS_SIZE = 10_000_000  # bytes; anything larger is LFS
+GITATTRIBUTES = "".join(f"*{suffix} filter=lfs diff=lfs merge=lfs -text\n" for suffix in LFS_SUFFIXES).encode()
+NAME = re.compile(r"(?!.*(--|\.\.))(?!.*\.(git|ipynb)$)\w([\w.-]{0,94}\w)?", re.ASCII)
+NAME_RULE = (
+    "Only regular characters and '-', '_', '.' are accepted. '--' and '..' are forbidden. '-' and '.' cannot start or "
+    'end the name. The name cannot end with ".git" or ".ipynb". Max length is 96.'
+)
+API = r"/api/(?P<kind>model|dataset)s/(?P<name>[^/]+(?:/[^/]+)??)"
+WEB = r"/(?:(?P<kind>dataset)s/)?(?P<name>[^/]+(?:/[^/]+)??)"
+REVISION = "/(?P<revision>[^/]+)"
+ROUTES = [  # method, path, Handler's method; the first that fits
+    ("GET", "/api/whoami-v2", "whoami"),
+    ("POST", "/api/repos/create", "create"),
+    ("POST", "/api/validate-yaml", "validate_yaml"),
+    ("GET", f"{API}/auth-check", "may_read"),
+    ("GET", f"{API}/auth-check/write", "may_write"),
+    ("GET", f"{API}/revision{REVISION}", "info"),
+    ("GET", f"{API}/tree{REVISION}(?:/(?P<path>.+))?", "tree"),
+    ("POST", f"{API}/paths-info{REVISION}", "paths_info"),
+    ("GET", f"{API}/commits{REVISION}", "commits"),
+    ("GET", f"{API}/refs", "refs"),
+    ("POST", f"{API}/branch/(?P<branch>[^/]+)", "create_branch"),
+    ("POST", f"{API}/preupload{REVISION}", "preupload"),
+    ("POST", f"{API}/commit{REVISION}", "commit"),
+    ("GET", API, "info"),
+    ("POST", rf"{WEB}\.git/info/lfs/objects/batch", "lfs_batch"),
+    ("PUT", "/lfs-upload/(?P<ticket>[^/]+)/(?P<oid>[^/]+)", "lfs_upload"),
+    ("POST", rf"{WEB}\.git/info/lfs/objects/verify", "lfs_verify"),
+    ("HEAD", f"{WEB}/resolve{REVISION}/(?P<path>.+)", "resolve"),
+    ("GET", f"{WEB}/resolve{REVISION}/(?P<path>.+)", "resolve"),
+]
+NEED_WRITE = {"may_write", "create_branch", "preupload", "commit", "lfs_batch", "lfs_verify"}
+
+
+class HubError(Exception):
+    """A refusal; the client picks its exception by `code`, the X-Error-Code, or else by the status."""
+
+    def __init__(self, status: int, message: str, code: str | None = None, headers: dict | None = None, **content):
+        super().__init__(message)
+        self.status, self.content = status, {"error": message} | content
+        line = message.encode("ascii", "replace").decode()
+        self.headers = {"X-Error-Message": line} | ({"X-Error-Code": code} if code else {}) | (headers or {})
+
+
+class Blob:
+    """A file's bytes and the hashes under which the Hub knows them."""
+
+    def __init__(self, content: bytes, lfs: bool):
+        self.content, self.lfs = content, lfs
+        sha256, size = hashlib.sha256(content).hexdigest(), len(content)
+        pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n".encode()
+        stored = pointer if lfs else content
+        self.git = hashlib.sha1(b"blob %d\0" % len(stored) + stored).hexdigest()
+        self.etag = sha256 if lfs else self.git
+        self.info = {"size": size}
+        if lfs:
+            self.info["lfs"] = {"oid": sha256, "sha256": sha256, "size": size, "pointerSize": len(pointer)}
+
+
+@dataclass
+class Commit:
+    sha: str
+    parent: str | None
+    author: str
+    title: str
+    message: str
+    files: dict[str, Blob]
+    changed: list[str]  # paths: new, different or gone
+    date: str = field(default_factory=lambda: datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.000Z"))
+
+
+@dataclass
+class Repo:
+    kind: str  # model or dataset
+    name: str
+    creator: str
+    private: bool
+    branches: dict[str, str] = field(default_factory=dict)
+    history: dict[str, Commit] = field(default_factory=dict)
+    lfs: dict[str, bytes] = field(default_factory=dict)  # by sha256
+
+    def at(self, revision: str) -> Commit:
+        """The commit of a branch or of a full SHA."""
+        sha = self.branches.get(revision, revision)
+        if sha not in self.history:
+            raise HubError(404, f"Invalid rev id: {revision}", "RevisionNotFound")
+        return self.history[sha]
+
+    def log(self, revision: str) -> list[Commit]:
+        """Newest first."""
+        found = [self.at(revision)]
+        while found[-1].parent is not None:
+            found.append(self.history[found[-1].parent])
+        return found
+
+    def append(self, branch: str, files: dict[str, Blob], author: str, title: str, message: str = "") -> str:
+        """Puts a commit with exactly these files on the branch."""
+        parent = self.branches.get(branch)
+        before = {(path, blob.etag) for path, blob in self.history[parent].files.items()} if parent else set()
+        after = {(path, blob.etag) for path, blob in files.items()}
+        sha = hashlib.sha1(repr((parent, sorted(after), author, title, len(self.history))).encode()).hexdigest()
+        changed = sorted({path for path, _ in before ^ after})
+        self.lfs |= {blob.etag: blob.content for blob in files.values() if blob.lfs}
+        self.history[sha] = Commit(sha, parent, author, title, message, dict(files), changed)
+        self.branches[branch] = sha
+        return sha
+
+
+@dataclass
+class Token:
+    user: str
+    role: str
+    orgs: dict[str, str]
+    scopes: tuple[str, ...]  # what a fineGrained token is for: namespaces and repositories
+
+    def rank(self, name: str) -> str | None:
+        """The user's role in the namespace of a repository; None outside it and outside the token's scopes."""
+        namespace = name.split("/")[0]
+        if self.role == "fineGrained" and not {namespace, name} & set(self.scopes):
+            return None
+        return "admin" if namespace == self.user else self.orgs.get(namespace)
+
+    def may_write(self, name: str, creator: str) -> bool:
+        rank = self.rank(name)
+        return self.role != "read" and (rank in ("admin", "write") or (rank == "contributor" and creator == self.user))
+
+
+class HubServer:
+    """Serves from a thread while its `with` block lasts."""
+
+    def __init__(self, port: int = 0):
+        self.requests: list[tuple[str, str]] = []  # method and path (with the query) as they came
+        self.failures: list[tuple[str, str, int, bool]] = []
+        self.tokens: dict[str, Token] = {}
+        self.repos: dict[tuple[str, str], Repo] = {}
+        self.tickets: dict[str, Repo] = {}  # an upload carries no token: who has its URL may use it
+        self.lock = threading.RLock()
+        self.server = ThreadingHTTPServer(("127.0.0.1", port), type("Bound", (Handler,), {"hub": self}))
+        self.server.socket.listen(64)  # 5 by default: the threads of one download would wait for each other
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    def __enter__(self) -> "HubServer":
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+    def add_user(self, name: str, token: str, role="write", orgs: dict[str, str] | None = None, scopes=()) -> None:
+        """role: read, write or fineGrained; orgs: read, contributor, write or admin in each."""
+        self.tokens[token] = Token(name, role, orgs or {}, tuple(scopes))
+
+    def add_repo(self, name: str, files: dict[str, bytes], kind="model", author="someone", private=False) -> str:
+        """A repository with exactly these files in one commit, whose SHA is returned."""
+        self.repos[kind, name] = Repo(kind, name, author, private)
+        return self.commit(name, files, kind=kind, author=author, title="Add files")
+
+    def commit(self, name: str, changes: dict[str, bytes | None], kind="model", author="someone", title="Edit") -> str:
+        """A commit on main behind the client's back; None as content removes a file."""
+        with self.lock:
+            repo = self.repos[kind, name]
+            files = dict(repo.at("main").files) if repo.history else {}
+            for path, content in changes.items():
+                if content is None:
+                    del files[path]
+                else:
+                    files[path] = Blob(content, is_lfs(path, len(content), content[:512]))
+            return repo.append("main", files, author, title)
+
+    def files(self, name: str, revision="main", kind="model") -> dict[str, bytes]:
+        return {path: blob.content for path, blob in self.repos[kind, name].at(revision).files.items()}
+
+    def commits(self, name: str, revision="main", kind="model") -> list[Commit]:
+        """Newest first."""
+        return self.repos[kind, name].log(revision)
+
+    def fail(self, method: str, pattern: str, status: int = 500, *, cut: bool = False, times: int = 1) -> None:
+        """The next requests of this method whose path matches get this answer, or are hung up on half-way (cut).
+
+        A request with a body is cut in the middle of it and changes nothing; others in the middle of the answer.
+        """
+        self.failures += [(method, pattern, status, cut)] * times
+
+    def next_failure(self, command: str, path: str) -> tuple[int | None, bool]:
+        with self.lock:
+            for i, (method, pattern, status, cut) in enumerate(self.failures):
+                if method == command and re.search(pattern, path):
+                    del self.failures[i]
+                    return None if cut else status, cut
+        return None, False
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Each method that ROUTES names returns the content of its answer, or status, content and headers."""
+
+    hub: HubServer
+
+    def do(self) -> None:
+        self.hub.requests.append((self.command, self.path))
+        status, self.cut = self.hub.next_failure(self.command, self.path)
+        length = int(self.headers.get("Content-Length", 0))
+        self.body = self.rfile.read(length // 2 if self.cut else length)
+        if len(self.body) < length:  # cut here or by the client
+            return
+        try:
+            if status is not None:
+                raise HubError(status, HTTPStatus(status).phrase, headers={"Retry-After": "0"})
+            answer = self.route()
+            self.send(*(answer if isinstance(answer, tuple) else (200, answer, {})))
+        except HubError as error:
+            self.send(error.status, error.content, error.headers)
+
+    do_GET = do_HEAD = do_POST = do_PUT = do
+
+    def log_message(self, *_) -> None:
+        pass
+
+    def send(self, status: int, content: dict | list | bytes, headers: dict[str, str]) -> None:
+        body = content if isinstance(content, bytes) else json.dumps(content).encode()
+        if self.cut and self.command == "HEAD":
+            return
+        self.send_response(status)
+        for name, value in {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body[: len(body) // 2] if self.cut else body)
+
+    def route(self):
+        url = urlsplit(self.path)
+        self.query = parse_qs(url.query)
+        self.token = self.read_token()
+        for method, pattern, name in ROUTES:
+            if method == self.command and (found := re.fullmatch(pattern, url.path)):
+                given = {key: unquote(value) for key, value in found.groupdict().items() if value is not None}
+                if "name" in given:
+                    given["repo"] = self.find(given.pop("kind", "model"), given.pop("name"), write=name in NEED_WRITE)
+                return getattr(self, name)(**given)
+        raise HubError(404, f"This server does not know {self.command} {url.path}")
+
+    def read_token(self) -> Token | None:
+        header = self.headers.get("Authorization")
+        if header is not None and header.removeprefix("Bearer ") not in self.hub.tokens:
+            raise HubError(401, "Invalid credentials in Authorization header")
+        return None if header is None else self.hub.tokens[header.removeprefix("Bearer ")]
+
+    def known(self) -> Token:
+        if self.token is None:
+            raise HubError(401, "Invalid username or password.")
+        return self.token
+
+    def find(self, kind: str, name: str, write: bool) -> Repo:
+        repo = self.hub.repos.get((kind, name))
+        if repo is None or (repo.private and (self.token is None or self.token.rank(name) is None)):
+            if self.token is None:  # no word on whether it exists
+                raise HubError(401, "Invalid username or password.", "RepoNotFound")
+            raise HubError(404, "Repository not found", "RepoNotFound")
+        if write and not self.known().may_write(name, repo.creator):
+            raise HubError(403, "Authorization error.")
+        return repo
+
+    def url_of(self, repo: Repo) -> str:
+        return f"{self.hub.url}/{'' if repo.kind == 'model' else 'datasets/'}{repo.name}"
+
+    # Reading
+
+    def whoami(self):
+        token = self.known()
+        access = {"displayName": "test", "role": token.role, "createdAt": "2026-01-01T00:00:00.000Z"}
+        if token.role == "fineGrained":
+            kinds = {name: "model" if "/" in name else "org" if name in token.orgs else "user" for name in token.scopes}
+            scoped = [
+                {"entity": {"type": kind, "name": name}, "permissions": ["repo.content.read", "repo.write"]}
+                for name, kind in kinds.items()
+            ]
+            access["fineGrained"] = {"canReadGatedRepos": False, "global": [], "scoped": scoped}
+        orgs = [{"type": "org", "name": name, "roleInOrg": role} for name, role in token.orgs.items()]
+        auth = {"type": "access_token", "accessToken": access}
+        return {"type": "user", "name": token.user, "fullname": token.user, "orgs": orgs, "auth": auth}
+
+    def may_read(self, repo):
+        return {}
+
+    may_write = may_read  # find() has checked
+
+    def info(self, repo, revision="main"):
+        commit = repo.at(revision)
+        siblings = [{"rfilename": path} for path in sorted(commit.files)]
+        if self.query.get("blobs"):
+            for sibling in siblings:
+                blob = commit.files[sibling["rfilename"]]
+                sibling |= {"blobId": blob.git, **blob.info}
+        card = commit.files.get("README.md")
+        found = {"id": repo.name, "author": repo.name.split("/")[0], "sha": commit.sha, "lastModified": commit.date}
+        found |= {"private": repo.private, "gated": False, "disabled": False, "siblings": siblings, "tags": []}
+        return found | {"cardData": card and read_card(card.content)[0]}
+
+    def entries(self, repo: Repo, revision: str) -> dict[str, dict]:
+        """Files and folders by their path."""
+        found = {}
+        for path, blob in sorted(repo.at(revision).files.items()):
+            for slash in re.finditer("/", path):
+                folder = path[: slash.start()]
+                found[folder] = {"type": "directory", "oid": "0" * 40, "size": 0, "path": folder}
+            found[path] = {"type": "file", "oid": blob.git, "path": path, **blob.info}
+        return found
+
+    def tree(self, repo, revision, path=None):
+        entries = self.entries(repo, revision)
+        if path is not None and path not in entries:
+            raise HubError(404, f"{path} does not exist on {revision}", "EntryNotFound")
+        prefix = f"{path}/" if path else ""
+        below = {name.removeprefix(prefix): entry for name, entry in entries.items() if name.startswith(prefix)}
+        return [entry for name, entry in below.items() if "/" not in name or self.query.get("recursive") == ["true"]]
+
+    def paths_info(self, repo, revision):
+        entries = self.entries(repo, revision)
+        return [entries[path] for path in parse_qs(self.body.decode())["paths"] if path in entries]
+
+    def commits(self, repo, revision):
+        return [
+            {"id": c.sha, "title": c.title, "message": c.message, "authors": [{"user": c.author}], "date": c.date}
+            for c in repo.log(revision)
+        ]
+
+    def refs(self, repo):
+        heads = [{"name": n, "ref": f"refs/heads/{n}", "targetCommit": sha} for n, sha in repo.branches.items()]
+        return {"branches": heads, "converts": [], "tags": []}
+
+    def resolve(self, repo, revision, path):
+        commit = repo.at(revision)
+        headers = {"X-Repo-Commit": commit.sha, "Content-Type": "application/octet-stream", "Accept-Ranges": "bytes"}
+        blob = commit.files.get(path)
+        if blob is None:
+            raise HubError(404, "Entry not found", "EntryNotFound", headers={"X-Repo-Commit": commit.sha})
+        etag, size = f'"{blob.etag}"', len(blob.content)
+        headers |= {"ETag": etag} | ({"X-Linked-Etag": etag, "X-Linked-Size": str(size)} if blob.lfs else {})
+        part = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if part is None:
+            return 200, blob.content, headers
+        start, end = int(part[1]), min(int(part[2] or size), size - 1)
+        return 206, blob.content[start : end + 1], headers | {"Content-Range": f"bytes {start}-{end}/{size}"}
+
+    # Writing
+
+    def create(self):
+        asked, token = json.loads(self.body), self.known()
+        kind, namespace = asked.get("type", "model"), asked.get("organization") or token.user
+        if not NAME.fullmatch(asked["name"]):
+            raise HubError(400, NAME_RULE)
+        repo = Repo(kind, f"{namespace}/{asked['name']}", token.user, asked.get("visibility") == "private")
+        if not token.may_write(repo.name, token.user):
+            raise HubError(403, f'You don\'t have the rights to create a {kind} under the namespace "{namespace}"')
+        if (kind, repo.name) in self.hub.repos:
+            raise HubError(409, f"You already created this {kind} repo", url=self.url_of(repo))
+        repo.append("main", {".gitattributes": Blob(GITATTRIBUTES, lfs=False)}, token.user, "initial commit")
+        self.hub.repos[kind, repo.name] = repo
+        return {"url": self.url_of(repo), "name": repo.name}
+
+    def validate_yaml(self):
+        card, error = read_card(json.loads(self.body)["content"].encode())
+        if error:
+            raise HubError(400, error, errors=[{"message": error}], warnings=[])
+        return {"errors": [], "warnings": [] if card else [{"message": "empty or missing yaml metadata in repo card"}]}
+
+    def create_branch(self, repo, branch):
+        if branch in repo.branches:
+            raise HubError(409, "Reference already exists")
+        repo.branches[branch] = repo.at(json.loads(self.body).get("startingPoint", "main")).sha
+        return {}
+
+    def preupload(self, repo, revision):
+        known, answers = repo.at(revision).files, []
+        for file in json.loads(self.body)["files"]:
+            lfs = is_lfs(file["path"], file["size"], base64.b64decode(file["sample"]))
+            answers.append({"path": file["path"], "uploadMode": "lfs" if lfs else "regular", "shouldIgnore": False})
+            if file["path"] in known:
+                answers[-1]["oid"] = known[file["path"]].etag
+        return {"files": answers}
+
+    def lfs_batch(self, repo):
+        objects = [{"oid": asked["oid"], "size": asked["size"]} for asked in json.loads(self.body)["objects"]]
+        for entry in objects:
+            if entry["oid"] not in repo.lfs:  # without actions the client takes it as uploaded
+                ticket = secrets.token_hex(8)
+                self.hub.tickets[ticket] = repo
+                verify = f"{self.url_of(repo)}.git/info/lfs/objects/verify"
+                upload = f"{self.hub.url}/lfs-upload/{ticket}/{entry['oid']}"
+                entry["actions"] = {"upload": {"href": upload}, "verify": {"href": verify}}
+        return {"transfer": "basic", "objects": objects}
+
+    def lfs_upload(self, ticket, oid):
+        if ticket not in self.hub.tickets:
+            raise HubError(403, "This URL is not one that the batch answer gave")
+        if hashlib.sha256(self.body).hexdigest() != oid:
+            raise HubError(400, "The content has another sha256 than announced")
+        self.hub.tickets[ticket].lfs[oid] = self.body
+        return {}
+
+    def lfs_verify(self, repo):
+        asked = json.loads(self.body)
+        if len(repo.lfs.get(asked["oid"], b"")) != asked["size"]:
+            raise HubError(404, "No upload of this sha256 and size")
+        return {}
+
+    def commit(self, repo, revision):
+        header, *operations = [json.loads(line) for line in self.body.splitlines()]
+        with self.hub.lock:  # everything or nothing
+            head, parent = repo.at(revision), header["value"].get("parentCommit")
+            if revision not in repo.branches or self.query.get("create_pr"):
+                raise HubError(501, "This server takes commits to branches only")
+            if parent is not None and not head.sha.startswith(parent):
+                raise HubError(412, "A commit has happened since. Please refresh and try again.")
+            files = dict(head.files)
+            for operation in operations:
+                apply(operation["key"], operation["value"], files, repo.lfs)
+            card = files.get("README.md")
+            if card and card is not head.files.get("README.md") and (error := read_card(card.content)[1]):
+                raise HubError(400, error)
+            title, message = header["value"]["summary"], header["value"]["description"]
+            sha = repo.append(revision, files, self.token.user, title, message)
+        return {"success": True, "commitOid": sha, "commitUrl": f"{self.url_of(repo)}/commit/{sha}"}
+
+
+def apply(key: str, value: dict, files: dict[str, Blob], uploads: dict[str, bytes]) -> None:
+    """One operation of a commit, done to `files`."""
+    path = value["path"]
+    if key == "file":
+        files[path] = Blob(base64.b64decode(value["content"]), lfs=False)
+    elif key == "lfsFile":
+        if value["oid"] not in uploads:
+            raise HubError(400, f"Your push was rejected: {path} is an LFS pointer to a file that does not exist")
+        files[path] = Blob(uploads[value["oid"]], lfs=True)
+    else:  # deletedFile, deletedFolder
+        whole = key == "deletedFolder"  # its path ends with /
+        gone = [name for name in files if (name.startswith(path) if whole else name == path)]
+        if not gone:
+            raise HubError(404, "A file with this name doesn't exist", "EntryNotFound")
+        for name in gone:
+            del files[name]
+
+
+def is_lfs(path: str, size: int, sample: bytes) -> bool:
+    """Whether the Hub wants a file as LFS; `sample` is its first 512 bytes."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(sample)  # the sample may end within a character
+    except UnicodeDecodeError:
+        return True
+    return size > LFS_SIZE or path.endswith(LFS_SUFFIXES)
+
+
+def read_card(content: bytes) -> tuple[dict, str | None]:
+    """The metadata of a README.md, and what is wrong with it: YAML, license or model-index (the Hub checks more)."""
+    block = REGEX_YAML_BLOCK.search(content.decode(errors="replace"))
+    try:
+        card = (yaml.safe_load(block[2]) or {}) if block else {}
+        ModelCardData(**card)
+    except (TypeError, ValueError, yaml.YAMLError) as error:
+        return {}, "Invalid metadata: " + " ".join(str(error).split())
+    return card, None if isinstance(card.get("license", ""), str) else '"license" must be a string'
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="A small Hub on 127.0.0.1, in memory, until Ctrl-C.")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--user", action="append", default=[], metavar="NAME:TOKEN", help="may be given again")
+    options = parser.parse_args()
+    with HubServer(options.port) as hub:
+        for user in options.user:
+            hub.add_user(*user.split(":"))
+        print(f"HF_ENDPOINT={hub.url} HF_HUB_DISABLE_XET=1", flush=True)
+        try:
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            pass
+
+
+if __name__ == "__main__":
+    main()
