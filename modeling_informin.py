@@ -13,9 +13,14 @@ from typing import Optional
 
 import torch
 from torch import Tensor, nn
+from transformers.modeling_utils import load_state_dict
 from transformers.models.bert.modeling_bert import BertModel, BertOnlyMLMHead, BertPreTrainedModel
 from transformers.models.roberta.modeling_roberta import RobertaLMHead, RobertaModel, RobertaPreTrainedModel
-from transformers.utils import ModelOutput
+from transformers.utils import ModelOutput, cached_file
+
+# Published folders keep the projection head in a file of its own: servers refuse or misread weights that a plain BERT
+# does not have.
+HEAD_FILE = "projection_head/model.safetensors"
 
 
 @dataclass
@@ -59,6 +64,27 @@ class InforMinMixin:
     # Encoder checkpoints bring heads that are not ours; the projection head is fresh unless it was trained before.
     _keys_to_ignore_on_load_missing = [r"^mlp\."]
     _keys_to_ignore_on_load_unexpected = [r"(^|\.)pooler\.", r"^cls\.", r"^lm_head\.", r"^mlp\."]
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs):
+        """Transformers', and the projection head from `HEAD_FILE` where there is one."""
+        loaded = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        model = loaded[0] if isinstance(loaded, tuple) else loaded
+        if pretrained_model_name_or_path is None or model.config.informin["projection_head"] != "mlp":
+            return loaded
+        options = {
+            name: kwargs[name] for name in ("cache_dir", "local_files_only", "token", "revision") if name in kwargs
+        }
+        path = cached_file(
+            pretrained_model_name_or_path,
+            HEAD_FILE,
+            _raise_exceptions_for_missing_entries=False,
+            _raise_exceptions_for_connection_errors=False,
+            **options,
+        )
+        if path is not None:
+            model.mlp.load_state_dict(load_state_dict(path))
+        return loaded
 
     def _build_heads(self, lm_head_name: str, lm_head_class: type[nn.Module], tied: dict[str, str]) -> None:
         config = self.config

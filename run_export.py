@@ -6,7 +6,11 @@ import sys
 
 import transformers
 
+from informin import onnx
+from informin.card import write_card
+from informin.data import SENTEVAL_INSTEAD, senteval_folder
 from informin.errors import UsageError
+from informin.evaluation import load_stsb_dev
 from informin.hub import DTYPES, export_checkpoint, published_files
 
 
@@ -19,7 +23,10 @@ def main(argv: list[str] | None = None) -> int:
     add("--dtype", choices=DTYPES, default="float32", help="Of the weights; float16 and bfloat16 halve the file.")
     add("--onnx", action="store_true", help="Write onnx/model.onnx too, in float32.")
     add("--int8", action="store_true", help="With --onnx, onnx/model_quantized.onnx too, and what it costs.")
-    add("--data_dir", help="With --int8: SentEval's data/downstream, for STS-B dev. Default: $SENTEVAL_DATA.")
+    add(
+        "--data_dir",
+        help="With --int8: SentEval's data/downstream, for STS-B dev. Default: $SENTEVAL_DATA, else the Hub's.",
+    )
     args = parser.parse_args(argv)
     logging.basicConfig(format="%(message)s")
     logging.getLogger("informin").setLevel(logging.INFO)
@@ -36,9 +43,19 @@ def export(args: argparse.Namespace) -> None:
     """The folder, then ONNX in it, then what was written."""
     if args.int8 and not args.onnx:
         raise UsageError("--int8 makes the ONNX file smaller: it needs --onnx.")
+    pairs = load_stsb_dev(senteval_folder(args.data_dir, SENTEVAL_INSTEAD)) if args.int8 else None
+    if args.onnx:
+        onnx.require_packages()
     export_checkpoint(args.checkpoint, args.folder, args.dtype)
+    if args.onnx:
+        onnx.export_onnx(args.folder)
+    if args.int8:
+        onnx.quantise_onnx(args.folder)
+        scores = onnx.score_files(args.folder, pairs)
+        print(f"{pairs.name}, Spearman x 100: " + ", ".join(f"{name} {score:.2f}" for name, score in scores.items()))
+    write_card(args.folder)
     for path in published_files(args.folder):
-        print(path)
+        print(path.as_posix())
 
 
 if __name__ == "__main__":

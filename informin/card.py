@@ -62,9 +62,8 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
     objective = config["informin"].get("objective", "informin")
     start = (base.get("hub_id") or base.get("name") or config["model_type"]).rpartition("/")[2]
     name = repo.rpartition("/")[2] if repo else f"{start}-{objective}"
-    onnx = [f"`{path.relative_to(folder).as_posix()}`" for path in sorted(folder.glob("onnx/*.onnx"))]
     card = ModelCard.from_template(
-        _metadata(name, record, objective, results, bool(onnx)),
+        _metadata(name, record, objective, results, any(folder.glob("onnx/*.onnx"))),
         template_path=str(TEMPLATE),
         name=name,
         base=_base_text(base),
@@ -73,9 +72,10 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
         data=data.get("description") or ", ".join(data.get("sources", [])),
         dimensions=config["hidden_size"],
         repo=repo or UNPUBLISHED,
+        published=bool(repo),
         pin=f', revision="{revision}"' if revision else "",
-        architecture=config["architectures"][0],
-        onnx=", ".join(onnx),
+        architecture=config["auto_map"]["AutoModel"].rpartition(".")[2],
+        onnx=_onnx_files(folder),
         tables=_score_tables(results, record.get("seed")),
         seeds=len(results["seeds"]) + 1,
         seed=record.get("seed"),
@@ -176,6 +176,18 @@ def _score_tables(results: dict, seed: int | None) -> str:
     return "\n\n".join(rendered)
 
 
+def _onnx_files(folder: Path) -> str:
+    """The ONNX files and, where they were scored, what 8 bits cost."""
+    path = folder / "onnx" / "scores.json"
+    scored = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"pairs": "", "spearman": {}}
+    files = []
+    for file in sorted(folder.glob("onnx/*.onnx")):
+        score = scored["spearman"].get(file.name)
+        note = f" ({scored['pairs']} {score:.2f})" if score is not None else ""
+        files.append(f"`onnx/{file.name}`{note}")
+    return ", ".join(files)
+
+
 def _history_table(record: dict) -> str:
     """Development score, alignment and uniformity before training and at the step that was kept."""
     history = record["history"]
@@ -199,7 +211,7 @@ def _training_table(config: dict, record: dict) -> str:
     else:
         note = ""
         rows = record["options"] | {"seed": record["seed"], "steps": record["steps"]}
-        if record["development"]:
+        if record["chosen"]:
             rows["checkpoint chosen by"] = f"Spearman on {record['development']}: step {record['kept_step']}"
     lines = [f"| {name} | {value} |" for name, value in rows.items()]
     return note + "\n".join(["| setting | value |", "| --- | --- |", *lines])

@@ -19,11 +19,11 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.utils import cached_file
 
 from informin.encoding import POOLERS, encode, max_length
 from informin.errors import UsageError, error_line
-from informin.loading import ARCHITECTURES, load_tokenizer, refuse_absent_folder
+from informin.loading import ARCHITECTURES, load_tokenizer, optional_file, refuse_absent_folder
+from modeling_informin import HEAD_FILE
 
 # sentence-transformers' names of the poolings that are offered here.
 THEIR_POOLINGS = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "cls": "cls", "mean": "mean"}
@@ -133,8 +133,9 @@ def _load_model(model_name: str, revision: str | None) -> PreTrainedModel:
         kind = ARCHITECTURES[config.model_type] if own and config.model_type in ARCHITECTURES else AutoModel
         if own:
             config.informin = own | {"lm_head": False}
-            if kind.__name__ not in (config.architectures or []):  # saved again by another class, without the head
-                config.informin["projection_head"] = "none"
+            among_weights = kind.__name__ in (config.architectures or [])
+            if not among_weights and optional_file(model_name, HEAD_FILE, revision) is None:
+                config.informin["projection_head"] = "none"  # saved again by another class
         model, report = kind.from_pretrained(
             model_name, config=config, revision=revision, dtype=torch.float32, output_loading_info=True
         )
@@ -199,13 +200,7 @@ def _sentence_transformers(model_name: str, revision: str | None) -> dict:
 
 
 def _json_file(model_name: str, name: str, revision: str | None):
-    path = cached_file(
-        model_name,
-        name,
-        revision=revision,
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False,
-    )
+    path = optional_file(model_name, name, revision)
     if path is None:
         return None
     try:

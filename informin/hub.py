@@ -20,9 +20,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
+import modeling_informin
 from informin.card import write_card
 from informin.encoder import load_encoder
 from informin.encoding import max_length
@@ -30,21 +32,23 @@ from informin.errors import UsageError, error_line
 from informin.evaluation.results import load_results, results_files, save_results
 from informin.loading import ARCHITECTURES, InforMinModel, forget_truncation, load_config, load_tokenizer
 from informin.record import TRAINING, load_record, save_record
+from modeling_informin import HEAD_FILE
 
 WEIGHTS = "model.safetensors"
 # What may be published. Checkpoints, logs (their names hold the machine's) and whatever else lies in a folder may not.
 PUBLISHED = (
-    *("config.json", WEIGHTS, "modeling_informin.py", TRAINING, "README.md"),
+    *("config.json", WEIGHTS, HEAD_FILE, "modeling_informin.py", TRAINING, "README.md"),
     *("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "merges.txt", "special_tokens_map.json"),
     *("modules.json", "1_Pooling/config.json", "sentence_bert_config.json", "config_sentence_transformers.json"),
-    *("results/*.json", "results/other_seeds/*.json", "onnx/*.onnx"),
+    *("results/*.json", "results/other_seeds/*.json", "onnx/*.onnx", "onnx/scores.json"),
 )
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-POOLING_MODES = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
+# Those of sentence-transformers 2.2: it refuses others. All are written: mean_tokens was on where it was not named.
+POOLING_MODES = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
 # Traces of the machine that loaded a tokenizer, and of how another project once called it.
 TOKENIZER_TRACES = (
-    *("is_local", "local_files_only", "name_or_path", "max_length", "stride", "pad_to_multiple_of"),
-    *("truncation_strategy",),
+    *("is_local", "local_files_only", "name_or_path", "backend"),
+    *("max_length", "stride", "pad_to_multiple_of", "truncation_strategy"),
 )
 
 
@@ -72,7 +76,7 @@ def export_folder(
             f"{len(bad)} weights are NaN or infinite in {dtype}, {bad[0]} the first: such a model gives no embeddings. "
             "Export an earlier checkpoint, or another --dtype."
         )
-    clean.save_pretrained(folder)
+    _save_model(clean, folder)
     _save_tokenizer(tokenizer, folder)
     _save_sentence_transformers_files(clean.config, tokenizer, folder)
     if record:
@@ -151,11 +155,11 @@ def check_export(folder: str | Path) -> None:
             f"python run_export.py {folder} NEW_FOLDER"
         )
     try:
-        with safe_open(folder / WEIGHTS, framework="pt") as weights:
-            names = list(weights.keys())
-            bad = [name for name in names if not torch.isfinite(weights.get_tensor(name)).all()]
+        bad = []
+        for path in (path for path in (folder / WEIGHTS, folder / HEAD_FILE) if path.is_file()):
+            bad += [name for name, tensor in load_file(path).items() if not torch.isfinite(tensor).all()]
     except (SafetensorError, OSError) as error:
-        raise UsageError(f"{folder / WEIGHTS} cannot be read: {error_line(error)}") from None
+        raise UsageError(f"The weights in {folder} cannot be read: {error_line(error)}") from None
     if bad:
         raise UsageError(
             f"{folder}: {len(bad)} weights are NaN or infinite, {bad[0]} the first. Such a model gives no embeddings "
@@ -225,12 +229,37 @@ def _other_seed(other: Path, folder: Path, record: dict) -> int:
     return theirs["seed"]
 
 
+def _save_model(model: InforMinModel, folder: Path) -> None:
+    """The encoder by its plain class, so that its weights have the names that servers look for; our class beside it."""
+    encoder = model.base_model
+    encoder.config.auto_map = {"AutoModel": f"modeling_informin.{type(model).__name__}"}
+    encoder.save_pretrained(folder)
+    shutil.copy(modeling_informin.__file__, folder / "modeling_informin.py")
+    written = [folder / WEIGHTS]
+    if model.config.informin["projection_head"] == "mlp":
+        written.append(folder / HEAD_FILE)
+        written[-1].parent.mkdir(exist_ok=True)
+        save_file(model.mlp.state_dict(), written[-1], {"format": "pt"})
+    for path in written:
+        path.chmod(0o644)  # safetensors writes files that a server of another user cannot read
+
+
 def _save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """The tokenizer's files, as transformers 4 reads them too."""
     forget_truncation(tokenizer)
     tokenizer.save_pretrained(folder)
     path = folder / "tokenizer_config.json"
     settings = json.loads(path.read_text(encoding="utf-8"))
-    _save_json(path, {name: value for name, value in settings.items() if name not in TOKENIZER_TRACES})
+    settings = {name: value for name, value in settings.items() if name not in TOKENIZER_TRACES}
+    if settings.get("tokenizer_class") == "TokenizersBackend":  # transformers 5's name of it
+        settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+    _save_json(path, settings)
+    path = folder / "tokenizer.json"
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    merges = settings["model"].get("merges") or []
+    if not any(isinstance(pair, str) or " " in "".join(pair) for pair in merges):
+        settings["model"]["merges"] = [" ".join(pair) for pair in merges]  # pairs need tokenizers 0.20
+    _save_json(path, settings)
 
 
 def _save_sentence_transformers_files(
@@ -246,7 +275,7 @@ def _save_sentence_transformers_files(
     _save_json(folder / "modules.json", modules)
     _save_json(
         folder / "1_Pooling" / "config.json",
-        {"word_embedding_dimension": config.hidden_size, **pooling, "include_prompt": True},
+        {"word_embedding_dimension": config.hidden_size, **pooling},
     )
     _save_json(
         folder / "sentence_bert_config.json",

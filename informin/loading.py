@@ -6,6 +6,7 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers.utils import cached_file
 
 from informin.encoding import max_length
 from informin.errors import UsageError, error_line
@@ -43,6 +44,17 @@ def refuse_absent_folder(model_name: str) -> None:
     is_path = model_name.startswith((".", "/", "~")) or model_name.count("/") > 1
     if is_path and not Path(model_name).is_dir():
         raise UsageError(f"--model_name {model_name}: there is no such folder.")
+
+
+def optional_file(model_name: str, name: str, revision: str | None = None) -> str | None:
+    """The path of a file of a checkpoint, in a folder or fetched from the Hub; None where there is none."""
+    return cached_file(
+        model_name,
+        name,
+        revision=revision,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
 
 
 def load_tokenizer(model_name: str, config: PreTrainedConfig, revision: str | None = None) -> PreTrainedTokenizerBase:

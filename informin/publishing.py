@@ -37,7 +37,9 @@ class PublishingTrainer(Trainer):
         """What the run was so far, for training.json; see `informin.record`."""
         pairs = self.eval_dataset and self.eval_dataset.name
         settings = self.accelerator.unwrap_model(self.model).config.informin
-        record = training_record(self.args, self.state, settings, self.provenance, pairs)
+        # At the end of training the Trainer loads the best checkpoint; until then the weights are the newest.
+        chosen = self.args.load_best_model_at_end and not self.is_in_train and bool(self.state.best_global_step)
+        record = training_record(self.args, self.state, chosen, settings, self.provenance, pairs)
         return record | {"sentences_per_second": self.sentences_per_second}
 
     def export(self, folder: str | None = None) -> None:

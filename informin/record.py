@@ -6,9 +6,9 @@ base_model            name; hub_id (null for a folder); revision, the commit; we
 data                  sources, file names or the Hub id; hub_id (null for files); description; sentences (null: stream)
 language, license     for the card; null where nothing says
 seed, options         every option that shapes the weights
-development           the pairs that chose the checkpoint; null where none did
+development           the pairs that were scored in training; null where none were
 history               step, spearman (x 100), alignment, uniformity of each evaluation; null: undefined
-steps, kept_step      taken; of the weights that were kept
+steps, kept_step      taken; of the weights that were kept; chosen: they were the best of those scored
 sentences_per_second  of training, all processes together; null in a checkpoint
 environment           versions, device, number of threads
 
@@ -21,13 +21,13 @@ from pathlib import Path
 
 from huggingface_hub import ModelCard
 from transformers import TrainerState
-from transformers.utils import cached_file
 
 from informin import __version__
 from informin.arguments import CardArguments, DataArguments, InforMinTrainingArguments, ModelArguments
 from informin.data import HUB_DATA, HUB_SENTENCES
 from informin.encoder import load_encoder
 from informin.errors import UsageError
+from informin.loading import optional_file
 from informin.report import environment, evaluations, precision
 
 TRAINING = "training.json"
@@ -76,16 +76,21 @@ def provenance(
 
 
 def training_record(
-    args: InforMinTrainingArguments, state: TrainerState, model_settings: dict, given: dict, pairs_name: str | None
+    args: InforMinTrainingArguments,
+    state: TrainerState,
+    chosen: bool,
+    model_settings: dict,
+    given: dict,
+    pairs_name: str | None,
 ) -> dict:
     """The run so far.
 
     Args:
+        chosen: the weights are the best of those scored; else they are the newest.
         model_settings: `config.informin`.
         given: from `provenance`; empty where a trainer was made without it.
         pairs_name: of the evaluation pairs; None without.
     """
-    kept = state.best_global_step if args.load_best_model_at_end else None
     unknown = {"base_model": None, "data": None, "language": None, "license": None}
     return {
         "schema": SCHEMA,
@@ -96,7 +101,8 @@ def training_record(
         "development": pairs_name,
         "history": [_scores(entry) for entry in evaluations(state)],
         "steps": state.global_step,
-        "kept_step": kept or state.global_step,
+        "kept_step": state.best_global_step if chosen else state.global_step,
+        "chosen": chosen,
         "sentences_per_second": None,
         "environment": environment(args.device),
     }
@@ -147,13 +153,7 @@ def load_record(folder: str | Path) -> dict | None:
 
 def _card_metadata(model_name: str, revision: str | None) -> dict:
     """The metadata of a model's own card; empty where it has none that can be read."""
-    path = cached_file(
-        model_name,
-        "README.md",
-        revision=revision,
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False,
-    )
+    path = optional_file(model_name, "README.md", revision)
     if path is None:
         return {}
     try:

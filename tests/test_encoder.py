@@ -10,13 +10,14 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, BartConfig, GPT2Config, T5Config
+from transformers import AutoModel, AutoTokenizer, BartConfig, GPT2Config, T5Config
 
 from informin.encoder import load_encoder
 from informin.encoding import POOLERS, encode
 from informin.errors import UsageError
 from informin.hub import export_folder
 from informin.loading import load_config, load_model
+from modeling_informin import HEAD_FILE
 from tests.conftest import WORDS, make_sentences, save_bert, save_roberta, tokenizer_of
 
 SENTENCES = ["the dog", *make_sentences(9), "a", "the dog", " ".join(WORDS), ""]
@@ -172,14 +173,15 @@ def test_our_checkpoint_says_how_it_is_read(ours):
     assert load_encoder(str(ours), ("mean", "cls", "mlp", "mean")).poolers == ("mean", "cls", "mlp")
     with pytest.raises(UsageError, match="--pooler auto mean: auto is one of the others already"):
         load_encoder(str(ours), ("auto", "mean"))
-    trained = load_file(ours / "model.safetensors")["mlp.dense.weight"]
+    trained = load_file(ours / HEAD_FILE)["dense.weight"]
     assert torch.equal(encoder.model.mlp.dense.weight, trained)
 
 
-def test_our_checkpoint_without_its_head(copied, ours, tmp_path):
+def test_our_checkpoint_without_its_head(ours, tmp_path):
     """Saved again by a plain class, the head is lost, though the settings still name it."""
-    plain = copied(ours, "plain")
+    plain = tmp_path / "saved-again"
     AutoModel.from_pretrained(ours).save_pretrained(plain)
+    AutoTokenizer.from_pretrained(ours).save_pretrained(plain)
     assert json.loads((plain / "config.json").read_text())["informin"]["projection_head"] == "mlp"
     expected = load_encoder(str(ours))(SENTENCES)["cls"]
     first, second = load_encoder(str(plain)), load_encoder(str(plain))

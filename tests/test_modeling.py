@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
 from informin.errors import UsageError
 from informin.hub import export_folder
@@ -188,14 +188,28 @@ def test_exported_folder_reads_elsewhere_with_equal_vectors(tmp_path, encoder):
     assert config.informin["lm_head"] is False and config.model_type in CLASSES
 
 
-def test_export_drops_the_lm_head_and_keeps_the_projection_head(tmp_path, encoder):
+def test_export_is_a_plain_encoder_with_the_projection_head_beside_it(tmp_path, encoder):
+    """Servers know the names of a plain BERT alone; our class finds its head again, alone and through AutoModel."""
     from safetensors import safe_open
 
-    export_folder(build(encoder, lm_head=True), AutoTokenizer.from_pretrained(encoder), tmp_path)
+    model = build(encoder, lm_head=True)
+    export_folder(model, AutoTokenizer.from_pretrained(encoder), tmp_path)
     with safe_open(tmp_path / "model.safetensors", "pt") as file:
-        names = list(file.keys())
-    assert {"mlp.dense.weight", "mlp.dense.bias"} <= set(names)
-    assert not [name for name in names if name.startswith(("cls.", "lm_head."))]
+        assert set(file.keys()) == set(model.base_model.state_dict())
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["architectures"] == [type(model.base_model).__name__]
+    remote = AutoModel.from_pretrained(tmp_path, trust_remote_code=True)
+    for loaded in (type(model).from_pretrained(tmp_path), remote):
+        for name, tensor in model.mlp.state_dict().items():
+            assert torch.equal(loaded.mlp.state_dict()[name], tensor), name
+
+
+def test_a_model_without_a_projection_head_reads_no_file_of_it(tmp_path, bert):
+    model = build(bert)
+    export_folder(model, AutoTokenizer.from_pretrained(bert), tmp_path)
+    config = AutoConfig.from_pretrained(tmp_path)
+    config.informin = config.informin | {"projection_head": "none"}
+    assert not any(name.startswith("mlp") for name in type(model).from_pretrained(tmp_path, config=config).state_dict())
 
 
 def test_load_report_names_only_the_unexpected(tmp_path, bert):

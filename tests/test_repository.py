@@ -32,9 +32,9 @@ def test_recipes_parse_and_name_lambda_with_its_form(path, bert):
     assert {"reconstruction_weight", "reconstruction_form", "projection_head"} <= recipe.keys()
     parser = Parser()
     assert yaml_arguments(str(path), parser)
-    model_args, data_args, card_args, args, _ = parse(["--config", str(path), "--model_name", str(bert), "--bf16", "false"])
+    *built, _ = parse(["--config", str(path), "--model_name", str(bert), "--bf16", "false"])
     for name in recipe.keys() - {"model_name"}:
-        holder = next(part for part in (model_args, data_args, card_args, args) if hasattr(part, name))
+        holder = next(part for part in built if hasattr(part, name))
         value = recipe[name] if name not in ("train_file",) else [recipe[name]]
         assert getattr(holder, name) == value, name
 
