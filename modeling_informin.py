@@ -83,7 +83,9 @@ class InforMinMixin:
             **options,
         )
         if path is not None:
-            model.mlp.load_state_dict(load_state_dict(path))
+            # Some versions leave weights that they did not find on the meta device: put these in their place.
+            model.mlp.load_state_dict(load_state_dict(path), assign=True)
+            model.mlp.to(device=model.device, dtype=model.dtype)
         return loaded
 
     def _build_heads(self, lm_head_name: str, lm_head_class: type[nn.Module], tied: dict[str, str]) -> None:
