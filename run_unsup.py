@@ -5,12 +5,11 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
 
 import transformers
 from transformers import set_seed
 
-from informin.checkpoints import LAST, checkpoint_to_resume, refuse_used_folder, step_of
+from informin.checkpoints import LAST, checkpoint_to_resume, refuse_used_folder, steps_taken
 from informin.cli import parse
 from informin.data import load_evaluation_pairs, load_sentences, tokenise
 from informin.errors import NonFiniteLossError, PushError, UsageError
@@ -79,7 +78,7 @@ def train(argv: list[str]) -> int:
             print(f"Interrupted at step {trainer.state.global_step}; the checkpoint is in {args.output_dir}.")
             print(f"Go on with the same command and --resume_from_checkpoint {LAST}")
         return 128 + stop.received
-    steps = trainer.state.global_step - (step_of(Path(resume)) if resume else 0)
+    steps = trainer.state.global_step - (steps_taken(resume) if resume else 0)
     rate = steps * trainer.get_total_train_batch_size(args) / seconds
     trainer.sentences_per_second = rate or None  # 0 where a finished run was resumed
     trainer.export()

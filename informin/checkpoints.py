@@ -16,6 +16,11 @@ def step_of(checkpoint: Path) -> int:
     return int(checkpoint.name.removeprefix(f"{PREFIX_CHECKPOINT_DIR}-"))
 
 
+def steps_taken(checkpoint: str | Path) -> int:
+    """The step that a checkpoint was saved at, whatever its folder is called: `last-checkpoint` on the Hub."""
+    return json.loads(Path(checkpoint, "trainer_state.json").read_text(encoding="utf-8"))["global_step"]
+
+
 def complete_checkpoints(output_dir: str | Path) -> list[Path]:
     """The checkpoints of a run that were written to the end, by step. The Trainer writes trainer_state.json last."""
     return sorted((path for path in _checkpoints(output_dir) if _is_complete(path)), key=step_of)

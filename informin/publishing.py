@@ -28,6 +28,8 @@ class PublishingTrainer(Trainer):
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
         forget_truncation(self.processing_class)
         super()._save(output_dir, state_dict)
+        if not self.args.should_save:
+            return  # Trainer calls this in every process
         # A pickle of the options, with this machine's paths in it, that nothing reads.
         folder = Path(output_dir or self.args.output_dir)
         (folder / TRAINING_ARGS_NAME).unlink(missing_ok=True)
@@ -38,7 +40,8 @@ class PublishingTrainer(Trainer):
         pairs = self.eval_dataset and self.eval_dataset.name
         settings = self.accelerator.unwrap_model(self.model).config.informin
         # At the end of training the Trainer loads the best checkpoint; until then the weights are the newest.
-        chosen = self.args.load_best_model_at_end and not self.is_in_train and bool(self.state.best_global_step)
+        best = self.state.best_model_checkpoint  # None too where a run is resumed without that folder
+        chosen = self.args.load_best_model_at_end and not self.is_in_train and best is not None
         record = training_record(self.args, self.state, chosen, settings, self.provenance, pairs)
         return record | {"sentences_per_second": self.sentences_per_second}
 

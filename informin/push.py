@@ -7,6 +7,8 @@ puts the first one's SHA into the examples of the model card.
 import hashlib
 import json
 import logging
+import os
+import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -17,19 +19,22 @@ from pathlib import Path
 
 from huggingface_hub import HfApi, ModelInfo, get_token
 from huggingface_hub.errors import (
-    HfHubHTTPError,
     HFValidationError,
     HTTPError,
+    LocalEntryNotFoundError,
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
 )
 from huggingface_hub.utils import validate_repo_id
+from transformers.trainer import TRAINER_STATE_NAME
 
 from informin.card import CARD, is_untouched, write_card
 from informin.errors import PushError, UsageError, error_line
-from informin.hub import WEIGHTS, check_export, export_checkpoint, published_files
+from informin.hub import PUBLISHED, WEIGHTS, check_export, export_checkpoint, published_files
 
 logger = logging.getLogger(__name__)
+
+CREATION = "initial commit"  # the Hub's, in the name of whoever created the repository
 
 TOKEN_HELP = "Make one with write access in your settings on the Hub, then run `hf auth login` or set HF_TOKEN."
 
@@ -42,11 +47,13 @@ class Destination:
         api: knows the token; None in it stands for the one that is logged in.
         repo: user or organisation, slash, name.
         branch: None for main.
+        overwrite: consent was given to write over files of others.
     """
 
     api: HfApi
     repo: str
     branch: str | None = None
+    overwrite: bool = False
 
     @property
     def url(self) -> str:
@@ -82,12 +89,15 @@ def prepare(
     api = HfApi(token=token)
     with _refusals(repo):
         user = api.whoami()
-        if user["auth"]["accessToken"]["role"] == "read":
+        access = user["auth"].get("accessToken") or {}  # none after a login through the browser
+        if access.get("role") == "read":
             raise UsageError(f"The token of {user['name']} may only read, and a push has to write. {TOKEN_HELP}")
         repo = repo if "/" in repo else f"{user['name']}/{repo}"
         try:
             info = api.model_info(repo)
         except RepositoryNotFoundError:
+            if branch:
+                raise UsageError(f"{repo} does not exist, so it has no branch {branch}. Push to main first.") from None
             api.create_repo(repo, private=private)
             logger.info(f"Created the {'private ' if private else ''}repository {api.endpoint}/{repo}")
             info = api.model_info(repo)
@@ -98,7 +108,7 @@ def prepare(
             info = api.model_info(repo, revision=branch)
         if not overwrite:
             _refuse_foreign_files(api, info, user["name"], branch, folder)
-    return Destination(api, repo, branch)
+    return Destination(api, repo, branch, overwrite)
 
 
 def push_folder(folder: str | Path, to: Destination, message: str = "Upload model") -> str:
@@ -111,7 +121,7 @@ def push_folder(folder: str | Path, to: Destination, message: str = "Upload mode
     check_export(folder)
     _write_card(folder, to)
     with _failures(folder, to):
-        commit = _upload(to, folder, published_files(folder), message)
+        commit = _upload(to, folder, published_files(folder), message, PUBLISHED)
         if _write_card(folder, to, commit.oid):
             _upload(to, folder, [Path(CARD)], "Model card: pin the commit that holds the weights")
     return to.url
@@ -147,40 +157,63 @@ def push_in_background(checkpoint: str, to: Destination, message: str, state_as:
         state_as: the folder of the repository that the checkpoint itself, optimizer state included, goes to; None to
             leave it out.
     """
-    partial = Path(tempfile.mkdtemp(prefix="informin-push-"))
-    export_checkpoint(checkpoint, partial / "export")
-    write_card(partial / "export", to.repo)
+    staging = tempfile.TemporaryDirectory(prefix="informin-push-")
+    exported, state = Path(staging.name, "export"), Path(staging.name, "checkpoint")
+    staged = False
+    with _failures_logged(checkpoint, to):
+        export_checkpoint(checkpoint, exported)
+        write_card(exported, to.repo)
+        if state_as:
+            _copy_checkpoint(Path(checkpoint), state)
+        staged = True
 
     def upload():
-        try:
-            _upload(to, partial / "export", published_files(partial / "export"), message)
+        with staging, _failures_logged(checkpoint, to):
+            _upload(to, exported, published_files(exported), message, PUBLISHED)
             if state_as:
                 to.api.upload_folder(
                     repo_id=to.repo,
-                    folder_path=checkpoint,
+                    folder_path=state,
                     path_in_repo=state_as,
                     commit_message=f"{message}, checkpoint",
                     revision=to.branch,
                 )
-        except Exception as error:  # nobody waits for this thread: whatever it was is said here
-            logger.warning(f"The push of {Path(checkpoint).name} failed: {_reason(error, to.repo)} Training goes on.")
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
 
-    return to.api.run_as_future(upload)
+    return to.api.run_as_future(upload if staged else staging.cleanup)
 
 
 def finishing_command(folder: str | Path, to: Destination, *options: str) -> str:
     """What to type to push a folder again."""
     branch = ["--branch", to.branch] if to.branch else []
-    return " ".join(["python run_push.py", str(folder), to.repo, *branch, *options])
+    consent = ["--overwrite"] if to.overwrite else []
+    return shlex.join(["python", "run_push.py", str(folder), to.repo, *branch, *consent, *options])
 
 
-def _upload(to: Destination, folder: str | Path, files: Sequence[Path], message: str):
+def _copy_checkpoint(checkpoint: Path, folder: Path) -> None:
+    """What lies still while it is uploaded: the Trainer may delete the checkpoint before. No path of this machine."""
+
+    def link(source: str, target: str) -> None:
+        try:
+            os.link(source, target)
+        except OSError:  # another file system
+            shutil.copyfile(source, target)
+
+    shutil.copytree(checkpoint, folder, copy_function=link)
+    path = folder / TRAINER_STATE_NAME
+    state = json.loads(path.read_text(encoding="utf-8"))
+    if state["best_model_checkpoint"]:
+        state["best_model_checkpoint"] = Path(state["best_model_checkpoint"]).name
+    path.unlink()  # or the file that it is a link to would change
+    path.write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
+
+
+def _upload(to: Destination, folder: str | Path, files: Sequence[Path], message: str, replaces: Sequence[str] = ()):
+    """One commit; files of the repository that match `replaces` and are not in the folder are removed in it."""
     return to.api.upload_folder(
         repo_id=to.repo,
         folder_path=folder,
         allow_patterns=[path.as_posix() for path in files],
+        delete_patterns=list(replaces) or None,
         commit_message=message,
         revision=to.branch,
     )
@@ -200,10 +233,12 @@ def _refuse_foreign_files(api: HfApi, info: ModelInfo, user: str, branch: str | 
         return
 
     def text(name: str) -> str:
-        return Path(api.hf_hub_download(info.id, name, revision=info.sha)).read_text(encoding="utf-8")
+        path = Path(api.hf_hub_download(info.id, name, revision=info.sha))
+        return path.read_text(encoding="utf-8", errors="replace")
 
-    authors = {author for commit in api.list_repo_commits(info.id, revision=branch) for author in commit.authors}
-    ours = "config.json" in held and "informin" in json.loads(text("config.json"))
+    commits = api.list_repo_commits(info.id, revision=branch)
+    authors = {author for commit in commits if commit.title != CREATION for author in commit.authors}
+    ours = "config.json" in held and _is_ours(text("config.json"))
     own_card = folder and (path := Path(folder, CARD)).is_file() and not is_untouched(path.read_text(encoding="utf-8"))
     if not ours:
         problem = f"holds files that this project did not put there ({', '.join(held[:3])}, {len(held)} in all)"
@@ -219,12 +254,19 @@ def _refuse_foreign_files(api: HfApi, info: ModelInfo, user: str, branch: str | 
     )
 
 
+def _is_ours(config: str) -> bool:
+    try:
+        return "informin" in json.loads(config)
+    except ValueError:
+        return False
+
+
 @contextmanager
 def _refusals(repo: str) -> Iterator[None]:
     """The Hub's answers to `prepare` as errors of use."""
     try:
         yield
-    except (HTTPError, OfflineModeIsEnabled) as error:
+    except (HTTPError, OfflineModeIsEnabled, LocalEntryNotFoundError) as error:
         raise UsageError(f"A push to {repo} cannot work: {_reason(error, repo)}") from None
 
 
@@ -242,13 +284,22 @@ def _failures(folder: str | Path, to: Destination, *options: str) -> Iterator[No
         ) from error
 
 
+@contextmanager
+def _failures_logged(checkpoint: str, to: Destination) -> Iterator[None]:
+    """For what goes on beside the training."""
+    try:
+        yield
+    except Exception as error:  # nobody waits for the upload: whatever it was is said here
+        logger.warning(f"The push of {Path(checkpoint).name} failed: {_reason(error, to.repo)} Training goes on.")
+
+
 def _reason(error: BaseException, repo: str) -> str:
     """A failed request in words."""
-    while not isinstance(error, HfHubHTTPError) and error.__cause__ is not None:
+    while not isinstance(error, HTTPError) and error.__cause__ is not None:
         error = error.__cause__  # the client wraps what happened to a file
     response = getattr(error, "response", None)
     status = response.status_code if response is not None else None
-    said = getattr(error, "server_message", None) or error_line(error)
+    said = " ".join((getattr(error, "server_message", None) or str(error)).split())
     if isinstance(error, OfflineModeIsEnabled):
         return "HF_HUB_OFFLINE is set, so that the Hub is not asked. Unset it."
     if status == 401:
@@ -259,4 +310,6 @@ def _reason(error: BaseException, repo: str) -> str:
         )
     if status is not None:
         return f"the Hub answered {status}: {said.rstrip('.')}."
+    if not isinstance(error, HTTPError):
+        return f"{said.rstrip('.')} ({type(error).__name__})."
     return f"the Hub cannot be reached, or the connection was lost ({type(error).__name__}: {said.rstrip('.')})."

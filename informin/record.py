@@ -21,6 +21,7 @@ from pathlib import Path
 
 from huggingface_hub import ModelCard
 from transformers import TrainerState
+from transformers.utils.hub import extract_commit_hash
 
 from informin import __version__
 from informin.arguments import CardArguments, DataArguments, InforMinTrainingArguments, ModelArguments
@@ -61,7 +62,7 @@ def provenance(
         "base_model": {
             "name": folder.resolve().name if folder.is_dir() else name,
             "hub_id": card_args.base_model or (None if folder.is_dir() else name),
-            "revision": getattr(config, "_commit_hash", None),
+            "revision": extract_commit_hash(optional_file(name, "config.json", model_args.model_revision), None),
             "weights_sha256": encoder.weights_sha256(),
         },
         "data": {

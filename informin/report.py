@@ -41,7 +41,8 @@ def summary(
         rate: sentences a second of training, over all processes.
     """
     scored = evaluations(state)
-    rows = _score_rows(scored, state.best_global_step if args.load_best_model_at_end else None, pairs_name)
+    chosen = args.load_best_model_at_end and state.best_model_checkpoint  # none where a run is resumed without it
+    rows = _score_rows(scored, state.best_global_step if chosen else None, pairs_name)
     logged = [entry for entry in state.log_history if "loss" in entry]
     if logged:
         names = [name for name in ("contrast", "reconstruction", "mlm", "projection_norm") if name in logged[-1]]
