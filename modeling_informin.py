@@ -67,21 +67,17 @@ class InforMinMixin:
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs):
-        """Transformers', and the projection head from `HEAD_FILE` where there is one."""
+        """Transformers', and the projection head from `HEAD_FILE` of a published folder."""
         loaded = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded
-        if pretrained_model_name_or_path is None or model.config.informin["projection_head"] != "mlp":
+        published = getattr(model.config, "auto_map", None) and cls.__name__ not in (model.config.architectures or [])
+        if not published or model.config.informin["projection_head"] != "mlp":
             return loaded
-        options = {
-            name: kwargs[name] for name in ("cache_dir", "local_files_only", "token", "revision") if name in kwargs
+        where = {
+            name: kwargs[name] for name in kwargs if name in ("cache_dir", "local_files_only", "token", "revision")
         }
-        path = cached_file(
-            pretrained_model_name_or_path,
-            HEAD_FILE,
-            _raise_exceptions_for_missing_entries=False,
-            _raise_exceptions_for_connection_errors=False,
-            **options,
-        )
+        where["_raise_exceptions_for_missing_entries"] = False
+        path = cached_file(pretrained_model_name_or_path, HEAD_FILE, **where)
         if path is not None:
             # Some versions leave weights that they did not find on the meta device: put these in their place.
             model.mlp.load_state_dict(load_state_dict(path), assign=True)

@@ -10,7 +10,7 @@ import transformers
 from informin.card import write_card
 from informin.errors import PushError, UsageError
 from informin.hub import add_results, check_export, published_files
-from informin.push import prepare, push_card, push_folder
+from informin.push import card_files, prepare, push_card, push_folder
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -55,22 +55,20 @@ def push(args: argparse.Namespace) -> None:
     if args.seeds and not args.results:
         raise UsageError("--seeds needs their scores: give --results.")
     add_results(args.folder, args.results, args.seeds)
+    chosen, upload = (card_files, push_card) if args.update_card else (published_files, push_folder)
     if args.dry_run:
         write_card(args.folder, args.repo)
-        show(args.folder)
+        show(args.folder, chosen(args.folder))
         print(f"Nothing was uploaded to {args.repo}.")
         return
-    to = prepare(args.repo, args.private or None, None, args.branch, args.overwrite, args.folder)
-    if args.update_card:
-        print(f"The card is at {push_card(args.folder, to)}")
-        return
-    show(args.folder)
-    print(f"The model is at {push_folder(args.folder, to)}")
+    new = not args.update_card
+    to = prepare(args.repo, args.private or None, None, args.branch, args.overwrite, args.folder, create=new)
+    show(args.folder, chosen(args.folder))
+    print(f"{'The model' if new else 'The card'} is at {upload(args.folder, to)}")
 
 
-def show(folder: str) -> None:
+def show(folder: str, published: list[Path]) -> None:
     """What goes up, with sizes, and what does not."""
-    published = published_files(folder)
     for path in published:
         print(f"{Path(folder, path).stat().st_size:>13,}  {path.as_posix()}")
     print(f"{sum(Path(folder, path).stat().st_size for path in published):>13,}  bytes in {len(published)} files")

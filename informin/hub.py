@@ -14,6 +14,7 @@ README.md                               the model card, written from the above
 
 import copy
 import json
+import shlex
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -152,7 +153,7 @@ def check_export(folder: str | Path) -> None:
     if missing:
         raise UsageError(
             f"{folder} is a checkpoint, not the folder to publish: it has no {', no '.join(missing)}. Make one with: "
-            f"python run_export.py {folder} NEW_FOLDER"
+            f"python run_export.py {shlex.quote(str(folder))} NEW_FOLDER"
         )
     try:
         bad = []
@@ -204,7 +205,7 @@ def add_results(folder: str | Path, files: Sequence[str], seed_folders: Sequence
             raise UsageError(
                 f"{path} holds results of another model ({Path(results['model']).name}): the checksum of its weights "
                 f"is not that of {folder}, of its starting encoder or of a folder in --seeds. Score this folder: "
-                f"python run_eval.py --model_name {folder} --output results/"
+                f"python run_eval.py --model_name {shlex.quote(str(folder))} --output results/"
             )
         part, model = parts[results["weights_sha256"]]
         expected = {"whitening": None, "split": "test"} | ({} if part.startswith("base") else {"pooler": "cls"})

@@ -1,5 +1,6 @@
 """A Trainer that leaves, and pushes, folders that people can load."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from transformers import Trainer
@@ -62,20 +63,33 @@ class PublishingTrainer(Trainer):
             self.hub_model_id = self._hub.repo
             self.push_in_progress = None
 
-    def push_to_hub(self, commit_message: str | None = "End of training", **kwargs) -> str | None:
-        """Uploads the exported folder with its card. Returns the page's address, on the first process.
+    def push_to_hub(
+        self,
+        commit_message: str | None = "End of training",
+        token: str | None = None,
+        revision: str | None = None,
+        private: bool | None = None,
+    ) -> str | None:
+        """Uploads the exported folder with its card, and waits for it.
+
+        Args:
+            revision: the branch; None for `hub_revision`.
+
+        Returns:
+            The page's address, on the first process.
 
         Raises:
             PushError: the upload failed; the exported folder is in the output folder.
         """
         if self.hub_model_id is None:
-            self.init_hf_repo(kwargs.get("token"), kwargs.get("private"))
+            self.init_hf_repo(token, private)
         if not self.is_world_process_zero():
             return None
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         self.export()
         self._finish_current_push()
-        return push_folder(self.args.output_dir, self._hub, commit_message)
+        to = replace(self._hub, branch=revision) if revision else self._hub
+        return push_folder(self.args.output_dir, to, commit_message)
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """Trainer's, with the exported checkpoint at the root of the repository."""

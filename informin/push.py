@@ -67,6 +67,7 @@ def prepare(
     branch: str | None = None,
     overwrite: bool = False,
     folder: str | Path | None = None,
+    create: bool = True,
 ) -> Destination:
     """Makes sure that a push can work, and creates the repository where there is none.
 
@@ -75,6 +76,7 @@ def prepare(
         private: whether the repository is to be private; None to take it as it is.
         overwrite: consent to write over files that were not put there by this project and this user.
         folder: what will be pushed, where it exists already.
+        create: whether the repository may be created.
 
     Raises:
         UsageError: no token, or one that may not write; a name that the Hub refuses; a repository of somebody else,
@@ -98,6 +100,8 @@ def prepare(
         except RepositoryNotFoundError:
             if branch:
                 raise UsageError(f"{repo} does not exist, so it has no branch {branch}. Push to main first.") from None
+            if not create:
+                raise UsageError(f"{repo} does not exist. Push the model first, without --update_card.") from None
             api.create_repo(repo, private=private)
             logger.info(f"Created the {'private ' if private else ''}repository {api.endpoint}/{repo}")
             info = api.model_info(repo)
@@ -145,9 +149,13 @@ def push_card(folder: str | Path, to: Destination) -> str:
                 f"folder: {finishing_command(folder, to)}"
             )
         _write_card(folder, to, info.sha)
-        files = [path for path in published_files(folder) if path.name == CARD or path.parts[0] == "results"]
-        _upload(to, folder, files, "Update model card and results")
+        _upload(to, folder, card_files(folder), "Update model card and results")
     return to.url
+
+
+def card_files(folder: str | Path) -> list[Path]:
+    """The published files that change with new results, relative to the folder."""
+    return [path for path in published_files(folder) if path.name == CARD or path.parts[0] == "results"]
 
 
 def push_in_background(checkpoint: str, to: Destination, message: str, state_as: str | None) -> Future:
@@ -281,6 +289,7 @@ def _failures(folder: str | Path, to: Destination, *options: str) -> Iterator[No
         raise PushError(
             f"The push to {to.repo} failed: {_reason(error, to.repo)} The model is whole in {folder}. Finish with: "
             f"{finishing_command(folder, to, *options)}"
+            f"{' (with HF_TOKEN set to the token that was given)' if to.api.token else ''}"
         ) from error
 
 

@@ -204,6 +204,20 @@ def test_export_is_a_plain_encoder_with_the_projection_head_beside_it(tmp_path, 
             assert torch.equal(loaded.mlp.state_dict()[name], tensor), name
 
 
+def test_a_head_that_cannot_be_fetched_is_not_made_up(tmp_path, bert, monkeypatch):
+    """A connection that fails between the weights and the head must not end in a random head."""
+    export_folder(build(bert), AutoTokenizer.from_pretrained(bert), tmp_path)
+
+    def lost(name, file, **options):
+        assert options.get("_raise_exceptions_for_connection_errors", True)
+        raise OSError("connection lost")
+
+    monkeypatch.setattr("modeling_informin.cached_file", lost)
+    with pytest.raises(OSError, match="connection lost"):
+        BertForInforMinCL.from_pretrained(tmp_path)
+    BertForInforMinCL.from_pretrained(bert)  # no folder of ours: nothing is asked for
+
+
 def test_a_model_without_a_projection_head_reads_no_file_of_it(tmp_path, bert):
     model = build(bert)
     export_folder(model, AutoTokenizer.from_pretrained(bert), tmp_path)

@@ -139,7 +139,7 @@ def test_mistakes(hub, folder, capsys, tmp_path, bert):
     assert "gone: there is no such folder." in fails(capsys, 2, tmp_path / "gone", REPO)
     assert "is no model of this project" in fails(capsys, 2, bert, REPO)
     assert "--seeds needs their scores" in fails(capsys, 2, folder, REPO, "--seeds", folder)
-    assert "does not hold the weights" in fails(capsys, 2, folder, REPO, "--update_card")
+    assert f"{REPO} does not exist. Push the model first" in fails(capsys, 2, folder, REPO, "--update_card")
     with pytest.raises(SystemExit) as caught:
         run_push.main([str(folder), REPO, "--force"])
     assert caught.value.code == 2
