@@ -58,7 +58,7 @@ def train(argv: list[str]) -> int:
         sentences = load_sentences(data_args, args.seed)
         tokenizer = load_tokenizer(model_args.model_name, config, model_args.model_revision)
         train_dataset = tokenise(sentences, tokenizer, data_args.max_seq_length)
-        known = provenance(model_args, data_args, card_args, config, sentences)
+        known = provenance(model_args, data_args, card_args, sentences)
     transformers.utils.logging.disable_progress_bar()  # downloads are over; a bar for each saved file says little
     set_seed(args.seed)  # decides the weights of fresh heads
     model = load_model(config, model_args.model_name, settings(model_args, data_args, args), model_args.model_revision)
@@ -68,6 +68,7 @@ def train(argv: list[str]) -> int:
         f"Training on {args.device} in {precision(args)}: {args.world_size} process(es) x "
         f"{args.per_device_train_batch_size} sentences a step, to {args.output_dir}"
     )
+    before = steps_taken(resume) if resume else 0  # now: training may delete that checkpoint
     with StopOnSignal() as stop:
         trainer.add_callback(stop)
         start = time.perf_counter()
@@ -78,7 +79,7 @@ def train(argv: list[str]) -> int:
             print(f"Interrupted at step {trainer.state.global_step}; the checkpoint is in {args.output_dir}.")
             print(f"Go on with the same command and --resume_from_checkpoint {LAST}")
         return 128 + stop.received
-    steps = trainer.state.global_step - (steps_taken(resume) if resume else 0)
+    steps = trainer.state.global_step - before
     rate = steps * trainer.get_total_train_batch_size(args) / seconds
     trainer.sentences_per_second = rate or None  # 0 where a finished run was resumed
     trainer.export()

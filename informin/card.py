@@ -57,6 +57,7 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
     folder = Path(folder)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     record = load_record(folder) or {"base_model": None, "data": None, "history": [], "options": None}
+    record = _one_line(record)
     results = load_all_results(folder)
     base, data = record["base_model"] or {}, record["data"] or {}
     objective = config["informin"].get("objective", "informin")
@@ -100,6 +101,20 @@ def load_all_results(folder: str | Path) -> dict:
         "base": {pooler: load_results(path) for pooler, path in base.items()},
         "seeds": {seed: load_results(seeds[seed]) for seed in sorted(seeds)},
     }
+
+
+def _one_line(value):
+    """The record with its texts in one line: names of files, and what the user said, may hold anything."""
+    if isinstance(value, dict):
+        return {name: _one_line(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_one_line(item) for item in value]
+    return " ".join(value.split()) if isinstance(value, str) else value
+
+
+def _cell(text: str) -> str:
+    """Text in a table."""
+    return text.replace("|", "\\|")
 
 
 def _mark(page: str) -> str:
@@ -195,7 +210,7 @@ def _history_table(record: dict) -> str:
     if not chosen:
         return ""
     names = {"spearman": "Spearman x 100", "alignment": "alignment", "uniformity": "uniformity"}
-    lines = [f"| {record['development']} | {' | '.join(names.values())} |", "| --- | ---: | ---: | ---: |"]
+    lines = [f"| {_cell(record['development'])} | {' | '.join(names.values())} |", "| --- | ---: | ---: | ---: |"]
     for step, entry in sorted(chosen.items()):
         values = [(entry[name], 2 if name == "spearman" else 3) for name in names]
         cells = ["-" if value is None else f"{value:.{digits}f}" for value, digits in values]
@@ -213,7 +228,7 @@ def _training_table(config: dict, record: dict) -> str:
         rows = record["options"] | {"seed": record["seed"], "steps": record["steps"]}
         if record["chosen"]:
             rows["checkpoint chosen by"] = f"Spearman on {record['development']}: step {record['kept_step']}"
-    lines = [f"| {name} | {value} |" for name, value in rows.items()]
+    lines = [f"| {name} | {_cell(str(value))} |" for name, value in rows.items()]
     return note + "\n".join(["| setting | value |", "| --- | --- |", *lines])
 
 

@@ -13,6 +13,7 @@ README.md                               the model card, written from the above
 """
 
 import copy
+import hashlib
 import json
 import shlex
 import shutil
@@ -41,8 +42,11 @@ PUBLISHED = (
     *("config.json", WEIGHTS, HEAD_FILE, "modeling_informin.py", TRAINING, "README.md"),
     *("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "merges.txt", "special_tokens_map.json"),
     *("modules.json", "1_Pooling/config.json", "sentence_bert_config.json", "config_sentence_transformers.json"),
-    *("results/*.json", "results/other_seeds/*.json", "onnx/*.onnx", "onnx/scores.json"),
+    # Of results what add_results puts there: run_eval.py writes the path of the model into its own files.
+    *("results/model.json", "results/base-*.json", "results/other_seeds/seed*.json", "onnx/*.onnx", "onnx/scores.json"),
 )
+# What other weights make wrong.
+OF_THE_WEIGHTS = ("results/model.json", "results/other_seeds/seed*.json", "onnx/*.onnx", "onnx/scores.json")
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 # Those of sentence-transformers 2.2: it refuses others. All are written: mean_tokens was on where it was not named.
 POOLING_MODES = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
@@ -77,7 +81,11 @@ def export_folder(
             f"{len(bad)} weights are NaN or infinite in {dtype}, {bad[0]} the first: such a model gives no embeddings. "
             "Export an earlier checkpoint, or another --dtype."
         )
+    earlier = _checksum(folder / WEIGHTS)
     _save_model(clean, folder)
+    if earlier and earlier != _checksum(folder / WEIGHTS):
+        for path in (path for pattern in OF_THE_WEIGHTS for path in folder.glob(pattern)):
+            path.unlink()
     _save_tokenizer(tokenizer, folder)
     _save_sentence_transformers_files(clean.config, tokenizer, folder)
     if record:
@@ -113,16 +121,24 @@ def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "
     refuse_other_models(checkpoint, config)
     config.informin = config.informin | {"lm_head": False}
     try:
-        model = ARCHITECTURES[config.model_type].from_pretrained(checkpoint, config=config, dtype=torch.float32)
+        model, report = ARCHITECTURES[config.model_type].from_pretrained(
+            checkpoint, config=config, dtype=torch.float32, output_loading_info=True
+        )
     except (OSError, SafetensorError, RuntimeError) as error:
         raise UsageError(f"{checkpoint} cannot be loaded: {error_line(error)}") from None
+    if report["missing_keys"]:
+        absent = sorted(report["missing_keys"])
+        raise UsageError(f"{checkpoint} lacks {len(absent)} weights, {absent[0]} the first: they would be random.")
     tokenizer = load_tokenizer(str(checkpoint), config)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as partial:  # the folder appears when it is whole
+    parent = next(path for path in folder.absolute().parents if path.exists())
+    if not parent.is_dir():
+        raise UsageError(f"{folder} cannot be made: {parent} is a file.")
+    with tempfile.TemporaryDirectory(dir=parent) as partial:  # the folder appears when it is whole
         whole = Path(partial, "export")
         export_folder(model, tokenizer, whole, load_record(checkpoint), DTYPES[dtype])
         if folder.exists():
             folder.rmdir()
+        folder.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(whole, folder)
 
 
@@ -198,6 +214,7 @@ def add_results(folder: str | Path, files: Sequence[str], seed_folders: Sequence
         seed = _other_seed(Path(other), folder, record)
         sha256 = load_encoder(str(other), device="cpu").weights_sha256()
         parts[sha256] = (f"other_seeds/seed{seed}.json", f"seed {seed}")
+    longest = json.loads((folder / "sentence_bert_config.json").read_text(encoding="utf-8"))["max_seq_length"]
     found = {}
     for path in (path for given in files for path in results_files(given)):
         results = load_results(path)
@@ -208,7 +225,8 @@ def add_results(folder: str | Path, files: Sequence[str], seed_folders: Sequence
                 f"python run_eval.py --model_name {shlex.quote(str(folder))} --output results/"
             )
         part, model = parts[results["weights_sha256"]]
-        expected = {"whitening": None, "split": "test"} | ({} if part.startswith("base") else {"pooler": "cls"})
+        expected = {"whitening": None, "split": "test", "precision": "fp32"}
+        expected |= {} if part.startswith("base") else {"pooler": "cls", "max_length": longest}
         for name, value in expected.items():
             if results[name] != value:
                 raise UsageError(f"{path} was scored with {name} {results[name]!r}; the card needs {value!r}.")
@@ -216,6 +234,10 @@ def add_results(folder: str | Path, files: Sequence[str], seed_folders: Sequence
         found[part.format(pooler=results["pooler"])] = results | {"model": model}
     for part, results in found.items():
         save_results(folder / "results" / part, results)
+
+
+def _checksum(path: Path) -> str | None:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 
 def _other_seed(other: Path, folder: Path, record: dict) -> int:

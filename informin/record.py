@@ -21,7 +21,9 @@ from pathlib import Path
 
 from huggingface_hub import ModelCard
 from transformers import TrainerState
+from transformers.utils import logging
 from transformers.utils.hub import extract_commit_hash
+from yaml import YAMLError
 
 from informin import __version__
 from informin.arguments import CardArguments, DataArguments, InforMinTrainingArguments, ModelArguments
@@ -29,7 +31,7 @@ from informin.data import HUB_DATA, HUB_SENTENCES
 from informin.encoder import load_encoder
 from informin.errors import UsageError
 from informin.loading import optional_file
-from informin.report import environment, evaluations, precision
+from informin.report import environment, precision
 
 TRAINING = "training.json"
 SCHEMA = 1
@@ -39,28 +41,23 @@ OPTIMISER_OPTIONS = (
 )
 
 
-def provenance(
-    model_args: ModelArguments, data_args: DataArguments, card_args: CardArguments, config, sentences
-) -> dict:
+def provenance(model_args: ModelArguments, data_args: DataArguments, card_args: CardArguments, sentences) -> dict:
     """What the trainer cannot see of a run: the encoder it starts from, and the sentences.
 
     Args:
-        config: of the starting checkpoint.
         sentences: the data set that is trained on.
     """
     name = model_args.model_name
     folder = Path(name)
     metadata = _card_metadata(name, model_args.model_revision)
-    if data_args.dataset_name or not data_args.train_file:
-        hub_data = data_args.dataset_name or HUB_DATA
-        parts = [hub_data, data_args.dataset_config] if data_args.dataset_name else [HUB_DATA, HUB_SENTENCES]
-        sources = ["/".join(part for part in parts if part)]
-    else:
-        hub_data, sources = None, [Path(path).name for path in data_args.train_file]
+    hub_data, sources = _data_names(data_args)
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # transformers would list the heads that are not needed here
     encoder = load_encoder(name, ("cls",), device="cpu", revision=model_args.model_revision)
+    logging.set_verbosity(verbosity)
     return {
         "base_model": {
-            "name": folder.resolve().name if folder.is_dir() else name,
+            "name": _last_name(folder) if folder.is_dir() else name,
             "hub_id": card_args.base_model or (None if folder.is_dir() else name),
             "revision": extract_commit_hash(optional_file(name, "config.json", model_args.model_revision), None),
             "weights_sha256": encoder.weights_sha256(),
@@ -74,6 +71,21 @@ def provenance(
         "language": card_args.language or ("en" if hub_data == HUB_DATA else None),
         "license": card_args.license or metadata.get("license"),
     }
+
+
+def _data_names(args: DataArguments) -> tuple[str | None, list[str]]:
+    """The id on the Hub, None for files; and what to call the sources."""
+    local = args.dataset_name and Path(args.dataset_name).exists()  # load_dataset takes folders too
+    files = [args.dataset_name] if local else args.train_file
+    if files:
+        return None, [_last_name(Path(file)) for file in files]
+    parts = [args.dataset_name, args.dataset_config] if args.dataset_name else [HUB_DATA, HUB_SENTENCES]
+    return parts[0], ["/".join(part for part in parts if part)]
+
+
+def _last_name(path: Path) -> str:
+    """Of `.` too."""
+    return (path.resolve() if path.is_dir() else path).name
 
 
 def training_record(
@@ -100,7 +112,7 @@ def training_record(
         "seed": args.seed,
         "options": _options(args, model_settings),
         "development": pairs_name,
-        "history": [_scores(entry) for entry in evaluations(state)],
+        "history": [_scores(entry) for entry in state.log_history if "eval_spearman" in entry],
         "steps": state.global_step,
         "kept_step": state.best_global_step if chosen else state.global_step,
         "chosen": chosen,
@@ -123,8 +135,7 @@ def _options(args: InforMinTrainingArguments, model_settings: dict) -> dict:
     options |= {name: model_settings[name] for name in ("projection_head", "max_seq_length") if name in model_settings}
     options["sentences_per_step"] = args.per_device_train_batch_size * args.world_size
     options |= {name: getattr(getattr(args, name), "value", getattr(args, name)) for name in OPTIMISER_OPTIONS}
-    if args.max_steps < 0:
-        del options["max_steps"]
+    del options["max_steps" if args.max_steps < 0 else "num_train_epochs"]
     return options | {"precision": precision(args), "processes": args.world_size}
 
 
@@ -159,5 +170,5 @@ def _card_metadata(model_name: str, revision: str | None) -> dict:
         return {}
     try:
         return ModelCard.load(path, ignore_metadata_errors=True).data.to_dict()
-    except ValueError:
+    except (ValueError, YAMLError):
         return {}
