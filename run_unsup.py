@@ -68,10 +68,9 @@ def train(argv: list[str]) -> int:
         f"Training on {args.device} in {precision(args)}: {args.world_size} process(es) x "
         f"{args.per_device_train_batch_size} sentences a step, to {args.output_dir}"
     )
-    before = steps_taken(resume) if resume else 0  # now: training may delete that checkpoint
+    before, start = steps_taken(resume) if resume else 0, time.perf_counter()  # training may delete that checkpoint
     with StopOnSignal() as stop:
         trainer.add_callback(stop)
-        start = time.perf_counter()
         trainer.train(resume_from_checkpoint=resume)
         seconds = time.perf_counter() - start - trainer.seconds_aside
     if stop.received:

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Optional
 
 import torch
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
 from transformers import TrainingArguments
 
 from informin.errors import UsageError
@@ -83,6 +85,17 @@ class CardArguments:
     data_description: Optional[str] = field(
         default=None, metadata={"help": "What the sentences are, in a few words. Default: the names of the files."}
     )
+
+    def __post_init__(self):
+        if self.base_model is None:
+            return
+        try:
+            validate_repo_id(self.base_model)
+        except HFValidationError:
+            raise UsageError(
+                f"--base_model {self.base_model} is no id of the Hub. Give the one that the encoder is published "
+                "under, or leave it out."
+            ) from None
 
 
 @dataclass

@@ -40,7 +40,7 @@ def write_card(folder: str | Path, repo: str | None = None, revision: str | None
         Whether it was written.
     """
     path = Path(folder, CARD)
-    if path.exists() and not is_untouched(path.read_text(encoding="utf-8")):
+    if path.exists() and not is_untouched(path.read_text(encoding="utf-8", errors="replace")):
         return False
     path.write_text(render_card(folder, repo, revision), encoding="utf-8")
     return True

@@ -115,6 +115,8 @@ def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "
         UsageError: `checkpoint` is not of this project, or `folder` is in use.
     """
     checkpoint, folder = Path(checkpoint), Path(folder)
+    if not checkpoint.is_dir():
+        raise UsageError(f"{checkpoint}: there is no such folder.")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} is in use. Name a new folder.")
     config = load_config(str(checkpoint))
@@ -133,13 +135,16 @@ def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "
     parent = next(path for path in folder.absolute().parents if path.exists())
     if not parent.is_dir():
         raise UsageError(f"{folder} cannot be made: {parent} is a file.")
-    with tempfile.TemporaryDirectory(dir=parent) as partial:  # the folder appears when it is whole
-        whole = Path(partial, "export")
-        export_folder(model, tokenizer, whole, load_record(checkpoint), DTYPES[dtype])
-        if folder.exists():
-            folder.rmdir()
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(whole, folder)
+    try:
+        with tempfile.TemporaryDirectory(dir=parent) as partial:  # the folder appears when it is whole
+            whole = Path(partial, "export")
+            export_folder(model, tokenizer, whole, load_record(checkpoint), DTYPES[dtype])
+            if folder.exists():
+                folder.rmdir()
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(whole, folder)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be written: {error_line(error)}") from None
 
 
 def refuse_other_models(folder: Path, config: PreTrainedConfig) -> None:

@@ -247,7 +247,8 @@ def _refuse_foreign_files(api: HfApi, info: ModelInfo, user: str, branch: str | 
     commits = api.list_repo_commits(info.id, revision=branch)
     authors = {author for commit in commits if commit.title != CREATION for author in commit.authors}
     ours = "config.json" in held and _is_ours(text("config.json"))
-    own_card = folder and (path := Path(folder, CARD)).is_file() and not is_untouched(path.read_text(encoding="utf-8"))
+    own = Path(folder, CARD) if folder else None
+    own_card = own and own.is_file() and not is_untouched(own.read_text(encoding="utf-8", errors="replace"))
     if not ours:
         problem = f"holds files that this project did not put there ({', '.join(held[:3])}, {len(held)} in all)"
     elif others := authors - {user}:

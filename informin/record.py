@@ -36,7 +36,8 @@ from informin.report import environment, precision
 TRAINING = "training.json"
 SCHEMA = 1
 OPTIMISER_OPTIONS = (
-    *("learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay", "max_grad_norm", "optim"),
+    *("learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "weight_decay", "max_grad_norm"),
+    *("optim", "optim_args", "adam_beta1", "adam_beta2", "adam_epsilon"),
     *("num_train_epochs", "max_steps", "gradient_accumulation_steps"),
 )
 
@@ -79,7 +80,8 @@ def _data_names(args: DataArguments) -> tuple[str | None, list[str]]:
     files = [args.dataset_name] if local else args.train_file
     if files:
         return None, [_last_name(Path(file)) for file in files]
-    parts = [args.dataset_name, args.dataset_config] if args.dataset_name else [HUB_DATA, HUB_SENTENCES]
+    own = [args.dataset_name, args.dataset_config, args.dataset_split]
+    parts = own if args.dataset_name else [HUB_DATA, HUB_SENTENCES]
     return parts[0], ["/".join(part for part in parts if part)]
 
 
@@ -136,6 +138,7 @@ def _options(args: InforMinTrainingArguments, model_settings: dict) -> dict:
     options["sentences_per_step"] = args.per_device_train_batch_size * args.world_size
     options |= {name: getattr(getattr(args, name), "value", getattr(args, name)) for name in OPTIMISER_OPTIONS}
     del options["max_steps" if args.max_steps < 0 else "num_train_epochs"]
+    options = {name: value for name, value in options.items() if value not in (None, {})}
     return options | {"precision": precision(args), "processes": args.world_size}
 
 
