@@ -345,7 +345,7 @@ def cut(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (shutil.rmtree, "there is no such folder"),
+        (shutil.rmtree, ": there is no such folder"),
         (lambda folder: (folder / "config.json").unlink(), "cannot be loaded"),
         (lambda folder: (folder / "config.json").write_text('{"model_type": "gpt2"}'), "needed one of: bert, roberta"),
         (lambda folder: (folder / "model.safetensors").unlink(), "cannot be loaded"),
@@ -509,6 +509,7 @@ def test_training_record(bert_run, bert, sentences_file):
 COMMON = dict(
     **dict(temperature=0.05, projection_head="mlp", max_seq_length=32, sentences_per_step=16, learning_rate=1e-3),
     **dict(lr_scheduler_type="linear", warmup_steps=0, weight_decay=0.0, max_grad_norm=1.0, optim="adamw_torch_fused"),
+    **dict(adam_beta1=0.9, adam_beta2=0.999, adam_epsilon=1e-8),
     **dict(gradient_accumulation_steps=1, precision="fp32", processes=1),
 )
 
@@ -586,8 +587,15 @@ def test_names_of_the_hub(bert, tmp_path, monkeypatch):
     found = facts("org/tiny", revision="v1", data=dict(dataset_name="org/data", dataset_config="small"))
     base = dict(name="org/tiny", hub_id="org/tiny", revision=commit, weights_sha256=weights_sha256(bert))
     assert found["base_model"] == base
-    assert found["data"]["sources"] == ["org/data/small"] and found["data"]["hub_id"] == "org/data"
+    assert found["data"]["sources"] == ["org/data/small/train"] and found["data"]["hub_id"] == "org/data"
     assert found["license"] == "mit" and found["language"] is None
+
+
+@pytest.mark.parametrize("name", ["/home/me/encoder", "../encoder", "a b"])
+def test_a_base_model_that_is_no_id_of_the_hub_is_refused(name):
+    """It would put a path into the public page."""
+    with pytest.raises(UsageError, match="is no id of the Hub"):
+        CardArguments(base_model=name)
 
 
 def test_default_sentences_are_english_and_of_the_hub(bert):
@@ -734,7 +742,7 @@ def change_record(folder: Path, **values) -> None:
         (lambda seed: change_record(seed, seed=42), "both have seed 42"),
         (lambda seed: (seed / "training.json").unlink(), "base_model, data, options differ"),
         (lambda seed: (seed / "modules.json").unlink(), "is a checkpoint, not the folder to publish"),
-        (shutil.rmtree, "there is no such folder"),
+        (shutil.rmtree, ": there is no such folder"),
     ],
     ids=["other-options", "other-start", "same-seed", "no-record", "checkpoint", "no-folder"],
 )
