@@ -72,7 +72,7 @@ def show(folder: str, published: list[Path]) -> None:
     for path in published:
         print(f"{Path(folder, path).stat().st_size:>13,}  {path.as_posix()}")
     print(f"{sum(Path(folder, path).stat().st_size for path in published):>13,}  bytes in {len(published)} files")
-    kept = sorted({path.parts[0] for path in published})
+    kept = {path.parts[0] for path in published_files(folder)}
     left_out = sorted(path.name for path in Path(folder).iterdir() if path.name not in kept)
     if left_out:
         print(f"Not uploaded: {', '.join(left_out)}")

@@ -11,7 +11,9 @@ os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
 import logging
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
+import huggingface_hub
 import pytest
 import torch
 import transformers
@@ -137,6 +139,30 @@ def hub():
     """An empty Hub on 127.0.0.1."""
     with HubServer() as server:
         yield server
+
+
+@pytest.fixture
+def logged_in(hub, monkeypatch, tmp_path) -> HubServer:
+    """What the client read from its environment when it was imported: this Hub, alice's token, an empty cache.
+
+    It does not wait before it tries again.
+    """
+    constants = {
+        "ENDPOINT": hub.url,
+        "HUGGINGFACE_CO_URL_TEMPLATE": hub.url + "/{repo_id}/resolve/{revision}/{filename}",
+        "HF_HUB_CACHE": str(tmp_path / "hub-cache"),
+        "HF_TOKEN_PATH": str(tmp_path / "token"),
+        "HF_HUB_OFFLINE": False,
+        "HF_HUB_DISABLE_XET": True,
+    }
+    for name, value in constants.items():
+        monkeypatch.setattr(huggingface_hub.constants, name, value)
+    for module in ("huggingface_hub.utils._http", "huggingface_hub.file_download"):
+        monkeypatch.setattr(f"{module}.time", SimpleNamespace(sleep=lambda seconds: None))
+    hub.add_user("alice", token="hf_alice", orgs={"team": "write", "readers": "read"})
+    monkeypatch.setenv("HF_TOKEN", "hf_alice")
+    monkeypatch.delenv("HUGGING_FACE_HUB_TOKEN", raising=False)
+    return hub
 
 
 @pytest.fixture(autouse=True)

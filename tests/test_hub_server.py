@@ -7,10 +7,8 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
-from types import SimpleNamespace
 
 import httpx2
-import huggingface_hub
 import pytest
 from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.errors import (
@@ -30,19 +28,8 @@ SMALL = {"config.json": b"{}\n", "README.md": b"---\nlicense: mit\ntags:\n- a\n-
 
 
 @pytest.fixture
-def api(hub, monkeypatch) -> HfApi:
-    """The client of alice; what it reads from the environment when imported is set here, and it does not sleep."""
-    constants = {
-        "ENDPOINT": hub.url,
-        "HUGGINGFACE_CO_URL_TEMPLATE": hub.url + "/{repo_id}/resolve/{revision}/{filename}",
-        "HF_HUB_OFFLINE": False,
-        "HF_HUB_DISABLE_XET": True,
-    }
-    for name, value in constants.items():
-        monkeypatch.setattr(huggingface_hub.constants, name, value)
-    for module in ("huggingface_hub.utils._http", "huggingface_hub.file_download"):
-        monkeypatch.setattr(f"{module}.time", SimpleNamespace(sleep=lambda seconds: None))
-    hub.add_user("alice", token="hf_alice", orgs={"team": "write"})
+def api(logged_in) -> HfApi:
+    """The client of alice."""
     return HfApi(token="hf_alice")
 
 
@@ -150,7 +137,7 @@ def test_what_is_told_of_a_repository(hub, api):
         api.model_info("team/m", revision="v9")
     user = api.whoami()
     assert user["name"] == "alice" and user["auth"]["accessToken"]["role"] == "write"
-    assert [(org["name"], org["roleInOrg"]) for org in user["orgs"]] == [("team", "write")]
+    assert [(org["name"], org["roleInOrg"]) for org in user["orgs"]] == [("team", "write"), ("readers", "read")]
 
 
 def test_branches_and_deletions(hub, api):

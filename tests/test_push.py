@@ -7,7 +7,6 @@ import hashlib
 import shlex
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import huggingface_hub
 import pytest
@@ -38,32 +37,7 @@ FOREIGN = {"config.json": b'{"model_type": "bert"}', "pytorch_model.bin": b"weig
 LOST = "the Hub cannot be reached, or the connection was lost ("
 
 
-def log_in(hub: HubServer, monkeypatch, tmp_path) -> HubServer:
-    """What the client read from its environment when it was imported: this Hub, alice's token, an empty cache.
-
-    It does not wait before it tries again.
-    """
-    constants = {
-        "ENDPOINT": hub.url,
-        "HUGGINGFACE_CO_URL_TEMPLATE": hub.url + "/{repo_id}/resolve/{revision}/{filename}",
-        "HF_HUB_CACHE": str(tmp_path / "hub-cache"),
-        "HF_TOKEN_PATH": str(tmp_path / "token"),
-        "HF_HUB_OFFLINE": False,
-        "HF_HUB_DISABLE_XET": True,
-    }
-    for name, value in constants.items():
-        monkeypatch.setattr(huggingface_hub.constants, name, value)
-    for module in ("huggingface_hub.utils._http", "huggingface_hub.file_download"):
-        monkeypatch.setattr(f"{module}.time", SimpleNamespace(sleep=lambda seconds: None))
-    hub.add_user("alice", token="hf_alice", orgs={"team": "write", "readers": "read"})
-    monkeypatch.setenv("HF_TOKEN", "hf_alice")
-    monkeypatch.delenv("HUGGING_FACE_HUB_TOKEN", raising=False)
-    return hub
-
-
-@pytest.fixture(autouse=True)
-def logged_in(hub, monkeypatch, tmp_path, logging_as_before):
-    log_in(hub, monkeypatch, tmp_path)
+pytestmark = pytest.mark.usefixtures("logged_in", "logging_as_before")
 
 
 def export(bert: Path, folder: Path, seed: int = 0) -> Path:

@@ -29,7 +29,6 @@ from tests.test_push import (
     WEIGHTS,
     finish,
     load,
-    log_in,
     read_files,
     remote,
     results_of,
@@ -44,9 +43,7 @@ UPLOADED = PUBLISHED | {"training.json"}
 STATE = {"optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json", "training_args.bin"}
 
 
-@pytest.fixture(autouse=True)
-def logged_in(hub, monkeypatch, tmp_path, logging_as_before):
-    log_in(hub, monkeypatch, tmp_path)
+pytestmark = pytest.mark.usefixtures("logged_in", "logging_as_before")
 
 
 @pytest.fixture(scope="module")
