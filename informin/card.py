@@ -123,6 +123,7 @@ def _mark(page: str) -> str:
 
 def _metadata(name: str, record: dict, objective: str, results: dict, onnx: bool) -> ModelCardData:
     hub_data = (record["data"] or {}).get("hub_id")
+    scores = _eval_results(results["model"])
     return ModelCardData(
         language=record.get("language"),
         license=record.get("license"),
@@ -135,8 +136,8 @@ def _metadata(name: str, record: dict, objective: str, results: dict, onnx: bool
             *("unsupervised", "informin-cl" if objective == "informin" else objective),
             *(["onnx"] if onnx else []),
         ],
-        model_name=name,
-        eval_results=_eval_results(results["model"]) or None,
+        model_name=name if scores else None,  # of the model-index
+        eval_results=scores or None,
     )
 
 

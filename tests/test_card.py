@@ -116,10 +116,10 @@ def code_blocks(card: str) -> list[str]:
 def test_metadata(folder):
     """What the Hub reads from the card, through the Hub's own library."""
     known = {"base_model": "org/tiny", "language": "en", "license": "apache-2.0"}
-    assert ModelCard(render_card(folder)).data.to_dict() == PLAIN | known | {"model_name": "tiny-informin"}
+    assert ModelCard(render_card(folder)).data.to_dict() == PLAIN | known
     data = RECORD["data"] | {"sources": [f"{HUB_DATA}/x.txt"], "hub_id": HUB_DATA}
     card = ModelCard(render_card(with_record(folder, data=data), "me/my-model"))
-    assert card.data.to_dict() == PLAIN | known | {"model_name": "my-model", "datasets": [HUB_DATA]}
+    assert card.data.to_dict() == PLAIN | known | {"datasets": [HUB_DATA]}
     assert card.text.startswith("\n# my-model\n")
 
 
@@ -127,7 +127,7 @@ def test_metadata_says_nothing_of_what_only_this_machine_knows(folder):
     """Of a folder and of files there is no page on the Hub."""
     base = {"name": "own-encoder", "hub_id": None, "revision": None, "weights_sha256": "1" * 64}
     card = render_card(with_record(folder, base_model=base, language=None, license=None))
-    assert ModelCard(card).data.to_dict() == PLAIN | {"model_name": "own-encoder-informin"}
+    assert ModelCard(card).data.to_dict() == PLAIN
     assert "`own-encoder` after 125 steps" in card and "on 12,345 sentences (a.txt, b.csv)." in card
 
 
@@ -233,7 +233,7 @@ def test_without_a_record_the_card_says_so(bert, tmp_path):
     assert "The folder has no record of its run; these are the settings in its config.json." in card
     assert tables(card)["setting"] == {"setting": ["value"]} | {k: [str(v)] for k, v in SETTINGS.items()}
     assert "an encoder that the run did not record after training by InforMin-CL." in card
-    assert ModelCard(card).data.to_dict() == PLAIN | {"model_name": "bert-informin"}
+    assert ModelCard(card).data.to_dict() == PLAIN
     assert "Trained by" not in card and "Not scored on the STS and transfer test sets." in card
 
 
@@ -377,7 +377,7 @@ def test_text_from_outside_does_not_break_the_page(folder, text, described):
     assert is_untouched(card) and shape(card) == benign
     assert f"`{line}` after 125 steps of InforMin-CL on 3 sentences ({line})." in card
     metadata = ModelCard(card).data
-    assert (metadata.license, metadata.language, metadata.model_name) == (line, line, f"{line}-informin")
+    assert (metadata.license, metadata.language) == (line, line)
 
 
 # The cards in model_cards/
@@ -399,3 +399,9 @@ def test_card_in_the_repository_has_the_measured_scores(path):
     for group, title in (("sts", "STS, Spearman x 100"), ("transfer", "Transfer, accuracy x 100")):
         average = next(row[-1] for label, row in tables(card)[title].items() if label.startswith("these weights"))
         assert average == f"{results['average'][group]:.2f}"
+
+
+def test_no_model_index_without_scores(folder):
+    """`model_name` belongs to the model-index; alone it would be a stray key of the metadata."""
+    metadata = ModelCard(render_card(folder)).data.to_dict()
+    assert "model_name" not in metadata and "model-index" not in metadata
