@@ -9,13 +9,13 @@ import transformers
 from informin import onnx
 from informin.card import write_card
 from informin.data import SENTEVAL_INSTEAD, senteval_folder
-from informin.errors import UsageError
+from informin.errors import OnnxMismatchError, UsageError
 from informin.evaluation import load_stsb_dev
 from informin.hub import DTYPES, export_checkpoint, published_files
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exports one checkpoint. Returns the exit code: 0, 2 (usage)."""
+    """Exports one checkpoint. Returns the exit code: 0, 1 (the ONNX file is wrong), 2 (usage)."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     add = parser.add_argument
     add("checkpoint", help="A checkpoint-N folder of run_unsup.py, or a folder that it or this program wrote.")
@@ -36,6 +36,9 @@ def main(argv: list[str] | None = None) -> int:
     except UsageError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except OnnxMismatchError as error:
+        print(f"error: {error} The rest of {args.folder} is whole.", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -20,3 +20,7 @@ class UndefinedScoreError(ValueError):
 
 class PushError(RuntimeError):
     """An upload failed; the model is safe on disk, and the message has the command that finishes it. Exit code 1."""
+
+
+class OnnxMismatchError(RuntimeError):
+    """An ONNX file gives other embeddings than the model it was made from; it was not kept. Exit code 1."""

@@ -30,7 +30,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from informin.encoder import load_encoder
 from informin.encoding import encode, max_length
-from informin.errors import UsageError, error_line
+from informin.errors import OnnxMismatchError, UsageError, error_line
 from informin.evaluation import GradedPairs, score_pairs
 from informin.loading import load_config, load_tokenizer
 
@@ -118,7 +118,7 @@ def export_onnx(folder: str | Path) -> Path:
 
     Raises:
         UsageError: no such model, or the packages are not installed.
-        RuntimeError: the file and the model disagree.
+        OnnxMismatchError: the file and the model disagree.
     """
     require_packages()
     folder = Path(folder)
@@ -226,14 +226,14 @@ def _refuse_difference(model: PreTrainedModel, exported: OnnxModel, tokenizer: P
     """Compares the embeddings of a batch of two lengths, and of a sentence alone.
 
     Raises:
-        RuntimeError: [CLS] or mean vectors differ by more than `TOLERANCE`, or are NaN.
+        OnnxMismatchError: [CLS] or mean vectors differ by more than `TOLERANCE`, or are NaN.
     """
     longest = "word " * max_length(model.config, tokenizer)
     sentences = (longest, "Two men play chess in the park.", "A dog.")
     expected, found = (encode(either, tokenizer, sentences, 2, ("cls", "mean")) for either in (model, exported))
     difference = np.max([np.abs(expected[pooler] - found[pooler]).max() for pooler in expected])
     if not difference <= TOLERANCE:  # so that NaN is refused
-        raise RuntimeError(
+        raise OnnxMismatchError(
             f"The ONNX file gives other embeddings than the model: a component differs by {difference:.1e}, and "
             f"{TOLERANCE:.0e} was allowed. It was not kept."
         )

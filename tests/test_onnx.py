@@ -13,9 +13,11 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 import informin.onnx
+import run_export
 from informin.encoder import load_encoder
-from informin.errors import UsageError
-from informin.hub import export_folder
+from informin.errors import OnnxMismatchError, UsageError
+from informin.evaluation import load_pairs, score_pairs
+from informin.hub import check_export, export_folder, published_files
 from informin.loading import load_config, load_model
 from informin.onnx import MODEL, QUANTISED, export_onnx, load_onnx_encoder, quantise_onnx
 from tests.conftest import ROOT, make_sentences, save_bert, tokenizer_of
@@ -135,7 +137,7 @@ def test_one_file_each(exported):
 def test_a_file_that_gives_other_embeddings_is_not_kept(copied, monkeypatch):
     before = {name: (copied / name).read_bytes() for name in files(copied)}
     monkeypatch.setattr(informin.onnx, "_trace", lambda model, path: shutil.copy(copied / QUANTISED, path))
-    with pytest.raises(RuntimeError, match=r"differs by \d\.\de-0[12], and 1e-04 was allowed\. It was not kept"):
+    with pytest.raises(OnnxMismatchError, match=r"differs by \d\.\de-0[12], and 1e-04 was allowed\. It was not kept"):
         export_onnx(copied)
     assert {name: (copied / name).read_bytes() for name in files(copied)} == before
 
@@ -219,3 +221,63 @@ def test_packages_that_are_not_installed(tmp_path, monkeypatch):
     ):
         with pytest.raises(UsageError, match=f"not installed: pip install {packages}$"):
             use(tmp_path)
+
+
+# run_export.py
+
+
+@pytest.fixture
+def checkpoint(bert, tmp_path) -> Path:
+    """A folder that run_export.py takes, without ONNX files."""
+    settings = {"objective": "informin", "pooling": "cls", "projection_head": "mlp", "lm_head": False}
+    export_folder(load_model(load_config(str(bert)), str(bert), settings), tokenizer_of(bert), tmp_path / "checkpoint")
+    return tmp_path / "checkpoint"
+
+
+@pytest.mark.usefixtures("logging_as_before")
+def test_run_export_writes_both_files_and_says_what_8_bits_cost(checkpoint, tmp_path, monkeypatch, capsys, pairs_file):
+    pairs = load_pairs(pairs_file)
+    monkeypatch.setattr(run_export, "load_stsb_dev", lambda folder: pairs)
+    folder = tmp_path / "exported"
+    assert run_export.main([str(checkpoint), str(folder), "--onnx", "--int8", "--data_dir=senteval"]) == 0
+    scores = {
+        Path(name).name: score_pairs(load_onnx_encoder(folder, name), pairs)["spearman"] for name in (MODEL, QUANTISED)
+    }
+    said = ", ".join(f"{name} {score:.2f}" for name, score in scores.items())
+    out = capsys.readouterr().out
+    assert f"pairs.tsv, Spearman x 100: {said}\n" in out
+    assert json.loads((folder / "onnx" / "scores.json").read_text()) == {"pairs": "pairs.tsv", "spearman": scores}
+    assert out.splitlines()[1:] == [path.as_posix() for path in published_files(folder)]
+    assert {MODEL, QUANTISED, "onnx/scores.json"} <= set(out.splitlines())
+    card = (folder / "README.md").read_text()
+    for name, score in scores.items():
+        assert f"`onnx/{name}` (pairs.tsv {score:.2f})" in card
+    export_onnx(folder)  # of what may be other weights
+    assert files(folder / "onnx") == {"model.onnx"}
+
+
+@pytest.mark.usefixtures("logging_as_before")
+def test_run_export_when_the_onnx_file_is_wrong(checkpoint, tmp_path, monkeypatch, capsys):
+    def refuse(*_):
+        raise OnnxMismatchError("The ONNX file gives other embeddings.")
+
+    monkeypatch.setattr(informin.onnx, "_refuse_difference", refuse)
+    folder = tmp_path / "exported"
+    assert run_export.main([str(checkpoint), str(folder), "--onnx"]) == 1
+    message = f"error: The ONNX file gives other embeddings. The rest of {folder} is whole.\n"
+    assert capsys.readouterr().err.endswith(message)
+    check_export(folder)
+    assert not (folder / "onnx").exists()
+
+
+@pytest.mark.usefixtures("logging_as_before")
+def test_run_export_finds_mistakes_before_it_writes(checkpoint, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "exported"
+    assert run_export.main([str(checkpoint), str(folder), "--int8"]) == 2
+    assert "it needs --onnx" in capsys.readouterr().err
+    assert run_export.main([str(checkpoint), str(folder), "--onnx", "--int8", f"--data_dir={tmp_path}"]) == 2
+    assert "sts-dev.csv" in capsys.readouterr().err
+    monkeypatch.setattr(informin.onnx, "find_spec", lambda name: None)
+    assert run_export.main([str(checkpoint), str(folder), "--onnx"]) == 2
+    assert "pip install onnx onnxscript onnxruntime" in capsys.readouterr().err
+    assert not folder.exists()
