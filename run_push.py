@@ -54,7 +54,8 @@ def push(args: argparse.Namespace) -> None:
     check_export(args.folder)
     if args.seeds and not args.results:
         raise UsageError("--seeds needs their scores: give --results.")
-    add_results(args.folder, args.results, args.seeds)
+    if args.results:
+        add_results(args.folder, args.results, args.seeds)
     chosen, upload = (card_files, push_card) if args.update_card else (published_files, push_folder)
     if args.dry_run:
         write_card(args.folder, args.repo)

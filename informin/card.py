@@ -206,8 +206,7 @@ def _onnx_files(folder: Path) -> str:
 
 def _history_table(record: dict) -> str:
     """Development score, alignment and uniformity before training and at the step that was kept."""
-    history = record["history"]
-    chosen = {entry["step"]: entry for entry in history if entry["step"] in (0, record["kept_step"])} if history else {}
+    chosen = {entry["step"]: entry for entry in record["history"] if entry["step"] in (0, record["kept_step"])}
     if not chosen:
         return ""
     names = {"spearman": "Spearman x 100", "alignment": "alignment", "uniformity": "uniformity"}
@@ -237,8 +236,8 @@ def _environment(record: dict) -> str:
     found = record.get("environment")
     if not found:
         return ""
-    packages = found.keys() - {"informin", "device", "threads"}
-    versions = ", ".join(f"{name} {found[name]}" for name in found if name in packages)
+    packages = {name: version for name, version in found.items() if name not in ("informin", "device", "threads")}
+    versions = ", ".join(f"{name} {version}" for name, version in packages.items())
     rate = record.get("sentences_per_second")
     speed = f" at {rate:.0f} sentences a second" if rate else ""
     return (

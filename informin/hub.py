@@ -1,6 +1,7 @@
 """The folder that people load, and that goes to the Hub: weights, settings, tokenizer, model card.
 
-config.json, model.safetensors          encoder and projection head; what only training needs is left out
+config.json, model.safetensors          the encoder as a plain BERT or RoBERTa, which every reader knows
+projection_head/model.safetensors       to train on; heads that only training needs are left out
 modeling_informin.py                    imported by AutoModel with trust_remote_code=True
 tokenizer.json, tokenizer_config.json   without a trace of how training called the tokenizer
 modules.json, 1_Pooling/config.json,
@@ -37,16 +38,15 @@ from informin.record import TRAINING, load_record, save_record
 from modeling_informin import HEAD_FILE
 
 WEIGHTS = "model.safetensors"
+# What other weights make wrong. Of results what add_results puts there: run_eval.py's own files hold the model's path.
+OF_THE_WEIGHTS = ("results/model.json", "results/other_seeds/seed*.json", "onnx/*.onnx", "onnx/scores.json")
 # What may be published. Checkpoints, logs (their names hold the machine's) and whatever else lies in a folder may not.
 PUBLISHED = (
     *("config.json", WEIGHTS, HEAD_FILE, "modeling_informin.py", TRAINING, "README.md"),
     *("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "merges.txt", "special_tokens_map.json"),
     *("modules.json", "1_Pooling/config.json", "sentence_bert_config.json", "config_sentence_transformers.json"),
-    # Of results what add_results puts there: run_eval.py writes the path of the model into its own files.
-    *("results/model.json", "results/base-*.json", "results/other_seeds/seed*.json", "onnx/*.onnx", "onnx/scores.json"),
+    *("results/base-*.json", *OF_THE_WEIGHTS),
 )
-# What other weights make wrong.
-OF_THE_WEIGHTS = ("results/model.json", "results/other_seeds/seed*.json", "onnx/*.onnx", "onnx/scores.json")
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 # Those of sentence-transformers 2.2: it refuses others. All are written: mean_tokens was on where it was not named.
 POOLING_MODES = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
@@ -75,15 +75,15 @@ def export_folder(
     """
     folder = Path(folder)
     clean = without_training_heads(model).to(dtype)
-    bad = [name for name, tensor in clean.state_dict().items() if not torch.isfinite(tensor).all()]
+    bad = _not_finite(clean.state_dict())
     if bad:
         raise UsageError(
             f"{len(bad)} weights are NaN or infinite in {dtype}, {bad[0]} the first: such a model gives no embeddings. "
             "Export an earlier checkpoint, or another --dtype."
         )
-    earlier = _checksum(folder / WEIGHTS)
+    earlier = checksum(folder / WEIGHTS)
     _save_model(clean, folder)
-    if earlier and earlier != _checksum(folder / WEIGHTS):
+    if earlier and earlier != checksum(folder / WEIGHTS):
         for path in (path for pattern in OF_THE_WEIGHTS for path in folder.glob(pattern)):
             path.unlink()
     _save_tokenizer(tokenizer, folder)
@@ -179,7 +179,7 @@ def check_export(folder: str | Path) -> None:
     try:
         bad = []
         for path in (path for path in (folder / WEIGHTS, folder / HEAD_FILE) if path.is_file()):
-            bad += [name for name, tensor in load_file(path).items() if not torch.isfinite(tensor).all()]
+            bad += _not_finite(load_file(path))
     except (SafetensorError, OSError) as error:
         raise UsageError(f"The weights in {folder} cannot be read: {error_line(error)}") from None
     if bad:
@@ -241,7 +241,12 @@ def add_results(folder: str | Path, files: Sequence[str], seed_folders: Sequence
         save_results(folder / "results" / part, results)
 
 
-def _checksum(path: Path) -> str | None:
+def _not_finite(weights: dict[str, torch.Tensor]) -> list[str]:
+    return [name for name, tensor in weights.items() if not torch.isfinite(tensor).all()]
+
+
+def checksum(path: Path) -> str | None:
+    """SHA-256 of a file, None where there is none."""
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 

@@ -4,7 +4,6 @@
 puts the first one's SHA into the examples of the model card.
 """
 
-import hashlib
 import json
 import logging
 import os
@@ -30,7 +29,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from informin.card import CARD, is_untouched, write_card
 from informin.errors import PushError, UsageError, error_line
-from informin.hub import PUBLISHED, WEIGHTS, check_export, export_checkpoint, published_files
+from informin.hub import PUBLISHED, WEIGHTS, check_export, checksum, export_checkpoint, published_files
 
 logger = logging.getLogger(__name__)
 
@@ -143,7 +142,7 @@ def push_card(folder: str | Path, to: Destination) -> str:
     with _failures(folder, to, "--update_card"):
         info = to.api.model_info(to.repo, revision=to.branch, files_metadata=True)
         found = {sibling.rfilename: sibling.lfs for sibling in info.siblings}.get(WEIGHTS)
-        if found is None or found.sha256 != hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest():
+        if found is None or found.sha256 != checksum(folder / WEIGHTS):
             raise UsageError(
                 f"{to.repo} does not hold the weights of {folder}: its card cannot be written from there. Push the "
                 f"folder: {finishing_command(folder, to)}"
