@@ -16,7 +16,7 @@ from informin.errors import NonFiniteLossError, PushError, UsageError
 from informin.interrupt import StopOnSignal
 from informin.loading import load_model, load_tokenizer
 from informin.publishing import hub_destination
-from informin.record import provenance
+from informin.record import objective_options, provenance
 from informin.report import precision, summary
 from trainer_informin import InforMinTrainer
 
@@ -93,13 +93,12 @@ def train(argv: list[str]) -> int:
 
 def settings(model_args, data_args, args) -> dict:
     """What the saved configuration says about how the model was made and is to be read (`config.informin`)."""
-    names = ["objective", "temperature", "reconstruction_weight", "reconstruction_form", "mlm_weight"]
     return {
         "pooling": "cls",
         "projection_head": model_args.projection_head,
-        "lm_head": args.mlm_weight > 0,
         "max_seq_length": data_args.max_seq_length,
-        **{name: getattr(args, name) for name in names},
+        **args.heads,
+        **objective_options(args),
     }
 
 

@@ -3,31 +3,42 @@
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
+from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, TrainerCallback
 
 from informin.arguments import InforMinTrainingArguments
 from informin.checkpoints import complete_checkpoints
+from informin.distributed import gather_with_gradient
 from informin.encoding import encode
 from informin.errors import NonFiniteLossError, UndefinedScoreError, UsageError
 from informin.evaluation import GradedPairs, score_pairs
-from informin.loading import InforMinModel, refuse_without_dropout
-from informin.objectives import contrast, masked_lm, reconstruction
+from informin.loading import InforMinModel, refuse_other_heads, refuse_without_dropout
+from informin.objectives import attention_layers
 from informin.publishing import PublishingTrainer
-from informin.views import IGNORED, TokenMasker, mask_seed, stack_views
+from informin.view_attention import prepare_encoder
+from informin.views import IGNORED, TokenMasker, mask_seed, stack_views, two_views
 
 __all__ = ["InforMinTrainer", "InforMinTrainingArguments"]
 
 logger = logging.getLogger(__name__)
 
 
-class InforMinTrainer(PublishingTrainer):
-    """Trains BERT or RoBERTa by contrast, reconstruction and masked language modelling.
+class UpdateMomentum(TrainerCallback):
+    """After each optimizer step the momentum encoder follows the encoder."""
 
-    Each sentence is read twice in one forward pass; dropout makes the two views differ. The loss is
+    def on_optimizer_step(self, args, state, control, model=None, **kwargs):
+        model.update_momentum()
+
+
+class InforMinTrainer(PublishingTrainer):
+    """Trains BERT or RoBERTa by what two views of a sentence share: InforMin-CL, SimCSE, SCD, miCSE and their parts.
+
+    Each sentence is read twice in one forward pass; dropout makes the two views differ. The loss is the weighted sum of
+    the terms of `args.objective` (see `informin.objectives`), for InforMin-CL
 
         contrast + lambda reconstruction + beta mlm            (Chen et al., 2022, eq. 9; beta 0 by default)
 
@@ -35,7 +46,8 @@ class InforMinTrainer(PublishingTrainer):
     the precision of training: `eval_spearman`, `eval_alignment`, `eval_uniformity`.
 
     Args:
-        model: a `BertForInforMinCL` or `RobertaForInforMinCL`; with an LM head where `args.mlm_weight` is above 0.
+        model: a `BertForInforMinCL` or `RobertaForInforMinCL` with the heads that `args.heads` names; `load_model`
+            builds it. Where views have their own dropout, or attention maps are read, its attention is exchanged.
         args: the options, objective included.
         train_dataset: rows of `input_ids` and `attention_mask`, one sentence each.
         eval_dataset: graded pairs; None with `eval_strategy="no"`.
@@ -44,7 +56,8 @@ class InforMinTrainer(PublishingTrainer):
         kwargs: callbacks, optimizers: as Trainer takes them.
 
     Raises:
-        UsageError: no dropout, an MLM weight without an LM head (or the reverse), or fewer sentences than one batch.
+        UsageError: no dropout, other heads than the objective's, an attention implementation without maps, layers that
+            the model has not, or fewer sentences than one batch or than the queue holds.
     """
 
     # Our losses are means over a batch: Trainer is to divide them by the number of accumulation steps.
@@ -61,17 +74,14 @@ class InforMinTrainer(PublishingTrainer):
         **kwargs,
     ):
         refuse_without_dropout(model)
-        if bool(args.mlm_weight) != model.config.informin["lm_head"]:
-            raise UsageError(
-                f"mlm_weight is {args.mlm_weight}, but the model was built with lm_head = "
-                f"{model.config.informin['lm_head']}. A head that is never read breaks training over several processes."
-            )
-        batch = args.per_device_train_batch_size * args.world_size
-        if hasattr(train_dataset, "__len__") and args.dataloader_drop_last and len(train_dataset) < batch:
-            raise UsageError(
-                f"Found {len(train_dataset)} sentences, fewer than one batch of {batch}. Add sentences, or lower "
-                "--per_device_train_batch_size."
-            )
+        refuse_other_heads(model, args.heads)
+        refuse_few_sentences(train_dataset, args)
+        layers = model.config.num_hidden_layers
+        self._map_layers = attention_layers(layers, args.ami_layers) if any(p.reads_maps for p in args.parts) else []
+        self._copies = 3 if args.mlm_weight and not args.masked_views else 2
+        if args.view_dropout or self._map_layers:
+            rates = args.view_dropout and [*args.view_dropout, model.config.hidden_dropout_prob][: self._copies]
+            prepare_encoder(model.base_model, rates, self._map_layers)
         self.provenance = provenance or {}
         self._masker = TokenMasker(processing_class, args.mlm_probability) if args.mlm_weight else None
         self._step_terms: dict[str, Tensor] = {}  # of the newest forward pass
@@ -87,6 +97,8 @@ class InforMinTrainer(PublishingTrainer):
             data_collator=DataCollatorWithPadding(processing_class),
             **kwargs,
         )
+        if args.queue_size:
+            self.add_callback(UpdateMomentum())
 
     def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device):
         """The batches of one optimizer step, each stacked into two views and, with MLM, the masked copy."""
@@ -99,20 +111,28 @@ class InforMinTrainer(PublishingTrainer):
         """The weighted sum of the terms, from one forward pass over rows that `stack_views` made."""
         labels = inputs.get("mlm_labels")
         mlm_mask = None if labels is None else labels != IGNORED
-        outputs = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], mlm_mask=mlm_mask)
-        has_masked_copy = labels is not None and not self.args.masked_views
-        z1, z2, *_ = outputs.projection.chunk(3 if has_masked_copy else 2)  # (B, d) each
-        weights = self.args.term_weights
-        terms = {"contrast": contrast(z1, z2, self.args.temperature)}
-        if "reconstruction" in weights:
-            terms["reconstruction"] = reconstruction(z1, z2, self.args.reconstruction_form)
-        if "mlm" in weights:
-            terms["mlm"] = masked_lm(outputs.mlm_logits, labels[mlm_mask])
-        loss = sum(weights[name] * term for name, term in terms.items())
+        sentences = len(inputs["input_ids"]) // self._copies
+        outputs = model(
+            input_ids=inputs["input_ids"],
+            attention_mask=inputs["attention_mask"],
+            mlm_mask=mlm_mask,
+            output_attentions=bool(self._map_layers),
+            num_sentences=sentences,
+            gather=gather_with_gradient,
+        )
+        unwrapped = self.accelerator.unwrap_model(model)
+        queue = unwrapped.queue if self.args.queue_size else None
+        views = two_views(outputs, inputs["attention_mask"][:sentences], queue)
+        if labels is not None:
+            views.mlm_logits, views.mlm_labels = outputs.mlm_logits, labels[mlm_mask]
+        terms = {}
+        for part in (part for part in self.args.parts if part.loss):
+            # An option that a term does not name is no attribute here: what is refused as unread is unread.
+            terms |= part.loss(views, SimpleNamespace(**{name: getattr(self.args, name) for name in part.options}))
+        loss = sum(weight * terms[name] for name, weight in self.args.term_weights.items())
         self._step_terms = {name: term.detach() for name, term in terms.items()}
-        if self.args.reconstruction_form == "squared_l2" and "reconstruction" in weights:
-            # Shrinking z lowers this form, and the contrast does not feel it: watch the norm.
-            self._step_terms["projection_norm"] = torch.cat([z1, z2]).detach().norm(dim=-1).mean()
+        if queue is not None:
+            unwrapped.enqueue(gather_with_gradient(outputs.momentum_projection))
         return (loss, outputs) if return_outputs else loss
 
     def training_step(self, model, inputs, num_items_in_batch=None) -> Tensor:
@@ -178,3 +198,20 @@ class InforMinTrainer(PublishingTrainer):
         start = time.perf_counter()
         super()._save_checkpoint(model, trial)
         self.seconds_aside += time.perf_counter() - start
+
+
+def refuse_few_sentences(train_dataset, args: InforMinTrainingArguments) -> None:
+    """Raises UsageError for fewer sentences than one batch, or than the queue holds."""
+    if not hasattr(train_dataset, "__len__"):
+        return
+    found, batch = len(train_dataset), args.per_device_train_batch_size * args.world_size
+    if args.dataloader_drop_last and found < batch:
+        raise UsageError(
+            f"Found {found} sentences, fewer than one batch of {batch}. Add sentences, or lower "
+            "--per_device_train_batch_size."
+        )
+    if args.queue_size > found:
+        raise UsageError(
+            f"--queue_size {args.queue_size} is more than the {found} sentences: each would meet itself in the queue, "
+            f"as a negative. Add sentences, or give a --queue_size of at most {found}."
+        )

@@ -1,6 +1,7 @@
 """The options: model, data, objective and training, each checked when it is built."""
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, fields
 from typing import ClassVar, Literal, Optional
 
 import torch
@@ -9,6 +10,8 @@ from huggingface_hub.utils import validate_repo_id
 from transformers import TrainingArguments
 
 from informin.errors import UsageError
+from informin.objectives import AMI_FORMS, OBJECTIVES, RECONSTRUCTION_FORMS, SELF_CONTRAST_FORMS, Term
+from modeling_informin import TRAINING_HEADS
 
 
 @dataclass
@@ -21,7 +24,10 @@ class ModelArguments:
     model_revision: Optional[str] = field(default=None, metadata={"help": "Branch, tag or commit on the Hub."})
     projection_head: Literal["mlp", "none"] = field(
         default="mlp",
-        metadata={"help": "What sits on [CLS] in training: mlp as in the paper, none as in the authors' release."},
+        metadata={
+            "help": "What sits on [CLS] in training: mlp as in InforMin-CL's paper, none as in its authors' release. "
+            "Default: the objective's; mlp but for scd."
+        },
     )
 
 
@@ -98,37 +104,178 @@ class CardArguments:
             ) from None
 
 
+def _weight(help: str) -> Optional[float]:
+    """A term's weight. None until the objective is known: 0 where its paper does not have the term."""
+    return field(default=None, metadata={"help": f"{help} Default: the objective's."})
+
+
 @dataclass
-class InforMinTrainingArguments(TrainingArguments):
+class ObjectiveArguments:
+    """What is minimised. See `informin.objectives` for who reads which option."""
+
+    objective: str = field(
+        default="informin",
+        metadata={
+            "choices": list(OBJECTIVES),
+            "help": "informin: contrast and reconstruction. simcse: contrast alone. scd: self-contrast of two dropout "
+            "rates and decorrelation. micse: contrast with a queue, and mutual information of attention maps.",
+        },
+    )
+    view_dropout: Optional[list[float]] = field(
+        default=None,
+        metadata={
+            "help": "Two dropout rates, hidden and attention, of view 1 and view 2. Default: scd's 0.05 0.15, else "
+            "the model's own for both."
+        },
+    )
+    temperature: float = field(default=0.05, metadata={"help": "Scale of the cosines in the contrast."})
+    queue_size: Optional[int] = field(
+        default=None,
+        metadata={
+            "help": "Embeddings of earlier batches, from a momentum encoder, that the contrast has as further "
+            "negatives; 0: none. Default: the objective's."
+        },
+    )
+    momentum_decay: float = field(
+        default=0.995, metadata={"help": "Share of itself that the momentum encoder keeps in each step."}
+    )
+    momentum_dropout: float = field(default=0.3, metadata={"help": "Its dropout, hidden and attention."})
+    reconstruction_weight: Optional[float] = _weight("lambda, of the reconstruction; nothing without its form.")
+    reconstruction_form: str = field(
+        default="unit_squared_l2",
+        metadata={
+            "choices": RECONSTRUCTION_FORMS,
+            "help": "squared_l2: eq. 8 on the projections as they are. unit_squared_l2: on unit vectors. reference: as "
+            "the authors' code, hidden size / 2 times weaker than unit_squared_l2.",
+        },
+    )
+    ami_weight: Optional[float] = _weight("Of the mutual information of the views' attention maps, miCSE's lambda.")
+    ami_form: str = field(
+        default="paper",
+        metadata={
+            "choices": AMI_FORMS,
+            "help": "paper: tiles of two adjacent heads. reference: as the authors' code, one head of two layers.",
+        },
+    )
+    ami_layers: Optional[list[int]] = field(
+        default=None, metadata={"help": "Layers, from 0, whose attention maps are compared. Default: the upper third."}
+    )
+    self_contrast_weight: Optional[float] = _weight("Of SCD's repulsion of the two views.")
+    self_contrast_form: str = field(
+        default="paper",
+        metadata={
+            "choices": SELF_CONTRAST_FORMS,
+            "help": "paper: the mean cosine. reference: as the authors' code, divided by 0.05.",
+        },
+    )
+    decorrelation_weight: Optional[float] = _weight("alpha, of SCD's decorrelation of features.")
+    off_diagonal_weight: float = field(
+        default=0.013, metadata={"help": "SCD's lambda, of correlations between features within the decorrelation."}
+    )
+    projector_size: int = field(default=4096, metadata={"help": "Width of the projector that decorrelation reads."})
+    mlm_weight: Optional[float] = _weight("beta, of masked language modelling.")
+    mlm_probability: float = field(default=0.15, metadata={"help": "Share of the tokens that is masked."})
+    masked_views: bool = field(
+        default=False,
+        metadata={"help": "With MLM, contrast the masked sentences, as InforMin-CL's release does by accident."},
+    )
+
+    def _complete_objective(self) -> None:
+        """Refuses what the objective does not read, and fills in what was left to it."""
+        if self.objective not in OBJECTIVES:
+            raise UsageError(f"--objective {self.objective} is unknown; needed one of: {', '.join(OBJECTIVES)}.")
+        refuse_unread(self.objective, {f.name: v for f in OWN_FIELDS if (v := getattr(self, f.name)) != f.default})
+        for name, value in OBJECTIVES[self.objective].defaults.items():
+            if getattr(self, name) is None:
+                setattr(self, name, value)
+        for name in WEIGHTS:
+            if getattr(self, name) is None:
+                setattr(self, name, 0)
+        self._check_objective()
+
+    def _check_objective(self) -> None:
+        for name in WEIGHTS:
+            if not 0 <= getattr(self, name) < math.inf:
+                raise UsageError(f"--{name} is {getattr(self, name)}; needed 0 or more (0 turns the term off).")
+        if not 0 < self.temperature < math.inf:
+            raise UsageError(f"--temperature is {self.temperature}; needed a number above 0 (the papers use 0.05).")
+        for name in ("mlm_probability", "momentum_decay"):
+            if not 0 < getattr(self, name) < 1:
+                raise UsageError(f"--{name} is {getattr(self, name)}; needed a share between 0 and 1.")
+        if not 0 <= self.momentum_dropout < 1:
+            raise UsageError(f"--momentum_dropout is {self.momentum_dropout}; needed 0 or more, and below 1.")
+        if not 0 <= self.off_diagonal_weight < math.inf:
+            raise UsageError(f"--off_diagonal_weight is {self.off_diagonal_weight}; needed 0 or more.")
+        if self.projector_size < 1:
+            raise UsageError(f"--projector_size is {self.projector_size}; needed 1 or more (the paper uses 4096).")
+        rates = self.view_dropout
+        if rates is not None and not (len(rates) == 2 and 0 <= rates[0] < rates[1] < 1):
+            raise UsageError(
+                f"--view_dropout is {' '.join(map(str, rates))}; needed two rates of which the second is higher, at "
+                "least 0 and below 1: 0.05 0.15, for instance."
+            )
+        choices = {f.name: f.metadata["choices"] for f in OWN_FIELDS if "choices" in f.metadata}
+        for name, known in choices.items():
+            if getattr(self, name) not in known:
+                raise UsageError(f"--{name} {getattr(self, name)} is unknown; needed one of: {', '.join(known)}.")
+        if not self.term_weights:
+            raise UsageError(f"Every term of --objective {self.objective} has the weight 0: there is nothing to learn.")
+
+    @property
+    def parts(self) -> tuple[Term, ...]:
+        """The terms, and other parts of the objective, that are on."""
+        terms = OBJECTIVES[self.objective].terms
+        return tuple(term for term in terms if term.weight is None or getattr(self, term.weight) > 0)
+
+    @property
+    def term_weights(self) -> dict[str, float]:
+        """The terms of the loss that are on, with their weights."""
+        return {t.name: 1.0 if t.weight is None else getattr(self, t.weight) for t in self.parts if t.loss}
+
+    @property
+    def heads(self) -> dict:
+        """What the objective needs of the model, for `config.informin`; see `informin.loading.load_model`."""
+        needed = [term.heads(self) for term in self.parts]
+        return TRAINING_HEADS | {name: value for heads in needed for name, value in heads.items()}
+
+
+OWN_FIELDS = fields(ObjectiveArguments)
+WEIGHTS = sorted({term.weight for objective in OBJECTIVES.values() for term in objective.terms if term.weight})
+
+
+def refuse_unread(objective: str, given: dict) -> None:
+    """Refuses options that have no effect.
+
+    Args:
+        given: the options that somebody chose; those that are none of an objective's are passed over.
+
+    Raises:
+        UsageError: the objective has no such term, or the term that reads an option is off.
+    """
+    weights = OBJECTIVES[objective].defaults | given
+    read, more = ["view_dropout"], []
+    for term in OBJECTIVES[objective].terms:
+        read += [term.weight] if term.weight else []
+        if term.weight is None or weights.get(term.weight) or term.weight in given:
+            read += term.options
+        elif term.options:
+            more.append(f"with --{term.weight} above 0 also {', '.join(term.options)}")
+    own = {f.name for f in OWN_FIELDS} - {"objective", *read}
+    for name, value in given.items():
+        if name in own and value:  # to turn off what is not there is no mistake
+            raise UsageError(
+                f"--{name} {value} has no effect with --objective {objective} as it is set. It reads: "
+                f"{'; '.join([', '.join(read), *more])}."
+            )
+
+
+@dataclass
+class InforMinTrainingArguments(ObjectiveArguments, TrainingArguments):
     """transformers' TrainingArguments, with the objective's options and this method's defaults.
 
     The defaults are InforMin-CL's bert-base row (Chen et al., 2022, table 3): one epoch of batches of 128 at 3e-5,
     STS-B dev before the first step and every 125 steps, the best checkpoint kept and loaded at the end.
     """
-
-    objective: Literal["informin", "simcse"] = field(
-        default="informin", metadata={"help": "informin: contrast and reconstruction. simcse: contrast alone."}
-    )
-    temperature: float = field(default=0.05, metadata={"help": "Scale of the cosines in the contrast."})
-    reconstruction_weight: float = field(
-        default=0.4,
-        metadata={
-            "help": "lambda, the weight of the reconstruction; nothing without its form. Default: the paper's row."
-        },
-    )
-    reconstruction_form: Literal["squared_l2", "unit_squared_l2", "reference"] = field(
-        default="unit_squared_l2",
-        metadata={
-            "help": "squared_l2: eq. 8 on the projections as they are. unit_squared_l2: on unit vectors. reference: as "
-            "the authors' code, hidden size / 2 times weaker than unit_squared_l2."
-        },
-    )
-    mlm_weight: float = field(default=0.0, metadata={"help": "beta, the weight of masked language modelling; 0: off."})
-    mlm_probability: float = field(default=0.15, metadata={"help": "Share of the tokens that is masked."})
-    masked_views: bool = field(
-        default=False,
-        metadata={"help": "With MLM, contrast the masked sentences, as the authors' release does by accident."},
-    )
 
     hub_overwrite: bool = field(
         default=False, metadata={"help": "Push over files in the repository that this project did not put there."}
@@ -204,21 +351,8 @@ class InforMinTrainingArguments(TrainingArguments):
             self.eval_on_start = self.load_best_model_at_end = False
             self.metric_for_best_model = None
         super().__post_init__()
-        self._check_objective()
+        self._complete_objective()
         self._check_batches()
-
-    def _check_objective(self) -> None:
-        if self.objective == "simcse":
-            self.reconstruction_weight = 0.0
-        for name in ("reconstruction_weight", "mlm_weight"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise UsageError(f"--{name} is {getattr(self, name)}; needed 0 or more (0 turns the term off).")
-        if not 0 < self.temperature < float("inf"):
-            raise UsageError(f"--temperature is {self.temperature}; needed a number above 0 (the papers use 0.05).")
-        if not 0 < self.mlm_probability < 1:
-            raise UsageError(f"--mlm_probability is {self.mlm_probability}; needed a share between 0 and 1.")
-        if self.masked_views and not self.mlm_weight:
-            raise UsageError("--masked_views needs MLM: give --mlm_weight, 0.1 for instance.")
 
     def _check_batches(self) -> None:
         if self.n_gpu > 1:
@@ -229,8 +363,8 @@ class InforMinTrainingArguments(TrainingArguments):
             )
         if self.per_device_train_batch_size * self.world_size < 2:
             raise UsageError(
-                "A batch of 1 sentence has no negatives to contrast with. Give --per_device_train_batch_size of 2 or "
-                "more; the papers use 64 to 512."
+                "A batch of 1 sentence has no negatives to contrast with, and no variance to normalise by. Give "
+                "--per_device_train_batch_size of 2 or more; the papers use 50 to 512."
             )
         if self.world_size > 1 and not self.dataloader_drop_last:
             raise UsageError(
@@ -242,9 +376,3 @@ class InforMinTrainingArguments(TrainingArguments):
                 f"--save_total_limit {self.save_total_limit} cannot keep both the best and the newest checkpoint; "
                 "needed 2 or more."
             )
-
-    @property
-    def term_weights(self) -> dict[str, float]:
-        """The terms of the loss that are on, with their weights."""
-        weights = {"contrast": 1.0, "reconstruction": self.reconstruction_weight, "mlm": self.mlm_weight}
-        return {name: weight for name, weight in weights.items() if weight > 0}

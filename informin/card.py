@@ -19,11 +19,22 @@ from informin.data import HUB_DATA
 from informin.evaluation.results import load_results
 from informin.evaluation.senteval import STS_TASKS, TRANSFER_TASKS
 from informin.evaluation.table import render, score_tables
+from informin.objectives import OBJECTIVES
 from informin.record import load_record
 
 CARD = "README.md"
 TEMPLATE = Path(__file__).parents[1] / "model_cards" / "TEMPLATE.md"
-NAMES = {"informin": "InforMin-CL", "simcse": "unsupervised SimCSE"}
+CITATIONS = TEMPLATE.parent / "citations"  # NAME.bib for an objective
+# What an objective takes from another's paper, by the option that turns it on.
+BORROWED = {
+    "temperature": ("simcse", "The contrast that it builds on"),
+    "reconstruction_weight": ("informin", "The reconstruction"),
+    "decorrelation_weight": ("scd", "The decorrelation"),
+    "ami_weight": ("micse", "The mutual information of attention maps"),
+    "queue_size": ("micse", "The queue"),
+}
+# Settings of heads that an exported model has not.
+WITHOUT_MEANING = ("projector_size", "queue_size", "momentum_decay", "momentum_dropout")
 BY_POOLER = {"cls": "read at [CLS]", "mean": "read by its mean"}
 MARK = "<!-- Written from the run; SHA-256 of the page above: {}. A page edited by hand is left alone. -->"
 UNPUBLISHED = "path/to/this/folder"
@@ -84,7 +95,7 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
         training=_training_table(config, record),
         environment=_environment(record),
         limits=_limits(folder, config, record, results),
-        objective=objective,
+        citations=_citations(objective, record["options"] or config["informin"]),
     )
     page = re.sub(r"\n{3,}", "\n\n", str(card)).strip()
     return f"{page}\n{_mark(page)}\n"
@@ -173,7 +184,7 @@ def _base_text(base: dict) -> str:
 def _method(objective: str, settings: dict, record: dict) -> str:
     mlm = " with masked language modelling" if settings.get("mlm_weight") else ""
     steps = f"{record['kept_step']:,} steps of " if record.get("kept_step") else "training by "
-    return f"{steps}{NAMES[objective]}{mlm}"
+    return f"{steps}{OBJECTIVES[objective].title}{mlm}"
 
 
 def _score_tables(results: dict, seed: int | None) -> str:
@@ -222,7 +233,7 @@ def _training_table(config: dict, record: dict) -> str:
     """The settings, as a table of names and values."""
     if record["options"] is None:
         note = "The folder has no record of its run; these are the settings in its config.json.\n\n"
-        rows = config["informin"]
+        rows = {name: value for name, value in config["informin"].items() if name not in WITHOUT_MEANING}
     else:
         note = ""
         rows = record["options"] | {"seed": record["seed"], "steps": record["steps"]}
@@ -244,6 +255,16 @@ def _environment(record: dict) -> str:
         f"Trained by `run_unsup.py` of InforMin-CL {record['informin']} on {found['device']}, "
         f"{found['threads']} thread(s){speed}; {versions}. `training.json` has all of this for programs."
     )
+
+
+def _citations(objective: str, options: dict) -> list[tuple[str, str]]:
+    """What to cite, with the BibTeX entry: the objective's paper, then those that its parts come from."""
+    named = {objective: "The objective"}
+    for option, (name, what) in BORROWED.items():
+        if options.get(option):
+            named.setdefault(name, what)
+    files = {name: CITATIONS / f"{name}.bib" for name in named}
+    return [(named[name], file.read_text(encoding="utf-8").strip()) for name, file in files.items() if file.is_file()]
 
 
 def _limits(folder: Path, config: dict, record: dict, results: dict) -> list[str]:

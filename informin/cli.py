@@ -11,21 +11,25 @@ from pathlib import Path
 
 import torch
 import yaml
-from transformers import HfArgumentParser, PreTrainedConfig, TrainingArguments
+from transformers import HfArgumentParser, PreTrainedConfig
 from transformers.utils import is_torch_bf16_gpu_available
 
-from informin.arguments import CardArguments, DataArguments, InforMinTrainingArguments, ModelArguments
+from informin.arguments import (
+    CardArguments,
+    DataArguments,
+    InforMinTrainingArguments,
+    ModelArguments,
+    ObjectiveArguments,
+    refuse_unread,
+)
 from informin.errors import UsageError
 from informin.hyperparameters import ROWS, paper_row
 from informin.loading import load_config
+from informin.objectives import OBJECTIVES
 
 logger = logging.getLogger(__name__)
 
-OBJECTIVE = [
-    field.name
-    for field in dataclasses.fields(InforMinTrainingArguments)
-    if field.name not in {inherited.name for inherited in dataclasses.fields(TrainingArguments)} | {"hub_overwrite"}
-]
+OBJECTIVE = [field.name for field in dataclasses.fields(ObjectiveArguments)]
 OFTEN_USED = (
     "output_dir per_device_train_batch_size learning_rate num_train_epochs max_steps warmup_steps lr_scheduler_type "
     "weight_decay max_grad_norm gradient_accumulation_steps seed bf16 fp16 eval_strategy eval_steps save_steps "
@@ -66,7 +70,7 @@ class Parser(HfArgumentParser):
             formatter_class=_OneLineHelp,
             usage="python run_unsup.py --model_name MODEL [--config FILE.yaml] [options]",
             allow_abbrev=False,
-            description="Train sentence embeddings without labels: BERT or RoBERTa, [CLS], InforMin-CL or SimCSE.",
+            description="Train sentence embeddings without labels: BERT or RoBERTa, [CLS], InforMin-CL and its family.",
         )
         self.add_argument("--config", help="A YAML file of options by these names; the command line wins over it.")
 
@@ -122,14 +126,11 @@ def parse(
     if not given.get("model_name"):
         raise UsageError("Which encoder? Give --model_name, for instance --model_name bert-base-uncased.")
     config = load_config(given["model_name"], given.get("model_revision"))
+    objective = given.get("objective", "informin")
+    refuse_unread(objective, given)
     row = paper_values(given, config)
-    values = bf16_value(given) | row | given
+    values = {"projection_head": OBJECTIVES[objective].projection_head} | bf16_value(given) | row | given
     values.setdefault("output_dir", default_output_dir(values))
-    if given.get("objective") == "simcse" and given.get("reconstruction_weight"):
-        raise UsageError(
-            f"--reconstruction_weight {given['reconstruction_weight']} has no effect with --objective simcse, which is "
-            "contrast alone. Use --objective informin, or leave the weight out."
-        )
     try:
         built = [
             kind(**{f.name: values[f.name] for f in dataclasses.fields(kind) if f.name in values})
@@ -144,15 +145,17 @@ def paper_values(given: dict, config: PreTrainedConfig) -> dict:
     """What the paper's row fills in, and one log line that says so."""
     objective = given.get("objective", "informin")
     row = paper_row(objective, config)
+    if row is None:
+        return {}
     processes = int(os.environ.get("WORLD_SIZE", 1))
     values = {"per_device_train_batch_size": max(1, row.batch_size // processes), "learning_rate": row.learning_rate}
-    if row.reconstruction_weight is not None:
-        values["reconstruction_weight"] = row.reconstruction_weight
-    values = {name: value for name, value in values.items() if name not in given}
+    values = {name: value for name, value in (values | row.options).items() if name not in given}
     if values:
         filled = ", ".join(f"{name} {value}" for name, value in values.items())
         exact = (config.model_type, config.hidden_size) in ROWS[objective]
-        fallback = "" if exact else f"; it has no row for width {config.hidden_size}, so the base row"
+        fallback = (
+            "" if exact else f"; it has no row for {config.model_type} of width {config.hidden_size}, so this one"
+        )
         logger.info(f"From the paper ({row.name}{fallback}): {filled}")
     return values
 

@@ -35,7 +35,7 @@ from informin.errors import UsageError, error_line
 from informin.evaluation.results import load_results, results_files, save_results
 from informin.loading import ARCHITECTURES, InforMinModel, forget_truncation, load_config, load_tokenizer
 from informin.record import TRAINING, load_record, save_record
-from modeling_informin import HEAD_FILE
+from modeling_informin import HEAD_FILE, TRAINING_HEADS
 
 WEIGHTS = "model.safetensors"
 # What other weights make wrong. Of results what add_results puts there: run_eval.py's own files hold the model's path.
@@ -96,7 +96,7 @@ def export_folder(
 def without_training_heads(model: InforMinModel) -> InforMinModel:
     """The encoder and its projection head, sharing the weights of `model`."""
     config = copy.deepcopy(model.config)
-    config.informin = config.informin | {"lm_head": False}
+    config.informin = config.informin | TRAINING_HEADS
     with torch.device("meta"):
         clean = type(model)(config)
     clean.load_state_dict(model.state_dict(), strict=False, assign=True)
@@ -121,7 +121,7 @@ def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "
         raise UsageError(f"{folder} is in use. Name a new folder.")
     config = load_config(str(checkpoint))
     refuse_other_models(checkpoint, config)
-    config.informin = config.informin | {"lm_head": False}
+    config.informin = config.informin | TRAINING_HEADS
     try:
         model, report = ARCHITECTURES[config.model_type].from_pretrained(
             checkpoint, config=config, dtype=torch.float32, output_loading_info=True

@@ -97,7 +97,7 @@ def load_model(config: PreTrainedConfig, model_name: str, settings: dict, revisi
 
     Args:
         config: of the same model, from `load_config`.
-        settings: what goes into `config.informin`; `projection_head` and `lm_head` say which heads are built.
+        settings: what goes into `config.informin`; `modeling_informin.HEADS` says which heads it builds.
 
     Raises:
         UsageError: an LM head is asked for and the checkpoint has none, or every dropout of the model is 0.
@@ -117,6 +117,8 @@ def load_model(config: PreTrainedConfig, model_name: str, settings: dict, revisi
     # save_pretrained leaves tied weights out anyway; named here, Trainer does not warn that a checkpoint lacks them.
     model._keys_to_ignore_on_save = set(model.all_tied_weights_keys)
     refuse_without_dropout(model)
+    if model.config.informin["queue_size"]:
+        model.start_momentum()
     return model
 
 
@@ -131,3 +133,21 @@ def refuse_without_dropout(model: nn.Module) -> None:
             "Every dropout of this model is 0, so the two views of a sentence would be identical. Set "
             "hidden_dropout_prob and attention_probs_dropout_prob in its config.json, to 0.1 for instance."
         )
+
+
+def refuse_other_heads(model: InforMinModel, heads: dict) -> None:
+    """A head that is missing cannot be read; one that is never read breaks training over several processes.
+
+    Args:
+        heads: what the objective needs in `config.informin`.
+
+    Raises:
+        UsageError: the model's heads are not those of the objective.
+    """
+    for name, needed in heads.items():
+        found = model.config.informin[name]
+        if found != needed:
+            raise UsageError(
+                f"The objective needs {name} = {needed}, but the model was built with {name} = {found}: a head that is "
+                "missing, or never read. Load it with informin.loading.load_model and args.heads among its settings."
+            )

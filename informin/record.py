@@ -130,16 +130,20 @@ def _scores(entry: dict) -> dict:
 
 def _options(args: InforMinTrainingArguments, model_settings: dict) -> dict:
     """The options that shape the weights, without those that had no effect."""
-    names = ["objective", "temperature"]
-    names += ["reconstruction_weight", "reconstruction_form"] if args.reconstruction_weight else []
-    names += ["mlm_weight", "mlm_probability", "masked_views"] if args.mlm_weight else []
-    options = {name: getattr(args, name) for name in names}
+    options = objective_options(args)
     options |= {name: model_settings[name] for name in ("projection_head", "max_seq_length") if name in model_settings}
     options["sentences_per_step"] = args.per_device_train_batch_size * args.world_size
     options |= {name: getattr(getattr(args, name), "value", getattr(args, name)) for name in OPTIMISER_OPTIONS}
     del options["max_steps" if args.max_steps < 0 else "num_train_epochs"]
     options = {name: value for name, value in options.items() if value not in (None, {})}
     return options | {"precision": precision(args), "processes": args.world_size}
+
+
+def objective_options(args: InforMinTrainingArguments) -> dict:
+    """The options of the objective that had an effect."""
+    names = ["objective", "view_dropout"]
+    names += [name for part in args.parts for name in (part.weight, *part.options) if name]
+    return {name: getattr(args, name) for name in names if getattr(args, name) is not None}
 
 
 def save_record(folder: str | Path, record: dict) -> None:

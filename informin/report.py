@@ -11,6 +11,7 @@ from transformers import TrainerState
 
 from informin import __version__
 from informin.arguments import InforMinTrainingArguments
+from informin.history import logged_terms
 
 
 def evaluations(state: TrainerState) -> list[dict]:
@@ -45,8 +46,7 @@ def summary(
     rows = _score_rows(scored, state.best_global_step if chosen else None, pairs_name)
     logged = [entry for entry in state.log_history if "loss" in entry]
     if logged:
-        names = [name for name in ("contrast", "reconstruction", "mlm", "projection_norm") if name in logged[-1]]
-        terms = ", ".join(f"{name} {logged[-1][name]:.4f}" for name in names)
+        terms = ", ".join(f"{name} {logged[-1][name]:.4f}" for name in logged_terms(logged[-1]))
         rows.append(("terms at the end, unweighted", f"{terms}; loss {logged[-1]['loss']:.4f}"))
     if rate:  # none where a finished run was resumed
         rows.append(("training speed", f"{rate:.1f} sentences/s ({args.world_size} process(es), {precision(args)})"))

@@ -1,4 +1,4 @@
-"""From a batch of sentences to the rows of one forward pass: two views, and the masked copy for MLM.
+"""From a batch of sentences to the rows of one forward pass (two views, and the masked copy for MLM), and back.
 
 Everything here runs in the training step, not in the data loader: the loader fetches a batch ahead of the step it is
 for, so a mask drawn there would differ after a resume.
@@ -8,6 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerBase
+
+from informin.objectives import Views
+from modeling_informin import InforMinOutput
 
 IGNORED = -100  # the label of positions that are not predicted, as everywhere in transformers
 
@@ -60,3 +63,26 @@ def stack_views(batch: dict[str, Tensor], masker: TokenMasker | None = None, see
     rows["input_ids"][first:] = masked
     rows["mlm_labels"][first:] = labels
     return rows
+
+
+def two_views(outputs: InforMinOutput, mask: Tensor, queue: Tensor | None) -> Views:
+    """What the terms read of one forward pass over 2B rows or more, B of each view; mask (B, L) is the sentences'."""
+    size = len(mask)
+    first, second = slice(size), slice(size, 2 * size)
+    maps1, maps2 = (
+        torch.stack([layer[rows] for layer in outputs.attentions], dim=1) if outputs.attentions else None
+        for rows in (first, second)
+    )  # (B, T, H, L, L)
+    features1, features2 = outputs.features or (None, None)
+    return Views(
+        z1=outputs.projection[first],
+        z2=outputs.projection[second],
+        tokens1=outputs.last_hidden_state[first],
+        tokens2=outputs.last_hidden_state[second],
+        mask=mask,
+        maps1=maps1,
+        maps2=maps2,
+        features1=features1,
+        features2=features2,
+        queue=queue,
+    )

@@ -310,10 +310,21 @@ def test_code_is_pinned_where_there_is_a_commit(folder):
     assert re.findall(loads, code) == [f'"{UNPUBLISHED}"'] * 4 and f'("{UNPUBLISHED}/onnx/model.onnx")' in code
 
 
-@pytest.mark.parametrize(("objective", "cited"), [("informin", ["chen", "gao"]), ("simcse", ["gao"])])
-def test_citations(bert, tmp_path, objective, cited):
-    card = render_card(export_of(bert, tmp_path / "export", objective=objective))
-    assert re.findall(r"@inproceedings\{(\w+)-etal", card) == cited
+@pytest.mark.parametrize(
+    ("options", "cited"),
+    [
+        (dict(objective="informin"), ["chen-etal-2022-information", "gao-etal-2021-simcse"]),
+        (dict(objective="simcse"), ["gao-etal-2021-simcse"]),
+        (dict(objective="simcse", ami_weight=0.1), ["gao-etal-2021-simcse", "klein-nabi-2023-micse"]),
+        (dict(objective="scd"), ["klein-nabi-2022-scd"]),
+        (dict(objective="micse"), ["klein-nabi-2023-micse", "gao-etal-2021-simcse"]),
+    ],
+    ids=lambda value: "-".join(map(str, value)),
+)
+def test_citations(bert, tmp_path, options, cited):
+    contrast = {} if options["objective"] == "scd" else {"temperature": 0.05}
+    card = render_card(export_of(bert, tmp_path / "export", None, **contrast, **options))
+    assert re.findall(r"@inproceedings\{(\S+),", card) == cited
 
 
 def test_method_names_what_was_trained(bert, tmp_path):

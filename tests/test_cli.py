@@ -56,7 +56,8 @@ def options(model, tmp_path):
     ],
 )
 def test_flag_wins_over_yaml_over_paper_row_over_default(options, model, option, default, row, yaml, flag):
-    assert Parser().options()[option].default == default
+    unset = None if option == "reconstruction_weight" else default  # the objective's, once that is known
+    assert Parser().options()[option].default == unset
     # SimCSE's RoBERTa row differs from the default in its batch, InforMin-CL's in the rest.
     simcse = ["--objective=simcse"] if option == "per_device_train_batch_size" else []
     roberta = model("roberta")
@@ -88,9 +89,27 @@ def test_the_papers_rows(options, model, objective, architecture, hidden_size, b
     assert [found[name] for name in names] == [batch, rate, weight]
 
 
+SISTERS = [  # objective, architecture, batch, learning rate, what else the paper names
+    ("scd", "bert", 192, 3e-5, dict(decorrelation_weight=0.005, off_diagonal_weight=0.013, view_dropout=[0.05, 0.15])),
+    (
+        *("scd", "roberta", 192, 3e-5),
+        dict(decorrelation_weight=0.0033, off_diagonal_weight=0.028, view_dropout=[0.065, 0.24]),
+    ),
+    ("micse", "bert", 50, 3e-5, dict(ami_weight=2.5e-3, queue_size=384, warmup_steps=250)),
+]
+
+
+@pytest.mark.parametrize("objective, architecture, batch, rate, others", SISTERS)
+@pytest.mark.parametrize("hidden_size", [768, 32])
+def test_the_sister_papers_rows(options, model, objective, architecture, batch, rate, others, hidden_size):
+    found = options(f"--objective={objective}", name=model(architecture, hidden_size))
+    assert found | others | {"per_device_train_batch_size": batch, "learning_rate": rate} == found
+    assert found["projection_head"] == ("none" if objective == "scd" else "mlp")
+
+
 def test_every_row_is_tested():
     rows = {(objective, *key) for objective, rows in ROWS.items() for key in rows}
-    assert rows == {case[:3] for case in PAPERS}
+    assert rows == {case[:3] for case in PAPERS} | {(*case[:2], 768) for case in SISTERS}
 
 
 @pytest.mark.parametrize(
@@ -320,9 +339,12 @@ def test_options_that_follow_others(options, argv, expected):
         (["--mlm_weight=nan"], "--mlm_weight is nan; needed 0 or more"),
         (["--temperature=0"], r"--temperature is 0\.0; needed a number above 0"),
         (["--temperature=inf"], "--temperature is inf; needed a number above 0"),
-        (["--mlm_probability=0"], r"--mlm_probability is 0\.0; needed a share between 0 and 1"),
-        (["--mlm_probability=15"], r"--mlm_probability is 15\.0; needed a share between 0 and 1"),
-        (["--masked_views"], "--masked_views needs MLM: give --mlm_weight"),
+        (["--mlm_weight=0.1", "--mlm_probability=0"], r"--mlm_probability is 0\.0; needed a share between 0 and 1"),
+        (["--mlm_weight=0.1", "--mlm_probability=15"], r"--mlm_probability is 15\.0; needed a share between 0 and 1"),
+        (
+            ["--masked_views"],
+            "--masked_views True has no effect .* with --mlm_weight above 0 also mlm_prob.*, masked_views",
+        ),
         (["--per_device_train_batch_size=1"], "A batch of 1 sentence has no negatives"),
         (["--save_total_limit=1"], "--save_total_limit 1 cannot keep both the best and the newest checkpoint"),
         (

@@ -58,8 +58,56 @@ class TestContrast:
         torch.testing.assert_close(contrast(z1, z2), contrast(z1.float(), z2.float()))
 
     def test_one_sentence_is_an_error(self):
-        with pytest.raises(UsageError, match="batch of 1 sentence and so no negatives"):
-            contrast(torch.ones(1, 4), torch.ones(1, 4))
+        for queue in (None, torch.ones(3, 4)):
+            with pytest.raises(UsageError, match="batch of 1 sentence and so no negatives"):
+                contrast(torch.ones(1, 4), torch.ones(1, 4), queue=queue)
+
+
+class TestContrastWithAQueue:
+    @pytest.fixture
+    def queue(self):
+        return torch.randn(5, 12, generator=torch.Generator().manual_seed(2))
+
+    def test_numpy_loop(self, views, queue):
+        z1, z2, further = (z.double().numpy() for z in (*views, queue))
+        total = 0.0
+        for i in range(len(z1)):
+            scores = [np.exp(cosine(z1[i], candidate) / 0.2) for candidate in [*z2, *further]]
+            total -= np.log(scores[i] / sum(scores))
+        assert contrast(*views, 0.2, queue).item() == pytest.approx(total / len(z1), rel=1e-5)
+
+    def test_closed_form_all_alike(self):
+        """Every candidate is as likely: log of 8 in the batch and 5 in the queue."""
+        z = torch.ones(8, 4)
+        assert contrast(z, z, queue=torch.ones(5, 4)).item() == pytest.approx(np.log(13), rel=1e-6)
+
+    def test_places_not_filled_are_left_out(self, views, queue):
+        z1, z2 = (z.clone().requires_grad_() for z in views)
+        empty = torch.zeros(20, 12)
+        contrast(z1, z2, queue=empty).backward()
+        plain = [z.clone().requires_grad_() for z in views]
+        contrast(*plain).backward()
+        torch.testing.assert_close([z1.grad, z2.grad], [z.grad for z in plain])
+        torch.testing.assert_close(contrast(*views, queue=empty), contrast(*views))
+        half = torch.cat([queue, empty])
+        torch.testing.assert_close(contrast(*views, 0.2, half), contrast(*views, 0.2, queue))
+
+    def test_order_and_lengths_in_it_do_not_matter(self, views, queue):
+        expected = contrast(*views, 0.2, queue)
+        torch.testing.assert_close(contrast(*views, 0.2, queue.flip(0)), expected)
+        torch.testing.assert_close(contrast(*views, 0.2, queue * torch.tensor([[5.0], [1], [2], [0.1], [9]])), expected)
+        torch.testing.assert_close(contrast(*views, 0.2, queue.bfloat16()), expected, rtol=1e-2, atol=1e-2)
+
+    def test_pushes_anchors_away_from_it_and_has_no_gradient(self, views, queue):
+        z1, kept = views[0].clone().requires_grad_(), queue.clone().requires_grad_()
+        loss = contrast(z1, views[1], 0.2, kept) - contrast(z1, views[1], 0.2)
+        with torch.no_grad():
+            kept[:] = 7  # the model puts the batch into its queue before the backward pass
+        loss.backward()
+        assert loss > 0 and kept.grad is None
+        with torch.no_grad():
+            before, after = (normalize(z) @ normalize(queue).T / 0.2 for z in (z1, z1 - 0.1 * z1.grad))
+        assert after.logsumexp(-1).mean() < before.logsumexp(-1).mean()
 
 
 class TestReconstruction:

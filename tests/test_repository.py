@@ -19,6 +19,9 @@ PAPER_ROWS = {
     "informin-roberta-base": ("informin", "roberta", 768),
     "informin-roberta-large": ("informin", "roberta", 1024),
     "simcse-bert-base": ("simcse", "bert", 768),
+    "scd-bert-base": ("scd", "bert", 768),
+    "scd-roberta-base": ("scd", "roberta", 768),
+    "micse-bert-base": ("micse", "bert", 768),
 }
 
 
@@ -27,9 +30,11 @@ def load(name: str) -> dict:
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_recipes_parse_and_name_lambda_with_its_form(path, bert):
+def test_recipes_parse_and_name_weights_with_their_forms(path, bert):
     recipe = load(path.stem)
-    assert {"reconstruction_weight", "reconstruction_form", "projection_head"} <= recipe.keys()
+    weights = {"informin": "reconstruction", "scd": "self_contrast", "micse": "ami"}
+    term = weights.get(recipe["objective"])
+    assert {"projection_head", *([f"{term}_weight", f"{term}_form"] if term else [])} <= recipe.keys()
     parser = Parser()
     assert yaml_arguments(str(path), parser)
     *built, _ = parse(["--config", str(path), "--model_name", str(bert), "--bf16", "false"])
@@ -46,7 +51,7 @@ def test_recipes_are_the_papers_rows(name):
     assert recipe["objective"] == objective
     assert recipe["per_device_train_batch_size"] == row.batch_size
     assert recipe["learning_rate"] == row.learning_rate
-    assert recipe["reconstruction_weight"] == (row.reconstruction_weight or 0)
+    assert recipe | row.options == recipe
 
 
 def test_the_released_recipe_is_what_the_authors_script_runs():
@@ -61,6 +66,15 @@ def test_the_released_recipe_is_what_the_authors_script_runs():
         per_device_train_batch_size=128,
     )
     assert recipe | expected == recipe
+
+
+def test_the_other_released_recipes_are_what_their_authors_readmes_run():
+    scd = dict(view_dropout=[0.05, 0.155], self_contrast_form="reference", decorrelation_weight=0.005225)
+    scd |= dict(off_diagonal_weight=0.012, per_device_train_batch_size=192, learning_rate=3e-5)
+    assert load("scd-released") | scd == load("scd-released")
+    micse = dict(queue_size=0, ami_form="reference", ami_layers=[7, 8, 9, 10], ami_weight=5e-4, learning_rate=1e-5)
+    micse |= dict(per_device_train_batch_size=64, num_train_epochs=10, max_train_samples=100000)
+    assert load("micse-released") | micse == load("micse-released")
 
 
 @pytest.mark.parametrize("name", ["cpu", "single_gpu", "multi_gpu"])

@@ -40,7 +40,7 @@ def build(encoder, pairs_file, tmp_path):
         )
         args = InforMinTrainingArguments(**options)
         tokenizer = tokenizer_of(encoder)
-        heads = {"projection_head": projection_head, "lm_head": args.mlm_weight > 0}
+        heads = {"projection_head": projection_head, **args.heads}
         torch.manual_seed(args.seed)
         return InforMinTrainer(
             model=load_model(load_config(str(encoder)), str(encoder), heads),
@@ -74,6 +74,11 @@ class Gradients(TrainerCallback):
         dict(objective="informin"),
         dict(objective="informin", mlm_weight=0.1),
         dict(objective="informin", mlm_weight=0.1, masked_views=True, projection_head="none"),
+        dict(objective="scd", projector_size=16, projection_head="none", decorrelation_weight=0.1),
+        dict(objective="scd", projector_size=16, projection_head="none", mlm_weight=0.1),
+        dict(objective="micse", queue_size=24),
+        dict(objective="micse", queue_size=24, ami_form="reference", projection_head="none", view_dropout=[0.1, 0.2]),
+        dict(objective="informin", ami_weight=0.1, queue_size=16, decorrelation_weight=0.1, projector_size=8),
     ],
     ids=lambda options: "-".join(str(value) for value in options.values()),
 )
@@ -111,7 +116,8 @@ def test_first_loss_is_the_objective_on_the_first_batch(build):
 
     def watch(module, args, kwargs):
         seen.setdefault("rng", torch.get_rng_state())
-        seen.setdefault("inputs", {name: value.clone() for name, value in kwargs.items()})
+        tensors = {name: value.clone() for name, value in kwargs.items() if isinstance(value, torch.Tensor)}
+        seen.setdefault("inputs", tensors)
 
     hook = trainer.model.register_forward_pre_hook(watch, with_kwargs=True)
     trainer.args.eval_on_start = False

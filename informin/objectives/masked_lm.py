@@ -5,6 +5,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from informin.distributed import sum_over_processes, world_size
+from informin.objectives.terms import Term
 
 
 def masked_lm(logits: Tensor, labels: Tensor) -> Tensor:
@@ -26,3 +27,12 @@ def masked_lm(logits: Tensor, labels: Tensor) -> Tensor:
     count = sum_over_processes(torch.tensor(float(len(labels)), device=logits.device))
     total = cross_entropy(logits.float(), labels, reduction="sum")
     return total * world_size() / count.clamp(min=1)
+
+
+MASKED_LM = Term(
+    "mlm",
+    "mlm_weight",
+    loss=lambda views, options: {"mlm": masked_lm(views.mlm_logits, views.mlm_labels)},
+    options=("mlm_probability", "masked_views"),
+    heads=lambda options: {"lm_head": True},
+)

@@ -1,9 +1,11 @@
 """Reconstruction: one view predicts the other, which throws away what the two do not share."""
 
+import torch
 from torch import Tensor
 from torch.nn.functional import mse_loss, normalize
 
 from informin.errors import UsageError
+from informin.objectives.terms import Term, Views
 
 RECONSTRUCTION_FORMS = ("squared_l2", "unit_squared_l2", "reference")
 
@@ -41,3 +43,14 @@ def reconstruction(z1: Tensor, z2: Tensor, form: str = "unit_squared_l2") -> Ten
     if form == "reference":
         return mse_loss(u1, u2) + mse_loss(u2, u1)
     raise UsageError(f"Unknown reconstruction form {form!r}. Use one of: {', '.join(RECONSTRUCTION_FORMS)}.")
+
+
+def _loss(views: Views, options) -> dict[str, Tensor]:
+    terms = {"reconstruction": reconstruction(views.z1, views.z2, options.reconstruction_form)}
+    if options.reconstruction_form == "squared_l2":
+        # Shrinking z lowers this form, and the contrast does not feel it: watch the norm.
+        terms["projection_norm"] = torch.cat([views.z1, views.z2]).detach().norm(dim=-1).mean()
+    return terms
+
+
+RECONSTRUCTION = Term("reconstruction", "reconstruction_weight", _loss, options=("reconstruction_form",))

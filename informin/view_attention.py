@@ -1,0 +1,98 @@
+"""Inside the encoder: a dropout rate for each view, and attention maps of chosen layers.
+
+transformers' BERT hands its attention function one dropout rate for all rows, and gives the maps of all layers or of
+none. Both are settled here by a registered attention function and by the dropout modules; no class is patched, and a
+checkpoint knows nothing of it.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import dropout
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from informin.errors import UsageError
+
+NAME = "informin_views"
+REPLACEABLE = ("sdpa", "eager")
+
+
+class ViewDropout(nn.Dropout):
+    """Dropout whose rate depends on the view. Rows are whole views after one another, as `stack_views` makes them."""
+
+    def __init__(self, rates: Sequence[float]):
+        super().__init__(max(rates))
+        self.rates = tuple(rates)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(V*B, ...) for V rates, the same shape; unchanged outside training."""
+        if not self.training:
+            return x
+        return torch.cat([dropout(view, rate) for view, rate in zip(x.chunk(len(self.rates)), self.rates)])
+
+    def extra_repr(self) -> str:
+        return f"rates={self.rates}"
+
+
+def view_attention(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs
+) -> tuple[Tensor, Tensor | None]:
+    """Attention as transformers calls it: (N, H, L, d/H) each, to the output (N, L, H, d/H) and, in training, the maps.
+
+    Maps (N, H, L, L) are those after dropout, and only of the layers that `prepare_encoder` chose.
+    """
+    if module.training and module.keeps_map:
+        return _with_map(module, query, key, value, attention_mask, kwargs["scaling"])
+    if not module.training or not isinstance(module.dropout, ViewDropout):
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+    rates = module.dropout.rates
+    views = zip(*(x.chunk(len(rates)) for x in (query, key, value)))
+    masks = [None] * len(rates) if attention_mask is None else attention_mask.chunk(len(rates))
+    outputs = [
+        sdpa_attention_forward(module, *view, mask, **(kwargs | {"dropout": rate}))[0]
+        for view, mask, rate in zip(views, masks, rates)
+    ]
+    return torch.cat(outputs), None
+
+
+def _with_map(module, query, key, value, attention_mask, scaling) -> tuple[Tensor, Tensor]:
+    scores = query @ key.transpose(-2, -1) * scaling  # (N, H, L, L)
+    if attention_mask is not None:
+        scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
+    maps = module.dropout(scores.softmax(-1))
+    return (maps.to(value.dtype) @ value).transpose(1, 2).contiguous(), maps
+
+
+def prepare_encoder(
+    encoder: PreTrainedModel, rates: Sequence[float] | None = None, map_layers: Sequence[int] = ()
+) -> None:
+    """Gives each view its dropout rate, hidden and attention, and has `map_layers` return their maps in training.
+
+    Args:
+        encoder: a BERT or RoBERTa; changed in place, its weights and their names are not.
+        rates: one for each view and, with MLM, for the masked copy; None leaves the encoder's own.
+        map_layers: from 0. With `output_attentions=True` the output's `attentions` has a map (N, H, L, L) for each.
+
+    Raises:
+        UsageError: the encoder was loaded with an attention implementation that this cannot stand in for.
+    """
+    implementation = encoder.config._attn_implementation
+    if implementation not in REPLACEABLE:
+        what = "attention maps" if map_layers else "a dropout rate for each view"
+        raise UsageError(
+            f"The model was loaded with attn_implementation={implementation!r}, which cannot give {what}. Load it with "
+            f"one of: {', '.join(REPLACEABLE)}."
+        )
+    if rates is not None:
+        for parent in list(encoder.modules()):
+            for name, child in parent.named_children():
+                if isinstance(child, nn.Dropout):
+                    setattr(parent, name, ViewDropout(rates))
+    for i, layer in enumerate(encoder.encoder.layer):
+        layer.attention.self.keeps_map = i in map_layers
+    AttentionInterface.register(NAME, view_attention)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+    encoder.set_attn_implementation(NAME)
