@@ -28,6 +28,7 @@ from threadpoolctl import threadpool_limits
 
 from informin.analysis import unit
 from informin.errors import UsageError
+from informin.history import logged_terms
 
 STYLE = {
     "font.size": 10,
@@ -314,6 +315,48 @@ def redundancy(rows: Sequence[Mapping], stem: str | Path) -> tuple[Path, Path, P
     return _save(figure, stem, header, ([row[name] for name in header] for row in rows))
 
 
+@matplotlib.rc_context(STYLE)
+def seeds(rows: Sequence[Mapping], title: str, stem: str | Path) -> tuple[Path, Path, Path]:
+    """What each seed of each setting scored, with their mean and standard deviation, a panel a measure.
+
+    Args:
+        rows: one a measure, setting and seed: `measure`, `setting`, `seed`, `value` (x 100) and `baseline_mean`, that
+            of the setting it is compared with (None without).
+        title: of the study.
+        stem: the files' path without suffix.
+
+    Returns:
+        The paths of the PNG, the SVG and the CSV.
+
+    Raises:
+        UsageError: no rows, or a value that is no finite number.
+    """
+    _require(rows, "run")
+    measures, settings = (list(dict.fromkeys(row[name] for row in rows)) for name in ("measure", "setting"))
+    for setting in settings:
+        _require_finite(setting, "scores", [row["value"] for row in rows if row["setting"] == setting])
+    figure = Figure(figsize=(3 + 3.6 * len(measures), 1.6 + 0.42 * len(settings)))
+    grid = figure.subplots(1, len(measures), sharey=True, squeeze=False)[0]
+    for axes, measure in zip(grid, measures):
+        for i, setting in enumerate(settings):
+            own = [row for row in rows if (row["measure"], row["setting"]) == (measure, setting)]
+            _draw_seeds(axes, i, own)
+        axes.set(xlabel=f"{measure}, x 100", yticks=range(len(settings)), ylim=(len(settings) - 0.5, -0.5))
+        axes.set_yticklabels([textwrap.fill(setting, 36) for setting in settings])
+        axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+        axes.grid(axis="y", visible=False)
+    figure.suptitle(title, fontsize=STYLE["axes.titlesize"])
+    handles = [
+        Line2D([], [], linestyle="", label="a seed", alpha=0.7, **_look(0)),
+        Line2D([], [], color="black", marker="|", markersize=11, markeredgewidth=1.6, label="mean ± sd"),
+    ]
+    if any(row["baseline_mean"] is not None for row in rows):
+        handles.append(Line2D([], [], color=COLOURS[1], linestyle="--", label="mean of its baseline"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    header = ["measure", "setting", "seed", "value", "baseline_mean"]
+    return _save(figure, stem, header, ([row[name] for name in header] for row in rows))
+
+
 def _require(rows: Sequence, what: str) -> None:
     if not rows:
         raise UsageError(f"Nothing to draw: needed at least one {what}.")
@@ -363,8 +406,23 @@ def _draw_means(axes: Axes, edges: np.ndarray, cosine: np.ndarray, gold: np.ndar
     axes.plot(middles, total[count > 0] / count[count > 0], **look)
 
 
+def _draw_seeds(axes: Axes, y: int, rows: Sequence[Mapping]) -> None:
+    """The values of one setting at a height, the points a little above their mean, which would hide them."""
+    values = _numbers(rows, "value")
+    axes.plot(values, np.full(len(values), y - 0.14), linestyle="", alpha=0.7, markersize=5, **_look(0))
+    if len(values) > 1:
+        spread = np.std(values, ddof=1)
+        axes.errorbar(
+            values.mean(), y + 0.14, xerr=spread, color="black", marker="|", markersize=11, markeredgewidth=1.6
+        )
+    line = rows[0]["baseline_mean"] if rows else None
+    if line is not None:
+        axes.vlines(line, y - 0.45, y + 0.45, color=COLOURS[1], linestyle="--", linewidth=1.2, zorder=1)
+
+
 def _draw_terms(axes: Axes, steps: Sequence[Mapping]) -> None:
-    terms = [name for name in ("contrast", "reconstruction", "mlm", "projection_norm") if any(name in r for r in steps)]
+    # The number of positions behind a correlation is no loss, and far above them all.
+    terms = [name for name in dict.fromkeys(n for r in steps for n in logged_terms(r)) if name != "ami_positions"]
     for i, name in enumerate(terms):
         _draw_curve(axes, *_series(steps, name), label=name.replace("_", " "), **_look(i))
     if len(terms) != 1:  # else the loss is the term

@@ -1,0 +1,144 @@
+"""The runs of a study: where each lies, and what is there of it.
+
+OUTPUT/runs/SETTING-DIGEST/seedN    one run, whatever studies it is in; DIGEST alone tells settings apart
+    options.yaml                    as run_unsup.py reads them
+    model/                          its output_dir
+    results.json                    of run_eval.py
+    seconds.json                    spent on training and scoring so far
+    run.json                        written when all is done: see `run_record`
+    log.txt                         what both commands print
+    lock                            locked by the process that is at it
+"""
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from informin.checkpoints import complete_checkpoints
+from informin.errors import UsageError
+from informin.evaluation.results import load_results
+from informin.record import load_record
+from informin.study import Setting, Study
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training of a setting, and its scores."""
+
+    setting: Setting
+    seed: int
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return f"{self.setting.name} seed {self.seed}"
+
+    @property
+    def model(self) -> Path:
+        return self.folder / "model"
+
+    @property
+    def results(self) -> Path:
+        return self.folder / "results.json"
+
+
+def runs_of(study: Study, output: str | Path) -> list[Run]:
+    """All runs, seed after seed, so that a study that is broken off has as many seeds of one setting as of another."""
+    folders = {setting.name: _folder(Path(output, "runs"), setting) for setting in study.settings}
+    return [Run(s, seed, folders[s.name] / f"seed{seed}") for seed in study.seeds for s in study.settings]
+
+
+def _folder(runs: Path, setting: Setting) -> Path:
+    """A setting's folder. Another study may have made it under another name."""
+    made = sorted(runs.glob(f"*-{setting.digest}"))
+    slug = re.sub(r"[^a-z0-9.]+", "-", setting.name.lower())[:40].strip("-.")
+    return made[0] if made else runs / f"{slug or 'run'}-{setting.digest}"
+
+
+def read_run(run: Run, tasks: Sequence[str]) -> dict | None:
+    """A finished run's run.json; None while it, or the score of one of these tasks, is not there."""
+    try:
+        record = json.loads((run.folder / "run.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return None if any(record["scores"].get(task) is None for task in tasks) else record
+
+
+def untrained(run: Run) -> bool:
+    """Whether the exported folder is missing or cut off: training.json is written after the files that load it."""
+    try:
+        return not (load_record(run.model) and (run.model / "modules.json").exists())
+    except UsageError:  # cut off
+        return True
+
+
+def unscored(run: Run, tasks: Sequence[str]) -> list[str]:
+    """The tasks without a score."""
+    scored = load_results(run.results)["tasks"] if run.results.exists() else {}
+    return [task for task in tasks if scored.get(task, {}).get("score") is None]
+
+
+def resumable(run: Run) -> bool:
+    """Whether training was broken off and left a checkpoint to go on from."""
+    return untrained(run) and bool(complete_checkpoints(run.model))
+
+
+def run_record(run: Run) -> dict:
+    """What run.json keeps of a run. Of files and folders it has the last part of the name alone.
+
+    seed, options    of run_unsup.py, as the study gives them
+    training         every option that shapes the weights, with what was filled in; this, base_model, data, steps,
+                     kept_step and environment as in training.json: see `informin.record`
+    dev              name of the development pairs; spearman (x 100), alignment, uniformity at the kept step, or null
+    scores, averages of run_eval.py, x 100; null where there are none
+    seconds          training and scoring, attempts that were broken off included
+    """
+    training = load_record(run.model)
+    results = load_results(run.results) if run.results.exists() else {"tasks": {}, "average": {}}
+    kept = next((entry for entry in training["history"] if entry["step"] == training["kept_step"]), {})
+    dev = {name: kept.get(name) for name in ("spearman", "alignment", "uniformity")}
+    return {
+        "schema": SCHEMA,
+        "seed": run.seed,
+        "options": without_paths(run.setting.options),
+        "training": training["options"],
+        **{name: training[name] for name in ("base_model", "data", "steps", "kept_step")},
+        "precision": training["options"]["precision"],
+        "dev": {"name": training["development"], **dev},
+        "scores": {name: task["score"] for name, task in results["tasks"].items()},
+        "averages": {name: results["average"].get(name) for name in ("sts", "transfer")},
+        "seconds": seconds_spent(run),
+        "environment": training["environment"],
+    }
+
+
+def without_paths(value):
+    """An option's value with files and folders by the last part of their names, as training.json has them."""
+    if isinstance(value, dict):
+        return {name: without_paths(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [without_paths(item) for item in value]
+    if not isinstance(value, str):
+        return value
+    path = Path(value)
+    return path.resolve().name if path.is_absolute() or value.startswith("~") or path.exists() else value
+
+
+def seconds_spent(run: Run) -> dict[str, float]:
+    """On training and scoring."""
+    try:
+        return json.loads((run.folder / "seconds.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {"training": 0.0, "scoring": 0.0}
+
+
+def write_json(path: Path, values: dict) -> None:
+    """A file that is whole or not there."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+    os.replace(partial, path)

@@ -1,0 +1,114 @@
+"""Repeat runs over settings and seeds, and tell signal from noise. See README.md, or `python run_study.py --help`."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from informin import plots
+from informin.errors import UsageError
+from informin.evaluation.table import render
+from informin.study import Study, check_options, read_study
+from informin.study_runner import Progress, Runner, visible_gpus
+from informin.study_runs import Run, read_run, runs_of, write_json
+from informin.study_table import notes, plot_rows, summarise, tables
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs a study. Returns the exit code: 0, 1 (a run failed or is missing), 2 (usage), 128 + signal."""
+    args = parser().parse_args(argv)
+    try:
+        study = read_study(args.study, args.set, args.seeds)
+        runs = runs_of(study, args.output)
+        if args.report:
+            report(study, runs, args.output)
+            return 0
+        return run_study(study, runs, args)
+    except UsageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    add = parser.add_argument
+    add("study", help="A YAML file, as in configs/studies; its keys are at the head of informin/study.py.")
+    add("--output", default="outputs/studies", help="Studies in one folder share their runs. Default: %(default)s.")
+    add(
+        "--set",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="OPTION=VALUE",
+        help="Options of run_unsup.py, over those of base.",
+    )
+    add("--seeds", nargs="+", type=int, metavar="N", help="In place of the study's.")
+    add("--jobs", type=int, metavar="N", help="Runs at a time. Default: one for each GPU, else 1.")
+    add("--keep_checkpoints", action="store_true", help="Do not delete them when a run is trained.")
+    add("--report", action="store_true", help="Table and plot of what is finished; runs nothing.")
+    return parser
+
+
+def run_study(study: Study, runs: list[Run], args: argparse.Namespace) -> int:
+    """Does every run that is not finished, then reports."""
+    gpus = visible_gpus()
+    jobs = max(1, len(gpus)) if args.jobs is None else args.jobs
+    if jobs < 1:
+        raise UsageError(f"--jobs is {jobs}; needed 1 or more.")
+    if gpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpus[0]  # options are checked as a run will see them, with one GPU
+    check_options(study)
+    make_folder(args.output)
+    with Runner(study.tasks, args.keep_checkpoints, jobs, gpus) as runner:
+        progress = Progress(study, runs, runner, jobs)
+        progress.work_off()
+    if runner.received:
+        print("Interrupted. What is finished is kept; the same command goes on.", file=sys.stderr)
+        return 128 + runner.received
+    missing = [run for run in runs if not read_run(run, study.tasks)]
+    if len(missing) < len(runs):
+        report(study, runs, args.output)
+    for run in missing:
+        print(f"Missing: {run.name} {progress.said.get(run.name, 'was not run')}. The same command tries again.")
+    return 1 if missing else 0
+
+
+def report(study: Study, runs: Sequence[Run], output: str) -> None:
+    """Prints the tables of what is finished, and writes them with the numbers and the plot to OUTPUT/STUDY.
+
+    Raises:
+        UsageError: nothing is finished.
+    """
+    found = {(run.setting.name, run.seed): read_run(run, study.tasks) for run in runs}
+    records = {key: record for key, record in found.items() if record}
+    if not records:
+        raise UsageError(f"{output} has no finished run of {study.name}. Without --report they are run.")
+    summary, folder = summarise(study, records), Path(output, study.name)
+    make_folder(folder)
+    parts, said = tables(summary), notes(summary)
+    print("\n" + "\n\n".join([*(render(table, "text") for table in parts), *said]))
+    markdown = "\n\n".join([*(render(table, "markdown") for table in parts), *said])
+    (folder / "table.md").write_text(markdown + "\n", encoding="utf-8")
+    write_json(folder / "summary.json", summary)
+    rows = plot_rows(summary)
+    if rows:  # none where every score is undefined
+        plots.seeds(rows, study.title, folder / "plot")
+    print(f"\nTable, numbers and plot are in {folder}.")
+
+
+def make_folder(folder: str | Path) -> None:
+    """Makes it where it is not there.
+
+    Raises:
+        UsageError: it cannot be made.
+    """
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--output: {folder} cannot be made: {error.strerror}. Name another folder.") from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
