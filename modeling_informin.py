@@ -131,7 +131,7 @@ class InforMinMixin:
         if heads["queue_size"]:
             slow = copy.deepcopy(config)
             slow.hidden_dropout_prob = slow.attention_probs_dropout_prob = heads["momentum_dropout"]
-            self.momentum_encoder = type(self.base_model)(slow, add_pooling_layer=False).requires_grad_(False)
+            self.momentum_encoder = type(self.base_model)(slow, add_pooling_layer=False)
             self.register_buffer("queue", torch.zeros(heads["queue_size"], config.hidden_size))
         if heads["lm_head"]:
             setattr(self, lm_head_name, lm_head_class(config))
@@ -221,6 +221,7 @@ class InforMinMixin:
     def start_momentum(self) -> None:
         """Makes the momentum encoder a copy of the encoder, and empties the queue: how training begins."""
         self.momentum_encoder.load_state_dict(self.base_model.state_dict())
+        self.momentum_encoder.requires_grad_(False)  # here, as from_pretrained makes every parameter one that learns
         self.queue.zero_()
 
     @torch.no_grad()

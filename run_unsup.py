@@ -45,7 +45,7 @@ def train(argv: list[str]) -> int:
     model_args, data_args, card_args, args, config = parse(argv)
     resume = args.resume_from_checkpoint
     if resume:
-        resume = str(checkpoint_to_resume(args.output_dir, resume))
+        resume = str(checkpoint_to_resume(args.output_dir, resume, settings(model_args, data_args, args)))
         args.eval_on_start = False  # the score before the first step is in the checkpoint's history
     else:
         refuse_used_folder(args.output_dir)
@@ -53,7 +53,7 @@ def train(argv: list[str]) -> int:
         hub_destination(args)  # what cannot be pushed is said now, not after the training
     if args.gradient_accumulation_steps > 1:
         logger.warning("Gradient accumulation adds no in-batch negatives: each step contrasts within its own batch.")
-    with args.main_process_first(desc="reading data"):
+    with args.main_process_first(desc="data"):
         pairs = load_evaluation_pairs(data_args) if args.eval_strategy != "no" else None
         sentences = load_sentences(data_args, args.seed)
         tokenizer = load_tokenizer(model_args.model_name, config, model_args.model_revision)

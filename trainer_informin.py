@@ -17,7 +17,7 @@ from informin.encoding import encode
 from informin.errors import NonFiniteLossError, UndefinedScoreError, UsageError
 from informin.evaluation import GradedPairs, score_pairs
 from informin.loading import InforMinModel, refuse_other_heads, refuse_without_dropout
-from informin.objectives import attention_layers
+from informin.objectives import attention_layers, check_tiles
 from informin.publishing import PublishingTrainer
 from informin.view_attention import prepare_encoder
 from informin.views import IGNORED, TokenMasker, mask_seed, stack_views, two_views
@@ -76,12 +76,13 @@ class InforMinTrainer(PublishingTrainer):
         refuse_without_dropout(model)
         refuse_other_heads(model, args.heads)
         refuse_few_sentences(train_dataset, args)
-        layers = model.config.num_hidden_layers
-        self._map_layers = attention_layers(layers, args.ami_layers) if any(p.reads_maps for p in args.parts) else []
+        self._map_layers = []
+        if any(part.reads_maps for part in args.parts):
+            self._map_layers = attention_layers(model.config.num_hidden_layers, args.ami_layers)
+            check_tiles(len(self._map_layers), model.config.num_attention_heads, args.ami_form)
         self._copies = 3 if args.mlm_weight and not args.masked_views else 2
-        if args.view_dropout or self._map_layers:
-            rates = args.view_dropout and [*args.view_dropout, model.config.hidden_dropout_prob][: self._copies]
-            prepare_encoder(model.base_model, rates, self._map_layers)
+        rates = args.view_dropout and [*args.view_dropout, model.config.hidden_dropout_prob][: self._copies]
+        prepare_encoder(model.base_model, rates, self._map_layers)
         self.provenance = provenance or {}
         self._masker = TokenMasker(processing_class, args.mlm_probability) if args.mlm_weight else None
         self._step_terms: dict[str, Tensor] = {}  # of the newest forward pass
@@ -134,6 +135,15 @@ class InforMinTrainer(PublishingTrainer):
         if queue is not None:
             unwrapped.enqueue(gather_with_gradient(outputs.momentum_projection))
         return (loss, outputs) if return_outputs else loss
+
+    def create_scheduler(self, num_training_steps: int, optimizer=None):
+        """Trainer's, and a word where the learning rate never gets to its peak: papers' warm-ups are for long runs."""
+        if self.args.get_warmup_steps(num_training_steps) >= num_training_steps:
+            logger.warning(
+                f"The learning rate rises over {self.args.get_warmup_steps(num_training_steps)} steps and there are "
+                f"{num_training_steps}: it never reaches {self.args.learning_rate}. Give a lower --warmup_steps."
+            )
+        return super().create_scheduler(num_training_steps, optimizer)
 
     def training_step(self, model, inputs, num_items_in_batch=None) -> Tensor:
         """Trainer's, then a look at the loss before any weight changes.

@@ -116,7 +116,7 @@ class ObjectiveArguments:
     objective: str = field(
         default="informin",
         metadata={
-            "choices": list(OBJECTIVES),
+            "choices": OBJECTIVES,
             "help": "informin: contrast and reconstruction. simcse: contrast alone. scd: self-contrast of two dropout "
             "rates and decorrelation. micse: contrast with a queue, and mutual information of attention maps.",
         },
@@ -369,6 +369,12 @@ class InforMinTrainingArguments(ObjectiveArguments, TrainingArguments):
         if self.world_size > 1 and not self.dataloader_drop_last:
             raise UsageError(
                 "Several processes need batches of one size to gather their negatives: leave --dataloader_drop_last on."
+            )
+        reentrant = (self.gradient_checkpointing_kwargs or {}).get("use_reentrant", False)
+        if self.gradient_checkpointing and reentrant and any(part.reads_maps for part in self.parts):
+            raise UsageError(
+                "Attention maps have no gradient under --gradient_checkpointing with use_reentrant. Leave that off, "
+                "which is the default."
             )
         keeps_one = self.save_total_limit is not None and self.save_total_limit < 2
         if self.load_best_model_at_end and keeps_one:

@@ -7,6 +7,7 @@ from pathlib import Path
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from informin.errors import UsageError
+from modeling_informin import HEADS
 
 LAST = "last"
 
@@ -26,23 +27,33 @@ def complete_checkpoints(output_dir: str | Path) -> list[Path]:
     return sorted((path for path in _checkpoints(output_dir) if _is_complete(path)), key=step_of)
 
 
-def checkpoint_to_resume(output_dir: str | Path, wanted: str) -> Path:
+def checkpoint_to_resume(output_dir: str | Path, wanted: str, settings: dict) -> Path:
     """The checkpoint folder named, or with "last" the newest complete one of the run.
 
+    Args:
+        settings: `config.informin` as the options are now.
+
     Raises:
-        UsageError: there is none, or the one named is not a complete checkpoint.
+        UsageError: there is none, the one named is not a complete checkpoint, or it has other heads.
     """
-    if wanted == LAST:
-        checkpoints = complete_checkpoints(output_dir)
-        if not checkpoints:
-            raise UsageError(f"--resume_from_checkpoint: {output_dir} holds no complete checkpoint to go on from.")
-        return checkpoints[-1]
-    if not _is_complete(Path(wanted)):
+    complete = complete_checkpoints(output_dir) if wanted == LAST else [Path(wanted)]
+    if not complete:
+        raise UsageError(f"--resume_from_checkpoint: {output_dir} holds no complete checkpoint to go on from.")
+    checkpoint = complete[-1]
+    if not _is_complete(checkpoint):
         raise UsageError(
             f"--resume_from_checkpoint: {wanted} is no complete checkpoint (it needs a readable trainer_state.json). "
             f"Name a folder like outputs/RUN/{PREFIX_CHECKPOINT_DIR}-125, or `{LAST}` for the newest."
         )
-    return Path(wanted)
+    config = checkpoint / "config.json"
+    began = json.loads(config.read_text(encoding="utf-8")).get("informin", {}) if config.is_file() else {}
+    for name in HEADS:
+        if name in settings and began.get(name, settings[name]) != settings[name]:
+            raise UsageError(
+                f"--resume_from_checkpoint: {checkpoint} was trained with {name} {began[name]}, and now it is "
+                f"{settings[name]}. Go on with the options that the run began with."
+            )
+    return checkpoint
 
 
 def read_history(output_dir: str | Path) -> list[dict]:

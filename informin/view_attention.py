@@ -17,14 +17,15 @@ from transformers.masking_utils import sdpa_mask
 from informin.errors import UsageError
 
 NAME = "informin_views"
-REPLACEABLE = ("sdpa", "eager")
+REPLACEABLE = ("sdpa", "eager", NAME)
 
 
 class ViewDropout(nn.Dropout):
     """Dropout whose rate depends on the view. Rows are whole views after one another, as `stack_views` makes them."""
 
-    def __init__(self, rates: Sequence[float]):
+    def __init__(self, own: float, rates: Sequence[float]):
         super().__init__(max(rates))
+        self.own = own  # the encoder's, to go back to
         self.rates = tuple(rates)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -46,6 +47,8 @@ def view_attention(
     """
     if module.training and module.keeps_map:
         return _with_map(module, query, key, value, attention_mask, kwargs["scaling"])
+    if module.training:
+        kwargs["output_attentions"] = False  # or it warns that it has no map, of a layer that was not chosen
     if not module.training or not isinstance(module.dropout, ViewDropout):
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
     rates = module.dropout.rates
@@ -80,17 +83,19 @@ def prepare_encoder(
         UsageError: the encoder was loaded with an attention implementation that this cannot stand in for.
     """
     implementation = encoder.config._attn_implementation
+    if rates is None and not map_layers and implementation != NAME:
+        return  # nothing to change, and nothing left of an earlier trainer
     if implementation not in REPLACEABLE:
         what = "attention maps" if map_layers else "a dropout rate for each view"
         raise UsageError(
             f"The model was loaded with attn_implementation={implementation!r}, which cannot give {what}. Load it with "
-            f"one of: {', '.join(REPLACEABLE)}."
+            "one of: sdpa, eager."
         )
-    if rates is not None:
-        for parent in list(encoder.modules()):
-            for name, child in parent.named_children():
-                if isinstance(child, nn.Dropout):
-                    setattr(parent, name, ViewDropout(rates))
+    for parent in list(encoder.modules()):
+        for name, child in parent.named_children():
+            if isinstance(child, nn.Dropout):
+                own = child.own if isinstance(child, ViewDropout) else child.p
+                setattr(parent, name, nn.Dropout(own) if rates is None else ViewDropout(own, rates))
     for i, layer in enumerate(encoder.encoder.layer):
         layer.attention.self.keeps_map = i in map_layers
     AttentionInterface.register(NAME, view_attention)

@@ -29,7 +29,7 @@ def test_checkpoints_are_sorted_by_number(tmp_path):
     checkpoint(tmp_path, "other-7")
     assert complete_checkpoints(tmp_path) == [made[1], made[2], made[0]]
     assert complete_checkpoints(str(tmp_path / "nowhere")) == []
-    assert checkpoint_to_resume(tmp_path, "last") == made[0]
+    assert checkpoint_to_resume(tmp_path, "last", {}) == made[0]
 
 
 @pytest.mark.parametrize("state", HALF_WRITTEN.values(), ids=HALF_WRITTEN)
@@ -37,27 +37,27 @@ def test_a_half_written_checkpoint_is_passed_over(tmp_path, state):
     whole = checkpoint(tmp_path, "checkpoint-25")
     half = checkpoint(tmp_path, "checkpoint-125", state)
     assert complete_checkpoints(tmp_path) == [whole]
-    assert checkpoint_to_resume(tmp_path, "last") == whole
+    assert checkpoint_to_resume(tmp_path, "last", {}) == whole
     with pytest.raises(UsageError, match=re.escape(f"{half} is no complete checkpoint (it needs a readable")):
-        checkpoint_to_resume(tmp_path, str(half))
+        checkpoint_to_resume(tmp_path, str(half), {})
 
 
 @pytest.mark.parametrize("state", HALF_WRITTEN.values(), ids=HALF_WRITTEN)
 def test_nothing_to_go_on_from(tmp_path, state):
     message = re.escape(f"--resume_from_checkpoint: {tmp_path} holds no complete checkpoint to go on from")
     with pytest.raises(UsageError, match=message):
-        checkpoint_to_resume(tmp_path, "last")
+        checkpoint_to_resume(tmp_path, "last", {})
     checkpoint(tmp_path, "checkpoint-25", state)
     with pytest.raises(UsageError, match=message):
-        checkpoint_to_resume(tmp_path, "last")
+        checkpoint_to_resume(tmp_path, "last", {})
 
 
 def test_a_checkpoint_may_be_named_and_lie_anywhere(tmp_path):
     named = checkpoint(tmp_path / "elsewhere", "kept")
     checkpoint(tmp_path / "run", "checkpoint-25")
-    assert checkpoint_to_resume(tmp_path / "run", str(named)) == named
+    assert checkpoint_to_resume(tmp_path / "run", str(named), {}) == named
     with pytest.raises(UsageError, match=r"--resume_from_checkpoint: .*nowhere is no complete checkpoint"):
-        checkpoint_to_resume(tmp_path / "run", str(tmp_path / "nowhere"))
+        checkpoint_to_resume(tmp_path / "run", str(tmp_path / "nowhere"), {})
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "checkpoint-25"])
@@ -98,3 +98,12 @@ def test_read_history_of_what_has_none(folder, tmp_path):
     (tmp_path / "checkpoint-1").mkdir()
     with pytest.raises(UsageError, match=re.escape(f"{tmp_path / folder} holds no complete checkpoint")):
         read_history(tmp_path / folder)
+
+
+def test_a_run_goes_on_with_the_heads_that_it_began_with(tmp_path):
+    made = checkpoint(tmp_path, "checkpoint-4")
+    (made / "config.json").write_text('{"informin": {"queue_size": 8, "projection_head": "mlp", "temperature": 0.1}}')
+    now = {"queue_size": 8, "projection_head": "mlp", "projector_size": 0, "temperature": 0.05}
+    assert checkpoint_to_resume(tmp_path, "last", now) == made
+    with pytest.raises(UsageError, match=r"checkpoint-4 was trained with queue_size 8, and now it is 16\. Go on with"):
+        checkpoint_to_resume(tmp_path, "last", now | {"queue_size": 16})

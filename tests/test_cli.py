@@ -393,3 +393,126 @@ def test_several_processes_need_batches_of_one_size(tmp_path, monkeypatch):
 def test_term_weights_are_those_that_are_on(model, argv, weights):
     *_, args, _ = parse([f"--model_name={model()}", "--use_cpu=true", *argv])
     assert args.term_weights == weights
+
+
+READ = {  # the list in the message: what is read as it is set, then what a weight above 0 would add
+    "scd": (
+        "view_dropout, self_contrast_weight, self_contrast_form, decorrelation_weight, off_diagonal_weight, "
+        "projector_size, mlm_weight; with --mlm_weight above 0 also mlm_probability, masked_views."
+    ),
+    "micse": (
+        "view_dropout, temperature, queue_size, momentum_decay, momentum_dropout, ami_weight, ami_form, ami_layers, "
+        "reconstruction_weight, mlm_weight; with --reconstruction_weight above 0 also reconstruction_form; "
+        "with --mlm_weight above 0 also mlm_probability, masked_views."
+    ),
+    "simcse": (
+        "view_dropout, temperature, queue_size, ami_weight, decorrelation_weight, mlm_weight; "
+        "with --queue_size above 0 also momentum_decay, momentum_dropout; "
+        "with --ami_weight above 0 also ami_form, ami_layers; "
+        "with --decorrelation_weight above 0 also off_diagonal_weight, projector_size; "
+        "with --mlm_weight above 0 also mlm_probability, masked_views."
+    ),
+}
+UNREAD = [
+    ("scd", "temperature", 0.1, READ["scd"]),
+    ("scd", "queue_size", 8, READ["scd"]),
+    ("scd", "ami_layers", [0, 1], READ["scd"]),
+    ("scd", "reconstruction_weight", 0.4, READ["scd"]),
+    ("scd", "mlm_probability", 0.3, READ["scd"]),
+    ("micse", "self_contrast_form", "reference", READ["micse"]),
+    ("micse", "decorrelation_weight", 0.1, READ["micse"]),
+    ("micse", "reconstruction_form", "reference", READ["micse"]),
+    ("simcse", "momentum_dropout", 0.1, READ["simcse"]),
+    ("simcse", "ami_form", "reference", READ["simcse"]),
+    ("simcse", "projector_size", 64, READ["simcse"]),
+    ("simcse", "reconstruction_form", "squared_l2", READ["simcse"]),
+    ("simcse", "masked_views", True, READ["simcse"]),
+]
+
+
+@pytest.mark.parametrize("objective, name, value, read", UNREAD)
+def test_an_option_that_the_objective_does_not_read_is_refused(options, tmp_path, objective, name, value, read):
+    """On the command line, in YAML and from Python."""
+    words = [str(item) for item in value] if isinstance(value, list) else [str(value)]
+    message = f"--{name} {value} has no effect with --objective {objective} as it is set. It reads: {read}"
+    calls = [
+        lambda: options(f"--objective={objective}", f"--{name}", *words),
+        lambda: options(f"--objective={objective}", yaml=f"{name}: {json.dumps(value)}"),
+        lambda: InforMinTrainingArguments(str(tmp_path), use_cpu=True, objective=objective, **{name: value}),
+    ]
+    for call in calls:
+        with pytest.raises(UsageError) as caught:
+            call()
+        assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    "argv, expected",
+    [
+        (["--objective=scd", "--queue_size=0", "--reconstruction_weight=0", "--masked_views=false"], {"queue_size": 0}),
+        (["--objective=micse", "--decorrelation_weight=0"], {"ami_weight": 2.5e-3}),
+        (["--objective=micse", "--queue_size=0", "--ami_weight=0"], {"queue_size": 0, "ami_weight": 0}),
+        (["--objective=simcse", "--queue_size=8", "--momentum_decay=0.9"], {"momentum_decay": 0.9, "ami_weight": 0}),
+        (["--objective=simcse", "--ami_weight=1", "--ami_layers", "7", "9"], {"ami_layers": [7, 9]}),
+        (["--decorrelation_weight=0.1", "--projector_size=64"], {"projector_size": 64, "reconstruction_weight": 0.4}),
+        (["--objective=scd", "--decorrelation_weight=0"], {"decorrelation_weight": 0, "self_contrast_weight": 1.0}),
+    ],
+)
+def test_options_that_are_read_or_turn_something_off_pass(options, argv, expected):
+    found = options(*argv)
+    assert {name: found[name] for name in expected} == expected
+
+
+BAD = [
+    ("scd", dict(view_dropout=[0.2, 0.1]), "--view_dropout is 0.2 0.1; needed two rates of which the second is higher"),
+    ("scd", dict(view_dropout=[0.1, 0.1]), "--view_dropout is 0.1 0.1; needed two rates"),
+    ("scd", dict(view_dropout=[0.1, 0.2, 0.3]), "--view_dropout is 0.1 0.2 0.3; needed two rates"),
+    ("scd", dict(view_dropout=[0.1]), "--view_dropout is 0.1; needed two rates"),
+    ("simcse", dict(view_dropout=[0.1, 1.0]), "--view_dropout is 0.1 1.0; needed two rates .* below 1"),
+    ("simcse", dict(view_dropout=[-0.1, 0.1]), "--view_dropout is -0.1 0.1; needed two rates .* at least 0"),
+    ("scd", dict(per_device_train_batch_size=1), "A batch of 1 sentence has .* no variance to normalise by"),
+    ("scd", dict(projector_size=0), "--projector_size is 0; needed 1 or more"),
+    ("scd", dict(off_diagonal_weight=-1.0), r"--off_diagonal_weight is -1\.0; needed 0 or more"),
+    ("scd", dict(decorrelation_weight=-1.0), r"--decorrelation_weight is -1\.0; needed 0 or more"),
+    (
+        *("scd", dict(self_contrast_weight=0.0, decorrelation_weight=0.0)),
+        "Every term of --objective scd has the weight 0: there is nothing to learn",
+    ),
+    ("micse", dict(queue_size=-1), "--queue_size is -1; needed 0 or more"),
+    ("micse", dict(momentum_decay=1.0), r"--momentum_decay is 1\.0; needed a share between 0 and 1"),
+    ("micse", dict(momentum_dropout=1.0), r"--momentum_dropout is 1\.0; needed 0 or more, and below 1"),
+    ("micse", dict(momentum_dropout=-0.1), r"--momentum_dropout is -0\.1; needed 0 or more, and below 1"),
+    ("micse", dict(ami_weight=float("inf")), "--ami_weight is inf; needed 0 or more"),
+]
+
+
+@pytest.mark.parametrize("objective, given, message", BAD)
+def test_values_that_the_family_cannot_use(options, tmp_path, objective, given, message):
+    """On the command line and from Python."""
+    argv = [f"--objective={objective}"]
+    for name, value in given.items():
+        argv += [f"--{name}", *map(str, value)] if isinstance(value, list) else [f"--{name}={value}"]
+    calls = [
+        lambda: options(*argv),
+        lambda: InforMinTrainingArguments(str(tmp_path), use_cpu=True, objective=objective, **given),
+    ]
+    for call in calls:
+        with pytest.raises(UsageError, match=message):
+            call()
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        (dict(objective="barlow"), "--objective barlow is unknown; needed one of: informin, simcse, scd, micse"),
+        (dict(reconstruction_form="l1"), "--reconstruction_form l1 is unknown; needed one of: squared_l2, unit_"),
+        (dict(objective="micse", ami_form="code"), "--ami_form code is unknown; needed one of: paper, reference"),
+        (dict(objective="scd", self_contrast_form="code"), "--self_contrast_form code is unknown; needed one of: pap"),
+    ],
+)
+def test_unknown_names_are_refused_from_python_and_the_command_line(options, capsys, tmp_path, given, message):
+    with pytest.raises(UsageError, match=message):
+        InforMinTrainingArguments(str(tmp_path), use_cpu=True, **given)
+    with pytest.raises(SystemExit) as caught:  # argparse's own words
+        options(*[f"--{name}={value}" for name, value in given.items()])
+    assert caught.value.code == 2 and "invalid choice" in capsys.readouterr().err

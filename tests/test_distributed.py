@@ -9,6 +9,8 @@ import torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel
 
 from informin.loading import load_config, load_model
+from informin.objectives import OBJECTIVES
+from informin.view_attention import ViewDropout
 from informin.views import TokenMasker, stack_views
 from tests.conftest import make_sentences, tokenizer_of
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
@@ -20,22 +22,32 @@ TERMS = {
     "squared_l2": dict(objective="informin", reconstruction_weight=0.1, reconstruction_form="squared_l2"),
     "mlm": dict(objective="informin", reconstruction_weight=0.4, mlm_weight=0.5),
     "masked_views": dict(objective="informin", mlm_weight=0.5, masked_views=True),
+    "scd": dict(objective="scd", projector_size=16, decorrelation_weight=0.1),
+    "scd_mlm": dict(objective="scd", projector_size=16, decorrelation_weight=0.1, mlm_weight=0.5),
+    "micse": dict(objective="micse", queue_size=20, momentum_decay=0.9, ami_weight=1.0, ami_layers=[0, 1]),
+    "all": dict(
+        **dict(objective="informin", ami_weight=1.0, decorrelation_weight=0.1, projector_size=16, queue_size=7),
+        **dict(mlm_weight=0.5, view_dropout=[0.1, 0.2]),
+    ),
 }
 
 
 def make_trainer(folder, options, out):
     config = load_config(folder)
     tokenizer = tokenizer_of(folder)
-    torch.manual_seed(0)
-    heads = {"projection_head": "mlp", "lm_head": bool(options.get("mlm_weight"))}
-    model = load_model(config, folder, heads)
+    temperature = {} if options["objective"] == "scd" else {"temperature": 0.2}
     args = InforMinTrainingArguments(
-        output_dir=out, use_cpu=True, eval_strategy="no", per_device_train_batch_size=6, temperature=0.2, **options
+        output_dir=out, use_cpu=True, eval_strategy="no", per_device_train_batch_size=6, **temperature, **options
     )
+    projection_head = OBJECTIVES[args.objective].projection_head
+    torch.manual_seed(0)
+    model = load_model(config, folder, {"projection_head": projection_head, **args.heads})
     trainer = InforMinTrainer(model=model, args=args, train_dataset=[None] * 99, processing_class=tokenizer)
     for module in model.modules():  # dropout draws differ between one process and two: compare without
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
+        if isinstance(module, ViewDropout):
+            module.rates = (0.0,) * len(module.rates)
     return trainer, model.train(), tokenizer
 
 
@@ -46,11 +58,13 @@ def views_apart(rows, shift):
     words[words > 4] = (words[words > 4] - 5 + shift) % 27 + 5
 
 
-def make_rows(tokenizer, options, rank):
-    """The rows of one process: its sentences, its masks; lengths, and so padding and masked counts, differ."""
-    sentences = make_sentences(6, seed=rank)
-    if rank:
-        sentences = [" ".join(s.split()[:3]) for s in sentences]
+def make_rows(tokenizer, options, rank, step=0):
+    """The rows of one process: its sentences, its masks; lengths, and so padding and masked counts, differ.
+
+    8 tokens at most: attention mutual information then draws every position of a tile, 2 x 8 x 8 of 150.
+    """
+    words = 3 if rank else 6
+    sentences = [" ".join(s.split()[:words]) for s in make_sentences(6, seed=rank + 10 * step)]
     batch = dict(tokenizer(sentences, padding=True, return_tensors="pt"))
     masker = TokenMasker(tokenizer, 0.4) if options.get("mlm_weight") else None
     rows = stack_views(batch, masker, seed=rank, masked_views=bool(options.get("masked_views")))
@@ -73,25 +87,42 @@ def join(all_rows, tokenizer):
     return joined
 
 
-def worker(rank, folder, out, init):
+def second_loss(trainer, model, rows):
+    """The loss of the next step, after the optimizer's and the momentum encoder's."""
+    unwrapped = trainer.accelerator.unwrap_model(model)
+    torch.optim.SGD([p for p in unwrapped.parameters() if p.requires_grad], lr=0.02).step()
+    unwrapped.update_momentum()
+    return trainer.compute_loss(model, rows).detach().clone()
+
+
+def results_of(folder, options, out, rank):
+    """What one of the processes finds; the same in each, as far as it is compared."""
+    trainer, model, tokenizer = make_trainer(folder, options, f"{out}/run")
+    wrapped = DistributedDataParallel(model)  # kept by name: its hooks die with it
+    loss = trainer.compute_loss(wrapped, make_rows(tokenizer, options, rank))
+    loss.backward()
+    mean = loss.detach().clone()
+    dist.all_reduce(mean)
+    terms = torch.stack(list(trainer._step_terms.values()))
+    dist.all_reduce(terms)
+    grads = {name: p.grad.clone() for name, p in model.named_parameters() if p.requires_grad}
+    results = {"loss": mean / WORLD, "terms": terms / WORLD, "grads": grads}
+    if "queue_size" in options:
+        second = second_loss(trainer, wrapped, make_rows(tokenizer, options, rank, step=1))
+        dist.all_reduce(second)
+        queues = [torch.empty_like(model.queue) for _ in range(WORLD)]
+        dist.all_gather(queues, model.queue)
+        results |= {"second": second / WORLD, "queues": queues}
+    return results
+
+
+def worker(rank, folders, out, init):
     torch.set_num_threads(1)
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(WORLD), MASTER_ADDR="127.0.0.1")
     dist.init_process_group("gloo", init_method=init, rank=rank, world_size=WORLD)
-    results = {}
-    for name, options in TERMS.items():
-        trainer, model, tokenizer = make_trainer(folder, options, f"{out}/run")
-        wrapped = DistributedDataParallel(model)  # kept by name: its hooks die with it
-        loss = trainer.compute_loss(wrapped, make_rows(tokenizer, options, rank))
-        loss.backward()
-        mean = loss.detach().clone()
-        dist.all_reduce(mean)
-        terms = torch.stack(list(trainer._step_terms.values()))
-        dist.all_reduce(terms)
-        results[name] = {
-            "loss": mean / WORLD,
-            "terms": terms / WORLD,
-            "grads": {n: p.grad for n, p in model.named_parameters()},
-        }
+    results = {
+        folder: {name: results_of(folder, options, out, rank) for name, options in TERMS.items()} for folder in folders
+    }
     if rank == 0:
         torch.save(results, f"{out}/two.pt")
     # Out without teardown: torch's gloo group can deadlock there, its destructor holding the lock of the interpreter
@@ -100,13 +131,10 @@ def worker(rank, folder, out, init):
 
 
 @pytest.fixture(scope="module")
-def two_processes(request, bert, roberta, tmp_path_factory):
-    found = {}
-    for folder in (bert, roberta):
-        out = tmp_path_factory.mktemp("two")
-        mp.spawn(worker, (str(folder), str(out), f"file://{out}/init"), nprocs=WORLD, daemon=True)
-        found[folder] = torch.load(out / "two.pt")
-    return found
+def two_processes(bert, roberta, tmp_path_factory):
+    out = tmp_path_factory.mktemp("two")
+    mp.spawn(worker, ((str(bert), str(roberta)), str(out), f"file://{out}/init"), nprocs=WORLD, daemon=True)
+    return torch.load(out / "two.pt")
 
 
 @pytest.mark.parametrize("name", TERMS)
@@ -115,11 +143,18 @@ def test_two_processes_equal_one_on_the_joined_batch(name, two_processes, encode
     rows = join([make_rows(tokenizer, TERMS[name], rank) for rank in range(WORLD)], tokenizer)
     loss = trainer.compute_loss(model, rows)
     loss.backward()
-    two = two_processes[encoder][name]
+    two = two_processes[str(encoder)][name]
     torch.testing.assert_close(two["loss"], loss.detach())
     torch.testing.assert_close(two["terms"], torch.stack(list(trainer._step_terms.values())))
-    for parameter, value in model.named_parameters():
-        torch.testing.assert_close(two["grads"][parameter], value.grad, rtol=1e-4, atol=1e-6)
+    learning = {parameter: value for parameter, value in model.named_parameters() if value.requires_grad}
+    assert two["grads"].keys() == learning.keys()
+    for parameter, value in learning.items():
+        torch.testing.assert_close(two["grads"][parameter], value.grad, rtol=1e-4, atol=1e-5)
     if "mlm_labels" in rows:  # the case that a mean of local means would get wrong
         counts = [(make_rows(tokenizer, TERMS[name], rank)["mlm_labels"] >= 0).sum() for rank in range(WORLD)]
         assert counts[0] != counts[1]
+    if "queue_size" in TERMS[name]:
+        again = join([make_rows(tokenizer, TERMS[name], rank, step=1) for rank in range(WORLD)], tokenizer)
+        torch.testing.assert_close(two["second"], second_loss(trainer, model, again), rtol=1e-4, atol=1e-5)
+        assert torch.equal(*two["queues"]) and model.queue.any(-1).all()
+        torch.testing.assert_close(two["queues"][0], model.queue, rtol=1e-4, atol=1e-5)

@@ -1,6 +1,6 @@
 """The terms of the losses, as pure functions of tensors, one idea a file, and the objectives that they add up to."""
 
-from informin.objectives.attention_mi import AMI_FORMS, ATTENTION_MI, attention_layers, attention_mi
+from informin.objectives.attention_mi import AMI_FORMS, ATTENTION_MI, attention_layers, attention_mi, check_tiles
 from informin.objectives.contrast import CONTRAST, QUEUE, contrast
 from informin.objectives.decorrelation import (
     DECORRELATION,
@@ -42,6 +42,7 @@ __all__ = [
     "Views",
     "attention_layers",
     "attention_mi",
+    "check_tiles",
     "contrast",
     "decorrelation",
     "masked_lm",

@@ -94,25 +94,32 @@ def attention_mi(
     return -mean, (drawn.sum(-1) * used).sum() / used.sum()
 
 
+def check_tiles(layers: int, heads: int, form: str) -> None:
+    """Raises UsageError where the form is unknown, or cannot pair this number of heads (`paper`) or layers."""
+    if form not in AMI_FORMS:
+        raise UsageError(
+            f"Unknown form of the attention mutual information {form!r}. Use one of: {', '.join(AMI_FORMS)}."
+        )
+    if form == "paper" and heads % 2:
+        raise UsageError(
+            f"The attention mutual information pairs adjacent heads, and this encoder has {heads} a layer. "
+            "Use an encoder with an even number of heads, or --ami_form reference."
+        )
+    if form == "reference" and layers % 2:
+        raise UsageError(
+            f"The attention mutual information pairs layers in the form 'reference', and {layers} are chosen. "
+            "Choose an even number of layers with --ami_layers, or use --ami_form paper."
+        )
+
+
 def _tiles(maps: Tensor, form: str) -> Tensor:
     """Pools maps (B, T, H, L, L) into tiles (B, K, P) of P = 2 L L (`paper`) or T/2 L L (`reference`) positions."""
     batch, layers, heads, length, _ = maps.shape
+    check_tiles(layers, heads, form)
     if form == "paper":
-        if heads % 2:
-            raise UsageError(
-                f"The attention mutual information pairs adjacent heads, and this encoder has {heads} a layer. "
-                "Use an encoder with an even number of heads, or --ami_form reference."
-            )
         return maps.reshape(batch, layers * heads // 2, 2 * length * length)
-    if form == "reference":
-        if layers % 2:
-            raise UsageError(
-                f"The attention mutual information pairs layers in the form 'reference', and {layers} are chosen. "
-                "Choose an even number of layers with --ami_layers, or use --ami_form paper."
-            )
-        alternating = maps.reshape(batch, layers // 2, 2, heads, length * length).permute(0, 2, 3, 1, 4)
-        return alternating.reshape(batch, 2 * heads, layers // 2 * length * length)
-    raise UsageError(f"Unknown form of the attention mutual information {form!r}. Use one of: {', '.join(AMI_FORMS)}.")
+    alternating = maps.reshape(batch, layers // 2, 2, heads, length * length).permute(0, 2, 3, 1, 4)
+    return alternating.reshape(batch, 2 * heads, layers // 2 * length * length)
 
 
 def _used(available: Tensor, samples: int, form: str) -> tuple[Tensor, Tensor | int]:
