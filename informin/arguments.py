@@ -104,9 +104,12 @@ class CardArguments:
             ) from None
 
 
-def _weight(help: str) -> Optional[float]:
-    """A term's weight. None until the objective is known: 0 where its paper does not have the term."""
-    return field(default=None, metadata={"help": f"{help} Default: the objective's."})
+def _by_objective(name: str, help: str):
+    """An option whose default is the objective's: None until that is known, then 0 where its paper has no such term."""
+    own = [f"{o.defaults[name]} for {objective}" for objective, o in OBJECTIVES.items() if name in o.defaults]
+    return field(
+        default=None, metadata={"help": f"{help} Default: {', '.join([*own, 'else 0 (off)']).removeprefix('else ')}."}
+    )
 
 
 @dataclass
@@ -129,18 +132,17 @@ class ObjectiveArguments:
         },
     )
     temperature: float = field(default=0.05, metadata={"help": "Scale of the cosines in the contrast."})
-    queue_size: Optional[int] = field(
-        default=None,
-        metadata={
-            "help": "Embeddings of earlier batches, from a momentum encoder, that the contrast has as further "
-            "negatives; 0: none. Default: the objective's."
-        },
+    queue_size: Optional[int] = _by_objective(
+        "queue_size",
+        "Embeddings of earlier batches, of a momentum encoder, that the contrast has as further negatives.",
     )
     momentum_decay: float = field(
         default=0.995, metadata={"help": "Share of itself that the momentum encoder keeps in each step."}
     )
     momentum_dropout: float = field(default=0.3, metadata={"help": "Its dropout, hidden and attention."})
-    reconstruction_weight: Optional[float] = _weight("lambda, of the reconstruction; nothing without its form.")
+    reconstruction_weight: Optional[float] = _by_objective(
+        "reconstruction_weight", "lambda, of the reconstruction; nothing without its form."
+    )
     reconstruction_form: str = field(
         default="unit_squared_l2",
         metadata={
@@ -149,7 +151,9 @@ class ObjectiveArguments:
             "the authors' code, hidden size / 2 times weaker than unit_squared_l2.",
         },
     )
-    ami_weight: Optional[float] = _weight("Of the mutual information of the views' attention maps, miCSE's lambda.")
+    ami_weight: Optional[float] = _by_objective(
+        "ami_weight", "Of the mutual information of the views' attention maps, miCSE's lambda."
+    )
     ami_form: str = field(
         default="paper",
         metadata={
@@ -160,7 +164,9 @@ class ObjectiveArguments:
     ami_layers: Optional[list[int]] = field(
         default=None, metadata={"help": "Layers, from 0, whose attention maps are compared. Default: the upper third."}
     )
-    self_contrast_weight: Optional[float] = _weight("Of SCD's repulsion of the two views.")
+    self_contrast_weight: Optional[float] = _by_objective(
+        "self_contrast_weight", "Of SCD's repulsion of the two views."
+    )
     self_contrast_form: str = field(
         default="paper",
         metadata={
@@ -168,12 +174,14 @@ class ObjectiveArguments:
             "help": "paper: the mean cosine. reference: as the authors' code, divided by 0.05.",
         },
     )
-    decorrelation_weight: Optional[float] = _weight("alpha, of SCD's decorrelation of features.")
+    decorrelation_weight: Optional[float] = _by_objective(
+        "decorrelation_weight", "alpha, of SCD's decorrelation of features."
+    )
     off_diagonal_weight: float = field(
         default=0.013, metadata={"help": "SCD's lambda, of correlations between features within the decorrelation."}
     )
     projector_size: int = field(default=4096, metadata={"help": "Width of the projector that decorrelation reads."})
-    mlm_weight: Optional[float] = _weight("beta, of masked language modelling.")
+    mlm_weight: Optional[float] = _by_objective("mlm_weight", "beta, of masked language modelling.")
     mlm_probability: float = field(default=0.15, metadata={"help": "Share of the tokens that is masked."})
     masked_views: bool = field(
         default=False,

@@ -200,8 +200,9 @@ class Progress:
         self._left -= 1
         self.said[run.name] = outcome
         if outcome == FINISHED:
-            self._seconds.append(seconds)
             record = read_run(run, self._study.tasks)
+            # Of the whole run, also where only its score was missing: the others have all of it before them.
+            self._seconds.append(sum(record["seconds"].values()))
             values = {name_of(measure): value_of(record, measure) for measure in self._study.measures}
             scores = [f"{name} {'undefined' if value is None else f'{value:.2f}'}" for name, value in values.items()]
             print(f"{number} {run.name}: {', '.join(scores)} ({duration(seconds)}); {self._rest()}", flush=True)
