@@ -23,17 +23,19 @@ import re
 import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import redirect_stderr
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import yaml
 
+from informin.arguments import CardArguments
 from informin.cli import Parser, parse
 from informin.errors import UsageError
 from informin.evaluation.senteval import STS_TASKS, TRANSFER_TASKS, chosen_tasks
 
 KEYS = ("title", "base", "recipes", "grid", "seeds", "baseline", "tasks")
 OWN = ("seed", "output_dir", "resume_from_checkpoint", "push_to_hub")  # what a study decides
+CARD = {field.name for field in fields(CardArguments)}
 SHORT = {"per_device_train_batch_size": "batch", "learning_rate": "lr", "max_train_samples": "sentences"}
 DEVELOPMENT = "dev"
 GROUPS = {"sts": STS_TASKS, "transfer": TRANSFER_TASKS}
@@ -56,8 +58,12 @@ class Setting:
 
     @property
     def digest(self) -> str:
-        """8 hexadecimal digits of the SHA-256 of the options, the same for all spellings of a number."""
-        return hashlib.sha256(json.dumps(normalised(self.options), sort_keys=True).encode()).hexdigest()[:8]
+        """8 hexadecimal digits of the SHA-256 of the options, the same for all spellings of a number.
+
+        Without those that only the model card reads: they change no weight.
+        """
+        shaping = {name: value for name, value in self.options.items() if name not in CARD}
+        return hashlib.sha256(json.dumps(normalised(shaping), sort_keys=True).encode()).hexdigest()[:8]
 
 
 @dataclass(frozen=True)
