@@ -31,7 +31,8 @@ def load(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(evaluate.config, "HF_MODULES_CACHE", cache / "modules")
         patch.setattr(evaluate.config, "HF_METRICS_CACHE", cache / "metrics")
-        patch.setattr(sys, "path", list(sys.path))  # evaluate adds its cache
+        # First: the user's own cache, which transformers may have put there, can hold one of the two modules.
+        patch.setattr(sys, "path", [str(cache / "modules"), *sys.path])
         patch.setattr(socket.socket, "connect", refuse)
         yield lambda path, **options: evaluate.load(str(METRICS / path), **options)
     for name in [name for name in sys.modules if name.partition(".")[0] == "evaluate_modules"]:
