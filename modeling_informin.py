@@ -16,7 +16,6 @@ from typing import Optional
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import get_ema_multi_avg_fn
 from transformers.modeling_utils import load_state_dict
 from transformers.models.bert.modeling_bert import BertModel, BertOnlyMLMHead, BertPreTrainedModel
 from transformers.models.roberta.modeling_roberta import RobertaLMHead, RobertaModel, RobertaPreTrainedModel
@@ -94,7 +93,7 @@ class InforMinMixin:
     """
 
     # Encoder checkpoints bring heads that are not ours; ours are fresh unless they were trained before.
-    _keys_to_ignore_on_load_missing = [r"^mlp\.", r"^projector\.", r"^momentum_encoder\.", r"^queue$"]
+    _keys_to_ignore_on_load_missing = [r"^mlp\.", r"^projector\.", r"^momentum_encoder\.", r"^queue(_ids)?$"]
     _keys_to_ignore_on_load_unexpected = [
         *(r"(^|\.)pooler\.", r"^cls\.", r"^lm_head\."),
         *_keys_to_ignore_on_load_missing,
@@ -133,6 +132,7 @@ class InforMinMixin:
             slow.hidden_dropout_prob = slow.attention_probs_dropout_prob = heads["momentum_dropout"]
             self.momentum_encoder = type(self.base_model)(slow, add_pooling_layer=False)
             self.register_buffer("queue", torch.zeros(heads["queue_size"], config.hidden_size))
+            self.register_buffer("queue_ids", torch.zeros(heads["queue_size"], dtype=torch.int64))
         if heads["lm_head"]:
             setattr(self, lm_head_name, lm_head_class(config))
             # transformers 5 looks up every name listed here: name only weights that exist.
@@ -223,17 +223,22 @@ class InforMinMixin:
         self.momentum_encoder.load_state_dict(self.base_model.state_dict())
         self.momentum_encoder.requires_grad_(False)  # here, as from_pretrained makes every parameter one that learns
         self.queue.zero_()
+        self.queue_ids.zero_()
 
     @torch.no_grad()
     def update_momentum(self) -> None:
         """Moves the momentum encoder towards the encoder: m <- decay m + (1 - decay) theta (He et al., 2020, eq. 2)."""
-        average = get_ema_multi_avg_fn(self.config.informin["momentum_decay"])
-        average(list(self.momentum_encoder.parameters()), list(self.base_model.parameters()), 0)
+        for slow, fast in zip(self.momentum_encoder.parameters(), self.base_model.parameters()):
+            slow.lerp_(fast, 1 - self.config.informin["momentum_decay"])
 
     @torch.no_grad()
-    def enqueue(self, keys: Tensor) -> None:
-        """Puts keys (K, d) of all processes before the queue's; the oldest leave. Rows of zeros are empty places."""
+    def enqueue(self, keys: Tensor, ids: Tensor) -> None:
+        """Puts keys (K, d) of all processes before the queue's, with the ids (K,) of their sentences; the oldest leave.
+
+        Rows of zeros are empty places.
+        """
         self.queue.copy_(torch.cat([keys.to(self.queue.dtype), self.queue])[: len(self.queue)])
+        self.queue_ids.copy_(torch.cat([ids, self.queue_ids])[: len(self.queue_ids)])
 
 
 class BertForInforMinCL(InforMinMixin, BertPreTrainedModel):

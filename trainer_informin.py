@@ -122,8 +122,10 @@ class InforMinTrainer(PublishingTrainer):
             gather=gather_with_gradient,
         )
         unwrapped = self.accelerator.unwrap_model(model)
-        queue = unwrapped.queue if self.args.queue_size else None
-        views = two_views(outputs, inputs["attention_mask"][:sentences], queue)
+        views = two_views(outputs, inputs["attention_mask"][:sentences])
+        if self.args.queue_size:
+            ids = inputs["sentence_ids"]
+            views.queue, views.same = unwrapped.queue, ids[:, None] == unwrapped.queue_ids  # (Q, d), (B, Q)
         if labels is not None:
             views.mlm_logits, views.mlm_labels = outputs.mlm_logits, labels[mlm_mask]
         terms = {}
@@ -132,8 +134,8 @@ class InforMinTrainer(PublishingTrainer):
             terms |= part.loss(views, SimpleNamespace(**{name: getattr(self.args, name) for name in part.options}))
         loss = sum(weight * terms[name] for name, weight in self.args.term_weights.items())
         self._step_terms = {name: term.detach() for name, term in terms.items()}
-        if queue is not None:
-            unwrapped.enqueue(gather_with_gradient(outputs.momentum_projection))
+        if self.args.queue_size:
+            unwrapped.enqueue(gather_with_gradient(outputs.momentum_projection), gather_with_gradient(ids))
         return (loss, outputs) if return_outputs else loss
 
     def create_scheduler(self, num_training_steps: int, optimizer=None):
@@ -222,6 +224,6 @@ def refuse_few_sentences(train_dataset, args: InforMinTrainingArguments) -> None
         )
     if args.queue_size > found:
         raise UsageError(
-            f"--queue_size {args.queue_size} is more than the {found} sentences: each would meet itself in the queue, "
-            f"as a negative. Add sentences, or give a --queue_size of at most {found}."
+            f"--queue_size {args.queue_size} is more than the {found} sentences: it would hold some of them twice. Add "
+            f"sentences, or give a --queue_size of at most {found}."
         )

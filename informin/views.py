@@ -51,10 +51,12 @@ def stack_views(batch: dict[str, Tensor], masker: TokenMasker | None = None, see
 
     Returns:
         `input_ids` and `attention_mask`, (2B, L): view 1, then view 2. With a masker also `mlm_labels`; unless
-        `masked_views`, the masked copy of each sentence then follows the views, (3B, L).
+        `masked_views`, the masked copy of each sentence then follows the views, (3B, L). `sentence_ids` (B,) tell
+        sentences apart.
     """
     copies = 2 if masker is None or masked_views else 3
     rows = {name: batch[name].repeat(copies, 1) for name in ("input_ids", "attention_mask")}
+    rows["sentence_ids"] = sentence_ids(batch["input_ids"], batch["attention_mask"])
     if masker is None:
         return rows
     first = 0 if masked_views else 2 * len(batch["input_ids"])
@@ -65,7 +67,14 @@ def stack_views(batch: dict[str, Tensor], masker: TokenMasker | None = None, see
     return rows
 
 
-def two_views(outputs: InforMinOutput, mask: Tensor, queue: Tensor | None) -> Views:
+def sentence_ids(input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+    """(B,) int64, a checksum of the words of each sentence (B, L): the same however much padding a batch has."""
+    # A polynomial in an odd number, modulo 2^64: products and sums wrap around, as those of checksums may.
+    powers = torch.full(input_ids.shape[1:], 6364136223846793005, device=input_ids.device).cumprod(0)  # (L,)
+    return ((input_ids + 1) * attention_mask * powers).sum(-1)
+
+
+def two_views(outputs: InforMinOutput, mask: Tensor) -> Views:
     """What the terms read of one forward pass over 2B rows or more, B of each view; mask (B, L) is the sentences'."""
     size = len(mask)
     first, second = slice(size), slice(size, 2 * size)
@@ -84,5 +93,4 @@ def two_views(outputs: InforMinOutput, mask: Tensor, queue: Tensor | None) -> Vi
         maps2=maps2,
         features1=features1,
         features2=features2,
-        queue=queue,
     )

@@ -77,14 +77,14 @@ def join(all_rows, tokenizer):
     width = max(rows["input_ids"].shape[1] for rows in all_rows)
     padding = {"input_ids": tokenizer.pad_token_id, "attention_mask": 0, "mlm_labels": -100}
     joined = {}
-    for name in all_rows[0]:
+    for name in padding.keys() & all_rows[0].keys():
         padded = [
             torch.nn.functional.pad(rows[name], (0, width - rows[name].shape[1]), value=padding[name])
             for rows in all_rows
         ]
         parts = [list(p.split(6)) for p in padded]
         joined[name] = torch.cat([part for group in zip(*parts) for part in group])
-    return joined
+    return joined | {"sentence_ids": torch.cat([rows["sentence_ids"] for rows in all_rows])}
 
 
 def second_loss(trainer, model, rows):

@@ -175,11 +175,12 @@ def test_its_projection_is_the_encoders_own_head_on_the_first_views_sentences(en
 
 def test_newest_keys_come_first_and_the_oldest_leave(encoder):
     model = model_of(encoder, queue_size=5)
-    keys = torch.arange(1.0, 13.0)[:, None].expand(12, 32)
+    keys, ids = torch.arange(1.0, 13.0)[:, None].expand(12, 32), torch.arange(101, 113)
     for group, expected in (((0, 2), [1, 2, 0, 0, 0]), ((2, 4), [3, 4, 1, 2, 0]), ((4, 6), [5, 6, 3, 4, 1])):
-        model.enqueue(keys[slice(*group)].bfloat16())
+        model.enqueue(keys[slice(*group)].bfloat16(), ids[slice(*group)])
         assert model.queue[:, 7].tolist() == expected
-    model.enqueue(keys[5:])
+        assert model.queue_ids.tolist() == [100 + key if key else 0 for key in expected]
+    model.enqueue(keys[5:], ids[5:])
     assert model.queue[:, 31].tolist() == [6, 7, 8, 9, 10]
     assert model.queue.shape == (5, 32) and model.queue.dtype == torch.float32
 
@@ -189,9 +190,9 @@ def test_the_contrast_has_the_keys_of_earlier_batches(build, monkeypatch, queue_
     """Never those of the batch itself, whose second views are candidates already."""
     seen = []
 
-    def watch(z1, z2, temperature, queue):
+    def watch(z1, z2, temperature, queue, same):
         seen.append(queue.clone())
-        return contrast(z1, z2, temperature, queue)
+        return contrast(z1, z2, temperature, queue, same)
 
     monkeypatch.setattr(import_module("informin.objectives.contrast"), "contrast", watch)
     build([steps := Steps()], **(MICSE | dict(queue_size=queue_size))).train()
@@ -200,6 +201,21 @@ def test_the_contrast_has_the_keys_of_earlier_batches(build, monkeypatch, queue_
         earlier = [key for keys in reversed(steps.keys[:step]) for key in keys]
         expected = torch.stack([*earlier, *torch.zeros(queue_size, 32)])[:queue_size]
         assert torch.equal(queue, expected)
+
+
+def test_in_a_second_epoch_no_sentence_meets_itself_in_the_queue(build, monkeypatch):
+    """32 sentences, a queue of 32: when the second epoch begins, every anchor is in it, and once."""
+    seen = []
+
+    def watch(z1, z2, temperature, queue, same):
+        seen.append(same)
+        return contrast(z1, z2, temperature, queue, same)
+
+    monkeypatch.setattr(import_module("informin.objectives.contrast"), "contrast", watch)
+    build(**(MICSE | dict(queue_size=32)), sentences=32, max_steps=4).train()
+    assert [same.shape for same in seen] == [(16, 32)] * 4
+    assert [same.sum(1).tolist() for same in seen[:3]] == [[0] * 16, [0] * 16, [1] * 16]
+    assert seen[3].sum(1).max() == 1
 
 
 # The projector
@@ -494,7 +510,9 @@ def test_heads_that_do_not_fit_are_refused(build, encoder, given, built, name):
 
 
 def test_a_queue_larger_than_the_sentences_is_refused(build):
-    with pytest.raises(UsageError, match="--queue_size 65 is more than the 64 sentences: each would meet itself"):
+    with pytest.raises(
+        UsageError, match="--queue_size 65 is more than the 64 sentences: it would hold some of them twice"
+    ):
         build(objective="micse", queue_size=65)
     build(objective="micse", queue_size=64)
 
@@ -577,7 +595,7 @@ def test_a_checkpoint_has_all_that_training_needs(run):
     weights = load_file(folder / "checkpoint-4" / "model.safetensors")
     settings = read_json(folder / "checkpoint-4" / "config.json")["informin"]
     heads = {name.partition(".")[0] for name in weights} - {"bert", "roberta"}
-    assert heads == {"scd": {"projector"}, "micse": {"mlp", "momentum_encoder", "queue"}}[objective]
+    assert heads == {"scd": {"projector"}, "micse": {"mlp", "momentum_encoder", "queue", "queue_ids"}}[objective]
     assert (settings["projector_size"], settings["queue_size"]) == {"scd": (16, 0), "micse": (0, 40)}[objective]
     if objective == "micse":
         assert weights["queue"].any(-1).all(), "64 keys for 40 places"

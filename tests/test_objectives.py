@@ -76,6 +76,19 @@ class TestContrastWithAQueue:
             total -= np.log(scores[i] / sum(scores))
         assert contrast(*views, 0.2, queue).item() == pytest.approx(total / len(z1), rel=1e-5)
 
+    def test_an_anchors_own_sentence_is_no_candidate(self, views, queue):
+        """The numpy loop once more; a place that holds another anchor's sentence stays this one's negative."""
+        same = torch.zeros(len(views[0]), 5, dtype=torch.bool)
+        same[0, 3] = same[1, 3] = same[2, 0] = True
+        z1, z2, further = (z.double().numpy() for z in (*views, queue))
+        total = 0.0
+        for i in range(len(z1)):
+            candidates = [*z2, *(further[k] for k in range(5) if not same[i, k])]
+            scores = [np.exp(cosine(z1[i], candidate) / 0.2) for candidate in candidates]
+            total -= np.log(scores[i] / sum(scores))
+        assert contrast(*views, 0.2, queue, same).item() == pytest.approx(total / len(z1), rel=1e-5)
+        torch.testing.assert_close(contrast(*views, 0.2, queue, ~same & False), contrast(*views, 0.2, queue))
+
     def test_closed_form_all_alike(self):
         """Every candidate is as likely: log of 8 in the batch and 5 in the queue."""
         z = torch.ones(8, 4)

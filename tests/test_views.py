@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from informin.views import IGNORED, TokenMasker, mask_seed, stack_views
+from informin.views import IGNORED, TokenMasker, mask_seed, sentence_ids, stack_views
 from tests.conftest import make_sentences, tokenizer_of
 
 
@@ -19,9 +19,9 @@ def batch(tokenizer):
 
 def test_two_views_are_the_batch_twice(batch):
     rows = stack_views(batch)
-    assert set(rows) == {"input_ids", "attention_mask"}
-    for name, stacked in rows.items():
-        first, second = stacked.chunk(2)
+    assert set(rows) == {"input_ids", "attention_mask", "sentence_ids"}
+    for name in ("input_ids", "attention_mask"):
+        first, second = rows[name].chunk(2)
         assert torch.equal(first, batch[name]) and torch.equal(second, batch[name])
 
 
@@ -75,3 +75,23 @@ def test_mask_seed_differs_in_every_part():
     seeds = {mask_seed(*parts) for parts in [(1, 2, 0, 0), (2, 1, 0, 0), (1, 2, 1, 0), (1, 2, 0, 1), (1, 3, 0, 0)]}
     assert len(seeds) == 5
     assert mask_seed(1, 2, 0, 0) == mask_seed(1, 2, 0, 0)
+
+
+def test_sentence_ids_tell_sentences_apart_and_know_them_again(tokenizer):
+    """Whatever the padding, on either side of a batch; the order of words counts, and so does a word more."""
+    sentences = make_sentences(2000)
+    batch = dict(tokenizer(sentences, padding=True, return_tensors="pt"))
+    ids = sentence_ids(batch["input_ids"], batch["attention_mask"])
+    assert ids.dtype == torch.int64 and len(set(ids.tolist())) == 2000
+    wider = dict(tokenizer(sentences[:5], padding="max_length", max_length=50, return_tensors="pt"))
+    assert torch.equal(sentence_ids(wider["input_ids"], wider["attention_mask"]), ids[:5])
+    near = dict(tokenizer(["a dog sees a cat", "a cat sees a dog", "a dog sees a", "dog a sees a cat"], padding=True))
+    found = sentence_ids(torch.tensor(near["input_ids"]), torch.tensor(near["attention_mask"]))
+    assert len(set(found.tolist())) == 4
+
+
+def test_sentence_ids_are_of_the_sentences_before_masking(batch, tokenizer):
+    plain = stack_views(batch)["sentence_ids"]
+    for masked_views in (False, True):
+        rows = stack_views(batch, TokenMasker(tokenizer, 0.5), seed=1, masked_views=masked_views)
+        assert torch.equal(rows["sentence_ids"], plain)

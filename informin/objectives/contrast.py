@@ -9,7 +9,13 @@ from informin.errors import UsageError
 from informin.objectives.terms import Term
 
 
-def contrast(z1: Tensor, z2: Tensor, temperature: float = 0.05, queue: Tensor | None = None) -> Tensor:
+def contrast(
+    z1: Tensor,
+    z2: Tensor,
+    temperature: float = 0.05,
+    queue: Tensor | None = None,
+    same: Tensor | None = None,
+) -> Tensor:
     r"""InfoNCE over in-batch negatives: mean_i -log softmax_k(cos(z1_i, z2_k) / temperature) at k = i.
 
     Over several processes the anchors z1 stay local and the candidates z2 are gathered with gradient, so the average
@@ -17,11 +23,13 @@ def contrast(z1: Tensor, z2: Tensor, temperature: float = 0.05, queue: Tensor | 
 
     A queue of embeddings of earlier batches adds candidates that no anchor is paired with, without gradient. Rows of
     zeros are places not filled yet: they are left out, and their number stays, so that nothing waits for the device.
+    So is the place of an anchor's own sentence, which a second epoch meets: it would be pushed from itself.
 
     Args:
         z1, z2: (N, d), the two views. Any floating type; computed in float32.
         temperature: the scale of the cosines, above 0.
         queue: (Q, d) or None, further candidates, the same on every process.
+        same: (N, Q) bool, where the queue holds the anchor's own sentence; None for nowhere.
 
     Returns:
         A scalar, the mean over the local anchors.
@@ -42,14 +50,17 @@ def contrast(z1: Tensor, z2: Tensor, temperature: float = 0.05, queue: Tensor | 
     logits = anchors @ candidates.T / temperature  # (N, W*N)
     if queue is not None:
         further = anchors @ normalize(queue.detach().float(), dim=-1).T / temperature  # (N, Q)
-        logits = torch.cat([logits, further.masked_fill(~queue.any(-1), -torch.inf)], dim=-1)  # (N, W*N + Q)
+        left_out = ~queue.any(-1) if same is None else same | ~queue.any(-1)  # (Q,) or (N, Q)
+        logits = torch.cat([logits, further.masked_fill(left_out, -torch.inf)], dim=-1)  # (N, W*N + Q)
     targets = rank() * len(anchors) + torch.arange(len(anchors), device=logits.device)
     return cross_entropy(logits, targets)
 
 
 CONTRAST = Term(
     "contrast",
-    loss=lambda views, options: {"contrast": contrast(views.z1, views.z2, options.temperature, views.queue)},
+    loss=lambda views, options: {
+        "contrast": contrast(views.z1, views.z2, options.temperature, views.queue, views.same)
+    },
     options=("temperature",),
 )
 QUEUE = Term(

@@ -18,6 +18,7 @@ class Views:
         maps1, maps2: (B, T, H, L, L), the attention maps of T layers; None unless a term `reads_maps`.
         features1, features2: (W*B, D), the projector's output for the batch of all processes; None without it.
         queue: (Q, d), embeddings of earlier batches, zeros where there is none yet; None without it.
+        same: (B, Q) bool, where the queue holds a sentence itself; None without a queue.
         mlm_logits, mlm_labels: (M, V) and (M,) at the masked positions; None without MLM.
     """
 
@@ -31,6 +32,7 @@ class Views:
     features1: Tensor | None = None
     features2: Tensor | None = None
     queue: Tensor | None = None
+    same: Tensor | None = None
     mlm_logits: Tensor | None = None
     mlm_labels: Tensor | None = None
 
