@@ -73,7 +73,6 @@ class InforMinTrainer(PublishingTrainer):
         provenance: dict | None = None,
         **kwargs,
     ):
-        refuse_without_dropout(model)
         refuse_other_heads(model, args.heads)
         refuse_few_sentences(train_dataset, args)
         self._map_layers = []
@@ -83,6 +82,7 @@ class InforMinTrainer(PublishingTrainer):
         self._copies = 3 if args.mlm_weight and not args.masked_views else 2
         rates = args.view_dropout and [*args.view_dropout, model.config.hidden_dropout_prob][: self._copies]
         prepare_encoder(model.base_model, rates, self._map_layers)
+        refuse_without_dropout(model.base_model)  # the momentum encoder has its own
         self.provenance = provenance or {}
         self._masker = TokenMasker(processing_class, args.mlm_probability) if args.mlm_weight else None
         self._step_terms: dict[str, Tensor] = {}  # of the newest forward pass

@@ -251,6 +251,19 @@ OWN_FIELDS = fields(ObjectiveArguments)
 WEIGHTS = sorted({term.weight for objective in OBJECTIVES.values() for term in objective.terms if term.weight})
 
 
+def read_options(objective: str, weights: dict) -> tuple[list[str], list[str]]:
+    """The options that an objective reads with these weights, and in words those that it could."""
+    weights = OBJECTIVES[objective].defaults | weights
+    read, more = ["objective", "view_dropout"], []
+    for term in OBJECTIVES[objective].terms:
+        read += [term.weight] if term.weight else []
+        if term.weight is None or weights.get(term.weight):
+            read += term.options
+        elif term.options:
+            more.append(f"with --{term.weight} above 0 also {', '.join(term.options)}")
+    return read, more
+
+
 def refuse_unread(objective: str, given: dict) -> None:
     """Refuses options that have no effect.
 
@@ -260,20 +273,12 @@ def refuse_unread(objective: str, given: dict) -> None:
     Raises:
         UsageError: the objective has no such term, or the term that reads an option is off.
     """
-    weights = OBJECTIVES[objective].defaults | given
-    read, more = ["view_dropout"], []
-    for term in OBJECTIVES[objective].terms:
-        read += [term.weight] if term.weight else []
-        if term.weight is None or weights.get(term.weight) or term.weight in given:
-            read += term.options
-        elif term.options:
-            more.append(f"with --{term.weight} above 0 also {', '.join(term.options)}")
-    own = {f.name for f in OWN_FIELDS} - {"objective", *read}
-    for name, value in given.items():
-        if name in own and value:  # to turn off what is not there is no mistake
+    read, more = read_options(objective, given)
+    for name in (f.name for f in OWN_FIELDS if f.name not in read):
+        if given.get(name):  # to turn off what is not there is no mistake
             raise UsageError(
-                f"--{name} {value} has no effect with --objective {objective} as it is set. It reads: "
-                f"{'; '.join([', '.join(read), *more])}."
+                f"--{name} {given[name]} has no effect with --objective {objective} as it is set. It reads: "
+                f"{'; '.join([', '.join(read[1:]), *more])}."
             )
 
 

@@ -33,6 +33,14 @@ BORROWED = {
     "ami_weight": ("micse", "The mutual information of attention maps"),
     "queue_size": ("micse", "The queue"),
 }
+# What other terms and parts are called beside an objective that is published without them.
+ADDED = {
+    "reconstruction_weight": "reconstruction",
+    "decorrelation_weight": "decorrelation of features",
+    "queue_size": "a queue of earlier batches",
+    "ami_weight": "mutual information of attention maps",
+    "mlm_weight": "masked language modelling",
+}
 # Settings of heads that an exported model has not.
 WITHOUT_MEANING = ("projector_size", "queue_size", "momentum_decay", "momentum_dropout")
 BY_POOLER = {"cls": "read at [CLS]", "mean": "read by its mean"}
@@ -72,6 +80,7 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
     results = load_all_results(folder)
     base, data = record["base_model"] or {}, record["data"] or {}
     objective = config["informin"].get("objective", "informin")
+    options = record["options"] or config["informin"]
     start = (base.get("hub_id") or base.get("name") or config["model_type"]).rpartition("/")[2]
     name = repo.rpartition("/")[2] if repo else f"{start}-{objective}"
     card = ModelCard.from_template(
@@ -79,7 +88,7 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
         template_path=str(TEMPLATE),
         name=name,
         base=_base_text(base),
-        method=_method(objective, config["informin"], record),
+        method=_method(objective, options, record),
         sentences=f"{data['sentences']:,}" if data.get("sentences") else None,
         data=data.get("description") or ", ".join(data.get("sources", [])),
         dimensions=config["hidden_size"],
@@ -95,7 +104,7 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
         training=_training_table(config, record),
         environment=_environment(record),
         limits=_limits(folder, config, record, results),
-        citations=_citations(objective, record["options"] or config["informin"]),
+        citations=_citations(objective, options),
     )
     page = re.sub(r"\n{3,}", "\n\n", str(card)).strip()
     return f"{page}\n{_mark(page)}\n"
@@ -181,10 +190,13 @@ def _base_text(base: dict) -> str:
     return f"`{base['name']}`" if base else "an encoder that the run did not record"
 
 
-def _method(objective: str, settings: dict, record: dict) -> str:
-    mlm = " with masked language modelling" if settings.get("mlm_weight") else ""
+def _method(objective: str, options: dict, record: dict) -> str:
+    own = OBJECTIVES[objective].defaults
+    added = [words for option, words in ADDED.items() if options.get(option) and option not in own]
+    *first, last = added or [""]
     steps = f"{record['kept_step']:,} steps of " if record.get("kept_step") else "training by "
-    return f"{steps}{OBJECTIVES[objective].title}{mlm}"
+    listed = f"{', '.join(first)} and {last}" if first else last
+    return f"{steps}{OBJECTIVES[objective].title}{f' with {listed}' if listed else ''}"
 
 
 def _score_tables(results: dict, seed: int | None) -> str:

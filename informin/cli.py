@@ -20,6 +20,7 @@ from informin.arguments import (
     InforMinTrainingArguments,
     ModelArguments,
     ObjectiveArguments,
+    read_options,
     refuse_unread,
 )
 from informin.errors import UsageError
@@ -149,7 +150,9 @@ def paper_values(given: dict, config: PreTrainedConfig) -> dict:
         return {}
     processes = int(os.environ.get("WORLD_SIZE", 1))
     values = {"per_device_train_batch_size": max(1, row.batch_size // processes), "learning_rate": row.learning_rate}
-    values = {name: value for name, value in (values | row.options).items() if name not in given}
+    read, _ = read_options(objective, row.options | given)
+    options = {name: value for name, value in row.options.items() if name in read or name not in OBJECTIVE}
+    values = {name: value for name, value in (values | options).items() if name not in given}
     if values:
         filled = ", ".join(f"{name} {value}" for name, value in values.items())
         exact = (config.model_type, config.hidden_size) in ROWS[objective]

@@ -100,7 +100,7 @@ def load_model(config: PreTrainedConfig, model_name: str, settings: dict, revisi
         settings: what goes into `config.informin`; `modeling_informin.HEADS` says which heads it builds.
 
     Raises:
-        UsageError: an LM head is asked for and the checkpoint has none, or every dropout of the model is 0.
+        UsageError: an LM head is asked for and the checkpoint has none.
     """
     config.informin = settings
     try:
@@ -116,22 +116,22 @@ def load_model(config: PreTrainedConfig, model_name: str, settings: dict, revisi
         )
     # save_pretrained leaves tied weights out anyway; named here, Trainer does not warn that a checkpoint lacks them.
     model._keys_to_ignore_on_save = set(model.all_tied_weights_keys)
-    refuse_without_dropout(model)
     if model.config.informin["queue_size"]:
         model.start_momentum()
     return model
 
 
-def refuse_without_dropout(model: nn.Module) -> None:
+def refuse_without_dropout(encoder: nn.Module) -> None:
     """Two views of a sentence differ by dropout alone.
 
     Raises:
         UsageError: every dropout is 0, so the two views would be identical.
     """
-    if not any(module.p > 0 for module in model.modules() if isinstance(module, nn.Dropout)):
+    if not any(module.p > 0 for module in encoder.modules() if isinstance(module, nn.Dropout)):
         raise UsageError(
             "Every dropout of this model is 0, so the two views of a sentence would be identical. Set "
-            "hidden_dropout_prob and attention_probs_dropout_prob in its config.json, to 0.1 for instance."
+            "hidden_dropout_prob and attention_probs_dropout_prob in its config.json, to 0.1 for instance, or give "
+            "--view_dropout."
         )
 
 

@@ -327,10 +327,27 @@ def test_citations(bert, tmp_path, options, cited):
     assert re.findall(r"@inproceedings\{(\S+),", card) == cited
 
 
-def test_method_names_what_was_trained(bert, tmp_path):
-    folder = export_of(bert, tmp_path / "export", objective="simcse", mlm_weight=0.1)
-    assert "125 steps of unsupervised SimCSE with masked language modelling on" in render_card(folder)
-    (folder / "training.json").unlink()
+@pytest.mark.parametrize(
+    ("options", "method"),
+    [
+        (dict(objective="simcse", mlm_weight=0.1), "unsupervised SimCSE with masked language modelling"),
+        (
+            dict(objective="informin", reconstruction_weight=0.4, ami_weight=0.1, queue_size=4, mlm_weight=0.1),
+            "InforMin-CL with a queue of earlier batches, mutual information of attention maps and masked language "
+            "modelling",
+        ),
+        (dict(objective="micse", ami_weight=0.1, queue_size=4), "miCSE"),
+        (dict(objective="scd", self_contrast_weight=1, decorrelation_weight=0.1), "SCD"),
+    ],
+    ids=["mlm", "everything", "micse", "scd"],
+)
+def test_method_names_what_was_trained(bert, tmp_path, options, method):
+    folder = export_of(bert, tmp_path / "export", objective=options["objective"])
+    assert f"125 steps of {method} on" in render_card(with_record(folder, options=options))
+
+
+def test_without_a_record_the_method_is_the_configurations(bert, tmp_path):
+    folder = export_of(bert, tmp_path / "export", None, objective="simcse", mlm_weight=0.1)
     assert "training by unsupervised SimCSE with masked" in render_card(folder)
 
 

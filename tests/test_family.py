@@ -14,6 +14,7 @@ from transformers import AutoConfig, AutoModel, TrainerCallback
 
 import run_export
 import run_unsup
+from informin.cli import parse
 from informin.data import tokenise
 from informin.errors import UsageError
 from informin.loading import load_config, load_model
@@ -687,3 +688,28 @@ def test_a_warm_up_longer_than_the_run_is_said(build, caplog):
     caplog.clear()
     build(warmup_steps=2).train()
     assert "never reaches" not in caplog.text
+
+
+def test_views_without_dropout_are_refused_unless_they_have_rates_of_their_own(encoder):
+    """The momentum encoder's dropout is no view's."""
+
+    def still(settings):
+        config = load_config(str(encoder))
+        config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
+        return load_model(config, str(encoder), settings)
+
+    def trainer(**options):
+        args = InforMinTrainingArguments(output_dir="unused", use_cpu=True, **(MICSE | options))
+        model = still({"projection_head": "mlp", **args.heads})
+        return InforMinTrainer(model, args, train_dataset=[None] * 200, processing_class=tokenizer_of(encoder))
+
+    with pytest.raises(UsageError, match="Every dropout of this model is 0, .* or give --view_dropout"):
+        trainer()
+    trainer(view_dropout=[0.0, 0.1])
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_papers_rows_fill_in_nothing_that_is_not_read(objective, encoder):
+    """With every term off that can be: a row's values for them are left out, and nothing is refused."""
+    off = [f"--{t.weight}=0" for t in OBJECTIVES[objective].terms if t.weight and t.name != "self_contrast"]
+    parse([f"--model_name={encoder}", f"--objective={objective}", *off])

@@ -14,7 +14,7 @@ from informin.errors import UsageError
 from informin.hub import export_folder
 from informin.loading import load_config, load_model
 from modeling_informin import BertForInforMinCL, RobertaForInforMinCL
-from tests.conftest import make_sentences, save_bert, tokenizer_of
+from tests.conftest import make_sentences, tokenizer_of
 
 CLASSES = {"bert": BertForInforMinCL, "roberta": RobertaForInforMinCL}
 
@@ -84,12 +84,6 @@ def test_checkpoint_without_lm_head_is_refused(tmp_path, bert):
     build(tmp_path / "headless")
     with pytest.raises(UsageError, match="has no language-model head"):
         build(tmp_path / "headless", lm_head=True)
-
-
-def test_dropout_zero_is_refused(tmp_path):
-    folder = save_bert(tmp_path / "still", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    with pytest.raises(UsageError, match="Every dropout of this model is 0"):
-        build(folder)
 
 
 def test_other_architecture_is_refused(tmp_path):

@@ -7,8 +7,9 @@ from collections import Counter
 import pytest
 import yaml
 from accelerate.commands.config.config_args import load_config_from_file
+from transformers import BertConfig, RobertaConfig
 
-from informin.cli import Parser, parse, yaml_arguments
+from informin.cli import Parser, paper_values, parse, yaml_arguments
 from informin.hyperparameters import ROWS
 from tests.conftest import ROOT
 
@@ -54,6 +55,15 @@ def test_recipes_are_the_papers_rows(name):
     assert recipe | row.options == recipe
 
 
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_the_papers_rows_add_nothing_to_a_recipe(path):
+    """A value that a row would fill in is one that the recipe does not say."""
+    recipe = load(path.stem)
+    architecture = RobertaConfig if "roberta" in recipe.get("model_name", "") else BertConfig
+    width = 1024 if "large" in recipe.get("model_name", "") else 768
+    assert paper_values(recipe, architecture(hidden_size=width)) == {}
+
+
 def test_the_released_recipe_is_what_the_authors_script_runs():
     recipe = load("informin-released")
     expected = dict(
@@ -73,7 +83,7 @@ def test_the_other_released_recipes_are_what_their_authors_readmes_run():
     scd |= dict(off_diagonal_weight=0.012, per_device_train_batch_size=192, learning_rate=3e-5)
     assert load("scd-released") | scd == load("scd-released")
     micse = dict(queue_size=0, ami_form="reference", ami_layers=[7, 8, 9, 10], ami_weight=5e-4, learning_rate=1e-5)
-    micse |= dict(per_device_train_batch_size=64, num_train_epochs=10, max_train_samples=100000)
+    micse |= dict(warmup_steps=0, per_device_train_batch_size=64, num_train_epochs=10, max_train_samples=100000)
     assert load("micse-released") | micse == load("micse-released")
 
 
