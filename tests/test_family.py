@@ -690,7 +690,7 @@ def test_a_warm_up_longer_than_the_run_is_said(build, caplog):
     assert "never reaches" not in caplog.text
 
 
-def test_views_without_dropout_are_refused_unless_they_have_rates_of_their_own(encoder):
+def test_views_without_dropout_are_refused_unless_they_have_rates_of_their_own(encoder, tmp_path):
     """The momentum encoder's dropout is no view's."""
 
     def still(settings):
@@ -699,7 +699,9 @@ def test_views_without_dropout_are_refused_unless_they_have_rates_of_their_own(e
         return load_model(config, str(encoder), settings)
 
     def trainer(**options):
-        args = InforMinTrainingArguments(output_dir="unused", use_cpu=True, **(MICSE | options))
+        args = InforMinTrainingArguments(
+            output_dir=str(tmp_path), use_cpu=True, eval_strategy="no", **(MICSE | options)
+        )
         model = still({"projection_head": "mlp", **args.heads})
         return InforMinTrainer(model, args, train_dataset=[None] * 200, processing_class=tokenizer_of(encoder))
 
