@@ -1,4 +1,4 @@
-"""Repeat runs over settings and seeds, and tell signal from noise. See README.md, or `python run_study.py --help`."""
+"""Repeat runs over settings and seeds, and compare them by seed. See README.md, or `python run_study.py --help`."""
 
 import argparse
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 from informin import plots
 from informin.errors import UsageError
 from informin.evaluation.table import render
-from informin.study import Study, check_options, read_study
+from informin.study import Study, check_data, check_options, read_study
 from informin.study_runner import Progress, Runner, visible_gpus
 from informin.study_runs import Run, read_run, runs_of, write_json
 from informin.study_table import notes, plot_rows, summarise, tables
@@ -35,14 +35,19 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     add = parser.add_argument
     add("study", help="A YAML file, as in configs/studies; its keys are at the head of informin/study.py.")
-    add("--output", default="outputs/studies", help="Studies in one folder share their runs. Default: %(default)s.")
+    add(
+        "--output",
+        default="outputs/studies",
+        help="Studies in one folder share their runs; another file under the same name needs another folder. "
+        "Default: %(default)s.",
+    )
     add(
         "--set",
         nargs="+",
         action="extend",
         default=[],
         metavar="OPTION=VALUE",
-        help="Options of run_unsup.py, over those of base.",
+        help="Options of run_unsup.py, over those of base and of all recipes; not what the grid varies.",
     )
     add("--seeds", nargs="+", type=int, metavar="N", help="In place of the study's.")
     add("--jobs", type=int, metavar="N", help="Runs at a time. Default: one for each GPU, else 1.")
@@ -60,6 +65,8 @@ def run_study(study: Study, runs: list[Run], args: argparse.Namespace) -> int:
     if gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus[0]  # options are checked as a run will see them, with one GPU
     check_options(study)
+    if study.tasks and _unfinished(study, runs):
+        check_data(study)
     make_folder(args.output)
     with Runner(study.tasks, args.keep_checkpoints, jobs, gpus) as runner:
         progress = Progress(study, runs, runner, jobs)
@@ -67,12 +74,16 @@ def run_study(study: Study, runs: list[Run], args: argparse.Namespace) -> int:
     if runner.received:
         print("Interrupted. What is finished is kept; the same command goes on.", file=sys.stderr)
         return 128 + runner.received
-    missing = [run for run in runs if not read_run(run, study.tasks)]
+    missing = _unfinished(study, runs)
     if len(missing) < len(runs):
         report(study, runs, args.output)
     for run in missing:
         print(f"Missing: {run.name} {progress.said.get(run.name, 'was not run')}. The same command tries again.")
     return 1 if missing else 0
+
+
+def _unfinished(study: Study, runs: Sequence[Run]) -> list[Run]:
+    return [run for run in runs if not read_run(run, study.tasks)]
 
 
 def report(study: Study, runs: Sequence[Run], output: str) -> None:

@@ -10,8 +10,8 @@ baseline   the recipe that the others are compared with, seed by seed and at the
 tasks      of run_eval.py: sts, transfer or names; none for the development score of the training alone
 
 `recipes` and `seeds` are needed. An option `config: FILE` of base or of a recipe starts from a recipe file, without its
-seed and output_dir. What sets an option, the strongest first: grid, recipe, --set, base, `config` (the recipe's own in
-place of base's).
+seed and output_dir. What sets an option, the strongest first: grid, --set (which may not set what the grid varies),
+recipe, base, `config` (one file, named by the strongest of these).
 """
 
 import difflib
@@ -30,8 +30,10 @@ import yaml
 
 from informin.arguments import CardArguments
 from informin.cli import Parser, parse
+from informin.data import senteval_folder
 from informin.errors import UsageError
 from informin.evaluation.senteval import STS_TASKS, TRANSFER_TASKS, chosen_tasks
+from informin.scoring import load_tasks
 
 KEYS = ("title", "base", "recipes", "grid", "seeds", "baseline", "tasks")
 OWN = ("seed", "output_dir", "resume_from_checkpoint", "push_to_hub")  # what a study decides
@@ -39,6 +41,7 @@ CARD = {field.name for field in fields(CardArguments)}
 SHORT = {"per_device_train_batch_size": "batch", "learning_rate": "lr", "max_train_samples": "sentences"}
 DEVELOPMENT = "dev"
 GROUPS = {"sts": STS_TASKS, "transfer": TRANSFER_TASKS}
+DATA_INSTEAD = "--set eval_data_dir=FOLDER (SentEval's data/downstream), or set SENTEVAL_DATA to it"
 
 
 @dataclass(frozen=True)
@@ -145,6 +148,16 @@ def check_options(study: Study) -> None:
             )
 
 
+def check_data(study: Study) -> None:
+    """Reads the data of the tasks, so that what is missing of them is found before anything is trained.
+
+    Raises:
+        UsageError: they cannot be fetched, or are not what they should be; see `load_tasks`.
+    """
+    for folder in dict.fromkeys(setting.options.get("eval_data_dir") for setting in study.settings):
+        load_tasks(senteval_folder(folder, DATA_INSTEAD), study.tasks)
+
+
 def normalised(value):
     """One value for all spellings: 3e-5, which YAML reads as text, and 0.00003; no and false; a and [a]."""
     if isinstance(value, dict):
@@ -168,6 +181,18 @@ def shown(value) -> str:
     if isinstance(value, float) and 0 < abs(value) < 0.001:
         return re.sub(r"\.?0*e-0*", "e-", f"{value:.6e}")
     return json.dumps(value) if isinstance(value, (bool, dict)) else str(value)
+
+
+def without_paths(value):
+    """An option's value with files and folders by the last part of their names, as training.json has them."""
+    if isinstance(value, dict):
+        return {name: without_paths(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [without_paths(item) for item in value]
+    if not isinstance(value, str):
+        return value
+    path = Path(value)
+    return path.resolve().name if path.is_absolute() or value.startswith("~") or path.exists() else value
 
 
 def _mapping(path: Path) -> dict:
@@ -232,13 +257,16 @@ def _settings(path: Path, shared: tuple[dict, dict], recipes: dict, grid: dict, 
     settings, names = [], {}
     for combination in itertools.product(*grid.values()):
         varied = dict(zip(grid, combination))
-        at = "".join(f", {SHORT.get(option, option.replace('_', ' '))} {shown(v)}" for option, v in varied.items())
+        seen = without_paths(varied).items()
+        at = "".join(f", {SHORT.get(option, option.replace('_', ' '))} {shown(value)}" for option, value in seen)
         for recipe, own in recipes.items():
             baseline = f"{baselines[recipe]}{at}" if recipe in baselines else None
             setting = Setting(f"{recipe}{at}", recipe, _resolved(path, shared, own, varied), baseline)
             if setting.digest in names:
                 both = f"{names[setting.digest]} and {setting.name}"
                 raise UsageError(f"{path}: {both} have the same options. Leave one out.")
+            if setting.name in names.values():
+                raise UsageError(f"{path}: two settings would be called {setting.name}. Rename what they differ in.")
             names[setting.digest] = setting.name
             settings.append(setting)
     if baselines:
@@ -249,7 +277,8 @@ def _settings(path: Path, shared: tuple[dict, dict], recipes: dict, grid: dict, 
 
 def _resolved(path: Path, shared: tuple[dict, dict], own: dict, varied: dict) -> dict:
     """The options of a setting, `config` read; null and [] give way to what run_unsup.py fills in."""
-    options = shared[0] | shared[1] | own | varied
+    base, forced = shared
+    options = base | own | forced | varied
     file = options.pop("config", None)
     if file:
         start = _mapping(Path(file))

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 
 import torch
 import yaml
@@ -25,6 +26,7 @@ from informin.study_table import name_of, value_of
 
 SCRIPTS = Path(__file__).parent.parent
 FINISHED, BUSY, STOPPED = "finished", "is being run by another process", "was stopped"
+UNDEFINED = 1  # run_eval.py's exit code where a score is undefined, and Python's of an error
 LOG_LINES = 6  # of a failed run that are shown
 
 
@@ -87,7 +89,8 @@ class Runner:
                     shutil.rmtree(checkpoint)
             tasks = unscored(run, self._tasks)
             if tasks and (code := self._call("scoring", run, scoring_command(run, tasks), log, lock, job)):
-                return STOPPED if self.received else f"failed with exit code {code}"
+                if code != UNDEFINED or unscored(run, tasks):
+                    return STOPPED if self.received else f"failed with exit code {code}"
             write_json(run.folder / "run.json", run_record(run))
         return FINISHED
 
@@ -165,13 +168,17 @@ class Progress:
     def __init__(self, study: Study, runs: Sequence[Run], runner: Runner, jobs: int):
         self.said: dict[str, str] = {}
         self._study, self._runner, self._jobs, self._all = study, runner, jobs, len(runs)
-        self._todo = deque(run for run in runs if not read_run(run, study.tasks))
-        self._left, self._seconds = len(self._todo), []
+        self._left: list[Run] = []
+        self._seconds: dict[str, list[float]] = {}  # of each finished run, by setting
+        for run in runs:
+            if not self._add_seconds(run):
+                self._left.append(run)
+        self._todo = deque(self._left)
         self._guard = threading.Lock()
 
     def work_off(self) -> None:
         """Returns when nothing is left, or a signal was received and the running ones have stopped."""
-        print(f"{self._all} runs, {self._all - self._left} of them finished before", flush=True)
+        print(f"{self._all} runs, {self._all - len(self._left)} of them finished before", flush=True)
         threads = [threading.Thread(target=self._work, args=(job,)) for job in range(self._jobs)]
         for thread in threads:
             thread.start()
@@ -197,12 +204,10 @@ class Progress:
                 self._end(number, run, outcome, time.perf_counter() - start)
 
     def _end(self, number: str, run: Run, outcome: str, seconds: float) -> None:
-        self._left -= 1
+        self._left.remove(run)
         self.said[run.name] = outcome
         if outcome == FINISHED:
-            record = read_run(run, self._study.tasks)
-            # Of the whole run, also where only its score was missing: the others have all of it before them.
-            self._seconds.append(sum(record["seconds"].values()))
+            record = self._add_seconds(run)
             values = {name_of(measure): value_of(record, measure) for measure in self._study.measures}
             scores = [f"{name} {'undefined' if value is None else f'{value:.2f}'}" for name, value in values.items()]
             print(f"{number} {run.name}: {', '.join(scores)} ({duration(seconds)}); {self._rest()}", flush=True)
@@ -211,11 +216,20 @@ class Progress:
         if outcome.startswith("failed"):
             print(f"{last_lines(run)}\n    (the end of {run.folder / 'log.txt'})", flush=True)
 
+    def _add_seconds(self, run: Run) -> dict | None:
+        """Counts the whole of what a finished run took. Returns its run.json; None where it is not finished."""
+        record = read_run(run, self._study.tasks)
+        if record:
+            self._seconds.setdefault(run.setting.name, []).append(sum(record["seconds"].values()))
+        return record
+
     def _rest(self) -> str:
-        if not (self._left and self._seconds):
-            return f"{self._left} left"
-        each = sum(self._seconds) / len(self._seconds)
-        return f"{self._left} left, about {duration(each * self._left / self._jobs)}"
+        """How many are left, and for how long: a run takes as long as its setting's others, else as the average one."""
+        count, known = len(self._left), [seconds for own in self._seconds.values() for seconds in own]
+        if not (count and known):
+            return f"{count} left"
+        whole = sum(fmean(self._seconds.get(run.setting.name, known)) for run in self._left)
+        return f"{count} left, about {duration(whole / min(self._jobs, count))}"
 
 
 def duration(seconds: float) -> str:

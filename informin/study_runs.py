@@ -1,6 +1,6 @@
 """The runs of a study: where each lies, and what is there of it.
 
-OUTPUT/runs/SETTING-DIGEST/seedN    one run, whatever studies it is in; DIGEST alone tells settings apart
+OUTPUT/runs/SETTING-DIGEST/seedN    one run, whatever studies it is in; DIGEST, of the options, tells settings apart
     options.yaml                    as run_unsup.py reads them
     model/                          its output_dir
     results.json                    of run_eval.py
@@ -8,6 +8,8 @@ OUTPUT/runs/SETTING-DIGEST/seedN    one run, whatever studies it is in; DIGEST a
     run.json                        written when all is done: see `run_record`
     log.txt                         what both commands print
     lock                            locked by the process that is at it
+
+Files and folders count by their names as they are given: another file under the same name needs another OUTPUT.
 """
 
 import json
@@ -21,7 +23,7 @@ from informin.checkpoints import complete_checkpoints
 from informin.errors import UsageError
 from informin.evaluation.results import load_results
 from informin.record import load_record
-from informin.study import Setting, Study
+from informin.study import Setting, Study, without_paths
 
 SCHEMA = 1
 
@@ -61,12 +63,12 @@ def _folder(runs: Path, setting: Setting) -> Path:
 
 
 def read_run(run: Run, tasks: Sequence[str]) -> dict | None:
-    """A finished run's run.json; None while it, or the score of one of these tasks, is not there."""
+    """A finished run's run.json; None while it, or one of these tasks, is not there. An undefined score is there."""
     try:
         record = json.loads((run.folder / "run.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return None if any(record["scores"].get(task) is None for task in tasks) else record
+    return record if set(tasks) <= record["scores"].keys() else None
 
 
 def untrained(run: Run) -> bool:
@@ -78,9 +80,9 @@ def untrained(run: Run) -> bool:
 
 
 def unscored(run: Run, tasks: Sequence[str]) -> list[str]:
-    """The tasks without a score."""
+    """The tasks that are not in the results. An undefined score, null, is in them."""
     scored = load_results(run.results)["tasks"] if run.results.exists() else {}
-    return [task for task in tasks if scored.get(task, {}).get("score") is None]
+    return [task for task in tasks if task not in scored]
 
 
 def resumable(run: Run) -> bool:
@@ -95,7 +97,7 @@ def run_record(run: Run) -> dict:
     training         every option that shapes the weights, with what was filled in; this, base_model, data, steps,
                      kept_step and environment as in training.json: see `informin.record`
     dev              name of the development pairs; spearman (x 100), alignment, uniformity at the kept step, or null
-    scores, averages of run_eval.py, x 100; null where there are none
+    scores, averages of run_eval.py, x 100; null where they are undefined, or not all of a group is scored
     seconds          training and scoring, attempts that were broken off included
     """
     training = load_record(run.model)
@@ -115,18 +117,6 @@ def run_record(run: Run) -> dict:
         "seconds": seconds_spent(run),
         "environment": training["environment"],
     }
-
-
-def without_paths(value):
-    """An option's value with files and folders by the last part of their names, as training.json has them."""
-    if isinstance(value, dict):
-        return {name: without_paths(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [without_paths(item) for item in value]
-    if not isinstance(value, str):
-        return value
-    path = Path(value)
-    return path.resolve().name if path.is_absolute() or value.startswith("~") or path.exists() else value
 
 
 def seconds_spent(run: Run) -> dict[str, float]:

@@ -1,6 +1,8 @@
-"""What a study found: means over seeds, differences seed by seed, and whether they are more than noise."""
+"""What a study found: means over seeds, differences seed by seed, and whether they are shown to be any."""
 
 import math
+import shlex
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -8,15 +10,15 @@ import numpy as np
 from scipy.stats import bootstrap, t
 
 from informin.evaluation.table import Table
-from informin.study import DEVELOPMENT, GROUPS, Setting, Study, shown
-from informin.study_runs import without_paths
+from informin.study import CARD, DEVELOPMENT, GROUPS, Setting, Study, normalised, shown, without_paths
 
 SCHEMA = 1
 RESAMPLES = 10_000
 FEWEST = 3  # seeds for an interval
 SEEDS_NOTE = (
     "n is the number of seeds that both sides of a difference have; resampling 3 to 5 values gives intervals that are "
-    "too narrow, so the t interval, exact for normal differences, stands beside it, and a signal has 0 outside of both."
+    "too narrow, so the t interval, exact for normal differences, stands beside it, and a signal has 0 outside both; "
+    "intervals are over seeds (and the sentences that a seed draws), not over test sentences."
 )
 
 
@@ -70,6 +72,8 @@ def summarise(study: Study, records: dict[tuple[str, int], dict]) -> dict:
         "seeds": study.seeds,
         "measures": study.measures,
         "missing": [[s.name, seed] for seed in study.seeds for s in study.settings if (s.name, seed) not in records],
+        "undefined": _undefined(study, records),
+        "unlike": _unlike(study, list(records.values())),
         "settings": settings,
         "differences": [
             compare(setting, measure, settings, study.seeds) for measure in study.measures for setting in pairs
@@ -119,10 +123,10 @@ def intervals(gains: Sequence[float]) -> tuple[list[float] | None, list[float] |
 
 
 def verdict(resampled: Sequence[float] | None, normal: Sequence[float] | None) -> str:
-    """signal where 0 is outside of both intervals, else noise."""
+    """signal where 0 is outside of both intervals, else not shown, which does not say that there is none."""
     if resampled is None or normal is None:
         return f"n < {FEWEST}: no interval"
-    return "signal" if all(low > 0 or high < 0 for low, high in (resampled, normal)) else "noise"
+    return "signal" if all(low > 0 or high < 0 for low, high in (resampled, normal)) else "not shown"
 
 
 def tables(summary: dict) -> list[Table]:
@@ -153,16 +157,27 @@ def _differences(summary: dict, measure: str) -> Table:
 def notes(summary: dict) -> list[str]:
     """What a reader of the tables has to know."""
     lines = [SEEDS_NOTE] if summary["differences"] else []
+    count = sum(found["t"] is not None for found in summary["differences"])
+    if count > 1:
+        chance = f"about {0.05 * count:.2g} of them would be signals by chance"
+        lines.append(f"{count} comparisons at 95% without correction: {chance}.")
     for found in summary["differences"]:
         if found["left_out"]:
             seeds = ", ".join(map(str, found["left_out"]))
             where = f"{found['setting']} - {found['baseline']}, {name_of(found['measure'])}"
-            lines.append(f"{where}: {len(found['left_out'])} seed(s) left out ({seeds}): missing in one of the two.")
+            lines.append(
+                f"{where}: {len(found['left_out'])} seed(s) left out ({seeds}): missing or undefined in one of the two."
+            )
+    for name, seed, measures in summary["undefined"]:
+        lines.append(f"{name} seed {seed}: undefined, {', '.join(map(name_of, measures))}.")
+    for what, counts in summary["unlike"].items():
+        values = ", ".join(f"{value} ({runs})" for value, runs in counts.items())
+        lines.append(f"The finished runs differ in {what} (runs): {values}.")
     if summary["missing"]:
         runs = ", ".join(f"{name} seed {seed}" for name, seed in summary["missing"])
         lines.append(f"Not finished, {len(summary['missing'])} run(s): {runs}.")
     for recipe, best in summary["best"].items():
-        options = " ".join(f"--{name} {_words(value)}" for name, value in best["options"].items())
+        options = " ".join(f"--{name} {_words(value)}" for name, value in best["options"].items() if name not in CARD)
         lines.append(f"Best by development score, {recipe}: {best['setting']} ({best['mean']:.2f}): {options}")
     return lines
 
@@ -189,8 +204,35 @@ def _best(settings: Sequence[Setting], found: dict) -> dict:
     return best
 
 
+def _undefined(study: Study, records: dict[tuple[str, int], dict]) -> list[list]:
+    """Setting, seed and measures without a value, of each finished run that has such."""
+    names = study.tasks or [DEVELOPMENT]
+    found = [[*key, [name for name in names if value_of(record, name) is None]] for key, record in records.items()]
+    return [entry for entry in found if entry[-1]]
+
+
+def _unlike(study: Study, records: Sequence[dict]) -> dict[str, dict[str, int]]:
+    """What the finished runs should share and do not: its values, and how many runs have each."""
+    found = [
+        {
+            "the encoder's weights": str(record["base_model"]["weights_sha256"])[:8],
+            "precision": record["precision"],
+            "sentences": str(record["data"]["sentences"]),
+            **{name: value for name, value in record["environment"].items() if name not in ("device", "threads")},
+        }
+        for record in records
+    ]
+    shares = {str(setting.options.get("max_train_samples")) for setting in study.settings}
+    names = dict.fromkeys(name for of_run in found for name in of_run if name != "sentences" or len(shares) == 1)
+    counts = {name: dict(Counter(of_run.get(name, "none") for of_run in found)) for name in names}
+    return {name: values for name, values in counts.items() if len(values) > 1}
+
+
 def _words(value) -> str:
-    return " ".join(shown(item) for item in (value if isinstance(value, list) else [value]))
+    """An option's value for a shell. Switches take yes and no too, and eval_strategy takes no other word."""
+    items = value if isinstance(value, list) else [value]
+    words = {True: "yes", False: "no"}
+    return " ".join(shlex.quote(words[i] if isinstance(i, bool) else shown(i)) for i in map(normalised, items))
 
 
 def _mean(found: dict, column: str) -> str:

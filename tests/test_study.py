@@ -1,12 +1,14 @@
 """run_study.py: what a file means, who runs what and when, what is resumed, and the statistics of the tables."""
 
 import csv
+import dataclasses
 import fcntl
 import hashlib
 import itertools
 import json
 import math
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -21,14 +23,17 @@ import yaml
 
 import run_study
 from informin import plots, study_runner
+from informin.arguments import ObjectiveArguments
+from informin.cli import parse
 from informin.errors import UsageError
+from informin.evaluation.senteval import STS_TASKS
 from informin.evaluation.table import render
-from informin.study import check_options, read_study
-from informin.study_runner import Runner, duration
-from informin.study_runs import runs_of, without_paths
+from informin.study import check_options, read_study, without_paths
+from informin.study_runner import Progress, Runner, duration
+from informin.study_runs import runs_of
 from informin.study_table import intervals, notes, plot_rows, summarise, tables, verdict
 from tests.conftest import ROOT
-from tests.senteval_data import write_senteval
+from tests.senteval_data import small_counts, write_senteval
 
 STUDIES = sorted((ROOT / "configs" / "studies").rglob("*.yaml"))
 # Stands in for both scripts, without torch: writes the files that they leave, and what it was called with.
@@ -67,16 +72,19 @@ if name == "run_unsup":
     history = [dict(step=2, spearman=1.0, alignment=9.0, uniformity=9.0)]
     history += [dict(step=4, spearman=score, alignment=0.25, uniformity=-2.5)]
     record = dict(schema=1, seed=options["seed"], options=dict(precision="fp32"), development="STS-B dev")
-    record |= dict(history=history, steps=4, kept_step=4, base_model={}, data={}, environment=dict(device="cpu"))
+    record |= dict(history=history, steps=4, kept_step=4, environment=dict(torch="2", device="cpu"))
+    record |= dict(base_model=dict(weights_sha256="ab" * 32), data=dict(sentences=100))
     (folder / "training.json").write_text(json.dumps(record))
 else:
     file = pathlib.Path(argv[argv.index("--output") + 1])
     tasks = json.loads(file.read_text())["tasks"] if file.exists() else {}
     asked = argv[argv.index("--tasks") + 1 : argv.index("--device")]
-    tasks |= {task: dict(score=score - 10) for task in asked}
-    average = {group: score - 10 if len(asked) > 6 else None for group in ("sts", "transfer")}
+    undefined = [task for task in asked if [task, options["seed"]] in behaviour.get("undefined", [])]
+    tasks |= {task: dict(score=None if task in undefined else score - 10) for task in asked}
+    average = {group: score - 10 if len(asked) > 6 and not undefined else None for group in ("sts", "transfer")}
     identity = "weights_sha256 pooler normalized whitening max_length precision split".split()
     file.write_text(json.dumps(dict(schema=1, model="x", tasks=tasks, average=average) | dict.fromkeys(identity)))
+    sys.exit(1 if undefined else 0)
 """
 
 
@@ -100,9 +108,19 @@ def write(tmp_path, bert, sentences_file, pairs_file):
     return write
 
 
+SHARE = 0.005  # of SentEval
+
+
+@pytest.fixture(scope="module")
+def senteval(tmp_path_factory):
+    return write_senteval(tmp_path_factory.mktemp("senteval"), SHARE)
+
+
 @pytest.fixture
-def stub(tmp_path, monkeypatch):
+def stub(tmp_path, monkeypatch, senteval):
     """Lets a stub stand for the two scripts. Returns its folder, which `behaviour` and `calls` know."""
+    small_counts(monkeypatch, SHARE)
+    monkeypatch.setenv("SENTEVAL_DATA", str(senteval))
     folder = tmp_path / "scripts"
     folder.mkdir()
     for name in ("run_unsup", "run_eval"):
@@ -154,18 +172,29 @@ def test_what_sets_an_option_the_strongest_first(write, tmp_path):
     study = read_study(
         write(
             base=dict(
-                model_name="base", config=str(tmp_path / "start.yaml"), temperature=2, mlm_weight=2, weight_decay=2
+                model_name="base",
+                config=str(tmp_path / "start.yaml"),
+                **dict.fromkeys(["temperature", "mlm_weight", "weight_decay", "ami_weight"], 2),
             ),
-            recipes={"a": dict(temperature=4, mlm_weight=4), "b": dict(mlm_weight=None, adam_beta1=0.6)},
+            recipes={
+                "a": dict(temperature=4, mlm_weight=4, ami_weight=4),
+                "b": dict(mlm_weight=None, ami_weight=None, adam_beta1=0.6),
+            },
             grid=dict(temperature=[5]),
             baseline=None,
         ),
         ["model_name=set", "mlm_weight=3", "weight_decay=3", "max_steps=9"],
     )
     first, second = (setting.options for setting in study.settings)
-    expected = dict(temperature=5, mlm_weight=4, weight_decay=3, learning_rate=1, adam_beta1=0.5)
-    assert first == expected | dict(model_name="set", max_steps=9)
-    assert "mlm_weight" not in second and second["adam_beta1"] == 0.6
+    expected = dict(temperature=5, mlm_weight=3, weight_decay=3, learning_rate=1, adam_beta1=0.5)
+    assert first == expected | dict(model_name="set", max_steps=9, ami_weight=4)
+    assert second["mlm_weight"] == 3 and second["adam_beta1"] == 0.6 and "ami_weight" not in second
+
+
+def test_files_of_a_grid_are_shown_by_their_last_name(write, tmp_path):
+    study = read_study(write(grid={"train_file": [str(tmp_path / "a.txt"), [str(tmp_path / "b.txt"), "c.txt"]]}))
+    assert study.settings[0].name == "cold, train file a.txt"
+    assert study.settings[2].name == "cold, train file ['b.txt', 'c.txt']"
 
 
 def test_measures(write):
@@ -198,6 +227,10 @@ def test_measures(write):
         (
             dict(recipes={"a": {"learning_rate": "3e-5"}, "b": {"learning_rate": 0.00003}}, baseline=None),
             "a and b have the same options. Leave one out.",
+        ),
+        (
+            dict(grid={"train_file": ["/a/x.txt", "/b/x.txt"]}),
+            "two settings would be called cold, train file x.txt. Rename what they differ in.",
         ),
         (dict(grid={"mlm_weight": [1, "1.0"]}), "cold, mlm weight 1 and cold, mlm weight 1 have the same options"),
     ],
@@ -267,6 +300,24 @@ def test_shipped_studies_parse(path, bert):
     assert study.title != study.name
     if path.stem.endswith("-small"):
         assert all(setting.options["warmup_steps"] == 0 for setting in study.settings)
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_settings_of_a_shipped_study_differ_only_in_what_it_names(path, bert, tmp_path):
+    """What a paper's row fills in for one objective alone would be compared with it."""
+    given, study = yaml.safe_load(path.read_text()), read_study(path, [f"model_name={bert}"])
+    named = {name for options in given["recipes"].values() for name in options} | given.get("grid", {}).keys()
+    named |= {field.name for field in dataclasses.fields(ObjectiveArguments)} | {"projection_head"}
+    if path.stem == "main":
+        named.add("warmup_steps")  # each paper's own
+    values = {}
+    for setting in study.settings:
+        file = tmp_path / "options.yaml"
+        file.write_text(yaml.safe_dump(setting.options | {"output_dir": "same"}))
+        *parts, _ = parse(["--config", str(file)])
+        for name, value in {name: value for part in parts for name, value in vars(part).items()}.items():
+            values.setdefault(name, set()).add(str(value))
+    assert "warmup_steps" in values and {name for name, found in values.items() if len(found) > 1} <= named
 
 
 # Where runs lie
@@ -366,7 +417,7 @@ def test_a_failed_run_does_not_stop_the_others(write, stub, tmp_path, capsys):
     assert "Missing: cold seed 1 failed with exit code 1. The same command tries again." in out
     assert "Missing: warm seed 2" in out and out.count("Missing") == 2
     assert len(run_json(tmp_path / "out")) == 2
-    assert "warm - cold, MR: 2 seed(s) left out (1, 2): missing in one of the two." in out
+    assert "warm - cold, MR: 2 seed(s) left out (1, 2): missing or undefined in one of the two." in out
     (stub / "behaviour.json").write_text("{}")
     before = len(calls(stub))
     assert run_study.main(arguments) == 0
@@ -387,6 +438,35 @@ def test_what_was_broken_off_goes_on_or_begins_again(write, stub, tmp_path, caps
     assert first[-2:] == ["--resume_from_checkpoint", "last"] and "--resume_from_checkpoint" not in second
     assert "cold seed 1 goes on from its checkpoint" in capsys.readouterr().out
     assert not (warm.model / "model.safetensors").exists() and not warm.results.exists()
+
+
+def test_an_undefined_score_is_a_result(write, stub, tmp_path, capsys):
+    """The run is finished with null; a dash in the table, and a note. A failure before it is written is none."""
+    (stub / "behaviour.json").write_text(json.dumps({"undefined": [["MR", 1], ["MR", 2], ["STS12", 2]]}))
+    arguments = [str(write(tasks=["STS12", "MR"])), "--output", str(tmp_path / "out")]
+    assert run_study.main(arguments) == 0
+    out = capsys.readouterr().out
+    assert "[1/4] cold seed 1: STS12 61.50, MR undefined (" in out and "Missing" not in out
+    assert "cold seed 2: undefined, STS12, MR." in out and "warm seed 1: undefined, MR." in out
+    assert "warm - cold, STS12: 1 seed(s) left out (2): missing or undefined in one of the two." in out
+    assert "| cold | 72.00 ± 0.71 (2) | 61.50 (1) |  - |" in (tmp_path / "out" / "tiny" / "table.md").read_text()
+    assert [json.loads(path.read_text())["scores"]["MR"] for path in run_json(tmp_path / "out")] == 4 * [None]
+    before = done(stub)
+    assert run_study.main(arguments) == 0
+    assert done(stub) == before and "4 runs, 4 of them finished before" in capsys.readouterr().out
+
+
+def test_the_data_of_the_tasks_are_read_before_anything_is_trained(write, stub, tmp_path, capsys, monkeypatch):
+    path, arguments = write(tasks=["MR"]), ["--output", str(tmp_path / "out")]
+    monkeypatch.setenv("SENTEVAL_DATA", str(tmp_path / "nowhere"))
+    assert run_study.main([str(path), *arguments]) == 2
+    assert "does not exist. The folder given must be SentEval's data/downstream" in capsys.readouterr().err
+    assert calls(stub) == [] and not (tmp_path / "out").exists()
+    data = write_senteval(tmp_path / "own", SHARE)
+    arguments += ["--set", f"eval_data_dir={data}"]
+    assert run_study.main([str(path), *arguments]) == 0
+    (data / "MR").rename(data / "elsewhere")
+    assert run_study.main([str(path), *arguments]) == 0, "all of it is finished"
 
 
 def test_checkpoints_are_kept_on_demand(write, stub, tmp_path):
@@ -464,6 +544,34 @@ def test_durations():
     assert [duration(seconds) for seconds in (0.4, 59.6, 192, 7500)] == ["0 s", "1 min 0 s", "3 min 12 s", "2 h 5 min"]
 
 
+def test_the_time_left(write, stub, tmp_path):
+    """By setting where one of its runs is finished, by whomever, else by all; and fewer runs than jobs do not share."""
+    study = read_study(write(recipes={name: {"temperature": i + 1} for i, name in enumerate("abc")}, baseline="a"))
+    runs = runs_of(study, tmp_path)
+    runner = Runner(study.tasks, False, 1, [])
+
+    def finish(i: int, training: float) -> None:
+        assert runner.do(runs[i], 0) == "finished"
+        file = runs[i].folder / "run.json"
+        seconds = {"training": training, "scoring": 10}
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"seconds": seconds}))
+
+    assert Progress(study, runs, runner, 2)._rest() == "6 left"
+    finish(0, 90)  # a seed 1
+    finish(1, 290)  # b seed 1; left: c seed 1, then a, b, c of seed 2
+    progress = Progress(study, runs, runner, 2)
+    assert progress._rest() == f"4 left, about {duration((200 + 100 + 300 + 200) / 2)}"
+    finish(3, 190)
+    progress._end("", runs[3], "finished", 200.0)
+    assert progress._rest() == f"3 left, about {duration((200 + 300 + 200) / 2)}"
+    progress._end("", runs[5], "was stopped", 1.0)
+    progress._end("", runs[2], "was stopped", 1.0)
+    assert progress._rest() == f"1 left, about {duration(300)}"
+    finish(4, 290)
+    progress._end("", runs[4], "finished", 300.0)
+    assert progress._rest() == "0 left"
+
+
 def test_killed_and_gone_on_with(write, tmp_path):
     """The real scripts: SIGKILL while it trains; the run stays locked while its child lives; training is resumed."""
     data = write_senteval(tmp_path / "senteval")
@@ -506,8 +614,16 @@ SCORES = {"cold": [70.0, 71.0, 72.0], "warm": [71.0, 73.0, 75.0], "mild": [70.5,
 
 
 def record(sts: float | None, dev: float = 80.0) -> dict:
-    scores = {"alignment": 0.25, "uniformity": -2.5, "spearman": dev, "name": "STS-B dev"}
-    return {"dev": scores, "averages": {"sts": sts, "transfer": None}, "scores": {}}
+    """run.json, as far as tables read it."""
+    return {
+        "dev": {"alignment": 0.25, "uniformity": -2.5, "spearman": dev, "name": "STS-B dev"},
+        "averages": {"sts": sts, "transfer": None},
+        "scores": dict.fromkeys(STS_TASKS, sts),
+        "base_model": {"weights_sha256": "53aa5117" + 56 * "0"},
+        "data": {"sentences": 5120},
+        "precision": "fp32",
+        "environment": {"torch": "2.9", "numpy": "2.4", "device": "cpu x86_64", "threads": 1},
+    }
 
 
 @pytest.fixture
@@ -543,7 +659,7 @@ def test_table_against_numbers_by_hand(found):
         "+1.00 to +3.00",
         "-0.48 to +4.48",
         "3",
-        "noise",
+        "not shown",
         "+1.00",
         "+2.00",
         "+3.00",
@@ -554,7 +670,7 @@ def test_table_against_numbers_by_hand(found):
         "-0.50 to +0.50",
         "-1.24 to +1.24",
         "3",
-        "noise",
+        "not shown",
         "+0.50",
         "-0.50",
         "+0.00",
@@ -583,7 +699,7 @@ def test_the_t_interval_in_closed_form():
 
 def test_verdicts():
     assert verdict([0.1, 0.2], [0.05, 0.3]) == verdict([-2, -1], [-3, -0.5]) == "signal"
-    assert verdict([0.1, 0.2], [-0.1, 0.3]) == verdict([0, 0.2], [0.1, 0.3]) == verdict([-1, 1], [-1, 1]) == "noise"
+    assert verdict([0.1, 0.2], [-0.1, 0.3]) == verdict([0, 0.2], [0.1, 0.3]) == verdict([-1, 1], [-1, 1]) == "not shown"
     assert verdict(None, None) == "n < 3: no interval"
 
 
@@ -599,9 +715,37 @@ def test_what_is_missing_is_counted_and_left_out_of_the_pairs(found):
     assert means.rows[0].cell("STS average") == "70.50 ± 0.71 (2)" and means.rows[2].cell("STS average") == "70.50 (1)"
     assert differences.rows[0].cell("seed 2") == "-"
     said = notes(summary)
-    assert "n is the number of seeds" in said[0]
-    assert "warm - cold, STS average: 2 seed(s) left out (2, 3): missing in one of the two." in said
+    assert "n is the number of seeds" in said[0] and "not over test sentences" in said[0]
+    assert "warm - cold, STS average: 2 seed(s) left out (2, 3): missing or undefined in one of the two." in said
+    assert f"cold seed 3: undefined, {', '.join(STS_TASKS)}." in said
+    assert not any("correction" in note for note in said), "no difference has an interval"
     assert said[-1] == "Not finished, 3 run(s): mild seed 1, warm seed 2, mild seed 3."
+
+
+def test_comparisons_are_counted(found):
+    assert notes(summarise(*found))[1:] == [
+        "2 comparisons at 95% without correction: about 0.1 of them would be signals by chance."
+    ]
+    study, records = found
+    records = {key: value for key, value in records.items() if key[0] != "mild"}
+    assert not any("correction" in note for note in notes(summarise(study, records)))
+
+
+def test_what_runs_should_share_and_do_not(found, write):
+    study, records = found
+    records["warm", 2] |= {"precision": "bf16", "data": {"sentences": 4000}}
+    records["mild", 1]["base_model"] = {"weights_sha256": 64 * "1"}
+    records["mild", 2]["environment"] = {"torch": "3.0", "device": "cuda", "threads": 8}
+    assert notes(summarise(study, records))[2:] == [
+        "The finished runs differ in the encoder's weights (runs): 53aa5117 (8), 11111111 (1).",
+        "The finished runs differ in precision (runs): fp32 (8), bf16 (1).",
+        "The finished runs differ in sentences (runs): 5120 (8), 4000 (1).",
+        "The finished runs differ in torch (runs): 2.9 (8), 3.0 (1).",
+        "The finished runs differ in numpy (runs): 2.4 (8), none (1).",
+    ]
+    recipes = {name: {"max_train_samples": 1000 * (i + 1)} for i, name in enumerate(SCORES)}
+    study = read_study(write(recipes=recipes, seeds=[1, 2, 3], tasks=["sts"]))
+    assert not any("sentences (runs)" in note for note in notes(summarise(study, records)))
 
 
 def test_a_setting_without_any_run(found):
@@ -613,14 +757,22 @@ def test_a_setting_without_any_run(found):
 
 
 def test_the_best_of_a_grid(write):
-    study = read_study(write(baseline=None, grid={"learning_rate": ["1e-4", "3e-4"]}, seeds=[1]))
+    path = write(baseline=None, grid={"learning_rate": ["1e-4", "3e-4"]}, seeds=[1])
+    forced = ["eval_strategy=no", "run_name=two words", "base_model=me/encoder", "data_description=of Wikipedia"]
+    study = read_study(path, [*forced, "view_dropout=[0.05, 0.15]"])
     assert [setting.recipe for setting in study.settings] == ["cold", "cold", "warm", "warm"]
     scores = dict(zip([setting.name for setting in study.settings], [80.0, 82.0, 85.0, 84.0]))
     summary = summarise(study, {(name, 1): record(None, score) for name, score in scores.items()})
     said = notes(summary)
     assert said[0].startswith("Best by development score, cold: cold, lr 3e-4 (82.00): --model_name tiny-bert ")
     assert said[1].startswith("Best by development score, warm: warm, lr 1e-4 (85.00): ") and len(said) == 2
-    assert " --bf16 false " in said[0] and said[0].endswith("--learning_rate 3e-4") and len(tables(summary)) == 1
+    assert " --bf16 no " in said[0] and said[0].endswith("--learning_rate 3e-4") and len(tables(summary)) == 1
+    assert " --eval_strategy no --run_name 'two words' --view_dropout 0.05 0.15 --learning_rate" in said[0]
+    assert "base_model" not in said[0] and "data_description" not in said[0], "what only the card reads"
+    *_, args, _ = parse(
+        shlex.split(said[0].rpartition("): ")[2].replace("tiny-bert", study.settings[0].options["model_name"]))
+    )
+    assert (args.run_name, args.bf16, args.learning_rate, args.view_dropout) == ("two words", False, 3e-4, [0.05, 0.15])
 
 
 def test_report_of_what_is_there(write, stub, tmp_path, capsys):
