@@ -705,7 +705,7 @@ def test_views_without_dropout_are_refused_unless_they_have_rates_of_their_own(e
         model = still({"projection_head": "mlp", **args.heads})
         return InforMinTrainer(model, args, train_dataset=[None] * 200, processing_class=tokenizer_of(encoder))
 
-    with pytest.raises(UsageError, match="Every dropout of this model is 0, .* or give --view_dropout"):
+    with pytest.raises(UsageError, match=r"Every dropout of this model is 0, .* or give --view_dropout"):
         trainer()
     trainer(view_dropout=[0.0, 0.1])
 

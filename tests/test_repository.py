@@ -134,7 +134,7 @@ def test_readme_lists_the_files_that_exist():
     )
     assert [name for name in listed if not (ROOT / name).exists()] == []
     modules = {f"informin/{path.name}" for path in (ROOT / "informin").glob("*.py")}
-    assert modules - listed == {"informin/__init__.py", "informin/errors.py"}
+    assert modules - listed == {"informin/__init__.py"}
 
 
 def test_requirements_are_within_the_packages_ranges():
