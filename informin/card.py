@@ -19,28 +19,12 @@ from informin.data import HUB_DATA
 from informin.evaluation.results import load_results
 from informin.evaluation.senteval import STS_TASKS, TRANSFER_TASKS
 from informin.evaluation.table import render, score_tables
-from informin.objectives import OBJECTIVES
+from informin.objectives import OBJECTIVES, Term
 from informin.record import load_record
 
 CARD = "README.md"
 TEMPLATE = Path(__file__).parents[1] / "model_cards" / "TEMPLATE.md"
 CITATIONS = TEMPLATE.parent / "citations"  # NAME.bib for an objective
-# What an objective takes from another's paper, by the option that turns it on.
-BORROWED = {
-    "temperature": ("simcse", "The contrast that it builds on"),
-    "reconstruction_weight": ("informin", "The reconstruction"),
-    "decorrelation_weight": ("scd", "The decorrelation"),
-    "ami_weight": ("micse", "The mutual information of attention maps"),
-    "queue_size": ("micse", "The queue"),
-}
-# What other terms and parts are called beside an objective that is published without them.
-ADDED = {
-    "reconstruction_weight": "reconstruction",
-    "decorrelation_weight": "decorrelation of features",
-    "queue_size": "a queue of earlier batches",
-    "ami_weight": "mutual information of attention maps",
-    "mlm_weight": "masked language modelling",
-}
 # Settings of heads that an exported model has not.
 WITHOUT_MEANING = ("projector_size", "queue_size", "momentum_decay", "momentum_dropout")
 BY_POOLER = {"cls": "read at [CLS]", "mean": "read by its mean"}
@@ -192,11 +176,16 @@ def _base_text(base: dict) -> str:
 
 def _method(objective: str, options: dict, record: dict) -> str:
     own = OBJECTIVES[objective].defaults
-    added = [words for option, words in ADDED.items() if options.get(option) and option not in own]
+    added = [term.title or term.name for term in _terms(objective, options) if term.weight and term.weight not in own]
     *first, last = added or [""]
     steps = f"{record['kept_step']:,} steps of " if record.get("kept_step") else "training by "
     listed = f"{', '.join(first)} and {last}" if first else last
     return f"{steps}{OBJECTIVES[objective].title}{f' with {listed}' if listed else ''}"
+
+
+def _terms(objective: str, options: dict) -> list[Term]:
+    """Those that were on."""
+    return [term for term in OBJECTIVES[objective].terms if term.weight is None or options.get(term.weight)]
 
 
 def _score_tables(results: dict, seed: int | None) -> str:
@@ -272,9 +261,9 @@ def _environment(record: dict) -> str:
 def _citations(objective: str, options: dict) -> list[tuple[str, str]]:
     """What to cite, with the BibTeX entry: the objective's paper, then those that its parts come from."""
     named = {objective: "The objective"}
-    for option, (name, what) in BORROWED.items():
-        if options.get(option):
-            named.setdefault(name, what)
+    for term in _terms(objective, options):
+        if term.paper:
+            named.setdefault(term.paper, f"The {term.title or term.name}")
     files = {name: CITATIONS / f"{name}.bib" for name in named}
     return [(named[name], file.read_text(encoding="utf-8").strip()) for name, file in files.items() if file.is_file()]
 

@@ -165,4 +165,12 @@ def _loss(views: Views, options) -> dict[str, Tensor]:
     return {"ami": ami, "ami_positions": positions}
 
 
-ATTENTION_MI = Term("ami", "ami_weight", _loss, options=("ami_form", "ami_layers"), reads_maps=True)
+ATTENTION_MI = Term(
+    "ami",
+    "ami_weight",
+    _loss,
+    options=("ami_form", "ami_layers"),
+    title="mutual information of attention maps",
+    paper="micse",
+    reads_maps=True,
+)

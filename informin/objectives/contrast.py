@@ -62,11 +62,14 @@ CONTRAST = Term(
         "contrast": contrast(views.z1, views.z2, options.temperature, views.queue, views.same)
     },
     options=("temperature",),
+    paper="simcse",
 )
 QUEUE = Term(
     "queue",
     "queue_size",
     options=("momentum_decay", "momentum_dropout"),
+    title="negatives of earlier batches",
+    paper="micse",
     heads=lambda options: {
         name: getattr(options, name) for name in ("queue_size", "momentum_decay", "momentum_dropout")
     },

@@ -84,6 +84,8 @@ SELF_CONTRAST = Term(
     "self_contrast_weight",
     lambda views, options: {"self_contrast": self_contrast(views.z1, views.z2, options.self_contrast_form)},
     options=("self_contrast_form",),
+    title="self-contrast",
+    paper="scd",
 )
 DECORRELATION = Term(
     "decorrelation",
@@ -92,5 +94,7 @@ DECORRELATION = Term(
         "decorrelation": decorrelation(views.features1, views.features2, options.off_diagonal_weight)
     },
     options=("off_diagonal_weight", "projector_size"),
+    title="decorrelation of features",
+    paper="scd",
     heads=lambda options: {"projector_size": options.projector_size},
 )

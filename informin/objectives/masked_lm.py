@@ -34,5 +34,6 @@ MASKED_LM = Term(
     "mlm_weight",
     loss=lambda views, options: {"mlm": masked_lm(views.mlm_logits, views.mlm_labels)},
     options=("mlm_probability", "masked_views"),
+    title="masked language modelling",
     heads=lambda options: {"lm_head": True},
 )

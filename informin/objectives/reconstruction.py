@@ -53,4 +53,6 @@ def _loss(views: Views, options) -> dict[str, Tensor]:
     return terms
 
 
-RECONSTRUCTION = Term("reconstruction", "reconstruction_weight", _loss, options=("reconstruction_form",))
+RECONSTRUCTION = Term(
+    "reconstruction", "reconstruction_weight", _loss, options=("reconstruction_form",), paper="informin"
+)

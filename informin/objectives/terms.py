@@ -47,6 +47,8 @@ class Term:
         loss: from the views and the term's own options (as attributes) to the value under `name`; further entries are
             logged beside it. None where the part has no loss of its own.
         options: what it reads beside its weight. An option that nothing reads is refused.
+        title: in cards; None for its name.
+        paper: where it is from, the name of a file in model_cards/citations.
         heads: from the options to what it needs in `config.informin`; see `modeling_informin.InforMinMixin`.
         reads_maps: it needs attention maps, of the layers that the option `ami_layers` names.
     """
@@ -55,6 +57,8 @@ class Term:
     weight: str | None = None
     loss: Callable[[Views, SimpleNamespace], dict[str, Tensor]] | None = None
     options: tuple[str, ...] = ()
+    title: str | None = None
+    paper: str | None = None
     heads: Callable[[SimpleNamespace], dict] = lambda options: {}
     reads_maps: bool = False
 
