@@ -144,7 +144,7 @@ class ObjectiveArguments:
         "reconstruction_weight", "lambda, of the reconstruction; nothing without its form."
     )
     reconstruction_form: str = field(
-        default="unit_squared_l2",
+        default="squared_l2",
         metadata={
             "choices": RECONSTRUCTION_FORMS,
             "help": "squared_l2: eq. 8 on the projections as they are. unit_squared_l2: on unit vectors. reference: as "

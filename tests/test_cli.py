@@ -425,7 +425,7 @@ UNREAD = [
     ("simcse", "momentum_dropout", 0.1, READ["simcse"]),
     ("simcse", "ami_form", "reference", READ["simcse"]),
     ("simcse", "projector_size", 64, READ["simcse"]),
-    ("simcse", "reconstruction_form", "squared_l2", READ["simcse"]),
+    ("simcse", "reconstruction_form", "unit_squared_l2", READ["simcse"]),
     ("simcse", "masked_views", True, READ["simcse"]),
 ]
 

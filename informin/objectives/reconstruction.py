@@ -10,13 +10,14 @@ from informin.objectives.terms import Term, Views
 RECONSTRUCTION_FORMS = ("squared_l2", "unit_squared_l2", "reference")
 
 
-def reconstruction(z1: Tensor, z2: Tensor, form: str = "unit_squared_l2") -> Tensor:
+def reconstruction(z1: Tensor, z2: Tensor, form: str = "squared_l2") -> Tensor:
     r"""Distance between the two views, to be minimised.
 
     Eq. 8 is printed as E[-|z1 - z2|^2], "minimised"; it is a log-likelihood and has to be maximised, so the loss is
     +|z1 - z2|^2. Its weight lambda means nothing without the form:
 
-    - `squared_l2`: mean_i sum_d (z1 - z2)^2, eq. 8 with its sign mended. Shrinking z lowers it for free.
+    - `squared_l2`: mean_i sum_d (z1 - z2)^2, eq. 8 with its sign mended. Shrinking z lowers it for
+      free: it fades as training goes on.
     - `unit_squared_l2`: the same on unit vectors, 2 (1 - cos).
     - `reference`: what the authors' code computes, mse(u1, u2) + mse(u2, u1) on unit vectors with the mean over
       dimensions too, 4 (1 - cos) / d: at d = 768, 384 times weaker than `unit_squared_l2`.
