@@ -23,7 +23,7 @@ from transformers import (
 from informin.encoding import POOLERS, encode, max_length
 from informin.errors import UsageError, error_line
 from informin.loading import ARCHITECTURES, load_tokenizer, optional_file, refuse_absent_folder
-from modeling_informin import HEAD_FILE
+from modeling_informin import HEAD_FILE, TRAINING_HEADS
 
 # sentence-transformers' names of the poolings that are offered here.
 THEIR_POOLINGS = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "cls": "cls", "mean": "mean"}
@@ -132,7 +132,7 @@ def _load_model(model_name: str, revision: str | None) -> PreTrainedModel:
         own = getattr(config, "informin", None)
         kind = ARCHITECTURES[config.model_type] if own and config.model_type in ARCHITECTURES else AutoModel
         if own:
-            config.informin = own | {"lm_head": False}
+            config.informin = own | TRAINING_HEADS
             among_weights = kind.__name__ in (config.architectures or [])
             if not among_weights and optional_file(model_name, HEAD_FILE, revision) is None:
                 config.informin["projection_head"] = "none"  # saved again by another class
