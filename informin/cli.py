@@ -180,6 +180,23 @@ def default_output_dir(values: dict) -> str:
     return f"outputs/{model}-{values.get('objective', 'informin')}-seed{values.get('seed', 42)}"
 
 
+class UniqueKeys(yaml.SafeLoader):
+    """Refuses a key that a mapping has twice, of which YAML's own loader keeps the last and says nothing."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        seen = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is there twice", key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(path: str | Path):
+    """What a YAML file says. Raises OSError, UnicodeDecodeError or yaml.YAMLError."""
+    return yaml.load(Path(path).read_text(encoding="utf-8"), UniqueKeys)
+
+
 def yaml_arguments(path: str, parser: Parser) -> list[str]:
     """A YAML file of options as command-line arguments.
 
@@ -187,7 +204,7 @@ def yaml_arguments(path: str, parser: Parser) -> list[str]:
         UsageError: no such file, not a mapping, or a key that is no option.
     """
     try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        values = read_yaml(path)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UsageError(f"--config {path} cannot be read: {error}") from None
     if not isinstance(values, dict):

@@ -29,7 +29,7 @@ from pathlib import Path
 import yaml
 
 from informin.arguments import CardArguments
-from informin.cli import Parser, parse
+from informin.cli import Parser, parse, read_yaml
 from informin.data import senteval_folder
 from informin.errors import UsageError
 from informin.evaluation.senteval import STS_TASKS, TRANSFER_TASKS, chosen_tasks
@@ -134,6 +134,8 @@ def read_study(path: str | Path, overrides: Sequence[str] = (), seeds: Sequence[
 def check_options(study: Study) -> None:
     """Parses the options of every setting, so that a mistake in the last one is found before the first one runs.
 
+    What only the encoder or the sentences can tell (layers, heads, how many there are) is found when a run starts.
+
     Raises:
         UsageError: run_unsup.py would refuse a setting's options, or nothing of its runs would be scored.
     """
@@ -197,7 +199,7 @@ def without_paths(value):
 
 def _mapping(path: Path) -> dict:
     try:
-        given = yaml.safe_load(path.read_text(encoding="utf-8"))
+        given = read_yaml(path)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from None
     if not isinstance(given, dict):

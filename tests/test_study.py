@@ -270,6 +270,15 @@ def test_no_such_file(tmp_path, capsys):
     assert "nowhere.yaml cannot be read: " in capsys.readouterr().err
 
 
+def test_a_recipe_that_is_there_twice(tmp_path, capsys):
+    """Of which YAML keeps the last."""
+    path = tmp_path / "twice.yaml"
+    path.write_text("recipes:\n  a: {mlm_weight: 0.1}\n  b: {}\n  a: {mlm_weight: 0.2}\nseeds: [1]\n")
+    assert run_study.main([str(path)]) == 2
+    error = capsys.readouterr().err
+    assert "twice.yaml cannot be read: 'a' is there twice" in error and "line 4, column 3" in error
+
+
 def test_a_study_may_not_be_called_as_the_folder_of_the_runs(write):
     with pytest.raises(UsageError, match="Give the file another name"):
         read_study(write("runs"))
