@@ -23,10 +23,11 @@ REPLACEABLE = ("sdpa", "eager", NAME)
 class ViewDropout(nn.Dropout):
     """Dropout whose rate depends on the view. Rows are whole views after one another, as `stack_views` makes them."""
 
-    def __init__(self, own: float, rates: Sequence[float]):
+    def __init__(self, own: float, rates: Sequence[float | None]):
+        """`own` is the encoder's rate, to go back to, and that of the views whose rate is None."""
+        rates = tuple(own if rate is None else rate for rate in rates)
         super().__init__(max(rates))
-        self.own = own  # the encoder's, to go back to
-        self.rates = tuple(rates)
+        self.own, self.rates = own, rates
 
     def forward(self, x: Tensor) -> Tensor:
         """(V*B, ...) for V rates, the same shape; unchanged outside training."""
@@ -70,13 +71,13 @@ def _with_map(module, query, key, value, attention_mask, scaling) -> tuple[Tenso
 
 
 def prepare_encoder(
-    encoder: PreTrainedModel, rates: Sequence[float] | None = None, map_layers: Sequence[int] = ()
+    encoder: PreTrainedModel, rates: Sequence[float | None] | None = None, map_layers: Sequence[int] = ()
 ) -> None:
     """Gives each view its dropout rate, hidden and attention, and has `map_layers` return their maps in training.
 
     Args:
         encoder: a BERT or RoBERTa; changed in place, its weights and their names are not.
-        rates: one for each view and, with MLM, for the masked copy; None leaves the encoder's own.
+        rates: one for each view and, with MLM, for the masked copy; None, for one or for all, is the encoder's own.
         map_layers: from 0. With `output_attentions=True` the output's `attentions` has a map (N, H, L, L) for each.
 
     Raises:

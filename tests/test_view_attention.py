@@ -44,6 +44,16 @@ def test_each_view_has_its_rate_in_every_dropout_module(encoder, rates):
         assert torch.equal(modules[name].eval()(ones), ones)
 
 
+def test_a_view_without_a_rate_has_the_encoders_own_hidden_and_attention(encoder):
+    rates = dict(hidden_dropout_prob=0.25, attention_probs_dropout_prob=0.125)
+    model = AutoModel.from_pretrained(encoder, add_pooling_layer=False, **rates)
+    prepare_encoder(model, [0.05, 0.15, None])
+    assert model.embeddings.dropout.rates == model.encoder.layer[0].output.dropout.rates == (0.05, 0.15, 0.25)
+    assert model.encoder.layer[0].attention.self.dropout.rates == (0.05, 0.15, 0.125)
+    prepare_encoder(model)
+    assert (model.embeddings.dropout.p, model.encoder.layer[0].attention.self.dropout.p) == (0.25, 0.125)
+
+
 @pytest.mark.parametrize("rates", [(0.05, 0.4), (0.1, 0.5, 0.3)], ids=["views", "with-mlm"])
 @pytest.mark.parametrize("keeps_map", [True, False])
 def test_each_view_has_its_rate_in_attention(encoder, rates, keeps_map):
