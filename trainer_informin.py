@@ -1,6 +1,7 @@
 """InforMinTrainer: the HuggingFace Trainer with two views of each sentence and losses on what they share."""
 
 import logging
+import math
 import time
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
@@ -80,7 +81,7 @@ class InforMinTrainer(PublishingTrainer):
             self._map_layers = attention_layers(model.config.num_hidden_layers, args.ami_layers)
             check_tiles(len(self._map_layers), model.config.num_attention_heads, args.ami_form)
         self._copies = 3 if args.mlm_weight and not args.masked_views else 2
-        rates = args.view_dropout and [*args.view_dropout, model.config.hidden_dropout_prob][: self._copies]
+        rates = args.view_dropout and [*args.view_dropout, None][: self._copies]  # a masked copy has the encoder's own
         prepare_encoder(model.base_model, rates, self._map_layers)
         refuse_without_dropout(model.base_model)  # the momentum encoder has its own
         self.provenance = provenance or {}
@@ -213,17 +214,23 @@ class InforMinTrainer(PublishingTrainer):
 
 
 def refuse_few_sentences(train_dataset, args: InforMinTrainingArguments) -> None:
-    """Raises UsageError for fewer sentences than one batch, or than the queue holds."""
-    if not hasattr(train_dataset, "__len__"):
-        return
-    found, batch = len(train_dataset), args.per_device_train_batch_size * args.world_size
+    """Raises UsageError for fewer sentences than one batch, or than the queue holds, and for a last batch of 1."""
+    batch = args.per_device_train_batch_size * args.world_size
+    steps = args.max_steps if args.max_steps > 0 else math.inf
+    found = len(train_dataset) if hasattr(train_dataset, "__len__") else math.inf
+    read = min(found, steps * batch * args.gradient_accumulation_steps)
     if args.dataloader_drop_last and found < batch:
         raise UsageError(
             f"Found {found} sentences, fewer than one batch of {batch}. Add sentences, or lower "
             "--per_device_train_batch_size."
         )
-    if args.queue_size > found:
+    if not args.dataloader_drop_last and found % batch == 1:
         raise UsageError(
-            f"--queue_size {args.queue_size} is more than the {found} sentences: it would hold some of them twice. Add "
-            f"sentences, or give a --queue_size of at most {found}."
+            f"The last batch of {found} sentences by {batch} would be 1 sentence, which has no negatives and no "
+            "variance. Leave --dataloader_drop_last on, or change --per_device_train_batch_size."
+        )
+    if args.queue_size > read:
+        raise UsageError(
+            f"--queue_size {args.queue_size} is more than the {read} sentences that the run reads: it would hold some "
+            f"of them twice, or never be full. Add sentences or steps, or give a --queue_size of at most {read}."
         )

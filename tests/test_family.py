@@ -16,6 +16,7 @@ import run_export
 import run_unsup
 from informin.cli import parse
 from informin.data import tokenise
+from informin.encoder import load_encoder
 from informin.errors import UsageError
 from informin.loading import load_config, load_model
 from informin.objectives import (
@@ -31,7 +32,7 @@ from informin.objectives import (
 )
 from informin.view_attention import ViewDropout
 from tests.conftest import make_sentences, tokenizer_of
-from trainer_informin import InforMinTrainer, InforMinTrainingArguments
+from trainer_informin import InforMinTrainer, InforMinTrainingArguments, refuse_few_sentences
 
 SCD = dict(objective="scd", projection_head="none", projector_size=16)
 MICSE = dict(objective="micse", queue_size=24)
@@ -510,12 +511,38 @@ def test_heads_that_do_not_fit_are_refused(build, encoder, given, built, name):
         )
 
 
-def test_a_queue_larger_than_the_sentences_is_refused(build):
-    with pytest.raises(
-        UsageError, match="--queue_size 65 is more than the 64 sentences: it would hold some of them twice"
-    ):
-        build(objective="micse", queue_size=65)
-    build(objective="micse", queue_size=64)
+@pytest.mark.parametrize(
+    "most, options",
+    [
+        (64, dict(max_steps=-1)),
+        (64, dict(max_steps=9)),
+        (48, dict()),
+        (32, dict(max_steps=1, gradient_accumulation_steps=2)),
+    ],
+    ids=["epoch", "epochs", "steps", "accumulation"],
+)
+def test_a_queue_larger_than_the_sentences_seen_is_refused(build, most, options):
+    message = f"--queue_size {most + 1} is more than the {most} sentences that the run reads: .* at most {most}"
+    with pytest.raises(UsageError, match=message):
+        build(objective="micse", queue_size=most + 1, **options)
+    build(objective="micse", queue_size=most, **options)
+
+
+def test_a_queue_larger_than_the_steps_of_a_stream_is_refused(build):
+    trainer = build(objective="micse", queue_size=48)
+    stream = trainer.train_dataset.to_iterable_dataset()
+    refuse_few_sentences(stream, trainer.args)
+    trainer.args.queue_size = 49
+    with pytest.raises(UsageError, match="--queue_size 49 is more than the 48 sentences that the run reads"):
+        refuse_few_sentences(stream, trainer.args)
+
+
+@pytest.mark.parametrize("options", [SCD, dict(objective="simcse")], ids=["scd", "simcse"])
+def test_a_last_batch_of_one_sentence_is_refused(build, options):
+    with pytest.raises(UsageError, match="The last batch of 64 sentences by 9 would be 1 sentence"):
+        build(per_device_train_batch_size=9, dataloader_drop_last=False, **options)
+    build(per_device_train_batch_size=9, **options)
+    build(per_device_train_batch_size=10, dataloader_drop_last=False, **options)
 
 
 @pytest.mark.parametrize("layers", [[2], [0, 2], [1, 0], [1, 1], [-1], []], ids=str)
@@ -623,8 +650,10 @@ def test_a_resumed_run_equals_one_run_through(run, tmp_path):
 @pytest.mark.parametrize("how", ["run", "run_export"])
 def test_an_export_is_an_encoder_and_its_projection_head(run, tmp_path, capsys, how):
     objective, folder, _, _ = run
+    kept = folder / f"checkpoint-{read_json(folder / 'training.json')['kept_step']}"
+    checksums = {load_encoder(str(path), ("cls",), device="cpu").weights_sha256() for path in (kept, folder)}
+    assert len(checksums) == 1, "results of the checkpoint are results of the export"
     if how == "run_export":
-        kept = folder / f"checkpoint-{read_json(folder / 'training.json')['kept_step']}"
         assert run_export.main([str(kept), str(tmp_path / "export")]) == 0
         assert (tmp_path / "export" / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
         folder = tmp_path / "export"
