@@ -58,13 +58,18 @@ def views_apart(rows, shift):
     words[words > 4] = (words[words > 4] - 5 + shift) % 27 + 5
 
 
+def sentences_of(rank, step):
+    """Six; in step 1 three are those that the other process read in step 0, and so are in the queue of both."""
+    own = [" ".join(s.split()[: 3 if rank else 6]) for s in make_sentences(6, seed=rank + 10 * step)]
+    return own[:3] + sentences_of(1 - rank, 0)[3:] if step else own
+
+
 def make_rows(tokenizer, options, rank, step=0):
     """The rows of one process: its sentences, its masks; lengths, and so padding and masked counts, differ.
 
     8 tokens at most: attention mutual information then draws every position of a tile, 2 x 8 x 8 of 150.
     """
-    words = 3 if rank else 6
-    sentences = [" ".join(s.split()[:words]) for s in make_sentences(6, seed=rank + 10 * step)]
+    sentences = sentences_of(rank, step)
     batch = dict(tokenizer(sentences, padding=True, return_tensors="pt"))
     masker = TokenMasker(tokenizer, 0.4) if options.get("mlm_weight") else None
     rows = stack_views(batch, masker, seed=rank, masked_views=bool(options.get("masked_views")))
@@ -87,12 +92,19 @@ def join(all_rows, tokenizer):
     return joined | {"sentence_ids": torch.cat([rows["sentence_ids"] for rows in all_rows])}
 
 
-def second_loss(trainer, model, rows):
-    """The loss of the next step, after the optimizer's and the momentum encoder's."""
+def gradients(model):
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.requires_grad}
+
+
+def second_step(trainer, model, rows):
+    """Loss and gradients of the next step, after the optimizer's and the momentum encoder's."""
     unwrapped = trainer.accelerator.unwrap_model(model)
     torch.optim.SGD([p for p in unwrapped.parameters() if p.requires_grad], lr=0.02).step()
     unwrapped.update_momentum()
-    return trainer.compute_loss(model, rows).detach().clone()
+    unwrapped.zero_grad()
+    loss = trainer.compute_loss(model, rows)
+    loss.backward()
+    return loss.detach().clone(), gradients(unwrapped)
 
 
 def results_of(folder, options, out, rank):
@@ -105,14 +117,15 @@ def results_of(folder, options, out, rank):
     dist.all_reduce(mean)
     terms = torch.stack(list(trainer._step_terms.values()))
     dist.all_reduce(terms)
-    grads = {name: p.grad.clone() for name, p in model.named_parameters() if p.requires_grad}
-    results = {"loss": mean / WORLD, "terms": terms / WORLD, "grads": grads}
+    results = {"loss": mean / WORLD, "terms": terms / WORLD, "grads": gradients(model)}
     if "queue_size" in options:
-        second = second_loss(trainer, wrapped, make_rows(tokenizer, options, rank, step=1))
+        second, grads = second_step(trainer, wrapped, make_rows(tokenizer, options, rank, step=1))
         dist.all_reduce(second)
-        queues = [torch.empty_like(model.queue) for _ in range(WORLD)]
-        dist.all_gather(queues, model.queue)
-        results |= {"second": second / WORLD, "queues": queues}
+        results |= {"second": second / WORLD, "second_grads": grads}
+        for name in ("queue", "queue_ids"):
+            own = getattr(model, name)
+            results[name] = [torch.empty_like(own) for _ in range(WORLD)]
+            dist.all_gather(results[name], own)
     return results
 
 
@@ -146,15 +159,16 @@ def test_two_processes_equal_one_on_the_joined_batch(name, two_processes, encode
     two = two_processes[str(encoder)][name]
     torch.testing.assert_close(two["loss"], loss.detach())
     torch.testing.assert_close(two["terms"], torch.stack(list(trainer._step_terms.values())))
-    learning = {parameter: value for parameter, value in model.named_parameters() if value.requires_grad}
-    assert two["grads"].keys() == learning.keys()
-    for parameter, value in learning.items():
-        torch.testing.assert_close(two["grads"][parameter], value.grad, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(two["grads"], gradients(model), rtol=1e-4, atol=1e-5)
     if "mlm_labels" in rows:  # the case that a mean of local means would get wrong
         counts = [(make_rows(tokenizer, TERMS[name], rank)["mlm_labels"] >= 0).sum() for rank in range(WORLD)]
         assert counts[0] != counts[1]
     if "queue_size" in TERMS[name]:
         again = join([make_rows(tokenizer, TERMS[name], rank, step=1) for rank in range(WORLD)], tokenizer)
-        torch.testing.assert_close(two["second"], second_loss(trainer, model, again), rtol=1e-4, atol=1e-5)
-        assert torch.equal(*two["queues"]) and model.queue.any(-1).all()
-        torch.testing.assert_close(two["queues"][0], model.queue, rtol=1e-4, atol=1e-5)
+        assert torch.isin(again["sentence_ids"], model.queue_ids).any(), "some are in the queue, as negatives of others"
+        second, grads = second_step(trainer, model, again)
+        torch.testing.assert_close(two["second"], second, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(two["second_grads"], grads, rtol=1e-4, atol=1e-5)
+        assert torch.equal(*two["queue"]) and torch.equal(*two["queue_ids"]) and model.queue.any(-1).all()
+        torch.testing.assert_close(two["queue"][0], model.queue, rtol=1e-4, atol=1e-5)
+        assert torch.equal(two["queue_ids"][0], model.queue_ids)
