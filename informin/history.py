@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-TRAINERS_OWN = ("loss", "grad_norm", "learning_rate", "epoch", "step", "total_flos")
+TRAINERS_OWN = ("loss", "grad_norm", "learning_rate", "epoch", "step", "total_flos", "num_input_tokens_seen")
 
 
 def logged_terms(entry: Mapping) -> list[str]:

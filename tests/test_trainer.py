@@ -11,6 +11,7 @@ from transformers import TrainerCallback
 from informin.data import tokenise
 from informin.errors import NonFiniteLossError, UndefinedScoreError, UsageError
 from informin.evaluation import load_pairs
+from informin.history import logged_terms
 from informin.loading import load_config, load_model
 from informin.objectives import contrast, masked_lm, reconstruction
 from informin.report import summary
@@ -93,11 +94,15 @@ def test_training_moves_every_parameter(build, options):
 
 
 def test_terms_are_logged_unweighted_and_sum_to_the_loss(build):
-    trainer = build(reconstruction_weight=3.0, mlm_weight=0.1)
+    trainer = build(reconstruction_weight=3.0, mlm_weight=0.1, include_num_input_tokens_seen="all")
     trainer.train()
     entries = [entry for entry in trainer.state.log_history if "loss" in entry]
     assert len(entries) == 4
     for entry in entries:
+        assert (
+            logged_terms(entry) == ["contrast", "reconstruction", "projection_norm", "mlm"]
+            and entry["num_input_tokens_seen"]
+        )
         total = entry["contrast"] + 3.0 * entry["reconstruction"] + 0.1 * entry["mlm"]
         assert entry["loss"] == pytest.approx(total, rel=1e-5)
 
