@@ -415,7 +415,7 @@ def test_activation_checkpointing_gives_the_same_gradients(build):
     """The maps leave a layer by its side door, and are still recomputed with it."""
     gradients = []
     for checkpointing in (False, True):
-        trainer = build(callbacks=[kept := Gradients()], max_steps=1, max_grad_norm=0.0, **EVERYTHING)
+        trainer = build(callbacks=[kept := Gradients()], max_steps=2, max_grad_norm=0.0, **EVERYTHING)
         if checkpointing:
             trainer.model.gradient_checkpointing_enable()
         trainer.train()
