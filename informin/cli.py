@@ -192,9 +192,22 @@ class UniqueKeys(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def read_yaml(path: str | Path):
-    """What a YAML file says. Raises OSError, UnicodeDecodeError or yaml.YAMLError."""
-    return yaml.load(Path(path).read_text(encoding="utf-8"), UniqueKeys)
+def read_mapping(path: str | Path, name: str, needed: str) -> dict:
+    """A YAML file that is a mapping.
+
+    Args:
+        name, needed: what errors call the file, and what should be in it.
+
+    Raises:
+        UsageError: it cannot be read, has a key twice, or is no mapping.
+    """
+    try:
+        values = yaml.load(Path(path).read_text(encoding="utf-8"), UniqueKeys)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"{name} cannot be read: {error}") from None
+    if not isinstance(values, dict):
+        raise UsageError(f"{name}: found {type(values).__name__}; needed {needed}.")
+    return values
 
 
 def yaml_arguments(path: str, parser: Parser) -> list[str]:
@@ -203,12 +216,7 @@ def yaml_arguments(path: str, parser: Parser) -> list[str]:
     Raises:
         UsageError: no such file, not a mapping, or a key that is no option.
     """
-    try:
-        values = read_yaml(path)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(f"--config {path} cannot be read: {error}") from None
-    if not isinstance(values, dict):
-        raise UsageError(f"--config {path}: found {type(values).__name__}; needed lines of `option: value`.")
+    values = read_mapping(path, f"--config {path}", "lines of `option: value`")
     options = parser.options().keys() - {"config"}
     unknown = sorted(str(key) for key in values if key not in options)
     if unknown:

@@ -29,7 +29,7 @@ from pathlib import Path
 import yaml
 
 from informin.arguments import CardArguments
-from informin.cli import Parser, parse, read_yaml
+from informin.cli import Parser, parse, read_mapping
 from informin.data import senteval_folder
 from informin.errors import UsageError
 from informin.evaluation.senteval import STS_TASKS, TRANSFER_TASKS, chosen_tasks
@@ -105,7 +105,7 @@ def read_study(path: str | Path, overrides: Sequence[str] = (), seeds: Sequence[
         UsageError: the file cannot be read, or says what cannot be run; see the message.
     """
     path = Path(path)
-    given = _mapping(path)
+    given = read_mapping(path, str(path), f"a mapping of {', '.join(KEYS)}")
     unknown = [str(key) for key in given if key not in KEYS]
     if unknown:
         raise UsageError(f"{path}: no such key: {', '.join(unknown)}.{_near(unknown, KEYS)} Needed {', '.join(KEYS)}.")
@@ -197,16 +197,6 @@ def without_paths(value):
     return path.resolve().name if path.is_absolute() or value.startswith("~") or path.exists() else value
 
 
-def _mapping(path: Path) -> dict:
-    try:
-        given = read_yaml(path)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from None
-    if not isinstance(given, dict):
-        raise UsageError(f"{path}: found {type(given).__name__}; needed a mapping of {', '.join(KEYS)}.")
-    return given
-
-
 def _section(path: Path, given: dict, key: str) -> dict:
     section = given.get(key) or {}
     if not isinstance(section, dict):
@@ -283,7 +273,7 @@ def _resolved(path: Path, shared: tuple[dict, dict], own: dict, varied: dict) ->
     options = base | own | forced | varied
     file = options.pop("config", None)
     if file:
-        start = _mapping(Path(file))
+        start = read_mapping(file, str(file), "a mapping of options")
         start = {name: value for name, value in start.items() if name not in OWN}
         options = _checked(str(file), start, Parser().options().keys() - {"config"}) | options
     return {name: value for name, value in options.items() if value is not None and value != []}
