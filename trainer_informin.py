@@ -58,7 +58,7 @@ class InforMinTrainer(PublishingTrainer):
 
     Raises:
         UsageError: no dropout, other heads than the objective's, an attention implementation without maps, layers that
-            the model has not, or fewer sentences than one batch or than the queue holds.
+            the model has not, fewer sentences than one batch or than the queue holds, or a last batch of 1.
     """
 
     # Our losses are means over a batch: Trainer is to divide them by the number of accumulation steps.

@@ -183,6 +183,7 @@ def test_the_model_may_be_named_in_yaml(model, tmp_path):
         ("- a\n- b", "run.yaml: found list; needed lines of `option: value`"),
         ("", "run.yaml: found NoneType; needed lines of `option: value`"),
         ("a: [", "run.yaml cannot be read: while parsing"),
+        ("[a, b]: 1", "run.yaml cannot be read: while constructing a mapping"),
         ("seed: 1\ntemperature: 1\nseed: 2", "run.yaml cannot be read: 'seed' is there twice"),
         ("temperature: -1", "--temperature is -1.0; needed a number above 0"),
     ],
