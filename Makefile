@@ -13,7 +13,7 @@ quickstart: .venv/quickstart
 test: .venv/test
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
-	.venv/bin/python -m pytest
+	.venv/bin/python -m pytest -n 2
 
 .venv/core: requirements.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=python3.12 ...")'
