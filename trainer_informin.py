@@ -15,7 +15,7 @@ from informin.arguments import InforMinTrainingArguments
 from informin.checkpoints import complete_checkpoints
 from informin.distributed import gather_with_gradient
 from informin.encoding import encode
-from informin.errors import NonFiniteLossError, UndefinedScoreError, UsageError
+from informin.errors import NonFiniteLossError, UndefinedScoreError, UsageError, counted
 from informin.evaluation import GradedPairs, score_pairs
 from informin.loading import InforMinModel, refuse_other_heads, refuse_without_dropout
 from informin.objectives import attention_layers, check_tiles
@@ -141,10 +141,11 @@ class InforMinTrainer(PublishingTrainer):
 
     def create_scheduler(self, num_training_steps: int, optimizer=None):
         """Trainer's, and a word where the learning rate never gets to its peak: papers' warm-ups are for long runs."""
-        if self.args.get_warmup_steps(num_training_steps) >= num_training_steps:
+        warmup = self.args.get_warmup_steps(num_training_steps)
+        if warmup >= num_training_steps:
             logger.warning(
-                f"The learning rate rises over {self.args.get_warmup_steps(num_training_steps)} steps and there are "
-                f"{num_training_steps}: it never reaches {self.args.learning_rate}. Give a lower --warmup_steps."
+                f"The learning rate rises over {counted(warmup, 'step')} and the run has {num_training_steps}: it "
+                f"never reaches {self.args.learning_rate}. Give a lower --warmup_steps."
             )
         return super().create_scheduler(num_training_steps, optimizer)
 
@@ -221,7 +222,7 @@ def refuse_few_sentences(train_dataset, args: InforMinTrainingArguments) -> None
     read = min(found, steps * batch * args.gradient_accumulation_steps)
     if args.dataloader_drop_last and found < batch:
         raise UsageError(
-            f"Found {found} sentences, fewer than one batch of {batch}. Add sentences, or lower "
+            f"Found {counted(found, 'sentence')}, fewer than one batch of {batch}. Add sentences, or lower "
             "--per_device_train_batch_size."
         )
     if not args.dataloader_drop_last and found % batch == 1:

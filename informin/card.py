@@ -16,6 +16,7 @@ from pathlib import Path
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from informin.data import HUB_DATA
+from informin.errors import counted
 from informin.evaluation.results import load_results
 from informin.evaluation.senteval import STS_TASKS, TRANSFER_TASKS
 from informin.evaluation.table import render, score_tables
@@ -178,7 +179,7 @@ def _method(objective: str, options: dict, record: dict) -> str:
     own = OBJECTIVES[objective].defaults
     added = [term.title or term.name for term in _terms(objective, options) if term.weight and term.weight not in own]
     *first, last = added or [""]
-    steps = f"{record['kept_step']:,} steps of " if record.get("kept_step") else "training by "
+    steps = f"{counted(record['kept_step'], 'step')} of " if record.get("kept_step") else "training by "
     listed = f"{', '.join(first)} and {last}" if first else last
     return f"{steps}{OBJECTIVES[objective].title}{f' with {listed}' if listed else ''}"
 

@@ -10,6 +10,11 @@ def error_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
+def counted(number: int, noun: str) -> str:
+    """1 sentence, 1,024 sentences: for nouns whose plural takes an s."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 class NonFiniteLossError(RuntimeError):
     """The loss became NaN or infinite. Exit code 1; the last checkpoint is good."""
 

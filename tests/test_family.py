@@ -713,7 +713,7 @@ def test_maps_without_a_gradient_are_refused(tmp_path):
 
 def test_a_warm_up_longer_than_the_run_is_said(build, caplog):
     build(warmup_steps=250).train()
-    assert "rises over 250 steps and there are 3: it never reaches 0.001" in caplog.text
+    assert "rises over 250 steps and the run has 3: it never reaches 0.001" in caplog.text
     caplog.clear()
     build(warmup_steps=2).train()
     assert "never reaches" not in caplog.text
