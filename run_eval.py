@@ -1,5 +1,10 @@
 """Score sentence encoders on the 7 STS and 7 transfer tasks. See README.md, or `python run_eval.py --help`."""
 
+from informin import program
+
+if __name__ == "__main__":
+    program.quiet_while_loading()
+
 import argparse
 import json
 import logging
@@ -17,7 +22,7 @@ from informin.errors import UsageError
 from informin.evaluation.results import load_results, results_files
 from informin.evaluation.senteval import TASKS, chosen_tasks
 from informin.evaluation.table import FORMATS, aggregation_table, footnotes, render, score_tables, time_table
-from informin.scoring import load_tasks, score_encoder, whitening_options
+from informin.scoring import ALL_DIMENSIONS, load_tasks, score_encoder, whitening_options
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -38,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser = program.Parser(description=__doc__)
     add = parser.add_argument
     add("--model_name", nargs="+", required=True, metavar="MODEL", help="Hub ids or folders; a row each.")
     add("--tasks", nargs="+", default=["all"], metavar="TASK", help=f"all, sts, transfer, or of: {', '.join(TASKS)}.")
@@ -50,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
     add("--batch_size", type=int, default=64, help="Sentences a forward pass.")
     add("--device", help="cpu, cuda, cuda:1, mps. Default: a GPU where there is one.")
     add("--bf16", action="store_true", help="Encode under bfloat16 autocast.")
-    add("--whitening", nargs="?", type=int, const=0, metavar="K",
+    add("--whitening", nargs="?", type=int, const=ALL_DIMENSIONS, metavar="K",
         help="Whiten the embeddings and keep K dimensions (all without K).")  # fmt: skip
     add("--whitening_file", metavar="FILE", help="Fit on these sentences. Default: on each task's own, labels unseen.")
     add("--output", help="Keep the results here and go on from them: FILE.json for one row, a folder for several.")
@@ -70,8 +75,8 @@ def evaluate(args: argparse.Namespace) -> int:
     outputs = output_paths(args)
     others = others_of(args)
     names = chosen_tasks(args.tasks, args.split)
-    tasks = load_tasks(senteval_folder(args.data_dir, SENTEVAL_INSTEAD), names, args.split)
     whitening = whitening_options(args.whitening, args.whitening_file)
+    tasks = load_tasks(senteval_folder(args.data_dir, SENTEVAL_INSTEAD), names, args.split)
     how = (args.pooler, args.max_length, args.batch_size, args.device, args.bf16)
     for model_name in args.model_name[1:]:
         load_encoder(model_name, *how)  # a mistake in the last is found before the first is scored
@@ -101,7 +106,8 @@ def output_paths(args: argparse.Namespace) -> Callable[[str, str], Path] | None:
         raise UsageError(
             f"--output {args.output}: two models have the same last name ({', '.join(names)}). Rename one."
         )
-    whitening = "" if args.whitening is None else f"-whitening{args.whitening or ''}"
+    dimensions = "" if args.whitening == ALL_DIMENSIONS else args.whitening
+    whitening = "" if args.whitening is None else f"-whitening{dimensions}"
     split = "" if args.split == "test" else f"-{args.split}"
     return lambda model_name, pooler: Path(args.output, f"{Path(model_name).name}-{pooler}{whitening}{split}.json")
 
@@ -136,4 +142,4 @@ def show(rows: list[dict], others: list[dict], args: argparse.Namespace) -> None
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program.run(main)

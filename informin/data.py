@@ -1,5 +1,8 @@
 """Training sentences from files or the Hub, tokenised once and cached; where the evaluation data come from."""
 
+import bz2
+import gzip
+import inspect
 import logging
 import lzma
 import os
@@ -8,6 +11,7 @@ import tarfile
 import tempfile
 import zlib
 from pathlib import Path
+from typing import BinaryIO
 
 import datasets
 import numpy as np
@@ -18,19 +22,31 @@ from huggingface_hub import constants, hf_hub_download
 from huggingface_hub.errors import HTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 from transformers import PreTrainedTokenizerBase
 
-from informin import __version__
+from informin import textfiles
 from informin.arguments import DataArguments
-from informin.errors import UsageError, error_line
+from informin.errors import UsageError, counted, error_line
 from informin.evaluation import GradedPairs, load_pairs, load_stsb_dev
 from informin.evaluation.senteval import STSB_DEV
 from informin.loading import forget_truncation
-from informin.textfiles import COMPRESSIONS, SUFFIXES, as_text, choose_column, plain_suffix, read_sentences
+from informin.textfiles import (
+    COMPRESSIONS,
+    SUFFIXES,
+    as_text,
+    choose_column,
+    plain_suffix,
+    read_sentences,
+    require_file,
+    shown,
+    table_column,
+)
 
 logger = logging.getLogger(__name__)
 
+MANY, BYTES_PER_SENTENCE = 100_000, 50  # more are read and tokenised with a progress bar: it takes seconds
 HUB_DATA = "princeton-nlp/datasets-for-simcse"
 HUB_SENTENCES = "wiki1m_for_simcse.txt"
 HUB_SENTEVAL = "senteval.tar"
+MOST_BYTES, MOST_MEMBERS = 4 * 2**30, 100_000  # of an archive; SentEval's has 0.3 GiB
 SENTEVAL_INSTEAD = "--data_dir FOLDER (SentEval's data/downstream), or set SENTEVAL_DATA to it"
 HUB_ERRORS = (HTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError)  # HTTPError: lost connections too
 
@@ -42,8 +58,10 @@ def load_sentences(args: DataArguments, seed: int) -> datasets.Dataset | dataset
         args: where from; `max_train_samples` takes a random sample that `seed` decides.
 
     Raises:
-        UsageError: no such file, column or data set, or a file that cannot be read; see `read_sentences`.
+        UsageError: no such file, column or data set, a file that cannot be read (see `read_sentences`), or copies of
+            one sentence and nothing else.
     """
+    columns = set()
     if args.dataset_name:
         dataset, source = _load_hub_dataset(args), args.dataset_name
         if args.streaming:
@@ -53,16 +71,26 @@ def load_sentences(args: DataArguments, seed: int) -> datasets.Dataset | dataset
     else:
         files = find_files(args.train_file) if args.train_file else [_hub_file(HUB_SENTENCES, "--train_file FILE")]
         source = ", ".join(map(str, files)) if len(files) < 4 else f"{len(files)} files"
+        columns = {table_column(file, args.text_column) for file in files} - {None, "text"}
+        source += f", column {', '.join(map(repr, sorted(columns)))}" if columns else ""
         dataset = _load_files(files, args.text_column)
     text = dataset.data.column("text")
-    kept = np.flatnonzero(pc.not_equal(pc.utf8_trim_whitespace(pc.fill_null(text, "")), "").to_numpy())
-    blank = len(text) - len(kept)
-    if len(kept) == 0:
-        raise UsageError(f"No sentences in {source}: {blank:,} blank lines and nothing else.")
-    found = len(kept)
+    trimmed = pc.utf8_trim_whitespace(pc.fill_null(text, ""))
+    kept = np.flatnonzero(pc.not_equal(trimmed, "").to_numpy())
+    found, blank = len(kept), counted(len(text) - len(kept), "blank line")
+    if found == 0:
+        raise UsageError(f"No sentences in {source}: {blank} and nothing else.")
     if args.max_train_samples and args.max_train_samples < found:
         kept = np.sort(np.random.default_rng(seed).choice(kept, args.max_train_samples, replace=False))
-    logger.info(f"{len(kept):,} of {found:,} sentences from {source} ({blank:,} blank lines skipped)")
+    first = trimmed[int(kept[0])]
+    if len(kept) > 1 and not pc.not_equal(trimmed, first).to_numpy()[kept].any():
+        raise UsageError(
+            f"{source}: all {len(kept):,} sentences are '{shown([str(first)])}'; contrast needs different ones. Are "
+            "these the right data, and is it the right --text_column?"
+        )
+    # Blank lines, and a column that was not named, are worth a line.
+    level = logging.INFO if columns or found < len(text) else logging.DEBUG
+    logger.log(level, f"{len(kept):,} of {counted(found, 'sentence')} from {source} ({blank} skipped)")
     return dataset.select(kept)
 
 
@@ -82,6 +110,8 @@ def tokenise(sentences, tokenizer: PreTrainedTokenizerBase, max_seq_length: int)
 
     if isinstance(sentences, datasets.IterableDataset):
         return sentences.map(tokens, batched=True, remove_columns=["text"])
+    if len(sentences) > MANY:
+        datasets.enable_progress_bars()
     # A fast tokenizer's own hash changes when it is first called, which would miss the cache.
     forget_truncation(tokenizer)
     fingerprint = Hasher.hash([sentences._fingerprint, tokenizer.backend_tokenizer.to_str(), max_seq_length])
@@ -120,21 +150,28 @@ def find_files(paths: list[str]) -> list[Path]:
     """The files named, and those in the folders named, in a fixed order.
 
     Raises:
-        UsageError: one does not exist, or a folder holds none that can be read.
+        UsageError: one does not exist or is no file, or a folder holds none that can be read.
     """
     files = []
     for path in map(Path, paths):
-        if path.is_dir():
-            inside = sorted(p for p in path.rglob("*") if p.is_file() and plain_suffix(p) in SUFFIXES)
+        inside = [path]
+        if os.path.isdir(path):  # Path.is_dir would raise for a name that is too long
+            inside = sorted(p for p in _walk(path) if plain_suffix(p) in SUFFIXES)
             if not inside:
                 known = ", ".join(SUFFIXES + tuple(f".txt{c}" for c in COMPRESSIONS))
                 raise UsageError(f"--train_file: the folder {path} holds no file ending in {known}.")
-            files += inside
-        elif path.is_file():
-            files.append(path)
-        else:
-            raise UsageError(f"--train_file: {path} does not exist.")
+        for file in inside:
+            require_file("--train_file", file)
+        files += inside
     return files
+
+
+def _walk(folder: Path):
+    def refuse(error: OSError):
+        raise UsageError(f"--train_file: the folder {error.filename} cannot be read ({error.strerror}).")
+
+    for path, _, names in os.walk(folder, onerror=refuse):
+        yield from (Path(path, name) for name in names)
 
 
 def _rows(files: list[tuple], text_column: str | None):
@@ -144,8 +181,11 @@ def _rows(files: list[tuple], text_column: str | None):
 
 
 def _load_files(files: list[Path], text_column: str | None) -> datasets.Dataset:
-    # Size, time and our version are part of the cache's key, so that a changed file is read again.
-    keys = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns, __version__) for file in files]
+    # Size, time and our reader are part of the cache's key: what has changed, or is read otherwise, is read again.
+    reader = Hasher.hash(inspect.getsource(textfiles))
+    if sum(file.stat().st_size for file in files) > BYTES_PER_SENTENCE * MANY:
+        datasets.enable_progress_bars()
+    keys = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns, reader) for file in files]
     if next(_rows(keys, text_column), None) is None:
         raise UsageError(f"No sentences in {', '.join(map(str, files))}: nothing to read.")
     features = datasets.Features({"text": datasets.Value("string")})
@@ -208,16 +248,55 @@ def unpack(archive: Path, folder: Path) -> None:
     """Unpacks a tar file; nothing leaves `folder`, and `folder` appears only when it is whole.
 
     Raises:
-        UsageError: the archive is damaged or holds members that point outside.
+        UsageError: the archive is damaged, too large, or holds members that point outside; or there is no space.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(dir=folder.parent))
     try:
-        with tarfile.open(archive) as tar:
+        with _decompressed(archive) as file, tarfile.open(fileobj=_Bounded(file), mode="r:") as tar:
+            _refuse_large(tar)
             tar.extractall(partial, filter="data")
         partial.chmod(0o755)
         partial.rename(folder)
     except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise UsageError(f"{archive} cannot be unpacked ({error}). Delete it, so that it is fetched again.") from None
+    except OSError as error:  # no space, for instance
+        raise UsageError(f"{archive} cannot be unpacked in {folder.parent} ({error}).") from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _decompressed(archive: Path) -> BinaryIO:
+    with open(archive, "rb") as file:
+        head = file.read(3)
+    return {b"\x1f\x8b\x08": gzip.open, b"BZh": bz2.open, b"\xfd7z": lzma.open}.get(head, open)(archive, "rb")
+
+
+class _Bounded:
+    """The first MOST_BYTES of a file: a few kilobytes can inflate without end, while tarfile looks for a header too."""
+
+    def __init__(self, file: BinaryIO):
+        self.file, self.tell = file, file.tell
+
+    def read(self, size: int) -> bytes:
+        self.check(self.tell() + size)
+        return self.file.read(size)
+
+    def seek(self, position: int) -> None:
+        self.check(position)
+        self.file.seek(position)
+
+    def check(self, position: int) -> None:
+        if position > MOST_BYTES:
+            raise tarfile.ReadError(f"more than {MOST_BYTES / 2**30:.1f} GiB")
+
+
+def _refuse_large(tar: tarfile.TarFile) -> None:
+    size = 0
+    for number, member in enumerate(tar, start=1):  # the data of a member are passed over when the next is asked for
+        size += member.size
+        if size > MOST_BYTES or number > MOST_MEMBERS:
+            raise tarfile.ReadError(
+                f"{size / 2**30:,.1f} GiB in {counted(number, 'member')}, and no more than {MOST_BYTES / 2**30:.1f} "
+                f"GiB in {MOST_MEMBERS:,} members are unpacked"
+            )

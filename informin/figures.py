@@ -19,7 +19,7 @@ from informin.evaluation.senteval import STS_TASKS, load_task
 from informin.evaluation.table import Row, Table, difference, render
 from informin.redundancy import probe
 from informin.scoring import encode_with_bar, load_tasks, score_encoder
-from informin.textfiles import read_sentences
+from informin.textfiles import read_sentences, require_file
 
 
 def alignment(args: argparse.Namespace) -> Sequence[Path]:
@@ -104,8 +104,7 @@ def sample(args: argparse.Namespace) -> list[str]:
         UsageError: no such file, or no sentence in it.
     """
     path = Path(args.sentences)
-    if not path.is_file():
-        raise UsageError(f"--sentences: {path} does not exist.")
+    require_file("--sentences", path)
     found = list(dict.fromkeys(" ".join(line.split()) for line in read_sentences(path, None) if line.strip()))
     if not found:
         raise UsageError(f"--sentences: {path} holds no sentence.")

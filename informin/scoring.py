@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import numpy as np
 from tqdm import tqdm
 
 from informin.encoder import Encoder
-from informin.errors import UndefinedScoreError, UsageError
+from informin.errors import UndefinedScoreError, UsageError, counted
 from informin.evaluation.once import EncodeOnce
 from informin.evaluation.results import (
     add_task,
@@ -27,9 +28,11 @@ from informin.evaluation.table import label
 from informin.evaluation.transfer import score_transfer
 from informin.evaluation.whitening import whitened
 from informin.report import environment
-from informin.textfiles import read_sentences
+from informin.textfiles import read_sentences, require_file
 
 logger = logging.getLogger(__name__)
+
+ALL_DIMENSIONS = math.inf
 
 
 @dataclass(frozen=True)
@@ -47,27 +50,36 @@ class WhiteningOptions:
     fitted_on: str = "the sentences of each task"
 
 
-def whitening_options(dimensions: int | None, file: str | None) -> WhiteningOptions | None:
+def whitening_options(dimensions: float | None, file: str | None) -> WhiteningOptions | None:
     """What --whitening and --whitening_file ask for.
 
     Args:
-        dimensions: 0 for all; None without whitening.
+        dimensions: how many are kept, or ALL_DIMENSIONS; None without whitening.
 
     Raises:
-        UsageError: a file without --whitening, or none that can be read.
+        UsageError: fewer than 1 dimension; a file without --whitening, one that cannot be read, or one with too few
+            different sentences: N of them differ in N - 1 directions.
     """
     if dimensions is None:
         if file:
             raise UsageError("--whitening_file has no effect without --whitening.")
         return None
+    if dimensions < 1:
+        raise UsageError(f"--whitening {dimensions}: needed 1 or more, or no number for all dimensions.")
+    kept = None if dimensions == ALL_DIMENSIONS else dimensions
     if file is None:
-        return WhiteningOptions(dimensions or None)
+        return WhiteningOptions(kept)
     path = Path(file)
-    if not path.is_file():
-        raise UsageError(f"--whitening_file: {path} does not exist.")
+    require_file("--whitening_file", path)
     sentences = [sentence for sentence in read_sentences(path, None) if sentence.strip()]
+    different, needed = len(set(sentences)), (kept or 1) + 1
+    if different < needed:
+        raise UsageError(
+            f"--whitening_file: {path} holds {counted(different, 'different sentence')}; needed {needed:,} or more for "
+            f"{counted(needed - 1, 'dimension')}."
+        )
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return WhiteningOptions(dimensions or None, sentences, f"{path.name} (SHA-256 {digest})")
+    return WhiteningOptions(kept, sentences, f"{path.name} (SHA-256 {digest})")
 
 
 @dataclass(frozen=True)
@@ -107,7 +119,7 @@ def score_encoder(
         UsageError: an output holds the results of another checkpoint; more dimensions than the embeddings have.
     """
     width = encoder.model.config.hidden_size
-    if whitening and whitening.dimensions is not None and not 1 <= whitening.dimensions <= width:
+    if whitening and whitening.dimensions is not None and whitening.dimensions > width:
         raise UsageError(
             f"--whitening {whitening.dimensions}: the embeddings of {encoder.name} have 1 to {width} dimensions."
         )

@@ -4,27 +4,55 @@ import csv
 import gzip
 import io
 import json
+import logging
 import lzma
+import os
+import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from informin.errors import UsageError
+from informin.errors import UsageError, counted
+
+logger = logging.getLogger(__name__)
 
 COMPRESSIONS = (".gz", ".xz", ".zst")
 # A TSV has no quoting: a field may begin with a quotation mark.
-TABLES = {".csv": {"delimiter": ","}, ".tsv": {"delimiter": "\t", "quoting": csv.QUOTE_NONE}}
+TABLES = {".csv": {"delimiter": ",", "strict": True}, ".tsv": {"delimiter": "\t", "quoting": csv.QUOTE_NONE}}
 SUFFIXES = (".txt", ".csv", ".tsv", ".jsonl", ".json", ".parquet")
+COLUMN_NAME = re.compile(r"([\w.:/-]*[\w:]( [\w.:/-]*[\w:])?)?")  # one or two plain words, or none
+QUOTES = (
+    "Close every quotation mark that opens a field, and double those inside it; where they are only text, name the "
+    "file .txt or .tsv."
+)
+TOO_MANY_FIELDS = {
+    ".csv": "Put double quotes around a sentence that holds commas, name the file .txt if each line is a sentence",
+    ".tsv": "Remove the tab inside a sentence",
+}
 
 
 def plain_suffix(path: Path) -> str:
     """The suffix that says what the file holds, without that of the compression: .csv for a.csv.gz."""
     inner = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
     return inner.suffix.lower()
+
+
+def require_file(option: str, path: Path) -> None:
+    """Refuses what an option names and what is no file.
+
+    Raises:
+        UsageError: nothing is there, or a folder, a pipe or a device.
+    """
+    if not os.path.exists(path):  # Path.exists would raise for a name that is too long
+        raise UsageError(f"{option}: {path} does not exist.")
+    if path.is_dir():
+        raise UsageError(f"{option}: {path} is a folder; needed a file.")
+    if not path.is_file():
+        raise UsageError(f"{option}: {path} is a pipe or a device, which is read only once. Save it to a file first.")
 
 
 def open_bytes(path: Path) -> BinaryIO:
@@ -61,6 +89,8 @@ def decoded_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, st
             f"{path}, line {number}: not UTF-8 (byte 0x{error.object[error.start]:02x} at column {error.start + 1}). "
             "Convert the file, for instance with iconv -f latin1 -t utf-8."
         ) from None
+    except PermissionError as error:
+        raise UsageError(f"{path} cannot be opened ({error.strerror}).") from None
     except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:  # OSError: gzip's and zstd's own
         raise UsageError(f"{path}: damaged or not a {path.suffix} file, after line {number} ({error}).") from None
 
@@ -91,22 +121,76 @@ def choose_column(columns: list[str], wanted: str | None, where: object) -> str:
     if wanted is None:
         wanted = columns[0] if len(columns) == 1 else "text"
     if wanted not in columns:
-        raise UsageError(f"{where}: no column {wanted!r}; found {', '.join(columns)}. Name one with --text_column.")
+        raise UsageError(
+            f"{where}: no column {wanted!r}; found {shown(columns)}. Name one with --text_column, or call it `text`."
+        )
+    if columns.count(wanted) > 1:
+        raise UsageError(f"{where}: found {columns.count(wanted)} columns {wanted!r}; needed one. Rename the others.")
     return wanted
 
 
-def table_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a CSV or TSV file with their line numbers, the header first.
+def shown(names: Iterable[str]) -> str:
+    """Names of columns, or sentences, for a message: in one line, long ones cut."""
+    printable = [repr(name)[1:-1] for name in names]
+    return ", ".join(name if len(name) <= 40 else f"{name[:37]}..." for name in printable) or "nothing"
+
+
+def table_column(path: Path, text_column: str | None) -> str | None:
+    """The column that `read_sentences` reads; None where the file is no table, or empty.
 
     Raises:
-        UsageError: as `decoded_lines`, and for a table that cannot be parsed.
+        UsageError: as `table_rows`, and: no such column, or a first line that looks like sentences.
     """
-    reader = csv.reader((line + "\n" for _, line in decoded_lines(path)), **TABLES[plain_suffix(path)])
+    kind = plain_suffix(path)
+    _, header = next(table_rows(path), (0, None)) if kind in TABLES else (0, None)
+    if header is None:
+        return None
+    named = text_column in header or "text" in header
+    if not named and not all(COLUMN_NAME.fullmatch(cell.strip()) for cell in header):
+        table, delimiter = kind[1:].upper(), {".csv": "commas", ".tsv": "tabs"}[kind]
+        raise UsageError(
+            f"{path}: the first line looks like sentences, not like the names of columns (found {shown(header)}). A "
+            f"{table} needs a header, fields parted by {delimiter}: put one on top (`text` if there is one column), or "
+            "name the file .txt if each line is a sentence. If that line is the header, call its column `text` or, in "
+            "training, name it with --text_column."
+        )
+    return choose_column(header, text_column, path)
+
+
+def table_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a CSV or TSV file with the numbers of the lines they begin in, the header first.
+
+    Rows of several lines, which a stray quotation mark can make too, are counted in a warning at the end.
+
+    Raises:
+        UsageError: as `decoded_lines`, and: a row that cannot be parsed, or with more fields than the header.
+    """
+    kind = plain_suffix(path)
+    reader = csv.reader((line + "\n" for _, line in decoded_lines(path)), **TABLES[kind])
+    width, end, joined = 0, 0, []
     try:
         for row in reader:
-            yield reader.line_num, row
+            begin, end = end + 1, reader.line_num
+            if end > begin:
+                joined.append(begin)
+            width = width or len(row)  # blank lines may come before the header
+            if any(row[width:]):  # empty fields are what some programs end every line with
+                raise UsageError(
+                    f"{path}, line {begin}: found {counted(len(row), 'field')}, but the header has {width}. "
+                    f"{TOO_MANY_FIELDS[kind]}, or complete the header."
+                )
+            if width:
+                yield begin, row
     except csv.Error as error:
-        raise UsageError(f"{path}, line {reader.line_num}: not a table that can be read ({error}).") from None
+        cause, cure = error, QUOTES if kind == ".csv" else "Shorten it."  # of a TSV only the length can be wrong
+        if "new-line" in str(error):
+            cause, cure = "a carriage return inside a line", "Remove it."
+        raise UsageError(f"{path}, line {end + 1}: the row that begins here cannot be read ({cause}). {cure}") from None
+    if joined:
+        logger.warning(
+            f"{path}: {counted(len(joined), 'row')} of more than one line, the first from line {joined[0]}. If that is "
+            "not meant, a stray quotation mark joins them."
+        )
 
 
 def json_records(path: Path) -> Iterator[tuple[int, dict]]:
@@ -118,7 +202,7 @@ def json_records(path: Path) -> Iterator[tuple[int, dict]]:
     for number, line in decoded_lines(path):
         try:
             record = json.loads(line) if line.strip() else {}
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:  # ValueError: JSON's own, and a number of too many digits
             raise UsageError(f"{path}, line {number}: not JSON ({error}). Needed one JSON object a line.") from None
         if not isinstance(record, dict):
             raise UsageError(f"{path}, line {number}: found {line[:40]!r}; needed one JSON object a line.")
@@ -126,16 +210,16 @@ def json_records(path: Path) -> Iterator[tuple[int, dict]]:
 
 
 def _read_table(path: Path, text_column: str | None) -> Iterator[str]:
-    rows = table_rows(path)
-    _, header = next(rows, (0, None))
-    if header is None:
+    name = table_column(path, text_column)
+    if name is None:
         return
-    column = header.index(choose_column(header, text_column, path))
+    rows = table_rows(path)
+    column = next(rows)[1].index(name)
     for number, row in rows:
         if row and len(row) <= column:
             raise UsageError(
-                f"{path}, line {number}: found {len(row)} fields, needed {column + 1} to reach column "
-                f"{header[column]!r}."
+                f"{path}, line {number}: found {counted(len(row), 'field')}, needed {column + 1} to reach column "
+                f"{name!r}."
             )
         yield row[column] if row else ""
 
@@ -157,7 +241,7 @@ def _read_parquet(path: Path, text_column: str | None) -> Iterator[str]:
         for batch in file.iter_batches(columns=[column]):
             for cell in batch.column(0).to_pylist():
                 yield as_text(cell, path, None)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowInvalid, UnicodeDecodeError, OSError) as error:
         raise UsageError(f"{path}: not a readable Parquet file ({error}).") from None
 
 

@@ -79,6 +79,10 @@ def test_max_train_samples_is_a_random_sample_that_the_seed_decides(tmp_path, ho
         ("folder/a.md", "one\n", r"--train_file: the folder .*folder holds no file ending in \.txt, .*\.txt\.zst"),
         ("a.txt", b"one\n\xff\n", r"a\.txt, line 2: not UTF-8"),
         ("a.csv", "x,y\n1,2\n", r"a\.csv: no column 'text'; found x, y"),
+        ("a.txt", "\n", r"No sentences in .*a\.txt: 1 blank line and nothing else"),
+        ("a.txt", "the dog\n\n the dog \n", r"a\.txt: all 2 sentences are 'the dog'; contrast needs different ones"),
+        ("a.csv", "label\npos\npos\n", r"a\.csv, column 'label': all 2 sentences are 'pos'; .* --text_column\?"),
+        ("a.csv", 'text\none\n"two\n', r"a\.csv, line 3: the row that begins here cannot be read"),
     ],
 )
 def test_files_without_sentences(tmp_path, name, content, message):
@@ -86,6 +90,57 @@ def test_files_without_sentences(tmp_path, name, content, message):
         write(tmp_path / name, content)
     with pytest.raises(UsageError, match=message):
         load(train_file=[str(tmp_path / name.partition("/")[0])])
+
+
+def test_a_sample_of_copies_is_refused_and_one_sentence_is_not(tmp_path):
+    file = write(tmp_path / "a.txt", "the dog\n" * 50 + "the cat\n")
+    assert len(load(train_file=[file])) == 51
+    assert load(train_file=[file], max_train_samples=1) == ["the dog"]  # the trainer says how many it needs
+    with pytest.raises(UsageError, match="all 2 sentences are 'the dog'"):
+        load(train_file=[file], max_train_samples=2)
+
+
+@pytest.mark.parametrize(
+    "contents, said",
+    [
+        (["text,n\none,1\n"], None),  # only with --verbose
+        (["text,n\none,1\n ,2\n"], "1 of 1 sentence from {0} (1 blank line skipped)"),
+        (["sentence\none\n\ntwo\n"], "2 of 2 sentences from {0}, column 'sentence' (1 blank line skipped)"),
+        (["b\none\n", "text\ntwo\n", "a\nsix\n"], "3 of 3 sentences from {0}, {1}, {2}, column 'a', 'b' (0 blank"),
+        (["s\none\n", "s\ntwo\n", "s\nsix\n", "s\nten\n"], "4 of 4 sentences from 4 files, column 's' (0 blank"),
+    ],
+)
+def test_the_column_of_a_table_is_said(tmp_path, caplog, contents, said):
+    caplog.set_level(logging.INFO)
+    files = [write(tmp_path / f"{i}.csv", content) for i, content in enumerate(contents)]
+    load(train_file=files)
+    assert [message.startswith(said.format(*files)) for message in caplog.messages] == ([True] if said else [])
+
+
+def test_what_is_no_file_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match=r"--train_file: .*pipe is a pipe or a device, which is read only once\."):
+        load(train_file=[str(tmp_path / "pipe")])
+    with pytest.raises(UsageError, match=r"--train_file: a{300} does not exist\."):
+        load(train_file=["a" * 300])
+    write(tmp_path / "folder/a.txt", "one\ntwo\n")
+    (tmp_path / "folder/b.txt").symlink_to(tmp_path / "gone.txt")
+    with pytest.raises(UsageError, match=r"--train_file: .*folder/b\.txt does not exist\."):
+        load(train_file=[str(tmp_path / "folder")])
+
+
+def test_a_folder_that_may_not_be_read_is_no_empty_one(tmp_path, monkeypatch):
+    def forbid(path):
+        if os.path.basename(path) == "closed":
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    write(tmp_path / "folder/a.txt", "one\ntwo\n")
+    (tmp_path / "folder/closed").mkdir()
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", forbid)  # the super-user may read everything
+    with pytest.raises(UsageError, match=r"the folder .*folder/closed cannot be read \(Permission denied\)\."):
+        load(train_file=[str(tmp_path / "folder")])
 
 
 def test_a_changed_file_is_read_again_and_an_unchanged_one_is_not(tmp_path, monkeypatch):
@@ -104,6 +159,9 @@ def test_a_changed_file_is_read_again_and_an_unchanged_one_is_not(tmp_path, monk
     write(tmp_path / "a.txt", "one\ntwo\nten\n")
     os.utime(file, ns=(1, 1))  # the size is the same
     assert load(train_file=[file]) == ["one", "two", "ten"]
+    read.clear()
+    monkeypatch.setattr(data.inspect, "getsource", lambda module: "another reader")
+    assert load(train_file=[file]) == ["one", "two", "ten"] and "ten" in read
 
 
 @pytest.fixture
@@ -255,7 +313,7 @@ def test_without_the_hub_the_message_says_how_to_go_on(no_hub):
         load()
 
 
-@pytest.mark.parametrize("mode", ["w", "w:gz"])
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
 def test_unpack(tmp_path, mode):
     archive = make_tar(tmp_path / "a.tar", {"a/b.txt": b"hello", "c.txt": b"there"}, mode)
     unpack(archive, tmp_path / "deep/folder")
@@ -272,6 +330,51 @@ def test_unpack(tmp_path, mode):
 def test_an_archive_that_points_outside_is_refused(tmp_path, members):
     archive = make_tar(tmp_path / "a.tar", {"fine": b"x", **members})
     with pytest.raises(UsageError, match=r"a\.tar cannot be unpacked \(.*Delete it, so that it is fetched again"):
+        unpack(archive, tmp_path / "in/folder")
+    assert os.listdir(tmp_path / "in") == []
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz"])
+@pytest.mark.parametrize(
+    "most, message",
+    [
+        (("MOST_BYTES", 2**20), "0.0 GiB in 2 members, and no more than 0.0 GiB in 100,000 members are unpacked"),
+        (("MOST_MEMBERS", 2), "0.0 GiB in 3 members, and no more than 4.0 GiB in 2 members are unpacked"),
+    ],
+)
+def test_an_archive_that_is_too_large_is_not_begun(tmp_path, monkeypatch, mode, most, message):
+    monkeypatch.setattr(data, *most)
+    monkeypatch.setattr(tarfile.TarFile, "extractall", lambda *args, **kwargs: pytest.fail("it was unpacked"))
+    archive = make_tar(tmp_path / "a.tar", {"a": bytes(2**19), "b": bytes(2**20), "c": b""}, mode)
+    with pytest.raises(UsageError, match=re.escape(f"{archive} cannot be unpacked ({message}). Delete it, so that")):
+        unpack(archive, tmp_path / "in/folder")
+    assert os.listdir(tmp_path / "in") == []
+
+
+@pytest.mark.parametrize(
+    "kind, message",
+    [
+        (tarfile.REGTYPE, r"1,024\.0 GiB in 1 member, "),
+        (tarfile.GNUTYPE_LONGNAME, r"more than 4\.0 GiB\)"),
+        (tarfile.GNUTYPE_SPARSE, r"more than 4\.0 GiB\)"),
+    ],
+)
+def test_an_archive_that_inflates_without_end_is_not_followed(tmp_path, kind, message):
+    """One header that announces a terabyte, of data, of a name or of holes, and the first of it."""
+    header = tarfile.TarInfo("a")
+    header.size, header.type = 2**40, kind
+    (tmp_path / "a.tar").write_bytes(gzip.compress(header.tobuf(tarfile.GNU_FORMAT) + bytes(2**20)))
+    with pytest.raises(UsageError, match=r"a\.tar cannot be unpacked \(" + message):
+        unpack(tmp_path / "a.tar", tmp_path / "in/folder")
+
+
+def test_a_full_disk_is_not_called_a_damaged_archive(tmp_path, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tarfile.TarFile, "extractall", full)
+    archive = make_tar(tmp_path / "a.tar", {"a": b"x"})
+    with pytest.raises(UsageError, match=r"a\.tar cannot be unpacked in .*/in \(.*No space left on device\)\.$"):
         unpack(archive, tmp_path / "in/folder")
     assert os.listdir(tmp_path / "in") == []
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 
 import numpy as np
@@ -58,8 +59,12 @@ def test_load_pairs(tmp_path, name, content):
         ("a.csv", HEADER + "a,b,nan\n", "PATH, line 2: the score is 'nan'; needed a number"),
         ("a.csv", HEADER + "a,b,inf\n", "PATH, line 2: the score is 'inf'; needed a number"),
         ("a.csv", HEADER, "PATH: found 0 pairs and fewer than two different scores"),
-        ("a.csv", HEADER + "a,b,1\n", "PATH: found 1 pairs and fewer than two different scores"),
+        ("a.csv", HEADER + "a,b,1\n", "PATH: found 1 pair and fewer than two different scores"),
         ("a.csv", HEADER + "a,b,1\nc,d,1\n", "PATH: found 2 pairs and fewer than two different scores"),
+        ("a.csv", HEADER + "a,a,1\nb, b,2\n", "PATH: each of its 2 pairs is a sentence with itself, so that all"),
+        ("a.csv", HEADER + "a,b,c,1\n", "PATH, line 2: found 4 fields, but the header has 3. Put double quotes around"),
+        ("a.csv", HEADER + 'a,b,1\n"c,d,2\ne,f,3\n', "PATH, line 3: the row that begins here cannot be read ("),
+        ("a.tsv", "a man, " * 9 + "\tb\t1\n", "first line; found a man, a man, a man, a man, a man, a ..., b, 1."),
         ("a.jsonl", "\n{", "PATH, line 2: not JSON ("),
         ("a.jsonl", "[1, 2]", "PATH, line 1: found '[1, 2]'; needed one JSON object a line"),
         ("a.jsonl", '{"sentence1": "a", "score": 1}', "PATH, line 1: no sentence2. Every row needs"),
@@ -71,6 +76,16 @@ def test_pairs_that_cannot_be_used(tmp_path, name, content, message):
         write(tmp_path / name, content)
     with pytest.raises(UsageError, match=re.escape(message.replace("PATH", str(tmp_path / name)))):
         load_pairs(tmp_path / name)
+
+
+def test_pairs_from_a_pipe_are_refused(tmp_path):
+    os.mkfifo(tmp_path / "a.tsv")
+    with pytest.raises(UsageError, match=r"--eval_pairs: .*a\.tsv is a pipe or a device, which is read only once\."):
+        load_pairs(tmp_path / "a.tsv")
+
+
+def test_one_pair_of_different_sentences_is_enough(tmp_path):
+    assert len(load_pairs(write(tmp_path / "a.csv", HEADER + "a,a,1\na,b,2\n"))) == 2
 
 
 def stsb_line(i: int) -> str:

@@ -558,7 +558,8 @@ def test_whitening(run, bert, data, tmp_path, file, dimensions):
     "options, message",
     [
         (dict(whitening=33), "--whitening 33: the embeddings of MODEL have 1 to 32 dimensions."),
-        (dict(whitening=-1), "--whitening -1: the embeddings of MODEL have 1 to 32 dimensions."),
+        (dict(whitening=0), "--whitening 0: needed 1 or more, or no number for all dimensions."),
+        (dict(whitening=-1), "--whitening -1: needed 1 or more, or no number for all dimensions."),
         (dict(whitening_file="x.txt"), "--whitening_file has no effect without --whitening."),
         (dict(whitening=4, whitening_file="/no/x.txt"), "--whitening_file: /no/x.txt does not exist."),
         (dict(tasks=["STS-B", "STS17"]), "--tasks: no task 'STS17'; needed all, sts, transfer, or of: STS12, STS13, "),
@@ -578,7 +579,25 @@ def test_mistakes(run, bert, options, message, encoded):
 
 
 @pytest.mark.parametrize(
-    "option", [["--format", "html"], ["--pooler", "max"], ["--split", "train"], ["--task", "STS-B"]]
+    "lines, flags, message",
+    [
+        (["the dog"] * 3, ["--whitening"], "FILE holds 1 different sentence; needed 2 or more for 1 dimension."),
+        (["the dog", "a cat", "the dog"], ["--whitening", "2"], "FILE holds 2 different sentences; needed 3 or more"),
+        (["", " "], ["--whitening", "1"], "FILE holds 0 different sentences; needed 2 or more"),
+        (None, ["--whitening"], "FILE is a pipe or a device, which is read only once. Save it to a file first."),
+    ],
+)
+def test_sentences_that_no_whitening_can_be_fitted_on(run, tmp_path, encoded, lines, flags, message):
+    path = tmp_path / "fit.txt"
+    os.mkfifo(path) if lines is None else path.write_text("\n".join(lines))
+    code, out, err = run(*flags, tasks="STS-B", whitening_file=path)
+    assert (code, out, encoded) == (2, "", []) and err.count("\n") == 1
+    assert err.startswith(f"error: --whitening_file: {message.replace('FILE', str(path))}")
+
+
+@pytest.mark.parametrize(
+    "option",
+    [["--format", "html"], ["--pooler", "max"], ["--split", "train"], ["--task", "STS-B"], ["--whitening", "all"]],
 )
 def test_options_that_the_parser_does_not_know(option):
     with pytest.raises(SystemExit, match="2"):
@@ -630,7 +649,7 @@ def test_sentences_of_the_whitening_that_are_nan(run, bert, tmp_path):
 
     (tmp_path / "fit.txt").write_text("the dog\na quaint cat\n")
     model = changed(bert, tmp_path / "broken", one_nan)
-    code, out, _ = run(model_name=model, tasks="STS12", whitening=2, whitening_file=tmp_path / "fit.txt")
+    code, out, _ = run(model_name=model, tasks="STS12", whitening=1, whitening_file=tmp_path / "fit.txt")
     assert code == 1 and re.search(r"STS12 has no score: the embeddings of (\d+) of \1 sentences are not finite\.", out)
 
 

@@ -2,7 +2,9 @@
 
 import gzip
 import json
+import logging
 import lzma
+import os
 import random
 import re
 
@@ -11,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from informin import textfiles
 from informin.errors import UsageError
-from informin.textfiles import read_sentences
+from informin.textfiles import read_sentences, require_file, table_column
 
 COMPRESS = {
     "": bytes,
@@ -115,6 +118,7 @@ def test_a_damaged_compressed_file_is_named(write, suffix, damage):
         list(read_sentences(path, None))
 
 
+NOT_UTF8 = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(bytes(4) + b"\1\0\0\0"), pa.py_buffer(b"\xff")])
 TABLE = 'id,text\n1,"He said ""yes"", and left."\n\n2,\n3,"one\ntwo"\n'
 TABLE_SENTENCES = ['He said "yes", and left.', "", "", "one\ntwo"]
 
@@ -127,6 +131,11 @@ TABLE_SENTENCES = ['He said "yes", and left.', "", "", "one\ntwo"]
         ("a.csv", "sentence\nfirst\nsecond\n", None, ["first", "second"]),
         ("a.csv", "\ufefftext,id\r\nfirst,1\r\n", None, ["first"]),
         ("a.csv", "text\n", None, []),
+        ("a.csv", "\n\nid,text\n1,one\n\n2,two\n", None, ["one", "", "two"]),
+        ("a.csv", "text,id\none,1,,\ntwo,2\n", None, ["one", "two"]),  # some programs end lines with empty fields
+        ("a.csv", "Unnamed: 0,What was said?,text\n1,x,one\n", None, ["one"]),
+        ("a.csv", "The dog runs.\none\n", "The dog runs.", ["one"]),
+        ("a.tsv", "Full sentence\none\n", None, ["one"]),
         ("a.tsv", "id\ttext\n1\tone, two\n", None, ["one, two"]),
         ("a.tsv", "id\ttext\nx1\tone, two\n", "id", ["x1"]),
         ("a.jsonl", '{"text": "one\\ntwo", "n": 1}\n\n{"n": 2, "text": null}\r\n', None, ["one\ntwo", "", ""]),
@@ -144,15 +153,26 @@ def test_the_column_of_a_table(write, name, content, column, expected):
 @pytest.mark.parametrize(
     "name, content, column, message",
     [
-        ("a.csv", "a,b\n1,2\n", None, ": no column 'text'; found a, b. Name one with --text_column."),
-        ("a.tsv", "text\tb\n1\t2\n", "c", ": no column 'c'; found text, b. Name one with --text_column."),
-        ("a.csv", "n,text\n1,one\n2\n", None, ", line 3: found 1 fields, needed 2 to reach column 'text'."),
-        ("a.csv", 'n,text\n1,"one\ntwo"\n2\n', None, ", line 4: found 1 fields, needed 2 to reach column 'text'."),
+        ("a.csv", "a,b\n1,2\n", None, ": no column 'text'; found a, b. Name one with --text_column, or call"),
+        ("a.csv", ",Unnamed: 1\n1,2\n", None, ": no column 'text'; found , Unnamed: 1. Name one with --text_column"),
+        ("a.csv", f"text,{'b' * 41}\n1,2\n", "c", f": no column 'c'; found text, {'b' * 37}.... Name one"),
+        ("a.csv", 'text,"b\nb"\n1,2\n', "c", ": no column 'c'; found text, b\\nb. Name one"),
+        ("a.tsv", "text\tb\n1\t2\n", "c", ": no column 'c'; found text, b. Name one with --text_column"),
+        ("a.csv", "text,text\n1,2\n", None, ": found 2 columns 'text'; needed one. Rename the others."),
+        ("a.csv", "n,text\n1,one\n2\n", None, ", line 3: found 1 field, needed 2 to reach column 'text'."),
+        ("a.csv", 'n,text\n1,"one\ntwo"\n2\n', None, ", line 4: found 1 field, needed 2 to reach column 'text'."),
+        ("a.csv", "text\none\nYes, he did.\n", None, ", line 3: found 2 fields, but the header has 1. Put double"),
+        ("a.tsv", "id\ttext\n1\ta\tb\n", None, ", line 2: found 3 fields, but the header has 2. Remove the tab inside"),
+        ("a.csv", "text\none\rtwo\n", None, ", line 2: the row that begins here cannot be read (a carriage return"),
+        ("a.tsv", f"text\n{'a' * 131073}\n", None, ", line 2: the row that begins here cannot be read (field larger"),
+        ("a.jsonl", '{"text": ' + "1" * 5000, None, ", line 1: not JSON ("),
+        ("a.jsonl", "[" * 100_000, None, ", line 1: not JSON ("),
         ("a.jsonl", [{"text": "a"}, {"a": "x", "b": "y"}], None, ", line 2: no column 'text'; found a, b."),
         ("a.jsonl", '{"text": "a"}\n{"text": "b"', None, ", line 2: not JSON ("),
         ("a.json", [["text"]], None, """, line 1: found '["text"]'; needed one JSON object a line."""),
         ("a.jsonl", [{"text": "a"}, {"text": 5}], None, ", line 2: the text column holds 5; needed text."),
-        ("a.parquet", {"a": ["x"], "b": ["y"]}, None, ": no column 'text'; found a, b. Name one with --text_column."),
+        ("a.parquet", {"a": ["x"], "b": ["y"]}, None, ": no column 'text'; found a, b. Name one with --text_column"),
+        ("a.parquet", {"text": NOT_UTF8}, None, ": not a readable Parquet file ('utf-8' codec"),
         ("a.parquet", {"text": [1]}, None, ": the text column holds 1; needed text. Name another with --text_column."),
         ("a.parquet", "text\none\n", None, ": not a readable Parquet file ("),
     ],
@@ -161,3 +181,93 @@ def test_tables_that_cannot_be_read(write, name, content, column, message):
     path = write(name, content)
     with pytest.raises(UsageError, match=re.escape(f"{path}{message}")):
         list(read_sentences(path, column))
+
+
+@pytest.mark.parametrize(
+    "name, first, found",
+    [
+        ("a.csv", "The dog runs.", "The dog runs."),
+        ("a.csv", "the old dog", "the old dog"),
+        ("a.csv", "Hello!", "Hello!"),
+        ("a.csv", "猫が寝ています。", "猫が寝ています。"),
+        ("a.csv", "id;text", "id;text"),
+        ("a.csv", '"The dog runs, and so it goes on and on."', "The dog runs, and so it goes on and on."),
+        ("a.csv", f"The dog runs, {'and ' * 20}stops.", f"The dog runs,  {'and ' * 9}..."),
+        ("a.csv", "A fine film,1", "A fine film, 1"),
+        ("a.tsv", "Yes, he did.", "Yes, he did."),
+        ("a.tsv", "Yes.\tWhat is it?", "Yes., What is it?"),
+    ],
+)
+@pytest.mark.parametrize("column", [None, "txet"])
+def test_a_table_that_begins_with_a_sentence_has_no_header(write, name, first, found, column):
+    path = write(name, f"{first}\nThe cat.\n")
+    table, delimiter = {".csv": ("CSV", "commas"), ".tsv": ("TSV", "tabs")}[path.suffix]
+    expected = (
+        f"{path}: the first line looks like sentences, not like the names of columns (found {found}). A {table} needs "
+        f"a header, fields parted by {delimiter}: put one on top (`text` if there is one column), or name the file "
+        ".txt if each line is a sentence. If that line is the header, call its column `text` or, in training, name it "
+        "with --text_column."
+    )
+    with pytest.raises(UsageError, match=f"^{re.escape(expected)}$"):
+        list(read_sentences(path, column))
+
+
+@pytest.mark.parametrize(
+    "name, content, column",
+    [("a.csv", "sentence\none\n", "sentence"), ("a.csv.gz", b"", None), ("a.txt", "a.b\n", None)],
+)
+def test_the_name_of_the_column_of_a_table(write, name, content, column):
+    assert table_column(write(name, gzip.compress(content) if name.endswith("gz") else content), None) == column
+
+
+@pytest.mark.parametrize(
+    "rows, line",
+    [
+        (["one", '"two', "three"], 3),
+        (["one", '"two', "three", '"four"', "five"], 3),
+        (["one", '"two" she said', "three"], 3),
+        (["one", '"two"", said she"', "three", '"four'], 5),
+        (['"one"', '"two\n2"', "three", '"four'], 6),
+        (['"one', *["two"] * 50_000], 2),
+    ],
+    ids=["never closed", "closed by the next quote", "text after it", "doubled", "after rows of two lines", "long"],
+)
+def test_a_quote_that_is_not_closed_is_named_by_the_line_it_begins_in(write, rows, line):
+    path = write("a.csv", "\n".join(["text", *rows]))
+    expected = re.escape(f"{path}, line {line}: the row that begins here cannot be read (") + r".*\). Close every quot"
+    with pytest.raises(UsageError, match=expected):
+        list(read_sentences(path, None))
+
+
+def test_rows_of_several_lines_are_counted_in_one_warning(write, caplog):
+    path = write("a.csv", 'text\none\n"two\n2"\nthree\n"four\n4\n4"\n')
+    assert list(read_sentences(path, None)) == ["one", "two\n2", "three", "four\n4\n4"]
+    expected = f"{path}: 2 rows of more than one line, the first from line 3. If that is not meant, a stray quotation"
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert caplog.messages[0].startswith(expected)
+    caplog.clear()
+    assert list(read_sentences(write("b.csv", 'text\n"one"\n\n"a ""b"""\n'), None)) == ["one", "", 'a "b"']
+    assert not caplog.messages
+
+
+def test_what_is_no_file_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe.txt")
+    for name, message in (
+        ("pipe.txt", "is a pipe or a device, which is read only once. Save it to a file first."),
+        ("/dev/null", "is a pipe or a device"),
+        ("", "is a folder; needed a file."),
+        ("absent", "does not exist."),
+        ("a" * 300, "does not exist."),
+    ):
+        with pytest.raises(UsageError, match=re.escape(f"--option: {tmp_path / name} {message}")):
+            require_file("--option", tmp_path / name)
+
+
+def test_a_file_that_may_not_be_read_is_not_called_damaged(write, monkeypatch):
+    def forbid(path):
+        raise PermissionError(13, "Permission denied")
+
+    path = write("a.txt", "one\n")
+    monkeypatch.setattr(textfiles, "open_bytes", forbid)  # the super-user may read everything
+    with pytest.raises(UsageError, match=f"^{re.escape(str(path))} cannot be opened \\(Permission denied\\)\\.$"):
+        list(read_sentences(path, None))

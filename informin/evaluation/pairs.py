@@ -1,5 +1,6 @@
 """Graded sentence pairs, the user's own among them, and their score."""
 
+import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,8 +10,8 @@ import numpy as np
 from scipy.stats import pearsonr, spearmanr
 
 from informin.analysis import alignment, uniformity, unit
-from informin.errors import UndefinedScoreError, UsageError
-from informin.textfiles import TABLES, as_text, json_records, plain_suffix, table_rows
+from informin.errors import UndefinedScoreError, UsageError, counted
+from informin.textfiles import TABLES, as_text, json_records, plain_suffix, require_file, shown, table_rows
 
 COLUMNS = ("sentence1", "sentence2", "score")
 
@@ -33,16 +34,22 @@ class GradedPairs:
     def __len__(self) -> int:
         return len(self.scores)
 
+    @property
+    def sha256(self) -> str:
+        """Of sentences and grades, whatever their file is called."""
+        text = "\0".join([*self.sentences1, *self.sentences2, *map(str, self.scores.tolist())])
+        return hashlib.sha256(text.encode()).hexdigest()
+
 
 def load_pairs(path: str | Path) -> GradedPairs:
     """The user's own pairs: TSV, CSV or JSONL with sentence1, sentence2 and score.
 
     Raises:
-        UsageError: no such file or column, a grade that is no number, fewer than 2 pairs, or grades all alike.
+        UsageError: no such file or column, a grade that is no number, fewer than 2 pairs, grades all alike, or every
+            pair one sentence twice.
     """
     path = Path(path)
-    if not path.is_file():
-        raise UsageError(f"--eval_pairs: {path} does not exist.")
+    require_file("--eval_pairs", path)
     kind = plain_suffix(path)
     if kind == ".jsonl":
         records = ((number, record) for number, record in json_records(path) if record)
@@ -56,7 +63,7 @@ def load_pairs(path: str | Path) -> GradedPairs:
         if missing:
             raise UsageError(
                 f"{path}, line {number}: no {' and no '.join(missing)}. Every row needs {', '.join(COLUMNS)}; "
-                f"found {', '.join(map(str, record))}."
+                f"found {shown(record)}."
             )
         first, second = (as_text(record[name], path, number) for name in COLUMNS[:2])
         rows.append((first, second, read_grade(record["score"], path, number)))
@@ -135,8 +142,13 @@ def correlations(predicted: np.ndarray, gold: np.ndarray) -> dict[str, float]:
 def _pairs(name: str, rows: list[tuple[str, str, float]], path: Path) -> GradedPairs:
     if len({grade for _, _, grade in rows}) < 2:
         raise UsageError(
-            f"{path}: found {len(rows)} pairs and fewer than two different scores. A rank correlation needs at least "
-            "two pairs with different scores."
+            f"{path}: found {counted(len(rows), 'pair')} and fewer than two different scores. A rank correlation needs "
+            "at least two pairs with different scores."
+        )
+    if all(first.strip() == second.strip() for first, second, _ in rows):
+        raise UsageError(
+            f"{path}: each of its {len(rows):,} pairs is a sentence with itself, so that all cosines would be 1. "
+            "Needed different sentences in sentence1 and sentence2."
         )
     first, second, grades = zip(*rows)
     return GradedPairs(name, list(first), list(second), np.array(grades))
@@ -163,7 +175,6 @@ def _table_records(path: Path):
     absent = [name for name in COLUMNS if name not in header]
     if absent:
         raise UsageError(
-            f"{path}: no column {' and no column '.join(absent)} in its first line; found "
-            f"{', '.join(header) or 'nothing'}."
+            f"{path}: no column {' and no column '.join(absent)} in its first line; found {shown(header)}."
         )
     return ((number, dict(zip(header, row))) for number, row in rows if row)
