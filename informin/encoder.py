@@ -1,28 +1,17 @@
 """Any checkpoint, ready to embed sentences: ours, of plain transformers, or of sentence-transformers."""
 
 import hashlib
-import json
-import pickle
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from transformers import (
-    MODEL_FOR_MASKED_LM_MAPPING,
-    AutoConfig,
-    AutoModel,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoModel, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from informin.encoding import POOLERS, encode, max_length
-from informin.errors import UsageError, error_line
-from informin.loading import ARCHITECTURES, load_tokenizer, optional_file, refuse_absent_folder
+from informin.errors import UsageError, counted, error_line
+from informin.loading import ARCHITECTURES, load_config, load_tokenizer, load_weights, optional_file, read_json
 from modeling_informin import HEAD_FILE, TRAINING_HEADS
 
 # sentence-transformers' names of the poolings that are offered here.
@@ -122,27 +111,15 @@ def load_encoder(
 
 
 def _load_model(model_name: str, revision: str | None) -> PreTrainedModel:
-    refuse_absent_folder(model_name)
-    try:
-        config = AutoConfig.from_pretrained(model_name, revision=revision, trust_remote_code=False)
-        if config.is_encoder_decoder or type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
-            raise UsageError(
-                f"--model_name {model_name} is of the architecture {config.model_type!r}; needed an encoder like BERT."
-            )
-        own = getattr(config, "informin", None)
-        kind = ARCHITECTURES[config.model_type] if own and config.model_type in ARCHITECTURES else AutoModel
-        if own:
-            config.informin = own | TRAINING_HEADS
-            among_weights = kind.__name__ in (config.architectures or [])
-            if not among_weights and optional_file(model_name, HEAD_FILE, revision) is None:
-                config.informin["projection_head"] = "none"  # saved again by another class
-        model, report = kind.from_pretrained(
-            model_name, config=config, revision=revision, dtype=torch.float32, output_loading_info=True
-        )
-    except UsageError:
-        raise
-    except (OSError, ValueError, SafetensorError, RuntimeError, pickle.UnpicklingError) as error:
-        raise UsageError(f"--model_name {model_name} cannot be loaded: {error_line(error)}") from None
+    config = load_config(model_name, revision, any_encoder=True)
+    own = getattr(config, "informin", None)
+    kind = ARCHITECTURES[config.model_type] if own and config.model_type in ARCHITECTURES else AutoModel
+    if own:
+        config.informin = own | TRAINING_HEADS
+        among_weights = kind.__name__ in (config.architectures or [])
+        if not among_weights and optional_file(model_name, HEAD_FILE, revision) is None:
+            config.informin["projection_head"] = "none"  # saved again by another class
+    model, report = load_weights(kind, model_name, config, revision)
     if getattr(config, "max_position_embeddings", None) is None:
         raise UsageError(
             f"--model_name {model_name}: {config.model_type} has no table of positions; needed an encoder like BERT."
@@ -150,8 +127,8 @@ def _load_model(model_name: str, revision: str | None) -> PreTrainedModel:
     absent = sorted(name for name in report["missing_keys"] if not name.startswith((BERT_POOLER, "mlp.")))
     if absent:
         raise UsageError(
-            f"--model_name {model_name}: {len(absent)} weights of the encoder, {absent[0]} the first, are not in the "
-            "checkpoint and would be random."
+            f"--model_name {model_name} lacks {counted(len(absent), 'weight')} of the encoder, {absent[0]} the first: "
+            "what is lacking would be random. Copy the model again from its source."
         )
     return model
 
@@ -179,31 +156,31 @@ def _resolve(pooler: str, model_name: str, config: PreTrainedConfig, modules: di
 def _sentence_transformers(model_name: str, revision: str | None) -> dict:
     """What sentence-transformers' files say: `pooling` or the `problem` with it, `normalized`, `max_seq_length`."""
     found = {"pooling": None, "problem": "no sentence-transformers files", "normalized": False, "max_seq_length": None}
-    modules = _json_file(model_name, "modules.json", revision)
-    if modules is None:
+    modules = _json_file(model_name, "modules.json", revision, list)
+    if not modules:
         return found
-    kinds = [module["type"].rpartition(".")[2] for module in modules]
+    if not all(isinstance(module, dict) and {"type", "path"} <= module.keys() for module in modules):
+        raise UsageError(f"--model_name {model_name}: its modules.json does not say type and path of each module.")
+    kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]) or modules[0]["path"]:
         return found | {"problem": f"its modules.json lists {', '.join(kinds)}, of which not all are known here"}
-    prompt = (_json_file(model_name, "config_sentence_transformers.json", revision) or {}).get("default_prompt_name")
+    prompt = _json_file(model_name, "config_sentence_transformers.json", revision).get("default_prompt_name")
     if prompt is not None:
         return found | {"problem": f"it puts its prompt {prompt!r} before every sentence, which is not done here"}
-    pooling = _json_file(model_name, f"{modules[1]['path']}/config.json", revision) or {}
+    pooling = _json_file(model_name, f"{modules[1]['path']}/config.json", revision)
     active = [name for name, on in pooling.items() if name.startswith("pooling_mode_") and on is True]
     mode = pooling.get("pooling_mode", active[0] if len(active) == 1 else None)
+    longest = _json_file(model_name, "sentence_bert_config.json", revision).get("max_seq_length")
+    if not isinstance(longest, int | None):
+        raise UsageError(f"--model_name {model_name}: max_seq_length in its sentence_bert_config.json is {longest!r}.")
     return {
         "pooling": THEIR_POOLINGS.get(mode) if isinstance(mode, str) else None,
         "problem": f"its pooling is {mode or active}, which is not known here",
         "normalized": kinds[-1] == "Normalize",
-        "max_seq_length": (_json_file(model_name, "sentence_bert_config.json", revision) or {}).get("max_seq_length"),
+        "max_seq_length": longest,
     }
 
 
-def _json_file(model_name: str, name: str, revision: str | None):
+def _json_file(model_name: str, name: str, revision: str | None, kind: type = dict):
     path = optional_file(model_name, name, revision)
-    if path is None:
-        return None
-    try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UsageError(f"{path} is not JSON ({error}).") from None
+    return kind() if path is None else read_json(path, kind)

@@ -284,15 +284,14 @@ def no_tokenizer(folder: Path) -> None:
         (pointer, "--model_name MODEL cannot be loaded: "),
         (cut_pickle, "--model_name MODEL cannot be loaded: "),
         (lambda folder: (folder / "model.safetensors").unlink(), "--model_name MODEL cannot be loaded: Error no file"),
-        (lambda folder: (folder / "config.json").write_text("{"), "--model_name MODEL cannot be loaded: "),
         (no_tokenizer, "--model_name MODEL has no tokenizer: no vocabulary was found beside the weights. Copy the"),
         (
             lambda folder: change_json(folder / "config.json", num_hidden_layers=3),
-            "--model_name MODEL: 16 weights of the encoder, encoder.layer.2.attention.output.LayerNorm.bias the first,",
+            "--model_name MODEL lacks 16 weights of the encoder, encoder.layer.2.attention.output.LayerNorm.bias the",
         ),
         (
             lambda folder: change_json(folder / "config.json", hidden_size=64),
-            "--model_name MODEL cannot be loaded: ",
+            "--model_name MODEL cannot be loaded: embeddings.LayerNorm.bias is (32,) in its weights and (64,) by its",
         ),
         (lambda folder: (folder / "modules.json").write_text("["), "MODEL/modules.json is not JSON ("),
     ],
@@ -301,7 +300,6 @@ def no_tokenizer(folder: Path) -> None:
         "pointer",
         "cut-pickle",
         "no-weights",
-        "config",
         "no-tokenizer",
         "fewer-layers",
         "other-width",
@@ -313,19 +311,6 @@ def test_damaged_checkpoints(copied, damage, message):
     damage(folder)
     with pytest.raises(UsageError, match=f"^{re.escape(message.replace('MODEL', str(folder)))}"):
         load_encoder(str(folder), ("cls",))
-
-
-@pytest.mark.parametrize("name", ["/no/such/folder", "./none", "../none", "outputs/no/run"])
-def test_no_such_folder(name):
-    """transformers would complain of a Hub name that is none."""
-    with pytest.raises(UsageError, match=f"^--model_name {name}: there is no such folder.$"):
-        load_encoder(name)
-
-
-@pytest.mark.parametrize("name", ["no-such-model", "nobody/no-such-model"])
-def test_no_such_model(name):
-    with pytest.raises(UsageError, match=f"^--model_name {name} cannot be loaded: "):
-        load_encoder(name, ("cls",))
 
 
 @pytest.mark.parametrize("config", [GPT2Config, T5Config, BartConfig], ids=["gpt2", "t5", "bart"])
