@@ -1,5 +1,10 @@
 """Publish an exported folder on the Hub. See README.md, or `python run_push.py --help`."""
 
+from informin import program
+
+if __name__ == "__main__":
+    program.quiet_while_loading()
+
 import argparse
 import logging
 import sys
@@ -10,7 +15,7 @@ import transformers
 from informin.card import write_card
 from informin.errors import PushError, UsageError
 from informin.hub import add_results, check_export, published_files
-from informin.push import card_files, prepare, push_card, push_folder
+from informin.push import card_files, prepare, push_card, push_folder, refuse_bad_name
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -32,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser = program.Parser(description=__doc__)
     add = parser.add_argument
     add("folder", help="What run_unsup.py or run_export.py left.")
     add("repo", help="user/name, or a name alone for your own. Created where there is none.")
@@ -51,6 +56,7 @@ def parser() -> argparse.ArgumentParser:
 
 def push(args: argparse.Namespace) -> None:
     """Results into the folder, a look at the repository, the list of files, the upload."""
+    refuse_bad_name(args.repo)
     check_export(args.folder)
     if args.seeds and not args.results:
         raise UsageError("--seeds needs their scores: give --results.")
@@ -80,4 +86,4 @@ def show(folder: str, published: list[Path]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program.run(main)

@@ -20,6 +20,7 @@ from informin.errors import counted
 from informin.evaluation.results import load_results
 from informin.evaluation.senteval import STS_TASKS, TRANSFER_TASKS
 from informin.evaluation.table import render, score_tables
+from informin.metadata import NO_LANGUAGE, known_id, known_language, known_license
 from informin.objectives import OBJECTIVES, Term
 from informin.record import load_record
 
@@ -31,6 +32,10 @@ WITHOUT_MEANING = ("projector_size", "queue_size", "momentum_decay", "momentum_d
 BY_POOLER = {"cls": "read at [CLS]", "mean": "read by its mean"}
 MARK = "<!-- Written from the run; SHA-256 of the page above: {}. A page edited by hand is left alone. -->"
 UNPUBLISHED = "path/to/this/folder"
+# What Markdown reads as more than text, within a line. An underscore within a word, or brackets without an address, it
+# does not.
+MARKUP = re.compile(r"[\\`*<>|~$]|\](?=\()|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])")
+ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
 
 
 def write_card(folder: str | Path, repo: str | None = None, revision: str | None = None) -> bool:
@@ -60,36 +65,34 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
     """The card of an exported folder: metadata in YAML, then Markdown; see `write_card`."""
     folder = Path(folder)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    record = load_record(folder) or {"base_model": None, "data": None, "history": [], "options": None}
-    record = _one_line(record)
+    unknown = {"base_model": None, "data": None, "history": [], "options": None, "earlier": []}
+    record = _one_line(unknown | (load_record(folder) or {}))
     results = load_all_results(folder)
-    base, data = record["base_model"] or {}, record["data"] or {}
-    objective = config["informin"].get("objective", "informin")
-    options = record["options"] or config["informin"]
-    start = (base.get("hub_id") or base.get("name") or config["model_type"]).rpartition("/")[2]
+    base = record["base_model"] or {}
+    parts = _parts(record, config["informin"])
+    objective = parts[-1]["objective"]
+    start = str(known_id(base.get("hub_id")) or base.get("name") or config["model_type"]).rpartition("/")[2]
     name = repo.rpartition("/")[2] if repo else f"{start}-{objective}"
     card = ModelCard.from_template(
         _metadata(name, record, objective, results, any(folder.glob("onnx/*.onnx"))),
         template_path=str(TEMPLATE),
-        name=name,
+        name=_text(name),
         base=_base_text(base),
-        method=_method(objective, options, record),
-        sentences=f"{data['sentences']:,}" if data.get("sentences") else None,
-        data=data.get("description") or ", ".join(data.get("sources", [])),
+        method=_methods(parts),
         dimensions=config["hidden_size"],
         repo=repo or UNPUBLISHED,
         published=bool(repo),
         pin=f', revision="{revision}"' if revision else "",
-        architecture=config["auto_map"]["AutoModel"].rpartition(".")[2],
+        architecture=_code(config["auto_map"]["AutoModel"].rpartition(".")[2]),
         onnx=_onnx_files(folder),
         tables=_score_tables(results, record.get("seed")),
         seeds=len(results["seeds"]) + 1,
-        seed=record.get("seed"),
+        seed=_text(record.get("seed")),
         history=_history_table(record),
-        training=_training_table(config, record),
+        training=_training_table(config, record, parts),
         environment=_environment(record),
         limits=_limits(folder, config, record, results),
-        citations=_citations(objective, options),
+        citations=_citations(parts),
     )
     page = re.sub(r"\n{3,}", "\n\n", str(card)).strip()
     return f"{page}\n{_mark(page)}\n"
@@ -111,15 +114,20 @@ def load_all_results(folder: str | Path) -> dict:
 def _one_line(value):
     """The record with its texts in one line: names of files, and what the user said, may hold anything."""
     if isinstance(value, dict):
-        return {name: _one_line(item) for name, item in value.items()}
+        return {_one_line(name): _one_line(item) for name, item in value.items()}
     if isinstance(value, list):
         return [_one_line(item) for item in value]
     return " ".join(value.split()) if isinstance(value, str) else value
 
 
-def _cell(text: str) -> str:
-    """Text in a table."""
-    return text.replace("|", "\\|")
+def _text(value: object) -> str:
+    """What comes from outside, to be read as it is written, in a line or in a cell of a table."""
+    return MARKUP.sub(lambda found: ENTITIES.get(found[0], f"\\{found[0]}"), str(value))
+
+
+def _code(value: str) -> str:
+    """A name in backticks, unless it holds what could end them."""
+    return f"`{value}`" if _text(value) == value else _text(value)
 
 
 def _mark(page: str) -> str:
@@ -127,14 +135,14 @@ def _mark(page: str) -> str:
 
 
 def _metadata(name: str, record: dict, objective: str, results: dict, onnx: bool) -> ModelCardData:
-    hub_data = (record["data"] or {}).get("hub_id")
+    hub_data = known_id((record["data"] or {}).get("hub_id"))
     scores = _eval_results(results["model"])
     return ModelCardData(
-        language=record.get("language"),
-        license=record.get("license"),
+        language=known_language(record.get("language")),
+        license=known_license(record.get("license")),
         library_name="sentence-transformers",
         pipeline_tag="sentence-similarity",
-        base_model=(record["base_model"] or {}).get("hub_id"),
+        base_model=known_id((record["base_model"] or {}).get("hub_id")),
         datasets=[hub_data] if hub_data else None,
         tags=[
             *("sentence-transformers", "sentence-similarity", "feature-extraction", "transformers"),
@@ -170,18 +178,58 @@ def _eval_results(results: dict | None) -> list[EvalResult]:
 
 
 def _base_text(base: dict) -> str:
-    if base.get("hub_id"):
-        return f"[{base['hub_id']}](https://huggingface.co/{base['hub_id']})"
-    return f"`{base['name']}`" if base else "an encoder that the run did not record"
+    if hub_id := known_id(base.get("hub_id")):
+        return f"[{hub_id}](https://huggingface.co/{hub_id})"
+    return _code(base["name"]) if base else "an encoder that the run did not record"
 
 
-def _method(objective: str, options: dict, record: dict) -> str:
-    own = OBJECTIVES[objective].defaults
-    added = [term.title or term.name for term in _terms(objective, options) if term.weight and term.weight not in own]
+def _parts(record: dict, settings: dict) -> list[dict]:
+    """The parts of the run that these weights went through; the last one is the record's own, unless it came too late.
+
+    Args:
+        settings: `config.informin`, of the last part.
+
+    Returns:
+        Each with its `objective`, `options` and the number of its `steps`, None where nothing tells.
+    """
+    kept, before, parts = record.get("kept_step"), 0, []
+    own = settings.get("objective", "informin")
+    for part in record["earlier"]:
+        if kept <= before:
+            break
+        until, name = min(part["until_step"], kept), part["options"].get("objective")
+        parts.append(part | {"objective": name if name in OBJECTIVES else own, "steps": until - before})
+        before = part["until_step"]
+    if not parts or kept > before:
+        options = record["options"] or settings
+        parts.append(record | {"objective": own, "options": options, "steps": kept and kept - before})
+    return parts
+
+
+def _methods(parts: list[dict]) -> str:
+    """What was done in each part of the run, and on which sentences, where they changed."""
+    texts = []
+    for part, following in zip(parts, [*parts[1:], None]):
+        data = part["data"] or {}
+        told = following is None or data.get("sha256") != (following["data"] or {}).get("sha256")
+        texts.append(_method(part) + (_sentences(data) if told else ""))
+    return ", then ".join(texts)
+
+
+def _method(part: dict) -> str:
+    own = OBJECTIVES[part["objective"]].defaults
+    terms = _terms(part["objective"], part["options"])
+    added = [term.title or term.name for term in terms if term.weight and term.weight not in own]
     *first, last = added or [""]
-    steps = f"{counted(record['kept_step'], 'step')} of " if record.get("kept_step") else "training by "
+    steps = f"{counted(part['steps'], 'step')} of " if part["steps"] else "training by "
     listed = f"{', '.join(first)} and {last}" if first else last
-    return f"{steps}{OBJECTIVES[objective].title}{f' with {listed}' if listed else ''}"
+    return f"{steps}{OBJECTIVES[part['objective']].title}{f' with {listed}' if listed else ''}"
+
+
+def _sentences(data: dict) -> str:
+    number = f" on {counted(data['sentences'], 'sentence')}" if data.get("sentences") else ""
+    named = _text(data.get("description") or ", ".join(data.get("sources", [])))
+    return f"{number} ({named})" if named else number
 
 
 def _terms(objective: str, options: dict) -> list[Term]:
@@ -194,15 +242,23 @@ def _score_tables(results: dict, seed: int | None) -> str:
     if results["model"] is None:
         return ""
     runs = [results["model"], *results["seeds"].values()]
-    labels = [f"these weights{'' if seed is None else f' (seed {seed})'}", *(f"seed {n}" for n in results["seeds"])]
+    labels = [
+        f"these weights{'' if seed is None else f' (seed {_text(seed)})'}",
+        *(f"seed {n}" for n in results["seeds"]),
+    ]
     before = {table.title: table.rows for table in score_tables(list(results["base"].values()))}
     rendered = []
     for table in score_tables(runs, seeds=len(runs) > 1):
         own = [replace(row, label=name) for row, name in zip(table.rows, labels)] + table.rows[len(labels) :]
         base = zip(before.get(table.title, []), results["base"])
-        rows = [replace(row, label=f"before training, {BY_POOLER.get(pooler, pooler)}") for row, pooler in base]
+        rows = [replace(row, label=f"before training, {_read_by(pooler)}") for row, pooler in base]
         rendered.append(render(replace(table, rows=rows + own), "markdown"))
     return "\n\n".join(rendered)
+
+
+def _read_by(pooler: str) -> str:
+    """In words; a pooler is known by the name of its file."""
+    return BY_POOLER.get(pooler, _text(pooler))
 
 
 def _onnx_files(folder: Path) -> str:
@@ -212,8 +268,8 @@ def _onnx_files(folder: Path) -> str:
     files = []
     for file in sorted(folder.glob("onnx/*.onnx")):
         score = scored["spearman"].get(file.name)
-        note = f" ({scored['pairs']} {score:.2f})" if score is not None else ""
-        files.append(f"`onnx/{file.name}`{note}")
+        note = f" ({_text(scored['pairs'])} {score:.2f})" if score is not None else ""
+        files.append(_code(f"onnx/{file.name}") + note)
     return ", ".join(files)
 
 
@@ -223,7 +279,7 @@ def _history_table(record: dict) -> str:
     if not chosen:
         return ""
     names = {"spearman": "Spearman x 100", "alignment": "alignment", "uniformity": "uniformity"}
-    lines = [f"| {_cell(record['development'])} | {' | '.join(names.values())} |", "| --- | ---: | ---: | ---: |"]
+    lines = [f"| {_text(record['development'])} | {' | '.join(names.values())} |", "| --- | ---: | ---: | ---: |"]
     for step, entry in sorted(chosen.items()):
         values = [(entry[name], 2 if name == "spearman" else 3) for name in names]
         cells = ["-" if value is None else f"{value:.{digits}f}" for value, digits in values]
@@ -231,18 +287,31 @@ def _history_table(record: dict) -> str:
     return "\n".join(lines)
 
 
-def _training_table(config: dict, record: dict) -> str:
-    """The settings, as a table of names and values."""
+def _training_table(config: dict, record: dict, parts: list[dict]) -> str:
+    """The settings, as a table of names and values; a column for each part of the run, where there are several."""
     if record["options"] is None:
-        note = "The folder has no record of its run; these are the settings in its config.json.\n\n"
         rows = {name: value for name, value in config["informin"].items() if name not in WITHOUT_MEANING}
+        note = "The folder has no record of its run; these are the settings in its config.json.\n\n"
+        return note + _table(["setting", "value"], [[name, value] for name, value in rows.items()])
+    columns = [part["options"] | {"seed": part["seed"]} for part in parts]
+    names = dict.fromkeys(name for column in columns for name in column)
+    rows = [[name, *(column.get(name, "-") for column in columns)] for name in names]
+    ends = [part.get("until_step", record["steps"]) for part in parts]
+    if len(parts) == 1:
+        note, heads = "", ["value"]
+        rows.append(["steps", record["steps"]])
     else:
-        note = ""
-        rows = record["options"] | {"seed": record["seed"], "steps": record["steps"]}
-        if record["chosen"]:
-            rows["checkpoint chosen by"] = f"Spearman on {record['development']}: step {record['kept_step']}"
-    lines = [f"| {name} | {_cell(str(value))} |" for name, value in rows.items()]
-    return note + "\n".join(["| setting | value |", "| --- | --- |", *lines])
+        note = "The settings were changed while it ran.\n\n"
+        heads = [f"steps {start + 1:,} to {end:,}" for start, end in zip([0, *ends], ends)]
+    if record["chosen"]:
+        chosen = f"Spearman on {record['development']}: step {record['kept_step']}"
+        rows.append(["checkpoint chosen by", *("" for _ in parts[1:]), chosen])
+    return note + _table(["setting", *heads], rows)
+
+
+def _table(heads: list[str], rows: list[list]) -> str:
+    lines = [f"| {' | '.join(_text(cell) for cell in row)} |" for row in rows]
+    return "\n".join([f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}", *lines])
 
 
 def _environment(record: dict) -> str:
@@ -250,19 +319,19 @@ def _environment(record: dict) -> str:
     if not found:
         return ""
     packages = {name: version for name, version in found.items() if name not in ("informin", "device", "threads")}
-    versions = ", ".join(f"{name} {version}" for name, version in packages.items())
+    versions = _text(", ".join(f"{name} {version}" for name, version in packages.items()))
     rate = record.get("sentences_per_second")
-    speed = f" at {rate:.0f} sentences a second" if rate else ""
+    speed = f" at {counted(round(rate), 'sentence')} a second" if rate else ""
     return (
-        f"Trained by `run_unsup.py` of InforMin-CL {record['informin']} on {found['device']}, "
-        f"{found['threads']} thread(s){speed}; {versions}. `training.json` has all of this for programs."
+        f"Trained by `run_unsup.py` of InforMin-CL {_text(record['informin'])} on {_text(found['device'])}, "
+        f"{counted(found['threads'], 'thread')}{speed}; {versions}. `training.json` has all of this for programs."
     )
 
 
-def _citations(objective: str, options: dict) -> list[tuple[str, str]]:
-    """What to cite, with the BibTeX entry: the objective's paper, then those that its parts come from."""
-    named = {objective: "The objective"}
-    for term in _terms(objective, options):
+def _citations(parts: list[dict]) -> list[tuple[str, str]]:
+    """What to cite, with the BibTeX entry: the objectives' papers, then those that their terms come from."""
+    named = {part["objective"]: "The objective" for part in parts}
+    for term in (term for part in parts for term in _terms(part["objective"], part["options"])):
         if term.paper:
             named.setdefault(term.paper, f"The {term.title or term.name}")
     files = {name: CITATIONS / f"{name}.bib" for name in named}
@@ -278,8 +347,9 @@ def _limits(folder: Path, config: dict, record: dict, results: dict) -> list[str
         limits.append(
             f"Trained on sentences cut to {cut} tokens; up to {longest} are read, and nothing here measures how well."
         )
-    if record.get("language"):
-        limits.append(f"The training sentences were in one language ({record['language']}).")
+    language = known_language(record.get("language"))
+    if language and language not in NO_LANGUAGE:
+        limits.append(f"The training sentences were in one language ({language}).")
     if not results["seeds"]:
         limits.append("One seed. Runs that differ by the seed alone differ in score: a few tenths may be chance.")
     if results["model"] and not results["base"]:
@@ -289,8 +359,8 @@ def _limits(folder: Path, config: dict, record: dict, results: dict) -> list[str
             ours, theirs = results["model"]["average"][group], base["average"][group]
             if ours is not None and theirs is not None and theirs > ours:
                 limits.append(
-                    f"The starting encoder without this training, {BY_POOLER.get(pooler, pooler)}, has a higher {name} "
-                    f"average: {theirs:.2f} against {ours:.2f}."
+                    f"The starting encoder without this training, {_read_by(pooler)}, has a higher {name} average: "
+                    f"{theirs:.2f} against {ours:.2f}."
                 )
     dtype = config.get("dtype", "float32")
     if dtype != "float32":

@@ -16,11 +16,13 @@ README.md                               the model card, written from the above
 import copy
 import hashlib
 import json
+import os
 import shlex
 import shutil
 import tempfile
 from collections.abc import Sequence
-from pathlib import Path
+from fnmatch import fnmatch
+from pathlib import Path, PurePath
 
 import torch
 from safetensors import SafetensorError
@@ -31,9 +33,16 @@ import modeling_informin
 from informin.card import write_card
 from informin.encoder import load_encoder
 from informin.encoding import max_length
-from informin.errors import UsageError, error_line
+from informin.errors import UsageError, counted, error_line
 from informin.evaluation.results import load_results, results_files, save_results
-from informin.loading import ARCHITECTURES, InforMinModel, forget_truncation, load_config, load_tokenizer
+from informin.loading import (
+    ARCHITECTURES,
+    InforMinModel,
+    forget_truncation,
+    load_config,
+    load_tokenizer,
+    load_weights,
+)
 from informin.record import TRAINING, load_record, save_record
 from modeling_informin import HEAD_FILE, TRAINING_HEADS
 
@@ -47,6 +56,8 @@ PUBLISHED = (
     *("modules.json", "1_Pooling/config.json", "sentence_bert_config.json", "config_sentence_transformers.json"),
     *("results/base-*.json", *OF_THE_WEIGHTS),
 )
+# Their folders too: a file in a folder that is a link lies elsewhere.
+NO_LINKS = (*PUBLISHED, *sorted({folder.as_posix() for name in PUBLISHED for folder in PurePath(name).parents} - {"."}))
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 # Those of sentence-transformers 2.2: it refuses others. All are written: mean_tokens was on where it was not named.
 POOLING_MODES = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
@@ -71,23 +82,30 @@ def export_folder(
         dtype: of the weights in the file.
 
     Raises:
-        UsageError: a weight is no finite number in this dtype.
+        UsageError: a weight is no finite number in this dtype; something in the folder would be written through a link.
     """
     folder = Path(folder)
+    refuse_links(folder)
     clean = without_training_heads(model).to(dtype)
     bad = _not_finite(clean.state_dict())
     if bad:
         raise UsageError(
-            f"{len(bad)} weights are NaN or infinite in {dtype}, {bad[0]} the first: such a model gives no embeddings. "
-            "Export an earlier checkpoint, or another --dtype."
+            f"NaN or infinity in {counted(len(bad), 'weight')} in {dtype}, {bad[0]} the first: such a model gives no "
+            "embeddings. Export an earlier checkpoint, or another --dtype."
         )
-    earlier = checksum(folder / WEIGHTS)
-    _save_model(clean, folder)
-    if earlier and earlier != checksum(folder / WEIGHTS):
-        for path in (path for pattern in OF_THE_WEIGHTS for path in folder.glob(pattern)):
-            path.unlink()
-    _save_tokenizer(tokenizer, folder)
-    _save_sentence_transformers_files(clean.config, tokenizer, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".export-") as partial:  # the disk may become full
+        new = Path(partial)
+        _save_model(clean, new)
+        _save_tokenizer(tokenizer, new)
+        _save_sentence_transformers_files(clean.config, tokenizer, new)
+        if checksum(folder / WEIGHTS) not in (None, checksum(new / WEIGHTS)):
+            for path in (path for pattern in OF_THE_WEIGHTS for path in folder.glob(pattern)):
+                path.unlink()
+        for path in (path for path in new.rglob("*") if path.is_file()):
+            target = folder / path.relative_to(new)
+            target.parent.mkdir(exist_ok=True)
+            os.replace(path, target)
     if record:
         save_record(folder, record)
     write_card(folder)
@@ -122,15 +140,12 @@ def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "
     config = load_config(str(checkpoint))
     refuse_other_models(checkpoint, config)
     config.informin = config.informin | TRAINING_HEADS
-    try:
-        model, report = ARCHITECTURES[config.model_type].from_pretrained(
-            checkpoint, config=config, dtype=torch.float32, output_loading_info=True
-        )
-    except (OSError, SafetensorError, RuntimeError) as error:
-        raise UsageError(f"{checkpoint} cannot be loaded: {error_line(error)}") from None
+    model, report = load_weights(ARCHITECTURES[config.model_type], str(checkpoint), config)
     if report["missing_keys"]:
         absent = sorted(report["missing_keys"])
-        raise UsageError(f"{checkpoint} lacks {len(absent)} weights, {absent[0]} the first: they would be random.")
+        raise UsageError(
+            f"{checkpoint} lacks {counted(len(absent), 'weight')}, {absent[0]} the first; random ones are no model."
+        )
     tokenizer = load_tokenizer(str(checkpoint), config)
     parent = next(path for path in folder.absolute().parents if path.exists())
     if not parent.is_dir():
@@ -164,11 +179,12 @@ def check_export(folder: str | Path) -> None:
     """Refuses what must not be published.
 
     Raises:
-        UsageError: the folder is no export, or its weights are no finite numbers.
+        UsageError: the folder is no export, holds links, or its weights are no finite numbers.
     """
     folder = Path(folder)
     if not folder.is_dir():
         raise UsageError(f"{folder}: there is no such folder.")
+    refuse_links(folder)
     refuse_other_models(folder, load_config(str(folder)))
     missing = [name for name in (WEIGHTS, "modeling_informin.py", "modules.json") if not (folder / name).is_file()]
     if missing:
@@ -184,14 +200,43 @@ def check_export(folder: str | Path) -> None:
         raise UsageError(f"The weights in {folder} cannot be read: {error_line(error)}") from None
     if bad:
         raise UsageError(
-            f"{folder}: {len(bad)} weights are NaN or infinite, {bad[0]} the first. Such a model gives no embeddings "
-            "and is not published; export an earlier checkpoint."
+            f"{folder}: NaN or infinity in {counted(len(bad), 'weight')}, {bad[0]} the first. Such a model gives no "
+            "embeddings and is not published; export an earlier checkpoint."
         )
 
 
-def published_files(folder: str | Path) -> list[Path]:
-    """The files of a folder that are published, relative to it."""
+def refuse_links(folder: str | Path, names: Sequence[str] = NO_LINKS) -> None:
+    """What lies elsewhere is neither published nor written over. The folder itself may be a link.
+
+    Args:
+        names: patterns of what may be no link.
+
+    Raises:
+        UsageError: there are links.
+    """
     folder = Path(folder)
+    found = sorted(path for path in folder.rglob("*") if path.is_symlink())
+    links = [path for path in found if any(fnmatch(path.relative_to(folder).as_posix(), name) for name in names)]
+    if not links:
+        return
+    mend = "Replace it by a copy of what it leads to, or remove it."
+    if folder.resolve().parent.name == "snapshots":  # in the Hub's cache, where every file is a link
+        mend = f"Copy the snapshot, with files in place of links: cp -rL {shlex.quote(str(folder))} NEW_FOLDER"
+    others = f" (so are {len(links) - 1} more)" if links[1:] else ""
+    raise UsageError(
+        f"{links[0]} is a link{others}, and what it leads to may be private: only files of the folder itself are "
+        f"published, or written over. {mend}"
+    )
+
+
+def published_files(folder: str | Path) -> list[Path]:
+    """The files of a folder that are published, relative to it.
+
+    Raises:
+        UsageError: there are links among them.
+    """
+    folder = Path(folder)
+    refuse_links(folder)
     return sorted(
         {path.relative_to(folder) for pattern in PUBLISHED for path in folder.glob(pattern) if path.is_file()}
     )
@@ -208,9 +253,11 @@ def add_results(folder: str | Path, files: Sequence[str], seed_folders: Sequence
         seed_folders: exports of runs of the same settings with other seeds.
 
     Raises:
-        UsageError: results of another model, read or scored in another way; a folder that is no other seed of this run.
+        UsageError: results of another model, read or scored in another way; a folder that is no other seed of this run;
+            links in the folder.
     """
     folder = Path(folder)
+    refuse_links(folder)
     parts = {load_encoder(str(folder), device="cpu").weights_sha256(): ("model.json", "these weights")}
     record = load_record(folder) or {}
     if record.get("base_model"):

@@ -29,7 +29,16 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from informin.card import CARD, is_untouched, write_card
 from informin.errors import PushError, UsageError, error_line
-from informin.hub import PUBLISHED, WEIGHTS, check_export, checksum, export_checkpoint, published_files
+from informin.hub import (
+    PUBLISHED,
+    WEIGHTS,
+    check_export,
+    checksum,
+    export_checkpoint,
+    published_files,
+    refuse_links,
+)
+from informin.manifest import write_manifest
 
 logger = logging.getLogger(__name__)
 
@@ -83,10 +92,7 @@ def prepare(
     """
     if not (token or get_token()):
         raise UsageError(f"No token of the Hub was found, and a push needs one. {TOKEN_HELP}")
-    try:
-        validate_repo_id(repo)
-    except HFValidationError as error:
-        raise UsageError(f"{repo!r} is no name that the Hub takes: {error_line(error)}") from None
+    refuse_bad_name(repo)
     api = HfApi(token=token)
     with _refusals(repo):
         user = api.whoami()
@@ -112,6 +118,18 @@ def prepare(
         if not overwrite:
             _refuse_foreign_files(api, info, user["name"], branch, folder)
     return Destination(api, repo, branch, overwrite)
+
+
+def refuse_bad_name(repo: str) -> None:
+    """What no repository can be called must not get into a card either.
+
+    Raises:
+        UsageError: the Hub takes no such name.
+    """
+    try:
+        validate_repo_id(repo)
+    except HFValidationError as error:
+        raise UsageError(f"{repo!r} is no name that the Hub takes: {error_line(error)}") from None
 
 
 def push_folder(folder: str | Path, to: Destination, message: str = "Upload model") -> str:
@@ -168,6 +186,7 @@ def push_in_background(checkpoint: str, to: Destination, message: str, state_as:
     exported, state = Path(staging.name, "export"), Path(staging.name, "checkpoint")
     staged = False
     with _failures_logged(checkpoint, to):
+        refuse_links(checkpoint, ["*"])
         export_checkpoint(checkpoint, exported)
         write_card(exported, to.repo)
         if state_as:
@@ -212,6 +231,7 @@ def _copy_checkpoint(checkpoint: Path, folder: Path) -> None:
         state["best_model_checkpoint"] = Path(state["best_model_checkpoint"]).name
     path.unlink()  # or the file that it is a link to would change
     path.write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
+    write_manifest(folder)
 
 
 def _upload(to: Destination, folder: str | Path, files: Sequence[Path], message: str, replaces: Sequence[str] = ()):

@@ -1,5 +1,6 @@
 """The model card: its metadata, its figures, its code, and when it is left alone."""
 
+import json
 import re
 from pathlib import Path
 
@@ -226,11 +227,14 @@ def test_training_settings(folder):
     options = {name: [str(value)] for name, value in RECORD["options"].items()} | {"seed": ["42"], "steps": ["250"]}
     chosen = {"checkpoint chosen by": ["Spearman on pairs.tsv: step 125"]}
     assert tables(render_card(folder))["setting"] == {"setting": ["value"]} | options | chosen
+    singular = {"environment": RECORD["environment"] | {"threads": 4}, "sentences_per_second": 1.2}
+    one = render_card(with_record(folder, data=RECORD["data"] | {"sentences": 1}, kept_step=1, **singular))
+    assert "after 1 step of InforMin-CL on 1 sentence (a.txt" in one and ", 4 threads at 1 sentence a second" in one
     card = render_card(with_record(folder, chosen=False, kept_step=250))
     assert tables(card)["setting"] == {"setting": ["value"]} | options
     assert "after 250 steps of InforMin-CL on" in card
     versions = ", ".join(f"{name} {RECORD['environment'][name]}" for name in ("python", "torch", "transformers"))
-    assert f"on {RECORD['environment']['device']}, 1 thread(s) at 97 sentences a second; {versions}" in card
+    assert f"on {RECORD['environment']['device']}, 1 thread at 97 sentences a second; {versions}" in card
 
 
 def test_without_a_record_the_card_says_so(bert, tmp_path):
@@ -390,26 +394,107 @@ def shape(card: str) -> dict:
     return {"headings": re.findall(r"^(##+ .*|# )", text, re.MULTILINE), "tables": sizes}
 
 
-OUTSIDE = [
-    *("a | b", "a\n\n## b", "a\n---\nb", "a\r\nb", "{{ 7 * 7 }}", "{% for x in y %}", "a: b # c", "- [x"),
-    *("{{ card_data }}", "é ± 日本", "'\"`"),
-]
+OUTSIDE = {
+    "a | b": r"a \| b",
+    "a\\|b\\": r"a\\\|b\\",
+    "a\n\n## b": "a ## b",
+    "a\n---\nb": "a --- b",
+    "---": "---",
+    "a\r\nb": "a b",
+    "{{ 7 * 7 }}": r"{{ 7 \* 7 }}",
+    "{% for x in y %}": "{% for x in y %}",
+    "{{ card_data }}": "{{ card_data }}",
+    "a: b # c": "a: b # c",
+    "- [x] [CLS]": "- [x] [CLS]",
+    "é ± 日本": "é ± 日本",
+    "'\"`": "'\"\\`",
+    "`a` ``b``": r"\`a\` \`\`b\`\`",
+    "<script>alert(1)</script>": "&lt;script&gt;alert(1)&lt;/script&gt;",
+    "<!-- a -->": "&lt;!-- a --&gt;",
+    "&lt;b&#62; R&D": "&amp;lt;b&amp;#62; R&D",
+    "[x](http://a)": r"[x\](http://a)",
+    "![x](http://a)": r"![x\](http://a)",
+    "_a_ b_c __d__ *e* ~~f~~ $g$": r"\_a\_ b_c \_\_d\_\_ \*e\* \~\~f\~\~ \$g\$",
+}
 
 
 @pytest.mark.parametrize("described", [False, True], ids=["named", "described"])
-@pytest.mark.parametrize("text", OUTSIDE, ids=repr)
-def test_text_from_outside_does_not_break_the_page(folder, text, described):
-    """Names of folders and files, and what the user says: the page keeps its shape, the metadata hold them."""
-    benign, line = shape(render_card(folder)), " ".join(text.split())
+@pytest.mark.parametrize(("text", "shown"), OUTSIDE.items(), ids=map(repr, OUTSIDE))
+def test_text_from_outside_does_not_break_the_page(folder, text, shown, described):
+    """Names of folders and files, and what the user says: the page keeps its shape, and they are read as written."""
+    benign = shape(render_card(with_record(folder, options={"a": "b"})))
     base = {"name": text, "hub_id": None, "revision": None, "weights_sha256": "1" * 64}
     data = {"sources": [text], "hub_id": None, "description": text if described else None, "sentences": 3}
-    with_record(folder, base_model=base, data=data, development=text, language=text, license=text)
+    with_record(folder, base_model=base, data=data, development=text, options={text: text})
     assert write_card(folder)
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert is_untouched(card) and shape(card) == benign
-    assert f"`{line}` after 125 steps of InforMin-CL on 3 sentences ({line})." in card
-    metadata = ModelCard(card).data
-    assert (metadata.license, metadata.language) == (line, line)
+    name = f"`{shown}`" if shown == " ".join(text.split()) else shown
+    assert f"{name} after 125 steps of InforMin-CL on 3 sentences ({shown})." in card
+    title = shown.rpartition("/")[2]  # as of org/name
+    assert f"\n# {title}-informin\n" in card and f"\n| {shown} | {shown} |\n" in card
+    assert f"\n| {shown} | Spearman x 100 |" in card and f"Spearman on {shown}: step 125 |" in card
+
+
+HOSTILE = "<script>x</script><!-- [a](http://x) ![b](http://y) `c` | $d$"
+
+
+def hostile(value):
+    """With every text in it replaced."""
+    if isinstance(value, dict):
+        return {name: hostile(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [hostile(item) for item in value]
+    return HOSTILE if isinstance(value, str) else value
+
+
+def test_nothing_from_outside_is_read_as_html_or_as_a_link(folder):
+    """Every text of the record, names of files in the folder, options that are lists."""
+    benign = render_card(folder)
+    record = hostile(RECORD) | {"schema": 1, "seed": HOSTILE}
+    record["options"] |= {"view_dropout": [HOSTILE], "lr_scheduler_kwargs": {"a": HOSTILE}, HOSTILE: 1}
+    save_record(folder, record)
+    for name in ("model.json", "base-<b>.json", "other_seeds/seed7.json"):
+        put_results(folder, name, random_scores(1))
+    (folder / "onnx").mkdir()
+    (folder / "onnx" / "`<b>.onnx").write_bytes(b"x")
+    scores = {"pairs": HOSTILE, "spearman": {"`<b>.onnx": 1.0}}
+    (folder / "onnx" / "scores.json").write_text(json.dumps(scores))
+    card = render_card(folder)
+    assert "<" not in body(card).rpartition("\n<!-- Written")[0]
+    links = [re.findall(r"(?<!\\)\]\(.*?\)", page) for page in (card, benign)]
+    assert links[0] == [link for link in links[1] if link != "](https://huggingface.co/org/tiny)"] + links[0][2:]
+    assert links[0][2:] == ["](https://onnxruntime.ai)"]
+    ours = set(shape(benign)["headings"])
+    assert set(shape(card)["headings"]) == ours and "before training, &lt;b&gt;" in card
+    assert ModelCard(card).data.to_dict().keys() == PLAIN.keys() | {"model-index"}
+
+
+@pytest.mark.parametrize(
+    ("kept", "given"),
+    [
+        *(({}, {"license": value}) for value in ("<b>", "MIT", "mit\n---\n<b>", [{"evil": "<b>"}], {"a": 1})),
+        *(({}, {"license": value}) for value in (["mit", "<b>"], [["mit"]], [], 7, True, "")),
+        *(({}, {"language": value}) for value in ("<b>", "English", "EN", "e", ["en"], 7, False)),
+        *(({}, {"base_model": {"name": "a", "hub_id": value}}) for value in ("<b>", "a/b/c", "a b", "a](b", 7)),
+        *(({}, {"data": {"hub_id": value}}) for value in ("<b>", "../data", ["a"])),
+        *(({"license": value}, {"license": value}) for value in ("mit", "other", "llama3.1", ["mit", "cc0-1.0"])),
+        *(({"language": value}, {"language": value}) for value in ("no", "deu", "multilingual", "code")),
+    ],
+    ids=str,
+)
+def test_metadata_holds_only_what_the_hub_takes(folder, kept, given):
+    """Whatever an older or edited training.json says."""
+    card = render_card(
+        with_record(folder, **{"base_model": None, "data": None, "language": None, "license": None} | given)
+    )
+    assert ModelCard(card).data.to_dict() == PLAIN | kept
+    assert "<b>" not in card
+
+
+@pytest.mark.parametrize("language", ["multilingual", "code"])
+def test_several_languages_are_not_one(folder, language):
+    assert "one language" not in render_card(with_record(folder, language=language))
 
 
 # The cards in model_cards/

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from huggingface_hub import snapshot_download
+from huggingface_hub import ModelCard, snapshot_download
 from safetensors.torch import load_file, save_file
 
 import run_push
@@ -19,6 +20,7 @@ import run_unsup
 from informin.encoder import load_encoder
 from informin.hub import published_files
 from informin.loading import load_config, load_model
+from informin.push import prepare, push_in_background
 from tests.conftest import ROOT, make_sentences, tokenizer_of
 from tests.hub_server import HubServer
 from tests.test_push import (
@@ -137,6 +139,10 @@ def test_mistakes(hub, folder, capsys, tmp_path, bert):
     assert "is no model of this project" in fails(capsys, 2, bert, REPO)
     assert "--seeds needs their scores" in fails(capsys, 2, folder, REPO, "--seeds", folder)
     assert f"{REPO} does not exist. Push the model first" in fails(capsys, 2, folder, REPO, "--update_card")
+    before = read_files(folder)
+    for name in ('me/m")\nimport evil\n("', "me/<b>", "a/b/c"):  # it would get into the card's code
+        assert "is no name that the Hub takes" in fails(capsys, 2, folder, name, "--dry_run")
+    assert read_files(folder) == before
     with pytest.raises(SystemExit) as caught:
         run_push.main([str(folder), REPO, "--force"])
     assert caught.value.code == 2
@@ -155,6 +161,38 @@ def test_checkpoint_is_refused_with_the_command_that_exports_it(hub, folder, cap
     assert remote(hub).keys() == UPLOADED
 
 
+@pytest.mark.parametrize("how", ["", "--dry_run", "--update_card", "--results"])
+@pytest.mark.parametrize(
+    ("name", "to"),
+    [("vocab.txt", "notes.txt"), ("README.md", "notes.txt"), ("README.md", "new.txt"), ("onnx", ""), ("results", "")],
+)
+def test_link_is_refused(hub, folder, capsys, tmp_path, name, to, how):
+    """Before the Hub is asked, and before anything is written through it."""
+    results = results_of(folder, tmp_path / "scores" / "m.json")
+    private = tmp_path / "private"
+    private.mkdir()
+    (private / "notes.txt").write_text("mine")
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(private / to)
+    error = fails(capsys, 2, folder, REPO, *[how] * bool(how), *[results] * (how == "--results"))
+    assert f"{folder / name} is a link, and what it leads to may be private: " in error
+    assert error.endswith("Replace it by a copy of what it leads to, or remove it.")
+    assert hub.requests == [] and read_files(private) == {"notes.txt": b"mine"} and (folder / name).is_symlink()
+
+
+def test_snapshot_of_the_hubs_cache_is_copied_first(hub, folder, capsys, tmp_path):
+    """There every file is a link; the command in the message makes a folder that can be pushed."""
+    assert run_push.main([str(folder), REPO]) == 0
+    snapshot = Path(snapshot_download(REPO))
+    error = fails(capsys, 2, snapshot, "other")
+    assert f"is a link (so are {len(UPLOADED) - 1} more), and" in error
+    command = error.partition("with files in place of links: ")[2].replace("NEW_FOLDER", str(tmp_path / "new"))
+    subprocess.run(command, shell=True, check=True)
+    assert run_push.main([str(tmp_path / "new"), "other"]) == 0
+    weights = {name: content for name, content in remote(hub, "alice/other").items() if name != "README.md"}
+    assert weights == {name: (folder / name).read_bytes() for name in UPLOADED - {"README.md"}}
+
+
 @pytest.mark.parametrize(("file", "value"), [(WEIGHTS, float("nan")), (HEAD, float("inf"))])
 def test_broken_weights_are_refused(hub, folder, capsys, file, value):
     weights = load_file(folder / file)
@@ -162,7 +200,7 @@ def test_broken_weights_are_refused(hub, folder, capsys, file, value):
     weights[name][3] = value
     save_file(weights, folder / file, metadata={"format": "pt"})
     error = fails(capsys, 2, folder, REPO)
-    assert f"1 weights are NaN or infinite, {name} the first" in error and hub.requests == []
+    assert f"NaN or infinity in 1 weight, {name} the first" in error and hub.requests == []
     (folder / file).write_bytes(b"cut off")
     assert f"{folder} cannot be read: " in fails(capsys, 2, folder, REPO) and hub.requests == []
 
@@ -370,6 +408,21 @@ def test_checkpoint_that_cannot_be_exported(hub, train, tmp_path, monkeypatch, c
     assert not list(tmp_path.glob("informin-push-*")) and remote(hub).keys() == UPLOADED
 
 
+@pytest.mark.parametrize("state_as", ["last-checkpoint", None])
+@pytest.mark.parametrize("name", ["vocab.txt", "notes", "below/scheduler.pt"])
+def test_checkpoint_with_a_link_is_not_pushed(hub, folder, tmp_path, caplog, name, state_as):
+    """All of a checkpoint goes up, whatever it is called."""
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "notes.txt").write_text("mine")
+    link = folder / "checkpoint-2" / name
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(tmp_path / "private" / ("notes.txt" if link.suffix else ""))
+    to = prepare(REPO)
+    push_in_background(str(folder / "checkpoint-2"), to, "Training in progress", state_as).result()
+    assert f"The push of checkpoint-2 failed: {link} is a link, and what it leads to may be private" in caplog.text
+    assert remote(hub) == {} and read_files(tmp_path / "private") == {"notes.txt": b"mine"}
+
+
 def test_slow_upload_of_a_checkpoint(hub, train, tmp_path, monkeypatch, caplog):
     """The Trainer deletes old checkpoints, also those that are still on their way."""
     next_failure = hub.next_failure
@@ -405,6 +458,48 @@ def test_uploads_that_take_longer_than_the_training(hub, train, tmp_path, monkey
     assert train(hub_strategy="every_save", hub_always_push=always) == 0
     steps = ["Training in progress, step 4"] * (always == "true") + ["Training in progress, step 2"]
     assert [commit.title for commit in hub.commits(REPO)][1:] == ["End of training", *steps, "initial commit"]
+
+
+# Text from outside
+
+
+HOSTILE = "<script>x</script><!-- [a](http://x) ![b](http://y) `c` | $d$"
+
+
+def test_nothing_hostile_arrives(hub, train, bert, sentences_file, pairs_file, tmp_path, monkeypatch, capsys, caplog):
+    """Names, a description and a foreign card full of HTML; links beside the files of the run, then among them."""
+    name = HOSTILE.replace("/", "")
+    encoder = Path(shutil.copytree(bert, tmp_path / name))
+    (encoder / "README.md").write_text("---\nlicense: [{evil: <b>}]\ntags: <b>\n---\n<b>\n")
+    sentences = shutil.copy(sentences_file, tmp_path / f"{name}.txt")
+    pairs = shutil.copy(pairs_file, tmp_path / f"{name}.tsv")
+    (tmp_path / "private.txt").write_text("a private line")
+    export = InforMinTrainer.export
+
+    def export_beside_links(trainer, folder=None):
+        export(trainer, folder)
+        for stray in ("notes.txt", "runs", "checkpoint-9"):
+            Path(trainer.args.output_dir, stray).unlink(missing_ok=True)
+            Path(trainer.args.output_dir, stray).symlink_to(tmp_path / "private.txt")
+
+    monkeypatch.setattr(InforMinTrainer, "export", export_beside_links)
+    given = dict(model_name=encoder, train_file=sentences, eval_pairs=pairs, data_description=HOSTILE, max_steps=2)
+    assert train(**given) == 0
+    assert "names the licence [{'evil': '<b>'}], which the Hub does not know: left out." in caplog.text
+    (tmp_path / "run" / "vocab.txt").symlink_to(tmp_path / "private.txt")
+    assert "vocab.txt is a link, and what it leads to may be private" in fails(capsys, 2, tmp_path / "run", REPO)
+
+    assert remote(hub).keys() == UPLOADED
+    for commit in hub.commits(REPO):
+        for path, blob in commit.files.items():
+            assert b"a private line" not in blob.content, path
+            if path == "README.md":
+                page, _, mark = blob.content.decode().rstrip().rpartition("\n")
+                assert "<" not in page and mark.startswith("<!-- Written from the run;")
+                links = set(re.findall(r"(?<!\\)\]\((.*?)\)", page))
+                assert links == {"https://sbert.net", "https://huggingface.co/docs/transformers"}
+                data = ModelCard(blob.content.decode()).data.to_dict()
+                assert data.keys() == {"library_name", "pipeline_tag", "tags"} and "<" not in str(data)
 
 
 # From another machine
