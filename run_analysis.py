@@ -1,8 +1,12 @@
 """Draw what embeddings look like, as the papers' figures: PNG, SVG and the numbers as CSV. See README.md, or --help."""
 
+from informin import program
+
+if __name__ == "__main__":
+    program.quiet_while_loading()
+
 import argparse
 import logging
-import signal
 import sys
 from collections.abc import Callable
 
@@ -14,7 +18,7 @@ from informin.errors import UndefinedScoreError, UsageError
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Draws one kind of picture. Returns the exit code: 0, 1 (a score is undefined), 2 (usage), 130 (interrupted)."""
+    """Draws one kind of picture. Returns the exit code: 0, 1 (a score is undefined), 2 (usage)."""
     logging.basicConfig(format="%(message)s")
     logging.getLogger("informin").setLevel(logging.INFO)
     transformers.utils.logging.set_verbosity_error()
@@ -27,18 +31,16 @@ def main(argv: list[str] | None = None) -> int:
     except (UsageError, UndefinedScoreError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
 
 
 def parser() -> argparse.ArgumentParser:
     """A sub-command for each figure."""
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser = program.Parser(description=__doc__)
     subparsers = parser.add_subparsers(required=True, metavar="FIGURE")
 
     def figure(draw: Callable, text: str, kind: str = "") -> Callable:
         name = draw.__name__
-        sub = subparsers.add_parser(name, help=text, description=text, allow_abbrev=False)
+        sub = subparsers.add_parser(name, help=text, description=text)
         sub.set_defaults(draw=draw)
         sub.add_argument(
             "--output", default=f"analysis/{name}", metavar="STEM", help="Path without suffix: %(default)s."
@@ -72,4 +74,4 @@ def parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program.run(main)

@@ -1,5 +1,10 @@
 """Make the folder to use or publish from a checkpoint. See README.md, or `python run_export.py --help`."""
 
+from informin import program
+
+if __name__ == "__main__":
+    program.quiet_while_loading()
+
 import argparse
 import logging
 import sys
@@ -16,7 +21,7 @@ from informin.hub import DTYPES, export_checkpoint, published_files
 
 def main(argv: list[str] | None = None) -> int:
     """Exports one checkpoint. Returns the exit code: 0, 1 (the ONNX file is wrong), 2 (usage)."""
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser = program.Parser(description=__doc__)
     add = parser.add_argument
     add("checkpoint", help="A checkpoint-N folder of run_unsup.py, or a folder that it or this program wrote.")
     add("folder", help="What to write; must be new.")
@@ -62,4 +67,4 @@ def export(args: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program.run(main)

@@ -1,5 +1,10 @@
 """Repeat runs over settings and seeds, and compare them by seed. See README.md, or `python run_study.py --help`."""
 
+from informin import program
+
+if __name__ == "__main__":
+    program.quiet_while_loading()
+
 import argparse
 import os
 import sys
@@ -32,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser = program.Parser(description=__doc__)
     add = parser.add_argument
     add("study", help="A YAML file, as in configs/studies; its keys are at the head of informin/study.py.")
     add(
@@ -122,4 +127,4 @@ def make_folder(folder: str | Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program.run(main)

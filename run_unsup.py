@@ -1,37 +1,51 @@
 """Train sentence embeddings without labels. See README.md, or `python run_unsup.py --help`."""
 
+from informin import program
+
+if __name__ == "__main__":
+    program.quiet_while_loading()
+
 import logging
 import os
 import signal
 import sys
 import time
+from contextlib import nullcontext
 
+import datasets
+import huggingface_hub
 import transformers
 from transformers import set_seed
 
-from informin.checkpoints import LAST, checkpoint_to_resume, refuse_used_folder, steps_taken
+from informin.checkpoints import LAST, checkpoint_to_resume, refuse_used_folder, set_aside_damaged, steps_taken
 from informin.cli import parse
 from informin.data import load_evaluation_pairs, load_sentences, tokenise
-from informin.errors import NonFiniteLossError, PushError, UsageError
-from informin.interrupt import StopOnSignal
+from informin.errors import NonFiniteLossError, PushError, SaveError, UsageError
+from informin.interrupt import StopOnSignal, last_word
 from informin.loading import load_model, load_tokenizer
+from informin.lock import only_run_in
 from informin.publishing import hub_destination
-from informin.record import objective_options, provenance
-from informin.report import precision, summary
+from informin.record import objective_options, provenance, weights_settings
+from informin.report import headline, summary
+from informin.resuming import continued
 from trainer_informin import InforMinTrainer
 
 logger = logging.getLogger("run_unsup")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Trains one model. Returns the exit code: 0, 1 (no finite loss, or a failed push), 2 (usage), 128 + signal."""
+    """Trains one model. Returns the exit code: 0, 1 (no finite loss, failed save or push), 2 (usage), 128 + signal."""
     argv = sys.argv[1:] if argv is None else argv
     try:
-        return train(argv)
+        start_logging(verbose=False)
+        model_args, data_args, card_args, args, config = parse(argv)
+        start_logging(args.verbose)
+        with only_run_in(args.output_dir) if args.process_index == 0 else nullcontext():
+            return train(model_args, data_args, card_args, args, config)
     except UsageError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except (NonFiniteLossError, PushError) as error:
+    except (NonFiniteLossError, SaveError, PushError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -39,13 +53,12 @@ def main(argv: list[str] | None = None) -> int:
         return 128 + signal.SIGINT
 
 
-def train(argv: list[str]) -> int:
-    """Options, model, data, training, the exported folder, the table."""
-    start_logging()
-    model_args, data_args, card_args, args, config = parse(argv)
+def train(model_args, data_args, card_args, args, config) -> int:
+    """Data, model, training, the exported folder, the table."""
+    of_model = settings(model_args, data_args, args)
     resume = args.resume_from_checkpoint
     if resume:
-        resume = str(checkpoint_to_resume(args.output_dir, resume, settings(model_args, data_args, args)))
+        resume = str(checkpoint_to_resume(args.output_dir, resume, of_model))
         args.eval_on_start = False  # the score before the first step is in the checkpoint's history
     else:
         refuse_used_folder(args.output_dir)
@@ -59,15 +72,17 @@ def train(argv: list[str]) -> int:
         tokenizer = load_tokenizer(model_args.model_name, config, model_args.model_revision)
         train_dataset = tokenise(sentences, tokenizer, data_args.max_seq_length)
         known = provenance(model_args, data_args, card_args, sentences)
-    transformers.utils.logging.disable_progress_bar()  # downloads are over; a bar for each saved file says little
+    if resume:
+        known = continued(resume, known, weights_settings(args, of_model, pairs), args.resume_with_changes)
+        if args.process_index == 0:
+            set_aside_damaged(args.output_dir, resume)
+    huggingface_hub.utils.disable_progress_bars()  # downloads are over; a bar for each saved file says little
     set_seed(args.seed)  # decides the weights of fresh heads
-    model = load_model(config, model_args.model_name, settings(model_args, data_args, args), model_args.model_revision)
+    model = load_model(config, model_args.model_name, of_model, model_args.model_revision)
     data = {"train_dataset": train_dataset, "eval_dataset": pairs}
     trainer = InforMinTrainer(model=model, args=args, processing_class=tokenizer, provenance=known, **data)
-    logger.info(
-        f"Training on {args.device} in {precision(args)}: {args.world_size} process(es) x "
-        f"{args.per_device_train_batch_size} sentences a step, to {args.output_dir}"
-    )
+    if trainer.is_world_process_zero():
+        print(headline(trainer, known), flush=True)
     before, start = steps_taken(resume) if resume else 0, time.perf_counter()  # training may delete that checkpoint
     with StopOnSignal() as stop:
         trainer.add_callback(stop)
@@ -75,11 +90,19 @@ def train(argv: list[str]) -> int:
         seconds = time.perf_counter() - start - trainer.seconds_aside
     if stop.received:
         if trainer.is_world_process_zero():
-            print(f"Interrupted at step {trainer.state.global_step}; the checkpoint is in {args.output_dir}.")
-            print(f"Go on with the same command and --resume_from_checkpoint {LAST}")
+            last_word(
+                f"Interrupted at step {trainer.state.global_step}; the checkpoint is in {args.output_dir}.\n"
+                f"Go on with the same command and --resume_from_checkpoint {LAST}"
+            )
         return 128 + stop.received
-    steps = trainer.state.global_step - before
-    rate = steps * trainer.get_total_train_batch_size(args) / seconds
+    finish(trainer, (trainer.state.global_step - before) / seconds)
+    return 0
+
+
+def finish(trainer: InforMinTrainer, steps_per_second: float) -> None:
+    """Export, table, push."""
+    args, pairs = trainer.args, trainer.eval_dataset
+    rate = steps_per_second * trainer.get_total_train_batch_size(args)
     trainer.sentences_per_second = rate or None  # 0 where a finished run was resumed
     trainer.export()
     if trainer.is_world_process_zero():
@@ -88,7 +111,6 @@ def train(argv: list[str]) -> int:
         page = trainer.push_to_hub()
         if page:
             print(f"\nThe model is at {page}")
-    return 0
 
 
 def settings(model_args, data_args, args) -> dict:
@@ -102,13 +124,19 @@ def settings(model_args, data_args, args) -> dict:
     }
 
 
-def start_logging() -> None:
-    """Of several processes one speaks; of transformers only warnings are shown."""
+def start_logging(verbose: bool) -> None:
+    """Of several processes one speaks; of transformers only warnings are shown; bars only of downloads and training."""
     logging.basicConfig(format="%(message)s")
+    first = os.environ.get("RANK", "0") == "0"
     for name in ("informin", "run_unsup"):
-        logging.getLogger(name).setLevel(logging.INFO if os.environ.get("RANK", "0") == "0" else logging.ERROR)
+        logging.getLogger(name).setLevel((logging.DEBUG if verbose else logging.INFO) if first else logging.ERROR)
     transformers.utils.logging.set_verbosity_warning()
+    # It warns of every option that is not the checkpoint's; what matters is refused by name.
+    logging.getLogger("transformers.trainer_utils").setLevel(logging.ERROR)
+    transformers.utils.logging.disable_progress_bar()
+    huggingface_hub.utils.enable_progress_bars()  # which that turns off too
+    datasets.disable_progress_bars()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program.run(main)

@@ -9,7 +9,13 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, TrainerCallback
+from transformers import (
+    DataCollatorWithPadding,
+    PreTrainedTokenizerBase,
+    PrinterCallback,
+    ProgressCallback,
+    TrainerCallback,
+)
 
 from informin.arguments import InforMinTrainingArguments
 from informin.checkpoints import complete_checkpoints
@@ -20,6 +26,8 @@ from informin.evaluation import GradedPairs, score_pairs
 from informin.loading import InforMinModel, refuse_other_heads, refuse_without_dropout
 from informin.objectives import attention_layers, check_tiles
 from informin.publishing import PublishingTrainer
+from informin.resuming import ResumableTrainer
+from informin.screen import Screen
 from informin.view_attention import prepare_encoder
 from informin.views import IGNORED, TokenMasker, mask_seed, stack_views, two_views
 
@@ -35,7 +43,7 @@ class UpdateMomentum(TrainerCallback):
         model.update_momentum()
 
 
-class InforMinTrainer(PublishingTrainer):
+class InforMinTrainer(ResumableTrainer, PublishingTrainer):
     """Trains BERT or RoBERTa by what two views of a sentence share: InforMin-CL, SimCSE, SCD, miCSE and their parts.
 
     Each sentence is read twice in one forward pass; dropout makes the two views differ. The loss is the weighted sum of
@@ -99,6 +107,9 @@ class InforMinTrainer(PublishingTrainer):
             data_collator=DataCollatorWithPadding(processing_class),
             **kwargs,
         )
+        for callback in (PrinterCallback, ProgressCallback):
+            if self.pop_callback(callback):
+                self.add_callback(Screen(eval_dataset and eval_dataset.name))
         if args.queue_size:
             self.add_callback(UpdateMomentum())
 

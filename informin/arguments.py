@@ -2,14 +2,16 @@
 
 import math
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from typing import ClassVar, Literal, Optional
 
 import torch
-from huggingface_hub.errors import HFValidationError
-from huggingface_hub.utils import validate_repo_id
 from transformers import TrainingArguments
+from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 
+from informin.checkpoints import LAST
 from informin.errors import UsageError
+from informin.metadata import LICENSES, LICENSES_PAGE, NO_LANGUAGE, known_id, known_language, known_license
 from informin.objectives import AMI_FORMS, OBJECTIVES, RECONSTRUCTION_FORMS, SELF_CONTRAST_FORMS, Term
 from modeling_informin import TRAINING_HEADS
 
@@ -93,15 +95,22 @@ class CardArguments:
     )
 
     def __post_init__(self):
-        if self.base_model is None:
-            return
-        try:
-            validate_repo_id(self.base_model)
-        except HFValidationError:
+        if self.base_model is not None and known_id(self.base_model) is None:
             raise UsageError(
-                f"--base_model {self.base_model} is no id of the Hub. Give the one that the encoder is published "
+                f"--base_model {self.base_model!r} is no id of the Hub. Give the one that the encoder is published "
                 "under, or leave it out."
-            ) from None
+            )
+        if self.license is not None and known_license(self.license) is None:
+            near = ", ".join(get_close_matches(str(self.license).lower(), LICENSES, cutoff=0.3))
+            raise UsageError(
+                f"--license {self.license!r} is not in the Hub's list of licences.{near and f' Near it: {near}.'} Give "
+                f"an id of {LICENSES_PAGE}, or other for a licence that is not there."
+            )
+        if self.language is not None and known_language(self.language) is None:
+            raise UsageError(
+                f"--language {self.language!r} is no code of ISO 639. Needed two or three small letters, as en or deu, "
+                f"or {' or '.join(NO_LANGUAGE)}."
+            )
 
 
 def _by_objective(name: str, help: str):
@@ -293,10 +302,22 @@ class InforMinTrainingArguments(ObjectiveArguments, TrainingArguments):
     hub_overwrite: bool = field(
         default=False, metadata={"help": "Push over files in the repository that this project did not put there."}
     )
+    resume_with_changes: bool = field(
+        default=False,
+        metadata={
+            "help": "Go on with a run although options, seed, sentences or processes are not those that it began with; "
+            "training.json and the card then tell its parts."
+        },
+    )
+    verbose: bool = field(
+        default=False, metadata={"help": "Print the paper's values that are filled in, and every line of the log."}
+    )
+    paper_row: ClassVar[str | None] = None  # the paper's row that filled in what was not given
 
     # Defaults, or their descriptions, that differ from transformers'.
     output_dir: Optional[str] = field(
-        default=None, metadata={"help": "Where checkpoints and the model go. Default: outputs/MODEL-OBJECTIVE-seedN."}
+        default=None,
+        metadata={"help": "Where checkpoints and the model go. Default: outputs/MODEL-OBJECTIVE-batchN-lrX-seedN."},
     )
     bf16: bool = field(
         default=False,
@@ -339,7 +360,7 @@ class InforMinTrainingArguments(ObjectiveArguments, TrainingArguments):
     resume_from_checkpoint: Optional[str] = field(
         default=None,
         metadata={
-            "help": "Go on with a run: a checkpoint folder, or without a value the newest complete one in output_dir.",
+            "help": "Go on with a run: a checkpoint folder, or without a value the newest whole one in output_dir.",
             "nargs": "?",
             "const": "last",
         },
@@ -351,6 +372,8 @@ class InforMinTrainingArguments(ObjectiveArguments, TrainingArguments):
     _argument_group_name: ClassVar[str] = "training"
 
     def __post_init__(self):
+        _check_numbers(self)
+        self.resume_from_checkpoint = _checkpoint_wanted(self.resume_from_checkpoint)
         if torch.accelerator.current_accelerator() is None:
             self.use_cpu = True  # or bf16 is refused, and pinned memory warns
         if self.accelerator_config is None:
@@ -364,6 +387,7 @@ class InforMinTrainingArguments(ObjectiveArguments, TrainingArguments):
             self.eval_on_start = self.load_best_model_at_end = False
             self.metric_for_best_model = None
         super().__post_init__()
+        refuse_absent_reporters(self.report_to)
         self._complete_objective()
         self._check_batches()
 
@@ -395,3 +419,54 @@ class InforMinTrainingArguments(ObjectiveArguments, TrainingArguments):
                 f"--save_total_limit {self.save_total_limit} cannot keep both the best and the newest checkpoint; "
                 "needed 2 or more."
             )
+
+
+# What a number must be: least, most, and both in words.
+COUNT = (1, math.inf, "1 or more")
+SOME = (0, math.inf, "0 or more")
+ABOVE = (math.ulp(0), math.inf, "a number above 0")
+SHARE = (0, math.nextafter(1, 0), "0 or more, and below 1")
+SEED = (0, 2**32 - 1, "a whole number from 0 to 4294967295")  # numpy's
+NUMBERS = {
+    **dict.fromkeys(
+        ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"), COUNT
+    ),
+    **dict.fromkeys(("max_steps", "save_total_limit"), COUNT),
+    **dict.fromkeys(("learning_rate", "num_train_epochs", "logging_steps", "eval_steps", "save_steps"), ABOVE),
+    **dict.fromkeys(("weight_decay", "max_grad_norm", "warmup_steps", "dataloader_num_workers", "eval_delay"), SOME),
+    **dict.fromkeys(("adam_beta1", "adam_beta2"), SHARE),
+    "adam_epsilon": ABOVE,
+    **dict.fromkeys(("seed", "data_seed"), SEED),
+}
+
+
+def _check_numbers(args: TrainingArguments) -> None:
+    """Raises UsageError for a number that is out of range; -1 and None, where they are the default, pass."""
+    defaults = {field.name: field.default for field in fields(args)}
+    for name, (least, most, words) in NUMBERS.items():
+        value = getattr(args, name)
+        if value not in (None, defaults[name]) and not (least <= float(value) <= most and math.isfinite(value)):
+            raise UsageError(f"--{name} is {value}; needed {words}.")
+
+
+def _checkpoint_wanted(value: str | bool | None) -> str | None:
+    """`true` is what people type for the newest one."""
+    word = str(value).lower()
+    if word in ("true", "yes", "1"):
+        return LAST
+    return None if word in ("none", "false", "no", "0") else value
+
+
+def refuse_absent_reporters(names: list[str]) -> None:
+    """Raises UsageError for a logger that is unknown, or not installed."""
+    available = get_available_reporting_integrations()
+    for name in names:
+        if name not in INTEGRATION_TO_CALLBACK:
+            near = get_close_matches(name, INTEGRATION_TO_CALLBACK, n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise UsageError(
+                f"--report_to {name} is unknown.{hint} Needed of: {', '.join(INTEGRATION_TO_CALLBACK)}, all, none."
+            )
+        if name not in available and name != "flyte":  # which says nothing of itself
+            package = {"comet_ml": "comet_ml", "azure_ml": "azureml-core"}.get(name, name)
+            raise UsageError(f"--report_to {name}: {name} is not installed. Install it: pip install {package}")

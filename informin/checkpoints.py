@@ -1,13 +1,18 @@
 """Which checkpoint a run goes on from, and which folders a new run may not write to."""
 
 import json
+import logging
 import re
+import shutil
 from pathlib import Path
 
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from informin.errors import UsageError
-from modeling_informin import HEADS
+from informin.manifest import MANIFEST, damage, manifest_files
+from modeling_informin import TRAINING_HEADS
+
+logger = logging.getLogger(__name__)
 
 LAST = "last"
 
@@ -23,31 +28,28 @@ def steps_taken(checkpoint: str | Path) -> int:
 
 
 def complete_checkpoints(output_dir: str | Path) -> list[Path]:
-    """The checkpoints of a run that were written to the end, by step. The Trainer writes trainer_state.json last."""
-    return sorted((path for path in _checkpoints(output_dir) if _is_complete(path)), key=step_of)
+    """The checkpoints of a run that were written to the end, by step; their contents are not read."""
+    return [path for path in _checkpoints(output_dir) if damage(path, contents=False) is None]
 
 
 def checkpoint_to_resume(output_dir: str | Path, wanted: str, settings: dict) -> Path:
-    """The checkpoint folder named, or with "last" the newest complete one of the run.
+    """The checkpoint folder named, or with "last" the newest whole one of the run; others that are newer are named.
 
     Args:
         settings: `config.informin` as the options are now.
 
     Raises:
-        UsageError: there is none, the one named is not a complete checkpoint, or it has other heads.
+        UsageError: there is none, the one named is damaged, older than another in `output_dir`, or has other heads or
+            no state of the optimizer.
     """
-    complete = complete_checkpoints(output_dir) if wanted == LAST else [Path(wanted)]
-    if not complete:
-        raise UsageError(f"--resume_from_checkpoint: {output_dir} holds no complete checkpoint to go on from.")
-    checkpoint = complete[-1]
-    if not _is_complete(checkpoint):
+    checkpoint = _newest_whole(output_dir) if wanted == LAST else _named(Path(wanted), Path(output_dir))
+    if "scheduler.pt" not in manifest_files(checkpoint):
         raise UsageError(
-            f"--resume_from_checkpoint: {wanted} is no complete checkpoint (it needs a readable trainer_state.json). "
-            f"Name a folder like outputs/RUN/{PREFIX_CHECKPOINT_DIR}-125, or `{LAST}` for the newest."
+            f"--resume_from_checkpoint: {checkpoint} holds the weights alone (--save_only_model), without the state of "
+            "the optimizer. Start a new run from them: --model_name FOLDER --output_dir ANOTHER."
         )
-    config = checkpoint / "config.json"
-    began = json.loads(config.read_text(encoding="utf-8")).get("informin", {}) if config.is_file() else {}
-    for name in HEADS:
+    began = json.loads((checkpoint / "config.json").read_text(encoding="utf-8")).get("informin", {})
+    for name in ("projection_head", *TRAINING_HEADS):
         if name in settings and began.get(name, settings[name]) != settings[name]:
             raise UsageError(
                 f"--resume_from_checkpoint: {checkpoint} was trained with {name} {began[name]}, and now it is "
@@ -56,19 +58,66 @@ def checkpoint_to_resume(output_dir: str | Path, wanted: str, settings: dict) ->
     return checkpoint
 
 
+def _newest_whole(output_dir: str | Path) -> Path:
+    """Says which newer ones are damaged."""
+    damaged = []
+    for checkpoint in reversed(_checkpoints(output_dir)):
+        problem = damage(checkpoint)
+        if problem is None:
+            for text in damaged:
+                logger.warning(f"{text}: going on from {checkpoint.name}.")
+            return checkpoint
+        damaged.append(f"{checkpoint} is damaged ({problem})")
+    found = f" {'; '.join(damaged)}." if damaged else ""
+    raise UsageError(f"--resume_from_checkpoint: {output_dir} holds no complete checkpoint to go on from.{found}")
+
+
+def _named(checkpoint: Path, output_dir: Path) -> Path:
+    problem = damage(checkpoint)
+    if problem:
+        raise UsageError(
+            f"--resume_from_checkpoint: {checkpoint} is no complete checkpoint: {problem}. Name a folder like "
+            f"outputs/RUN/{PREFIX_CHECKPOINT_DIR}-125, or `{LAST}` for the newest whole one."
+        )
+    if checkpoint.resolve().parent != output_dir.resolve():
+        refuse_used_folder(output_dir)
+        return checkpoint
+    later = [path.name for path in complete_checkpoints(output_dir) if step_of(path) > steps_taken(checkpoint)]
+    if later:
+        raise UsageError(
+            f"--resume_from_checkpoint: {output_dir} holds {', '.join(later)} too, later than {checkpoint.name}, and "
+            "the two runs would mix. Give another --output_dir, or delete what is later."
+        )
+    return checkpoint
+
+
+def set_aside_damaged(output_dir: str | Path, checkpoint: str | Path) -> None:
+    """Deletes half-written checkpoints later than the one that a run goes on from, and renames once whole ones."""
+    for path in _checkpoints(output_dir):
+        if step_of(path) <= steps_taken(checkpoint):
+            continue
+        target = path.with_name(f"damaged-{path.name}")
+        shutil.rmtree(target, ignore_errors=True)
+        path.rename(target)
+        if not (target / MANIFEST).exists():
+            shutil.rmtree(target)
+
+
 def read_history(output_dir: str | Path) -> list[dict]:
     """The log of a run, `log_history` of its newest complete checkpoint.
 
     Raises:
         UsageError: the folder holds no complete checkpoint.
     """
-    checkpoints = complete_checkpoints(output_dir)
-    if not checkpoints:
-        raise UsageError(
-            f"{output_dir} holds no complete checkpoint to read the log from. Name the --output_dir of a run that has "
-            "saved one."
-        )
-    return json.loads((checkpoints[-1] / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
+    for checkpoint in reversed(_checkpoints(output_dir)):
+        try:
+            return json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
+        except (OSError, ValueError, TypeError, KeyError):  # absent, cut off, or something else
+            continue
+    raise UsageError(
+        f"{output_dir} holds no complete checkpoint to read the log from. Name the --output_dir of a run that has "
+        "saved one."
+    )
 
 
 def refuse_used_folder(output_dir: str | Path) -> None:
@@ -90,12 +139,6 @@ def refuse_used_folder(output_dir: str | Path) -> None:
 
 
 def _checkpoints(folder: str | Path) -> list[Path]:
-    return [p for p in Path(folder).glob("*") if re.fullmatch(rf"{PREFIX_CHECKPOINT_DIR}-\d+", p.name)]
-
-
-def _is_complete(checkpoint: Path) -> bool:
-    try:
-        json.loads((checkpoint / "trainer_state.json").read_text())
-    except (OSError, ValueError):  # absent, cut off, or not text
-        return False
-    return True
+    """By step, whole or not."""
+    found = [path for path in Path(folder).glob("*") if re.fullmatch(rf"{PREFIX_CHECKPOINT_DIR}-\d+", path.name)]
+    return sorted(found, key=step_of)

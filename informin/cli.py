@@ -27,6 +27,7 @@ from informin.errors import UsageError
 from informin.hyperparameters import ROWS, paper_row
 from informin.loading import load_config
 from informin.objectives import OBJECTIVES
+from informin.program import NearestOption
 
 logger = logging.getLogger(__name__)
 
@@ -34,9 +35,10 @@ OBJECTIVE = [field.name for field in dataclasses.fields(ObjectiveArguments)]
 OFTEN_USED = (
     "output_dir per_device_train_batch_size learning_rate num_train_epochs max_steps warmup_steps lr_scheduler_type "
     "weight_decay max_grad_norm gradient_accumulation_steps seed bf16 fp16 eval_strategy eval_steps save_steps "
-    "logging_steps save_total_limit resume_from_checkpoint report_to run_name push_to_hub hub_model_id "
-    "hub_private_repo hub_strategy hub_overwrite"
+    "logging_steps save_total_limit resume_from_checkpoint resume_with_changes report_to run_name verbose push_to_hub "
+    "hub_model_id hub_private_repo hub_strategy hub_overwrite"
 ).split()
+DEFAULTS = {field.name: field.default for field in dataclasses.fields(InforMinTrainingArguments)}
 UNSET = object()
 
 
@@ -62,7 +64,7 @@ class _OneLineHelp(argparse.HelpFormatter):
         return text if silent else f"{text} (default: {action.default})"
 
 
-class Parser(HfArgumentParser):
+class Parser(NearestOption, HfArgumentParser):
     """HfArgumentParser with `--config`, and a `--help` in groups, what people use first."""
 
     def __init__(self):
@@ -129,9 +131,9 @@ def parse(
     config = load_config(given["model_name"], given.get("model_revision"))
     objective = given.get("objective", "informin")
     refuse_unread(objective, given)
-    row = paper_values(given, config)
+    name, row = paper_values(given, config)
     values = {"projection_head": OBJECTIVES[objective].projection_head} | bf16_value(given) | row | given
-    values.setdefault("output_dir", default_output_dir(values))
+    values.setdefault("output_dir", default_output_dir(DEFAULTS | values))
     try:
         built = [
             kind(**{f.name: values[f.name] for f in dataclasses.fields(kind) if f.name in values})
@@ -139,28 +141,31 @@ def parse(
         ]
     except (ValueError, ImportError) as error:  # TrainingArguments' own checks
         raise UsageError(str(error)) from None
+    built[-1].paper_row = name
     return (*built, config)
 
 
-def paper_values(given: dict, config: PreTrainedConfig) -> dict:
-    """What the paper's row fills in, and one log line that says so."""
+def paper_values(given: dict, config: PreTrainedConfig) -> tuple[str | None, dict]:
+    """The name of the paper's row, None where it fills in nothing, and what it fills in; listed with --verbose."""
     objective = given.get("objective", "informin")
     row = paper_row(objective, config)
     if row is None:
-        return {}
+        return None, {}
     processes = int(os.environ.get("WORLD_SIZE", 1))
     values = {"per_device_train_batch_size": max(1, row.batch_size // processes), "learning_rate": row.learning_rate}
     read, _ = read_options(objective, row.options | given)
     options = {name: value for name, value in row.options.items() if name in read or name not in OBJECTIVE}
     values = {name: value for name, value in (values | options).items() if name not in given}
-    if values:
+    if not values:
+        return None, {}
+    if given.get("verbose"):
         filled = ", ".join(f"{name} {value}" for name, value in values.items())
         exact = (config.model_type, config.hidden_size) in ROWS[objective]
         fallback = (
             "" if exact else f"; it has no row for {config.model_type} of width {config.hidden_size}, so this one"
         )
         logger.info(f"From the paper ({row.name}{fallback}): {filled}")
-    return values
+    return row.name, values
 
 
 def bf16_value(given: dict) -> dict:
@@ -174,10 +179,12 @@ def bf16_value(given: dict) -> dict:
 
 
 def default_output_dir(values: dict) -> str:
-    """outputs/MODEL-OBJECTIVE-seedN."""
+    """outputs/MODEL-OBJECTIVE-batchN-lrX-seedN, the batch over all processes."""
     path = Path(values["model_name"])
     model = (path.resolve() if path.is_dir() else path).name
-    return f"outputs/{model}-{values.get('objective', 'informin')}-seed{values.get('seed', 42)}"
+    batch = values["per_device_train_batch_size"] * int(os.environ.get("WORLD_SIZE", 1))
+    rate = f"{values['learning_rate']:g}".replace("e-0", "e-")
+    return f"outputs/{model}-{values['objective']}-batch{batch}-lr{rate}-seed{values['seed']}"
 
 
 class UniqueKeys(yaml.SafeLoader):

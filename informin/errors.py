@@ -19,6 +19,10 @@ class NonFiniteLossError(RuntimeError):
     """The loss became NaN or infinite. Exit code 1; the last checkpoint is good."""
 
 
+class SaveError(RuntimeError):
+    """A checkpoint or a model could not be written; what was whole before still is. Exit code 1."""
+
+
 class UndefinedScoreError(ValueError):
     """A task has no score: its embeddings are not finite, or all cosines are alike."""
 

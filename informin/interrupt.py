@@ -1,19 +1,36 @@
-"""Ctrl-C and SIGTERM: finish the step, save a checkpoint, stop."""
+"""Ctrl-C, SIGTERM and a closed terminal: finish the step, save a checkpoint, stop."""
 
+import os
 import signal
+import subprocess
+import sys
+import time
 
 import torch
 from transformers import TrainerCallback
 
 from informin.distributed import sum_over_processes, world_size
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+LAUNCHED = ("TORCHELASTIC_RUN_ID", "ACCELERATE_MIXED_PRECISION")  # set by torchrun, and by accelerate launch
+# Prints its argument when the process with the number before it has ended, or after half a minute.
+LAST_WORD = """
+import os, sys, time
+end = time.monotonic() + 30
+def lives(pid):
+    try: os.kill(pid, 0)
+    except ProcessLookupError: return False
+    return True
+while time.monotonic() < end and lives(int(sys.argv[1])): time.sleep(0.02)
+print(sys.argv[2], flush=True)
+"""
 
 
 class StopOnSignal(TrainerCallback):
     """Within its `with` block, the first signal ends training after the running step, with a checkpoint.
 
-    A second one has its usual effect. Over several processes all stop at the same step, whichever got the signal.
+    A second one has its usual effect. Over several processes all stop at the same step, whichever got the signal. What
+    the process was told to ignore, as by nohup, it goes on ignoring.
 
     Attributes:
         received: the signal's number, or None.
@@ -23,7 +40,9 @@ class StopOnSignal(TrainerCallback):
         self.received: int | None = None
 
     def __enter__(self):
-        self._previous = {number: signal.signal(number, self._handle) for number in SIGNALS}
+        handled = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        self._terminals = [stream.fileno() for stream in (sys.__stdout__, sys.__stderr__) if stream.isatty()]
+        self._previous = {number: signal.signal(number, self._handle) for number in handled}
         return self
 
     def __exit__(self, *_):
@@ -34,8 +53,16 @@ class StopOnSignal(TrainerCallback):
             signal.signal(number, handler)
 
     def _handle(self, number, _frame):
-        self.received = number
-        self._restore()
+        if self.received:  # torchrun hands on what the terminal sent to all: a moment later it is the same signal
+            if not launched() or time.monotonic() > self._first + 1:
+                self._restore()
+                signal.raise_signal(number)
+            return
+        self.received, self._first = number, time.monotonic()
+        if number == getattr(signal, "SIGHUP", None):
+            with open(os.devnull, "w") as nowhere:  # writing to a closed terminal would end the run here
+                for terminal in self._terminals:
+                    os.dup2(nowhere.fileno(), terminal)
 
     def on_step_end(self, args, state, control, **kwargs):
         if world_size() > 1:
@@ -43,3 +70,17 @@ class StopOnSignal(TrainerCallback):
             self.received = self.received or (signal.SIGTERM if received else None)
         if self.received:
             control.should_save = control.should_training_stop = True
+
+
+def launched() -> bool:
+    """Whether torchrun or accelerate launch started this process."""
+    return any(name in os.environ for name in LAUNCHED)
+
+
+def last_word(text: str) -> None:
+    """Prints how a run ended; under a launcher, which ends with a traceback of its own, after that."""
+    if not launched():
+        print(text, flush=True)
+        return
+    sys.stdout.flush()
+    subprocess.Popen([sys.executable, "-c", LAST_WORD, str(os.getppid()), text], start_new_session=True)

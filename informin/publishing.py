@@ -3,12 +3,15 @@
 from dataclasses import replace
 from pathlib import Path
 
+from safetensors import SafetensorError
 from transformers import Trainer
 from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import HubStrategy
 from transformers.utils import PushInProgress
 
 from informin.arguments import InforMinTrainingArguments
+from informin.checkpoints import complete_checkpoints
+from informin.errors import SaveError, error_line
 from informin.hub import export_folder
 from informin.loading import forget_truncation
 from informin.push import Destination, prepare, push_folder, push_in_background
@@ -38,19 +41,28 @@ class PublishingTrainer(Trainer):
 
     def record(self) -> dict:
         """What the run was so far, for training.json; see `informin.record`."""
-        pairs = self.eval_dataset and self.eval_dataset.name
         settings = self.accelerator.unwrap_model(self.model).config.informin
         # At the end of training the Trainer loads the best checkpoint; until then the weights are the newest.
         best = self.state.best_model_checkpoint  # None too where a run is resumed without that folder
         chosen = self.args.load_best_model_at_end and not self.is_in_train and best is not None
-        record = training_record(self.args, self.state, chosen, settings, self.provenance, pairs)
+        record = training_record(self.args, self.state, chosen, settings, self.provenance, self.eval_dataset)
         return record | {"sentences_per_second": self.sentences_per_second}
 
     def export(self, folder: str | None = None) -> None:
-        """Writes the folder that people load, by default to the output folder; see `informin.hub`."""
-        if self.is_world_process_zero():
-            model = self.accelerator.unwrap_model(self.model)
-            export_folder(model, self.processing_class, folder or self.args.output_dir, self.record())
+        """Writes the folder that people load, by default to the output folder; see `informin.hub`.
+
+        Raises:
+            SaveError: it could not be written; what was there before is as it was.
+        """
+        if not self.is_world_process_zero():
+            return
+        folder, model = folder or self.args.output_dir, self.accelerator.unwrap_model(self.model)
+        try:
+            export_folder(model, self.processing_class, folder, self.record())
+        except (OSError, SafetensorError) as error:
+            saved = complete_checkpoints(self.args.output_dir)
+            rest = f" {saved[-1]} is whole: python run_export.py {saved[-1]} NEW_FOLDER" if saved else ""
+            raise SaveError(f"The model could not be written to {folder}: {error_line(error)}.{rest}") from error
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
         """Trainer's, after a look whether a push can work.

@@ -3,11 +3,14 @@
 schema                1
 informin              version of this package
 base_model            name; hub_id (null for a folder); revision, the commit; weights_sha256 as run_eval.py has it
-data                  sources, file names or the Hub id; hub_id (null for files); description; sentences (null: stream)
+data                  sources, file names or the Hub id; hub_id (null for files); description; sentences and their
+                      sha256, in their order (null: stream)
 language, license     for the card; null where nothing says
 seed, options         every option that shapes the weights
-development           the pairs that were scored in training; null where none were
+development           the pairs that were scored in training, and development_sha256; null where none were
 history               step, spearman (x 100), alignment, uniformity of each evaluation; null: undefined
+earlier               the parts of the run before its options, seed, sentences or pairs were changed, each with its
+                      until_step; the rest of this file tells the last part
 steps, kept_step      taken; of the weights that were kept; chosen: they were the best of those scored
 sentences_per_second  of training, all processes together; null in a checkpoint
 environment           versions, device, number of threads
@@ -15,11 +18,15 @@ environment           versions, device, number of threads
 No path, user or machine name is in it: of files and folders the last part of the name alone.
 """
 
+import hashlib
 import json
 import math
+import reprlib
+from dataclasses import fields
 from pathlib import Path
 
-from huggingface_hub import ModelCard
+from datasets import IterableDataset
+from huggingface_hub import metadata_load
 from transformers import TrainerState
 from transformers.utils import logging
 from transformers.utils.hub import extract_commit_hash
@@ -30,8 +37,12 @@ from informin.arguments import CardArguments, DataArguments, InforMinTrainingArg
 from informin.data import HUB_DATA, HUB_SENTENCES
 from informin.encoder import load_encoder
 from informin.errors import UsageError
+from informin.evaluation import GradedPairs
 from informin.loading import optional_file
+from informin.metadata import known_license
 from informin.report import environment, precision
+
+logger = logging.get_logger(__name__)
 
 TRAINING = "training.json"
 SCHEMA = 1
@@ -40,6 +51,12 @@ OPTIMISER_OPTIONS = (
     *("optim", "optim_args", "adam_beta1", "adam_beta2", "adam_epsilon"),
     *("num_train_epochs", "max_steps", "gradient_accumulation_steps"),
 )
+# Told where they are not the default.
+RARE_OPTIONS = (
+    *("data_seed", "dataloader_drop_last", "train_sampling_strategy", "ignore_data_skip", "neftune_noise_alpha"),
+    *("optim_target_modules", "full_determinism", "tf32", "torch_compile", "use_liger_kernel"),
+)
+DEFAULTS = {field.name: field.default for field in fields(InforMinTrainingArguments)}
 
 
 def provenance(model_args: ModelArguments, data_args: DataArguments, card_args: CardArguments, sentences) -> dict:
@@ -50,7 +67,6 @@ def provenance(model_args: ModelArguments, data_args: DataArguments, card_args: 
     """
     name = model_args.model_name
     folder = Path(name)
-    metadata = _card_metadata(name, model_args.model_revision)
     hub_data, sources = _data_names(data_args)
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # transformers would list the heads that are not needed here
@@ -67,11 +83,22 @@ def provenance(model_args: ModelArguments, data_args: DataArguments, card_args: 
             "sources": sources,
             "hub_id": hub_data,
             "description": card_args.data_description,
-            "sentences": len(sentences) if hasattr(sentences, "__len__") else None,
+            **_sentences(sentences),
         },
         "language": card_args.language or ("en" if hub_data == HUB_DATA else None),
-        "license": card_args.license or metadata.get("license"),
+        "license": card_args.license or _license(name, model_args.model_revision),
     }
+
+
+def _sentences(sentences) -> dict:
+    """How many there are, and their SHA-256; None for a stream, which is read in training alone."""
+    if isinstance(sentences, IterableDataset):
+        return {"sentences": None, "sha256": None}
+    digest = hashlib.sha256()
+    for batch in sentences.with_format("arrow").iter(10_000):
+        for sentence in batch["text"].to_pylist():
+            digest.update(sentence.encode() + b"\0")
+    return {"sentences": len(sentences), "sha256": digest.hexdigest()}
 
 
 def _data_names(args: DataArguments) -> tuple[str | None, list[str]]:
@@ -96,7 +123,7 @@ def training_record(
     chosen: bool,
     model_settings: dict,
     given: dict,
-    pairs_name: str | None,
+    pairs: GradedPairs | None,
 ) -> dict:
     """The run so far.
 
@@ -104,16 +131,14 @@ def training_record(
         chosen: the weights are the best of those scored; else they are the newest.
         model_settings: `config.informin`.
         given: from `provenance`; empty where a trainer was made without it.
-        pairs_name: of the evaluation pairs; None without.
+        pairs: that were scored in training; None without.
     """
-    unknown = {"base_model": None, "data": None, "language": None, "license": None}
+    unknown = {"base_model": None, "data": None, "language": None, "license": None, "earlier": []}
     return {
         "schema": SCHEMA,
         "informin": __version__,
         **(unknown | given),
-        "seed": args.seed,
-        "options": _options(args, model_settings),
-        "development": pairs_name,
+        **weights_settings(args, model_settings, pairs),
         "history": [_scores(entry) for entry in state.log_history if "eval_spearman" in entry],
         "steps": state.global_step,
         "kept_step": state.best_global_step if chosen else state.global_step,
@@ -128,6 +153,16 @@ def _scores(entry: dict) -> dict:
     return {"step": entry["step"], **{name: value if math.isfinite(value) else None for name, value in values.items()}}
 
 
+def weights_settings(args: InforMinTrainingArguments, model_settings: dict, pairs: GradedPairs | None) -> dict:
+    """What shapes the weights, and says which of them are kept, beside encoder and sentences."""
+    return {
+        "seed": args.seed,
+        "options": _options(args, model_settings),
+        "development": pairs.name if pairs else None,
+        "development_sha256": pairs.sha256 if pairs else None,
+    }
+
+
 def _options(args: InforMinTrainingArguments, model_settings: dict) -> dict:
     """The options that shape the weights, without those that had no effect."""
     options = objective_options(args)
@@ -135,6 +170,8 @@ def _options(args: InforMinTrainingArguments, model_settings: dict) -> dict:
     options["sentences_per_step"] = args.per_device_train_batch_size * args.world_size
     options |= {name: getattr(getattr(args, name), "value", getattr(args, name)) for name in OPTIMISER_OPTIONS}
     del options["max_steps" if args.max_steps < 0 else "num_train_epochs"]
+    rare = {name: getattr(args, name) for name in RARE_OPTIONS}
+    options |= {name: value for name, value in rare.items() if value != DEFAULTS[name]}
     options = {name: value for name, value in options.items() if value not in (None, {})}
     return options | {"precision": precision(args), "processes": args.world_size}
 
@@ -170,12 +207,16 @@ def load_record(folder: str | Path) -> dict | None:
     return record
 
 
-def _card_metadata(model_name: str, revision: str | None) -> dict:
-    """The metadata of a model's own card; empty where it has none that can be read."""
+def _license(model_name: str, revision: str | None) -> str | list[str] | None:
+    """The licence that a model's own card names; None where that cannot be read, or is none that the Hub knows."""
     path = optional_file(model_name, "README.md", revision)
-    if path is None:
-        return {}
     try:
-        return ModelCard.load(path, ignore_metadata_errors=True).data.to_dict()
-    except (ValueError, YAMLError):
-        return {}
+        found = path and (metadata_load(path) or {}).get("license")
+    except (OSError, ValueError, YAMLError, RecursionError):
+        return None
+    if found and not known_license(found):
+        logger.info(
+            f"The card of {model_name} names the licence {reprlib.repr(found)}, which the Hub does not know: left out. "
+            "Give --license."
+        )
+    return known_license(found)

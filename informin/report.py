@@ -7,11 +7,13 @@ from importlib.metadata import version
 
 import psutil
 import torch
-from transformers import TrainerState
+from transformers import Trainer, TrainerState
 
 from informin import __version__
 from informin.arguments import InforMinTrainingArguments
+from informin.errors import counted
 from informin.history import logged_terms
+from informin.objectives import OBJECTIVES
 
 
 def evaluations(state: TrainerState) -> list[dict]:
@@ -30,6 +32,26 @@ def peak_memory(device: torch.device) -> str:
 
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return f"{peak / 2**30:.2f} GiB"
+
+
+def headline(trainer: Trainer, known: dict) -> str:
+    """One line for what runs.
+
+    Args:
+        known: from `informin.record.provenance`.
+    """
+    args, data = trainer.args, known["data"]
+    batch = (
+        f"{args.per_device_train_batch_size}"
+        if args.world_size == 1
+        else f"{args.world_size} x {args.per_device_train_batch_size}"
+    )
+    of = f"{counted(data['sentences'], 'sentence')}" if data["sentences"] else f"the stream {data['sources'][0]}"
+    return (
+        f"{OBJECTIVES[args.objective].title} on {known['base_model']['name']}: {of}, {batch} a step, learning rate "
+        f"{args.learning_rate:g}, {precision(args)} on {args.device}, to {args.output_dir}"
+        f"{'; what was not given is as in the paper (--verbose)' if args.paper_row else ''}"
+    )
 
 
 def summary(

@@ -131,6 +131,8 @@ def test_every_row_is_tested():
 def test_one_log_line_says_what_the_paper_filled_in(options, model, caplog, argv, filled):
     caplog.set_level(logging.INFO, cli.__name__)
     options(*argv, name=model("roberta"))
+    assert not caplog.messages, "a word in the headline is enough"
+    options(*argv, "--verbose=true", name=model("roberta"))
     lines = [message for message in caplog.messages if "paper" in message]
     assert len(lines) == (filled is not None) and all(line.endswith(filled) for line in lines)
 
@@ -138,9 +140,10 @@ def test_one_log_line_says_what_the_paper_filled_in(options, model, caplog, argv
 @pytest.mark.parametrize("processes, batch", [("1", 128), ("4", 32), ("3", 42), ("1000", 1)])
 def test_the_papers_batch_is_shared_by_the_processes(model, monkeypatch, processes, batch):
     monkeypatch.setenv("WORLD_SIZE", processes)
-    assert paper_values({}, load_config(model()))["per_device_train_batch_size"] == batch
+    name, values = paper_values({}, load_config(model()))
+    assert values["per_device_train_batch_size"] == batch and name == "InforMin-CL, table 3, bert-base"
     given = {"per_device_train_batch_size": 7}
-    assert "per_device_train_batch_size" not in paper_values(given, load_config(model()))
+    assert "per_device_train_batch_size" not in paper_values(given, load_config(model()))[1]
 
 
 @pytest.mark.parametrize(
@@ -152,7 +155,7 @@ def test_the_papers_batch_is_shared_by_the_processes(model, monkeypatch, process
         ("eval_on_start: false\nmasked_views: no", {"eval_on_start": False, "masked_views": False}),
         ("fp16_full_eval: true", {"fp16_full_eval": True}),
         ("save_steps: null\nrun_name: ~\nseed: 7", {"save_steps": 125, "run_name": None, "seed": 7}),
-        ("max_steps: -1\nadam_beta1: -0.5\nseed: 3", {"max_steps": -1, "adam_beta1": -0.5, "seed": 3}),
+        ("max_steps: -1\nadam_beta1: 0.5\nseed: 3", {"max_steps": -1, "adam_beta1": 0.5, "seed": 3}),
         ("learning_rate: 3e-4\nmlm_weight: 1.0e-1", {"learning_rate": 3e-4, "mlm_weight": 0.1}),
         ("run_name: -dash\nhub_model_id: 'ü b'", {"run_name": "-dash", "hub_model_id": "ü b"}),
         ("lr_scheduler_kwargs: {num_cycles: 2}", {"lr_scheduler_kwargs": {"num_cycles": 2}}),
@@ -222,9 +225,10 @@ def test_help_is_grouped_whole_and_short(capsys):
 @pytest.mark.parametrize(
     "argument, message",
     [
-        ("--nonsense=1", "unrecognized arguments: --nonsense=1"),
-        ("--learning_rat=1", "unrecognized arguments: --learning_rat=1"),  # no abbreviations
-        ("stray", "unrecognized arguments: stray"),
+        ("--nonsense=1", "--nonsense=1: no such option. See --help."),
+        ("--learning_rat=1", "--learning_rat=1: no such option. Did you mean --learning_rate? See --help."),
+        ("--Train-File", "Did you mean --train_file? See --help."),
+        ("stray", "stray: no such option. See --help."),
         ("--seed=x", "argument --seed: invalid int value: 'x'"),
         ("--objective=other", "argument --objective: invalid choice: 'other'"),
     ],
@@ -253,8 +257,12 @@ def test_a_model_is_needed(argv, message):
 @pytest.mark.parametrize(
     "argv, expected",
     [
-        ([], "outputs/bert-768-informin-seed42"),
-        (["--objective=simcse", "--seed=7"], "outputs/bert-768-simcse-seed7"),
+        ([], "outputs/bert-768-informin-batch128-lr3e-5-seed42"),
+        (["--objective=simcse", "--seed=7"], "outputs/bert-768-simcse-batch64-lr3e-5-seed7"),
+        (
+            ["--learning_rate=0.001", "--per_device_train_batch_size=8"],
+            "outputs/bert-768-informin-batch8-lr0.001-seed42",
+        ),
         (["--output_dir=here"], "here"),
     ],
 )

@@ -1,5 +1,6 @@
 """The folder that people load: what a run and run_export.py leave in it, and what never gets there."""
 
+import hashlib
 import json
 import logging
 import shutil
@@ -8,6 +9,7 @@ from pathlib import Path
 import huggingface_hub
 import pytest
 import torch
+from datasets import Dataset
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
@@ -152,7 +154,7 @@ def test_run_leaves_an_export_and_whole_checkpoints(run):
     state = {"optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"}
     model = {"config.json", "model.safetensors", "modeling_informin.py", "tokenizer.json", "tokenizer_config.json"}
     for checkpoint in (run.folder / "checkpoint-2", run.folder / "checkpoint-4"):
-        assert {path.name for path in checkpoint.iterdir()} == state | model | {"training.json"}
+        assert {path.name for path in checkpoint.iterdir()} == state | model | {"training.json", "manifest.json"}
         assert [name for name in load_file(checkpoint / "model.safetensors") if name.startswith(LM_HEADS)]
         assert read_json(checkpoint / "config.json")["informin"]["lm_head"] is True
     assert not list(run.folder.rglob("training_args.bin"))
@@ -192,7 +194,7 @@ def test_run_goes_on_from_its_checkpoint(run, encoder_of, data, tmp_path):
     """The checkpoint's folder holds our code and its own training.json; neither is in the way."""
     copy(run.folder, tmp_path / "run")
     options = dict(mlm_weight=0.1, max_steps=6, resume_from_checkpoint="last")
-    resumed = Run(tmp_path / "run", model_name=encoder_of(run), **options, **data)
+    resumed = Run(tmp_path / "run", model_name=encoder_of(run), resume_with_changes="true", **options, **data)
     assert resumed.code == 0 and resumed.record["steps"] == 6
     assert [entry["step"] for entry in resumed.record["history"]] == [0, 2, 4, 6]
     checkpoints = (run.folder / "checkpoint-4", tmp_path / "run" / "checkpoint-6")
@@ -248,6 +250,58 @@ def test_results_that_add_results_did_not_put_there_are_not_published(bert_run, 
     assert published(folder) == EXPORTED
 
 
+@pytest.fixture
+def elsewhere(tmp_path) -> Path:
+    """A folder of private files, under the names of an export's."""
+    folder = tmp_path / "elsewhere"
+    for name in ("private.txt", "scores.json", "other_seeds/seed7.json"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("private")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "to"),
+    [
+        *((name, "private.txt") for name in ("vocab.txt", "README.md", "config.json", "model.safetensors")),
+        *((name, "private.txt") for name in ("onnx/model.onnx", "results/base-cls.json", "1_Pooling/config.json")),
+        *((name, "") for name in ("onnx", "results", "results/other_seeds", "1_Pooling", "projection_head")),
+        *((name, "gone.txt") for name in ("README.md", "vocab.txt", "results")),
+    ],
+)
+def test_links_are_neither_read_nor_written(bert_run, elsewhere, tmp_path, name, to):
+    """Of what would be published, and of folders on the way to it; also where they lead nowhere."""
+    folder = copy(bert_run.folder, tmp_path / "run")
+    results = save(results_of(folder), tmp_path / "scores")
+    link = folder / name
+    if link.is_dir():
+        shutil.rmtree(link)
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(elsewhere / to)
+    before = snapshot(elsewhere), snapshot(folder)
+    for use in (
+        lambda: check_export(folder),
+        lambda: published_files(folder),
+        lambda: add_results(folder, [results]),
+        lambda: export_folder(bert_run.trainer.model, bert_run.trainer.processing_class, folder, bert_run.record),
+    ):
+        with pytest.raises(UsageError, match=rf"^{link} is a link, and what .* private: .* Replace it by a copy of"):
+            use()
+    assert (snapshot(elsewhere), snapshot(folder)) == before and link.is_symlink()
+
+
+def test_links_that_nobody_publishes_are_left_alone(bert_run, elsewhere, tmp_path):
+    """Of a name that is not published; and the folder itself, wherever it lies."""
+    folder = copy(bert_run.folder, tmp_path / "run")
+    for name in ("notes.txt", "checkpoint-6", "runs/vocab.txt", "results/log.txt"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).symlink_to(elsewhere / "private.txt")
+    (tmp_path / "link").symlink_to(folder)
+    check_export(tmp_path / "link")
+    assert published(tmp_path / "link") == EXPORTED
+
+
 # From a checkpoint
 
 
@@ -300,7 +354,7 @@ def test_weights_that_are_no_numbers_are_refused(bert_run, tmp_path, capsys, val
     change_weights(checkpoint, mlp__dense__bias=torch.full([32], value))
     assert run_export.main([str(checkpoint), str(tmp_path / "new" / "export"), f"--dtype={dtype}"]) == 2
     error = capsys.readouterr().err
-    assert f"error: 1 weights are NaN or infinite in torch.{dtype}, mlp.dense.bias the first" in error
+    assert f"error: NaN or infinity in 1 weight in torch.{dtype}, mlp.dense.bias the first" in error
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-1"]
 
 
@@ -398,7 +452,7 @@ def test_check_export_names_the_command_that_mends_a_checkpoint(bert_run, tmp_pa
         (cut, "weights in .* cannot be read"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b""), "weights in .* cannot be read"),
         (lambda folder: cut(folder / "projection_head"), "weights in .* cannot be read"),
-        (lambda folder: change_weights(folder, pooler__x=NAN), "1 weights are NaN or infinite, pooler.x the first"),
+        (lambda folder: change_weights(folder, pooler__x=NAN), "NaN or infinity in 1 weight, pooler.x the first"),
         (lambda folder: change_weights(folder / "projection_head", dense__bias=NAN), "dense.bias the first"),
         (lambda folder: (folder / "config.json").write_text('{"model_type": "bert"}'), "is no model of this project"),
     ],
@@ -493,7 +547,11 @@ def test_training_record(bert_run, bert, sentences_file):
     record = bert_run.record
     sha256 = weights_sha256(bert)
     assert record["base_model"] == dict(name="tiny-bert", hub_id=None, revision=None, weights_sha256=sha256)
-    assert record["data"] == dict(sources=[sentences_file.name], hub_id=None, description=None, sentences=96)
+    text = "".join(f"{line}\0" for line in sentences_file.read_text().splitlines())
+    assert record["data"] == dict(
+        **dict(sources=[sentences_file.name], hub_id=None, description=None, sentences=96),
+        sha256=hashlib.sha256(text.encode()).hexdigest(),
+    )
     assert (record["schema"], record["language"], record["license"], record["seed"]) == (1, None, None, 42)
     state = read_json(bert_run.folder / "checkpoint-4" / "trainer_state.json")
     scores = [entry for entry in state["log_history"] if "eval_spearman" in entry]
@@ -551,6 +609,8 @@ def test_undefined_score_is_null(bert, data, tmp_path, monkeypatch):
 def facts(model_name, *, revision=None, sentences=("a", "b"), data=None, **card) -> dict:
     model = ModelArguments(model_name=str(model_name), model_revision=revision)
     data = DataArguments(**data or {"train_file": ["x.txt"]})
+    if isinstance(sentences, tuple):
+        sentences = Dataset.from_dict({"text": list(sentences)})
     return provenance(model, data, CardArguments(**card), sentences)
 
 
@@ -561,7 +621,8 @@ def test_of_files_and_folders_the_last_name_alone(bert, tmp_path, monkeypatch):
     files = [str(tmp_path / "a" / "one.txt"), f"{tmp_path}/b/c/"]
     found = facts(f"{bert}/", data=dict(train_file=files))
     assert found["base_model"]["name"] == "tiny-bert" and found["base_model"]["hub_id"] is None
-    assert found["data"] == dict(sources=["one.txt", "c"], hub_id=None, description=None, sentences=2)
+    sha256 = hashlib.sha256(b"a\0b\0").hexdigest()
+    assert found["data"] == dict(sources=["one.txt", "c"], hub_id=None, description=None, sentences=2, sha256=sha256)
     monkeypatch.chdir(bert)
     assert facts(".")["base_model"]["name"] == "tiny-bert"
     monkeypatch.chdir(tmp_path / "b")
@@ -598,30 +659,62 @@ def test_a_base_model_that_is_no_id_of_the_hub_is_refused(name):
         CardArguments(base_model=name)
 
 
+@pytest.mark.parametrize(
+    ("card", "message"),
+    [
+        (dict(license="Apache 2.0"), "^--license 'Apache 2.0' is not in .* Near it: apache-2.0, .* or other for a"),
+        (dict(license="GPL-3.0-or-later"), "Near it: gpl-3.0, lgpl-3.0, agpl-3.0. Give an id of https://huggingface"),
+        (dict(license=["mit", "Apache"]), "Near it: "),
+        (dict(license="<b>\n"), r"^--license '<b>\\n' is not in the Hub's list of licences\. .* other for a"),
+        (dict(license=""), r"^--license '' is not in the Hub's list of licences\. Give an id"),
+        (dict(language="English"), "^--language 'English' is no code of ISO 639. .* or multilingual or code.$"),
+        (dict(language="EN"), "Needed two or three small letters, as en or deu, or multi"),
+        (dict(language="<b>\n"), r"^--language '<b>\\n' is no code"),
+    ],
+    ids=str,
+)
+def test_what_the_hub_does_not_take_is_refused(card, message):
+    with pytest.raises(UsageError, match=message) as caught:
+        CardArguments(**card)
+    assert "\n" not in str(caught.value)
+
+
 def test_default_sentences_are_english_and_of_the_hub(bert):
-    found = facts(bert, sentences=iter("ab"), data={"train_file": None})
+    found = facts(bert, sentences=Dataset.from_dict({"text": ["a"]}).to_iterable_dataset(), data={"train_file": None})
     assert found["data"]["sources"] == ["princeton-nlp/datasets-for-simcse/wiki1m_for_simcse.txt"]
     assert found["data"]["hub_id"] == "princeton-nlp/datasets-for-simcse" and found["data"]["sentences"] is None
     assert found["language"] == "en"
 
 
 @pytest.mark.parametrize(
-    ("card", "licence"),
+    ("card", "licence", "said"),
     [
-        (b"---\nlicense: apache-2.0\nlanguage: de\n---\n# Model\n", "apache-2.0"),
-        (b"---\nlicense:\n- mit\n- cc0-1.0\nmodel-index: broken\n---\n", ["mit", "cc0-1.0"]),
-        (b"# No metadata\n", None),
-        (b"---\n- a list\n---\n", None),
-        (b"---\nlicense: [mit\n---\n", None),
-        (b"---\nlicense: \xe4\n---\n", None),
+        (b"---\nlicense: apache-2.0\nlanguage: de\n---\n# Model\n", "apache-2.0", None),
+        (b"---\nlicense:\n- mit\n- cc0-1.0\nmodel-index: broken\ntags: 5\n1: 2\n---\n", ["mit", "cc0-1.0"], None),
+        (b"---\nlicense: [{evil: <b>}]\n---\n", None, "[{'evil': '<b>'}]"),
+        (b"---\nlicense: [mit, Own]\n---\n", None, "['mit', 'Own']"),
+        (b"---\nlicense: 2.0\n---\n", None, "2.0"),
+        (b"---\nlicense: MIT\n---\n", None, "'MIT'"),
+        (b"---\nlicense: |\n  mit\n  ---\n  " + b"x" * 10**5 + b"\n---\n", None, "'mit\\n---\\nxx...xxxxxxxxxxxxx'"),
+        (b"---\nlicense: " + b"[" * 10**4 + b"\n---\n", None, None),
+        (b"---\nlicense:\n---\n", None, None),
+        (b"# No metadata\n", None, None),
+        (b"---\n- a list\n---\n", None, None),
+        (b"---\nlicense: [mit\n---\n", None, None),
+        (b"---\nlicense: \xe4\n---\n", None, None),
     ],
-    ids=["licence", "two", "no-metadata", "list", "no-yaml", "no-text"],
+    ids="licence two html one-of-two number capitals long deep empty no-metadata list no-yaml no-text".split(),
 )
-def test_licence_comes_from_the_card_of_the_encoder(bert, tmp_path, card, licence):
+def test_licence_comes_from_the_card_of_the_encoder(bert, tmp_path, caplog, card, licence, said):
+    """One that the Hub does not know is left out, which is said once, in one line."""
+    caplog.set_level("INFO", logger="informin.record")
     base = copy(bert, tmp_path / "base")
     (base / "README.md").write_bytes(card)
     assert facts(base)["license"] == licence
+    line = f"The card of {base} names the licence {said}, which the Hub does not know: left out. Give --license."
+    assert caplog.messages == ([line] if said else [])
     assert facts(base, license="cc-by-4.0")["license"] == "cc-by-4.0"
+    assert len(caplog.messages) == (said is not None)
 
 
 def test_what_the_user_says_for_the_card(bert):

@@ -154,7 +154,7 @@ def test_signal_saves_a_checkpoint_and_says_how_to_resume(command, tmp_path, num
 def test_resume_ignores_a_half_written_checkpoint(command, tmp_path):
     run_unsup.main(command())
     (tmp_path / "run" / "checkpoint-6").mkdir()
-    assert run_unsup.main([*command(max_steps=6), "--resume_from_checkpoint", "last"]) == 0
+    assert run_unsup.main([*command(max_steps=6), "--resume_from_checkpoint", "last", "--resume_with_changes"]) == 0
     assert (tmp_path / "run" / "checkpoint-6" / "trainer_state.json").is_file()
 
 

@@ -28,6 +28,7 @@ from informin.cli import parse
 from informin.errors import UsageError
 from informin.evaluation.senteval import STS_TASKS
 from informin.evaluation.table import render
+from informin.manifest import write_manifest
 from informin.study import check_options, read_study, without_paths
 from informin.study_runner import Progress, Runner, duration
 from informin.study_runs import runs_of
@@ -319,6 +320,7 @@ def test_settings_of_a_shipped_study_differ_only_in_what_it_names(path, bert, tm
     named |= {field.name for field in dataclasses.fields(ObjectiveArguments)} | {"projection_head"}
     if path.stem == "main":
         named.add("warmup_steps")  # each paper's own
+    named.add("paper_row")  # a name that is shown
     values = {}
     for setting in study.settings:
         file = tmp_path / "options.yaml"
@@ -438,7 +440,7 @@ def test_what_was_broken_off_goes_on_or_begins_again(write, stub, tmp_path, caps
     path, output = write(), tmp_path / "out"
     cold, warm = (run for run in runs_of(read_study(path), output) if run.seed == 1)
     (cold.model / "checkpoint-2").mkdir(parents=True)
-    (cold.model / "checkpoint-2" / "trainer_state.json").write_text("{}")
+    write_manifest(cold.model / "checkpoint-2")
     (warm.model / "checkpoint-2").mkdir(parents=True)
     (warm.model / "model.safetensors").write_text("half")
     (warm.folder / "results.json").write_text("of other weights")

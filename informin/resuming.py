@@ -1,0 +1,202 @@
+"""Going on with a run: whether it is still the run that it was, and saving so that it can be gone on with."""
+
+import copy
+import errno
+import logging
+import shutil
+from pathlib import Path
+
+from safetensors import SafetensorError
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from transformers import Trainer
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
+
+from informin.checkpoints import LAST, complete_checkpoints, steps_taken
+from informin.errors import SaveError, UsageError, counted
+from informin.manifest import damage, write_manifest
+from informin.record import load_record
+
+logger = logging.getLogger(__name__)
+
+PART = ("seed", "options", "data", "development", "history", "environment")  # of a record, kept of an earlier part
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def continued(checkpoint: str | Path, known: dict, settings: dict, allowed: bool) -> dict:
+    """What is known of a run that goes on from a checkpoint, `known` with the parts that it had before.
+
+    A run has parts where it was gone on with although something that shapes the weights was changed.
+
+    Args:
+        known: from `informin.record.provenance`, as the command has it.
+        settings: from `informin.record.weights_settings`, likewise.
+        allowed: changes were asked for.
+
+    Raises:
+        UsageError: something differs and that was not asked for, or the run is past its last step already.
+    """
+    began, reached = load_record(checkpoint), steps_taken(checkpoint)
+    refuse_nothing_left(reached, settings["options"].get("max_steps", reached), checkpoint)
+    changed = differences(began, known | settings)
+    if changed and not allowed:
+        raise UsageError(
+            f"--resume_from_checkpoint: {checkpoint} is of another run: {'; '.join(changed)}. Go on with what it began "
+            "with, choose another --output_dir for a new run, or change it on purpose: --resume_with_changes."
+        )
+    earlier = began["earlier"]
+    if changed:
+        logger.info(f"Changed after {counted(reached, 'step')}: {'; '.join(changed)}.")
+        earlier = [*earlier, {"until_step": reached, **{name: began[name] for name in PART}}]
+    return known | {"base_model": began["base_model"] or known["base_model"], "earlier": earlier}
+
+
+def refuse_nothing_left(reached: int, planned: int, checkpoint: str | Path) -> None:
+    """Raises UsageError where a run is past its last step."""
+    if planned < reached:
+        raise UsageError(
+            f"Nothing is left to do: {checkpoint} has {counted(reached, 'step')} behind it, and the run is to have "
+            f"{planned}. Give more --max_steps or --num_train_epochs, or export it: python run_export.py {checkpoint} "
+            "NEW_FOLDER"
+        )
+
+
+def differences(began: dict, now: dict) -> list[str]:
+    """What shapes the weights, or says which of them are kept, and is not what it was, in words."""
+    changed = []
+
+    def compare(name: str, old: object, new: object) -> None:
+        if old != new:
+            changed.append(f"{name} {_words(old)}, now {_words(new)}")
+
+    compare("seed", began["seed"], now["seed"])
+    for name in dict.fromkeys([*began["options"], *now["options"]]):
+        compare(name, began["options"].get(name), now["options"].get(name))
+    ours, theirs = now["data"] or {}, began["data"] or {}
+    if ours and theirs:
+        if ours["sha256"] and theirs["sha256"]:
+            if ours["sha256"] != theirs["sha256"]:
+                changed.append(f"sentences {_sentences(theirs)}, now {_sentences(ours)}")
+        else:  # a stream is not read before it is trained on
+            compare("sentences", theirs["sources"], ours["sources"])
+    if now["base_model"] and began["base_model"]:
+        if now["base_model"]["weights_sha256"] != began["base_model"]["weights_sha256"]:
+            changed.append(f"encoder {began['base_model']['name']}, now {now['base_model']['name']} (other weights)")
+    if began["development_sha256"] != now["development_sha256"]:
+        changed.append(f"development pairs {_words(began['development'])}, now {_words(now['development'])}")
+    return changed
+
+
+def _words(value: object) -> str:
+    return "none" if value is None else " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _sentences(data: dict) -> str:
+    return f"{data['sentences']:,} of {', '.join(data['sources'])} (SHA-256 {data['sha256'][:8]})"
+
+
+class ResumableTrainer(Trainer):
+    """The Trainer with checkpoints that say whether they are whole, and a run that goes on as its options say."""
+
+    def _save_checkpoint(self, model: nn.Module, trial) -> None:
+        """Trainer's, then the manifest; only then is it pushed, and are older checkpoints deleted.
+
+        Raises:
+            SaveError: it could not be written. Nothing of it is left.
+        """
+        args, folder = self.args, Path(self._get_output_dir(trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
+        self.args = copy.copy(args)
+        self.args.push_to_hub, self.args.save_total_limit = False, None
+        try:
+            super()._save_checkpoint(model, trial)
+            self.accelerator.wait_for_everyone()  # each process writes its random state
+            if args.should_save:
+                write_manifest(folder)
+        except (OSError, RuntimeError, SafetensorError) as error:
+            raise self._unsaved(folder, error) from error
+        finally:
+            self.args = args
+        if args.push_to_hub:
+            self._push_from_checkpoint(str(folder))
+        if args.should_save:
+            best = self.state.best_model_checkpoint
+            rotate_checkpoints(
+                output_dir=str(folder.parent), save_total_limit=args.save_total_limit, best_model_checkpoint=best
+            )
+
+    def _unsaved(self, folder: Path, error: Exception) -> Exception:
+        """The error to raise where a checkpoint could not be written."""
+        needed, free = state_bytes(self.model, self.optimizer), shutil.disk_usage(folder.parent).free
+        full = getattr(error, "errno", None) in FULL or "No space left" in str(error) or free < needed
+        if not full and not isinstance(error, OSError):
+            return error  # of the computation, not of the disk
+        shutil.rmtree(folder, ignore_errors=True)
+        why = (
+            f"the disk is full: it needs some {needed / 2**20:,.1f} MiB, and {folder.parent} has "
+            f"{shutil.disk_usage(folder.parent).free / 2**20:,.1f} MiB"
+            if full
+            else f"{error}"
+        )
+        whole = complete_checkpoints(folder.parent)
+        rest = (
+            f"{whole[-1]} is whole: make room, then go on with the same command and --resume_from_checkpoint {LAST}."
+            if whole
+            else "There is no earlier one."
+        )
+        return SaveError(f"{folder.name} could not be saved, and what was written of it is deleted; {why}. {rest}")
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        """Trainer's, and logs and checkpoints at the options' steps; with `resume_with_changes`, rates are theirs too.
+
+        Raises:
+            UsageError: the run is past its last step already.
+        """
+        if checkpoint is None:
+            return super()._load_optimizer_and_scheduler(checkpoint)
+        refuse_nothing_left(self.state.global_step, self.state.max_steps, checkpoint)
+        self.state.compute_steps(self.args, self.state.max_steps)  # Trainer has them from the checkpoint
+        if not self.args.resume_with_changes:
+            return super()._load_optimizer_and_scheduler(checkpoint)
+        fresh = [{k: v for k, v in group.items() if k != "params"} for group in self.optimizer.param_groups]
+        rates = getattr(self.lr_scheduler, "base_lrs", None)
+        super()._load_optimizer_and_scheduler(checkpoint)
+        for group, own in zip(self.optimizer.param_groups, fresh):
+            group.update(own)
+        if rates is not None:
+            self.lr_scheduler.base_lrs = rates
+        if hasattr(self.lr_scheduler, "lr_lambdas"):
+            at = self.lr_scheduler.last_epoch
+            for group, rate, factor in zip(self.optimizer.param_groups, rates, self.lr_scheduler.lr_lambdas):
+                group["lr"] = rate * factor(at)
+            self.lr_scheduler._last_lr = [group["lr"] for group in self.optimizer.param_groups]  # which is logged
+        self._forget_other_scores(load_record(checkpoint))
+
+    def _forget_other_scores(self, began: dict) -> None:
+        """Scores on other development pairs are not compared with these; training.json keeps them with their part."""
+        if began["development_sha256"] == (self.eval_dataset and self.eval_dataset.sha256):
+            return
+        self.state.log_history = [entry for entry in self.state.log_history if "eval_spearman" not in entry]
+        self.state.best_metric = self.state.best_global_step = self.state.best_model_checkpoint = None
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        """Trainer's, unless the seed was changed: then the random state is the new seed's."""
+        if checkpoint is None or load_record(checkpoint)["seed"] == self.args.seed:
+            super()._load_rng_state(checkpoint)
+
+    def _load_best_model(self) -> None:
+        """Trainer's, after a look whether the best checkpoint is still whole."""
+        problem = damage(self.state.best_model_checkpoint)
+        if problem is None:
+            return super()._load_best_model()
+        logger.warning(
+            f"The best checkpoint, {self.state.best_model_checkpoint}, is damaged ({problem}): the model is the one "
+            "after the last step."
+        )
+        self.state.best_model_checkpoint = None
+
+
+def state_bytes(model: nn.Module, optimizer: Optimizer) -> int:
+    """What the weights and the optimizer's state take on disk, about."""
+    tensors = [*model.state_dict().values()]
+    tensors += [value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor)]
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

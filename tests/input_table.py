@@ -1,0 +1,239 @@
+"""What mistakes and hostile inputs get: a table of commands, each run as a person would, with exit code and last line.
+
+    python -m tests.input_table > table.md
+
+It makes its models and files in a temporary folder, and takes some minutes; no row needs the network.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from safetensors.torch import load_file, save_file
+
+from informin.manifest import write_manifest
+from tests.conftest import ROOT, make_sentences, save_bert, save_roberta
+
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
+ENVIRONMENT["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+TRAIN = dict(model_name="bert", train_file="s.txt", eval_pairs="pairs.tsv", per_device_train_batch_size=16, max_steps=4)
+TRAIN |= dict(eval_steps=2, learning_rate=1e-3, bf16="false", use_cpu="true")
+# Harm to the folder `run`, which has the checkpoints 2 and 4 and the export, before the same command goes on with it.
+HARMS = {
+    "optimizer.pt deleted": lambda last: (last / "optimizer.pt").unlink(),
+    "scheduler.pt deleted": lambda last: (last / "scheduler.pt").unlink(),
+    "rng_state.pth deleted": lambda last: (last / "rng_state.pth").unlink(),
+    "model.safetensors cut": lambda last: os.truncate(last / "model.safetensors", 1000),
+    "optimizer.pt cut": lambda last: os.truncate(last / "optimizer.pt", 1000),
+    "config.json broken": lambda last: (last / "config.json").write_text("{"),
+    "trainer_state.json is []": lambda last: (last / "trainer_state.json").write_text("[]"),
+    "no manifest": lambda last: (last / "manifest.json").unlink(),
+}
+# Options of a command that goes on with `half`, broken off after step 2.
+RESUMES = {
+    "another objective": dict(objective="simcse"),
+    "another seed": dict(seed=7),
+    "another temperature": dict(temperature=0.1),
+    "another lambda": dict(reconstruction_weight=4),
+    "another form": dict(reconstruction_form="reference"),
+    "another batch": dict(per_device_train_batch_size=8),
+    "another rate": dict(learning_rate=1e-4),
+    "other sentences": dict(train_file="others.txt"),
+    "other pairs": dict(eval_pairs="others.tsv"),
+    "another encoder": dict(model_name="other-bert"),
+    "max_steps below what was reached": dict(max_steps=1),
+    "other logging": dict(logging_steps=1),
+}
+OPTIONS = {
+    "--learning_rate=-1": dict(learning_rate=-1),
+    "--learning_rate=nan": dict(learning_rate="nan"),
+    "--seed=-1": dict(seed=-1),
+    "--seed=10^14": dict(seed=10**14),
+    "--num_train_epochs=-3": dict(max_steps=None, num_train_epochs=-3),
+    "--max_steps=0": dict(max_steps=0),
+    "--output_dir=afile/sub": dict(output_dir="afile/sub"),
+    "--output_dir in a folder that takes none": dict(output_dir="/proc/run"),
+    "--report_to=wandb, not installed": dict(report_to="wandb"),
+    "--report_to=trackio, not installed": dict(report_to="trackio"),
+    "--report_to=tensorbord": dict(report_to="tensorbord"),
+    "--learnign_rate=1": dict(learnign_rate=1),
+    "--model_name=outputs/rnu": dict(model_name="outputs/rnu"),
+    "--model_name=bert/model.safetensors": dict(model_name="bert/model.safetensors"),
+    "--license=MIT": dict(license="MIT"),
+    "--language=English": dict(language="English"),
+    "a CSV of one column without a header": dict(train_file="headless.csv"),
+    "a CSV of two columns of sentences": dict(train_file="two.csv"),
+    "a CSV with an unclosed quote": dict(train_file="quote.csv"),
+    "a FIFO": dict(train_file="fifo"),
+    "/dev/stdin": dict(train_file="/dev/stdin"),
+    "copies of one sentence": dict(train_file="copies.txt"),
+    "one sentence": dict(train_file="one.txt"),
+    "pairs of a sentence with itself": dict(eval_pairs="same.tsv"),
+    "an unknown model_type with auto_map": dict(model_name="evil"),
+    "a RoBERTa with BERT's tokenizer": dict(model_name="mixed"),
+    "a model with is_decoder": dict(model_name="decoder"),
+    "config.json is []": dict(model_name="list"),
+}
+EVALUATION = ["run_eval.py", "--model_name", "bert", "--pooler", "cls", "--tasks", "STS-B", "--data_dir", "senteval"]
+OTHERS = {
+    "run_eval.py --whitening 0": [*EVALUATION, "--whitening", "0"],
+    "run_eval.py --whitening --whitening_file, one sentence": [
+        *EVALUATION,
+        "--whitening",
+        "--whitening_file",
+        "one.txt",
+    ],
+    "run_eval.py --whitening_file, a FIFO": [*EVALUATION, "--whitening", "--whitening_file", "fifo"],
+    "run_eval.py --poler cls": [*EVALUATION, "--poler", "cls"],
+    "run_eval.py, an unknown model_type with auto_map": ["run_eval.py", "--model_name", "evil", "--pooler", "cls"],
+    "run_export.py, an unknown model_type with auto_map": ["run_export.py", "evil", "evil-out"],
+    "run_export.py of a cut checkpoint": ["run_export.py", "cut", "cut-out"],
+    "run_push.py, vocab.txt is a link": ["run_push.py", "linked-file", "me/model", "--dry_run"],
+    "run_push.py, onnx/ is a link": ["run_push.py", "linked-folder", "me/model", "--dry_run"],
+    "run_push.py, README.md is a link": ["run_push.py", "linked-card", "me/model", "--dry_run"],
+    'run_push.py, repository m"); import os; ("': ["run_push.py", "linked-no", 'm"); import os; ("', "--dry_run"],
+    "run_analysis.py tsne of a FIFO": ["run_analysis.py", "tsne", "--model_name", "run", "--sentences", "fifo"],
+}
+
+
+def training(output_dir: str, **changes) -> list[str]:
+    options = TRAIN | {"output_dir": output_dir} | changes
+    return ["run_unsup.py", *(f"--{name}={value}" for name, value in options.items() if value is not None)]
+
+
+def call(folder: Path, command: list[str], stdin: str = "y\n") -> tuple[int, str]:
+    """Exit code, and the last line of what was said: of the errors, else of the output."""
+    script, *arguments = command
+    run = subprocess.run(
+        [sys.executable, str(ROOT / script), *arguments],
+        cwd=folder,
+        env=ENVIRONMENT,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    said = [line for line in (run.stderr.strip() or run.stdout.strip()).splitlines() if line.strip()]
+    return run.returncode, "TRACEBACK " * ("Traceback" in run.stderr) + (said[-1] if said else "")
+
+
+def prepare(folder: Path) -> None:
+    """The models, files and runs that the rows are about."""
+    save_bert(folder / "bert")
+    save_bert(folder / "outputs" / "run")
+    save_bert(folder / "other-bert", initializer_range=0.1)
+    for name, change in (("evil", {"model_type": "evil"}), ("decoder", {"is_decoder": True}), ("list", None)):
+        shutil.copytree(folder / "bert", folder / name)
+        config = folder / name / "config.json"
+        config.write_text(json.dumps(json.loads(config.read_text()) | change if change else []))
+    config = json.loads((folder / "evil" / "config.json").read_text())
+    config |= {"auto_map": {name: f"evil.{name}" for name in ("AutoConfig", "AutoModel")}}
+    (folder / "evil" / "config.json").write_text(json.dumps(config))
+    (folder / "evil" / "evil.py").write_text("open('CODE-WAS-RUN', 'w')\n")
+    save_roberta(folder / "mixed")
+    for path in (folder / "bert").glob("tokenizer*"):
+        shutil.copy(path, folder / "mixed")
+    write_texts(folder)
+    code, said = call(folder, training("run"))
+    assert code == 0, said
+    prepare_runs(folder)
+
+
+def write_texts(folder: Path) -> None:
+    sentences = make_sentences(96)
+    texts = {
+        "s.txt": sentences,
+        "others.txt": make_sentences(96, seed=9),
+        "headless.csv": sentences,
+        "two.csv": [f"{a},{b}" for a, b in zip(sentences, sentences[::-1])],
+        "quote.csv": ["text,n", *(f'"{s}",1' if i != 20 else f'"{s},1' for i, s in enumerate(sentences[:41]))],
+        "copies.txt": ["the old dog sleeps"] * 96,
+        "one.txt": ["the old dog sleeps"],
+        "afile": [""],
+    }
+    for name, seed in (("pairs.tsv", 1), ("others.tsv", 5)):
+        rows = zip(make_sentences(12, seed), make_sentences(12, seed + 1))
+        texts[name] = ["sentence1\tsentence2\tscore", *(f"{a}\t{b}\t{i % 6}" for i, (a, b) in enumerate(rows))]
+    texts["same.tsv"] = ["sentence1\tsentence2\tscore", *(f"{s}\t{s}\t{i}" for i, s in enumerate(sentences[:6]))]
+    for name, lines in texts.items():
+        (folder / name).write_text("\n".join(lines) + "\n")
+    os.mkfifo(folder / "fifo")
+
+
+def prepare_runs(folder: Path) -> None:
+    """A run broken off after step 2, damaged ones, and exports with links in them."""
+    for index, _ in enumerate(RESUMES):
+        shutil.copytree(folder / "run" / "checkpoint-2", folder / f"half-{index}" / "checkpoint-2")
+    for index, harm in enumerate(HARMS.values()):
+        for name in ("checkpoint-2", "checkpoint-4"):
+            shutil.copytree(folder / "run" / name, folder / f"harmed-{index}" / name)
+        harm(folder / f"harmed-{index}" / "checkpoint-4")
+    shutil.copytree(folder / "harmed-7" / "checkpoint-2", folder / "gone" / "checkpoint-2")
+    (folder / "gone" / "checkpoint-2" / "optimizer.pt").unlink()
+    shutil.copytree(folder / "run" / "checkpoint-4", folder / "cut")
+    os.truncate(folder / "cut" / "model.safetensors", 1000)
+    shutil.copytree(folder / "run" / "checkpoint-2", folder / "bare" / "checkpoint-2")
+    for name in ("optimizer.pt", "scheduler.pt"):
+        (folder / "bare" / "checkpoint-2" / name).unlink()
+    write_manifest(folder / "bare" / "checkpoint-2")
+    (folder / "private").write_text("a password")
+    export = shutil.ignore_patterns("checkpoint-*")
+    for name in ("linked-file", "linked-folder", "linked-card", "linked-no", "nan"):
+        shutil.copytree(folder / "run", folder / name, ignore=export)
+    (folder / "linked-file" / "vocab.txt").symlink_to(folder / "private")
+    (folder / "linked-folder" / "onnx").symlink_to(folder)
+    (folder / "linked-card" / "README.md").unlink()
+    (folder / "linked-card" / "README.md").symlink_to(folder / "private")
+    weights = load_file(folder / "nan" / "model.safetensors")
+    next(iter(weights.values())).fill_(float("nan"))
+    save_file(weights, folder / "nan" / "model.safetensors", {"format": "pt"})
+
+
+def rows() -> dict[str, list[str]]:
+    """What is tried, in words, and the command."""
+    last = "--resume_from_checkpoint"
+    found = {f"resume: {text}": [*training(f"half-{i}", **o), last] for i, (text, o) in enumerate(RESUMES.items())}
+    found["resume: another objective, --resume_with_changes"] = [
+        *training("half-0", objective="simcse"),
+        *(last, "--resume_with_changes"),
+    ]
+    found |= {f"resume: {text}": [*training(f"harmed-{i}"), last] for i, text in enumerate(HARMS)}
+    found["resume: the damaged checkpoint by name"] = [*training("harmed-0"), last, "harmed-0/damaged-checkpoint-4"]
+    found["resume: the only checkpoint is damaged"] = [*training("gone"), last]
+    found["resume: weights alone"] = [*training("bare"), last]
+    found["--resume_from_checkpoint true"] = [*training("half-11", logging_steps=1), last, "true"]
+    found["a new run into a used folder"] = training("run")
+    found |= {text: training("new", **options) for text, options in OPTIONS.items()}
+    found |= OTHERS
+    found["run_push.py, NaN in the weights"] = ["run_push.py", "nan", "me/model", "--dry_run"]
+    return found
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        prepare(folder)
+        commands = rows()
+        with ThreadPoolExecutor(2) as pool:
+            resumes = [text for text in commands if text.startswith(("resume", "--resume"))]
+            results = {text: call(folder, commands[text]) for text in resumes}  # some build on what an earlier one left
+            others = [text for text in commands if text not in results]
+            results |= zip(others, pool.map(lambda text: call(folder, commands[text]), others))
+        print("| input | exit | what is said last |\n| --- | ---: | --- |")
+        for text, (code, line) in results.items():
+            shown = line.replace(f"{folder}/", "").replace("|", "\\|").removeprefix("error: ")
+            print(f"| {text} | {code} | {shown} |")
+        ran = "RUN" if (folder / "CODE-WAS-RUN").exists() else "not run"
+        left = sorted(path.name for path in folder.glob("new*"))
+        print(
+            f"\n{len(results)} rows; foreign code was {ran}; refused runs left behind: {', '.join(left) or 'nothing'}"
+        )
+
+
+if __name__ == "__main__":
+    main()
