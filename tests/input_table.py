@@ -208,7 +208,7 @@ def rows() -> dict[str, list[str]]:
     found["resume: weights alone"] = [*training("bare"), last]
     found["--resume_from_checkpoint true"] = [*training("half-11", logging_steps=1), last, "true"]
     found["a new run into a used folder"] = training("run")
-    found |= {text: training("new", **options) for text, options in OPTIONS.items()}
+    found |= {text: training(**({"output_dir": f"new-{i}"} | o)) for i, (text, o) in enumerate(OPTIONS.items())}
     found |= OTHERS
     found["run_push.py, NaN in the weights"] = ["run_push.py", "nan", "me/model", "--dry_run"]
     return found

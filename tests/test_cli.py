@@ -526,3 +526,45 @@ def test_unknown_names_are_refused_from_python_and_the_command_line(options, cap
     with pytest.raises(SystemExit) as caught:  # argparse's own words
         options(*[f"--{name}={value}" for name, value in given.items()])
     assert caught.value.code == 2 and "invalid choice" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "argument, message",
+    [
+        ("--learning_rate=-1", "--learning_rate is -1.0; needed a number above 0."),
+        ("--learning_rate=0", "--learning_rate is 0.0; needed a number above 0."),
+        ("--learning_rate=nan", "--learning_rate is nan; needed a number above 0."),
+        ("--learning_rate=inf", "--learning_rate is inf; needed a number above 0."),
+        ("--seed=-1", "--seed is -1; needed a whole number from 0 to 4294967295."),
+        (f"--seed={10**14}", f"--seed is {10**14}; needed a whole number from 0 to 4294967295."),
+        ("--data_seed=-2", "--data_seed is -2; needed a whole number from 0 to 4294967295."),
+        ("--num_train_epochs=-3", "--num_train_epochs is -3.0; needed a number above 0."),
+        ("--max_steps=0", "--max_steps is 0; needed 1 or more."),
+        ("--max_steps=-2", "--max_steps is -2; needed 1 or more."),
+        ("--per_device_train_batch_size=0", "--per_device_train_batch_size is 0; needed 1 or more."),
+        ("--per_device_eval_batch_size=-1", "--per_device_eval_batch_size is -1; needed 1 or more."),
+        ("--gradient_accumulation_steps=0", "--gradient_accumulation_steps is 0; needed 1 or more."),
+        ("--save_total_limit=0", "--save_total_limit is 0; needed 1 or more."),
+        ("--logging_steps=0", "--logging_steps is 0.0; needed a number above 0."),
+        ("--eval_steps=-5", "--eval_steps is -5.0; needed a number above 0."),
+        ("--warmup_steps=-1", "--warmup_steps is -1.0; needed 0 or more."),
+        ("--weight_decay=-1", "--weight_decay is -1.0; needed 0 or more."),
+        ("--max_grad_norm=nan", "--max_grad_norm is nan; needed 0 or more."),
+        ("--adam_beta2=1", "--adam_beta2 is 1.0; needed 0 or more, and below 1."),
+        ("--report_to=wandb", "--report_to wandb: wandb is not installed. Install it: pip install wandb"),
+        ("--report_to=trackio", "--report_to trackio: trackio is not installed. Install it: pip install trackio"),
+        (
+            "--report_to=tensorbord",
+            "--report_to tensorbord is unknown. Did you mean tensorboard? Needed of: azure_ml, ",
+        ),
+    ],
+)
+def test_numbers_and_loggers_are_checked_when_options_are_built(options, monkeypatch, argument, message):
+    monkeypatch.setattr("informin.arguments.get_available_reporting_integrations", lambda: ["tensorboard"])
+    with pytest.raises(UsageError, match=re.escape(message)):
+        options(argument)
+
+
+@pytest.mark.parametrize("argument", ["--max_steps=-1", "--max_grad_norm=0", f"--seed={2**32 - 1}", "--report_to=none"])
+def test_numbers_at_their_limits_pass(options, argument):
+    assert options(argument)["output_dir"]

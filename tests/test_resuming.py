@@ -270,6 +270,20 @@ def test_other_failures_of_a_save_stay_what_they_are(command, monkeypatch):
         run_unsup.main(command())
 
 
+def test_a_disk_that_fills_while_the_model_is_written(command, tmp_path, capsys, monkeypatch):
+    """The checkpoints are whole, and say how to go on; nothing of the export is there."""
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("informin.hub.save_file", full)
+    message = fails(capsys, command(), code=1)
+    run = tmp_path / "run"
+    assert f"The model could not be written to {run}: [Errno 28] No space left on device." in message
+    assert message.endswith(f"{run / 'checkpoint-4'} is whole: python run_export.py {run / 'checkpoint-4'} NEW_FOLDER")
+    assert sorted(path.name for path in run.iterdir()) == ["checkpoint-2", "checkpoint-4"]
+
+
 # One run a folder
 
 

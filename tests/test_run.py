@@ -2,6 +2,8 @@
 
 import json
 import os
+import pty
+import select
 import shutil
 import signal
 import subprocess
@@ -15,6 +17,7 @@ from safetensors.torch import load_file
 from transformers import AutoModel
 
 import run_unsup
+from informin.checkpoints import complete_checkpoints, step_of
 from informin.encoder import load_encoder
 from tests.conftest import ROOT, SHARED, make_sentences, save_bert
 
@@ -135,7 +138,9 @@ def test_killed_and_resumed_equals_run_through(command, tmp_path, mlm_weight):
     assert scores[0] == scores[1]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=["ctrl-c", "sigterm", "closed-terminal"]
+)
 def test_signal_saves_a_checkpoint_and_says_how_to_resume(command, tmp_path, number):
     arguments = command(max_steps=4000, eval_steps=10)
     log = tmp_path / "log.txt"
@@ -149,6 +154,42 @@ def test_signal_saves_a_checkpoint_and_says_how_to_resume(command, tmp_path, num
     assert "--resume_from_checkpoint last" in text
     assert not (tmp_path / "run" / "model.safetensors").exists()
     assert "Traceback" not in text
+
+
+def test_a_terminal_that_closes_ends_a_run_with_a_checkpoint(command, tmp_path):
+    """Writing to it fails from then on; the run must not end on that."""
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execve(
+            sys.executable,
+            [sys.executable, str(ROOT / "run_unsup.py"), *command(max_steps=4000, eval_steps=2, disable_tqdm=None)],
+            ENVIRONMENT,
+        )
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "run" / "checkpoint-10" / "manifest.json").exists():
+        assert time.monotonic() < deadline
+        if select.select([terminal], [], [], 0.01)[0]:
+            os.read(terminal, 65536)
+    os.close(terminal)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 128 + signal.SIGHUP
+    newest = complete_checkpoints(tmp_path / "run")[-1]
+    assert step_of(newest) > 10 and not list((tmp_path / "run").glob(".lock*"))
+
+
+def test_nohup_is_respected(command, tmp_path):
+    arguments = command(max_steps=200, eval_steps=10)
+    code = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, sys.executable, str(ROOT / "run_unsup.py"), *arguments],
+        env=ENVIRONMENT,
+        stdout=subprocess.DEVNULL,
+    )
+    while not (tmp_path / "run" / "checkpoint-10").exists():
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(60) == 0 and (tmp_path / "run" / "model.safetensors").is_file()
 
 
 def test_resume_ignores_a_half_written_checkpoint(command, tmp_path):
@@ -181,6 +222,31 @@ def test_two_processes(command, tmp_path):
         history = json.loads((tmp_path / name / "checkpoint-4" / "trainer_state.json").read_text())["log_history"]
         before.append([history[0][f"eval_{score}"] for score in ("spearman", "alignment", "uniformity")])
     assert before[0] == pytest.approx(before[1], rel=1e-5)
+
+
+def test_ctrl_c_under_torchrun_ends_with_how_to_go_on(command, tmp_path):
+    """A terminal sends it to all; torchrun hands it on once more, and ends with a traceback of its own."""
+    arguments = command(per_device_train_batch_size=8, max_steps=4000, eval_steps=10)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    log = tmp_path / "log.txt"
+    with open(log, "w") as file:
+        process = subprocess.Popen(
+            [*torchrun, str(ROOT / "run_unsup.py"), *arguments],
+            env=ENVIRONMENT,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    wait_until((tmp_path / "run" / "checkpoint-10" / "manifest.json").exists, process, log)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(60) != 0
+    wait_for_end = time.monotonic() + 10
+    while "Go on with" not in log.read_text() and time.monotonic() < wait_for_end:
+        time.sleep(0.05)
+    lines = [line for line in log.read_text().splitlines() if line]
+    step = int(lines[-2].removeprefix("Interrupted at step ").split(";")[0])
+    assert lines[-1] == "Go on with the same command and --resume_from_checkpoint last"
+    assert step_of(complete_checkpoints(tmp_path / "run")[-1]) == step
 
 
 def test_accelerate_launch(command, tmp_path):
