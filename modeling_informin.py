@@ -244,7 +244,7 @@ class InforMinMixin:
 class BertForInforMinCL(InforMinMixin, BertPreTrainedModel):
     """BERT with the [CLS] vector as sentence embedding, for InforMin-CL and its family."""
 
-    def __init__(self, config):
+    def __init__(self, config, add_pooling_layer: bool = False):  # sentence-transformers hands it on; there is none
         super().__init__(config)
         self.bert = BertModel(config, add_pooling_layer=False)
         self._build_heads(
@@ -260,7 +260,7 @@ class BertForInforMinCL(InforMinMixin, BertPreTrainedModel):
 class RobertaForInforMinCL(InforMinMixin, RobertaPreTrainedModel):
     """RoBERTa with the <s> vector as sentence embedding, for InforMin-CL and its family."""
 
-    def __init__(self, config):
+    def __init__(self, config, add_pooling_layer: bool = False):
         super().__init__(config)
         self.roberta = RobertaModel(config, add_pooling_layer=False)
         self._build_heads(

@@ -134,7 +134,8 @@ def start_logging(verbose: bool) -> None:
     # It warns of every option that is not the checkpoint's; what matters is refused by name.
     logging.getLogger("transformers.trainer_utils").setLevel(logging.ERROR)
     transformers.utils.logging.disable_progress_bar()
-    huggingface_hub.utils.enable_progress_bars()  # which that turns off too
+    if not huggingface_hub.constants.HF_HUB_DISABLE_PROGRESS_BARS:
+        huggingface_hub.utils.enable_progress_bars()  # which that turns off too
     datasets.disable_progress_bars()
 
 

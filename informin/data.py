@@ -27,7 +27,7 @@ from informin.arguments import DataArguments
 from informin.errors import UsageError, counted, error_line
 from informin.evaluation import GradedPairs, load_pairs, load_stsb_dev
 from informin.evaluation.senteval import STSB_DEV
-from informin.loading import forget_truncation
+from informin.loading import forget_truncation, hub_problem
 from informin.textfiles import (
     COMPRESSIONS,
     SUFFIXES,
@@ -110,8 +110,7 @@ def tokenise(sentences, tokenizer: PreTrainedTokenizerBase, max_seq_length: int)
 
     if isinstance(sentences, datasets.IterableDataset):
         return sentences.map(tokens, batched=True, remove_columns=["text"])
-    if len(sentences) > MANY:
-        datasets.enable_progress_bars()
+    _show_bars(len(sentences) > MANY)
     # A fast tokenizer's own hash changes when it is first called, which would miss the cache.
     forget_truncation(tokenizer)
     fingerprint = Hasher.hash([sentences._fingerprint, tokenizer.backend_tokenizer.to_str(), max_seq_length])
@@ -180,11 +179,15 @@ def _rows(files: list[tuple], text_column: str | None):
             yield {"text": sentence}
 
 
+def _show_bars(many: bool) -> None:
+    if many and not datasets.config.HF_DATASETS_DISABLE_PROGRESS_BARS:
+        datasets.enable_progress_bars()
+
+
 def _load_files(files: list[Path], text_column: str | None) -> datasets.Dataset:
     # Size, time and our reader are part of the cache's key: what has changed, or is read otherwise, is read again.
     reader = Hasher.hash(inspect.getsource(textfiles))
-    if sum(file.stat().st_size for file in files) > BYTES_PER_SENTENCE * MANY:
-        datasets.enable_progress_bars()
+    _show_bars(sum(file.stat().st_size for file in files) > BYTES_PER_SENTENCE * MANY)
     keys = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns, reader) for file in files]
     if next(_rows(keys, text_column), None) is None:
         raise UsageError(f"No sentences in {', '.join(map(str, files))}: nothing to read.")
@@ -228,7 +231,7 @@ def _hub_file(name: str, instead: str) -> Path:
         return Path(hf_hub_download(HUB_DATA, name, repo_type="dataset"))
     except HUB_ERRORS as error:
         raise UsageError(
-            f"{name} cannot be fetched from the Hub data set {HUB_DATA} ({error_line(error)}). Without the Hub, give "
+            f"{name} cannot be fetched from the Hub data set {HUB_DATA}: {hub_problem(error)}. Without the Hub, give "
             f"{instead}."
         ) from None
 

@@ -359,7 +359,12 @@ def _save_sentence_transformers_files(
     )
     _save_json(
         folder / "sentence_bert_config.json",
-        {"max_seq_length": max_length(config, tokenizer), "do_lower_case": False},
+        # Without model_args the plain class would have a pooler of random weights, and report it as missing.
+        {
+            "max_seq_length": max_length(config, tokenizer),
+            "do_lower_case": False,
+            "model_args": {"add_pooling_layer": False},
+        },
     )
     _save_json(
         folder / "config_sentence_transformers.json",

@@ -118,14 +118,15 @@ def find_config(model_name: str, revision: str | None = None) -> str:
         path = cached_file(model_name, "config.json", revision=revision)
         problem = "its repository on the Hub has no config.json"
     except Exception as error:  # transformers' OSError is about the Hub's own error, or it is that itself
-        path, problem = None, _hub_problem(error.__cause__ or error, revision)
+        path, problem = None, hub_problem(error.__cause__ or error, revision)
     if path is None:
         problem = f"there is no such folder, and {problem}.{_near(model_name)}"
         raise UsageError(f"--model_name {model_name} cannot be loaded: {problem}")
     return path
 
 
-def _hub_problem(error: BaseException, revision: str | None) -> str:
+def hub_problem(error: BaseException, revision: str | None = None) -> str:
+    """Why something was not fetched from the Hub, to be said after a colon or a comma."""
     if isinstance(error, HFValidationError):
         return "the Hub has no such names"
     if is_offline_mode():
@@ -133,7 +134,7 @@ def _hub_problem(error: BaseException, revision: str | None) -> str:
     if isinstance(error, GatedRepoError):
         return "on the Hub its conditions must be accepted first, by whom `hf auth login` logs in"
     if isinstance(error, RepositoryNotFoundError):
-        return "the Hub has no such model, or none that you may read (`hf auth login`)"
+        return "the Hub has no such repository, or none that you may read (`hf auth login`)"
     if isinstance(error, RevisionNotFoundError):
         return f"on the Hub it has no revision {revision}"
     if isinstance(error, LocalEntryNotFoundError):

@@ -90,7 +90,10 @@ OTHERS = {
     ],
     "run_eval.py --whitening_file, a FIFO": [*EVALUATION, "--whitening", "--whitening_file", "fifo"],
     "run_eval.py --poler cls": [*EVALUATION, "--poler", "cls"],
-    "run_eval.py, an unknown model_type with auto_map": ["run_eval.py", "--model_name", "evil", "--pooler", "cls"],
+    "run_eval.py, no data and no Hub": ["run_eval.py", "--model_name", "bert", "--pooler", "cls"],
+    "run_analysis.py, an unknown model_type with auto_map": [
+        *("run_analysis.py", "tsne", "--model_name", "evil", "--pooler", "cls", "--sentences", "s.txt")
+    ],
     "run_export.py, an unknown model_type with auto_map": ["run_export.py", "evil", "evil-out"],
     "run_export.py of a cut checkpoint": ["run_export.py", "cut", "cut-out"],
     "run_push.py, vocab.txt is a link": ["run_push.py", "linked-file", "me/model", "--dry_run"],

@@ -488,7 +488,7 @@ def test_files_for_sentence_transformers(run):
     }
     # Of 66 positions, and not the 32 of training.
     longest = {"bert": 66, "roberta": 64}[run.trainer.model.config.model_type]
-    settings = {"max_seq_length": longest, "do_lower_case": False}
+    settings = {"max_seq_length": longest, "do_lower_case": False, "model_args": {"add_pooling_layer": False}}
     assert read_json(run.folder / "sentence_bert_config.json") == settings
     prompts = {"prompts": {}, "default_prompt_name": None, "similarity_fn_name": "cosine"}
     assert read_json(run.folder / "config_sentence_transformers.json") == prompts

@@ -414,7 +414,7 @@ def test_names_of_nothing(near, monkeypatch, name, message):
 @pytest.mark.parametrize(
     ("name", "revision", "problem"),
     [
-        ("alice/none", None, "the Hub has no such model, or none that you may read (`hf auth login`)"),
+        ("alice/none", None, "the Hub has no such repository, or none that you may read (`hf auth login`)"),
         ("alice/bare", None, "its repository on the Hub has no config.json"),
         ("alice/bert", "v9", "on the Hub it has no revision v9"),
         ("alice/none", "unreachable", "the Hub (http://127.0.0.1:1) cannot be reached"),
