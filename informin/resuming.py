@@ -126,23 +126,22 @@ class ResumableTrainer(Trainer):
 
     def _unsaved(self, folder: Path, error: Exception) -> Exception:
         """The error to raise where a checkpoint could not be written."""
-        needed, free = state_bytes(self.model, self.optimizer), shutil.disk_usage(folder.parent).free
+        whole = complete_checkpoints(folder.parent)
+        needed = folder_bytes(whole[-1]) if whole else state_bytes(self.model, self.optimizer)
+        free = shutil.disk_usage(folder.parent).free
         full = getattr(error, "errno", None) in FULL or "No space left" in str(error) or free < needed
         if not full and not isinstance(error, OSError):
             return error  # of the computation, not of the disk
         shutil.rmtree(folder, ignore_errors=True)
-        why = (
-            f"the disk is full: it needs some {needed / 2**20:,.1f} MiB, and {folder.parent} has "
-            f"{shutil.disk_usage(folder.parent).free / 2**20:,.1f} MiB"
-            if full
-            else f"{error}"
-        )
-        whole = complete_checkpoints(folder.parent)
-        rest = (
-            f"{whole[-1]} is whole: make room, then go on with the same command and --resume_from_checkpoint {LAST}."
-            if whole
-            else "There is no earlier one."
-        )
+        free = shutil.disk_usage(folder.parent).free
+        why = f"{error}"
+        if full:
+            why = f"the disk is full: it needs {mebibytes(needed)}, and {folder.parent} has {mebibytes(free)}"
+        rest = "There is no earlier one."
+        if whole:
+            rest = (
+                f"{whole[-1]} is whole: make room, and go on with the same command and --resume_from_checkpoint {LAST}"
+            )
         return SaveError(f"{folder.name} could not be saved, and what was written of it is deleted; {why}. {rest}")
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
@@ -193,6 +192,15 @@ class ResumableTrainer(Trainer):
             "after the last step."
         )
         self.state.best_model_checkpoint = None
+
+
+def folder_bytes(folder: Path) -> int:
+    """What the files of a folder take."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def mebibytes(size: int) -> str:
+    return f"{size / 2**20:,.2f} MiB"
 
 
 def state_bytes(model: nn.Module, optimizer: Optimizer) -> int:

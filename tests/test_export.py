@@ -506,6 +506,20 @@ def test_sentence_transformers_gives_cls(run):
     assert reader.max_seq_length == read_json(run.folder / "sentence_bert_config.json")["max_seq_length"]
 
 
+@pytest.mark.parametrize("trusted", [False, True])
+def test_sentence_transformers_misses_nothing(run, trusted):
+    """Without a word of a pooler, by the plain class and by ours."""
+    from sentence_transformers import SentenceTransformer
+
+    said = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())
+    logging.getLogger("transformers").addHandler(handler)
+    SentenceTransformer(str(run.folder), device="cpu", trust_remote_code=trusted)
+    logging.getLogger("transformers").removeHandler(handler)
+    assert said == []
+
+
 @pytest.mark.parametrize(("make", "longest"), [(save_bert, 66), (save_roberta, 64)], ids=["bert", "roberta"])
 def test_tokenizer_forgets_its_calls_and_its_machine(tmp_path, make, longest):
     """A tokenizer like all-MiniLM-L6-v2's, whose files keep truncation, padding, and where they once lay."""
