@@ -34,10 +34,17 @@ def continued(checkpoint: str | Path, known: dict, settings: dict, allowed: bool
         allowed: changes were asked for.
 
     Raises:
-        UsageError: something differs and that was not asked for, or the run is past its last step already.
+        UsageError: it began with another encoder, something else differs and that was not asked for, or the run is past
+            its last step already.
     """
     began, reached = load_record(checkpoint), steps_taken(checkpoint)
     refuse_nothing_left(reached, settings["options"].get("max_steps", reached), checkpoint)
+    ours, theirs = known["base_model"], began["base_model"]
+    if theirs and ours["weights_sha256"] != theirs["weights_sha256"]:
+        raise UsageError(
+            f"--resume_from_checkpoint: {checkpoint} began with the encoder {theirs['name']}, and {ours['name']} has "
+            "other weights, which would never be read. Name the one that it began with, or choose another --output_dir."
+        )
     changed = differences(began, known | settings)
     if changed and not allowed:
         raise UsageError(
@@ -48,7 +55,7 @@ def continued(checkpoint: str | Path, known: dict, settings: dict, allowed: bool
     if changed:
         logger.info(f"Changed after {counted(reached, 'step')}: {'; '.join(changed)}.")
         earlier = [*earlier, {"until_step": reached, **{name: began[name] for name in PART}}]
-    return known | {"base_model": began["base_model"] or known["base_model"], "earlier": earlier}
+    return known | {"earlier": earlier}
 
 
 def refuse_nothing_left(reached: int, planned: int, checkpoint: str | Path) -> None:
@@ -79,9 +86,6 @@ def differences(began: dict, now: dict) -> list[str]:
                 changed.append(f"sentences {_sentences(theirs)}, now {_sentences(ours)}")
         else:  # a stream is not read before it is trained on
             compare("sentences", theirs["sources"], ours["sources"])
-    if now["base_model"] and began["base_model"]:
-        if now["base_model"]["weights_sha256"] != began["base_model"]["weights_sha256"]:
-            changed.append(f"encoder {began['base_model']['name']}, now {now['base_model']['name']} (other weights)")
     if began["development_sha256"] != now["development_sha256"]:
         changed.append(f"development pairs {_words(began['development'])}, now {_words(now['development'])}")
     return changed

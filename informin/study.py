@@ -36,7 +36,7 @@ from informin.evaluation.senteval import STS_TASKS, TRANSFER_TASKS, chosen_tasks
 from informin.scoring import load_tasks
 
 KEYS = ("title", "base", "recipes", "grid", "seeds", "baseline", "tasks")
-OWN = ("seed", "output_dir", "resume_from_checkpoint", "push_to_hub")  # what a study decides
+OWN = ("seed", "output_dir", "resume_from_checkpoint", "resume_with_changes", "push_to_hub")  # what a study decides
 CARD = {field.name for field in fields(CardArguments)}
 SHORT = {"per_device_train_batch_size": "batch", "learning_rate": "lr", "max_train_samples": "sentences"}
 DEVELOPMENT = "dev"

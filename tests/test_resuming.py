@@ -86,7 +86,6 @@ def test_the_same_command_goes_on_to_the_same_weights(command, half, through, tm
         (dict(max_train_samples=64), "now 64 of sentences.txt (SHA-256 "),
         (dict(eval_pairs="others"), "development pairs pairs.tsv, now others.tsv"),
         (dict(eval_pairs=None, eval_strategy="no"), "development pairs pairs.tsv, now none"),
-        (dict(model_name="others"), "encoder tiny-bert, now other-bert (other weights)"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
@@ -97,6 +96,13 @@ def test_another_run_is_refused_with_what_differs(command, half, others, capsys,
     assert f"{half / 'checkpoint-2'} is of another run: " in error and message in error and "\n" not in error
     assert "--resume_with_changes" in error
     assert files(half) == before
+
+
+@pytest.mark.parametrize("flag", [[], ["--resume_with_changes"]], ids=["", "with-changes"])
+def test_another_encoder_is_another_run(command, half, others, capsys, flag):
+    """Its weights would not be read, only its settings and its tokenizer."""
+    error = fails(capsys, [*command(model_name=others["model_name"]), "--resume_from_checkpoint", *flag])
+    assert "checkpoint-2 began with the encoder tiny-bert, and other-bert has other weights, which would" in error
 
 
 def test_the_number_of_processes_is_part_of_a_run(command, half, capsys):
