@@ -17,7 +17,7 @@ import huggingface_hub
 import transformers
 from transformers import set_seed
 
-from informin.checkpoints import LAST, checkpoint_to_resume, refuse_used_folder, set_aside_damaged, steps_taken
+from informin.checkpoints import LAST, checkpoint_to_resume, refuse_used_folder, steps_taken
 from informin.cli import parse
 from informin.data import load_evaluation_pairs, load_sentences, tokenise
 from informin.errors import NonFiniteLossError, PushError, SaveError, UsageError
@@ -25,9 +25,8 @@ from informin.interrupt import StopOnSignal, last_word
 from informin.loading import load_model, load_tokenizer
 from informin.lock import only_run_in
 from informin.publishing import hub_destination
-from informin.record import objective_options, provenance, weights_settings
-from informin.report import headline, summary
-from informin.resuming import continued
+from informin.record import objective_options, provenance
+from informin.report import summary
 from trainer_informin import InforMinTrainer
 
 logger = logging.getLogger("run_unsup")
@@ -58,8 +57,7 @@ def train(model_args, data_args, card_args, args, config) -> int:
     of_model = settings(model_args, data_args, args)
     resume = args.resume_from_checkpoint
     if resume:
-        resume = str(checkpoint_to_resume(args.output_dir, resume, of_model))
-        args.eval_on_start = False  # the score before the first step is in the checkpoint's history
+        resume = checkpoint_to_resume(args.output_dir, resume, of_model)
     else:
         refuse_used_folder(args.output_dir)
     if args.push_to_hub and args.process_index == 0:
@@ -72,17 +70,11 @@ def train(model_args, data_args, card_args, args, config) -> int:
         tokenizer = load_tokenizer(model_args.model_name, config, model_args.model_revision)
         train_dataset = tokenise(sentences, tokenizer, data_args.max_seq_length)
         known = provenance(model_args, data_args, card_args, sentences)
-    if resume:
-        known = continued(resume, known, weights_settings(args, of_model, pairs), args.resume_with_changes)
-        if args.process_index == 0:
-            set_aside_damaged(args.output_dir, resume)
     huggingface_hub.utils.disable_progress_bars()  # downloads are over; a bar for each saved file says little
     set_seed(args.seed)  # decides the weights of fresh heads
     model = load_model(config, model_args.model_name, of_model, model_args.model_revision)
     data = {"train_dataset": train_dataset, "eval_dataset": pairs}
     trainer = InforMinTrainer(model=model, args=args, processing_class=tokenizer, provenance=known, **data)
-    if trainer.is_world_process_zero():
-        print(headline(trainer, known), flush=True)
     before, start = steps_taken(resume) if resume else 0, time.perf_counter()  # training may delete that checkpoint
     with StopOnSignal() as stop:
         trainer.add_callback(stop)

@@ -1,9 +1,9 @@
 """InforMinTrainer: the HuggingFace Trainer with two views of each sentence and losses on what they share."""
 
 import logging
-import math
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,13 +19,15 @@ from transformers import (
 
 from informin.arguments import InforMinTrainingArguments
 from informin.checkpoints import complete_checkpoints
+from informin.data import refuse_few_sentences
 from informin.distributed import gather_with_gradient
 from informin.encoding import encode
-from informin.errors import NonFiniteLossError, UndefinedScoreError, UsageError, counted
+from informin.errors import NonFiniteLossError, UndefinedScoreError, counted
 from informin.evaluation import GradedPairs, score_pairs
 from informin.loading import InforMinModel, refuse_other_heads, refuse_without_dropout
 from informin.objectives import attention_layers, check_tiles
 from informin.publishing import PublishingTrainer
+from informin.report import headline
 from informin.resuming import ResumableTrainer
 from informin.screen import Screen
 from informin.view_attention import prepare_encoder
@@ -109,7 +111,7 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         )
         for callback in (PrinterCallback, ProgressCallback):
             if self.pop_callback(callback):
-                self.add_callback(Screen(eval_dataset and eval_dataset.name))
+                self.add_callback(Screen(eval_dataset and eval_dataset.name, partial(headline, self)))
         if args.queue_size:
             self.add_callback(UpdateMomentum())
 
@@ -223,26 +225,3 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         start = time.perf_counter()
         super()._save_checkpoint(model, trial)
         self.seconds_aside += time.perf_counter() - start
-
-
-def refuse_few_sentences(train_dataset, args: InforMinTrainingArguments) -> None:
-    """Raises UsageError for fewer sentences than one batch, or than the queue holds, and for a last batch of 1."""
-    batch = args.per_device_train_batch_size * args.world_size
-    steps = args.max_steps if args.max_steps > 0 else math.inf
-    found = len(train_dataset) if hasattr(train_dataset, "__len__") else math.inf
-    read = min(found, steps * batch * args.gradient_accumulation_steps)
-    if args.dataloader_drop_last and found < batch:
-        raise UsageError(
-            f"Found {counted(found, 'sentence')}, fewer than one batch of {batch}. Add sentences, or lower "
-            "--per_device_train_batch_size."
-        )
-    if not args.dataloader_drop_last and found % batch == 1:
-        raise UsageError(
-            f"The last batch of {found} sentences by {batch} would be 1 sentence, which has no negatives and no "
-            "variance. Leave --dataloader_drop_last on, or change --per_device_train_batch_size."
-        )
-    if args.queue_size > read:
-        raise UsageError(
-            f"--queue_size {args.queue_size} is more than the {read} sentences that the run reads: it would hold some "
-            f"of them twice, or never be full. Add sentences or steps, or give a --queue_size of at most {read}."
-        )

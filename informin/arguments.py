@@ -386,10 +386,27 @@ class InforMinTrainingArguments(ObjectiveArguments, TrainingArguments):
         if self.eval_strategy == "no":
             self.eval_on_start = self.load_best_model_at_end = False
             self.metric_for_best_model = None
+        self._check_metric()
         super().__post_init__()
         refuse_absent_reporters(self.report_to)
         self._complete_objective()
         self._check_batches()
+
+    def _check_metric(self) -> None:
+        """Of alignment and uniformity the lower is the better; Trainer would take the higher."""
+        if self.metric_for_best_model is None:
+            return
+        metric = self.metric_for_best_model.removeprefix("eval_")
+        if metric not in LOWER_IS_BETTER:
+            raise UsageError(
+                f"--metric_for_best_model {self.metric_for_best_model} is unknown; needed one of: "
+                f"{', '.join(LOWER_IS_BETTER)}."
+            )
+        if self.greater_is_better is LOWER_IS_BETTER[metric]:
+            raise UsageError(
+                f"--greater_is_better {self.greater_is_better} with {metric} would keep the worst one. Leave it out."
+            )
+        self.greater_is_better = not LOWER_IS_BETTER[metric]
 
     def _check_batches(self) -> None:
         if self.n_gpu > 1:
@@ -421,6 +438,7 @@ class InforMinTrainingArguments(ObjectiveArguments, TrainingArguments):
             )
 
 
+LOWER_IS_BETTER = {"spearman": False, "alignment": True, "uniformity": True}
 # What a number must be: least, most, and both in words.
 COUNT = (1, math.inf, "1 or more")
 SOME = (0, math.inf, "0 or more")
@@ -454,6 +472,10 @@ def _checkpoint_wanted(value: str | bool | None) -> str | None:
     word = str(value).lower()
     if word in ("true", "yes", "1"):
         return LAST
+    if not word:
+        raise UsageError(
+            f"--resume_from_checkpoint is empty. Name a checkpoint, or `{LAST}` for the newest, or leave it out."
+        )
     return None if word in ("none", "false", "no", "0") else value
 
 

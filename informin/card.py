@@ -212,7 +212,10 @@ def _methods(parts: list[dict]) -> str:
     for part, following in zip(parts, [*parts[1:], None]):
         data = part["data"] or {}
         told = following is None or data.get("sha256") != (following["data"] or {}).get("sha256")
-        texts.append(_method(part) + (_sentences(data) if told else ""))
+        method = _method(part)
+        if texts and method.partition(" of ")[2] == _method(parts[len(texts) - 1]).partition(" of ")[2]:
+            method = f"{counted(part['steps'], 'step')} with other settings"
+        texts.append(method + (_sentences(data) if told else ""))
     return ", then ".join(texts)
 
 
@@ -304,7 +307,8 @@ def _training_table(config: dict, record: dict, parts: list[dict]) -> str:
         note = "The settings were changed while it ran.\n\n"
         heads = [f"steps {start + 1:,} to {end:,}" for start, end in zip([0, *ends], ends)]
     if record["chosen"]:
-        chosen = f"Spearman on {record['development']}: step {record['kept_step']}"
+        metric = str((record["options"] or {}).get("metric_for_best_model", "Spearman")).removeprefix("eval_")
+        chosen = f"{metric} on {record['development']}: step {record['kept_step']}"
         rows.append(["checkpoint chosen by", *("" for _ in parts[1:]), chosen])
     return note + _table(["setting", *heads], rows)
 

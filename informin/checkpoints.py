@@ -10,11 +10,17 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from informin.errors import UsageError
 from informin.manifest import MANIFEST, damage, manifest_files
-from modeling_informin import TRAINING_HEADS
 
 logger = logging.getLogger(__name__)
 
 LAST = "last"
+# What decides about each head.
+HEAD_OPTIONS = {
+    "projection_head": "--projection_head",
+    "lm_head": "--mlm_weight",
+    "projector_size": "--projector_size, or a --decorrelation_weight of 0,",
+    "queue_size": "--queue_size",
+}
 
 
 def step_of(checkpoint: Path) -> int:
@@ -49,11 +55,12 @@ def checkpoint_to_resume(output_dir: str | Path, wanted: str, settings: dict) ->
             "the optimizer. Start a new run from them: --model_name FOLDER --output_dir ANOTHER."
         )
     began = json.loads((checkpoint / "config.json").read_text(encoding="utf-8")).get("informin", {})
-    for name in ("projection_head", *TRAINING_HEADS):
+    for name in HEAD_OPTIONS:
         if name in settings and began.get(name, settings[name]) != settings[name]:
             raise UsageError(
                 f"--resume_from_checkpoint: {checkpoint} was trained with {name} {began[name]}, and now it is "
-                f"{settings[name]}. Go on with the options that the run began with."
+                f"{settings[name]} ({HEAD_OPTIONS[name]} says so). The heads of a run stay what they were; start a new "
+                "run from its exported model to have others."
             )
     return checkpoint
 
@@ -82,7 +89,7 @@ def _named(checkpoint: Path, output_dir: Path) -> Path:
     if checkpoint.resolve().parent != output_dir.resolve():
         refuse_used_folder(output_dir)
         return checkpoint
-    later = [path.name for path in complete_checkpoints(output_dir) if step_of(path) > steps_taken(checkpoint)]
+    later = [path.name for path in _later(output_dir, checkpoint) if damage(path) is None]
     if later:
         raise UsageError(
             f"--resume_from_checkpoint: {output_dir} holds {', '.join(later)} too, later than {checkpoint.name}, and "
@@ -93,13 +100,11 @@ def _named(checkpoint: Path, output_dir: Path) -> Path:
 
 def set_aside_damaged(output_dir: str | Path, checkpoint: str | Path) -> None:
     """Deletes half-written checkpoints later than the one that a run goes on from, and renames once whole ones."""
-    for path in _checkpoints(output_dir):
-        if step_of(path) <= steps_taken(checkpoint):
-            continue
+    for path in _later(output_dir, Path(checkpoint)):
         target = path.with_name(f"damaged-{path.name}")
         shutil.rmtree(target, ignore_errors=True)
         path.rename(target)
-        if not (target / MANIFEST).exists():
+        if not (target / MANIFEST).exists() and not target.is_symlink():
             shutil.rmtree(target)
 
 
@@ -138,7 +143,13 @@ def refuse_used_folder(output_dir: str | Path) -> None:
         )
 
 
+def _later(output_dir: str | Path, checkpoint: Path) -> list[Path]:
+    """The checkpoints of a run after one of them, whole or not."""
+    others = [path for path in _checkpoints(output_dir) if path.resolve() != checkpoint.resolve()]
+    return [path for path in others if step_of(path) > steps_taken(checkpoint)]
+
+
 def _checkpoints(folder: str | Path) -> list[Path]:
     """By step, whole or not."""
-    found = [path for path in Path(folder).glob("*") if re.fullmatch(rf"{PREFIX_CHECKPOINT_DIR}-\d+", path.name)]
-    return sorted(found, key=step_of)
+    named = [path for path in Path(folder).glob("*") if re.fullmatch(rf"{PREFIX_CHECKPOINT_DIR}-\d+", path.name)]
+    return sorted((path for path in named if path.is_dir()), key=step_of)

@@ -5,6 +5,7 @@ import gzip
 import inspect
 import logging
 import lzma
+import math
 import os
 import shutil
 import tarfile
@@ -23,7 +24,7 @@ from huggingface_hub.errors import HTTPError, LocalEntryNotFoundError, OfflineMo
 from transformers import PreTrainedTokenizerBase
 
 from informin import textfiles
-from informin.arguments import DataArguments
+from informin.arguments import DataArguments, InforMinTrainingArguments
 from informin.errors import UsageError, counted, error_line
 from informin.evaluation import GradedPairs, load_pairs, load_stsb_dev
 from informin.evaluation.senteval import STSB_DEV
@@ -115,6 +116,29 @@ def tokenise(sentences, tokenizer: PreTrainedTokenizerBase, max_seq_length: int)
     forget_truncation(tokenizer)
     fingerprint = Hasher.hash([sentences._fingerprint, tokenizer.backend_tokenizer.to_str(), max_seq_length])
     return sentences.map(tokens, batched=True, remove_columns=["text"], new_fingerprint=fingerprint, desc="Tokenising")
+
+
+def refuse_few_sentences(train_dataset, args: InforMinTrainingArguments) -> None:
+    """Raises UsageError for fewer sentences than one batch, or than the queue holds, and for a last batch of 1."""
+    batch = args.per_device_train_batch_size * args.world_size
+    steps = args.max_steps if args.max_steps > 0 else math.inf
+    found = len(train_dataset) if hasattr(train_dataset, "__len__") else math.inf
+    read = min(found, steps * batch * args.gradient_accumulation_steps)
+    if args.dataloader_drop_last and found < batch:
+        raise UsageError(
+            f"Found {counted(found, 'sentence')}, fewer than one batch of {batch}. Add sentences, or lower "
+            "--per_device_train_batch_size."
+        )
+    if not args.dataloader_drop_last and found % batch == 1:
+        raise UsageError(
+            f"The last batch of {found} sentences by {batch} would be 1 sentence, which has no negatives and no "
+            "variance. Leave --dataloader_drop_last on, or change --per_device_train_batch_size."
+        )
+    if args.queue_size > read:
+        raise UsageError(
+            f"--queue_size {args.queue_size} is more than the {read} sentences that the run reads: it would hold some "
+            f"of them twice, or never be full. Add sentences or steps, or give a --queue_size of at most {read}."
+        )
 
 
 def load_evaluation_pairs(args: DataArguments) -> GradedPairs:

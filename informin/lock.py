@@ -51,10 +51,11 @@ def only_run_in(folder: str | Path) -> Iterator[None]:
 
 def _give_up(lock: FileLock, holder: Path, made: list[Path]) -> None:
     """Frees the lock; of the folders that were made for it, empty ones are removed."""
-    with suppress(OSError):
-        holder.unlink()
-        Path(lock.lock_file).unlink()  # whoever waits for it looks whether the file that it locked is still there
-    lock.release()
+    if lock.is_locked:
+        with suppress(OSError):
+            holder.unlink(missing_ok=True)
+            Path(lock.lock_file).unlink()  # whoever waits for it looks whether the file that it locked is still there
+        lock.release()
     with suppress(OSError):  # the first that holds something ends it
         for folder in made:
             folder.rmdir()

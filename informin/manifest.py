@@ -30,7 +30,7 @@ def damage(checkpoint: str | Path, contents: bool = True) -> str | None:
         return "there is no such folder"
     listed = manifest_files(folder)
     if listed is None:
-        return f"it has no readable {MANIFEST}, which is written last"
+        return f"it has no readable {MANIFEST}, so it was not written to the end"
     for name, entry in listed.items():
         path = folder / name
         if not path.is_file():

@@ -2,7 +2,8 @@
 
 schema                1
 informin              version of this package
-base_model            name; hub_id (null for a folder); revision, the commit; weights_sha256 as run_eval.py has it
+base_model            name; hub_id (null for a folder); revision, the commit; weights_sha256 as run_eval.py has it;
+                      settings_sha256, of configuration and tokenizer
 data                  sources, file names or the Hub id; hub_id (null for files); description; sentences and their
                       sha256, in their order (null: stream)
 language, license     for the card; null where nothing says
@@ -28,6 +29,7 @@ from pathlib import Path
 from datasets import IterableDataset
 from huggingface_hub import metadata_load
 from transformers import TrainerState
+from transformers.trainer_pt_utils import AcceleratorConfig
 from transformers.utils import logging
 from transformers.utils.hub import extract_commit_hash
 from yaml import YAMLError
@@ -35,7 +37,7 @@ from yaml import YAMLError
 from informin import __version__
 from informin.arguments import CardArguments, DataArguments, InforMinTrainingArguments, ModelArguments
 from informin.data import HUB_DATA, HUB_SENTENCES
-from informin.encoder import load_encoder
+from informin.encoder import Encoder, load_encoder
 from informin.errors import UsageError
 from informin.evaluation import GradedPairs
 from informin.loading import optional_file
@@ -55,7 +57,9 @@ OPTIMISER_OPTIONS = (
 RARE_OPTIONS = (
     *("data_seed", "dataloader_drop_last", "train_sampling_strategy", "ignore_data_skip", "neftune_noise_alpha"),
     *("optim_target_modules", "full_determinism", "tf32", "torch_compile", "use_liger_kernel"),
+    "metric_for_best_model",
 )
+SILENT_SETTINGS = ("_name_or_path", "transformers_version", "dtype", "architectures", "auto_map", "informin")
 DEFAULTS = {field.name: field.default for field in fields(InforMinTrainingArguments)}
 
 
@@ -78,6 +82,7 @@ def provenance(model_args: ModelArguments, data_args: DataArguments, card_args: 
             "hub_id": card_args.base_model or (None if folder.is_dir() else name),
             "revision": extract_commit_hash(optional_file(name, "config.json", model_args.model_revision), None),
             "weights_sha256": encoder.weights_sha256(),
+            "settings_sha256": _settings_sha256(encoder),
         },
         "data": {
             "sources": sources,
@@ -88,6 +93,13 @@ def provenance(model_args: ModelArguments, data_args: DataArguments, card_args: 
         "language": card_args.language or ("en" if hub_data == HUB_DATA else None),
         "license": card_args.license or _license(name, model_args.model_revision),
     }
+
+
+def _settings_sha256(encoder: Encoder) -> str:
+    """Of what the encoder's configuration and its tokenizer say, without what says nothing of embeddings."""
+    settings = {name: value for name, value in encoder.model.config.to_dict().items() if name not in SILENT_SETTINGS}
+    text = json.dumps(settings, sort_keys=True, default=str) + encoder.tokenizer.backend_tokenizer.to_str()
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _sentences(sentences) -> dict:
@@ -171,7 +183,12 @@ def _options(args: InforMinTrainingArguments, model_settings: dict) -> dict:
     options |= {name: getattr(getattr(args, name), "value", getattr(args, name)) for name in OPTIMISER_OPTIONS}
     del options["max_steps" if args.max_steps < 0 else "num_train_epochs"]
     rare = {name: getattr(args, name) for name in RARE_OPTIONS}
+    if args.eval_strategy != "no":
+        rare["load_best_model_at_end"] = args.load_best_model_at_end
     options |= {name: value for name, value in rare.items() if value != DEFAULTS[name]}
+    usual = AcceleratorConfig()
+    loader = {name: getattr(args.accelerator_config, name) for name in ("use_seedable_sampler", "split_batches")}
+    options |= {name: value for name, value in loader.items() if value != getattr(usual, name)}
     options = {name: value for name, value in options.items() if value not in (None, {})}
     return options | {"precision": precision(args), "processes": args.world_size}
 

@@ -34,22 +34,17 @@ def peak_memory(device: torch.device) -> str:
     return f"{peak / 2**30:.2f} GiB"
 
 
-def headline(trainer: Trainer, known: dict) -> str:
-    """One line for what runs.
-
-    Args:
-        known: from `informin.record.provenance`.
-    """
-    args, data = trainer.args, known["data"]
-    batch = (
-        f"{args.per_device_train_batch_size}"
-        if args.world_size == 1
-        else f"{args.world_size} x {args.per_device_train_batch_size}"
-    )
-    of = f"{counted(data['sentences'], 'sentence')}" if data["sentences"] else f"the stream {data['sources'][0]}"
+def headline(trainer: Trainer) -> str:
+    """One line for what runs."""
+    args, known, data = trainer.args, trainer.provenance, trainer.train_dataset
+    name = (known.get("base_model") or {}).get("name") or trainer.model.config.model_type
+    of = counted(len(data), "sentence") if hasattr(data, "__len__") else "a stream of sentences"
+    processes = f"{args.world_size} x " if args.world_size > 1 else ""
+    step = trainer.state.global_step
     return (
-        f"{OBJECTIVES[args.objective].title} on {known['base_model']['name']}: {of}, {batch} a step, learning rate "
-        f"{args.learning_rate:g}, {precision(args)} on {args.device}, to {args.output_dir}"
+        f"{OBJECTIVES[args.objective].title} on {name}: {of}, {processes}{args.per_device_train_batch_size} a step, "
+        f"learning rate {args.learning_rate:g}, {precision(args)} on {args.device}, to {args.output_dir}"
+        f"{f', going on from step {step}' if step else ''}"
         f"{'; what was not given is as in the paper (--verbose)' if args.paper_row else ''}"
     )
 

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from collections.abc import Callable
 
 from tqdm.auto import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState
@@ -15,15 +16,17 @@ class Screen(TrainerCallback):
 
     Args:
         pairs_name: what the scores are of; None without evaluation.
+        headline: what is said first, when training begins.
     """
 
-    def __init__(self, pairs_name: str | None):
-        self.pairs_name = pairs_name
+    def __init__(self, pairs_name: str | None, headline: Callable[[], str]):
+        self.pairs_name, self.headline = pairs_name, headline
         self._bar = None
         self._loss: float | None = None
 
     def on_train_begin(self, args: InforMinTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs):
         if state.is_world_process_zero:
+            self._write(self.headline())
             # None: a bar where there is a terminal
             hidden = args.disable_tqdm or None
             steps = {"total": state.max_steps, "initial": state.global_step, "unit": " steps"}

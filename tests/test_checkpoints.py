@@ -15,7 +15,7 @@ from informin.checkpoints import (
     set_aside_damaged,
 )
 from informin.errors import UsageError
-from informin.manifest import write_manifest
+from informin.manifest import damage, write_manifest
 
 STATE = json.dumps({"global_step": 25, "log_history": [{"loss": 1.5, "step": 25}]})
 
@@ -54,7 +54,10 @@ def change(path: Path) -> None:
 @pytest.mark.parametrize(
     "harm, problem",
     [
-        (lambda folder: (folder / "manifest.json").unlink(), "it has no readable manifest.json, which is written last"),
+        (
+            lambda folder: (folder / "manifest.json").unlink(),
+            "it has no readable manifest.json, so it was not written to the end",
+        ),
         (lambda folder: (folder / "manifest.json").write_text("[]"), "it has no readable manifest.json"),
         (lambda folder: cut(folder / "manifest.json"), "it has no readable manifest.json"),
         (lambda folder: (folder / "scheduler.pt").unlink(), "scheduler.pt is missing"),
@@ -110,11 +113,39 @@ def test_what_is_left_of_later_ones_is_set_aside(tmp_path):
     checkpoint(tmp_path, "checkpoint-50", whole=False)
     cut(checkpoint(tmp_path, "checkpoint-75") / "scheduler.pt")
     checkpoint(tmp_path, "checkpoint-10")
+    (tmp_path / "damaged-checkpoint-75").mkdir()
+    (tmp_path / "checkpoint-90").touch()
+    (tmp_path / "checkpoint-75-old").mkdir()
     set_aside_damaged(tmp_path, whole)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        *("checkpoint-10", "checkpoint-25", "damaged-checkpoint-75")
+        *("checkpoint-10", "checkpoint-25", "checkpoint-75-old", "checkpoint-90", "damaged-checkpoint-75")
     ]
+    assert (tmp_path / "damaged-checkpoint-75" / "manifest.json").exists()
     assert sorted(path.name for path in whole.iterdir()) == before
+
+
+def test_a_checkpoint_by_a_later_name_is_not_set_aside(tmp_path):
+    renamed = checkpoint(tmp_path, "checkpoint-25").rename(tmp_path / "checkpoint-300")
+    set_aside_damaged(tmp_path, renamed)
+    assert renamed.is_dir()
+
+
+def test_a_manifest_is_read_with_care(tmp_path):
+    """Sizes alone, or contents too; files in folders; nonsense in it."""
+    folder = checkpoint(tmp_path, "checkpoint-25", whole=False)
+    (folder / "inner").mkdir()
+    (folder / "inner" / "state").write_bytes(b"abc")
+    write_manifest(folder)
+    assert damage(folder) is None
+    (folder / "inner" / "state").write_bytes(b"abd")
+    assert damage(folder, contents=False) is None and damage(folder) == (
+        "inner/state is not as it was written: its SHA-256 differs"
+    )
+    (folder / "inner" / "state").write_bytes(b"abcd")
+    assert damage(folder, contents=False) == "inner/state has 4 bytes, and 3 were written"
+    for nonsense in ('{"files": []}', '{"files": {"a": {"size": "1", "sha256": "x"}}}', '{"files": {"a": 1}}'):
+        (folder / "manifest.json").write_text(nonsense)
+        assert damage(folder).startswith("it has no readable manifest.json")
 
 
 def test_weights_alone_are_no_checkpoint_to_go_on_from(tmp_path):
@@ -170,5 +201,7 @@ def test_a_run_goes_on_with_the_heads_that_it_began_with(tmp_path):
     made = checkpoint(tmp_path, "checkpoint-4")
     now = {"queue_size": 8, "projection_head": "mlp", "projector_size": 0, "temperature": 0.05}
     assert checkpoint_to_resume(tmp_path, "last", now) == made
-    with pytest.raises(UsageError, match=r"checkpoint-4 was trained with queue_size 8, and now it is 16\. Go on with"):
+    with pytest.raises(UsageError, match=r"was trained with projection_head mlp, and now it is none \("):
+        checkpoint_to_resume(tmp_path, "last", now | {"projection_head": "none"})
+    with pytest.raises(UsageError, match=r"was trained with queue_size 8, and now it is 16 \(--queue_size says so\)"):
         checkpoint_to_resume(tmp_path, "last", now | {"queue_size": 16})

@@ -550,6 +550,15 @@ def test_unknown_names_are_refused_from_python_and_the_command_line(options, cap
         ("--warmup_steps=-1", "--warmup_steps is -1.0; needed 0 or more."),
         ("--weight_decay=-1", "--weight_decay is -1.0; needed 0 or more."),
         ("--max_grad_norm=nan", "--max_grad_norm is nan; needed 0 or more."),
+        (
+            "--metric_for_best_model=eval_loss",
+            "--metric_for_best_model eval_loss is unknown; needed one of: ",
+        ),
+        (
+            "--greater_is_better=false",
+            "--greater_is_better False with spearman would keep the worst one.",
+        ),
+        ("--resume_from_checkpoint=", "--resume_from_checkpoint is empty. Name a checkpoint, or `last` for the newest"),
         ("--adam_beta2=1", "--adam_beta2 is 1.0; needed 0 or more, and below 1."),
         ("--report_to=wandb", "--report_to wandb: wandb is not installed. Install it: pip install wandb"),
         ("--report_to=trackio", "--report_to trackio: trackio is not installed. Install it: pip install trackio"),
@@ -563,6 +572,11 @@ def test_numbers_and_loggers_are_checked_when_options_are_built(options, monkeyp
     monkeypatch.setattr("informin.arguments.get_available_reporting_integrations", lambda: ["tensorboard"])
     with pytest.raises(UsageError, match=re.escape(message)):
         options(argument)
+
+
+def test_of_alignment_the_lower_is_the_better(options):
+    assert options("--metric_for_best_model=eval_alignment")["greater_is_better"] is False
+    assert options()["greater_is_better"] is True
 
 
 @pytest.mark.parametrize("argument", ["--max_steps=-1", "--max_grad_norm=0", f"--seed={2**32 - 1}", "--report_to=none"])

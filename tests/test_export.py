@@ -560,7 +560,8 @@ def test_tokenizer_forgets_its_calls_and_its_machine(tmp_path, make, longest):
 def test_training_record(bert_run, bert, sentences_file):
     record = bert_run.record
     sha256 = weights_sha256(bert)
-    assert record["base_model"] == dict(name="tiny-bert", hub_id=None, revision=None, weights_sha256=sha256)
+    told = dict(name="tiny-bert", hub_id=None, revision=None, weights_sha256=sha256)
+    assert record["base_model"] == told | {"settings_sha256": facts(bert)["base_model"]["settings_sha256"]}
     text = "".join(f"{line}\0" for line in sentences_file.read_text().splitlines())
     assert record["data"] == dict(
         **dict(sources=[sentences_file.name], hub_id=None, description=None, sentences=96),
@@ -660,8 +661,8 @@ def test_names_of_the_hub(bert, tmp_path, monkeypatch):
     (cached / "refs" / "v1").write_text(commit)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     found = facts("org/tiny", revision="v1", data=dict(dataset_name="org/data", dataset_config="small"))
-    base = dict(name="org/tiny", hub_id="org/tiny", revision=commit, weights_sha256=weights_sha256(bert))
-    assert found["base_model"] == base
+    same = {name: facts(bert)["base_model"][name] for name in ("weights_sha256", "settings_sha256")}
+    assert found["base_model"] == dict(name="org/tiny", hub_id="org/tiny", revision=commit, **same)
     assert found["data"]["sources"] == ["org/data/small/train"] and found["data"]["hub_id"] == "org/data"
     assert found["license"] == "mit" and found["language"] is None
 

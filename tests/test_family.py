@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModel, TrainerCallback
 import run_export
 import run_unsup
 from informin.cli import parse
-from informin.data import tokenise
+from informin.data import refuse_few_sentences, tokenise
 from informin.encoder import load_encoder
 from informin.errors import UsageError
 from informin.loading import load_config, load_model
@@ -32,7 +32,7 @@ from informin.objectives import (
 )
 from informin.view_attention import ViewDropout
 from tests.conftest import make_sentences, tokenizer_of
-from trainer_informin import InforMinTrainer, InforMinTrainingArguments, refuse_few_sentences
+from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
 SCD = dict(objective="scd", projection_head="none", projector_size=16)
 MICSE = dict(objective="micse", queue_size=24)

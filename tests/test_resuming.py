@@ -9,11 +9,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
+from safetensors import SafetensorError
 
 import run_unsup
+from informin.errors import UsageError
 from informin.lock import only_run_in
 from informin.manifest import damage, write_manifest
 from informin.record import load_record
+from informin.resuming import differences
 from tests.conftest import make_sentences, save_bert
 from tests.test_run import ENVIRONMENT, assert_same_weights, fails
 
@@ -86,6 +90,11 @@ def test_the_same_command_goes_on_to_the_same_weights(command, half, through, tm
         (dict(max_train_samples=64), "now 64 of sentences.txt (SHA-256 "),
         (dict(eval_pairs="others"), "development pairs pairs.tsv, now others.tsv"),
         (dict(eval_pairs=None, eval_strategy="no"), "development pairs pairs.tsv, now none"),
+        (dict(metric_for_best_model="alignment"), "metric_for_best_model none, now alignment"),
+        (dict(load_best_model_at_end="false"), "load_best_model_at_end none, now False"),
+        (dict(accelerator_config='{"use_seedable_sampler": false}'), "use_seedable_sampler none, now False"),
+        (dict(optim_args="foreach=True"), "optim_args none, now foreach=True"),
+        (dict(lr_scheduler_type="cosine_with_min_lr", lr_scheduler_kwargs='{"min_lr": 0.1}'), "now min_lr 0.1"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
@@ -96,6 +105,99 @@ def test_another_run_is_refused_with_what_differs(command, half, others, capsys,
     assert f"{half / 'checkpoint-2'} is of another run: " in error and message in error and "\n" not in error
     assert "--resume_with_changes" in error
     assert files(half) == before
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (dict(optim="adafactor"), "has the state of --optim adamw_torch_fused, which is none for adafactor."),
+        (
+            dict(lr_scheduler_type="reduce_lr_on_plateau"),
+            "has the state of --lr_scheduler_type linear, which is",
+        ),
+        (dict(mlm_weight=0.1), "was trained with lm_head False, and now it is True (--mlm_weight says so)"),
+    ],
+    ids=["optim", "scheduler", "heads"],
+)
+def test_what_cannot_be_changed_on_purpose_either(command, half, capsys, options, message):
+    error = fails(capsys, [*command(**options), "--resume_from_checkpoint", "--resume_with_changes"])
+    assert message in error and "\n" not in error
+
+
+@pytest.mark.parametrize("change", ["dropout", "tokenizer"])
+def test_another_configuration_or_tokenizer_of_the_same_weights(command, half, bert, tmp_path, capsys, change):
+    other = shutil.copytree(bert, tmp_path / "models" / "tiny-bert")
+    name, old, new = {
+        "dropout": ("config.json", '"hidden_dropout_prob": 0.1', '"hidden_dropout_prob": 0.3'),
+        "tokenizer": ("tokenizer.json", '"dog"', '"hound"'),
+    }[change]
+    assert old in (other / name).read_text()
+    (other / name).write_text((other / name).read_text().replace(old, new))
+    error = fails(capsys, [*command(model_name=other), "--resume_from_checkpoint"])
+    assert "is of another run: configuration or tokenizer of tiny-bert (SHA-256 " in error
+
+
+def test_streams_are_told_apart_by_their_names():
+    def record(*sources):
+        data = {"sources": list(sources), "sha256": None, "sentences": None}
+        return {"seed": 1, "options": {}, "data": data, "base_model": None, "development_sha256": None}
+
+    assert differences(record("a"), record("a")) == []
+    assert differences(record("a"), record("b")) == ["sentences a, now b"]
+
+
+@pytest.mark.parametrize("epochs", [None, 0.7])
+def test_a_finished_run_takes_no_further_step(command, through, tmp_path, epochs):
+    """Four steps of an epoch of six; Trainer would go on in the epoch."""
+    options = dict(max_steps=None, num_train_epochs=epochs) if epochs else {}
+    for more in ([], ["--resume_from_checkpoint"], ["--resume_from_checkpoint"]):
+        assert run_unsup.main([*command(**options), *more]) == 0
+    record = load_record(tmp_path / "run")
+    assert record["steps"] == 4 + bool(epochs)
+    assert [entry["step"] for entry in record["history"]] == [0, 2, 4] + [5] * bool(epochs)
+
+
+def test_the_best_one_is_looked_for_beside_the_checkpoint(command, half, through, tmp_path, caplog):
+    """In a run that was renamed, whose old name another run has by now."""
+    state = json.loads((half / "checkpoint-2" / "trainer_state.json").read_text())
+    assert state["best_model_checkpoint"] == str(half / "checkpoint-2")
+    renamed = half.rename(tmp_path / "renamed")
+    shutil.copytree(through, half)  # other weights by the old name
+    (half / "checkpoint-2" / "model.safetensors").write_bytes(b"not ours")
+    assert run_unsup.main([*command(output_dir=renamed), "--resume_from_checkpoint"]) == 0
+    record = load_record(renamed)
+    assert record["chosen"] and record["kept_step"] == load_record(through)["kept_step"]
+    assert_same_weights_of_export(renamed, through)
+    assert "damaged" not in caplog.text and "The best checkpoint" not in caplog.text
+
+
+def test_the_best_one_that_is_gone_is_said(command, half, tmp_path, caplog, monkeypatch):
+    import trainer_informin
+
+    shutil.copytree(half / "checkpoint-2", half / "checkpoint-3")
+    state = json.loads((half / "checkpoint-3" / "trainer_state.json").read_text())
+    (half / "checkpoint-3" / "trainer_state.json").write_text(json.dumps(state | {"best_global_step": 1}))
+    write_manifest(half / "checkpoint-3")
+    low = {"spearman": -100.0, "alignment": 0.0, "uniformity": 0.0}
+    monkeypatch.setattr(trainer_informin, "score_pairs", lambda *_: low)
+    assert run_unsup.main([*command(), "--resume_from_checkpoint"]) == 0
+    assert f"{half / 'checkpoint-1'}, the best so far, is gone" in caplog.text
+    assert load_record(half)["chosen"] is False
+
+
+def test_changed_twice_has_three_parts(command, half):
+    for step, temperature in ((4, 0.1), (6, 0.2)):
+        options = command(max_steps=step, temperature=temperature)
+        assert run_unsup.main([*options, "--resume_from_checkpoint", "--resume_with_changes"]) == 0
+    record = load_record(half)
+    told = [(part["until_step"], part["options"]["temperature"]) for part in record["earlier"]]
+    assert told == [(2, 0.05), (4, 0.1)] and record["options"]["temperature"] == 0.2
+    assert all(part["environment"]["device"].startswith("cpu") for part in record["earlier"])
+    if record["kept_step"] == 6:
+        card = (half / "README.md").read_text()
+        assert (
+            "2 steps of InforMin-CL, then 2 steps with other settings, then 2 steps with other settings on 96" in card
+        )
 
 
 @pytest.mark.parametrize("flag", [[], ["--resume_with_changes"]], ids=["", "with-changes"])
@@ -238,8 +340,13 @@ def assert_same_weights_of_export(folder: Path, checkpoint: Path) -> None:
 @pytest.mark.parametrize("at", [2, 4], ids=["first", "second"])
 @pytest.mark.parametrize(
     "error",
-    [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("unexpected pos 8405568 vs 8405456")],
-    ids=["os", "torch"],
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        OSError(errno.EDQUOT, "Disk quota exceeded"),
+        RuntimeError("unexpected pos 8405568 vs 8405456"),
+        SafetensorError("I/O error: No space left on device (os error 28)"),
+    ],
+    ids=["os", "quota", "torch", "safetensors"],
 )
 def test_a_full_disk(command, through, tmp_path, capsys, monkeypatch, at, error):
     run, save, free = tmp_path / "run", torch.save, shutil.disk_usage(tmp_path)._replace(free=3 * 2**10)
@@ -265,6 +372,22 @@ def test_a_full_disk(command, through, tmp_path, capsys, monkeypatch, at, error)
     assert sorted(path.name for path in run.iterdir()) == ["checkpoint-2"]
     assert run_unsup.main([*command(), "--resume_from_checkpoint"]) == 0
     assert_same_weights(run / "checkpoint-4", through / "checkpoint-4")
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EFBIG, "File too large"), RuntimeError("unexpected pos 64 vs 0")], ids=["os", "torch"]
+)
+def test_a_checkpoint_that_cannot_be_written_where_there_is_room(command, tmp_path, capsys, monkeypatch, error):
+    """As under a limit for the size of files."""
+
+    def broken(value, path):
+        Path(path).write_bytes(b"half")
+        raise error
+
+    monkeypatch.setattr(torch, "save", broken)
+    message = fails(capsys, command(), code=1)
+    assert f"what was written of it is deleted; {error}. There is no earlier one." in message
+    assert not (tmp_path / "run").exists()
 
 
 def test_other_failures_of_a_save_stay_what_they_are(command, monkeypatch):
@@ -313,6 +436,21 @@ def test_a_folder_that_cannot_be_made(command, tmp_path, capsys):
     (tmp_path / "file").touch()
     error = fails(capsys, command(output_dir=tmp_path / "file" / "run"))
     assert f"--output_dir {tmp_path / 'file' / 'run'} cannot be written: " in error and "Not a directory" in error
+
+
+def test_a_lock_that_cannot_be_opened_is_left_alone(tmp_path, monkeypatch):
+    """Another user's, for instance."""
+    (tmp_path / ".lock").touch()
+    (tmp_path / ".lock-holder").write_text("somebody")
+
+    def denied(self, *_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(FileLock, "acquire", denied)
+    with pytest.raises(UsageError, match="cannot be written"):
+        with only_run_in(tmp_path):
+            pass
+    assert {path.name for path in tmp_path.iterdir()} == {".lock", ".lock-holder"}
 
 
 def test_only_what_was_made_for_the_lock_is_removed(tmp_path):

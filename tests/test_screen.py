@@ -52,7 +52,7 @@ def test_a_newcomers_screen_line_by_line(command, tmp_path):
 @pytest.mark.parametrize("verbose", [False, True])
 @pytest.mark.parametrize("pairs_name", [None, "STS-B dev"])
 def test_a_line_an_evaluation_or_a_log(capsys, pairs_name, verbose):
-    screen, args = Screen(pairs_name), SimpleNamespace(verbose=verbose)
+    screen, args = Screen(pairs_name, str), SimpleNamespace(verbose=verbose)
     state = SimpleNamespace(is_world_process_zero=True, global_step=125)
     screen.on_log(args, state, None, logs={"loss": 0.03149, "contrast": 0.02, "learning_rate": 1e-5, "epoch": 1})
     if pairs_name:
@@ -69,5 +69,5 @@ def test_scores_that_are_undefined():
 
 def test_other_processes_are_silent(capsys):
     state = SimpleNamespace(is_world_process_zero=False, global_step=1)
-    Screen("pairs").on_log(None, state, None, logs=SCORES)
+    Screen("pairs", str).on_log(None, state, None, logs=SCORES)
     assert capsys.readouterr().out == ""
