@@ -49,10 +49,10 @@ def checkpoint_to_resume(output_dir: str | Path, wanted: str, settings: dict) ->
             no state of the optimizer.
     """
     checkpoint = _newest_whole(output_dir) if wanted == LAST else _named(Path(wanted), Path(output_dir))
-    if "scheduler.pt" not in manifest_files(checkpoint):
+    if not {"scheduler.pt", "training.json"} <= manifest_files(checkpoint).keys():
         raise UsageError(
-            f"--resume_from_checkpoint: {checkpoint} holds the weights alone (--save_only_model), without the state of "
-            "the optimizer. Start a new run from them: --model_name FOLDER --output_dir ANOTHER."
+            f"--resume_from_checkpoint: {checkpoint} lacks training.json, or the state of the optimizer (as with "
+            "--save_only_model). Start a new run from its weights: --model_name FOLDER --output_dir ANOTHER."
         )
     began = json.loads((checkpoint / "config.json").read_text(encoding="utf-8")).get("informin", {})
     for name in HEAD_OPTIONS:

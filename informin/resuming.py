@@ -51,8 +51,8 @@ def continued(checkpoint: str | Path, known: dict, settings: dict, allowed: bool
     changed = differences(began, known | settings)
     if changed and not allowed:
         raise UsageError(
-            f"--resume_from_checkpoint: {checkpoint} is of another run: {'; '.join(changed)}. Go on with what it began "
-            "with, choose another --output_dir for a new run, or change it on purpose: --resume_with_changes."
+            f"--resume_from_checkpoint: {checkpoint} belongs to another run: {'; '.join(changed)}. Resume with what it "
+            "began with, choose another --output_dir for a new run, or change it on purpose: --resume_with_changes."
         )
     earlier = began["earlier"]
     if changed:
@@ -67,8 +67,8 @@ def refuse_other_state(checkpoint: str | Path, began: dict, now: dict) -> None:
         pair = (began.get(name), now.get(name))
         if pair[0] != pair[1] and (name == "optim" or set(NOT_LAMBDAS) & set(pair)):
             raise UsageError(
-                f"--resume_from_checkpoint: {checkpoint} has the state of --{name} {pair[0]}, which is none for "
-                f"{pair[1]}. Give --{name} {pair[0]}, or start a new run from the exported model."
+                f"--resume_from_checkpoint: {checkpoint} has the state of --{name} {pair[0]}, which "
+                f"{pair[1]} cannot use. Give --{name} {pair[0]}, or start a new run from the exported model."
             )
 
 
@@ -194,9 +194,7 @@ class ResumableTrainer(Trainer):
             why = f"the disk is full: it needs {mebibytes(needed)}, and {folder.parent} has {mebibytes(free)}"
         rest = "There is no earlier one."
         if whole:
-            rest = (
-                f"{whole[-1]} is whole: make room, and go on with the same command and --resume_from_checkpoint {LAST}"
-            )
+            rest = f"{whole[-1]} is whole: make room, then run the same command with --resume_from_checkpoint {LAST}"
         return SaveError(f"{folder.name} could not be saved, and what was written of it is deleted; {why}. {rest}")
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:

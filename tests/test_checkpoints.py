@@ -26,7 +26,8 @@ def checkpoint(run: Path, name: str, whole: bool = True) -> Path:
     folder.mkdir(parents=True)
     (folder / "model.safetensors").write_bytes(b"weights of " + name.encode())
     (folder / "config.json").write_text('{"informin": {"queue_size": 8, "projection_head": "mlp", "temperature": 0.1}}')
-    (folder / "scheduler.pt").touch()
+    for other in ("scheduler.pt", "training.json"):
+        (folder / other).touch()
     step = int(name.rpartition("-")[2]) if name.startswith("checkpoint-") else 25
     (folder / "trainer_state.json").write_text(STATE.replace("25", str(step)))
     if whole:
@@ -148,11 +149,12 @@ def test_a_manifest_is_read_with_care(tmp_path):
         assert damage(folder).startswith("it has no readable manifest.json")
 
 
-def test_weights_alone_are_no_checkpoint_to_go_on_from(tmp_path):
+@pytest.mark.parametrize("name", ["scheduler.pt", "training.json"])
+def test_weights_alone_are_no_checkpoint_to_go_on_from(tmp_path, name):
     folder = checkpoint(tmp_path, "checkpoint-25", whole=False)
-    (folder / "scheduler.pt").unlink()
+    (folder / name).unlink()
     write_manifest(folder)
-    with pytest.raises(UsageError, match=r"checkpoint-25 holds the weights alone \(--save_only_model\)"):
+    with pytest.raises(UsageError, match=r"checkpoint-25 lacks training.json, or the state"):
         checkpoint_to_resume(tmp_path, "last", {})
 
 

@@ -102,7 +102,7 @@ def test_another_run_is_refused_with_what_differs(command, half, others, capsys,
     before = files(half)
     changes = {name: others[name] if value == "others" else value for name, value in changes.items()}
     error = fails(capsys, [*command(**changes), "--resume_from_checkpoint"])
-    assert f"{half / 'checkpoint-2'} is of another run: " in error and message in error and "\n" not in error
+    assert f"{half / 'checkpoint-2'} belongs to another run: " in error and message in error and "\n" not in error
     assert "--resume_with_changes" in error
     assert files(half) == before
 
@@ -110,10 +110,10 @@ def test_another_run_is_refused_with_what_differs(command, half, others, capsys,
 @pytest.mark.parametrize(
     "options, message",
     [
-        (dict(optim="adafactor"), "has the state of --optim adamw_torch_fused, which is none for adafactor."),
+        (dict(optim="adafactor"), "has the state of --optim adamw_torch_fused, which adafactor cannot use."),
         (
             dict(lr_scheduler_type="reduce_lr_on_plateau"),
-            "has the state of --lr_scheduler_type linear, which is",
+            "has the state of --lr_scheduler_type linear, which",
         ),
         (dict(mlm_weight=0.1), "was trained with lm_head False, and now it is True (--mlm_weight says so)"),
     ],
@@ -134,7 +134,7 @@ def test_another_configuration_or_tokenizer_of_the_same_weights(command, half, b
     assert old in (other / name).read_text()
     (other / name).write_text((other / name).read_text().replace(old, new))
     error = fails(capsys, [*command(model_name=other), "--resume_from_checkpoint"])
-    assert "is of another run: configuration or tokenizer of tiny-bert (SHA-256 " in error
+    assert "belongs to another run: configuration or tokenizer of tiny-bert (SHA-256 " in error
 
 
 def test_streams_are_told_apart_by_their_names():
@@ -368,7 +368,7 @@ def test_a_full_disk(command, through, tmp_path, capsys, monkeypatch, at, error)
     if at == 2:
         assert "There is no earlier one." in message and not run.exists()
         return
-    assert f"{run / 'checkpoint-2'} is whole: make room, and go on" in message
+    assert f"{run / 'checkpoint-2'} is whole: make room, then run the same command" in message
     assert sorted(path.name for path in run.iterdir()) == ["checkpoint-2"]
     assert run_unsup.main([*command(), "--resume_from_checkpoint"]) == 0
     assert_same_weights(run / "checkpoint-4", through / "checkpoint-4")
