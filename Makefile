@@ -18,7 +18,7 @@ test: .venv/test
 .venv/core: requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=python3.12 ...")'
 	@echo "Installing into .venv: $$(sed -n 's/^\([a-zA-Z0-9_-]*\)==.*/\1/p' requirements.txt | sort -u | tr '\n' ' ')"
-	@echo "and what they need, some 1.5 GB; it takes one to three minutes, once."
+	@echo "and what they need, some 2 GB; it takes one to three minutes, once."
 	@start=$$(date +%s); $(PYTHON) -m venv .venv && $(PIP) -r requirements.txt && touch $@ && \
 	echo "Installed in $$(( $$(date +%s) - start )) seconds."
 

@@ -14,9 +14,10 @@ from pathlib import Path
 from informin import plots
 from informin.errors import UsageError
 from informin.evaluation.table import render
+from informin.files import write_json
 from informin.study import Study, check_data, check_options, read_study
 from informin.study_runner import Progress, Runner, visible_gpus
-from informin.study_runs import Run, read_run, runs_of, write_json
+from informin.study_runs import Run, read_run, runs_of
 from informin.study_table import notes, plot_rows, summarise, tables
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -16,8 +17,13 @@ def sha256(path: str | Path) -> str:
 
 
 def write_json(path: str | Path, values: object) -> None:
-    """Writes a JSON file in one go: whoever reads it finds the old one or the new one."""
+    """Writes a JSON file in one go: whoever reads it finds the old one or the new one, whatever happens on the way."""
     path = Path(path)
     partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
-    os.replace(partial, path)
+    text = json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    try:
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, path)
+    finally:
+        with suppress(OSError):
+            partial.unlink()

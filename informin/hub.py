@@ -14,7 +14,6 @@ README.md                               the model card, written from the above
 """
 
 import copy
-import hashlib
 import json
 import os
 import shlex
@@ -35,6 +34,7 @@ from informin.encoder import load_encoder
 from informin.encoding import max_length
 from informin.errors import UsageError, counted, error_line
 from informin.evaluation.results import load_results, results_files, save_results
+from informin.files import sha256
 from informin.loading import (
     ARCHITECTURES,
     InforMinModel,
@@ -294,7 +294,7 @@ def _not_finite(weights: dict[str, torch.Tensor]) -> list[str]:
 
 def checksum(path: Path) -> str | None:
     """SHA-256 of a file, None where there is none."""
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+    return sha256(path) if path.is_file() else None
 
 
 def _other_seed(other: Path, folder: Path, record: dict) -> int:

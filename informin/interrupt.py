@@ -40,9 +40,8 @@ class StopOnSignal(TrainerCallback):
         self.received: int | None = None
 
     def __enter__(self):
-        handled = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
         self._terminals = [stream.fileno() for stream in (sys.__stdout__, sys.__stderr__) if stream.isatty()]
-        self._previous = {number: signal.signal(number, self._handle) for number in handled}
+        self._previous = {number: signal.signal(number, self._handle) for number in heeded_signals()}
         return self
 
     def __exit__(self, *_):
@@ -70,6 +69,11 @@ class StopOnSignal(TrainerCallback):
             self.received = self.received or (signal.SIGTERM if received else None)
         if self.received:
             control.should_save = control.should_training_stop = True
+
+
+def heeded_signals() -> list[int]:
+    """Those that this process was not told to ignore, as by nohup."""
+    return [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 def launched() -> bool:

@@ -40,6 +40,7 @@ from informin.data import HUB_DATA, HUB_SENTENCES
 from informin.encoder import Encoder, load_encoder
 from informin.errors import UsageError
 from informin.evaluation import GradedPairs
+from informin.files import write_json
 from informin.loading import optional_file
 from informin.metadata import known_license
 from informin.report import environment, precision
@@ -202,8 +203,7 @@ def objective_options(args: InforMinTrainingArguments) -> dict:
 
 def save_record(folder: str | Path, record: dict) -> None:
     """Writes training.json."""
-    text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    Path(folder, TRAINING).write_text(text, encoding="utf-8")
+    write_json(Path(folder, TRAINING), record)
 
 
 def load_record(folder: str | Path) -> dict | None:

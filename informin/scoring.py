@@ -1,6 +1,5 @@
 """One checkpoint on many tasks: each sentence encoded once, every finished task kept."""
 
-import hashlib
 import logging
 import math
 import time
@@ -27,6 +26,7 @@ from informin.evaluation.sts import score_sts
 from informin.evaluation.table import label
 from informin.evaluation.transfer import score_transfer
 from informin.evaluation.whitening import whitened
+from informin.files import sha256
 from informin.report import environment
 from informin.textfiles import read_sentences, require_file
 
@@ -78,8 +78,7 @@ def whitening_options(dimensions: float | None, file: str | None) -> WhiteningOp
             f"--whitening_file: {path} holds {counted(different, 'different sentence')}; needed {needed:,} or more for "
             f"{counted(needed - 1, 'dimension')}."
         )
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return WhiteningOptions(kept, sentences, f"{path.name} (SHA-256 {digest})")
+    return WhiteningOptions(kept, sentences, f"{path.name} (SHA-256 {sha256(path)})")
 
 
 @dataclass(frozen=True)

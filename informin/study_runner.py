@@ -19,9 +19,10 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from informin.checkpoints import LAST
 from informin.errors import UsageError
-from informin.interrupt import SIGNALS
+from informin.files import write_json
+from informin.interrupt import heeded_signals
 from informin.study import Study
-from informin.study_runs import Run, read_run, resumable, run_record, seconds_spent, unscored, untrained, write_json
+from informin.study_runs import Run, read_run, resumable, run_record, seconds_spent, unscored, untrained
 from informin.study_table import name_of, value_of
 
 SCRIPTS = Path(__file__).parent.parent
@@ -33,7 +34,7 @@ LOG_LINES = 6  # of a failed run that are shown
 class Runner:
     """Trains and scores runs. A signal to this process reaches each of its subprocesses once.
 
-    Within the `with` block, SIGINT and SIGTERM are handed on: training then saves a checkpoint, and nothing new starts.
+    Within the `with` block, Ctrl-C, SIGTERM and SIGHUP are handed on, unless they are to be ignored: training then saves a checkpoint, and nothing new starts.
 
     Args:
         tasks: what is to be scored.
@@ -52,7 +53,7 @@ class Runner:
         self._guard = threading.Lock()
 
     def __enter__(self):
-        self._previous = {number: signal.signal(number, self._hand_on) for number in SIGNALS}
+        self._previous = {number: signal.signal(number, self._hand_on) for number in heeded_signals()}
         return self
 
     def __exit__(self, *_):

@@ -13,7 +13,6 @@ Files and folders count by their names as they are given: another file under the
 """
 
 import json
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -125,10 +124,3 @@ def seconds_spent(run: Run) -> dict[str, float]:
         return json.loads((run.folder / "seconds.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {"training": 0.0, "scoring": 0.0}
-
-
-def write_json(path: Path, values: dict) -> None:
-    """A file that is whole or not there."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
-    os.replace(partial, path)

@@ -435,6 +435,17 @@ def test_a_failed_run_does_not_stop_the_others(write, stub, tmp_path, capsys):
     assert done(stub)[before:] == [("run_unsup", 0.05, 1), ("run_eval", 0.05, 1), ("run_eval", 0.1, 2)]
 
 
+def test_nohup_is_respected():
+    """A study goes on when its terminal is closed."""
+    previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Runner([], False, 1, []) as runner:
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            assert signal.getsignal(signal.SIGTERM) == runner._hand_on
+    finally:
+        signal.signal(signal.SIGHUP, previous)
+
+
 def test_what_was_broken_off_goes_on_or_begins_again(write, stub, tmp_path, capsys):
     """A complete checkpoint is gone on from; a half-written one, or a half-exported model, is deleted."""
     path, output = write(), tmp_path / "out"

@@ -20,11 +20,8 @@ environment      versions, device and number of threads
 seconds          encoding and scoring, all tasks together
 """
 
-import hashlib
 import json
-import os
 import re
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +29,7 @@ import numpy as np
 from informin.errors import UsageError
 from informin.evaluation.senteval import STS_TASKS, TRANSFER_TASKS
 from informin.evaluation.transfer import CLASSIFIER
+from informin.files import sha256, write_json
 
 SCHEMA = 1
 # What must be equal for results to be gone on with.
@@ -118,17 +116,11 @@ def save_results(path: str | Path, results: dict) -> None:
         UsageError: it cannot be written there.
     """
     path = Path(path)
-    text = json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    partial = path.with_name(f".{path.name}.partial")
     make_folder_of(path)
     try:
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, path)
+        write_json(path, results)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error}. Give another --output.") from None
-    finally:
-        with suppress(OSError):
-            partial.unlink()
 
 
 def resume_results(path: str | Path, fresh: dict) -> dict:
@@ -149,6 +141,4 @@ def resume_results(path: str | Path, fresh: dict) -> dict:
 
 def checksums(files: list[Path], folder: str | Path) -> dict[str, str]:
     """SHA-256 of each file, by its path in the folder."""
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in map(Path, files)
-    }
+    return {path.relative_to(folder).as_posix(): sha256(path) for path in map(Path, files)}
