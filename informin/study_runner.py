@@ -34,7 +34,8 @@ LOG_LINES = 6  # of a failed run that are shown
 class Runner:
     """Trains and scores runs. A signal to this process reaches each of its subprocesses once.
 
-    Within the `with` block, Ctrl-C, SIGTERM and SIGHUP are handed on, unless they are to be ignored: training then saves a checkpoint, and nothing new starts.
+    Within the `with` block, Ctrl-C, SIGTERM and SIGHUP are handed on, unless they are to be ignored: training saves
+    a checkpoint, and nothing new starts.
 
     Args:
         tasks: what is to be scored.
