@@ -120,7 +120,7 @@ def test_killed_and_resumed_equals_run_through(command, tmp_path, mlm_weight):
     arguments = command(output_dir=tmp_path / "killed", **options)
     log = tmp_path / "log.txt"
     process = start(arguments, log)
-    first = tmp_path / "killed" / "checkpoint-20" / "trainer_state.json"
+    first = tmp_path / "killed" / "checkpoint-20" / "manifest.json"
     wait_until(first.exists, process, log)
     process.kill()
     process.wait()
@@ -145,7 +145,7 @@ def test_signal_saves_a_checkpoint_and_says_how_to_resume(command, tmp_path, num
     arguments = command(max_steps=4000, eval_steps=10)
     log = tmp_path / "log.txt"
     process = start(arguments, log)
-    wait_until((tmp_path / "run" / "checkpoint-10" / "trainer_state.json").exists, process, log)
+    wait_until((tmp_path / "run" / "checkpoint-10" / "manifest.json").exists, process, log)
     process.send_signal(number)
     assert process.wait(60) == 128 + number
     text = log.read_text()
@@ -185,7 +185,7 @@ def test_nohup_is_respected(command, tmp_path):
         env=ENVIRONMENT,
         stdout=subprocess.DEVNULL,
     )
-    while not (tmp_path / "run" / "checkpoint-10").exists():
+    while not (tmp_path / "run" / "checkpoint-10" / "manifest.json").exists():
         assert process.poll() is None
         time.sleep(0.005)
     process.send_signal(signal.SIGHUP)

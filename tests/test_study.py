@@ -605,7 +605,7 @@ def test_killed_and_gone_on_with(write, tmp_path):
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     parent = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     end = time.monotonic() + 90
-    while not (run.model / "checkpoint-20" / "trainer_state.json").exists():
+    while not (run.model / "checkpoint-20" / "manifest.json").exists():
         assert parent.poll() is None and time.monotonic() < end, (run.folder / "log.txt").read_text()
         time.sleep(0.01)
     (child,) = psutil.Process(parent.pid).children()
