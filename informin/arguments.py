@@ -490,5 +490,5 @@ def refuse_absent_reporters(names: list[str]) -> None:
                 f"--report_to {name} is unknown.{hint} Needed of: {', '.join(INTEGRATION_TO_CALLBACK)}, all, none."
             )
         if name not in available and name != "flyte":  # which says nothing of itself
-            package = {"comet_ml": "comet_ml", "azure_ml": "azureml-core"}.get(name, name)
+            package = {"azure_ml": "azureml-core"}.get(name, name)
             raise UsageError(f"--report_to {name}: {name} is not installed. Install it: pip install {package}")

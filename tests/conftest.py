@@ -58,6 +58,14 @@ def make_sentences(count: int, seed: int = 0) -> list[str]:
     return list(found)
 
 
+def save_pairs(path: Path, seed: int = 1) -> Path:
+    """12 graded pairs; none of their sentences is among those of seed 0."""
+    first, second = make_sentences(12, seed), make_sentences(12, seed + 1)
+    rows = [f"{a}\t{b}\t{grade % 6}" for grade, (a, b) in enumerate(zip(first, second))]
+    path.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]) + "\n")
+    return path
+
+
 def save_bert(folder: Path, **changes) -> Path:
     """A BERT with its language-model head, and its tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -126,12 +134,7 @@ def sentences_file(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def pairs_file(tmp_path_factory) -> Path:
-    """12 graded pairs; none of their sentences is trained on."""
-    first, second = make_sentences(12, seed=1), make_sentences(12, seed=2)
-    rows = [f"{a}\t{b}\t{grade % 6}" for grade, (a, b) in enumerate(zip(first, second))]
-    path = tmp_path_factory.mktemp("data") / "pairs.tsv"
-    path.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]) + "\n")
-    return path
+    return save_pairs(tmp_path_factory.mktemp("data") / "pairs.tsv")
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from pathlib import Path
 from safetensors.torch import load_file, save_file
 
 from informin.manifest import write_manifest
-from tests.conftest import ROOT, make_sentences, save_bert, save_roberta
+from tests.conftest import ROOT, make_sentences, save_bert, save_pairs, save_roberta
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
 ENVIRONMENT["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
@@ -159,9 +159,8 @@ def write_texts(folder: Path) -> None:
         "one.txt": ["the old dog sleeps"],
         "afile": [""],
     }
-    for name, seed in (("pairs.tsv", 1), ("others.tsv", 5)):
-        rows = zip(make_sentences(12, seed), make_sentences(12, seed + 1))
-        texts[name] = ["sentence1\tsentence2\tscore", *(f"{a}\t{b}\t{i % 6}" for i, (a, b) in enumerate(rows))]
+    save_pairs(folder / "pairs.tsv")
+    save_pairs(folder / "others.tsv", seed=5)
     texts["same.tsv"] = ["sentence1\tsentence2\tscore", *(f"{s}\t{s}\t{i}" for i, s in enumerate(sentences[:6]))]
     for name, lines in texts.items():
         (folder / name).write_text("\n".join(lines) + "\n")

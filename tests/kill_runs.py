@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 
 from informin.checkpoints import complete_checkpoints
 from informin.manifest import MANIFEST
-from tests.conftest import ROOT, make_sentences, save_bert
+from tests.conftest import ROOT, make_sentences, save_bert, save_pairs
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 OPTIONS = dict(per_device_train_batch_size=16, max_steps=900, eval_steps=3, logging_steps=3, learning_rate=1e-3)
@@ -62,9 +62,7 @@ def main() -> int:
         folder = Path(name)
         save_bert(folder / "bert")
         (folder / "s.txt").write_text("\n".join(make_sentences(96)) + "\n")
-        rows = zip(make_sentences(12, 1), make_sentences(12, 2))
-        pairs = ["sentence1\tsentence2\tscore", *(f"{a}\t{b}\t{i % 6}" for i, (a, b) in enumerate(rows))]
-        (folder / "pairs.tsv").write_text("\n".join(pairs) + "\n")
+        save_pairs(folder / "pairs.tsv")
         through = start(folder, "through")
         through.communicate()
         more = []
