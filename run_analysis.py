@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 import transformers
 
-from informin import figures
-from informin.encoding import POOLERS
+from informin.encoders.encode import POOLERS
 from informin.errors import UndefinedScoreError, UsageError
+from informin.figures import papers as figures
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -51,7 +51,9 @@ def parser() -> argparse.ArgumentParser:
             sub.add_argument("--batch_size", type=int, default=64, help="Sentences a forward pass.")
             sub.add_argument("--device", help="cpu, cuda, ... Default: a GPU where there is one.")
         if kind == "pairs":
-            sub.add_argument("--data_dir", help="SentEval's data/downstream. Default: $SENTEVAL_DATA, else the Hub.")
+            sub.add_argument(
+                "--senteval_dir", help="SentEval's data/downstream. Default: $SENTEVAL_DATA, else the Hub."
+            )
             sub.add_argument("--split", choices=["dev", "test"], default="dev", help="Of STS-B. Default: dev.")
         if kind == "sentences":
             sub.add_argument("--sentences", required=True, metavar="FILE", help="Text (one a line), CSV, JSONL, ...")

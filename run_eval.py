@@ -15,14 +15,14 @@ from pathlib import Path
 
 import transformers
 
-from informin.data import SENTEVAL_INSTEAD, senteval_folder
-from informin.encoder import load_encoder
-from informin.encoding import POOLERS
+from informin.encoders.encode import POOLERS
+from informin.encoders.encoder import load_encoder
 from informin.errors import UsageError
 from informin.evaluation.results import load_results, results_files
+from informin.evaluation.scoring import ALL_DIMENSIONS, load_tasks, score_encoder, whitening_options
 from informin.evaluation.senteval import TASKS, chosen_tasks
 from informin.evaluation.table import FORMATS, aggregation_table, footnotes, render, score_tables, time_table
-from informin.scoring import ALL_DIMENSIONS, load_tasks, score_encoder, whitening_options
+from informin.training.sentences import SENTEVAL_INSTEAD, senteval_folder
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     add("--tasks", nargs="+", default=["all"], metavar="TASK", help=f"all, sts, transfer, or of: {', '.join(TASKS)}.")
     add("--pooler", nargs="+", default=["auto"], metavar="POOLER", choices=["auto", *POOLERS],
         help=f"auto (what the checkpoint says) or of: {', '.join(POOLERS)}; a row each, in one pass.")  # fmt: skip
-    add("--data_dir", help="SentEval's data/downstream. Default: $SENTEVAL_DATA, else senteval.tar from the Hub.")
+    add("--senteval_dir", help="SentEval's data/downstream. Default: $SENTEVAL_DATA, else senteval.tar from the Hub.")
     add("--split", choices=["test", "dev"], default="test", help="dev: STS-B, SICK-R and what C is chosen by.")
     add("--max_length", type=int, help="Cut sentences at this many tokens. Default: the checkpoint's maximum.")
     add("--batch_size", type=int, default=64, help="Sentences a forward pass.")
@@ -76,7 +76,7 @@ def evaluate(args: argparse.Namespace) -> int:
     others = others_of(args)
     names = chosen_tasks(args.tasks, args.split)
     whitening = whitening_options(args.whitening, args.whitening_file)
-    tasks = load_tasks(senteval_folder(args.data_dir, SENTEVAL_INSTEAD), names, args.split)
+    tasks = load_tasks(senteval_folder(args.senteval_dir, SENTEVAL_INSTEAD), names, args.split)
     how = (args.pooler, args.max_length, args.batch_size, args.device, args.bf16)
     for model_name in args.model_name[1:]:
         load_encoder(model_name, *how)  # a mistake in the last is found before the first is scored

@@ -11,12 +11,12 @@ import sys
 
 import transformers
 
-from informin import onnx
-from informin.card import write_card
-from informin.data import SENTEVAL_INSTEAD, senteval_folder
 from informin.errors import OnnxMismatchError, UsageError
 from informin.evaluation import load_stsb_dev
-from informin.hub import DTYPES, export_checkpoint, published_files
+from informin.publishing import onnx
+from informin.publishing.card import write_card
+from informin.publishing.export import DTYPES, export_checkpoint, published_files
+from informin.training.sentences import SENTEVAL_INSTEAD, senteval_folder
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
     add("--onnx", action="store_true", help="Write onnx/model.onnx too, in float32.")
     add("--int8", action="store_true", help="With --onnx, onnx/model_quantized.onnx too, and what it costs.")
     add(
-        "--data_dir",
+        "--senteval_dir",
         help="With --int8: SentEval's data/downstream, for STS-B dev. Default: $SENTEVAL_DATA, else the Hub's.",
     )
     args = parser.parse_args(argv)
@@ -51,7 +51,7 @@ def export(args: argparse.Namespace) -> None:
     """The folder, then ONNX in it, then what was written."""
     if args.int8 and not args.onnx:
         raise UsageError("--int8 makes the ONNX file smaller: it needs --onnx.")
-    pairs = load_stsb_dev(senteval_folder(args.data_dir, SENTEVAL_INSTEAD)) if args.int8 else None
+    pairs = load_stsb_dev(senteval_folder(args.senteval_dir, SENTEVAL_INSTEAD)) if args.int8 else None
     if args.onnx:
         onnx.require_packages()
     export_checkpoint(args.checkpoint, args.folder, args.dtype)

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import transformers
 
-from informin.card import write_card
 from informin.errors import PushError, UsageError
-from informin.hub import add_results, check_export, published_files
-from informin.push import card_files, prepare, push_card, push_folder, refuse_bad_name
+from informin.publishing.card import write_card
+from informin.publishing.export import add_results, check_export, published_files
+from informin.publishing.hub import card_files, prepare, push_card, push_folder, refuse_bad_name
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -11,14 +11,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from informin import plots
 from informin.errors import UsageError
 from informin.evaluation.table import render
+from informin.figures import plots
 from informin.files import write_json
-from informin.study import Study, check_data, check_options, read_study
-from informin.study_runner import Progress, Runner, visible_gpus
-from informin.study_runs import Run, read_run, runs_of
-from informin.study_table import notes, plot_rows, summarise, tables
+from informin.studies.plan import Study, check_data, check_options, read_study
+from informin.studies.runner import Progress, Runner, visible_gpus
+from informin.studies.runs import Run, read_run, runs_of
+from informin.studies.table import notes, plot_rows, summarise, tables
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
     """The options."""
     parser = program.Parser(description=__doc__)
     add = parser.add_argument
-    add("study", help="A YAML file, as in configs/studies; its keys are at the head of informin/study.py.")
+    add("study", help="A YAML file, as in configs/studies; its keys are at the head of informin/studies/plan.py.")
     add(
         "--output",
         default="outputs/studies",

@@ -17,16 +17,16 @@ import huggingface_hub
 import transformers
 from transformers import set_seed
 
-from informin.checkpoints import LAST, checkpoint_to_resume, refuse_used_folder, steps_taken
-from informin.cli import parse
-from informin.data import load_evaluation_pairs, load_sentences, tokenise
+from informin.encoders.loading import load_model, load_tokenizer
 from informin.errors import NonFiniteLossError, PushError, SaveError, UsageError
-from informin.interrupt import StopOnSignal, last_word
-from informin.loading import load_model, load_tokenizer
-from informin.lock import only_run_in
-from informin.publishing import hub_destination
-from informin.record import objective_options, provenance
-from informin.report import summary
+from informin.publishing.record import objective_options, provenance
+from informin.publishing.trainer import hub_destination
+from informin.training.checkpoints import LAST, checkpoint_to_resume, refuse_used_folder, steps_taken
+from informin.training.command_line import parse
+from informin.training.lock import only_run_in
+from informin.training.report import summary
+from informin.training.sentences import load_evaluation_pairs, load_sentences, tokenise
+from informin.training.signals import StopOnSignal, last_word
 from trainer_informin import InforMinTrainer
 
 logger = logging.getLogger("run_unsup")

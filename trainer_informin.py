@@ -17,21 +17,21 @@ from transformers import (
     TrainerCallback,
 )
 
-from informin.arguments import InforMinTrainingArguments
-from informin.checkpoints import complete_checkpoints
-from informin.data import refuse_few_sentences
 from informin.distributed import gather_with_gradient
-from informin.encoding import encode
+from informin.encoders.encode import encode
+from informin.encoders.loading import InforMinModel, refuse_other_heads, refuse_without_dropout
 from informin.errors import NonFiniteLossError, UndefinedScoreError, counted
 from informin.evaluation import GradedPairs, score_pairs
-from informin.loading import InforMinModel, refuse_other_heads, refuse_without_dropout
 from informin.objectives import attention_layers, check_tiles
-from informin.publishing import PublishingTrainer
-from informin.report import headline
-from informin.resuming import ResumableTrainer
-from informin.screen import Screen
-from informin.view_attention import prepare_encoder
-from informin.views import IGNORED, TokenMasker, mask_seed, stack_views, two_views
+from informin.publishing.trainer import PublishingTrainer
+from informin.training.checkpoints import complete_checkpoints
+from informin.training.options import InforMinTrainingArguments
+from informin.training.report import headline
+from informin.training.resuming import ResumableTrainer
+from informin.training.screen import Screen
+from informin.training.sentences import refuse_few_sentences
+from informin.views.attention import prepare_encoder
+from informin.views.stacking import IGNORED, TokenMasker, mask_seed, stack_views, two_views
 
 __all__ = ["InforMinTrainer", "InforMinTrainingArguments"]
 
@@ -63,7 +63,7 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         train_dataset: rows of `input_ids` and `attention_mask`, one sentence each.
         eval_dataset: graded pairs; None with `eval_strategy="no"`.
         processing_class: the tokenizer.
-        provenance: what the trainer cannot see of the run, for training.json; see `informin.record.provenance`.
+        provenance: what the trainer cannot see of the run; see `informin.publishing.record.provenance`.
         kwargs: callbacks, optimizers: as Trainer takes them.
 
     Raises:

@@ -16,8 +16,8 @@ from statistics import median
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from informin.encoder import load_encoder
-from informin.onnx import MODEL, QUANTISED, load_onnx_encoder
+from informin.encoders.encoder import load_encoder
+from informin.publishing.onnx import MODEL, QUANTISED, load_onnx_encoder
 
 
 def main() -> None:

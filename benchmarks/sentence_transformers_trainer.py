@@ -1,6 +1,6 @@
 """SimCSE here against sentence-transformers' trainer on the same sentences and settings: score and speed, as a ratio.
 
-    python benchmarks/sentence_transformers_trainer.py --model_name MODEL --train_file FILE --eval_data_dir SENTEVAL
+    python benchmarks/sentence_transformers_trainer.py --model_name MODEL --train_file FILE --senteval_dir SENTEVAL
 
 Both read [CLS], use the contrast alone (MultipleNegativesRankingLoss on pairs (s, s) there), batch 128, 32 tokens,
 learning rate 3e-5 with linear decay, gradient norm clipped at 1. There is no projection head there; here it is as
@@ -25,7 +25,7 @@ def ours(args: argparse.Namespace, folder: str) -> tuple[float, float]:
     """Runs run_unsup.py; returns STS-B dev and sentences a second."""
     from transformers import AutoModel, AutoTokenizer
 
-    from informin.encoding import encode
+    from informin.encoders.encode import encode
 
     command = [sys.executable, str(ROOT / "run_unsup.py"), "--objective=simcse", f"--model_name={args.model_name}"]
     command += [f"--train_file={args.train_file}", f"--output_dir={folder}", f"--seed={args.seed}"]
@@ -69,12 +69,12 @@ def theirs(args: argparse.Namespace, folder: str) -> tuple[float, float]:
 def score(args: argparse.Namespace, encode) -> float:
     from informin.evaluation import load_stsb_dev, score_pairs
 
-    return score_pairs(encode, load_stsb_dev(args.eval_data_dir))["spearman"]
+    return score_pairs(encode, load_stsb_dev(args.senteval_dir))["spearman"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("model_name", "train_file", "eval_data_dir"):
+    for name in ("model_name", "train_file", "senteval_dir"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--max_steps", type=int, default=-1)

@@ -1,6 +1,6 @@
 """The regressions of SentEval's cross-validation, all together against one by one with scikit-learn.
 
-    python benchmarks/transfer_regressions.py --model_name MODEL --pooler mean --eval_data_dir SENTEVAL --task CR
+    python benchmarks/transfer_regressions.py --model_name MODEL --pooler mean --senteval_dir SENTEVAL --task CR
 
 Both solve the same problems on the embeddings of a real task: for each outer fold 11 training sets, its own and
 those of its ten inner folds, by six values of C. In one process, one after the other. The embeddings are in float64
@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from informin.encoder import load_encoder
+from informin.encoders.encoder import load_encoder
 from informin.evaluation.logistic import LogisticPath
 from informin.evaluation.senteval import BINARY, load_task
 from informin.evaluation.transfer import FOLDS, GRID, SEED
@@ -55,12 +55,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model_name", required=True)
     parser.add_argument("--pooler", default="auto")
-    parser.add_argument("--eval_data_dir", required=True, help="SentEval's data/downstream.")
+    parser.add_argument("--senteval_dir", required=True, help="SentEval's data/downstream.")
     parser.add_argument("--task", choices=BINARY, default="CR")
     parser.add_argument("--outer_folds", type=int, default=FOLDS, help="Fewer to wait less.")
     parser.add_argument("--solver", nargs="+", default=["lbfgs"], help="Of scikit-learn: lbfgs, newton-cholesky.")
     args = parser.parse_args()
-    task = load_task(args.eval_data_dir, args.task)
+    task = load_task(args.senteval_dir, args.task)
     encoder = load_encoder(args.model_name, [args.pooler])
     x, y = encoder(task.texts[0])[encoder.poolers[0]], task.labels == 1
     masks = training_sets(y, args.outer_folds)

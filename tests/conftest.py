@@ -104,7 +104,7 @@ def save_roberta(folder: Path, **changes) -> Path:
 
 def tokenizer_of(folder: Path):
     """The tokenizer of a model folder as training loads it."""
-    from informin.loading import load_config, load_tokenizer
+    from informin.encoders.loading import load_config, load_tokenizer
 
     return load_tokenizer(str(folder), load_config(str(folder)))
 

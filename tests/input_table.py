@@ -79,7 +79,17 @@ OPTIONS = {
     "a model with is_decoder": dict(model_name="decoder"),
     "config.json is []": dict(model_name="list"),
 }
-EVALUATION = ["run_eval.py", "--model_name", "bert", "--pooler", "cls", "--tasks", "STS-B", "--data_dir", "senteval"]
+EVALUATION = [
+    "run_eval.py",
+    "--model_name",
+    "bert",
+    "--pooler",
+    "cls",
+    "--tasks",
+    "STS-B",
+    "--senteval_dir",
+    "senteval",
+]
 OTHERS = {
     "run_eval.py --whitening 0": [*EVALUATION, "--whitening", "0"],
     "run_eval.py --whitening --whitening_file, one sentence": [

@@ -18,8 +18,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from informin.checkpoints import complete_checkpoints
 from informin.manifest import MANIFEST
+from informin.training.checkpoints import complete_checkpoints
 from tests.conftest import ROOT, make_sentences, save_bert, save_pairs
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}

@@ -79,19 +79,28 @@ def ours(names: set[str]) -> set[str]:
 def test_imports_are_read_wherever_they_stand():
     source = """
 import a.b, c as d
-from informin import data, errors as e
+from informin import errors as e
+from informin.training import sentences as data
 from . import sibling
 from .sibling import thing
 from ..up import other
 def f():
     from late import x
 """
-    known = {"informin", "informin.data", "informin.errors", "informin.evaluation.sibling"}
+    known = {"informin", "informin.training.sentences", "informin.errors", "informin.evaluation.sibling"}
     assert imports_in(source, "informin.evaluation", known) == {
-        *("a.b", "c", "late", "informin.data", "informin.errors", "informin.evaluation.sibling", "informin.up")
+        *(
+            "a.b",
+            "c",
+            "late",
+            "informin.training.sentences",
+            "informin.errors",
+            "informin.evaluation.sibling",
+            "informin.up",
+        )
     }
     assert {"modeling_informin", "trainer_informin", "run_unsup", "informin.evaluation.pairs"} <= MODULES.keys()
-    assert {"modeling_informin", "torch", "informin.arguments", "informin"} <= reachable("run_unsup")
+    assert {"modeling_informin", "torch", "informin.training.options", "informin"} <= reachable("run_unsup")
 
 
 def test_the_modeling_file_stands_alone():
@@ -108,10 +117,19 @@ def test_objectives_know_no_model_no_trainer_and_no_arguments(name):
 
 
 @pytest.mark.parametrize(
-    "name", modules_in("informin.evaluation", "informin.analysis", "informin.plots", "informin.redundancy")
+    "name",
+    modules_in(
+        "informin.evaluation", "informin.evaluation.geometry", "informin.figures.plots", "informin.figures.redundancy"
+    ),
 )
 def test_evaluation_and_analysis_know_no_model(name):
-    forbidden = ("modeling_informin", "trainer_informin", "informin.loading", "informin.objectives", "transformers")
+    forbidden = (
+        "modeling_informin",
+        "trainer_informin",
+        "informin.encoders.loading",
+        "informin.objectives",
+        "transformers",
+    )
     assert [found for found in reachable(name) if inside(found, *forbidden)] == []
 
 

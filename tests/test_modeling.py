@@ -10,9 +10,9 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
+from informin.encoders.loading import load_config, load_model
 from informin.errors import UsageError
-from informin.hub import export_folder
-from informin.loading import load_config, load_model
+from informin.publishing.export import export_folder
 from modeling_informin import BertForInforMinCL, RobertaForInforMinCL
 from tests.conftest import make_sentences, tokenizer_of
 

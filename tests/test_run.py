@@ -17,8 +17,8 @@ from safetensors.torch import load_file
 from transformers import AutoModel
 
 import run_unsup
-from informin.checkpoints import complete_checkpoints, step_of
-from informin.encoder import load_encoder
+from informin.encoders.encoder import load_encoder
+from informin.training.checkpoints import complete_checkpoints, step_of
 from tests.conftest import ROOT, SHARED, make_sentences, save_bert
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "TOKENIZERS_PARALLELISM": "false"}
@@ -271,7 +271,7 @@ def fails(capsys, arguments: list[str], code: int = 2) -> str:
         (dict(train_file="nowhere.txt"), "nowhere.txt does not exist"),
         (dict(model_name="no/such-model"), "--model_name no/such-model cannot be loaded"),
         (dict(eval_pairs="nowhere.tsv"), "nowhere.tsv does not exist"),
-        (dict(eval_pairs=None, eval_data_dir="nowhere"), "must be SentEval's data/downstream"),
+        (dict(eval_pairs=None, senteval_dir="nowhere"), "must be SentEval's data/downstream"),
         (dict(per_device_train_batch_size=1), "batch of 1 sentence has no negatives"),
         (dict(per_device_train_batch_size=97), "Found 96 sentences, fewer than one batch of 97"),
         (dict(temperature=0), "--temperature is 0.0; needed a number above 0"),
@@ -371,7 +371,7 @@ def test_real_text_and_real_encoder(tmp_path, capsys):
         [
             f"--model_name={SHARED / 'models' / 'bert-mini-wiki'}",
             f"--train_file={SHARED / 'data' / 'wiki' / 'wiki1m_for_simcse_head.txt'}",
-            f"--eval_data_dir={SHARED / 'data' / 'senteval'}",
+            f"--senteval_dir={SHARED / 'data' / 'senteval'}",
             f"--output_dir={tmp_path / 'run'}",
             *"--max_train_samples=64 --per_device_train_batch_size=32 --mlm_weight=0.1 --eval_steps=2".split(),
             *"--logging_steps=1 --bf16=false --disable_tqdm=true".split(),

@@ -9,10 +9,10 @@ import pytest
 
 import run_analysis
 import run_eval
-from informin import figures
-from informin.encoder import load_encoder
+from informin.encoders.encoder import load_encoder
 from informin.evaluation import score_pairs
 from informin.evaluation.senteval import load_task
+from informin.figures import papers as figures
 from run_unsup import main as train
 from tests.conftest import make_sentences
 from tests.senteval_data import small_counts, write_senteval
@@ -62,12 +62,12 @@ def draw(tmp_path, capsys):
 
 def test_alignment_is_the_trainers_and_the_colour_is_run_evals(draw, bert, roberta, data, tmp_path, monkeypatch):
     results = tmp_path / "bert.json"
-    argv = ["--model_name", str(bert), "--pooler", "mean", "--tasks", "sts", "--data_dir", str(data)]
+    argv = ["--model_name", str(bert), "--pooler", "mean", "--tasks", "sts", "--senteval_dir", str(data)]
     assert run_eval.main([*argv, "--output", str(results)]) == 0
     scored = []
     score = figures.score_encoder
     monkeypatch.setattr(figures, "score_encoder", lambda *args: scored.append(args[0].name) or score(*args))
-    options = dict(model_name=[bert, roberta], pooler="mean", data_dir=data, split="dev")
+    options = dict(model_name=[bert, roberta], pooler="mean", senteval_dir=data, split="dev")
     code, out, rows = draw("alignment", **options, results=[results])
     assert code == 0 and scored == [str(roberta)]  # the other's average was in the file
     _, _, again = draw("alignment", **options)
@@ -103,7 +103,7 @@ def test_tsne_of_a_sample(draw, bert, roberta, sentences):
 
 
 def test_cosines(draw, bert, data):
-    code, _, rows = draw("cosines", model_name=bert, pooler="cls", data_dir=data, split="test")
+    code, _, rows = draw("cosines", model_name=bert, pooler="cls", senteval_dir=data, split="test")
     (pairs,) = load_task(data, "STS-B", "test").subsets
     x = load_encoder(str(bert), ["cls"])([pairs.sentences1[3], pairs.sentences2[3]])["cls"]
     expected = x[0] @ x[1] / np.linalg.norm(x[0]) / np.linalg.norm(x[1])
@@ -151,8 +151,8 @@ def test_folders_of_one_name_are_shown_whole(draw, bert, sentences, tmp_path):
         ("tsne", {"sentences": "PATH/few.txt"}, "t-SNE: found 2 sentences; needed at least 30"),
         ("tsne", {"sentences": "PATH/few.txt", "pooler": "auto"}, "does not say how its sentence embedding is read"),
         ("redundancy", {"sentences": "PATH/few.txt"}, "Found too few sentences that have a variant"),
-        ("cosines", {"data_dir": "PATH"}, "STS/STSBenchmark/sts-dev.csv does not exist"),
-        ("alignment", {"data_dir": "DATA", "results": "PATH/few.txt"}, "cannot be read as results of run_eval.py"),
+        ("cosines", {"senteval_dir": "PATH"}, "STS/STSBenchmark/sts-dev.csv does not exist"),
+        ("alignment", {"senteval_dir": "DATA", "results": "PATH/few.txt"}, "cannot be read as results of run_eval.py"),
     ],
 )
 def test_mistakes(draw, bert, data, tmp_path, figure, options, message):

@@ -18,10 +18,9 @@ from scipy.stats import pearsonr, spearmanr
 from transformers import AutoModel
 
 import run_eval
-from informin import scoring
-from informin.encoder import Encoder, load_encoder
+from informin.encoders.encoder import Encoder, load_encoder
 from informin.evaluation import results as results_module
-from informin.evaluation import senteval
+from informin.evaluation import scoring, senteval
 from informin.evaluation.once import EncodeOnce
 from informin.evaluation.results import IDENTITY, new_results, save_results
 from informin.evaluation.senteval import STS_TASKS, TASKS, TRANSFER_TASKS, load_task
@@ -49,7 +48,7 @@ def run(bert, data, capsys):
     """Calls the command, for its exit code and what it prints. Keywords change or add options, None removes one."""
 
     def run(*flags: str, **changes) -> tuple[int, str, str]:
-        options = dict(model_name=bert, pooler="cls", data_dir=data, device="cpu") | changes
+        options = dict(model_name=bert, pooler="cls", senteval_dir=data, device="cpu") | changes
         argv = list(flags)
         for name, value in options.items():
             values = value if isinstance(value, (list, tuple)) else [value]
@@ -141,7 +140,7 @@ def test_all_tasks(run, data, bert, tmp_path, encoded, caplog):
         assert found["average"][group] == pytest.approx(np.mean(values))
     everything = {s for name in TASKS for s in load_task(data, name).sentences()}
     assert len(encoded) == len(set(encoded)) and set(encoded) == everything
-    said = [record.getMessage() for record in caplog.records if record.name == "informin.scoring"]
+    said = [record.getMessage() for record in caplog.records if record.name == "informin.evaluation.scoring"]
     assert [text.split(" (")[0] for text in said] == [
         f"tiny-bert, cls: {name} {task['score']:.2f}" for name, task in found["tasks"].items()
     ]
@@ -206,7 +205,7 @@ def test_scores_are_those_of_the_embeddings(run, data, bert, tmp_path):
 
 def test_data_from_the_environment(run, data, monkeypatch):
     monkeypatch.setenv("SENTEVAL_DATA", str(data))
-    code, out, _ = run(data_dir=None, tasks="STS-B")
+    code, out, _ = run(senteval_dir=None, tasks="STS-B")
     assert code == 0 and "tiny-bert, cls" in out
 
 
@@ -293,7 +292,7 @@ def test_interrupted_and_gone_on_equals_run_through(run, tmp_path, monkeypatch, 
 
 def test_only_the_task_whose_data_changed_is_scored_again(run, data, tmp_path, scored, encoded):
     copy, output = shutil.copytree(data, tmp_path / "data"), tmp_path / "a.json"
-    options = dict(output=output, data_dir=copy, tasks=["STS-B", "MR", "CR"])
+    options = dict(output=output, senteval_dir=copy, tasks=["STS-B", "MR", "CR"])
     run(**options)
     before = read(output)["tasks"]
     path = copy / "CR" / "custrev.pos"
@@ -563,7 +562,10 @@ def test_whitening(run, bert, data, tmp_path, file, dimensions):
         (dict(whitening_file="x.txt"), "--whitening_file has no effect without --whitening."),
         (dict(whitening=4, whitening_file="/no/x.txt"), "--whitening_file: /no/x.txt does not exist."),
         (dict(tasks=["STS-B", "STS17"]), "--tasks: no task 'STS17'; needed all, sts, transfer, or of: STS12, STS13, "),
-        (dict(data_dir="/no/data"), "/no/data/STS/STSBenchmark/sts-test.csv does not exist. The folder given must be"),
+        (
+            dict(senteval_dir="/no/data"),
+            "/no/data/STS/STSBenchmark/sts-test.csv does not exist. The folder given must be",
+        ),
         (dict(model_name="/no/model"), "--model_name /no/model: there is no such folder"),
         (dict(pooler="mlp"), "--pooler mlp: MODEL has no projection head; "),
         (dict(max_length=67), "--max_length 67: MODEL reads at least 3 and at most 66 tokens."),
@@ -609,12 +611,12 @@ def test_damaged_data_are_found_before_anything_is_scored(run, data, tmp_path, e
     path = copy / "SUBJ" / "subj.objective"
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[:-1]))
-    code, out, err = run(data_dir=copy, output=tmp_path / "out" / "a.json")
+    code, out, err = run(senteval_dir=copy, output=tmp_path / "out" / "a.json")
     assert (code, out, encoded) == (2, "", []) and not (tmp_path / "out").exists()
     needed = len(lines)
     assert err == f"error: {path}: found {needed - 1} sentences, needed {needed}. Fetch the file again.\n"
     path.unlink()
-    code, _, err = run(data_dir=copy)
+    code, _, err = run(senteval_dir=copy)
     assert code == 2 and err.startswith(f"error: {path} does not exist. The folder given must be SentEval's data/down")
 
 
@@ -722,7 +724,17 @@ def test_help(tmp_path):
     assert "Score sentence encoders on the 7 STS and 7 transfer tasks." in text
     for name in TASKS:
         assert name in text
-    for option in ("model_name", "tasks", "pooler", "data_dir", "split", "max_length", "batch_size", "device", "bf16"):
+    for option in (
+        "model_name",
+        "tasks",
+        "pooler",
+        "senteval_dir",
+        "split",
+        "max_length",
+        "batch_size",
+        "device",
+        "bf16",
+    ):
         assert f"--{option}" in text
     for option in ("whitening", "whitening_file", "output", "format", "compare", "seeds"):
         assert f"--{option}" in text
@@ -736,14 +748,14 @@ def test_no_data_and_no_hub(bert, tmp_path):
         "error: senteval.tar cannot be fetched from the Hub"
     )
     assert result.stderr.endswith(
-        "Without the Hub, give --data_dir FOLDER (SentEval's data/downstream), or set SENTEVAL_DATA to it.\n"
+        "Without the Hub, give --senteval_dir FOLDER (SentEval's data/downstream), or set SENTEVAL_DATA to it.\n"
     )
 
 
 @pytest.mark.skipif(not (MINI.is_dir() and SENTEVAL.is_dir()), reason=f"{MINI} or {SENTEVAL} is not there")
 def test_a_real_encoder_on_the_real_data(run, monkeypatch, tmp_path):
     small_counts(monkeypatch, 1)
-    code, out, _ = run(model_name=MINI, tasks="STS-B", data_dir=SENTEVAL, output=tmp_path / "a.json")
+    code, out, _ = run(model_name=MINI, tasks="STS-B", senteval_dir=SENTEVAL, output=tmp_path / "a.json")
     found = read(tmp_path / "a.json")["tasks"]["STS-B"]
     assert code == 0 and found["n"] == 1379 and found["score"] == pytest.approx(44.46, abs=0.02)
     assert line(out, "bert-mini-wiki, cls") == [f"{found['score']:.2f}", "-"]

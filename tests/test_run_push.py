@@ -17,13 +17,13 @@ from safetensors.torch import load_file, save_file
 
 import run_push
 import run_unsup
-from informin.encoder import load_encoder
-from informin.hub import published_files
-from informin.loading import load_config, load_model
-from informin.push import prepare, push_in_background
+from informin.encoders.encoder import load_encoder
+from informin.encoders.loading import load_config, load_model
+from informin.publishing.export import published_files
+from informin.publishing.hub import prepare, push_in_background
 from tests.conftest import ROOT, make_sentences, tokenizer_of
 from tests.hub_server import HubServer
-from tests.test_push import (
+from tests.publishing.test_push import (
     HEAD,
     PUBLISHED,
     REPO,
@@ -401,7 +401,7 @@ def test_checkpoint_that_cannot_be_exported(hub, train, tmp_path, monkeypatch, c
         folder.mkdir()
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("informin.push.export_checkpoint", export_checkpoint)
+    monkeypatch.setattr("informin.publishing.hub.export_checkpoint", export_checkpoint)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert train(hub_strategy="every_save", max_steps=2) == 0
     assert "The push of checkpoint-2 failed: [Errno 28] No space left on device (OSError). Training" in caplog.text

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import pearsonr, spearmanr
 
-from informin.analysis import alignment, uniformity, unit
 from informin.errors import UndefinedScoreError, UsageError, counted
+from informin.evaluation.geometry import alignment, uniformity, unit
 from informin.textfiles import TABLES, as_text, json_records, plain_suffix, require_file, shown, table_rows
 
 COLUMNS = ("sentence1", "sentence2", "score")

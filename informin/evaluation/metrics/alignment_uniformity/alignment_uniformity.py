@@ -4,8 +4,8 @@ import datasets
 import evaluate
 import numpy as np
 
-from informin.analysis import alignment, uniformity
 from informin.errors import UndefinedScoreError, UsageError
+from informin.evaluation.geometry import alignment, uniformity
 
 DESCRIPTION = """\
 Where embeddings lie on the unit sphere. Alignment: how close the two sides of positive pairs are, the mean of \

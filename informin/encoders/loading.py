@@ -1,0 +1,342 @@
+"""Loading of configurations, tokenizers and weights, never of code that a checkpoint brings along."""
+
+import difflib
+import glob
+import json
+import os
+from pathlib import Path
+
+import torch
+from huggingface_hub import constants, is_offline_mode
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from torch import nn
+from transformers import (
+    CONFIG_MAPPING,
+    MODEL_FOR_MASKED_LM_MAPPING,
+    AutoConfig,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedTokenizerBase,
+)
+from transformers.utils import cached_file
+
+from informin.encoders.encode import OFFSET_POSITIONS, max_length
+from informin.errors import UsageError, counted, error_line
+from modeling_informin import BertForInforMinCL, RobertaForInforMinCL
+
+ARCHITECTURES = {"bert": BertForInforMinCL, "roberta": RobertaForInforMinCL}
+InforMinModel = BertForInforMinCL | RobertaForInforMinCL
+# Their sizes are counts; 0 layers would be no encoder.
+SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings")
+KINDS = {"architectures": list, "auto_map": dict, "informin": dict}
+TOKENIZER_FILES = ("tokenizer_config.json", "tokenizer.json", "special_tokens_map.json")
+COPY_TOKENIZER = (
+    "Copy the tokenizer files (tokenizer.json, tokenizer_config.json) of the checkpoint it was trained from there."
+)
+
+
+def load_config(model_name: str, revision: str | None = None, any_encoder: bool = False) -> PreTrainedConfig:
+    """The configuration of an encoder, from a folder or the Hub.
+
+    Args:
+        any_encoder: takes every encoder like BERT that transformers has; else a BERT or RoBERTa alone.
+
+    Raises:
+        UsageError: there is no such model, it is of another architecture, or its configuration cannot be.
+    """
+    values = read_json(find_config(model_name, revision))
+    refuse_other_kinds(model_name, values)
+    name = values.get("model_type")
+    known = isinstance(name, str) and name in (CONFIG_MAPPING if any_encoder else ARCHITECTURES)
+    try:
+        config = AutoConfig.from_pretrained(model_name, revision=revision, trust_remote_code=False) if known else None
+    except Exception as error:  # what transformers raises depends on the value
+        raise UsageError(f"--model_name {model_name} cannot be loaded: {_reason(error)}") from None
+    if not known or config.is_encoder_decoder or type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
+        needed = "an encoder like BERT" if any_encoder else f"one of: {', '.join(ARCHITECTURES)}"
+        code = " Code that a checkpoint brings along is never run." if "auto_map" in values else ""
+        found = f"is of the architecture {name!r}" if name else "has no model_type in its config.json"
+        raise UsageError(f"--model_name {model_name} {found}; needed {needed}.{code}")
+    refuse_no_encoder(model_name, config)
+    config._attn_implementation = None  # by a name of the Hub, transformers would fetch code from there
+    return config
+
+
+def refuse_other_kinds(model_name: str, values: dict) -> None:
+    """What transformers reads from config.json without a look.
+
+    Raises:
+        UsageError: the value of a key is of another kind.
+    """
+    for name, kind in KINDS.items():
+        if not isinstance(values.get(name) or kind(), kind):
+            found = f"{name} in its config.json is a {type(values[name]).__name__}"
+            raise UsageError(f"--model_name {model_name}: {found}; needed a {kind.__name__}.")
+
+
+def refuse_no_encoder(model_name: str, config: PreTrainedConfig) -> None:
+    """What transformers builds, and what is no encoder, or fails at the first sentence.
+
+    Raises:
+        UsageError: a size is not positive, or it is a decoder.
+    """
+    for name in SIZES:
+        size = getattr(config, name, None)
+        if isinstance(size, int) and size < 1:
+            raise UsageError(f"--model_name {model_name}: {name} in its config.json is {size}; needed 1 or more.")
+    if getattr(config, "is_decoder", False):
+        raise UsageError(
+            f"--model_name {model_name} is a decoder: no token sees those after it, and [CLS] only itself. If it was "
+            "trained as an encoder, set is_decoder to false in its config.json; else take another model."
+        )
+
+
+def find_config(model_name: str, revision: str | None = None) -> str:
+    """The path of a model's config.json, in a folder or fetched from the Hub.
+
+    Raises:
+        UsageError: there is none; names folders near by that have one.
+    """
+    folder = Path(model_name)
+    if os.path.isfile(model_name):
+        raise UsageError(f"--model_name {model_name} is a file; needed its folder: --model_name {folder.parent}")
+    if os.path.isdir(model_name):
+        if not (folder / "config.json").is_file():
+            raise UsageError(
+                f"--model_name {model_name} cannot be loaded: the folder has no config.json.{_near(model_name)}"
+            )
+        return str(folder / "config.json")
+    if model_name.startswith((".", "/", "~")) or model_name.count("/") > 1:  # none of the Hub's names
+        raise UsageError(f"--model_name {model_name}: there is no such folder.{_near(model_name)}")
+    try:
+        path = cached_file(model_name, "config.json", revision=revision)
+        problem = "its repository on the Hub has no config.json"
+    except Exception as error:  # transformers' OSError is about the Hub's own error, or it is that itself
+        path, problem = None, hub_problem(error.__cause__ or error, revision)
+    if path is None:
+        problem = f"there is no such folder, and {problem}.{_near(model_name)}"
+        raise UsageError(f"--model_name {model_name} cannot be loaded: {problem}")
+    return path
+
+
+def hub_problem(error: BaseException, revision: str | None = None) -> str:
+    """Why something was not fetched from the Hub, to be said after a colon or a comma."""
+    if isinstance(error, HFValidationError):
+        return "the Hub has no such names"
+    if is_offline_mode():
+        return "it is not in the Hub's cache (the Hub is not asked, as HF_HUB_OFFLINE is set)"
+    if isinstance(error, GatedRepoError):
+        return "on the Hub its conditions must be accepted first, by whom `hf auth login` logs in"
+    if isinstance(error, RepositoryNotFoundError):
+        return "the Hub has no such repository, or none that you may read (`hf auth login`)"
+    if isinstance(error, RevisionNotFoundError):
+        return f"on the Hub it has no revision {revision}"
+    if isinstance(error, LocalEntryNotFoundError):
+        return f"the Hub ({constants.ENDPOINT}) cannot be reached"
+    return f"the Hub says: {error_line(error)}"
+
+
+def _near(model_name: str) -> str:
+    """Up to three folders with a config.json: inside, beside of a like name, elsewhere of the same name."""
+    path = Path(os.path.expanduser(model_name))
+    beside = {folder.name: folder for folder in _models(path.parent, "*")}
+    alike = [beside[name] for name in difflib.get_close_matches(path.name, beside)]
+    folders = [*_models(path, "*"), *alike, *_models(Path(), f"*/{glob.escape(path.name)}")]
+    names = list(dict.fromkeys(map(str, folders)))[:3]
+    return f" Did you mean {', '.join(names)}?" if names else ""
+
+
+def _models(folder: Path, pattern: str) -> list[Path]:
+    """Folders of models; sentence-transformers' other modules have a config.json too, without a model_type."""
+    try:
+        files = [path for path in folder.glob(f"{pattern}/config.json") if b'"model_type"' in path.read_bytes()]
+    except OSError:  # a help less
+        return []
+    return sorted(path.parent for path in files)
+
+
+def optional_file(model_name: str, name: str, revision: str | None = None) -> str | None:
+    """The path of a file of a checkpoint, in a folder or fetched from the Hub; None where there is none."""
+    return cached_file(
+        model_name,
+        name,
+        revision=revision,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+
+
+def read_json(path: str | Path, kind: type = dict):
+    """A JSON file of which the outermost is a `kind`.
+
+    Raises:
+        UsageError: it is no JSON, or something else.
+    """
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} is not JSON ({error_line(error)}). Copy it again from its source.") from None
+    if not isinstance(found, kind):
+        needed = f"found {type(found).__name__}, needed {kind.__name__}"
+        raise UsageError(f"{path} holds something else: {needed}. Copy it again from its source.")
+    return found
+
+
+def load_tokenizer(model_name: str, config: PreTrainedConfig, revision: str | None = None) -> PreTrainedTokenizerBase:
+    """The tokenizer beside a model; its `model_max_length` is never more than the model has positions for.
+
+    Raises:
+        UsageError: there is none, it has no words or no padding token, or it is not the model's.
+    """
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model_name, revision=revision, trust_remote_code=False)
+    except Exception as error:  # tokenizers raises Exception itself
+        paths = [optional_file(model_name, name, revision) for name in TOKENIZER_FILES]
+        files = [read_json(path) for path in paths if path is not None]  # says which of them is damaged
+        if any("auto_map" in values for values in files):
+            raise UsageError(
+                f"--model_name {model_name}: its tokenizer is code of the checkpoint, which is never run; "
+                "needed a tokenizer.json."
+            ) from None
+        raise UsageError(f"--model_name {model_name} has no tokenizer that can be loaded: {_reason(error)}") from None
+    if len(tokenizer) <= len(tokenizer.all_special_tokens):  # what transformers makes up where the files are missing
+        raise UsageError(
+            f"--model_name {model_name} has no tokenizer: no vocabulary was found beside the weights. {COPY_TOKENIZER}"
+        )
+    if tokenizer.pad_token is None:
+        raise UsageError(f"--model_name {model_name}: its tokenizer has no padding token, and batches need one.")
+    refuse_other_tokenizer(model_name, config, tokenizer)
+    given = tokenizer.model_max_length
+    if not isinstance(given, int | float) or max_length(config, tokenizer) < 3:
+        raise UsageError(
+            f"--model_name {model_name} reads no sentence of 3 tokens: max_position_embeddings in its config.json is "
+            f"{config.max_position_embeddings}, model_max_length in its tokenizer_config.json {given!r}."
+        )
+    tokenizer.model_max_length = max_length(config, tokenizer)
+    forget_truncation(tokenizer)
+    return tokenizer
+
+
+def refuse_other_tokenizer(model_name: str, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> None:
+    """The tokenizer of another model gives ids that mean other words, or nothing.
+
+    Raises:
+        UsageError: an id is outside of the model's vocabulary, or padding is not where positions expect it.
+    """
+    problem, last = None, max(tokenizer.all_special_ids)
+    if len(tokenizer) > config.vocab_size:
+        problem = f"its tokenizer has {counted(len(tokenizer), 'word')} and the model {config.vocab_size:,}"
+    elif last >= config.vocab_size:
+        problem = f"{tokenizer.convert_ids_to_tokens(last)} of its tokenizer has the id {last:,}, and the model "
+        problem += counted(config.vocab_size, "word")
+    elif config.model_type in OFFSET_POSITIONS and tokenizer.pad_token_id != config.pad_token_id:
+        problem = (
+            f"{tokenizer.pad_token}, with which its tokenizer pads, has the id {tokenizer.pad_token_id}, and "
+            f"pad_token_id in its config.json is {config.pad_token_id}"
+        )
+    if problem:
+        raise UsageError(f"--model_name {model_name}: {problem}; they do not belong together. {COPY_TOKENIZER}")
+
+
+def forget_truncation(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Removes the truncation and padding of the last call, which save_pretrained would write into tokenizer.json."""
+    tokenizer.backend_tokenizer.no_truncation()
+    tokenizer.backend_tokenizer.no_padding()
+
+
+def load_weights(kind: type, model_name: str, config: PreTrainedConfig, revision: str | None = None):
+    """A model in float32 and transformers' report of what was missing.
+
+    Args:
+        kind: the model's class, or AutoModel.
+
+    Raises:
+        UsageError: the weights cannot be read, or have other shapes than the configuration says.
+    """
+    try:
+        model, report = kind.from_pretrained(
+            model_name,
+            config=config,
+            revision=revision,
+            dtype=torch.float32,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # refused below, by name
+            trust_remote_code=False,
+        )
+    except Exception as error:  # what is raised depends on what is wrong with the files
+        raise UsageError(f"--model_name {model_name} cannot be loaded: {_reason(error)}") from None
+    if report["mismatched_keys"]:
+        name, found, needed = min(report["mismatched_keys"])
+        raise UsageError(
+            f"--model_name {model_name} cannot be loaded: {name} is {tuple(found)} in its weights and {tuple(needed)} "
+            "by its config.json; they do not belong together."
+        )
+    return model, report
+
+
+def load_model(config: PreTrainedConfig, model_name: str, settings: dict, revision: str | None = None) -> InforMinModel:
+    """The encoder in float32 with the heads that `settings` asks for.
+
+    Args:
+        config: of the same model, from `load_config`.
+        settings: what goes into `config.informin`; `modeling_informin.HEADS` says which heads it builds.
+
+    Raises:
+        UsageError: an LM head is asked for and the checkpoint has none.
+    """
+    config.informin = settings
+    model, report = load_weights(ARCHITECTURES[config.model_type], model_name, config, revision)
+    if settings["lm_head"] and any(key.startswith(("cls.", "lm_head.")) for key in report["missing_keys"]):
+        raise UsageError(
+            f"--mlm_weight is above 0, but the checkpoint {model_name} has no language-model head: its logits would be "
+            "random. Start from a checkpoint that has one, or leave MLM off (--mlm_weight 0)."
+        )
+    # save_pretrained leaves tied weights out anyway; named here, Trainer does not warn that a checkpoint lacks them.
+    model._keys_to_ignore_on_save = set(model.all_tied_weights_keys)
+    if model.config.informin["queue_size"]:
+        model.start_momentum()
+    return model
+
+
+def refuse_without_dropout(encoder: nn.Module) -> None:
+    """Two views of a sentence differ by dropout alone.
+
+    Raises:
+        UsageError: every dropout is 0, so the two views would be identical.
+    """
+    if not any(module.p > 0 for module in encoder.modules() if isinstance(module, nn.Dropout)):
+        raise UsageError(
+            "Every dropout of this model is 0, so the two views of a sentence would be identical. Set "
+            "hidden_dropout_prob and attention_probs_dropout_prob in its config.json, to 0.1 for instance, or give "
+            "--view_dropout."
+        )
+
+
+def refuse_other_heads(model: InforMinModel, heads: dict) -> None:
+    """A head that is missing cannot be read; one that is never read breaks training over several processes.
+
+    Args:
+        heads: what the objective needs in `config.informin`.
+
+    Raises:
+        UsageError: the model's heads are not those of the objective.
+    """
+    for name, needed in heads.items():
+        found = model.config.informin[name]
+        if found != needed:
+            raise UsageError(
+                f"The objective needs {name} = {needed}, but the model was built with {name} = {found}: a head that is "
+                "missing, or never read. Load it with informin.encoders.loading.load_model and args.heads among its "
+                "settings."
+            )
+
+
+def _reason(error: Exception) -> str:
+    """With the kind of the error, as some messages are a word."""
+    return f"{error_line(error)} ({type(error).__name__}). Are its files whole? Else copy them again from their source."

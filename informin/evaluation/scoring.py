@@ -1,0 +1,185 @@
+"""One checkpoint on many tasks: each sentence encoded once, every finished task kept."""
+
+import logging
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from informin.encoders.encoder import Encoder
+from informin.errors import UndefinedScoreError, UsageError, counted
+from informin.evaluation.once import EncodeOnce
+from informin.evaluation.results import (
+    add_task,
+    checksums,
+    make_folder_of,
+    new_results,
+    resume_results,
+    save_results,
+)
+from informin.evaluation.senteval import StsTask, TransferTask, load_task
+from informin.evaluation.sts import score_sts
+from informin.evaluation.table import label
+from informin.evaluation.transfer import score_transfer
+from informin.evaluation.whitening import whitened
+from informin.files import sha256
+from informin.textfiles import read_sentences, require_file
+from informin.training.report import environment
+
+logger = logging.getLogger(__name__)
+
+ALL_DIMENSIONS = math.inf
+
+
+@dataclass(frozen=True)
+class WhiteningOptions:
+    """How embeddings are whitened before they are scored.
+
+    Attributes:
+        dimensions: kept; None for all.
+        sentences: what it is fitted on; None for each task's own.
+        fitted_on: the same in words, for the results.
+    """
+
+    dimensions: int | None
+    sentences: Sequence[str] | None = None
+    fitted_on: str = "the sentences of each task"
+
+
+def whitening_options(dimensions: float | None, file: str | None) -> WhiteningOptions | None:
+    """What --whitening and --whitening_file ask for.
+
+    Args:
+        dimensions: how many are kept, or ALL_DIMENSIONS; None without whitening.
+
+    Raises:
+        UsageError: fewer than 1 dimension; a file without --whitening, one that cannot be read, or one with too few
+            different sentences: N of them differ in N - 1 directions.
+    """
+    if dimensions is None:
+        if file:
+            raise UsageError("--whitening_file has no effect without --whitening.")
+        return None
+    if dimensions < 1:
+        raise UsageError(f"--whitening {dimensions}: needed 1 or more, or no number for all dimensions.")
+    kept = None if dimensions == ALL_DIMENSIONS else dimensions
+    if file is None:
+        return WhiteningOptions(kept)
+    path = Path(file)
+    require_file("--whitening_file", path)
+    sentences = [sentence for sentence in read_sentences(path, None) if sentence.strip()]
+    different, needed = len(set(sentences)), (kept or 1) + 1
+    if different < needed:
+        raise UsageError(
+            f"--whitening_file: {path} holds {counted(different, 'different sentence')}; needed {needed:,} or more for "
+            f"{counted(needed - 1, 'dimension')}."
+        )
+    return WhiteningOptions(kept, sentences, f"{path.name} (SHA-256 {sha256(path)})")
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """The data of the tasks of a call, by name, all of one split, and the SHA-256 of their files."""
+
+    split: str
+    data: dict[str, StsTask | TransferTask]
+    checksums: dict[str, dict[str, str]]
+
+
+def load_tasks(folder: Path, names: Sequence[str], split: str = "test") -> Tasks:
+    """Reads and checks the data of all tasks, before any of them is scored.
+
+    Raises:
+        UsageError: see `load_task`.
+    """
+    data = {name: load_task(folder, name, split) for name in names}
+    return Tasks(split, data, {name: checksums(task.files, folder) for name, task in data.items()})
+
+
+def score_encoder(
+    encoder: Encoder,
+    tasks: Tasks,
+    whitening: WhiteningOptions | None = None,
+    outputs: dict[str, Path] | None = None,
+) -> list[dict]:
+    """Results (see `evaluation.results`) of an encoder on every task, one for each of its poolers.
+
+    Tasks are encoded and scored one after the other, so that a task is finished, and kept, as early as can be; a
+    sentence that an earlier task had is not encoded again.
+
+    Args:
+        outputs: for each pooler the file that its results are kept in and gone on from; None to keep nothing.
+
+    Raises:
+        UsageError: an output holds the results of another checkpoint; more dimensions than the embeddings have.
+    """
+    width = encoder.model.config.hidden_size
+    if whitening and whitening.dimensions is not None and whitening.dimensions > width:
+        raise UsageError(
+            f"--whitening {whitening.dimensions}: the embeddings of {encoder.name} have 1 to {width} dimensions."
+        )
+    rows = {pooler: _start(encoder, pooler, tasks.split, whitening, outputs) for pooler in encoder.poolers}
+    pending = {name: [pooler for pooler, row in rows.items() if not _finished(row, name, tasks)] for name in tasks.data}
+    once = EncodeOnce(lambda sentences: encode_with_bar(encoder, sentences))
+    encode = {pooler: once.by(pooler) for pooler in rows}
+    if whitening and any(pending.values()):
+        encode = {p: whitened(e, whitening.dimensions, whitening.sentences) for p, e in encode.items()}
+    for name, poolers in pending.items():
+        if not poolers:
+            continue
+        start = time.perf_counter()
+        once.add(tasks.data[name].sentences())
+        seconds = time.perf_counter() - start
+        for pooler in poolers:
+            entry = _score(encode[pooler], tasks.data[name])
+            entry["truncated"] = len(encoder.truncated.intersection(tasks.data[name].sentences()))
+            entry["data"] = tasks.checksums[name]
+            entry["seconds"]["encode"] = seconds
+            add_task(rows[pooler], name, entry)
+            if outputs:
+                save_results(outputs[pooler], rows[pooler])
+            said = "no score" if entry["score"] is None else f"{entry['score']:.2f}"
+            logger.info(f"{label(rows[pooler])}: {name} {said} ({seconds + entry['seconds']['score']:.1f} s)")
+    return list(rows.values())
+
+
+def _start(encoder: Encoder, pooler: str, split: str, whitening: WhiteningOptions | None, outputs) -> dict:
+    identity = {
+        "weights_sha256": encoder.weights_sha256(),
+        "pooler": pooler,
+        "normalized": encoder.normalized,
+        "whitening": whitening and {"dimensions": whitening.dimensions, "fitted_on": whitening.fitted_on},
+        "max_length": encoder.length,
+        "precision": "bf16" if encoder.bf16 else "fp32",
+        "split": split,
+    }
+    fresh = new_results(encoder.name, identity, environment(encoder.model.device))
+    if not outputs:
+        return fresh
+    make_folder_of(outputs[pooler])  # now, not after the first task has been encoded
+    return resume_results(outputs[pooler], fresh)
+
+
+def _finished(row: dict, name: str, tasks: Tasks) -> bool:
+    """Whether results hold a score of a task from the same data files."""
+    entry = row["tasks"].get(name)
+    return entry is not None and entry["score"] is not None and entry["data"] == tasks.checksums[name]
+
+
+def encode_with_bar(encoder: Encoder, sentences: Sequence[str]) -> dict[str, np.ndarray]:
+    """(N, d) of N sentences for each pooler of the encoder, with a progress bar where there is a terminal."""
+    with tqdm(total=len(sentences), desc="encoding", unit=" sentences", leave=False, disable=None) as bar:
+        return encoder(sentences, bar.update)
+
+
+def _score(encode, task: StsTask | TransferTask) -> dict:
+    start = time.perf_counter()
+    try:
+        entry = score_sts(encode, task) if isinstance(task, StsTask) else score_transfer(encode, task)
+    except UndefinedScoreError as error:
+        entry = {"score": None, "n": task.examples, "error": str(error)}
+    return entry | {"seconds": {"encode": 0.0, "score": time.perf_counter() - start}}

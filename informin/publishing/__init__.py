@@ -1,0 +1,1 @@
+"""What a run was, the exported folder, its card, the Hub."""

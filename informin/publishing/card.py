@@ -1,0 +1,375 @@
+"""The model card: written from the files of an exported folder and from nothing else.
+
+`results/` holds what run_eval.py measured, each file by its part in the card:
+
+    model.json                 these weights
+    base-POOLER.json           the encoder before training, read by this pooler
+    other_seeds/seedN.json     runs of the same settings with other seeds
+"""
+
+import hashlib
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
+
+from informin.errors import counted
+from informin.evaluation.results import load_results
+from informin.evaluation.senteval import STS_TASKS, TRANSFER_TASKS
+from informin.evaluation.table import render, score_tables
+from informin.objectives import OBJECTIVES, Term
+from informin.publishing.metadata import NO_LANGUAGE, known_id, known_language, known_license
+from informin.publishing.record import load_record
+from informin.training.sentences import HUB_DATA
+
+CARD = "README.md"
+TEMPLATE = Path(__file__).parents[2] / "model_cards" / "TEMPLATE.md"
+CITATIONS = TEMPLATE.parent / "citations"  # NAME.bib for an objective
+# Settings of heads that an exported model has not.
+WITHOUT_MEANING = ("projector_size", "queue_size", "momentum_decay", "momentum_dropout")
+BY_POOLER = {"cls": "read at [CLS]", "mean": "read by its mean"}
+MARK = "<!-- Written from the run; SHA-256 of the page above: {}. A page edited by hand is left alone. -->"
+UNPUBLISHED = "path/to/this/folder"
+# What Markdown reads as more than text, within a line. An underscore within a word, or brackets without an address, it
+# does not.
+MARKUP = re.compile(r"[\\`*<>|~$]|\](?=\()|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])")
+ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
+
+
+def write_card(folder: str | Path, repo: str | None = None, revision: str | None = None) -> bool:
+    """Writes README.md, unless somebody edited it.
+
+    Args:
+        repo: the Hub id that the examples load from; None for the folder itself.
+        revision: the commit that they pin.
+
+    Returns:
+        Whether it was written.
+    """
+    path = Path(folder, CARD)
+    if path.exists() and not is_untouched(path.read_text(encoding="utf-8", errors="replace")):
+        return False
+    path.write_text(render_card(folder, repo, revision), encoding="utf-8")
+    return True
+
+
+def is_untouched(text: str) -> bool:
+    """Whether a card is as `render_card` wrote it."""
+    page, _, mark = text.rstrip("\n").rpartition("\n")
+    return mark == _mark(page)
+
+
+def render_card(folder: str | Path, repo: str | None = None, revision: str | None = None) -> str:
+    """The card of an exported folder: metadata in YAML, then Markdown; see `write_card`."""
+    folder = Path(folder)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    unknown = {"base_model": None, "data": None, "history": [], "options": None, "earlier": []}
+    record = _one_line(unknown | (load_record(folder) or {}))
+    results = load_all_results(folder)
+    base = record["base_model"] or {}
+    parts = _parts(record, config["informin"])
+    objective = parts[-1]["objective"]
+    start = str(known_id(base.get("hub_id")) or base.get("name") or config["model_type"]).rpartition("/")[2]
+    name = repo.rpartition("/")[2] if repo else f"{start}-{objective}"
+    card = ModelCard.from_template(
+        _metadata(name, record, objective, results, any(folder.glob("onnx/*.onnx"))),
+        template_path=str(TEMPLATE),
+        name=_text(name),
+        base=_base_text(base),
+        method=_methods(parts),
+        dimensions=config["hidden_size"],
+        repo=repo or UNPUBLISHED,
+        published=bool(repo),
+        pin=f', revision="{revision}"' if revision else "",
+        architecture=_code(config["auto_map"]["AutoModel"].rpartition(".")[2]),
+        onnx=_onnx_files(folder),
+        tables=_score_tables(results, record.get("seed")),
+        seeds=len(results["seeds"]) + 1,
+        seed=_text(record.get("seed")),
+        history=_history_table(record),
+        training=_training_table(config, record, parts),
+        environment=_environment(record),
+        limits=_limits(folder, config, record, results),
+        citations=_citations(parts),
+    )
+    page = re.sub(r"\n{3,}", "\n\n", str(card)).strip()
+    return f"{page}\n{_mark(page)}\n"
+
+
+def load_all_results(folder: str | Path) -> dict:
+    """`model`: results or None; `base`: those of the starting encoder by pooler; `seeds`: those of other seeds."""
+    folder = Path(folder, "results")
+    model = folder / "model.json"
+    base = {path.stem.removeprefix("base-"): path for path in sorted(folder.glob("base-*.json"))}
+    seeds = {int(path.stem.removeprefix("seed")): path for path in folder.glob("other_seeds/seed*.json")}
+    return {
+        "model": load_results(model) if model.is_file() else None,
+        "base": {pooler: load_results(path) for pooler, path in base.items()},
+        "seeds": {seed: load_results(seeds[seed]) for seed in sorted(seeds)},
+    }
+
+
+def _one_line(value):
+    """The record with its texts in one line: names of files, and what the user said, may hold anything."""
+    if isinstance(value, dict):
+        return {_one_line(name): _one_line(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_one_line(item) for item in value]
+    return " ".join(value.split()) if isinstance(value, str) else value
+
+
+def _text(value: object) -> str:
+    """What comes from outside, to be read as it is written, in a line or in a cell of a table."""
+    return MARKUP.sub(lambda found: ENTITIES.get(found[0], f"\\{found[0]}"), str(value))
+
+
+def _code(value: str) -> str:
+    """A name in backticks, unless it holds what could end them."""
+    return f"`{value}`" if _text(value) == value else _text(value)
+
+
+def _mark(page: str) -> str:
+    return MARK.format(hashlib.sha256(page.encode()).hexdigest())
+
+
+def _metadata(name: str, record: dict, objective: str, results: dict, onnx: bool) -> ModelCardData:
+    hub_data = known_id((record["data"] or {}).get("hub_id"))
+    scores = _eval_results(results["model"])
+    return ModelCardData(
+        language=known_language(record.get("language")),
+        license=known_license(record.get("license")),
+        library_name="sentence-transformers",
+        pipeline_tag="sentence-similarity",
+        base_model=known_id((record["base_model"] or {}).get("hub_id")),
+        datasets=[hub_data] if hub_data else None,
+        tags=[
+            *("sentence-transformers", "sentence-similarity", "feature-extraction", "transformers"),
+            *("unsupervised", "informin-cl" if objective == "informin" else objective),
+            *(["onnx"] if onnx else []),
+        ],
+        model_name=name if scores else None,  # of the model-index
+        eval_results=scores or None,
+    )
+
+
+def _eval_results(results: dict | None) -> list[EvalResult]:
+    """The scores of these weights, one for each task that has one."""
+    kinds = {
+        **dict.fromkeys(STS_TASKS, ("semantic-similarity", "Semantic similarity", "spearman_cosine", "Spearman x 100")),
+        **dict.fromkeys(TRANSFER_TASKS, ("text-classification", "Transfer", "accuracy", "Accuracy x 100")),
+    }
+    return [
+        EvalResult(
+            task_type=kinds[task][0],
+            task_name=kinds[task][1],
+            dataset_type=HUB_DATA,
+            dataset_name=f"{task} (SentEval)",
+            dataset_config=task,
+            dataset_split="test",
+            metric_type=kinds[task][2],
+            metric_name=kinds[task][3],
+            metric_value=round(entry["score"], 2),
+        )
+        for task, entry in (results or {"tasks": {}})["tasks"].items()
+        if entry["score"] is not None
+    ]
+
+
+def _base_text(base: dict) -> str:
+    if hub_id := known_id(base.get("hub_id")):
+        return f"[{hub_id}](https://huggingface.co/{hub_id})"
+    return _code(base["name"]) if base else "an encoder that the run did not record"
+
+
+def _parts(record: dict, settings: dict) -> list[dict]:
+    """The parts of the run that these weights went through; the last one is the record's own, unless it came too late.
+
+    Args:
+        settings: `config.informin`, of the last part.
+
+    Returns:
+        Each with its `objective`, `options` and the number of its `steps`, None where nothing tells.
+    """
+    kept, before, parts = record.get("kept_step"), 0, []
+    own = settings.get("objective", "informin")
+    for part in record["earlier"]:
+        if kept <= before:
+            break
+        until, name = min(part["until_step"], kept), part["options"].get("objective")
+        parts.append(part | {"objective": name if name in OBJECTIVES else own, "steps": until - before})
+        before = part["until_step"]
+    if not parts or kept > before:
+        options = record["options"] or settings
+        parts.append(record | {"objective": own, "options": options, "steps": kept and kept - before})
+    return parts
+
+
+def _methods(parts: list[dict]) -> str:
+    """What was done in each part of the run, and on which sentences, where they changed."""
+    texts = []
+    for part, following in zip(parts, [*parts[1:], None]):
+        data = part["data"] or {}
+        told = following is None or data.get("sha256") != (following["data"] or {}).get("sha256")
+        method = _method(part)
+        if texts and method.partition(" of ")[2] == _method(parts[len(texts) - 1]).partition(" of ")[2]:
+            method = f"{counted(part['steps'], 'step')} with other settings"
+        texts.append(method + (_sentences(data) if told else ""))
+    return ", then ".join(texts)
+
+
+def _method(part: dict) -> str:
+    own = OBJECTIVES[part["objective"]].defaults
+    terms = _terms(part["objective"], part["options"])
+    added = [term.title or term.name for term in terms if term.weight and term.weight not in own]
+    *first, last = added or [""]
+    steps = f"{counted(part['steps'], 'step')} of " if part["steps"] else "training by "
+    listed = f"{', '.join(first)} and {last}" if first else last
+    return f"{steps}{OBJECTIVES[part['objective']].title}{f' with {listed}' if listed else ''}"
+
+
+def _sentences(data: dict) -> str:
+    number = f" on {counted(data['sentences'], 'sentence')}" if data.get("sentences") else ""
+    named = _text(data.get("description") or ", ".join(data.get("sources", [])))
+    return f"{number} ({named})" if named else number
+
+
+def _terms(objective: str, options: dict) -> list[Term]:
+    """Those that were on."""
+    return [term for term in OBJECTIVES[objective].terms if term.weight is None or options.get(term.weight)]
+
+
+def _score_tables(results: dict, seed: int | None) -> str:
+    """A table of STS and one of transfer: before training, each seed, mean and spread."""
+    if results["model"] is None:
+        return ""
+    runs = [results["model"], *results["seeds"].values()]
+    labels = [
+        f"these weights{'' if seed is None else f' (seed {_text(seed)})'}",
+        *(f"seed {n}" for n in results["seeds"]),
+    ]
+    before = {table.title: table.rows for table in score_tables(list(results["base"].values()))}
+    rendered = []
+    for table in score_tables(runs, seeds=len(runs) > 1):
+        own = [replace(row, label=name) for row, name in zip(table.rows, labels)] + table.rows[len(labels) :]
+        base = zip(before.get(table.title, []), results["base"])
+        rows = [replace(row, label=f"before training, {_read_by(pooler)}") for row, pooler in base]
+        rendered.append(render(replace(table, rows=rows + own), "markdown"))
+    return "\n\n".join(rendered)
+
+
+def _read_by(pooler: str) -> str:
+    """In words; a pooler is known by the name of its file."""
+    return BY_POOLER.get(pooler, _text(pooler))
+
+
+def _onnx_files(folder: Path) -> str:
+    """The ONNX files and, where they were scored, what 8 bits cost."""
+    path = folder / "onnx" / "scores.json"
+    scored = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"pairs": "", "spearman": {}}
+    files = []
+    for file in sorted(folder.glob("onnx/*.onnx")):
+        score = scored["spearman"].get(file.name)
+        note = f" ({_text(scored['pairs'])} {score:.2f})" if score is not None else ""
+        files.append(_code(f"onnx/{file.name}") + note)
+    return ", ".join(files)
+
+
+def _history_table(record: dict) -> str:
+    """Development score, alignment and uniformity before training and at the step that was kept."""
+    chosen = {entry["step"]: entry for entry in record["history"] if entry["step"] in (0, record["kept_step"])}
+    if not chosen:
+        return ""
+    names = {"spearman": "Spearman x 100", "alignment": "alignment", "uniformity": "uniformity"}
+    lines = [f"| {_text(record['development'])} | {' | '.join(names.values())} |", "| --- | ---: | ---: | ---: |"]
+    for step, entry in sorted(chosen.items()):
+        values = [(entry[name], 2 if name == "spearman" else 3) for name in names]
+        cells = ["-" if value is None else f"{value:.{digits}f}" for value, digits in values]
+        lines.append(f"| {f'step {step:,}, these weights' if step else 'before training'} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _training_table(config: dict, record: dict, parts: list[dict]) -> str:
+    """The settings, as a table of names and values; a column for each part of the run, where there are several."""
+    if record["options"] is None:
+        rows = {name: value for name, value in config["informin"].items() if name not in WITHOUT_MEANING}
+        note = "The folder has no record of its run; these are the settings in its config.json.\n\n"
+        return note + _table(["setting", "value"], [[name, value] for name, value in rows.items()])
+    columns = [part["options"] | {"seed": part["seed"]} for part in parts]
+    names = dict.fromkeys(name for column in columns for name in column)
+    rows = [[name, *(column.get(name, "-") for column in columns)] for name in names]
+    ends = [part.get("until_step", record["steps"]) for part in parts]
+    if len(parts) == 1:
+        note, heads = "", ["value"]
+        rows.append(["steps", record["steps"]])
+    else:
+        note = "The settings were changed while it ran.\n\n"
+        heads = [f"steps {start + 1:,} to {end:,}" for start, end in zip([0, *ends], ends)]
+    if record["chosen"]:
+        metric = str((record["options"] or {}).get("metric_for_best_model", "Spearman")).removeprefix("eval_")
+        chosen = f"{metric} on {record['development']}: step {record['kept_step']}"
+        rows.append(["checkpoint chosen by", *("" for _ in parts[1:]), chosen])
+    return note + _table(["setting", *heads], rows)
+
+
+def _table(heads: list[str], rows: list[list]) -> str:
+    lines = [f"| {' | '.join(_text(cell) for cell in row)} |" for row in rows]
+    return "\n".join([f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}", *lines])
+
+
+def _environment(record: dict) -> str:
+    found = record.get("environment")
+    if not found:
+        return ""
+    packages = {name: version for name, version in found.items() if name not in ("informin", "device", "threads")}
+    versions = _text(", ".join(f"{name} {version}" for name, version in packages.items()))
+    rate = record.get("sentences_per_second")
+    speed = f" at {counted(round(rate), 'sentence')} a second" if rate else ""
+    return (
+        f"Trained by `run_unsup.py` of InforMin-CL {_text(record['informin'])} on {_text(found['device'])}, "
+        f"{counted(found['threads'], 'thread')}{speed}; {versions}. `training.json` has all of this for programs."
+    )
+
+
+def _citations(parts: list[dict]) -> list[tuple[str, str]]:
+    """What to cite, with the BibTeX entry: the objectives' papers, then those that their terms come from."""
+    named = {part["objective"]: "The objective" for part in parts}
+    for term in (term for part in parts for term in _terms(part["objective"], part["options"])):
+        if term.paper:
+            named.setdefault(term.paper, f"The {term.title or term.name}")
+    files = {name: CITATIONS / f"{name}.bib" for name in named}
+    return [(named[name], file.read_text(encoding="utf-8").strip()) for name, file in files.items() if file.is_file()]
+
+
+def _limits(folder: Path, config: dict, record: dict, results: dict) -> list[str]:
+    """What a reader should know before trusting the figures, as far as the files tell."""
+    limits = []
+    cut = config["informin"].get("max_seq_length")
+    if cut:
+        longest = json.loads((folder / "sentence_bert_config.json").read_text(encoding="utf-8"))["max_seq_length"]
+        limits.append(
+            f"Trained on sentences cut to {cut} tokens; up to {longest} are read, and nothing here measures how well."
+        )
+    language = known_language(record.get("language"))
+    if language and language not in NO_LANGUAGE:
+        limits.append(f"The training sentences were in one language ({language}).")
+    if not results["seeds"]:
+        limits.append("One seed. Runs that differ by the seed alone differ in score: a few tenths may be chance.")
+    if results["model"] and not results["base"]:
+        limits.append("The starting encoder was not scored beside it: the tables do not say what training changed.")
+    for group, name in (("sts", "STS"), ("transfer", "transfer")):
+        for pooler, base in results["base"].items() if results["model"] else ():
+            ours, theirs = results["model"]["average"][group], base["average"][group]
+            if ours is not None and theirs is not None and theirs > ours:
+                limits.append(
+                    f"The starting encoder without this training, {_read_by(pooler)}, has a higher {name} average: "
+                    f"{theirs:.2f} against {ours:.2f}."
+                )
+    dtype = config.get("dtype", "float32")
+    if dtype != "float32":
+        limits.append(
+            f"The weights are stored in {dtype}, and transformers loads them so; `dtype=torch.float32` widens them."
+        )
+    limits.append("What the starting encoder took from its own training data, biases included, is still there.")
+    return limits

@@ -1,0 +1,376 @@
+"""The folder that people load, and that goes to the Hub: weights, settings, tokenizer, model card.
+
+config.json, model.safetensors          the encoder as a plain BERT or RoBERTa, which every reader knows
+projection_head/model.safetensors       to train on; heads that only training needs are left out
+modeling_informin.py                    imported by AutoModel with trust_remote_code=True
+tokenizer.json, tokenizer_config.json   without a trace of how training called the tokenizer
+modules.json, 1_Pooling/config.json,
+sentence_bert_config.json,
+config_sentence_transformers.json       sentence-transformers' files in the older, verbose form, which all read
+training.json                           what the run was: see `informin.publishing.record`
+results/                                of run_eval.py: see `informin.publishing.card`
+onnx/                                   see `informin.publishing.onnx`
+README.md                               the model card, written from the above
+"""
+
+import copy
+import json
+import os
+import shlex
+import shutil
+import tempfile
+from collections.abc import Sequence
+from fnmatch import fnmatch
+from pathlib import Path, PurePath
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+
+import modeling_informin
+from informin.encoders.encode import max_length
+from informin.encoders.encoder import load_encoder
+from informin.encoders.loading import (
+    ARCHITECTURES,
+    InforMinModel,
+    forget_truncation,
+    load_config,
+    load_tokenizer,
+    load_weights,
+)
+from informin.errors import UsageError, counted, error_line
+from informin.evaluation.results import load_results, results_files, save_results
+from informin.files import sha256
+from informin.publishing.card import write_card
+from informin.publishing.record import TRAINING, load_record, save_record
+from modeling_informin import HEAD_FILE, TRAINING_HEADS
+
+WEIGHTS = "model.safetensors"
+# What other weights make wrong. Of results what add_results puts there: run_eval.py's own files hold the model's path.
+OF_THE_WEIGHTS = ("results/model.json", "results/other_seeds/seed*.json", "onnx/*.onnx", "onnx/scores.json")
+# What may be published. Checkpoints, logs (their names hold the machine's) and whatever else lies in a folder may not.
+PUBLISHED = (
+    *("config.json", WEIGHTS, HEAD_FILE, "modeling_informin.py", TRAINING, "README.md"),
+    *("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "merges.txt", "special_tokens_map.json"),
+    *("modules.json", "1_Pooling/config.json", "sentence_bert_config.json", "config_sentence_transformers.json"),
+    *("results/base-*.json", *OF_THE_WEIGHTS),
+)
+# Their folders too: a file in a folder that is a link lies elsewhere.
+NO_LINKS = (*PUBLISHED, *sorted({folder.as_posix() for name in PUBLISHED for folder in PurePath(name).parents} - {"."}))
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+# Those of sentence-transformers 2.2: it refuses others. All are written: mean_tokens was on where it was not named.
+POOLING_MODES = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
+# Traces of the machine that loaded a tokenizer, and of how another project once called it.
+TOKENIZER_TRACES = (
+    *("is_local", "local_files_only", "name_or_path", "backend"),
+    *("max_length", "stride", "pad_to_multiple_of", "truncation_strategy"),
+)
+
+
+def export_folder(
+    model: InforMinModel,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: str | Path,
+    record: dict | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> None:
+    """Writes a model that may be loaded and published as it stands; `model` is not changed.
+
+    Args:
+        record: what the run was, from `training_record`.
+        dtype: of the weights in the file.
+
+    Raises:
+        UsageError: a weight is no finite number in this dtype; something in the folder would be written through a link.
+    """
+    folder = Path(folder)
+    refuse_links(folder)
+    clean = without_training_heads(model).to(dtype)
+    bad = _not_finite(clean.state_dict())
+    if bad:
+        raise UsageError(
+            f"NaN or infinity in {counted(len(bad), 'weight')} in {dtype}, {bad[0]} the first: such a model gives no "
+            "embeddings. Export an earlier checkpoint, or another --dtype."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".export-") as partial:  # the disk may become full
+        new = Path(partial)
+        _save_model(clean, new)
+        _save_tokenizer(tokenizer, new)
+        _save_sentence_transformers_files(clean.config, tokenizer, new)
+        if checksum(folder / WEIGHTS) not in (None, checksum(new / WEIGHTS)):
+            for path in (path for pattern in OF_THE_WEIGHTS for path in folder.glob(pattern)):
+                path.unlink()
+        for path in (path for path in new.rglob("*") if path.is_file()):
+            target = folder / path.relative_to(new)
+            target.parent.mkdir(exist_ok=True)
+            os.replace(path, target)
+    if record:
+        save_record(folder, record)
+    write_card(folder)
+
+
+def without_training_heads(model: InforMinModel) -> InforMinModel:
+    """The encoder and its projection head, sharing the weights of `model`."""
+    config = copy.deepcopy(model.config)
+    config.informin = config.informin | TRAINING_HEADS
+    with torch.device("meta"):
+        clean = type(model)(config)
+    clean.load_state_dict(model.state_dict(), strict=False, assign=True)
+    return clean.eval()
+
+
+def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "float32") -> None:
+    """Makes the folder to publish from a checkpoint of a run, or from such a folder.
+
+    Args:
+        checkpoint: what the trainer saved.
+        folder: must not exist, or be empty.
+        dtype: of `DTYPES`.
+
+    Raises:
+        UsageError: `checkpoint` is not of this project, or `folder` is in use.
+    """
+    checkpoint, folder = Path(checkpoint), Path(folder)
+    if not checkpoint.is_dir():
+        raise UsageError(f"{checkpoint}: there is no such folder.")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} is in use. Name a new folder.")
+    config = load_config(str(checkpoint))
+    refuse_other_models(checkpoint, config)
+    config.informin = config.informin | TRAINING_HEADS
+    model, report = load_weights(ARCHITECTURES[config.model_type], str(checkpoint), config)
+    if report["missing_keys"]:
+        absent = sorted(report["missing_keys"])
+        raise UsageError(
+            f"{checkpoint} lacks {counted(len(absent), 'weight')}, {absent[0]} the first; random ones are no model."
+        )
+    tokenizer = load_tokenizer(str(checkpoint), config)
+    parent = next(path for path in folder.absolute().parents if path.exists())
+    if not parent.is_dir():
+        raise UsageError(f"{folder} cannot be made: {parent} is a file.")
+    try:
+        with tempfile.TemporaryDirectory(dir=parent) as partial:  # the folder appears when it is whole
+            whole = Path(partial, "export")
+            export_folder(model, tokenizer, whole, load_record(checkpoint), DTYPES[dtype])
+            if folder.exists():
+                folder.rmdir()
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(whole, folder)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be written: {error_line(error)}") from None
+
+
+def refuse_other_models(folder: Path, config: PreTrainedConfig) -> None:
+    """Only this project's models have the files and the card that are made here.
+
+    Raises:
+        UsageError: the configuration has no settings of this project.
+    """
+    if not getattr(config, "informin", None):
+        raise UsageError(
+            f"{folder} is no model of this project: its config.json has no `informin` settings. Needed a folder that "
+            "run_unsup.py or run_export.py wrote."
+        )
+
+
+def check_export(folder: str | Path) -> None:
+    """Refuses what must not be published.
+
+    Raises:
+        UsageError: the folder is no export, holds links, or its weights are no finite numbers.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: there is no such folder.")
+    refuse_links(folder)
+    refuse_other_models(folder, load_config(str(folder)))
+    missing = [name for name in (WEIGHTS, "modeling_informin.py", "modules.json") if not (folder / name).is_file()]
+    if missing:
+        raise UsageError(
+            f"{folder} is a checkpoint, not the folder to publish: it has no {', no '.join(missing)}. Make one with: "
+            f"python run_export.py {shlex.quote(str(folder))} NEW_FOLDER"
+        )
+    try:
+        bad = []
+        for path in (path for path in (folder / WEIGHTS, folder / HEAD_FILE) if path.is_file()):
+            bad += _not_finite(load_file(path))
+    except (SafetensorError, OSError) as error:
+        raise UsageError(f"The weights in {folder} cannot be read: {error_line(error)}") from None
+    if bad:
+        raise UsageError(
+            f"{folder}: NaN or infinity in {counted(len(bad), 'weight')}, {bad[0]} the first. Such a model gives no "
+            "embeddings and is not published; export an earlier checkpoint."
+        )
+
+
+def refuse_links(folder: str | Path, names: Sequence[str] = NO_LINKS) -> None:
+    """What lies elsewhere is neither published nor written over. The folder itself may be a link.
+
+    Args:
+        names: patterns of what may be no link.
+
+    Raises:
+        UsageError: there are links.
+    """
+    folder = Path(folder)
+    found = sorted(path for path in folder.rglob("*") if path.is_symlink())
+    links = [path for path in found if any(fnmatch(path.relative_to(folder).as_posix(), name) for name in names)]
+    if not links:
+        return
+    mend = "Replace it by a copy of what it leads to, or remove it."
+    if folder.resolve().parent.name == "snapshots":  # in the Hub's cache, where every file is a link
+        mend = f"Copy the snapshot, with files in place of links: cp -rL {shlex.quote(str(folder))} NEW_FOLDER"
+    others = f" (so are {len(links) - 1} more)" if links[1:] else ""
+    raise UsageError(
+        f"{links[0]} is a link{others}, and what it leads to may be private: only files of the folder itself are "
+        f"published, or written over. {mend}"
+    )
+
+
+def published_files(folder: str | Path) -> list[Path]:
+    """The files of a folder that are published, relative to it.
+
+    Raises:
+        UsageError: there are links among them.
+    """
+    folder = Path(folder)
+    refuse_links(folder)
+    return sorted(
+        {path.relative_to(folder) for pattern in PUBLISHED for path in folder.glob(pattern) if path.is_file()}
+    )
+
+
+def add_results(folder: str | Path, files: Sequence[str], seed_folders: Sequence[str] = ()) -> None:
+    """Copies results of run_eval.py into an exported folder, for its card.
+
+    Each file has to be of the folder's own weights, of the encoder before training, or of one of the other seeds: the
+    checksum of the weights tells which.
+
+    Args:
+        files: results, or folders of them.
+        seed_folders: exports of runs of the same settings with other seeds.
+
+    Raises:
+        UsageError: results of another model, read or scored in another way; a folder that is no other seed of this run;
+            links in the folder.
+    """
+    folder = Path(folder)
+    refuse_links(folder)
+    parts = {load_encoder(str(folder), device="cpu").weights_sha256(): ("model.json", "these weights")}
+    record = load_record(folder) or {}
+    if record.get("base_model"):
+        parts[record["base_model"]["weights_sha256"]] = ("base-{pooler}.json", "before training")
+    for other in seed_folders:
+        seed = _other_seed(Path(other), folder, record)
+        sha256 = load_encoder(str(other), device="cpu").weights_sha256()
+        parts[sha256] = (f"other_seeds/seed{seed}.json", f"seed {seed}")
+    longest = json.loads((folder / "sentence_bert_config.json").read_text(encoding="utf-8"))["max_seq_length"]
+    found = {}
+    for path in (path for given in files for path in results_files(given)):
+        results = load_results(path)
+        if results["weights_sha256"] not in parts:
+            raise UsageError(
+                f"{path} holds results of another model ({Path(results['model']).name}): the checksum of its weights "
+                f"is not that of {folder}, of its starting encoder or of a folder in --seeds. Score this folder: "
+                f"python run_eval.py --model_name {shlex.quote(str(folder))} --output results/"
+            )
+        part, model = parts[results["weights_sha256"]]
+        expected = {"whitening": None, "split": "test", "precision": "fp32"}
+        expected |= {} if part.startswith("base") else {"pooler": "cls", "max_length": longest}
+        for name, value in expected.items():
+            if results[name] != value:
+                raise UsageError(f"{path} was scored with {name} {results[name]!r}; the card needs {value!r}.")
+        # The name that was given to run_eval.py may be a path of this machine.
+        found[part.format(pooler=results["pooler"])] = results | {"model": model}
+    for part, results in found.items():
+        save_results(folder / "results" / part, results)
+
+
+def _not_finite(weights: dict[str, torch.Tensor]) -> list[str]:
+    return [name for name, tensor in weights.items() if not torch.isfinite(tensor).all()]
+
+
+def checksum(path: Path) -> str | None:
+    """SHA-256 of a file, None where there is none."""
+    return sha256(path) if path.is_file() else None
+
+
+def _other_seed(other: Path, folder: Path, record: dict) -> int:
+    """The seed of a run that differs from this one by nothing else."""
+    check_export(other)
+    theirs = load_record(other) or {}
+    same = ("base_model", "data", "options")
+    differing = [name for name in same if theirs.get(name) != record.get(name) or record.get(name) is None]
+    if differing or theirs["seed"] == record["seed"]:
+        what = f"{', '.join(differing)} differ" if differing else f"both have seed {record['seed']}"
+        raise UsageError(f"--seeds {other} is no other seed of the run in {folder}: {what} (training.json).")
+    return theirs["seed"]
+
+
+def _save_model(model: InforMinModel, folder: Path) -> None:
+    """The encoder by its plain class, so that its weights have the names that servers look for; our class beside it."""
+    encoder = model.base_model
+    encoder.config.auto_map = {"AutoModel": f"modeling_informin.{type(model).__name__}"}
+    encoder.save_pretrained(folder)
+    shutil.copy(modeling_informin.__file__, folder / "modeling_informin.py")
+    written = [folder / WEIGHTS]
+    if model.config.informin["projection_head"] == "mlp":
+        written.append(folder / HEAD_FILE)
+        written[-1].parent.mkdir(exist_ok=True)
+        save_file(model.mlp.state_dict(), written[-1], {"format": "pt"})
+    for path in written:
+        path.chmod(0o644)  # safetensors writes files that a server of another user cannot read
+
+
+def _save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """The tokenizer's files, as transformers 4 reads them too."""
+    forget_truncation(tokenizer)
+    tokenizer.save_pretrained(folder)
+    path = folder / "tokenizer_config.json"
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    settings = {name: value for name, value in settings.items() if name not in TOKENIZER_TRACES}
+    if settings.get("tokenizer_class") == "TokenizersBackend":  # transformers 5's name of it
+        settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+    _save_json(path, settings)
+    path = folder / "tokenizer.json"
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    merges = settings["model"].get("merges") or []
+    if not any(isinstance(pair, str) or " " in "".join(pair) for pair in merges):
+        settings["model"]["merges"] = [" ".join(pair) for pair in merges]  # pairs need tokenizers 0.20
+    _save_json(path, settings)
+
+
+def _save_sentence_transformers_files(
+    config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase, folder: Path
+) -> None:
+    kinds = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    modules = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (path, kind) in enumerate(kinds)
+    ]
+    pooling = {f"pooling_mode_{mode}": mode == "cls_token" for mode in POOLING_MODES}
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    _save_json(folder / "modules.json", modules)
+    _save_json(
+        folder / "1_Pooling" / "config.json",
+        {"word_embedding_dimension": config.hidden_size, **pooling},
+    )
+    _save_json(
+        folder / "sentence_bert_config.json",
+        # Without model_args the plain class would have a pooler of random weights, and report it as missing.
+        {
+            "max_seq_length": max_length(config, tokenizer),
+            "do_lower_case": False,
+            "model_args": {"add_pooling_layer": False},
+        },
+    )
+    _save_json(
+        folder / "config_sentence_transformers.json",
+        {"prompts": {}, "default_prompt_name": None, "similarity_fn_name": "cosine"},
+    )
+
+
+def _save_json(path: Path, value: object) -> None:
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,344 @@
+"""From an exported folder to the Hub.
+
+`prepare` finds out, before any training, whether a push can work. One commit then holds the whole folder; a second one
+puts the first one's SHA into the examples of the model card.
+"""
+
+import json
+import logging
+import os
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from huggingface_hub import HfApi, ModelInfo, get_token
+from huggingface_hub.errors import (
+    HFValidationError,
+    HTTPError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+)
+from huggingface_hub.utils import validate_repo_id
+from transformers.trainer import TRAINER_STATE_NAME
+
+from informin.errors import PushError, UsageError, error_line
+from informin.manifest import write_manifest
+from informin.publishing.card import CARD, is_untouched, write_card
+from informin.publishing.export import (
+    PUBLISHED,
+    WEIGHTS,
+    check_export,
+    checksum,
+    export_checkpoint,
+    published_files,
+    refuse_links,
+)
+
+logger = logging.getLogger(__name__)
+
+CREATION = "initial commit"  # the Hub's, in the name of whoever created the repository
+
+TOKEN_HELP = "Make one with write access in your settings on the Hub, then run `hf auth login` or set HF_TOKEN."
+
+
+@dataclass(frozen=True)
+class Destination:
+    """A repository that can be pushed to, from `prepare`.
+
+    Attributes:
+        api: knows the token; None in it stands for the one that is logged in.
+        repo: user or organisation, slash, name.
+        branch: None for main.
+        overwrite: consent was given to write over files of others.
+    """
+
+    api: HfApi
+    repo: str
+    branch: str | None = None
+    overwrite: bool = False
+
+    @property
+    def url(self) -> str:
+        return f"{self.api.endpoint}/{self.repo}"
+
+
+def prepare(
+    repo: str,
+    private: bool | None = None,
+    token: str | None = None,
+    branch: str | None = None,
+    overwrite: bool = False,
+    folder: str | Path | None = None,
+    create: bool = True,
+) -> Destination:
+    """Makes sure that a push can work, and creates the repository where there is none.
+
+    Args:
+        repo: user/name, or a name alone for the token's owner.
+        private: whether the repository is to be private; None to take it as it is.
+        overwrite: consent to write over files that were not put there by this project and this user.
+        folder: what will be pushed, where it exists already.
+        create: whether the repository may be created.
+
+    Raises:
+        UsageError: no token, or one that may not write; a name that the Hub refuses; a repository of somebody else,
+            with other files, or public where private was asked for; or the Hub cannot be reached.
+    """
+    if not (token or get_token()):
+        raise UsageError(f"No token of the Hub was found, and a push needs one. {TOKEN_HELP}")
+    refuse_bad_name(repo)
+    api = HfApi(token=token)
+    with _refusals(repo):
+        user = api.whoami()
+        access = user["auth"].get("accessToken") or {}  # none after a login through the browser
+        if access.get("role") == "read":
+            raise UsageError(f"The token of {user['name']} may only read, and a push has to write. {TOKEN_HELP}")
+        repo = repo if "/" in repo else f"{user['name']}/{repo}"
+        try:
+            info = api.model_info(repo)
+        except RepositoryNotFoundError:
+            if branch:
+                raise UsageError(f"{repo} does not exist, so it has no branch {branch}. Push to main first.") from None
+            if not create:
+                raise UsageError(f"{repo} does not exist. Push the model first, without --update_card.") from None
+            api.create_repo(repo, private=private)
+            logger.info(f"Created the {'private ' if private else ''}repository {api.endpoint}/{repo}")
+            info = api.model_info(repo)
+        api.auth_check(repo, write=True)
+        if private and not info.private:
+            raise UsageError(f"{repo} exists and is public, and a private repository was asked for. Name another one.")
+        if branch:
+            info = api.model_info(repo, revision=branch)
+        if not overwrite:
+            _refuse_foreign_files(api, info, user["name"], branch, folder)
+    return Destination(api, repo, branch, overwrite)
+
+
+def refuse_bad_name(repo: str) -> None:
+    """What no repository can be called must not get into a card either.
+
+    Raises:
+        UsageError: the Hub takes no such name.
+    """
+    try:
+        validate_repo_id(repo)
+    except HFValidationError as error:
+        raise UsageError(f"{repo!r} is no name that the Hub takes: {error_line(error)}") from None
+
+
+def push_folder(folder: str | Path, to: Destination, message: str = "Upload model") -> str:
+    """Uploads an exported folder. Returns the page's address.
+
+    Raises:
+        UsageError: the folder is no export, or its weights are no finite numbers.
+        PushError: the upload failed; the command that finishes it is in the message.
+    """
+    check_export(folder)
+    _write_card(folder, to)
+    with _failures(folder, to):
+        commit = _upload(to, folder, published_files(folder), message, PUBLISHED)
+        if _write_card(folder, to, commit.oid):
+            _upload(to, folder, [Path(CARD)], "Model card: pin the commit that holds the weights")
+    return to.url
+
+
+def push_card(folder: str | Path, to: Destination) -> str:
+    """Uploads the card and the results of an exported folder, no weights. Returns the page's address.
+
+    Raises:
+        UsageError: the repository holds other weights than the folder.
+        PushError: the upload failed.
+    """
+    check_export(folder)
+    folder = Path(folder)
+    with _failures(folder, to, "--update_card"):
+        info = to.api.model_info(to.repo, revision=to.branch, files_metadata=True)
+        found = {sibling.rfilename: sibling.lfs for sibling in info.siblings}.get(WEIGHTS)
+        if found is None or found.sha256 != checksum(folder / WEIGHTS):
+            raise UsageError(
+                f"{to.repo} does not hold the weights of {folder}: its card cannot be written from there. Push the "
+                f"folder: {finishing_command(folder, to)}"
+            )
+        _write_card(folder, to, info.sha)
+        _upload(to, folder, card_files(folder), "Update model card and results")
+    return to.url
+
+
+def card_files(folder: str | Path) -> list[Path]:
+    """The published files that change with new results, relative to the folder."""
+    return [path for path in published_files(folder) if path.name == CARD or path.parts[0] == "results"]
+
+
+def push_in_background(checkpoint: str, to: Destination, message: str, state_as: str | None) -> Future:
+    """Uploads a checkpoint of a running training, exported. A failure is logged: training goes on.
+
+    Args:
+        state_as: the folder of the repository that the checkpoint itself, optimizer state included, goes to; None to
+            leave it out.
+    """
+    staging = tempfile.TemporaryDirectory(prefix="informin-push-")
+    exported, state = Path(staging.name, "export"), Path(staging.name, "checkpoint")
+    staged = False
+    with _failures_logged(checkpoint, to):
+        refuse_links(checkpoint, ["*"])
+        export_checkpoint(checkpoint, exported)
+        write_card(exported, to.repo)
+        if state_as:
+            _copy_checkpoint(Path(checkpoint), state)
+        staged = True
+
+    def upload():
+        with staging, _failures_logged(checkpoint, to):
+            _upload(to, exported, published_files(exported), message, PUBLISHED)
+            if state_as:
+                to.api.upload_folder(
+                    repo_id=to.repo,
+                    folder_path=state,
+                    path_in_repo=state_as,
+                    commit_message=f"{message}, checkpoint",
+                    revision=to.branch,
+                )
+
+    return to.api.run_as_future(upload if staged else staging.cleanup)
+
+
+def finishing_command(folder: str | Path, to: Destination, *options: str) -> str:
+    """What to type to push a folder again."""
+    branch = ["--branch", to.branch] if to.branch else []
+    consent = ["--overwrite"] if to.overwrite else []
+    return shlex.join(["python", "run_push.py", str(folder), to.repo, *branch, *consent, *options])
+
+
+def _copy_checkpoint(checkpoint: Path, folder: Path) -> None:
+    """What lies still while it is uploaded: the Trainer may delete the checkpoint before. No path of this machine."""
+
+    def link(source: str, target: str) -> None:
+        try:
+            os.link(source, target)
+        except OSError:  # another file system
+            shutil.copyfile(source, target)
+
+    shutil.copytree(checkpoint, folder, copy_function=link)
+    path = folder / TRAINER_STATE_NAME
+    state = json.loads(path.read_text(encoding="utf-8"))
+    if state["best_model_checkpoint"]:
+        state["best_model_checkpoint"] = Path(state["best_model_checkpoint"]).name
+    path.unlink()  # or the file that it is a link to would change
+    path.write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
+    write_manifest(folder)
+
+
+def _upload(to: Destination, folder: str | Path, files: Sequence[Path], message: str, replaces: Sequence[str] = ()):
+    """One commit; files of the repository that match `replaces` and are not in the folder are removed in it."""
+    return to.api.upload_folder(
+        repo_id=to.repo,
+        folder_path=folder,
+        allow_patterns=[path.as_posix() for path in files],
+        delete_patterns=list(replaces) or None,
+        commit_message=message,
+        revision=to.branch,
+    )
+
+
+def _write_card(folder: str | Path, to: Destination, revision: str | None = None) -> bool:
+    written = write_card(folder, to.repo, revision)
+    if not written and revision is None:
+        logger.info(f"{folder}/{CARD} was edited by hand, and goes up as it is.")
+    return written
+
+
+def _refuse_foreign_files(api: HfApi, info: ModelInfo, user: str, branch: str | None, folder) -> None:
+    """A repository may hold nothing, or what this user pushed with this project."""
+    held = [sibling.rfilename for sibling in info.siblings if sibling.rfilename != ".gitattributes"]
+    if not held:
+        return
+
+    def text(name: str) -> str:
+        path = Path(api.hf_hub_download(info.id, name, revision=info.sha))
+        return path.read_text(encoding="utf-8", errors="replace")
+
+    commits = api.list_repo_commits(info.id, revision=branch)
+    authors = {author for commit in commits if commit.title != CREATION for author in commit.authors}
+    ours = "config.json" in held and _is_ours(text("config.json"))
+    own = Path(folder, CARD) if folder else None
+    own_card = own and own.is_file() and not is_untouched(own.read_text(encoding="utf-8", errors="replace"))
+    if not ours:
+        problem = f"holds files that this project did not put there ({', '.join(held[:3])}, {len(held)} in all)"
+    elif others := authors - {user}:
+        problem = f"holds a model that {', '.join(sorted(others))} worked on"
+    elif CARD in held and not is_untouched(text(CARD)) and not own_card:
+        problem = f"has a {CARD} that was edited by hand"
+    else:
+        return
+    raise UsageError(
+        f"{info.id} {problem}. Nothing was changed there. Name another repository, or consent to write over it: "
+        "--overwrite of run_push.py, --hub_overwrite true of run_unsup.py."
+    )
+
+
+def _is_ours(config: str) -> bool:
+    try:
+        return "informin" in json.loads(config)
+    except ValueError:
+        return False
+
+
+@contextmanager
+def _refusals(repo: str) -> Iterator[None]:
+    """The Hub's answers to `prepare` as errors of use."""
+    try:
+        yield
+    except (HTTPError, OfflineModeIsEnabled, LocalEntryNotFoundError) as error:
+        raise UsageError(f"A push to {repo} cannot work: {_reason(error, repo)}") from None
+
+
+@contextmanager
+def _failures(folder: str | Path, to: Destination, *options: str) -> Iterator[None]:
+    """Whatever goes wrong in an upload, the model is safe and the user is told how to finish."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except Exception as error:  # the client raises OSError, ValueError, RuntimeError and its transport's own
+        raise PushError(
+            f"The push to {to.repo} failed: {_reason(error, to.repo)} The model is whole in {folder}. Finish with: "
+            f"{finishing_command(folder, to, *options)}"
+            f"{' (with HF_TOKEN set to the token that was given)' if to.api.token else ''}"
+        ) from error
+
+
+@contextmanager
+def _failures_logged(checkpoint: str, to: Destination) -> Iterator[None]:
+    """For what goes on beside the training."""
+    try:
+        yield
+    except Exception as error:  # nobody waits for the upload: whatever it was is said here
+        logger.warning(f"The push of {Path(checkpoint).name} failed: {_reason(error, to.repo)} Training goes on.")
+
+
+def _reason(error: BaseException, repo: str) -> str:
+    """A failed request in words."""
+    while not isinstance(error, HTTPError) and error.__cause__ is not None:
+        error = error.__cause__  # the client wraps what happened to a file
+    response = getattr(error, "response", None)
+    status = response.status_code if response is not None else None
+    said = " ".join((getattr(error, "server_message", None) or str(error)).split())
+    if isinstance(error, OfflineModeIsEnabled):
+        return "HF_HUB_OFFLINE is set, so that the Hub is not asked. Unset it."
+    if status == 401:
+        return f"the Hub does not know this token, or it has expired (401). {TOKEN_HELP}"
+    if status == 403:
+        return (
+            f"this token may not write to {repo} (403: {said}). {TOKEN_HELP} In an organisation you need a write role."
+        )
+    if status is not None:
+        return f"the Hub answered {status}: {said.rstrip('.')}."
+    if not isinstance(error, HTTPError):
+        return f"{said.rstrip('.')} ({type(error).__name__})."
+    return f"the Hub cannot be reached, or the connection was lost ({type(error).__name__}: {said.rstrip('.')})."

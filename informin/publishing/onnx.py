@@ -1,0 +1,271 @@
+"""ONNX files of an exported encoder, for onnxruntime in any language, without torch.
+
+    export_onnx("outputs/model")          # onnx/model.onnx
+    quantise_onnx("outputs/model")        # onnx/model_quantized.onnx, a quarter of the size
+    encode = load_onnx_encoder("outputs/model")
+    embeddings = encode(["A dog."])       # (N, d), as run_eval.py's --pooler cls
+
+`onnx/model.onnx` is the layout of optimum's feature-extraction export, which sentence-transformers (backend="onnx"),
+transformers.js and text-embeddings-inference load by name: inputs input_ids, attention_mask and, of BERT,
+token_type_ids, each (N, L) int64; output last_hidden_state (N, L, d), of which [:, 0] is the embedding. No output
+`sentence_embedding`: text-embeddings-inference would take it whatever pooling it is asked for.
+"""
+
+import json
+import logging
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.modeling_outputs import BaseModelOutput
+
+from informin.encoders.encode import encode, max_length
+from informin.encoders.encoder import load_encoder
+from informin.encoders.loading import load_config, load_tokenizer
+from informin.errors import OnnxMismatchError, UsageError, error_line
+from informin.evaluation import GradedPairs, score_pairs
+
+MODEL = "onnx/model.onnx"
+QUANTISED = "onnx/model_quantized.onnx"  # transformers.js' name of 8 bits, which it takes in a browser unless told
+SCORES = "onnx/scores.json"
+OUTPUT = "last_hidden_state"
+# As optimum names and orders them: readers feed by name, some by place.
+INPUTS = {
+    "bert": ("input_ids", "attention_mask", "token_type_ids"),
+    "roberta": ("input_ids", "attention_mask"),
+}
+# The first that has GELU as one operator, which onnxruntime fuses with the bias. Read by onnxruntime 1.18 and newer.
+OPSET = 20
+TOLERANCE = 1e-4
+
+
+class OnnxModel(nn.Module):
+    """An ONNX file in the place of the encoder that `encoding.encode` runs, on as many threads as torch would use."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, path: Path, config: PreTrainedConfig):
+        from onnxruntime import InferenceSession, SessionOptions
+
+        super().__init__()
+        self.config = config
+        options = SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        self.session = InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> BaseModelOutput:
+        """(N, L) ids and mask of one sentence each to (N, L, d)."""
+        found = (input_ids, attention_mask, torch.zeros_like(input_ids))
+        inputs = {name: tensor.numpy() for name, tensor in zip(INPUTS[self.config.model_type], found)}
+        (hidden,) = self.session.run([OUTPUT], inputs)
+        return BaseModelOutput(last_hidden_state=torch.from_numpy(hidden))
+
+
+@dataclass
+class OnnxEncoder:
+    """Embeds sentences by an ONNX file: N sentences to the (N, d) float32 [CLS] vectors."""
+
+    model: OnnxModel
+    tokenizer: PreTrainedTokenizerBase
+    batch_size: int = 64
+
+    def __call__(self, sentences: Sequence[str]) -> np.ndarray:
+        return encode(self.model, self.tokenizer, sentences, self.batch_size)["cls"]
+
+
+def load_onnx_encoder(folder: str | Path, file: str = MODEL, batch_size: int = 64) -> OnnxEncoder:
+    """The encoder in an ONNX file of an exported folder, with the folder's tokenizer.
+
+    Args:
+        file: `MODEL`, `QUANTISED` or another of this layout, relative to the folder.
+
+    Raises:
+        UsageError: no such file, one that onnxruntime cannot read, or onnxruntime is not installed.
+    """
+    _require("onnxruntime")
+    path = _file_of(folder, file)
+    config = load_config(str(folder))
+    try:
+        model = OnnxModel(path, config)
+    except Exception as error:  # onnxruntime's errors have no base class of their own
+        raise UsageError(f"{path} cannot be read: {error_line(error)}") from None
+    return OnnxEncoder(model, load_tokenizer(str(folder), config), batch_size)
+
+
+def export_onnx(folder: str | Path) -> Path:
+    """Writes `MODEL` beside the weights of a folder, in float32, for 1 and more sentences of up to the full length.
+
+    By torch.onnx.export(dynamo=True): the TorchScript exporter gives a file as good, but is deprecated. The attention
+    is transformers' `eager` one: `sdpa` becomes guards against rows without a token, which cost a tenth of the speed.
+
+    The file takes its place once it gives the embeddings that the model gives, of a short sentence alone and of a batch
+    up to the full length. `QUANTISED` and `SCORES` are removed: they may be of other weights.
+
+    Args:
+        folder: a BERT or RoBERTa with its tokenizer; of this project or not.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        UsageError: no such model, or the packages are not installed.
+        OnnxMismatchError: the file and the model disagree.
+    """
+    require_packages()
+    folder = Path(folder)
+    if not (folder / "config.json").is_file():
+        raise UsageError(f"{folder} is no model: it has no config.json. Give a folder that training exported.")
+    load_config(str(folder))  # refuses other architectures than BERT and RoBERTa
+    encoder = load_encoder(str(folder), ("cls",), device="cpu")
+    model = encoder.model.base_model
+    model.pooler = None  # BERT's own, where a checkpoint has one: not our embedding, and a second output
+    model.set_attn_implementation("eager")
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".onnx-") as unfinished:
+        path = Path(unfinished, "model.onnx")
+        _trace(model, path)
+        _refuse_difference(model, OnnxModel(path, model.config), encoder.tokenizer)
+        (folder / "onnx").mkdir(exist_ok=True)
+        for stale in (QUANTISED, SCORES):
+            (folder / stale).unlink(missing_ok=True)
+        os.replace(path, folder / MODEL)
+    return folder / MODEL
+
+
+def quantise_onnx(folder: str | Path) -> Path:
+    """Writes `QUANTISED` from `MODEL`: linear layers and embedding tables in 8 bits, activations scaled as they come.
+
+    `per_channel`, one scale for each output of a layer, is several times nearer to float32 than one scale for all, at
+    the same speed. `reduce_range`, 7 bits of the 8, costs next to nothing; without it CPUs that lack VNNI instructions
+    overflow, for they add two products in 16 bits. Unsigned weights do not, but run slower than float32.
+
+    An embedding depends on the other sentences of its batch, which share the scale of the activations, about as much as
+    on the 8 bits. Embeddings to be compared exactly need `MODEL`, or a batch of 1.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        UsageError: there is no `MODEL`, or the packages are not installed.
+    """
+    _require("onnx", "onnxruntime")
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    folder = Path(folder)
+    source = _file_of(folder, MODEL)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".onnx-") as unfinished, _quiet():
+        path = Path(unfinished, "model.onnx")
+        quantize_dynamic(
+            source,
+            path,
+            op_types_to_quantize=["MatMul", "Gather"],
+            per_channel=True,
+            reduce_range=True,
+            weight_type=QuantType.QInt8,
+        )
+        os.replace(path, folder / QUANTISED)
+    return folder / QUANTISED
+
+
+def score_files(folder: str | Path, pairs: GradedPairs) -> dict[str, float]:
+    """Spearman x 100 of each ONNX file of a folder, by name; kept in `SCORES` for the model card.
+
+    Raises:
+        UsageError: see `load_onnx_encoder`.
+    """
+    files = sorted(Path(folder, "onnx").glob("*.onnx"))
+    scores = {
+        file.name: score_pairs(load_onnx_encoder(folder, f"onnx/{file.name}"), pairs)["spearman"] for file in files
+    }
+    Path(folder, SCORES).write_text(json.dumps({"pairs": pairs.name, "spearman": scores}, indent=1) + "\n")
+    return scores
+
+
+def require_packages() -> None:
+    """What exporting needs, and nothing else here does.
+
+    Raises:
+        UsageError: a package is not installed.
+    """
+    _require("onnx", "onnxscript", "onnxruntime")
+
+
+def _trace(model: PreTrainedModel, path: Path) -> None:
+    """Writes the model without what the exporter notes beside it: stack traces with the paths of this machine."""
+    import onnx
+
+    names = INPUTS[model.config.model_type]
+    axes = {0: "batch_size", 1: "sequence_length"}
+    with _quiet():
+        proto = torch.onnx.export(
+            model,
+            kwargs={name: torch.ones(2, 8, dtype=torch.long) for name in names},
+            input_names=names,
+            output_names=[OUTPUT],
+            dynamic_shapes=dict.fromkeys(names, axes),
+            opset_version=OPSET,
+            dynamo=True,
+            verbose=False,
+        ).model_proto
+    graph = proto.graph
+    for part in (graph, *graph.node, *graph.value_info, *graph.input, *graph.output, *graph.initializer):
+        del part.metadata_props[:]
+        part.doc_string = ""
+    onnx.save(proto, path)
+
+
+def _refuse_difference(model: PreTrainedModel, exported: OnnxModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Compares the embeddings of a batch of two lengths, and of a sentence alone.
+
+    Raises:
+        OnnxMismatchError: [CLS] or mean vectors differ by more than `TOLERANCE`, or are NaN.
+    """
+    longest = "word " * max_length(model.config, tokenizer)
+    sentences = (longest, "Two men play chess in the park.", "A dog.")
+    expected, found = (encode(either, tokenizer, sentences, 2, ("cls", "mean")) for either in (model, exported))
+    difference = np.max([np.abs(expected[pooler] - found[pooler]).max() for pooler in expected])
+    if not difference <= TOLERANCE:  # so that NaN is refused
+        raise OnnxMismatchError(
+            f"The ONNX file gives other embeddings than the model: a component differs by {difference:.1e}, and "
+            f"{TOLERANCE:.0e} was allowed. It was not kept."
+        )
+
+
+def _file_of(folder: str | Path, name: str) -> Path:
+    path = Path(folder, name)
+    if not path.is_file():
+        raise UsageError(f"{folder} has no {name}. Write {MODEL} by export_onnx, {QUANTISED} by quantise_onnx.")
+    return path
+
+
+def _require(*packages: str) -> None:
+    absent = [name for name in packages if find_spec(name) is None]
+    if absent:
+        raise UsageError(f"ONNX needs packages that are not installed: pip install {' '.join(absent)}")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the warnings of exporter and quantiser, which are about their own insides.
+
+    The quantiser logs by the root logger, which would get a handler for good: it has one meanwhile.
+    """
+    root, handler = logging.getLogger(), logging.NullHandler()
+    disabled = root.manager.disable
+    root.addHandler(handler)
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
+        root.removeHandler(handler)

@@ -1,0 +1,131 @@
+"""A Trainer that leaves, and pushes, folders that people can load."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from safetensors import SafetensorError
+from transformers import Trainer
+from transformers.trainer import TRAINING_ARGS_NAME
+from transformers.trainer_utils import HubStrategy
+from transformers.utils import PushInProgress
+
+from informin.encoders.loading import forget_truncation
+from informin.errors import SaveError, error_line
+from informin.publishing.export import export_folder
+from informin.publishing.hub import Destination, prepare, push_folder, push_in_background
+from informin.publishing.record import save_record, training_record
+from informin.training.checkpoints import complete_checkpoints
+from informin.training.options import InforMinTrainingArguments
+
+
+class PublishingTrainer(Trainer):
+    """The Trainer with training.json in every checkpoint, and the exported folder, not the checkpoint, on the Hub.
+
+    Attributes:
+        provenance: what the trainer cannot see of the run; see `informin.publishing.record.provenance`.
+        sentences_per_second: of training, for training.json; whoever called `train` has the clock.
+    """
+
+    provenance: dict
+    sentences_per_second: float | None = None
+
+    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
+        forget_truncation(self.processing_class)
+        super()._save(output_dir, state_dict)
+        if not self.args.should_save:
+            return  # Trainer calls this in every process
+        # A pickle of the options, with this machine's paths in it, that nothing reads.
+        folder = Path(output_dir or self.args.output_dir)
+        (folder / TRAINING_ARGS_NAME).unlink(missing_ok=True)
+        save_record(folder, self.record())
+
+    def record(self) -> dict:
+        """What the run was so far, for training.json; see `informin.publishing.record`."""
+        settings = self.accelerator.unwrap_model(self.model).config.informin
+        # At the end of training the Trainer loads the best checkpoint; until then the weights are the newest.
+        best = self.state.best_model_checkpoint  # None too where a run is resumed without that folder
+        chosen = self.args.load_best_model_at_end and not self.is_in_train and best is not None
+        record = training_record(self.args, self.state, chosen, settings, self.provenance, self.eval_dataset)
+        return record | {"sentences_per_second": self.sentences_per_second}
+
+    def export(self, folder: str | None = None) -> None:
+        """Writes the folder that people load, by default to the output folder; see `informin.publishing.export`.
+
+        Raises:
+            SaveError: it could not be written; what was there before is as it was.
+        """
+        if not self.is_world_process_zero():
+            return
+        folder, model = folder or self.args.output_dir, self.accelerator.unwrap_model(self.model)
+        try:
+            export_folder(model, self.processing_class, folder, self.record())
+        except (OSError, SafetensorError) as error:
+            saved = complete_checkpoints(self.args.output_dir)
+            rest = f" {saved[-1]} is whole: python run_export.py {saved[-1]} NEW_FOLDER" if saved else ""
+            raise SaveError(f"The model could not be written to {folder}: {error_line(error)}.{rest}") from error
+
+    def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
+        """Trainer's, after a look whether a push can work.
+
+        Raises:
+            UsageError: it cannot; see `informin.publishing.hub.prepare`.
+        """
+        if self.is_world_process_zero():
+            self._hub = hub_destination(self.args, token, private)
+            self.hub_model_id = self._hub.repo
+            self.push_in_progress = None
+
+    def push_to_hub(
+        self,
+        commit_message: str | None = "End of training",
+        token: str | None = None,
+        revision: str | None = None,
+        private: bool | None = None,
+    ) -> str | None:
+        """Uploads the exported folder with its card, and waits for it.
+
+        Args:
+            revision: the branch; None for `hub_revision`.
+
+        Returns:
+            The page's address, on the first process.
+
+        Raises:
+            PushError: the upload failed; the exported folder is in the output folder.
+        """
+        if self.hub_model_id is None:
+            self.init_hf_repo(token, private)
+        if not self.is_world_process_zero():
+            return None
+        self.callback_handler.on_push_begin(self.args, self.state, self.control)
+        self.export()
+        self._finish_current_push()
+        to = replace(self._hub, branch=revision) if revision else self._hub
+        return push_folder(self.args.output_dir, to, commit_message)
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        """Trainer's, with the exported checkpoint at the root of the repository."""
+        strategy = self.args.hub_strategy
+        if not self.is_world_process_zero() or strategy == HubStrategy.END:
+            return
+        earlier = [] if self.push_in_progress is None else [j for j in self.push_in_progress.jobs if not j.done()]
+        if earlier and not self.args.hub_always_push:
+            return
+        self.callback_handler.on_push_begin(self.args, self.state, self.control)
+        names = {HubStrategy.CHECKPOINT: "last-checkpoint", HubStrategy.ALL_CHECKPOINTS: Path(checkpoint_folder).name}
+        message = f"Training in progress, step {self.state.global_step}"
+        job = push_in_background(checkpoint_folder, self._hub, message, state_as=names.get(strategy))
+        self.push_in_progress = PushInProgress([*earlier, job])
+
+
+def hub_destination(
+    args: InforMinTrainingArguments, token: str | None = None, private: bool | None = None
+) -> Destination:
+    """The repository that the options name, fit to be pushed to; see `informin.publishing.hub.prepare`.
+
+    Raises:
+        UsageError: a push cannot work.
+    """
+    name = args.hub_model_id or Path(args.output_dir).absolute().name
+    private = args.hub_private_repo if private is None else private
+    return prepare(name, private, token or args.hub_token, args.hub_revision, args.hub_overwrite)

@@ -1,0 +1,332 @@
+"""A study: the same training repeated over settings and seeds, as a YAML file says.
+
+title      of table and plot
+base       options of run_unsup.py that all runs share
+recipes    name: options over base; the rows of the table, in this order
+grid       option: values; every recipe with every combination of them
+seeds      of the runs
+baseline   the recipe that the others are compared with, seed by seed and at the same combination of the grid; or a
+           mapping, recipe: its baseline
+tasks      of run_eval.py: sts, transfer or names; none for the development score of the training alone
+
+`recipes` and `seeds` are needed. An option `config: FILE` of base or of a recipe starts from a recipe file, without its
+seed and output_dir. What sets an option, the strongest first: grid, --set (which may not set what the grid varies),
+recipe, base, `config` (one file, named by the strongest of these).
+"""
+
+import difflib
+import hashlib
+import io
+import itertools
+import json
+import re
+import tempfile
+from collections.abc import Iterable, Sequence
+from contextlib import redirect_stderr
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import yaml
+
+from informin.errors import UsageError
+from informin.evaluation.scoring import load_tasks
+from informin.evaluation.senteval import STS_TASKS, TRANSFER_TASKS, chosen_tasks
+from informin.training.command_line import Parser, parse, read_mapping
+from informin.training.options import CardArguments
+from informin.training.sentences import senteval_folder
+
+KEYS = ("title", "base", "recipes", "grid", "seeds", "baseline", "tasks")
+OWN = ("seed", "output_dir", "resume_from_checkpoint", "resume_with_changes", "push_to_hub")  # what a study decides
+CARD = {field.name for field in fields(CardArguments)}
+SHORT = {"per_device_train_batch_size": "batch", "learning_rate": "lr", "max_train_samples": "sentences"}
+DEVELOPMENT = "dev"
+GROUPS = {"sts": STS_TASKS, "transfer": TRANSFER_TASKS}
+DATA_INSTEAD = "--set senteval_dir=FOLDER (SentEval's data/downstream), or set SENTEVAL_DATA to it"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A recipe at one combination of the grid: what differs from other runs by the seed alone.
+
+    Attributes:
+        name: "simcse, batch 64, lr 1e-4"; without a grid the recipe's.
+        options: of run_unsup.py, without seed and output_dir.
+        baseline: the name of the setting that it is compared with.
+    """
+
+    name: str
+    recipe: str
+    options: dict
+    baseline: str | None = None
+
+    @property
+    def digest(self) -> str:
+        """8 hexadecimal digits of the SHA-256 of the options, the same for all spellings of a number.
+
+        Without those that only the model card reads: they change no weight.
+        """
+        shaping = {name: value for name, value in self.options.items() if name not in CARD}
+        return hashlib.sha256(json.dumps(normalised(shaping), sort_keys=True).encode()).hexdigest()[:8]
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a file says, with what the command line changes.
+
+    Attributes:
+        name: the file's, without suffix.
+        tasks: names of tasks, in the papers' order.
+        grid: the options that are varied.
+    """
+
+    name: str
+    title: str
+    settings: list[Setting]
+    seeds: list[int]
+    tasks: list[str]
+    grid: list[str]
+
+    @property
+    def measures(self) -> list[str]:
+        """What settings are compared by: the averages of whole groups of tasks, tasks by themselves, else `dev`."""
+        whole = [group for group, names in GROUPS.items() if set(names) <= set(self.tasks)]
+        averaged = {name for group in whole for name in GROUPS[group]}
+        return [*whole, *(name for name in self.tasks if name not in averaged)] or [DEVELOPMENT]
+
+
+def read_study(path: str | Path, overrides: Sequence[str] = (), seeds: Sequence[int] | None = None) -> Study:
+    """A study from its YAML file.
+
+    Args:
+        overrides: option=value, as --set takes them.
+        seeds: in place of the file's.
+
+    Raises:
+        UsageError: the file cannot be read, or says what cannot be run; see the message.
+    """
+    path = Path(path)
+    given = read_mapping(path, str(path), f"a mapping of {', '.join(KEYS)}")
+    unknown = [str(key) for key in given if key not in KEYS]
+    if unknown:
+        raise UsageError(f"{path}: no such key: {', '.join(unknown)}.{_near(unknown, KEYS)} Needed {', '.join(KEYS)}.")
+    known = Parser().options().keys()
+    recipes = _section(path, given, "recipes")
+    if not recipes:
+        raise UsageError(f"{path}: needed `recipes`, a mapping of names to options; found none.")
+    recipes = {name: _checked(f"{path}: recipe {name}", options or {}, known) for name, options in recipes.items()}
+    base = _checked(f"{path}: base", _section(path, given, "base"), known)
+    grid = _checked(f"{path}: grid", _section(path, given, "grid"), known - {"config"})
+    forced = _checked("--set", _overrides(overrides), known)
+    _check_grid(path, grid, forced)
+    study = Study(
+        name=path.stem,
+        title=str(given.get("title", path.stem)),
+        settings=_settings(path, (base, forced), recipes, grid, _baselines(path, given.get("baseline"), recipes)),
+        seeds=_seeds(f"{path}: seeds", given.get("seeds")) if seeds is None else _seeds("--seeds", seeds),
+        tasks=_tasks(path, given.get("tasks")),
+        grid=list(grid),
+    )
+    if study.name == "runs":
+        raise UsageError(f"{path}: the runs of all studies lie in a folder `runs`. Give the file another name.")
+    return study
+
+
+def check_options(study: Study) -> None:
+    """Parses the options of every setting, so that a mistake in the last one is found before the first one runs.
+
+    What only the encoder or the sentences can tell (layers, heads, how many there are) is found when a run starts.
+
+    Raises:
+        UsageError: run_unsup.py would refuse a setting's options, or nothing of its runs would be scored.
+    """
+    for setting in study.settings:
+        try:
+            *_, args, _ = _parsed(setting.options | {"seed": study.seeds[0], "output_dir": "unused"})
+        except UsageError as error:
+            raise UsageError(f"{setting.name}: {error}") from None
+        if args.eval_strategy == "no" and not study.tasks:
+            raise UsageError(
+                f"{setting.name}: nothing of its runs is scored. Give the study `tasks`, or leave eval_strategy on."
+            )
+
+
+def check_data(study: Study) -> None:
+    """Reads the data of the tasks, so that what is missing of them is found before anything is trained.
+
+    Raises:
+        UsageError: they cannot be fetched, or are not what they should be; see `load_tasks`.
+    """
+    for folder in dict.fromkeys(setting.options.get("senteval_dir") for setting in study.settings):
+        load_tasks(senteval_folder(folder, DATA_INSTEAD), study.tasks)
+
+
+def normalised(value):
+    """One value for all spellings: 3e-5, which YAML reads as text, and 0.00003; no and false; a and [a]."""
+    if isinstance(value, dict):
+        return {str(name): normalised(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return normalised(value[0]) if len(value) == 1 else [normalised(item) for item in value]
+    if isinstance(value, str) and value.lower() in ("yes", "true", "no", "false"):
+        return value.lower() in ("yes", "true")
+    if isinstance(value, bool):
+        return value
+    try:
+        number = float(value)
+    except (ValueError, TypeError):
+        return value
+    return int(number) if number.is_integer() else number
+
+
+def shown(value) -> str:
+    """An option's value in a name: 1e-4, 128, none."""
+    value = normalised(value)
+    if isinstance(value, float) and 0 < abs(value) < 0.001:
+        return re.sub(r"\.?0*e-0*", "e-", f"{value:.6e}")
+    return json.dumps(value) if isinstance(value, (bool, dict)) else str(value)
+
+
+def without_paths(value):
+    """An option's value with files and folders by the last part of their names, as training.json has them."""
+    if isinstance(value, dict):
+        return {name: without_paths(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [without_paths(item) for item in value]
+    if not isinstance(value, str):
+        return value
+    path = Path(value)
+    return path.resolve().name if path.is_absolute() or value.startswith("~") or path.exists() else value
+
+
+def _section(path: Path, given: dict, key: str) -> dict:
+    section = given.get(key) or {}
+    if not isinstance(section, dict):
+        raise UsageError(f"{path}: {key} is {type(section).__name__}; needed a mapping.")
+    return {str(name): value for name, value in section.items()}
+
+
+def _near(names: Iterable[str], known: Iterable[str]) -> str:
+    near = [match for name in names for match in difflib.get_close_matches(name, list(known), n=1)]
+    return f" Did you mean {', '.join(near)}?" if near else ""
+
+
+def _checked(where: str, options: dict, known: Iterable[str]) -> dict:
+    """Options by names that exist, and that a study leaves to its files."""
+    if not isinstance(options, dict):
+        raise UsageError(f"{where}: found {type(options).__name__}; needed a mapping of options.")
+    unknown = [str(name) for name in options if name not in known]
+    if unknown:
+        raise UsageError(f"{where}: no such option: {', '.join(unknown)}.{_near(unknown, known)}")
+    own = [name for name in OWN if name in options]
+    if own:
+        raise UsageError(f"{where} sets {', '.join(own)}, which the study decides for each run. Leave it out.")
+    return options
+
+
+def _overrides(given: Sequence[str]) -> dict:
+    """--set's words as options; their values are read as in the file."""
+    options = {}
+    for word in given:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise UsageError(f"--set {word}: needed option=value.")
+        try:
+            options[name] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            options[name] = value
+    return options
+
+
+def _check_grid(path: Path, grid: dict, forced: dict) -> None:
+    for option, values in grid.items():
+        if not isinstance(values, list) or not values:
+            raise UsageError(f"{path}: grid: {option} is {values!r}; needed a list of values.")
+        if option in forced:
+            raise UsageError(f"--set {option}: the grid of {path} varies it. Change the grid, or leave it out.")
+
+
+def _settings(path: Path, shared: tuple[dict, dict], recipes: dict, grid: dict, baselines: dict) -> list[Setting]:
+    """Every recipe at every combination of the grid: by combination where there are baselines, else by recipe."""
+    settings, names = [], {}
+    for combination in itertools.product(*grid.values()):
+        varied = dict(zip(grid, combination))
+        seen = without_paths(varied).items()
+        at = "".join(f", {SHORT.get(option, option.replace('_', ' '))} {shown(value)}" for option, value in seen)
+        for recipe, own in recipes.items():
+            baseline = f"{baselines[recipe]}{at}" if recipe in baselines else None
+            setting = Setting(f"{recipe}{at}", recipe, _resolved(path, shared, own, varied), baseline)
+            if setting.digest in names:
+                both = f"{names[setting.digest]} and {setting.name}"
+                raise UsageError(f"{path}: {both} have the same options. Leave one out.")
+            if setting.name in names.values():
+                raise UsageError(f"{path}: two settings would be called {setting.name}. Rename what they differ in.")
+            names[setting.digest] = setting.name
+            settings.append(setting)
+    if baselines:
+        return settings  # a baseline above those that are compared with it
+    order = list(recipes)
+    return sorted(settings, key=lambda setting: order.index(setting.recipe))
+
+
+def _resolved(path: Path, shared: tuple[dict, dict], own: dict, varied: dict) -> dict:
+    """The options of a setting, `config` read; null and [] give way to what run_unsup.py fills in."""
+    base, forced = shared
+    options = base | own | forced | varied
+    file = options.pop("config", None)
+    if file:
+        start = read_mapping(file, str(file), "a mapping of options")
+        start = {name: value for name, value in start.items() if name not in OWN}
+        options = _checked(str(file), start, Parser().options().keys() - {"config"}) | options
+    return {name: value for name, value in options.items() if value is not None and value != []}
+
+
+def _baselines(path: Path, given, recipes: dict) -> dict[str, str]:
+    """From recipes to their baselines."""
+    if given is None:
+        return {}
+    if isinstance(given, dict):
+        baselines = {str(name): str(baseline) for name, baseline in given.items()}
+    else:
+        baselines = {name: str(given) for name in recipes if name != str(given)}
+    unknown = [name for name in dict.fromkeys([*baselines, *baselines.values()]) if name not in recipes]
+    if unknown:
+        raise UsageError(
+            f"{path}: baseline: no such recipe: {', '.join(unknown)}.{_near(unknown, recipes)} "
+            f"Needed of: {', '.join(recipes)}."
+        )
+    own = [name for name, baseline in baselines.items() if name == baseline]
+    if own:
+        raise UsageError(f"{path}: baseline: {', '.join(own)} would be compared with itself. Name another recipe.")
+    return baselines
+
+
+def _seeds(where: str, seeds) -> list[int]:
+    whole = isinstance(seeds, list) and all(type(seed) is int and seed >= 0 for seed in seeds)
+    if not whole or not seeds:
+        raise UsageError(f"{where}: found {seeds!r}; needed a list of whole numbers, [1, 2, 3] for instance.")
+    repeated = sorted({seed for seed in seeds if seeds.count(seed) > 1})
+    if repeated:
+        raise UsageError(f"{where}: {', '.join(map(str, repeated))} repeated. A seed is run once.")
+    return seeds
+
+
+def _tasks(path: Path, tasks) -> list[str]:
+    if not isinstance(tasks or [], list):
+        raise UsageError(f"{path}: tasks: found {tasks!r}; needed a list, [sts] for instance.")
+    try:
+        return chosen_tasks([str(task) for task in tasks or []], "test")
+    except UsageError as error:
+        raise UsageError(f"{path}: tasks: {str(error).removeprefix('--tasks: ')}") from None
+
+
+def _parsed(options: dict) -> tuple:
+    """What run_unsup.py makes of options; argparse's complaints as errors of one line."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "options.yaml")
+        file.write_text(yaml.safe_dump(options, sort_keys=False, allow_unicode=True), encoding="utf-8")
+        complaints = io.StringIO()
+        try:
+            with redirect_stderr(complaints):
+                return parse(["--config", str(file)])
+        except SystemExit:
+            lines = complaints.getvalue().strip().splitlines()
+            raise UsageError(lines[-1].partition("error: ")[2] if lines else "options that do not parse") from None

@@ -1,0 +1,248 @@
+"""Does what is missing of a study's runs, in subprocesses of run_unsup.py and run_eval.py. For POSIX systems."""
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+
+import torch
+import yaml
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from informin.errors import UsageError
+from informin.files import write_json
+from informin.studies.plan import Study
+from informin.studies.runs import Run, read_run, resumable, run_record, seconds_spent, unscored, untrained
+from informin.studies.table import name_of, value_of
+from informin.training.checkpoints import LAST
+from informin.training.signals import heeded_signals
+
+SCRIPTS = Path(__file__).parents[2]
+FINISHED, BUSY, STOPPED = "finished", "is being run by another process", "was stopped"
+UNDEFINED = 1  # run_eval.py's exit code where a score is undefined, and Python's of an error
+LOG_LINES = 6  # of a failed run that are shown
+
+
+class Runner:
+    """Trains and scores runs. A signal to this process reaches each of its subprocesses once.
+
+    Within the `with` block, Ctrl-C, SIGTERM and SIGHUP are handed on, unless they are to be ignored: training saves
+    a checkpoint, and nothing new starts.
+
+    Args:
+        tasks: what is to be scored.
+        keep_checkpoints: after training too.
+        jobs: how many runs share the machine.
+        gpus: as from `visible_gpus`.
+
+    Attributes:
+        received: the signal's number, or None.
+    """
+
+    def __init__(self, tasks: Sequence[str], keep_checkpoints: bool, jobs: int, gpus: Sequence[str]):
+        self.received: int | None = None
+        self._tasks, self._keep_checkpoints, self._jobs, self._gpus = list(tasks), keep_checkpoints, jobs, gpus
+        self._children: list[subprocess.Popen] = []
+        self._guard = threading.Lock()
+
+    def __enter__(self):
+        self._previous = {number: signal.signal(number, self._hand_on) for number in heeded_signals()}
+        return self
+
+    def __exit__(self, *_):
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _hand_on(self, number, _frame):
+        with self._guard:  # the main thread, where handlers run, takes it nowhere else
+            self.received = number
+            for child in self._children:
+                child.send_signal(number)
+
+    def do(self, run: Run, job: int) -> str:
+        """Does what is missing of a run: training, scoring, run.json.
+
+        Args:
+            job: from 0; those that share the machine differ in it.
+
+        Returns:
+            "finished", or what keeps it from being so.
+        """
+        run.folder.mkdir(parents=True, exist_ok=True)
+        with open(run.folder / "lock", "w") as lock, open(run.folder / "log.txt", "a", encoding="utf-8") as log:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return BUSY
+            if read_run(run, self._tasks):
+                return FINISHED  # by another process, a moment ago
+            if untrained(run) and (code := self._call("training", run, training_command(run), log, lock, job)):
+                return STOPPED if self.received else f"failed with exit code {code}"
+            if not self._keep_checkpoints:
+                for checkpoint in run.model.glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
+                    shutil.rmtree(checkpoint)
+            tasks = unscored(run, self._tasks)
+            if tasks and (code := self._call("scoring", run, scoring_command(run, tasks), log, lock, job)):
+                if code != UNDEFINED or unscored(run, tasks):
+                    return STOPPED if self.received else f"failed with exit code {code}"
+            write_json(run.folder / "run.json", run_record(run))
+        return FINISHED
+
+    def _call(self, part: str, run: Run, command: list[str], log, lock, job: int) -> int:
+        """Runs a command to its end, unless a signal was received, and adds up the seconds. Returns the exit code."""
+        print("\n$", *command, file=log, flush=True)
+        start = time.perf_counter()
+        with self._guard:
+            if self.received:
+                return 128 + self.received
+            child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=os.environ | self._share(job) | {"PYTHONUNBUFFERED": "1"},
+                # Ctrl-C in a terminal would reach it beside ours, and a second signal ends a run without a checkpoint.
+                start_new_session=True,
+                # If this process is killed, the run stays locked as long as its child lives.
+                pass_fds=[lock.fileno()],
+            )
+            self._children.append(child)
+        code = child.wait()
+        with self._guard:
+            self._children.remove(child)
+        spent = seconds_spent(run)
+        spent[part] = round(spent[part] + time.perf_counter() - start, 2)
+        write_json(run.folder / "seconds.json", spent)
+        return code
+
+    def _share(self, job: int) -> dict[str, str]:
+        """A job's GPU, or its part of the processor."""
+        if self._gpus:
+            return {"CUDA_VISIBLE_DEVICES": self._gpus[job % len(self._gpus)]}
+        threads = max(1, (os.cpu_count() or 1) // self._jobs)
+        return {} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(threads)}
+
+
+def visible_gpus() -> list[str]:
+    """What CUDA_VISIBLE_DEVICES may name, a job each."""
+    count, named = torch.cuda.device_count(), os.environ.get("CUDA_VISIBLE_DEVICES")
+    return named.split(",")[:count] if named else [str(i) for i in range(count)]
+
+
+def training_command(run: Run) -> list[str]:
+    """Trains, from the newest checkpoint where there is one, else in an empty folder; writes the options for it."""
+    resume = resumable(run)
+    if not resume:
+        shutil.rmtree(run.model, ignore_errors=True)
+        for name in ("results.json", "run.json", "seconds.json"):  # of other weights
+            (run.folder / name).unlink(missing_ok=True)
+    file = run.folder / "options.yaml"
+    options = run.setting.options | {"seed": run.seed, "output_dir": str(run.model)}
+    file.write_text(yaml.safe_dump(options, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    command = [sys.executable, str(SCRIPTS / "run_unsup.py"), "--config", str(file), "--disable_tqdm=true"]
+    return [*command, "--resume_from_checkpoint", LAST] if resume else command
+
+
+def scoring_command(run: Run, tasks: Sequence[str]) -> list[str]:
+    """Scores the exported model on what is missing."""
+    command = [sys.executable, str(SCRIPTS / "run_eval.py"), "--model_name", str(run.model), "--tasks", *tasks]
+    options = run.setting.options
+    command += ["--senteval_dir", str(options["senteval_dir"])] if "senteval_dir" in options else []
+    command += ["--device", "cpu"] if options.get("use_cpu") in (True, "true", "yes") else []
+    return [*command, "--output", str(run.results)]
+
+
+class Progress:
+    """The runs that are not finished, worked off by some threads, with a line at the start and at the end of each.
+
+    Attributes:
+        said: how each run ended, by its name.
+    """
+
+    def __init__(self, study: Study, runs: Sequence[Run], runner: Runner, jobs: int):
+        self.said: dict[str, str] = {}
+        self._study, self._runner, self._jobs, self._all = study, runner, jobs, len(runs)
+        self._left: list[Run] = []
+        self._seconds: dict[str, list[float]] = {}  # of each finished run, by setting
+        for run in runs:
+            if not self._add_seconds(run):
+                self._left.append(run)
+        self._todo = deque(self._left)
+        self._guard = threading.Lock()
+
+    def work_off(self) -> None:
+        """Returns when nothing is left, or a signal was received and the running ones have stopped."""
+        print(f"{self._all} runs, {self._all - len(self._left)} of them finished before", flush=True)
+        threads = [threading.Thread(target=self._work, args=(job,)) for job in range(self._jobs)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _work(self, job: int) -> None:
+        while not self._runner.received:
+            with self._guard:
+                if not self._todo:
+                    return
+                run = self._todo.popleft()
+                number = f"[{self._all - len(self._todo):{len(str(self._all))}}/{self._all}]"
+                how = "starts" if untrained(run) else "is trained already"
+                how = "goes on from its checkpoint" if resumable(run) else how
+                print(f"{number} {run.name} {how}", flush=True)
+            start = time.perf_counter()
+            try:
+                outcome = self._runner.do(run, job)
+            except (UsageError, OSError) as error:
+                outcome = f"failed: {error}"
+            with self._guard:
+                self._end(number, run, outcome, time.perf_counter() - start)
+
+    def _end(self, number: str, run: Run, outcome: str, seconds: float) -> None:
+        self._left.remove(run)
+        self.said[run.name] = outcome
+        if outcome == FINISHED:
+            record = self._add_seconds(run)
+            values = {name_of(measure): value_of(record, measure) for measure in self._study.measures}
+            scores = [f"{name} {'undefined' if value is None else f'{value:.2f}'}" for name, value in values.items()]
+            print(f"{number} {run.name}: {', '.join(scores)} ({duration(seconds)}); {self._rest()}", flush=True)
+        else:
+            print(f"{number} {run.name} {outcome}; {self._rest()}", flush=True)
+        if outcome.startswith("failed"):
+            print(f"{last_lines(run)}\n    (the end of {run.folder / 'log.txt'})", flush=True)
+
+    def _add_seconds(self, run: Run) -> dict | None:
+        """Counts the whole of what a finished run took. Returns its run.json; None where it is not finished."""
+        record = read_run(run, self._study.tasks)
+        if record:
+            self._seconds.setdefault(run.setting.name, []).append(sum(record["seconds"].values()))
+        return record
+
+    def _rest(self) -> str:
+        """How many are left, and for how long: a run takes as long as its setting's others, else as the average one."""
+        count, known = len(self._left), [seconds for own in self._seconds.values() for seconds in own]
+        if not (count and known):
+            return f"{count} left"
+        whole = sum(fmean(self._seconds.get(run.setting.name, known)) for run in self._left)
+        return f"{count} left, about {duration(whole / min(self._jobs, count))}"
+
+
+def duration(seconds: float) -> str:
+    """12 s, 3 min 12 s, 2 h 5 min."""
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 1:
+        return f"{rest} s"
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def last_lines(run: Run) -> str:
+    """Of the run's log, for who has to mend it."""
+    lines = (run.folder / "log.txt").read_text(encoding="utf-8", errors="replace").splitlines()
+    return "\n".join(f"    {line}" for line in [line for line in lines if line.strip()][-LOG_LINES:])

@@ -1,0 +1,126 @@
+"""The runs of a study: where each lies, and what is there of it.
+
+OUTPUT/runs/SETTING-DIGEST/seedN    one run, whatever studies it is in; DIGEST, of the options, tells settings apart
+    options.yaml                    as run_unsup.py reads them
+    model/                          its output_dir
+    results.json                    of run_eval.py
+    seconds.json                    spent on training and scoring so far
+    run.json                        written when all is done: see `run_record`
+    log.txt                         what both commands print
+    lock                            locked by the process that is at it
+
+Files and folders count by their names as they are given: another file under the same name needs another OUTPUT.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from informin.errors import UsageError
+from informin.evaluation.results import load_results
+from informin.publishing.record import load_record
+from informin.studies.plan import Setting, Study, without_paths
+from informin.training.checkpoints import complete_checkpoints
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training of a setting, and its scores."""
+
+    setting: Setting
+    seed: int
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return f"{self.setting.name} seed {self.seed}"
+
+    @property
+    def model(self) -> Path:
+        return self.folder / "model"
+
+    @property
+    def results(self) -> Path:
+        return self.folder / "results.json"
+
+
+def runs_of(study: Study, output: str | Path) -> list[Run]:
+    """All runs, seed after seed, so that a study that is broken off has as many seeds of one setting as of another."""
+    folders = {setting.name: _folder(Path(output, "runs"), setting) for setting in study.settings}
+    return [Run(s, seed, folders[s.name] / f"seed{seed}") for seed in study.seeds for s in study.settings]
+
+
+def _folder(runs: Path, setting: Setting) -> Path:
+    """A setting's folder. Another study may have made it under another name."""
+    made = sorted(runs.glob(f"*-{setting.digest}"))
+    slug = re.sub(r"[^a-z0-9.]+", "-", setting.name.lower())[:40].strip("-.")
+    return made[0] if made else runs / f"{slug or 'run'}-{setting.digest}"
+
+
+def read_run(run: Run, tasks: Sequence[str]) -> dict | None:
+    """A finished run's run.json; None while it, or one of these tasks, is not there. An undefined score is there."""
+    try:
+        record = json.loads((run.folder / "run.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return record if set(tasks) <= record["scores"].keys() else None
+
+
+def untrained(run: Run) -> bool:
+    """Whether the exported folder is missing or cut off: training.json is written after the files that load it."""
+    try:
+        return not (load_record(run.model) and (run.model / "modules.json").exists())
+    except UsageError:  # cut off
+        return True
+
+
+def unscored(run: Run, tasks: Sequence[str]) -> list[str]:
+    """The tasks that are not in the results. An undefined score, null, is in them."""
+    scored = load_results(run.results)["tasks"] if run.results.exists() else {}
+    return [task for task in tasks if task not in scored]
+
+
+def resumable(run: Run) -> bool:
+    """Whether training was broken off and left a checkpoint to go on from."""
+    return untrained(run) and bool(complete_checkpoints(run.model))
+
+
+def run_record(run: Run) -> dict:
+    """What run.json keeps of a run. Of files and folders it has the last part of the name alone.
+
+    seed, options    of run_unsup.py, as the study gives them
+    training         every option that shapes the weights, with what was filled in; this, base_model, data, steps,
+                     kept_step and environment as in training.json: see `informin.publishing.record`
+    dev              name of the development pairs; spearman (x 100), alignment, uniformity at the kept step, or null
+    scores, averages of run_eval.py, x 100; null where they are undefined, or not all of a group is scored
+    seconds          training and scoring, attempts that were broken off included
+    """
+    training = load_record(run.model)
+    results = load_results(run.results) if run.results.exists() else {"tasks": {}, "average": {}}
+    kept = next((entry for entry in training["history"] if entry["step"] == training["kept_step"]), {})
+    dev = {name: kept.get(name) for name in ("spearman", "alignment", "uniformity")}
+    return {
+        "schema": SCHEMA,
+        "seed": run.seed,
+        "options": without_paths(run.setting.options),
+        "training": training["options"],
+        **{name: training[name] for name in ("base_model", "data", "steps", "kept_step")},
+        "precision": training["options"]["precision"],
+        "dev": {"name": training["development"], **dev},
+        "scores": {name: task["score"] for name, task in results["tasks"].items()},
+        "averages": {name: results["average"].get(name) for name in ("sts", "transfer")},
+        "seconds": seconds_spent(run),
+        "environment": training["environment"],
+    }
+
+
+def seconds_spent(run: Run) -> dict[str, float]:
+    """On training and scoring."""
+    try:
+        return json.loads((run.folder / "seconds.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {"training": 0.0, "scoring": 0.0}

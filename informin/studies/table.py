@@ -1,0 +1,247 @@
+"""What a study found: means over seeds, differences seed by seed, and whether they are shown to be any."""
+
+import math
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import bootstrap, t
+
+from informin.evaluation.table import Table
+from informin.studies.plan import CARD, DEVELOPMENT, GROUPS, Setting, Study, normalised, shown, without_paths
+
+SCHEMA = 1
+RESAMPLES = 10_000
+FEWEST = 3  # seeds for an interval
+SEEDS_NOTE = (
+    "n is the number of seeds that both sides of a difference have; resampling 3 to 5 values gives intervals that are "
+    "too narrow, so the t interval, exact for normal differences, stands beside it, and a signal has 0 outside both; "
+    "intervals are over seeds (and the sentences that a seed draws), not over test sentences."
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a table whose cells are texts."""
+
+    label: str
+    cells: dict[str, str]
+
+    def cell(self, column: str, plus_minus: str = "±") -> str:
+        return self.cells.get(column, "-").replace("±", plus_minus)
+
+
+def name_of(measure: str) -> str:
+    """A measure as tables and plots call it."""
+    names = {"sts": "STS average", "transfer": "transfer average", DEVELOPMENT: "dev Spearman"}
+    return names.get(measure, measure)
+
+
+def value_of(record: dict, measure: str) -> float | None:
+    """A measure of a run's run.json, x 100 but for alignment and uniformity."""
+    if measure in GROUPS:
+        return record["averages"][measure]
+    if measure in (DEVELOPMENT, "alignment", "uniformity"):
+        return record["dev"]["spearman" if measure == DEVELOPMENT else measure]
+    return record["scores"].get(measure)
+
+
+def summarise(study: Study, records: dict[tuple[str, int], dict]) -> dict:
+    """The study in numbers, as summary.json keeps it.
+
+    Args:
+        records: run.json of each finished run, by setting's name and seed.
+    """
+    columns = list(dict.fromkeys([DEVELOPMENT, *study.measures, "alignment", "uniformity"]))
+    settings = {}
+    for setting in study.settings:
+        own = {seed: records[setting.name, seed] for seed in study.seeds if (setting.name, seed) in records}
+        found = {column: {seed: value_of(record, column) for seed, record in own.items()} for column in columns}
+        settings[setting.name] = {
+            "options": without_paths(setting.options),
+            "baseline": setting.baseline,
+            **{column: mean_and_sd(values) for column, values in found.items()},
+        }
+    pairs = [setting for setting in study.settings if setting.baseline]
+    return {
+        "schema": SCHEMA,
+        "title": study.title,
+        "tasks": study.tasks,
+        "seeds": study.seeds,
+        "measures": study.measures,
+        "missing": [[s.name, seed] for seed in study.seeds for s in study.settings if (s.name, seed) not in records],
+        "undefined": _undefined(study, records),
+        "unlike": _unlike(study, list(records.values())),
+        "settings": settings,
+        "differences": [
+            compare(setting, measure, settings, study.seeds) for measure in study.measures for setting in pairs
+        ],
+        "best": _best(study.settings, settings) if study.grid and not pairs else {},
+    }
+
+
+def mean_and_sd(values: dict[int, float | None]) -> dict:
+    """Of the values that there are: their mean, their standard deviation (n - 1; null for one), n, and themselves."""
+    known = {seed: value for seed, value in values.items() if value is not None}
+    numbers = list(known.values())
+    return {
+        "values": known,
+        "mean": float(np.mean(numbers)) if numbers else None,
+        "sd": float(np.std(numbers, ddof=1)) if len(numbers) > 1 else None,
+        "n": len(numbers),
+    }
+
+
+def compare(setting: Setting, measure: str, settings: dict, seeds: Sequence[int]) -> dict:
+    """The differences of a setting to its baseline, seed by seed, with 95% intervals of their mean."""
+    own, other = (settings[name][measure]["values"] for name in (setting.name, setting.baseline))
+    gains = {seed: own[seed] - other[seed] for seed in seeds if seed in own and seed in other}
+    resampled, normal = intervals(list(gains.values()))
+    return {
+        "setting": setting.name,
+        "baseline": setting.baseline,
+        "measure": measure,
+        **mean_and_sd(gains),
+        "left_out": [seed for seed in seeds if seed not in gains],
+        "bootstrap": resampled,
+        "t": normal,
+        "verdict": verdict(resampled, normal),
+    }
+
+
+def intervals(gains: Sequence[float]) -> tuple[list[float] | None, list[float] | None]:
+    """95% intervals of the mean: percentiles of bootstrap means, and Student's t; None for fewer than 3 values."""
+    n = len(gains)
+    if n < FEWEST:
+        return None, None
+    generator = np.random.default_rng(0)  # the same interval from the same seeds
+    found = bootstrap((gains,), np.mean, n_resamples=RESAMPLES, method="percentile", random_state=generator)
+    half = t.ppf(0.975, n - 1) * np.std(gains, ddof=1) / math.sqrt(n)
+    return [float(x) for x in found.confidence_interval], [float(np.mean(gains) + sign * half) for sign in (-1, 1)]
+
+
+def verdict(resampled: Sequence[float] | None, normal: Sequence[float] | None) -> str:
+    """signal where 0 is outside of both intervals, else not shown, which does not say that there is none."""
+    if resampled is None or normal is None:
+        return f"n < {FEWEST}: no interval"
+    return "signal" if all(low > 0 or high < 0 for low, high in (resampled, normal)) else "not shown"
+
+
+def tables(summary: dict) -> list[Table]:
+    """Means of the settings, and where there are baselines the differences to them."""
+    columns = list(dict.fromkeys([DEVELOPMENT, *summary["measures"], "alignment", "uniformity"]))
+    lines = [
+        Line(name, {name_of(column): _mean(found[column], column) for column in columns})
+        for name, found in summary["settings"].items()
+    ]
+    means = Table(f"{summary['title']}: mean ± sd over seeds (n)", [name_of(column) for column in columns], lines)
+    return [means, *(_differences(summary, measure) for measure in summary["measures"] if summary["differences"])]
+
+
+def _differences(summary: dict, measure: str) -> Table:
+    """Settings less their baselines by one measure."""
+    columns = ["mean", "95% bootstrap", "95% t", "seeds (n)", "verdict", *(f"seed {seed}" for seed in summary["seeds"])]
+    lines = []
+    for found in summary["differences"]:
+        if found["measure"] == measure:
+            cells = {"95% bootstrap": _interval(found["bootstrap"]), "95% t": _interval(found["t"])}
+            cells |= {"seeds (n)": str(found["n"]), "verdict": found["verdict"]}
+            cells |= {"mean": "-" if found["mean"] is None else f"{found['mean']:+.2f}"}
+            cells |= {f"seed {seed}": f"{gain:+.2f}" for seed, gain in found["values"].items()}
+            lines.append(Line(f"{found['setting']} - {found['baseline']}", cells))
+    return Table(f"{name_of(measure)}: difference, paired by seed", columns, lines)
+
+
+def notes(summary: dict) -> list[str]:
+    """What a reader of the tables has to know."""
+    lines = [SEEDS_NOTE] if summary["differences"] else []
+    count = sum(found["t"] is not None for found in summary["differences"])
+    if count > 1:
+        chance = f"about {0.05 * count:.2g} of them would be signals by chance"
+        lines.append(f"{count} comparisons at 95% without correction: {chance}.")
+    for found in summary["differences"]:
+        if found["left_out"]:
+            seeds = ", ".join(map(str, found["left_out"]))
+            where = f"{found['setting']} - {found['baseline']}, {name_of(found['measure'])}"
+            lines.append(
+                f"{where}: {len(found['left_out'])} seed(s) left out ({seeds}): missing or undefined in one of the two."
+            )
+    for name, seed, measures in summary["undefined"]:
+        lines.append(f"{name} seed {seed}: undefined, {', '.join(map(name_of, measures))}.")
+    for what, counts in summary["unlike"].items():
+        values = ", ".join(f"{value} ({runs})" for value, runs in counts.items())
+        lines.append(f"The finished runs differ in {what} (runs): {values}.")
+    if summary["missing"]:
+        runs = ", ".join(f"{name} seed {seed}" for name, seed in summary["missing"])
+        lines.append(f"Not finished, {len(summary['missing'])} run(s): {runs}.")
+    for recipe, best in summary["best"].items():
+        options = " ".join(f"--{name} {_words(value)}" for name, value in best["options"].items() if name not in CARD)
+        lines.append(f"Best by development score, {recipe}: {best['setting']} ({best['mean']:.2f}): {options}")
+    return lines
+
+
+def plot_rows(summary: dict) -> list[dict]:
+    """A row a setting, seed and measure, as `plots.seeds` draws them."""
+    rows = []
+    for measure in summary["measures"]:
+        for name, found in summary["settings"].items():
+            baseline = found["baseline"]
+            line = summary["settings"][baseline][measure]["mean"] if baseline else None
+            for seed, value in found[measure]["values"].items():
+                rows.append(dict(measure=name_of(measure), setting=name, seed=seed, value=value, baseline_mean=line))
+    return rows
+
+
+def _best(settings: Sequence[Setting], found: dict) -> dict:
+    """The combination with the highest mean development score of each recipe."""
+    best = {}
+    for setting in settings:
+        mean = found[setting.name][DEVELOPMENT]["mean"]
+        if mean is not None and mean > best.get(setting.recipe, {"mean": -math.inf})["mean"]:
+            best[setting.recipe] = {"setting": setting.name, "mean": mean, "options": without_paths(setting.options)}
+    return best
+
+
+def _undefined(study: Study, records: dict[tuple[str, int], dict]) -> list[list]:
+    """Setting, seed and measures without a value, of each finished run that has such."""
+    names = study.tasks or [DEVELOPMENT]
+    found = [[*key, [name for name in names if value_of(record, name) is None]] for key, record in records.items()]
+    return [entry for entry in found if entry[-1]]
+
+
+def _unlike(study: Study, records: Sequence[dict]) -> dict[str, dict[str, int]]:
+    """What the finished runs should share and do not: its values, and how many runs have each."""
+    found = [
+        {
+            "the encoder's weights": str(record["base_model"]["weights_sha256"])[:8],
+            "precision": record["precision"],
+            "sentences": str(record["data"]["sentences"]),
+            **{name: value for name, value in record["environment"].items() if name not in ("device", "threads")},
+        }
+        for record in records
+    ]
+    shares = {str(setting.options.get("max_train_samples")) for setting in study.settings}
+    names = dict.fromkeys(name for of_run in found for name in of_run if name != "sentences" or len(shares) == 1)
+    counts = {name: dict(Counter(of_run.get(name, "none") for of_run in found)) for name in names}
+    return {name: values for name, values in counts.items() if len(values) > 1}
+
+
+def _words(value) -> str:
+    """An option's value for a shell. Switches take yes and no too, and eval_strategy takes no other word."""
+    items = value if isinstance(value, list) else [value]
+    words = {True: "yes", False: "no"}
+    return " ".join(shlex.quote(words[i] if isinstance(i, bool) else shown(i)) for i in map(normalised, items))
+
+
+def _mean(found: dict, column: str) -> str:
+    if not found["n"]:
+        return "-"
+    digits = 3 if column in ("alignment", "uniformity") else 2
+    spread = "" if found["sd"] is None else f" ± {found['sd']:.{digits}f}"
+    return f"{found['mean']:.{digits}f}{spread} ({found['n']})"
+
+
+def _interval(interval: Sequence[float] | None) -> str:
+    return "-" if interval is None else f"{interval[0]:+.2f} to {interval[1]:+.2f}"

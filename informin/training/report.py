@@ -1,0 +1,123 @@
+"""The short table at the end of a run, and what it ran on."""
+
+import math
+import platform
+import sys
+from importlib.metadata import version
+
+import psutil
+import torch
+from transformers import Trainer, TrainerState
+
+from informin import __version__
+from informin.errors import counted
+from informin.objectives import OBJECTIVES
+from informin.training.history import logged_terms
+from informin.training.options import InforMinTrainingArguments
+
+
+def evaluations(state: TrainerState) -> list[dict]:
+    """The evaluations of a run that gave a score, in order; the first is from before the first step."""
+    return [entry for entry in state.log_history if math.isfinite(entry.get("eval_spearman", math.nan))]
+
+
+def peak_memory(device: torch.device) -> str:
+    """The most memory this process has held: on the GPU that it trained on, else of the machine."""
+    if device.type == "cuda":
+        return f"{torch.cuda.max_memory_allocated(device) / 2**30:.2f} GiB of GPU memory"
+    if sys.platform == "win32":
+        peak = psutil.Process().memory_info().peak_wset
+    else:
+        import resource  # not on Windows
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return f"{peak / 2**30:.2f} GiB"
+
+
+def headline(trainer: Trainer) -> str:
+    """One line for what runs."""
+    args, known, data = trainer.args, trainer.provenance, trainer.train_dataset
+    name = (known.get("base_model") or {}).get("name") or trainer.model.config.model_type
+    of = counted(len(data), "sentence") if hasattr(data, "__len__") else "a stream of sentences"
+    processes = f"{args.world_size} x " if args.world_size > 1 else ""
+    step = trainer.state.global_step
+    return (
+        f"{OBJECTIVES[args.objective].title} on {name}: {of}, {processes}{args.per_device_train_batch_size} a step, "
+        f"learning rate {args.learning_rate:g}, {precision(args)} on {args.device}, to {args.output_dir}"
+        f"{f', going on from step {step}' if step else ''}"
+        f"{'; what was not given is as in the paper (--verbose)' if args.paper_row else ''}"
+    )
+
+
+def summary(
+    state: TrainerState, args: InforMinTrainingArguments, pairs_name: str | None, rate: float, folder: str
+) -> str:
+    """What a run did, as a short table and the two lines that load its model.
+
+    Args:
+        pairs_name: what the run was evaluated on; None where it was not.
+        rate: sentences a second of training, over all processes.
+    """
+    scored = evaluations(state)
+    chosen = args.load_best_model_at_end and state.best_model_checkpoint  # none where a run is resumed without it
+    rows = _score_rows(scored, state.best_global_step if chosen else None, pairs_name)
+    logged = [entry for entry in state.log_history if "loss" in entry]
+    if logged:
+        terms = ", ".join(f"{name} {logged[-1][name]:.4f}" for name in logged_terms(logged[-1]))
+        rows.append(("terms at the end, unweighted", f"{terms}; loss {logged[-1]['loss']:.4f}"))
+    if rate:  # none where a finished run was resumed
+        rows.append(("training speed", f"{rate:.1f} sentences/s ({args.world_size} process(es), {precision(args)})"))
+    rows.append(("peak memory", peak_memory(args.device)))
+    rows.append(("model", folder))
+    width = max(len(name) for name, _ in rows)
+    lines = [f"{name:<{width}}  {value}" for name, value in rows]
+    best = max(scored, key=lambda entry: entry["eval_spearman"], default=None)
+    if best and best["step"] == 0 and len(scored) > 1:
+        lines.append(
+            f"\nNote: the best score on {pairs_name} is the one before the first step. Training made this encoder "
+            "worse; the model saved is the best of the checkpoints after training began. Weak encoders do this: start "
+            "from a stronger one, or lower --learning_rate."
+        )
+    lines += [
+        "\nLoad it:",
+        "    from transformers import AutoModel",
+        f'    model = AutoModel.from_pretrained("{folder}", trust_remote_code=True)',
+    ]
+    return "\n".join(lines)
+
+
+def _score_rows(scored: list[dict], kept_step: int | None, pairs_name: str | None) -> list[tuple[str, str]]:
+    """Each score before the first step, where it was taken, and at the step whose weights were kept."""
+    if not scored:
+        return []
+    kept = next((entry for entry in scored if entry["step"] == kept_step), scored[-1])
+    rows = []
+    for name, label, digits in (
+        ("spearman", "Spearman x 100", 2),
+        ("alignment", "alignment", 3),
+        ("uniformity", "uniformity", 3),
+    ):
+        before = f"{scored[0][f'eval_{name}']:.{digits}f} before, " if scored[0]["step"] == 0 else ""
+        rows.append(
+            (f"{pairs_name}, {label}", f"{before}{kept[f'eval_{name}']:.{digits}f} after (step {kept['step']})")
+        )
+    return rows
+
+
+def environment(device: torch.device) -> dict[str, str | int]:
+    """The versions, the device and the number of threads that figures came from."""
+    packages = ("torch", "transformers", "tokenizers", "numpy", "scipy", "scikit-learn")
+    return {
+        "informin": __version__,
+        "python": platform.python_version(),
+        **{name: version(name) for name in packages},
+        "device": torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else f"{device.type} {platform.machine()}",
+        "threads": torch.get_num_threads(),
+    }
+
+
+def precision(args: InforMinTrainingArguments) -> str:
+    """fp32, bf16 or fp16, as the run computes; the launcher can set it too."""
+    return args.mixed_precision if args.mixed_precision != "no" else "fp32"

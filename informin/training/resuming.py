@@ -1,0 +1,278 @@
+"""Going on with a run: whether it is still the run that it was, and saving so that it can be gone on with."""
+
+import copy
+import errno
+import logging
+import shutil
+from pathlib import Path
+
+from safetensors import SafetensorError
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from transformers import Trainer
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
+
+from informin.errors import SaveError, UsageError, counted, error_line
+from informin.manifest import damage, write_manifest
+from informin.publishing.record import load_record, weights_settings
+from informin.training.checkpoints import (
+    LAST,
+    checkpoint_to_resume,
+    complete_checkpoints,
+    set_aside_damaged,
+    steps_taken,
+)
+
+logger = logging.getLogger(__name__)
+
+PART = ("seed", "options", "data", "development", "history", "environment")  # of a record, kept of an earlier part
+FULL = (errno.ENOSPC, errno.EDQUOT)
+NOT_WRITTEN = ("No space left", "unexpected pos", "file write failed")  # safetensors' and torch's words
+NOT_LAMBDAS = ("reduce_lr_on_plateau", "greedy")  # schedulers with a state of another kind
+
+
+def continued(checkpoint: str | Path, known: dict, settings: dict, allowed: bool) -> dict:
+    """What is known of a run that goes on from a checkpoint, `known` with the parts that it had before.
+
+    A run has parts where it was gone on with although something that shapes the weights was changed.
+
+    Args:
+        known: from `informin.publishing.record.provenance`, as the command has it.
+        settings: from `informin.publishing.record.weights_settings`, likewise.
+        allowed: changes were asked for.
+
+    Raises:
+        UsageError: it began with another encoder, something else differs and that was not asked for, or the run is past
+            its last step already.
+    """
+    began, reached = load_record(checkpoint), steps_taken(checkpoint)
+    refuse_nothing_left(reached, settings["options"].get("max_steps", reached), checkpoint)
+    ours, theirs = known.get("base_model"), began["base_model"]
+    if ours and theirs and ours["weights_sha256"] != theirs["weights_sha256"]:
+        raise UsageError(
+            f"--resume_from_checkpoint: {checkpoint} began with the encoder {theirs['name']}, and {ours['name']} has "
+            "other weights, which would never be read. Name the one that it began with, or choose another --output_dir."
+        )
+    refuse_other_state(checkpoint, began["options"], settings["options"])
+    changed = differences(began, known | settings)
+    if changed and not allowed:
+        raise UsageError(
+            f"--resume_from_checkpoint: {checkpoint} belongs to another run: {'; '.join(changed)}. Resume with what it "
+            "began with, choose another --output_dir for a new run, or change it on purpose: --resume_with_changes."
+        )
+    earlier = began["earlier"]
+    if changed:
+        logger.info(f"Changed after {counted(reached, 'step')}: {'; '.join(changed)}.")
+        earlier = [*earlier, {"until_step": reached, **{name: began[name] for name in PART}}]
+    return known | {"earlier": earlier}
+
+
+def refuse_other_state(checkpoint: str | Path, began: dict, now: dict) -> None:
+    """Raises UsageError where the state of optimizer or scheduler could not be read by the one that is asked for."""
+    for name in ("optim", "lr_scheduler_type"):
+        pair = (began.get(name), now.get(name))
+        if pair[0] != pair[1] and (name == "optim" or set(NOT_LAMBDAS) & set(pair)):
+            raise UsageError(
+                f"--resume_from_checkpoint: {checkpoint} has the state of --{name} {pair[0]}, which "
+                f"{pair[1]} cannot use. Give --{name} {pair[0]}, or start a new run from the exported model."
+            )
+
+
+def refuse_nothing_left(reached: int, planned: int, checkpoint: str | Path) -> None:
+    """Raises UsageError where a run is past its last step."""
+    if planned < reached:
+        raise UsageError(
+            f"Nothing is left to do: {checkpoint} has {counted(reached, 'step')} behind it, and the run is to have "
+            f"{planned}. Give more --max_steps or --num_train_epochs, or export it: python run_export.py {checkpoint} "
+            "NEW_FOLDER"
+        )
+
+
+def differences(began: dict, now: dict) -> list[str]:
+    """What shapes the weights, or says which of them are kept, and is not what it was, in words."""
+    changed = []
+
+    def compare(name: str, old: object, new: object) -> None:
+        if old != new:
+            changed.append(f"{name} {_words(old)}, now {_words(new)}")
+
+    compare("seed", began["seed"], now["seed"])
+    for name in dict.fromkeys([*began["options"], *now["options"]]):
+        compare(name, began["options"].get(name), now["options"].get(name))
+    ours, theirs = now.get("data"), began["data"]
+    if ours and theirs:
+        if ours["sha256"] and theirs["sha256"]:
+            if ours["sha256"] != theirs["sha256"]:
+                changed.append(f"sentences {_sentences(theirs)}, now {_sentences(ours)}")
+        else:  # a stream is not read before it is trained on
+            compare("sentences", theirs["sources"], ours["sources"])
+    ours, theirs = now.get("base_model"), began["base_model"]
+    if ours and theirs and ours["settings_sha256"] != theirs["settings_sha256"]:
+        changed.append(f"configuration or tokenizer of {theirs['name']} (SHA-256 {theirs['settings_sha256'][:8]})")
+    if began["development_sha256"] != now["development_sha256"]:
+        changed.append(f"development pairs {_words(began['development'])}, now {_words(now['development'])}")
+    return changed
+
+
+def _words(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {item}" for name, item in value.items())
+    return "none" if value is None else " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _sentences(data: dict) -> str:
+    return f"{data['sentences']:,} of {', '.join(data['sources'])} (SHA-256 {data['sha256'][:8]})"
+
+
+class ResumableTrainer(Trainer):
+    """The Trainer with checkpoints that say whether they are whole, and a run that goes on as its options say."""
+
+    provenance: dict
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args, **kwargs):
+        """Trainer's, after a look whether the run is still the one that it was.
+
+        Args:
+            resume_from_checkpoint: a checkpoint folder; True or "last" for the newest whole one in the output folder.
+
+        Raises:
+            UsageError: see `checkpoint_to_resume` and `continued`.
+        """
+        if not resume_from_checkpoint:
+            return super().train(None, *args, **kwargs)
+        settings = self.accelerator.unwrap_model(self.model).config.informin
+        wanted = LAST if resume_from_checkpoint is True else resume_from_checkpoint
+        checkpoint = checkpoint_to_resume(self.args.output_dir, wanted, settings)
+        now = weights_settings(self.args, settings, self.eval_dataset)
+        self.provenance = continued(checkpoint, self.provenance, now, self.args.resume_with_changes)
+        if self.args.should_save:
+            set_aside_damaged(self.args.output_dir, checkpoint)
+        self.args.eval_on_start = False  # the score before the first step is in the checkpoint's history
+        # Trainer looks for the best one where it was when this one was saved: the folder may have been renamed since.
+        logging.getLogger("transformers.trainer").addFilter(_says_more_than_where_the_best_was)
+        return super().train(str(checkpoint), *args, **kwargs)
+
+    def _run_epoch(self, *args, **kwargs) -> None:
+        """Trainer's, unless the run was at its last step when it was gone on with: Trainer would take one more."""
+        if self.state.global_step >= self.state.max_steps:
+            self.control.should_training_stop = True
+        else:
+            super()._run_epoch(*args, **kwargs)
+
+    def _save_checkpoint(self, model: nn.Module, trial) -> None:
+        """Trainer's, then the manifest; only then is it pushed, and are older checkpoints deleted.
+
+        Raises:
+            SaveError: it could not be written. Nothing of it is left.
+        """
+        args, folder = self.args, Path(self._get_output_dir(trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
+        self.args = copy.copy(args)
+        self.args.push_to_hub, self.args.save_total_limit = False, None
+        try:
+            super()._save_checkpoint(model, trial)
+            self.accelerator.wait_for_everyone()  # each process writes its random state
+            if args.should_save:
+                write_manifest(folder)
+        except (OSError, RuntimeError, SafetensorError) as error:
+            raise self._unsaved(folder, error) from error
+        finally:
+            self.args = args
+        if args.push_to_hub:
+            self._push_from_checkpoint(str(folder))
+        if args.should_save:
+            best = self.state.best_model_checkpoint
+            rotate_checkpoints(
+                output_dir=str(folder.parent), save_total_limit=args.save_total_limit, best_model_checkpoint=best
+            )
+
+    def _unsaved(self, folder: Path, error: Exception) -> Exception:
+        """The error to raise where a checkpoint could not be written."""
+        whole = complete_checkpoints(folder.parent)
+        needed = folder_bytes(whole[-1]) if whole else state_bytes(self.model, self.optimizer)
+        free = shutil.disk_usage(folder.parent).free
+        full = getattr(error, "errno", None) in FULL or NOT_WRITTEN[0] in str(error) or free < needed
+        if not full and not isinstance(error, OSError) and not any(words in str(error) for words in NOT_WRITTEN):
+            return error  # of the computation, not of the disk
+        shutil.rmtree(folder, ignore_errors=True)
+        free = shutil.disk_usage(folder.parent).free
+        why = error_line(error)
+        if full:
+            why = f"the disk is full: it needs {mebibytes(needed)}, and {folder.parent} has {mebibytes(free)}"
+        rest = "There is no earlier one."
+        if whole:
+            rest = f"{whole[-1]} is whole: make room, then run the same command with --resume_from_checkpoint {LAST}"
+        return SaveError(f"{folder.name} could not be saved, and what was written of it is deleted; {why}. {rest}")
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        """Trainer's, and logs and checkpoints at the options' steps; with `resume_with_changes`, rates are theirs too.
+
+        Raises:
+            UsageError: the run is past its last step already.
+        """
+        if checkpoint is None:
+            return super()._load_optimizer_and_scheduler(checkpoint)
+        refuse_nothing_left(self.state.global_step, self.state.max_steps, checkpoint)
+        self.state.compute_steps(self.args, self.state.max_steps)  # Trainer has them from the checkpoint
+        best = Path(checkpoint).with_name(f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}")
+        if self.state.best_global_step and not best.is_dir():
+            logger.warning(f"{best}, the best so far, is gone: without a better one the last step's model is kept.")
+        self.state.best_model_checkpoint = str(best) if best.is_dir() else None
+        if not self.args.resume_with_changes:
+            return super()._load_optimizer_and_scheduler(checkpoint)
+        fresh = [{k: v for k, v in group.items() if k != "params"} for group in self.optimizer.param_groups]
+        rates = getattr(self.lr_scheduler, "base_lrs", None)
+        super()._load_optimizer_and_scheduler(checkpoint)
+        began = load_record(checkpoint)
+        same_rate = began["options"]["learning_rate"] == self.args.learning_rate
+        for group, own in zip(self.optimizer.param_groups, fresh):
+            group.update({name: value for name, value in own.items() if name != "lr" or not same_rate})
+        if hasattr(self.lr_scheduler, "lr_lambdas"):
+            self.lr_scheduler.base_lrs = rates
+            at = self.lr_scheduler.last_epoch
+            for group, rate, factor in zip(self.optimizer.param_groups, rates, self.lr_scheduler.lr_lambdas):
+                group["lr"] = rate * factor(at)
+            self.lr_scheduler._last_lr = [group["lr"] for group in self.optimizer.param_groups]  # which is logged
+        self._forget_other_scores(began)
+
+    def _forget_other_scores(self, began: dict) -> None:
+        """Scores on other development pairs are not compared with these; training.json keeps them with their part."""
+        if began["development_sha256"] == (self.eval_dataset and self.eval_dataset.sha256):
+            return
+        self.state.log_history = [entry for entry in self.state.log_history if "eval_spearman" not in entry]
+        self.state.best_metric = self.state.best_global_step = self.state.best_model_checkpoint = None
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        """Trainer's, unless the seed was changed: then the random state is the new seed's."""
+        if checkpoint is None or load_record(checkpoint)["seed"] == self.args.seed:
+            super()._load_rng_state(checkpoint)
+
+    def _load_best_model(self) -> None:
+        """Trainer's, after a look whether the best checkpoint is still whole."""
+        problem = damage(self.state.best_model_checkpoint)
+        if problem is None:
+            return super()._load_best_model()
+        logger.warning(
+            f"The best checkpoint, {self.state.best_model_checkpoint}, is damaged ({problem}): the model is the one "
+            "after the last step."
+        )
+        self.state.best_model_checkpoint = None
+
+
+def _says_more_than_where_the_best_was(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith("The best checkpoint")
+
+
+def folder_bytes(folder: Path) -> int:
+    """What the files of a folder take."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def mebibytes(size: int) -> str:
+    return f"{size / 2**20:,.2f} MiB"
+
+
+def state_bytes(model: nn.Module, optimizer: Optimizer) -> int:
+    """What the weights and the optimizer's state take on disk, about."""
+    tensors = [*model.state_dict().values()]
+    tensors += [value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor)]
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

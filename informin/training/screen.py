@@ -1,0 +1,68 @@
+"""What a run shows while it trains: one progress bar, and a short line an evaluation."""
+
+import math
+import sys
+from collections.abc import Callable
+
+from tqdm.auto import tqdm
+from transformers import TrainerCallback, TrainerControl, TrainerState
+
+from informin.training.history import logged_terms
+from informin.training.options import InforMinTrainingArguments
+
+
+class Screen(TrainerCallback):
+    """A line an evaluation; where nothing is evaluated, or everything is asked for, a line of each log.
+
+    Args:
+        pairs_name: what the scores are of; None without evaluation.
+        headline: what is said first, when training begins.
+    """
+
+    def __init__(self, pairs_name: str | None, headline: Callable[[], str]):
+        self.pairs_name, self.headline = pairs_name, headline
+        self._bar = None
+        self._loss: float | None = None
+
+    def on_train_begin(self, args: InforMinTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs):
+        if state.is_world_process_zero:
+            self._write(self.headline())
+            # None: a bar where there is a terminal
+            hidden = args.disable_tqdm or None
+            steps = {"total": state.max_steps, "initial": state.global_step, "unit": " steps"}
+            self._bar = tqdm(**steps, desc="training", dynamic_ncols=True, leave=False, disable=hidden)
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if self._bar is not None:
+            self._bar.update(state.global_step - self._bar.n)
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if not state.is_world_process_zero or logs is None:
+            return
+        self._loss = logs.get("loss", self._loss)
+        if "eval_spearman" in logs:
+            self._write(f"step {state.global_step}{self._of_loss()}  {scores(logs, self.pairs_name)}")
+        elif "loss" in logs and (args.verbose or self.pairs_name is None):
+            terms = "".join(f"  {name} {logs[name]:.4f}" for name in logged_terms(logs)) if args.verbose else ""
+            self._write(f"step {state.global_step}{self._of_loss()}{terms}")
+
+    def on_train_end(self, args, state, control, **kwargs):
+        if self._bar is not None:
+            self._bar.close()
+
+    def _of_loss(self) -> str:
+        return "" if self._loss is None else f"  loss {self._loss:.4f}"
+
+    def _write(self, line: str) -> None:
+        tqdm.write(line, file=sys.stdout)
+        sys.stdout.flush()
+
+
+def scores(logs: dict, pairs_name: str) -> str:
+    """STS-B dev 83.47  alignment 0.150  uniformity -2.400."""
+    labels = {"spearman": (pairs_name, 2), "alignment": ("alignment", 3), "uniformity": ("uniformity", 3)}
+    values = [(label, logs[f"eval_{name}"], digits) for name, (label, digits) in labels.items()]
+    return "  ".join(
+        f"{label} {value:.{digits}f}" if math.isfinite(value) else f"{label} undefined"
+        for label, value, digits in values
+    )

@@ -1,0 +1,1 @@
+"""What makes two views of a sentence."""

@@ -1,0 +1,448 @@
+"""Sentences to embeddings by every pooler, against one unpadded sentence at a time; any checkpoint to an encoder."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from transformers import AutoModel, AutoTokenizer, BartConfig, GPT2Config, T5Config
+
+from informin.encoders.encode import POOLERS, encode
+from informin.encoders.encoder import load_encoder
+from informin.encoders.loading import load_config, load_model
+from informin.errors import UsageError
+from informin.publishing.export import export_folder
+from modeling_informin import HEAD_FILE
+from tests.conftest import WORDS, make_sentences, save_bert, save_roberta, tokenizer_of
+
+SENTENCES = ["the dog", *make_sentences(9), "a", "the dog", " ".join(WORDS), ""]
+SETTINGS = {"projection_head": "mlp", "lm_head": False, "pooling": "cls"}
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    """As the command sets it; without, every load reports the heads that it leaves out."""
+    before = transformers.utils.logging.get_verbosity()
+    transformers.utils.logging.set_verbosity_error()
+    yield
+    transformers.utils.logging.set_verbosity(before)
+
+
+@pytest.fixture(scope="module", params=["bert", "roberta"])
+def ours(request, tmp_path_factory) -> Path:
+    """A checkpoint that this project exports, of each architecture; with 3 layers all poolers differ."""
+    save = {"bert": save_bert, "roberta": save_roberta}[request.param]
+    start = save(tmp_path_factory.mktemp("start"), num_hidden_layers=3)
+    folder = tmp_path_factory.mktemp("ours")
+    export_folder(load_model(load_config(str(start)), str(start), SETTINGS), tokenizer_of(start), folder)
+    return folder
+
+
+@pytest.fixture
+def copied(bert, tmp_path):
+    """A copy of a model folder, for a test to change."""
+
+    def copy(source: Path = bert, name: str = "copy") -> Path:
+        return shutil.copytree(source, tmp_path / name)
+
+    return copy
+
+
+def change_json(path: Path, **changes) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def one_by_one(model, tokenizer, pooler: str, sentences, **options) -> np.ndarray:
+    """The embeddings of sentences by themselves, without padding, each pooler written out."""
+    found = []
+    for sentence in sentences:
+        with torch.no_grad():
+            batch = tokenizer([sentence], return_tensors="pt", **options)
+            layers = [x[0].numpy() for x in model.eval()(**batch, output_hidden_states=True).hidden_states]
+        first, last = layers[1], layers[-1]
+        if pooler == "mlp":
+            weight, bias = (getattr(model.mlp.dense, name).detach().numpy() for name in ("weight", "bias"))
+            found.append(np.tanh(weight @ last[0] + bias))
+        elif pooler == "cls":
+            found.append(last[0])
+        else:
+            other = {"mean": last, "first_last": first, "embeddings_last": layers[0], "last2": layers[-2]}[pooler]
+            found.append(np.mean([token for layer in (other, last) for token in layer], axis=0))
+    return np.stack(found)
+
+
+# Poolers
+
+
+@pytest.mark.parametrize("pooler", POOLERS)
+def test_poolers_equal_one_by_one(ours, pooler):
+    """Batches of 5 hold padding, and the last is not full."""
+    encoder = load_encoder(str(ours), (pooler,), batch_size=5)
+    found = encoder(SENTENCES)
+    assert list(found) == [pooler] and found[pooler].dtype == np.float32
+    expected = one_by_one(encoder.model, encoder.tokenizer, pooler, SENTENCES)
+    np.testing.assert_allclose(found[pooler], expected, atol=2e-6)
+    assert np.abs(expected[0] - expected[1]).max() > 0.01, "different sentences have different vectors"
+
+
+def test_several_poolers_in_one_call_equal_single_calls_and_differ(ours):
+    encoder = load_encoder(str(ours), POOLERS)
+    together = encoder(SENTENCES)
+    assert tuple(together) == POOLERS
+    for pooler in POOLERS:
+        alone = encode(encoder.model, encoder.tokenizer, SENTENCES, poolers=(pooler,))
+        np.testing.assert_allclose(together[pooler], alone[pooler], atol=1e-6)
+        others = (np.abs(together[pooler] - together[other]).max() for other in POOLERS if other != pooler)
+        assert min(others) > 0.01
+
+
+def test_layers_that_no_pooler_reads_are_not_asked_for(ours):
+    encoder = load_encoder(str(ours))
+    asked = []
+    encoder.model.register_forward_hook(
+        lambda *inputs: asked.append("output_hidden_states" in inputs[2]), with_kwargs=True
+    )
+    for poolers in (("cls", "mean", "mlp"), ("cls", "last2")):
+        encode(encoder.model, encoder.tokenizer, ["the dog"], poolers=poolers)
+    assert asked == [False, True]
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 64])
+def test_progress_adds_up_to_the_sentences(bert, batch_size):
+    steps = []
+    load_encoder(str(bert), ("cls",), batch_size=batch_size)(SENTENCES, steps.append)
+    assert sum(steps) == len(SENTENCES) and (max(steps) <= batch_size or batch_size == 64)
+
+
+def test_no_sentences(bert):
+    found = load_encoder(str(bert), ("cls", "last2"))([])
+    assert {pooler: x.shape for pooler, x in found.items()} == {"cls": (0, 32), "last2": (0, 32)}
+
+
+@pytest.mark.parametrize("pooler", ["cls", "mean"])
+def test_length_cuts(ours, pooler):
+    """7 tokens are 5 words and the two special ones."""
+    encoder = load_encoder(str(ours), (pooler,), length=7)
+    words = WORDS[:9]
+    found = encoder([" ".join(words), " ".join(words[:6]), " ".join(words[:5]), " ".join(words[:4])])[pooler]
+    cut = [" ".join(words[:5])] * 3 + [" ".join(words[:4])]
+    np.testing.assert_allclose(found, one_by_one(encoder.model, encoder.tokenizer, pooler, cut), atol=2e-6)
+    assert np.abs(found[2] - found[3]).max() > 1e-3
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_mode_is_restored(ours, training):
+    encoder = load_encoder(str(ours), POOLERS)
+    assert not encoder.model.training
+    encoder.model.train(training)
+    encoder(SENTENCES)
+    assert {module.training for module in encoder.model.modules()} == {training}
+
+
+def test_bf16_is_near_and_comes_back_in_float32(bert):
+    plain, short = (load_encoder(str(bert), ("mean",), bf16=bf16)(SENTENCES)["mean"] for bf16 in (False, True))
+    assert short.dtype == np.float32
+    assert 1e-5 < np.abs(plain - short).max() < 0.1
+
+
+def test_sentences_that_were_cut_are_known_exactly(bert):
+    """8 tokens hold 6 words, or 6 signs of which each is a token of one byte, of two, of three."""
+    encoder = load_encoder(str(bert), ("cls",), length=8)
+    units = ["dog ", ".", "é ", "中", "😀 "]
+    encoder(["", *(unit * 6 for unit in units), "a" * 90])
+    assert encoder.truncated == set()
+    long = {unit * 7 for unit in units}
+    encoder(["the dog", *sorted(long)[:2]])
+    encoder(["the cat", *sorted(long)[2:], "." * 6])
+    assert encoder.truncated == long
+
+
+# Our own checkpoints
+
+
+def test_our_checkpoint_says_how_it_is_read(ours):
+    encoder = load_encoder(str(ours))
+    assert (encoder.name, encoder.poolers, encoder.normalized, encoder.bf16) == (str(ours), ("cls",), False, False)
+    assert encoder.length == {"bert": 66, "roberta": 64}[encoder.model.config.model_type]
+    assert type(encoder.model).__name__.endswith("ForInforMinCL")
+    assert load_encoder(str(ours), ("mean", "cls", "mlp", "mean")).poolers == ("mean", "cls", "mlp")
+    with pytest.raises(UsageError, match="--pooler auto mean: auto is one of the others already"):
+        load_encoder(str(ours), ("auto", "mean"))
+    trained = load_file(ours / HEAD_FILE)["dense.weight"]
+    assert torch.equal(encoder.model.mlp.dense.weight, trained)
+
+
+def test_our_checkpoint_without_its_head(ours, tmp_path):
+    """Saved again by a plain class, the head is lost, though the settings still name it."""
+    plain = tmp_path / "saved-again"
+    AutoModel.from_pretrained(ours).save_pretrained(plain)
+    AutoTokenizer.from_pretrained(ours).save_pretrained(plain)
+    assert json.loads((plain / "config.json").read_text())["informin"]["projection_head"] == "mlp"
+    expected = load_encoder(str(ours))(SENTENCES)["cls"]
+    first, second = load_encoder(str(plain)), load_encoder(str(plain))
+    np.testing.assert_allclose(first(SENTENCES)["cls"], expected, atol=1e-6)
+    assert first.poolers == ("cls",) and first.weights_sha256() == second.weights_sha256()
+    with pytest.raises(
+        UsageError, match=f"--pooler mlp: {plain} has no projection head; it is in checkpoints that this"
+    ):
+        load_encoder(str(plain), ("mlp",))
+
+
+# Checkpoints of plain transformers
+
+
+def test_a_plain_checkpoint_needs_a_pooler(bert):
+    message = (
+        f"--pooler auto: {bert} does not say how its sentence embedding is read (no sentence-transformers files). Give "
+        "one of: --pooler cls, mean, first_last, embeddings_last, last2, mlp."
+    )
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+        load_encoder(str(bert))
+
+
+@pytest.mark.parametrize("pooler", [pooler for pooler in POOLERS if pooler != "mlp"])
+def test_a_plain_checkpoint_with_a_pooler(encoder, pooler):
+    """Against AutoModel by itself."""
+    found = load_encoder(str(encoder), (pooler,))(SENTENCES)[pooler]
+    model = AutoModel.from_pretrained(encoder)
+    np.testing.assert_allclose(found, one_by_one(model, tokenizer_of(encoder), pooler, SENTENCES), atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    "pooler, message",
+    [
+        ("mlp", "--pooler mlp: MODEL has no projection head; it is in checkpoints that this project trained with"),
+        ("max", "--pooler max: needed one of: auto, cls, mean, first_last, embeddings_last, last2, mlp."),
+    ],
+)
+def test_poolers_that_a_plain_checkpoint_does_not_have(bert, pooler, message):
+    with pytest.raises(UsageError, match=re.escape(message.replace("MODEL", str(bert)))):
+        load_encoder(str(bert), ("cls", pooler))
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (dict(length=67), "--max_length 67: MODEL reads at least 3 and at most 66 tokens."),
+        (dict(length=2), "--max_length 2: MODEL reads at least 3 and at most 66 tokens."),
+        (dict(length=0), "--max_length 0: MODEL reads at least 3 and at most 66 tokens."),
+        (dict(batch_size=0), "--batch_size 0: needed 1 or more."),
+        (dict(batch_size=-8), "--batch_size -8: needed 1 or more."),
+        (dict(device="gpu"), "--device gpu cannot be used: Expected one of cpu, cuda"),
+        (dict(device="cuda:99"), "--device cuda:99 cannot be used: "),
+    ],
+)
+def test_options_that_cannot_be(bert, options, message):
+    with pytest.raises(UsageError, match=f"^{re.escape(message.replace('MODEL', str(bert)))}"):
+        load_encoder(str(bert), ("cls",), **options)
+
+
+@pytest.mark.parametrize("length", [3, 66])
+def test_lengths_at_the_edge(bert, length):
+    encoder = load_encoder(str(bert), ("cls",), length)
+    encoder([" ".join(WORDS * 3)])
+    assert encoder.length == length
+
+
+def test_roberta_reads_two_tokens_less_than_it_has_positions(roberta):
+    with pytest.raises(UsageError, match="at least 3 and at most 64 tokens"):
+        load_encoder(str(roberta), ("cls",), 65)
+
+
+def cut_weights(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def pointer(folder: Path) -> None:
+    """What a clone without Git LFS has in place of the weights."""
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+
+
+def cut_pickle(folder: Path) -> None:
+    path = folder / "pytorch_model.bin"
+    torch.save(load_file(folder / "model.safetensors"), path)
+    (folder / "model.safetensors").unlink()
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def no_tokenizer(folder: Path) -> None:
+    for path in folder.glob("token*"):
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    "damage, message",
+    [
+        (cut_weights, "--model_name MODEL cannot be loaded: Error while deserializing header"),
+        (pointer, "--model_name MODEL cannot be loaded: "),
+        (cut_pickle, "--model_name MODEL cannot be loaded: "),
+        (lambda folder: (folder / "model.safetensors").unlink(), "--model_name MODEL cannot be loaded: Error no file"),
+        (no_tokenizer, "--model_name MODEL has no tokenizer: no vocabulary was found beside the weights. Copy the"),
+        (
+            lambda folder: change_json(folder / "config.json", num_hidden_layers=3),
+            "--model_name MODEL lacks 16 weights of the encoder, encoder.layer.2.attention.output.LayerNorm.bias the",
+        ),
+        (
+            lambda folder: change_json(folder / "config.json", hidden_size=64),
+            "--model_name MODEL cannot be loaded: embeddings.LayerNorm.bias is (32,) in its weights and (64,) by its",
+        ),
+        (lambda folder: (folder / "modules.json").write_text("["), "MODEL/modules.json is not JSON ("),
+    ],
+    ids=[
+        "cut",
+        "pointer",
+        "cut-pickle",
+        "no-weights",
+        "no-tokenizer",
+        "fewer-layers",
+        "other-width",
+        "modules",
+    ],
+)
+def test_damaged_checkpoints(copied, damage, message):
+    folder = copied()
+    damage(folder)
+    with pytest.raises(UsageError, match=f"^{re.escape(message.replace('MODEL', str(folder)))}"):
+        load_encoder(str(folder), ("cls",))
+
+
+@pytest.mark.parametrize("config", [GPT2Config, T5Config, BartConfig], ids=["gpt2", "t5", "bart"])
+def test_what_is_no_encoder(copied, config):
+    folder = copied()
+    config().save_pretrained(folder)
+    message = f"--model_name {folder} is of the architecture '{config.model_type}'; needed an encoder like BERT."
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+        load_encoder(str(folder), ("mean",))
+
+
+def test_half_precision_weights_are_loaded_in_float32(copied, bert):
+    folder = copied()
+    AutoModel.from_pretrained(bert).half().save_pretrained(folder)
+    assert {x.dtype for x in load_file(folder / "model.safetensors").values()} == {torch.float16}
+    encoder = load_encoder(str(folder), ("mean",))
+    assert {p.dtype for p in encoder.model.parameters()} == {torch.float32}
+    rounded = AutoModel.from_pretrained(bert).half().float()
+    expected = one_by_one(rounded, tokenizer_of(bert), "mean", SENTENCES)
+    np.testing.assert_allclose(encoder(SENTENCES)["mean"], expected, atol=2e-6)
+
+
+def test_weights_sha256_tells_weights_apart_and_not_folders(copied, bert):
+    """The plain checkpoint has no BERT pooler, so that each load draws a random one."""
+    first = load_encoder(str(bert), ("cls",)).weights_sha256()
+    folder = copied()
+    assert re.fullmatch(r"[0-9a-f]{64}", first)
+    assert load_encoder(str(folder), ("mean",), length=9).weights_sha256() == first
+    weights = load_file(folder / "model.safetensors")
+    weights["bert.encoder.layer.1.output.dense.bias"][3] += 1e-3
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    assert load_encoder(str(folder), ("cls",)).weights_sha256() != first
+
+
+# Checkpoints of sentence-transformers
+
+
+def compact(bert: Path, folder: Path, pooling, normalize: bool = False, length: int | None = None) -> Path:
+    """As sentence-transformers itself saves."""
+    from sentence_transformers import SentenceTransformer, models
+
+    transformer = models.Transformer(str(bert))
+    pool = models.Pooling(transformer.get_embedding_dimension(), pooling_mode=pooling)
+    model = SentenceTransformer(modules=[transformer, pool, *([models.Normalize()] if normalize else [])], device="cpu")
+    if length:
+        model.max_seq_length = length
+    model.save(str(folder))
+    return folder
+
+
+def verbose(bert: Path, folder: Path, pooling: dict, *more: str, length: int | None = None) -> Path:
+    """The older form, as most of the Hub has it."""
+    AutoModel.from_pretrained(bert).save_pretrained(folder)
+    tokenizer_of(bert).save_pretrained(folder)
+    kinds = ["Transformer", "Pooling", *more]
+    paths = ["", *(f"{i}_{kind}" for i, kind in enumerate(kinds) if i)]
+    modules = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (path, kind) in enumerate(zip(paths, kinds))
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    names = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
+    config = {"word_embedding_dimension": 32} | {f"pooling_mode_{name}": name in pooling for name in names}
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(config))
+    settings = {"max_seq_length": length, "do_lower_case": False}
+    (folder / "sentence_bert_config.json").write_text(json.dumps(settings))
+    return folder
+
+
+def assert_as_sentence_transformers(folder: Path, pooler: str, normalized: bool, length: int) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    encoder = load_encoder(str(folder))
+    assert (encoder.poolers, encoder.normalized, encoder.length) == ((pooler,), normalized, length)
+    found = encoder(SENTENCES)[pooler]
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, SentenceTransformer(str(folder), device="cpu").encode(SENTENCES), atol=1e-5)
+    assert (np.abs(np.linalg.norm(found, axis=1) - 1).max() < 1e-5) == normalized
+
+
+@pytest.mark.parametrize("length", [None, 7])
+@pytest.mark.parametrize("pooler, normalize", [("cls", True), ("mean", False), ("mean", True)])
+def test_what_sentence_transformers_saves(bert, tmp_path, pooler, normalize, length):
+    folder = compact(bert, tmp_path / "st", pooler, normalize, length)
+    assert_as_sentence_transformers(folder, pooler, normalize, length or 66)
+
+
+@pytest.mark.parametrize("length", [None, 7, 512])
+@pytest.mark.parametrize("mode, normalize", [("cls_token", False), ("mean_tokens", True)])
+def test_what_sentence_transformers_saved_before(bert, tmp_path, mode, normalize, length):
+    folder = verbose(bert, tmp_path / "st", {mode}, *(["Normalize"] if normalize else []), length=length)
+    if length == 512:  # more than the model reads: sentence-transformers would fail on long sentences
+        assert load_encoder(str(folder)).length == 66
+    else:
+        assert_as_sentence_transformers(folder, mode.partition("_")[0], normalize, length or 66)
+
+
+@pytest.mark.parametrize(
+    "build, problem",
+    [
+        (lambda bert, to: compact(bert, to, "max", length=9), "its pooling is max, which is not known here"),
+        (lambda bert, to: compact(bert, to, ("cls", "mean"), length=9), "its pooling is ['cls', 'mean'], which is not"),
+        (lambda bert, to: verbose(bert, to, {"max_tokens"}, length=9), "its pooling is pooling_mode_max_tokens, which"),
+        (
+            lambda bert, to: verbose(bert, to, {"cls_token", "mean_tokens"}, "Normalize", length=9),
+            "its pooling is ['pooling_mode_cls_token', 'pooling_mode_mean_tokens'], which is not known here",
+        ),
+        (lambda bert, to: verbose(bert, to, set(), length=9), "its pooling is [], which is not known here"),
+        (
+            lambda bert, to: verbose(bert, to, {"mean_tokens"}, "Dense", "Normalize"),
+            "its modules.json lists Transformer, Pooling, Dense, Normalize, of which not all are known here",
+        ),
+    ],
+    ids=["max", "cls-and-mean", "older-max", "older-cls-and-mean", "older-none", "dense"],
+)
+def test_sentence_transformers_that_are_read_in_another_way(bert, tmp_path, build, problem):
+    """Refused with the reason; a pooler that is named works, and its embeddings are as they come."""
+    folder = build(bert, tmp_path / "st")
+    with pytest.raises(
+        UsageError, match=re.escape(f"{folder} does not say how its sentence embedding is read ({problem}")
+    ):
+        load_encoder(str(folder))
+    encoder = load_encoder(str(folder), ("mean",))
+    assert not encoder.normalized
+    short = [s for s in SENTENCES if len(s.split()) <= 7]
+    expected = one_by_one(AutoModel.from_pretrained(bert), tokenizer_of(bert), "mean", short)
+    np.testing.assert_allclose(encoder(short)["mean"], expected, atol=2e-6)
+
+
+def test_a_pooler_that_is_named_is_not_normalized(bert, tmp_path):
+    folder = compact(bert, tmp_path / "st", "mean", normalize=True, length=7)
+    encoder = load_encoder(str(folder), ("mean",))
+    assert not encoder.normalized and encoder.length == 7
+    assert np.abs(np.linalg.norm(encoder(SENTENCES)["mean"], axis=1) - 1).max() > 0.1

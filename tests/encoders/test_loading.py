@@ -1,0 +1,433 @@
+"""What is loaded, and what is refused, by every command: foreign code, names, damaged files, what does not fit."""
+
+import io
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import transformers
+import yaml
+
+import run_analysis
+import run_eval
+import run_export
+import run_push
+import run_study
+import run_unsup
+from informin.encoders.encoder import load_encoder
+from informin.encoders.loading import load_config, load_model, load_tokenizer
+from informin.errors import UsageError
+from informin.publishing.export import export_folder
+from informin.publishing.onnx import export_onnx, load_onnx_encoder
+from modeling_informin import HEAD_FILE
+from tests.conftest import SHARED, make_sentences, tokenizer_of
+from tests.senteval_data import small_counts, write_senteval
+
+SHARE = 0.02
+SETTINGS = {"projection_head": "mlp", "lm_head": False, "pooling": "cls"}
+FOREIGN = """
+from pathlib import Path
+
+from transformers import PreTrainedConfig
+
+Path({mark!r}).touch()
+
+
+class Foreign(PreTrainedConfig):
+    model_type = "foreign"
+"""
+TOGETHER = "they do not belong together"
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch, logging_as_before):
+    small_counts(monkeypatch, SHARE)
+    transformers.utils.logging.set_verbosity_error()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    return write_senteval(tmp_path_factory.mktemp("senteval"), SHARE)
+
+
+@pytest.fixture(scope="module")
+def exported(bert, roberta, tmp_path_factory) -> dict[str, Path]:
+    """What every command takes, of each architecture."""
+    folders = {}
+    for start in (bert, roberta):
+        folder = folders[start.name] = tmp_path_factory.mktemp("exported") / start.name
+        export_folder(load_model(load_config(str(start)), str(start), dict(SETTINGS)), tokenizer_of(start), folder)
+    return folders
+
+
+@pytest.fixture
+def model(exported, tmp_path) -> Path:
+    """A BERT that a test may change."""
+    return shutil.copytree(exported["tiny-bert"], tmp_path / "model")
+
+
+@pytest.fixture
+def commands(command, data, sentences_file, tmp_path):
+    """The commands that load a model, each as a call for its exit code."""
+    lines = tmp_path / "sentences.txt"
+    lines.write_text("\n".join(make_sentences(40)))
+    where = ["--device", "cpu", "--pooler", "cls"]
+    tsne = ["--sentences", str(lines), "--clusters", "2", "--output", str(tmp_path / "figure")]
+    tasks = ["--tasks", "STS-B", "--split", "dev", "--senteval_dir", str(data)]
+    return {
+        "unsup": lambda model: run_unsup.main(command(model_name=model, eval_strategy="no", eval_pairs=None)),
+        "eval": lambda model: run_eval.main(["--model_name", str(model), *tasks, *where]),
+        "analysis": lambda model: run_analysis.main(["tsne", "--model_name", str(model), *tsne, *where]),
+        "export": lambda model: run_export.main([str(model), str(tmp_path / "export")]),
+    }
+
+
+def refusal(capsys, call, model) -> str:
+    """The one line of a command that stops with exit code 2."""
+    capsys.readouterr()
+    assert call(model) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("error: ") == 1 and "Traceback" not in err
+    line = err[err.index("error: ") :]
+    assert line.count("\n") == 1
+    return line.removeprefix("error: ").rstrip("\n")
+
+
+def change(name: str, **values):
+    """Other values in a JSON file."""
+
+    def damage(folder: Path) -> None:
+        path = folder / name
+        path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+    return damage
+
+
+def config(**values):
+    return change("config.json", **values)
+
+
+def write(name: str, content: str | bytes):
+    def damage(folder: Path) -> None:
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+
+    return damage
+
+
+def halve(name: str):
+    def damage(folder: Path) -> None:
+        (folder / name).write_bytes((folder / name).read_bytes()[: (folder / name).stat().st_size // 2])
+
+    return damage
+
+
+# Code that a checkpoint brings along
+
+
+@pytest.fixture
+def foreign(model, tmp_path, monkeypatch):
+    """Files whose code leaves a file when it is run, and the answer yes for who asks; afterwards neither happened."""
+    mark = tmp_path / "was-run"
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    (model / "foreign.py").write_text(FOREIGN.format(mark=str(mark)))
+    answers = io.StringIO("y\n" * 9)
+    monkeypatch.setattr("sys.stdin", answers)
+    yield model
+    assert answers.tell() == 0, "somebody was asked"
+    assert not mark.exists()
+
+
+def of_another_architecture(folder: Path) -> None:
+    config(model_type="foreign", auto_map={"AutoConfig": "foreign.Foreign", "AutoModel": "foreign.Foreign"})(folder)
+
+
+def test_an_architecture_of_the_checkpoint(foreign, commands, write_study, capsys):
+    of_another_architecture(foreign)
+    calls = commands | {
+        "push": lambda model: run_push.main([str(model), "alice/m", "--dry_run"]),
+        "onnx": lambda model: run_export.main([str(model), f"{model}-onnx", "--onnx"]),
+        "study": lambda model: run_study.main([str(write_study(model)), "--output", f"{model}-study"]),
+    }
+    found = f"--model_name {foreign} is of the architecture 'foreign'; needed"
+    for name, call in calls.items():
+        needed = "an encoder like BERT" if name in ("eval", "analysis") else "one of: bert, roberta"
+        assert f"{found} {needed}. Code that a checkpoint brings along is never run." in refusal(capsys, call, foreign)
+    for load in (export_onnx, load_onnx_encoder):
+        (foreign / "onnx").mkdir(exist_ok=True)
+        (foreign / "onnx" / "model.onnx").touch()
+        with pytest.raises(UsageError, match="never run"):
+            load(foreign)
+
+
+@pytest.fixture
+def write_study(sentences_file, tmp_path):
+    def write_study(model: Path) -> Path:
+        base = {"model_name": str(model), "train_file": str(sentences_file), "eval_strategy": "no", "use_cpu": True}
+        study = {"base": base, "recipes": {"a": {}}, "seeds": [1], "tasks": ["stsb"]}
+        (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
+        return tmp_path / "study.yaml"
+
+    return write_study
+
+
+def test_the_foreign_code_leaves_a_file_where_it_is_run(model, tmp_path, monkeypatch):
+    """So that the tests beside this one can fail."""
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    (model / "foreign.py").write_text(FOREIGN.format(mark=str(tmp_path / "was-run")))
+    of_another_architecture(model)
+    transformers.AutoConfig.from_pretrained(model, trust_remote_code=True)
+    assert (tmp_path / "was-run").exists()
+
+
+def test_code_beside_a_bert_is_left_alone(foreign, commands, capsys):
+    """As our own exported folders have it; the tokenizer is what tokenizer.json says."""
+    config(auto_map={"AutoConfig": "foreign.Foreign", "AutoModel": "foreign.Foreign"})(foreign)
+    tokenizer = {"AutoTokenizer": ["foreign.Foreign", "foreign.Foreign"]}
+    change("tokenizer_config.json", tokenizer_class="Foreign", auto_map=tokenizer)(foreign)
+    for call in commands.values():
+        assert call(foreign) == 0
+    (foreign / "tokenizer.json").unlink()
+    for name in ("out", "run", "export"):
+        shutil.rmtree(foreign.parent / name, ignore_errors=True)
+    needed = (
+        f"--model_name {foreign}: its tokenizer is code of the checkpoint, which is never run; needed a tokenizer.json."
+    )
+    for call in commands.values():
+        assert refusal(capsys, call, foreign) == needed
+
+
+def test_attention_from_the_hub_is_not_fetched(model):
+    """transformers would install code under this name."""
+    expected = load_encoder(str(model))(["the dog"])["cls"]
+    config(_attn_implementation="kernels-community/flash-attn")(model)
+    encoder = load_encoder(str(model))
+    assert encoder.model.config._attn_implementation == "sdpa"
+    assert (encoder(["the dog"])["cls"] == expected).all()
+
+
+# What does not fit
+
+
+@pytest.mark.parametrize("start", ["tiny-bert", "tiny-roberta"])
+def test_a_decoder(exported, tmp_path, commands, capsys, start):
+    model = shutil.copytree(exported[start], tmp_path / "decoder")
+    config(is_decoder=True)(model)
+    message = (
+        f"--model_name {model} is a decoder: no token sees those after it, and [CLS] only itself. If it was trained as "
+        "an encoder, set is_decoder to false in its config.json; else take another model."
+    )
+    for call in commands.values():
+        assert refusal(capsys, call, model) == message
+
+
+def test_a_roberta_with_the_tokenizer_of_a_bert(exported, tmp_path, commands, capsys):
+    """Its positions start after the padding index, so that every position would be another."""
+    model = shutil.copytree(exported["tiny-roberta"], tmp_path / "crossed")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(exported["tiny-bert"] / name, model)
+    message = (
+        f"--model_name {model}: [PAD], with which its tokenizer pads, has the id 0, and pad_token_id in its "
+        f"config.json is 1; {TOGETHER}. Copy the tokenizer files (tokenizer.json, tokenizer_config.json) of the "
+        "checkpoint it was trained from there."
+    )
+    for call in commands.values():
+        assert refusal(capsys, call, model) == message
+
+
+@pytest.mark.parametrize("pad", [0, 2, -1, None])
+def test_a_padding_index_that_is_not_the_tokenizers(roberta, tmp_path, pad):
+    model = shutil.copytree(roberta, tmp_path / "model")
+    config(pad_token_id=pad)(model)
+    with pytest.raises(UsageError, match=f"has the id 1, and pad_token_id in its config.json is {pad}; {TOGETHER}"):
+        tokenizer_of(model)
+
+
+@pytest.mark.parametrize("pad", [None, 3])
+def test_a_bert_may_pad_with_what_it_likes(bert, tmp_path, pad):
+    """Nothing sees its padding."""
+    model = shutil.copytree(bert, tmp_path / "model")
+    config(pad_token_id=pad)(model)
+    assert tokenizer_of(model).pad_token_id == 0
+
+
+def test_special_tokens_outside_of_the_vocabulary(model):
+    """As many words as the model has, one of them by an id that it does not have."""
+    path = model / "tokenizer.json"
+    words = json.loads(path.read_text())
+    words["model"]["vocab"]["[MASK]"] = 99
+    for token in words["added_tokens"]:
+        token["id"] = 99 if token["content"] == "[MASK]" else token["id"]
+    path.write_text(json.dumps(words))
+    message = rf"{model}: \[MASK\] of its tokenizer has the id 99, and the model 34 words; {TOGETHER}. Copy"
+    with pytest.raises(UsageError, match=message):
+        load_tokenizer(str(model), load_config(str(model)))
+
+
+REAL = sorted((SHARED / "models").glob("*/config.json"))
+
+
+@pytest.mark.skipif(not REAL, reason="real models: ../shared/models is not here")
+@pytest.mark.parametrize("path", REAL, ids=lambda path: path.parent.name)
+def test_real_models_are_not_refused(path):
+    assert load_encoder(str(path.parent), ("cls",)).length == 512
+
+
+# Damaged files
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (write("config.json", "[]"), "MODEL/config.json holds something else: found list, needed dict. Copy it again"),
+        (write("config.json", '"bert"'), "MODEL/config.json holds something else: found str, needed dict."),
+        (write("config.json", "null"), "MODEL/config.json holds something else: found NoneType, needed dict."),
+        (write("config.json", '{"model'), "MODEL/config.json is not JSON (Unterminated string"),
+        (
+            write("config.json", ""),
+            "MODEL/config.json is not JSON (Expecting value: line 1 column 1 (char 0)).",
+        ),
+        (write("config.json", b"\xff\xfe\x00"), "MODEL/config.json is not JSON ('utf-8' codec can't decode byte 0xff"),
+        (write("config.json", "{}"), "MODEL has no model_type in its config.json; needed"),
+        (config(model_type=["bert"]), "MODEL is of the architecture ['bert']; needed"),
+        (config(is_decoder="no"), "cannot be loaded: Validation error for field 'is_decoder': TypeError: Field"),
+        (config(informin=[1]), "informin in its config.json is a list; needed a dict."),
+        (config(architectures=3), "architectures in its config.json is a int; needed a list."),
+        (
+            config(num_attention_heads=5),
+            "cannot be loaded: The hidden size (32) is not a multiple of the number",
+        ),
+        (config(num_attention_heads=0), "num_attention_heads in its config.json is 0; needed 1 or more."),
+        (config(hidden_size=0), "hidden_size in its config.json is 0; needed 1 or more."),
+        (config(num_hidden_layers=-1), "num_hidden_layers in its config.json is -1; needed 1 or more."),
+        (config(max_position_embeddings=-1), "max_position_embeddings in its config.json is -1; needed 1 or more."),
+        (config(vocab_size=10), TOGETHER),
+        (
+            config(vocab_size=99),
+            "word_embeddings.weight is (34, 32) in its weights and (99, 32) by its config.json",
+        ),
+        (config(pad_token_id=99), "cannot be loaded: Padding_idx must be within num_embeddings (AssertionError)."),
+        (
+            config(hidden_act="no"),
+            "cannot be loaded: 'no' (KeyError). Are its files whole? Else copy them again",
+        ),
+        (config(dtype="no"), "cannot be loaded: module 'torch' has no attribute 'no' (AttributeError)."),
+        (halve("model.safetensors"), "cannot be loaded: Error while deserializing header: incomplete metadata"),
+        (write("model.safetensors", ""), "cannot be loaded: Error while deserializing header: header too small"),
+        (
+            lambda folder: (folder / "model.safetensors").unlink(),
+            "cannot be loaded: Error no file named model.saf",
+        ),
+        (write(HEAD_FILE, ""), "cannot be loaded: Error while deserializing header: header too small"),
+        (halve("tokenizer.json"), "MODEL/tokenizer.json is not JSON (Unterminated string"),
+        (write("tokenizer.json", "[]"), "MODEL/tokenizer.json holds something else: found list, needed dict."),
+        (
+            write("tokenizer.json", "{}"),
+            "MODEL has no tokenizer that can be loaded: 'added_tokens' (KeyError). Are",
+        ),
+        (halve("tokenizer_config.json"), "MODEL/tokenizer_config.json is not JSON ("),
+        (write("tokenizer_config.json", "[]"), "MODEL/tokenizer_config.json holds something else: found list"),
+        (change("tokenizer_config.json", model_max_length="x"), "model_max_length in its tokenizer_config.json 'x'."),
+        (change("tokenizer_config.json", model_max_length=-1), "model_max_length in its tokenizer_config.json -1."),
+        (change("tokenizer_config.json", pad_token=3), "has no tokenizer that can be loaded: Special token pad_token"),
+    ],
+    ids=[
+        *"config-list config-string config-null config-cut config-empty config-binary config-without-type".split(),
+        *"type-list decoder-string settings-list architectures-number heads-that-do-not-divide no-heads".split(),
+        *"no-width negative-layers negative-positions few-words many-words pad-outside activation dtype".split(),
+        *"weights-cut weights-empty no-weights head-empty tokenizer-cut tokenizer-list tokenizer-without".split(),
+        *"tokenizer-config-cut tokenizer-config-list length-string length-negative pad-number".split(),
+    ],
+)
+def test_damaged_folders(model, commands, tmp_path, capsys, damage, message):
+    damage(model)
+    for call in commands.values():
+        assert message.replace("MODEL", str(model)) in refusal(capsys, call, model)
+    assert not (tmp_path / "export").exists() and not (tmp_path / "figure.csv").exists()
+    assert list((tmp_path / "run").glob("[!.]*")) == []
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (write("modules.json", "{}"), "MODEL/modules.json holds something else: found dict, needed list."),
+        (write("modules.json", "[1]"), "its modules.json does not say type and path of each module."),
+        (write("1_Pooling/config.json", "["), "MODEL/1_Pooling/config.json is not JSON ("),
+        (write("config_sentence_transformers.json", "[]"), "MODEL/config_sentence_transformers.json holds something e"),
+        (
+            change("sentence_bert_config.json", max_seq_length="9"),
+            "in its sentence_bert_config.json is '9'.",
+        ),
+    ],
+    ids="modules-no-list modules-of-numbers pooling prompts length".split(),
+)
+def test_damaged_files_of_sentence_transformers(model, damage, message):
+    damage(model)
+    with pytest.raises(UsageError, match=re.escape(message.replace("MODEL", str(model)))):
+        load_encoder(str(model))
+
+
+# Names
+
+
+@pytest.fixture
+def near(bert, tmp_path, monkeypatch) -> Path:
+    """A working folder with the model outputs/run, and beside it what is none."""
+    shutil.copytree(bert, tmp_path / "work" / "outputs" / "run")
+    for name in ("rum", "1_Pooling"):
+        (tmp_path / "work" / "outputs" / name).mkdir()
+    (tmp_path / "work" / "outputs" / "1_Pooling" / "config.json").write_text("{}")
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path / "work"
+
+
+OFFLINE = "there is no such folder, and it is not in the Hub's cache (the Hub is not asked, as HF_HUB_OFFLINE is set)"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("outputs/rnu", f" cannot be loaded: {OFFLINE}. Did you mean outputs/run?"),
+        ("run", f" cannot be loaded: {OFFLINE}. Did you mean outputs/run?"),
+        ("output/run", f" cannot be loaded: {OFFLINE}. Did you mean outputs/run?"),
+        ("bert", f" cannot be loaded: {OFFLINE}."),
+        ("a b", " cannot be loaded: there is no such folder, and the Hub has no such names."),
+        ("", " cannot be loaded: there is no such folder, and the Hub has no such names."),
+        ("./outputs/ru", ": there is no such folder. Did you mean outputs/run?"),
+        ("~/outputs/rnu", ": there is no such folder. Did you mean HOME/outputs/run?"),
+        ("outputs/run/checkpoint-9", ": there is no such folder."),
+        ("x" * 300, " cannot be loaded: there is no such folder, and the Hub has no such names."),
+        ("outputs", " cannot be loaded: the folder has no config.json. Did you mean outputs/run?"),
+        ("outputs/rum", " cannot be loaded: the folder has no config.json. Did you mean outputs/run?"),
+        ("outputs/run/model.safetensors", " is a file; needed its folder: --model_name outputs/run"),
+    ],
+)
+def test_names_of_nothing(near, monkeypatch, name, message):
+    monkeypatch.setenv("HOME", str(near))
+    expected = f"--model_name {name}{message}".replace("HOME", str(near))
+    for load in (load_config, lambda name: load_encoder(name, ("cls",))):
+        with pytest.raises(UsageError, match=f"^{re.escape(expected)}$"):
+            load(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "revision", "problem"),
+    [
+        ("alice/none", None, "the Hub has no such repository, or none that you may read (`hf auth login`)"),
+        ("alice/bare", None, "its repository on the Hub has no config.json"),
+        ("alice/bert", "v9", "on the Hub it has no revision v9"),
+        ("alice/none", "unreachable", "the Hub (http://127.0.0.1:1) cannot be reached"),
+    ],
+)
+def test_what_the_hub_says(near, logged_in, bert, monkeypatch, name, revision, problem):
+    logged_in.add_repo("alice/bare", {"notes.txt": b""})
+    logged_in.add_repo("alice/bert", {path.name: path.read_bytes() for path in bert.iterdir()})
+    assert load_config("alice/bert").model_type == "bert"
+    if revision == "unreachable":
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:1")
+        where = "http://127.0.0.1:1/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", where)
+    message = f"--model_name {name} cannot be loaded: there is no such folder, and {problem}."
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+        load_config(name, revision)

@@ -1,0 +1,290 @@
+"""Graded pairs and their scores against plain loops and closed forms; sentences to embeddings."""
+
+import json
+import math
+import os
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from informin.encoders.encode import encode
+from informin.encoders.loading import load_config, load_model
+from informin.errors import UndefinedScoreError, UsageError
+from informin.evaluation import GradedPairs, load_pairs, load_stsb_dev, score_pairs
+from informin.evaluation.geometry import alignment, uniformity
+from informin.evaluation.senteval import STSB_DEV
+from tests.conftest import SHARED, WORDS, make_sentences, tokenizer_of
+
+SENTEVAL = SHARED / "data/senteval"
+HEADER = "sentence1,sentence2,score\n"
+
+
+def write(path, content: str):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("a.tsv", "sentence1\tsentence2\tscore\none, two\tthré\t-1\n\na\tb\t2.5\n"),
+        ("a.csv", 'id,score,sentence2,sentence1\n1,-1,thré,"one, two"\n2,2.5,b,a\n'),
+        (
+            "a.jsonl",
+            '{"sentence1": "one, two", "sentence2": "thré", "score": -1}\n\n'
+            '{"score": "2.5", "sentence2": "b", "sentence1": "a", "id": 7}',
+        ),
+    ],
+)
+def test_load_pairs(tmp_path, name, content):
+    pairs = load_pairs(str(write(tmp_path / name, content)))
+    assert (pairs.name, pairs.sentences1, pairs.sentences2) == (name, ["one, two", "a"], ["thré", "b"])
+    assert pairs.scores.tolist() == [-1.0, 2.5] and len(pairs) == 2
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("a.csv", None, "--eval_pairs: PATH does not exist"),
+        ("a.txt", HEADER, "--eval_pairs: PATH ends in .txt; needed .tsv, .csv or .jsonl"),
+        ("a", HEADER, "--eval_pairs: PATH ends in nothing; needed"),
+        ("a.csv", "", "PATH: no column sentence1 and no column sentence2 and no column score in its first line; found"),
+        ("a.tsv", HEADER, "PATH: no column sentence1 and"),
+        ("a.csv", "sentence1,b,score\n", "PATH: no column sentence2 in its first line; found sentence1, b, score"),
+        ("a.csv", HEADER + "a,b,1\na,b\n", "PATH, line 3: no score. Every row needs sentence1, sentence2, score"),
+        ("a.csv", HEADER + "a,b,1\na,b,high\n", "PATH, line 3: the score is 'high'; needed a number"),
+        ("a.csv", HEADER + "a,b,nan\n", "PATH, line 2: the score is 'nan'; needed a number"),
+        ("a.csv", HEADER + "a,b,inf\n", "PATH, line 2: the score is 'inf'; needed a number"),
+        ("a.csv", HEADER, "PATH: found 0 pairs and fewer than two different scores"),
+        ("a.csv", HEADER + "a,b,1\n", "PATH: found 1 pair and fewer than two different scores"),
+        ("a.csv", HEADER + "a,b,1\nc,d,1\n", "PATH: found 2 pairs and fewer than two different scores"),
+        ("a.csv", HEADER + "a,a,1\nb, b,2\n", "PATH: each of its 2 pairs is a sentence with itself, so that all"),
+        ("a.csv", HEADER + "a,b,c,1\n", "PATH, line 2: found 4 fields, but the header has 3. Put double quotes around"),
+        ("a.csv", HEADER + 'a,b,1\n"c,d,2\ne,f,3\n', "PATH, line 3: the row that begins here cannot be read ("),
+        ("a.tsv", "a man, " * 9 + "\tb\t1\n", "first line; found a man, a man, a man, a man, a man, a ..., b, 1."),
+        ("a.jsonl", "\n{", "PATH, line 2: not JSON ("),
+        ("a.jsonl", "[1, 2]", "PATH, line 1: found '[1, 2]'; needed one JSON object a line"),
+        ("a.jsonl", '{"sentence1": "a", "score": 1}', "PATH, line 1: no sentence2. Every row needs"),
+        ("a.jsonl", '{"sentence1": "a", "sentence2": "b", "score": [1]}', "PATH, line 1: the score is [1]; needed a"),
+    ],
+)
+def test_pairs_that_cannot_be_used(tmp_path, name, content, message):
+    if content is not None:
+        write(tmp_path / name, content)
+    with pytest.raises(UsageError, match=re.escape(message.replace("PATH", str(tmp_path / name)))):
+        load_pairs(tmp_path / name)
+
+
+def test_pairs_from_a_pipe_are_refused(tmp_path):
+    os.mkfifo(tmp_path / "a.tsv")
+    with pytest.raises(UsageError, match=r"--eval_pairs: .*a\.tsv is a pipe or a device, which is read only once\."):
+        load_pairs(tmp_path / "a.tsv")
+
+
+def test_one_pair_of_different_sentences_is_enough(tmp_path):
+    assert len(load_pairs(write(tmp_path / "a.csv", HEADER + "a,a,1\na,b,2\n"))) == 2
+
+
+def stsb_line(i: int) -> str:
+    return f'genre\tfile\tyear\t{i:04}\t{i % 6}.250\tone "{i}"\ttwo {i}\ta link after it\n'
+
+
+def test_load_stsb_dev(tmp_path):
+    write(tmp_path / STSB_DEV, "".join(map(stsb_line, range(1500))))
+    pairs = load_stsb_dev(tmp_path)
+    assert pairs.name == "STS-B dev" and len(pairs) == 1500
+    assert (pairs.sentences1[7], pairs.sentences2[7], pairs.scores[7]) == ('one "7"', "two 7", 1.25)
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (None, "PATH does not exist. The folder given must be SentEval's data/downstream"),
+        ("".join(map(stsb_line, range(1499))), "PATH: found 1499 pairs, needed 1500. Fetch the file again"),
+        ("".join(map(stsb_line, range(1501))), "PATH: found 1501 pairs, needed 1500. Fetch the file again"),
+        (stsb_line(0) + "a\tb\t3\n", "PATH, line 2: found 3 tab-separated fields, needed 7"),
+        (stsb_line(0).replace("0.250", "x"), "PATH, line 1: the score is 'x'; needed a number"),
+    ],
+)
+def test_stsb_dev_that_cannot_be_used(tmp_path, content, message):
+    if content is not None:
+        write(tmp_path / STSB_DEV, content)
+    with pytest.raises(UsageError, match=re.escape(message.replace("PATH", str(tmp_path / STSB_DEV)))):
+        load_stsb_dev(tmp_path)
+
+
+@pytest.mark.skipif(not SENTEVAL.is_dir(), reason=f"the SentEval data are not at {SENTEVAL}")
+def test_the_real_stsb_dev():
+    pairs = load_stsb_dev(SENTEVAL)
+    assert len(pairs) == 1500
+    assert pairs.sentences1[0] == "a man with a hard hat is dancing ."
+    assert pairs.sentences2[0] == "a man wearing a hard hat is dancing ."
+    assert (pairs.scores[0], pairs.scores.min(), pairs.scores.max()) == (5.0, 0.0, 5.0)
+
+
+def random_pairs(count: int = 30) -> tuple[GradedPairs, dict[str, np.ndarray]]:
+    """Pairs with ties in the grades, whose sentences come back on both sides, and an embedding for each sentence."""
+    source = np.random.default_rng(0)
+    sentences = make_sentences(count)
+    first, second = sentences[:20] + sentences[:10], sentences[10:] + sentences[20:]
+    pairs = GradedPairs("random", first, second, source.integers(2, 8, count) / 2)
+    return pairs, {sentence: source.normal(size=8).astype(np.float32) for sentence in sentences}
+
+
+def average_ranks(values) -> np.ndarray:
+    return np.array([sum(v < x for v in values) + (sum(v == x for v in values) + 1) / 2 for x in values])
+
+
+def cosine(x, y) -> float:
+    return float(x @ y / math.sqrt((x @ x) * (y @ y)))
+
+
+def test_scores_equal_plain_loops():
+    pairs, vectors = random_pairs()
+    calls = []
+    scores = score_pairs(lambda sentences: calls.append(sentences) or np.stack([vectors[s] for s in sentences]), pairs)
+
+    vectors = {sentence: vector.astype(np.float64) for sentence, vector in vectors.items()}
+    cosines = [cosine(vectors[a], vectors[b]) for a, b in zip(pairs.sentences1, pairs.sentences2)]
+    spearman = 100 * np.corrcoef(average_ranks(cosines), average_ranks(pairs.scores))[0, 1]
+    # Grades run from 1 to 3.5: above 80% of the scale is above 3.
+    graded = zip(pairs.sentences1, pairs.sentences2, pairs.scores)
+    squared = [2 - 2 * cosine(vectors[a], vectors[b]) for a, b, grade in graded if grade > 3]
+    distinct = sorted({*pairs.sentences1, *pairs.sentences2})
+    close = [math.exp(-4 + 4 * cosine(vectors[a], vectors[b])) for a in distinct for b in distinct if a != b]
+    expected = {"spearman": spearman, "alignment": np.mean(squared), "uniformity": math.log(np.mean(close))}
+    assert 0 < len(squared) < len(pairs) and (pairs.scores.min(), pairs.scores.max()) == (1, 3.5)
+    assert scores == pytest.approx(expected, rel=1e-5)
+    assert len(calls) == 1 and sorted(calls[0]) == distinct, "each distinct sentence is encoded once"
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_spearman_of_cosines_in_order_of_the_grades_is_100(sign):
+    """Angles that shrink as the grades grow; lengths do not matter."""
+    grades = np.array([0.0, 1.0, 2.5, 4.0, 5.0])
+    vectors = {str(i): (i + 1) * np.array([np.cos(i / 2), sign * np.sin(i / 2)]) for i in range(5)}
+    pairs = GradedPairs("line", ["0"] * 5, ["0", "1", "2", "3", "4"], sign * -grades)
+    scores = score_pairs(lambda sentences: np.stack([vectors[s] for s in sentences]), pairs)
+    assert scores["spearman"] == pytest.approx(100 * sign)
+
+
+def test_alignment_looks_at_the_pairs_above_80_percent_of_the_scale():
+    """On STS-B's scale, 0 to 5, a pair graded 4 is not among them."""
+    vectors = {"a": [1.0, 0.0], "b": [0.0, 2.0], "c": [-3.0, 0.0]}
+    pairs = GradedPairs("scale", ["a", "a", "a"], ["a", "c", "b"], np.array([0.0, 4.0, 5.0]))
+    scores = score_pairs(lambda sentences: np.array([vectors[s] for s in sentences]), pairs)
+    assert scores["alignment"] == pytest.approx(2.0)
+
+
+def test_one_nan_embedding_is_not_passed_over():
+    pairs, vectors = random_pairs()
+    best = int(pairs.scores.argmax())
+    vectors[pairs.sentences1[best]][0] = np.nan
+    with pytest.raises(UndefinedScoreError, match=r"the embeddings of 1 of \d+ sentences are not finite"):
+        score_pairs(lambda sentences: np.stack([vectors[s] for s in sentences]), pairs)
+
+
+def test_embeddings_that_are_all_alike_have_no_score():
+    """Cosines of equal vectors differ in their last bits: their ranks would be noise."""
+    pairs, _ = random_pairs()
+    vector = np.random.default_rng(0).normal(size=64).astype(np.float32)
+    with pytest.raises(UndefinedScoreError, match=r"all \d+ predictions are equal, so that no correlation is defined"):
+        score_pairs(lambda sentences: np.stack([vector * (1 + i) for i in range(len(sentences))]), pairs)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("rows, columns", [(2, 3), (17, 5)])
+def test_alignment_and_uniformity_equal_double_loops(rows, columns, dtype):
+    source = np.random.default_rng(rows)
+    x, y = source.normal(size=(2, rows, columns)).astype(dtype)
+    u, v = ([row / math.sqrt(sum(a * a for a in row)) for row in z.astype(np.float64)] for z in (x, y))
+    distance = [sum((a - b) ** 2 for a, b in zip(u[i], v[i])) for i in range(rows)]
+    close = [math.exp(-2 * sum((u[i] - u[j]) ** 2)) for i in range(rows) for j in range(rows) if i != j]
+    assert alignment(x, y) == pytest.approx(sum(distance) / rows, rel=1e-12)
+    assert uniformity(x) == pytest.approx(math.log(sum(close) / len(close)), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "x, y, aligned, uniform",
+    [
+        ([[1, 0], [-3, 0]], [[2, 0], [-1, 0]], 0, -8),  # two opposite points
+        ([[1, 0], [0, 5]], [[0, 1], [1, 0]], 2, -4),  # at right angles
+        ([[2, 0], [1, 0]], [[-1, 0], [-4, 0]], 4, 0),  # one point twice, its opposite
+        (np.eye(4), -np.eye(4)[::-1], 2, -4),
+        ([[1, 0], [0, 1], [-1, 0], [0, -1]], [[1, 0]] * 4, 2, np.log((2 * np.exp(-4) + np.exp(-8)) / 3)),  # a square
+    ],
+)
+def test_closed_forms(x, y, aligned, uniform):
+    assert alignment(np.array(x), np.array(y)) == pytest.approx(aligned)
+    assert uniformity(np.array(x)) == pytest.approx(uniform)
+
+
+def test_alignment_and_uniformity_do_not_change_with_rotation_and_length():
+    source = np.random.default_rng(3)
+    x, y = source.normal(size=(2, 20, 6))
+    rotation = np.linalg.qr(source.normal(size=(6, 6)))[0]
+    lengths = source.uniform(0.1, 10, size=(2, 20, 1))
+    turned, other = lengths * (np.stack([x, y]) @ rotation)
+    assert not np.allclose(turned, x)
+    assert alignment(turned, other) == pytest.approx(alignment(x, y), rel=1e-10)
+    assert uniformity(turned) == pytest.approx(uniformity(x), rel=1e-10)
+
+
+def build(folder):
+    return load_model(load_config(str(folder)), str(folder), {"projection_head": "mlp", "lm_head": False})
+
+
+def cls_of(model, tokenizer, sentence: str) -> np.ndarray:
+    """The [CLS] vector of one sentence by itself, in evaluation mode."""
+    with torch.no_grad():
+        return model.eval()(**tokenizer([sentence], return_tensors="pt")).last_hidden_state[0, 0].numpy()
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 64])
+def test_encode_equals_one_by_one_in_the_order_of_the_sentences(encoder, batch_size):
+    model, tokenizer = build(encoder), tokenizer_of(encoder)
+    sentences = ["the dog", *make_sentences(9), "a", "the dog", " ".join(WORDS), ""]
+    expected = np.stack([cls_of(model, tokenizer, sentence) for sentence in sentences])
+    found = encode(model.train(), tokenizer, sentences, batch_size)["cls"]
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, atol=2e-6)
+    assert np.abs(expected[0] - expected[1]).max() > 0.01, "different sentences have different vectors"
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_encode_restores_the_mode(bert, training):
+    model = build(bert).train(training)
+    embeddings = encode(model, tokenizer_of(bert), ["the dog"])["cls"]
+    assert model.training is training and {module.training for module in model.modules()} == {training}
+    assert not hasattr(embeddings, "requires_grad") and all(p.grad is None for p in model.parameters())
+
+
+def test_encode_cuts_at_the_models_maximum_and_not_at_the_training_length(encoder):
+    """66 positions: 66 tokens in BERT, 64 in RoBERTa, whose positions start after its padding index."""
+    model, tokenizer = build(encoder), tokenizer_of(encoder)
+    tokenizer.model_max_length = 10**30  # what tokenizers say that do not know
+    words = [WORDS[i % len(WORDS)] for i in range(100)]
+    most = {"bert": 64, "roberta": 62}[model.config.model_type]  # beside [CLS] and [SEP]
+    expected = [cls_of(model, tokenizer, " ".join(words[:count])) for count in (most, most - 1, 40)]
+    tokenizer(["the dog sees the house"], truncation=True, max_length=4, padding="max_length")  # as training does
+    found = encode(model, tokenizer, [" ".join(words), " ".join(words[:most]), " ".join(words[:40])])["cls"]
+    np.testing.assert_allclose(found, [expected[0], expected[0], expected[2]], atol=2e-6)
+    assert np.abs(expected[0] - expected[1]).max() > 1e-4
+
+
+def test_encode_respects_a_tokenizer_that_reads_less_than_the_model(bert):
+    model, tokenizer = build(bert), tokenizer_of(bert)
+    expected = cls_of(model, tokenizer, "the old dog")
+    tokenizer.model_max_length = 5
+    np.testing.assert_allclose(encode(model, tokenizer, ["the old dog sees the house"])["cls"], [expected], atol=2e-6)
+
+
+def test_pairs_from_a_file_are_scored_by_a_model(bert, pairs_file):
+    """The pieces together: file, encoder, scores in their ranges."""
+    model, tokenizer = build(bert), tokenizer_of(bert)
+    scores = score_pairs(lambda sentences: encode(model, tokenizer, sentences)["cls"], load_pairs(pairs_file))
+    assert -100 <= scores["spearman"] <= 100 and 0 <= scores["alignment"] <= 4 and -8 <= scores["uniformity"] <= 0
+    assert json.loads(json.dumps(scores)) == scores, "plain numbers, that the log can write"

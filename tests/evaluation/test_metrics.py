@@ -1,0 +1,162 @@
+"""The `evaluate` modules: loaded from their folders without a network, equal to the functions they offer."""
+
+import doctest
+import math
+import socket
+import sys
+
+import evaluate
+import numpy as np
+import pytest
+
+from informin.errors import UndefinedScoreError, UsageError
+from informin.evaluation import GradedPairs, score_pairs
+from informin.evaluation.geometry import alignment, uniformity
+from informin.evaluation.pairs import correlations
+from tests.conftest import ROOT
+
+METRICS = ROOT / "informin/evaluation/metrics"
+RANDOM = np.random.default_rng(0)
+X, Y = RANDOM.normal(size=(2, 12, 5))
+
+
+def refuse(*_):
+    raise AssertionError("a metric module asked for the network")
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory):
+    """evaluate.load() of a module by name, with a cache that goes away and no network."""
+    cache = tmp_path_factory.mktemp("evaluate")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evaluate.config, "HF_MODULES_CACHE", cache / "modules")
+        patch.setattr(evaluate.config, "HF_METRICS_CACHE", cache / "metrics")
+        # First: the user's own cache, which transformers may have put there, can hold one of the two modules.
+        patch.setattr(sys, "path", [str(cache / "modules"), *sys.path])
+        patch.setattr(socket.socket, "connect", refuse)
+        yield lambda path, **options: evaluate.load(str(METRICS / path), **options)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "evaluate_modules"]:
+        del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def sts_correlation(load):
+    return load("sts_correlation", keep_in_memory=True)
+
+
+@pytest.fixture(scope="module")
+def alignment_uniformity(load):
+    return load("alignment_uniformity", keep_in_memory=True)
+
+
+@pytest.mark.parametrize("name", ["sts_correlation", "alignment_uniformity"])
+def test_modules_load_from_folder_and_file_and_describe_themselves(load, name):
+    for module in (load(name), load(f"{name}/{name}.py")):
+        assert isinstance(module, evaluate.Metric) and module.name == name
+        assert set(module.features) == {"predictions", "references"}
+        assert all(feature.startswith("https://") for feature in module.info.reference_urls)
+        assert module.citation.count("@inproceedings") == 2 and module.description.strip()
+        assert all(word in module.inputs_description for word in ("Args:", "Returns:", "Raises:", f"metrics/{name}"))
+        x, y = (X[:, 0], Y[:, 0]) if name == "sts_correlation" else (X, Y)
+        result = module.compute(predictions=x, references=y)
+        assert {type(value) for value in result.values()} == {float}, "plain numbers, that a log can write"
+
+
+@pytest.mark.parametrize("name", ["sts_correlation", "alignment_uniformity"])
+def test_the_examples_print_what_they_say(load, name, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    examples = doctest.DocTestParser().get_doctest(load(name).inputs_description, {"evaluate": evaluate}, name, None, 0)
+    assert doctest.DocTestRunner().run(examples) == (0, 2)
+
+
+def test_sts_correlation_equals_the_function(sts_correlation):
+    cosines, grades = X[:, 0], np.round(Y[:, 0] * 2)  # grades with ties
+    found = sts_correlation.compute(predictions=cosines, references=grades)
+    assert found == correlations(cosines, grades) and set(found) == {"spearman", "pearson"}
+    assert found["pearson"] == pytest.approx(100 * np.corrcoef(cosines, grades)[0, 1])
+    assert found["spearman"] != pytest.approx(found["pearson"], abs=0.1)
+
+
+def test_sts_correlation_in_batches_and_of_whole_numbers(sts_correlation):
+    """Grades may be integers, and float64 cosines keep their last digits."""
+    close = 1 - np.arange(4) * 1e-12
+    for start in (0, 2):
+        sts_correlation.add_batch(predictions=close[start : start + 2], references=[-start, -start - 1])
+    assert sts_correlation.compute() == pytest.approx({"spearman": 100.0, "pearson": 100.0}, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "predictions, references, message",
+    [
+        ([0.5, 0.5, 0.5], [0, 1, 2], "all 3 predictions are equal, so that no correlation is defined"),
+        ([0.1, 0.5, 0.7], [2, 2, 2], "all 3 grades are equal"),
+        ([0.1], [2], "all 1 predictions are equal"),
+        ([0.1, math.nan], [1, 2], "of 2 predictions 1 are not finite"),
+        ([0.1, 0.2], [1, math.inf], "of 2 grades 1 are not finite"),
+    ],
+)
+def test_sts_correlation_that_is_undefined(sts_correlation, predictions, references, message):
+    with pytest.raises(UndefinedScoreError, match=message):
+        sts_correlation.compute(predictions=predictions, references=references)
+    assert sts_correlation.compute(predictions=[1, 2, 3], references=[1, 2, 3])["spearman"] == pytest.approx(100)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_alignment_uniformity_equals_the_functions(alignment_uniformity, dtype):
+    x, y = X.astype(dtype), Y.astype(dtype)
+    expected = {"alignment": alignment(x, y), "uniformity": uniformity(np.concatenate([x, y]))}
+    assert alignment_uniformity.compute(predictions=x, references=y) == expected
+    assert alignment_uniformity.compute(predictions=x.tolist(), references=y.tolist()) == expected
+
+
+def test_equal_embeddings_of_different_sentences_are_not_merged(alignment_uniformity):
+    """A collapsed encoder has the worst uniformity, and not none."""
+    collapsed = [[1.0, 2.0]] * 3
+    found = alignment_uniformity.compute(predictions=collapsed, references=collapsed)
+    assert found == pytest.approx({"alignment": 0, "uniformity": 0})
+    named = (["a", "b", "c"], ["d", "e", "f"])
+    found = alignment_uniformity.compute(predictions=collapsed, references=collapsed, sentences=named)
+    assert found == pytest.approx({"alignment": 0, "uniformity": 0})
+
+
+def test_with_sentences_the_values_are_those_of_the_log(alignment_uniformity):
+    """A sentence that comes back, on either side, counts once."""
+    vectors = dict(zip("abcdefgh", X))
+    first, second = list("aabcd"), list("bcafd")
+    pairs = GradedPairs("all positive but the first", ["g", *first], ["h", *second], np.array([0.0] + [5.0] * 5))
+    logged = score_pairs(lambda sentences: np.stack([vectors[s] for s in sentences]), pairs)
+    x, y = (np.stack([vectors[s] for s in side]) for side in (first, second))
+    found = alignment_uniformity.compute(predictions=x, references=y, sentences=(first, second))
+    assert found["alignment"] == logged["alignment"]
+    assert found["uniformity"] == uniformity(np.stack([vectors[s] for s in "abcdf"]))
+    assert found["uniformity"] < alignment_uniformity.compute(predictions=x, references=y)["uniformity"]
+
+
+@pytest.mark.parametrize(
+    "options, error, message",
+    [
+        (dict(predictions=[[1.0, 2]], references=[[1.0]]), UsageError, "found embeddings of 1, 2 numbers; all rows"),
+        (dict(predictions=[[1.0, 2], [1.0]], references=[[1.0, 2], [1.0, 2]]), UsageError, "of 1, 2 numbers"),
+        (
+            dict(predictions=[[1.0, math.nan]], references=[[math.inf, 2.0]]),
+            UndefinedScoreError,
+            "2 of the 2 embeddings",
+        ),
+        (dict(predictions=[], references=[]), UndefinedScoreError, "of 0 distinct sentences there is no pair"),
+        (dict(predictions=[[1.0]], references=[[1.0]], sentences=["a", "a"]), UndefinedScoreError, "of 1 distinct"),
+        (
+            dict(predictions=[[1.0]], references=[[2.0]], sentences=["a"]),
+            UsageError,
+            "sentences: found 1 texts; needed",
+        ),
+        (
+            dict(predictions=[[1.0]], references=[[2.0]], sentences=(["a"], ["b", "c"])),
+            UsageError,
+            "sentences: found 1 and 2 texts; needed two lists of 1, one text for each embedding",
+        ),
+        (dict(predictions=[[1.0]], references=[[1.0], [2.0]]), ValueError, "Mismatch in the number of predictions"),
+    ],
+)
+def test_alignment_uniformity_that_cannot_be_computed(alignment_uniformity, options, error, message):
+    with pytest.raises(error, match=message):
+        alignment_uniformity.compute(**options)

@@ -1,0 +1,265 @@
+"""SCD's two terms four ways: a plain numpy loop of the paper, closed forms, invariances, errors; and two processes."""
+
+import os
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from scipy.linalg import hadamard
+from torch.nn.functional import normalize
+from torch.nn.parallel import DistributedDataParallel
+
+from informin.distributed import gather_with_gradient
+from informin.errors import UsageError
+from informin.objectives.decorrelation import SELF_CONTRAST_FORMS, decorrelation, self_contrast
+
+WORLD = 2
+WEIGHT = 0.3  # of the off-diagonal; far above the paper's 0.013, so that an error in either sum shows
+
+
+@pytest.fixture
+def views():
+    generator = torch.Generator().manual_seed(0)
+    p1 = torch.randn(9, 5, generator=generator)
+    return p1, p1 + 0.7 * torch.randn(9, 5, generator=generator)
+
+
+def orthogonal_columns(first: int, last: int) -> torch.Tensor:
+    """(8, last - first + 1): columns of mean 0 and variance 1, each uncorrelated with all others."""
+    return torch.tensor(hadamard(8)[:, first : last + 1], dtype=torch.float32)
+
+
+def correlations(p1, p2):
+    """C, entry by entry, in float64: eq. 3 with batch-normalised projections."""
+    p1, p2 = (p.detach().double().numpy() for p in (p1, p2))
+    n, d = p1.shape
+    c = np.zeros((d, d))
+    for j in range(d):
+        for k in range(d):
+            mean1, mean2 = p1[:, j].sum() / n, p2[:, k].sum() / n
+            deviation1 = np.sqrt(((p1[:, j] - mean1) ** 2).sum() / n + 1e-5)
+            deviation2 = np.sqrt(((p2[:, k] - mean2) ** 2).sum() / n + 1e-5)
+            c[j, k] = sum((p1[i, j] - mean1) * (p2[i, k] - mean2) for i in range(n)) / (n * deviation1 * deviation2)
+    return c
+
+
+class TestSelfContrast:
+    def test_numpy_loops(self, views):
+        h1, h2 = (h.double().numpy() for h in views)
+        total = sum(np.dot(a, b) / np.sqrt(np.dot(a, a) * np.dot(b, b)) for a, b in zip(h1, h2))
+        assert self_contrast(*views).item() == pytest.approx(total / 9, rel=1e-5)
+        assert self_contrast(*views, "reference").item() == pytest.approx(total / 9 / 0.05, rel=1e-5)
+
+    def test_closed_forms_same_opposite_and_orthogonal(self, views):
+        h, _ = views
+        assert self_contrast(h, h).item() == pytest.approx(1)
+        assert self_contrast(h, -h).item() == pytest.approx(-1)
+        assert self_contrast(torch.eye(4), torch.eye(4).roll(1, 0)).item() == 0
+        assert self_contrast(h, h, "reference").item() == pytest.approx(20)
+
+    @pytest.mark.parametrize("form", SELF_CONTRAST_FORMS)
+    def test_minimising_pushes_the_views_apart(self, views, form):
+        """A repulsion: with the sign of a contrast it would pull them together."""
+        h1, h2 = views[0].clone().requires_grad_(), views[1]
+        self_contrast(h1, h2, form).backward()
+        moved = h1 - 0.1 * h1.grad
+        assert torch.cosine_similarity(moved, h2).mean() < torch.cosine_similarity(h1, h2).mean()
+
+    def test_lengths_order_and_exchange_do_not_matter_but_pairing_does(self, views):
+        h1, h2 = views
+        expected, order = self_contrast(h1, h2), torch.tensor([3, 1, 0, 8, 6, 5, 2, 4, 7])
+        torch.testing.assert_close(self_contrast(3 * h1, torch.rand(9, 1) * h2), expected)
+        torch.testing.assert_close(self_contrast(h1[order], h2[order]), expected)
+        torch.testing.assert_close(self_contrast(h2, h1), expected)
+        assert self_contrast(h1[order], h2) < expected - 0.1
+
+    def test_embeddings_of_zeros_count_as_0_with_finite_gradients(self, views):
+        h1, h2 = (h.clone() for h in views)
+        h1[0] = h2[3] = h1[5] = h2[5] = 0
+        h1.requires_grad_(), h2.requires_grad_()
+        loss = self_contrast(h1, h2)
+        loss.backward()
+        others = torch.tensor([1, 2, 4, 6, 7, 8])
+        torch.testing.assert_close(loss, 6 / 9 * self_contrast(h1[others], h2[others]))
+        assert h1.grad.isfinite().all() and h2.grad.isfinite().all()
+
+    def test_bfloat16_is_computed_in_float32(self, views):
+        h1, h2 = (h.bfloat16() for h in views)
+        torch.testing.assert_close(self_contrast(h1, h2), self_contrast(h1.float(), h2.float()))
+        with torch.autocast("cpu", torch.bfloat16):
+            torch.testing.assert_close(self_contrast(*views), self_contrast(*(h.float() for h in views)))
+
+    def test_unknown_form_is_an_error(self, views):
+        with pytest.raises(UsageError, match=r"Unknown self-contrast form 'l1'\. Use one of: paper, reference"):
+            self_contrast(*views, "l1")
+
+
+class TestDecorrelation:
+    @pytest.mark.parametrize("weight", [0.0, 0.013, WEIGHT])
+    def test_numpy_loop(self, views, weight):
+        c = correlations(*views)
+        total = 0.0
+        for j in range(5):
+            for k in range(5):
+                total += (1 - c[j, k]) ** 2 if j == k else weight * c[j, k] ** 2
+        assert decorrelation(*views, weight).item() == pytest.approx(total, rel=1e-5)
+
+    def test_closed_form_c_is_the_identity(self):
+        """The one minimum: each feature tells itself in the other view, and nothing else."""
+        p = orthogonal_columns(1, 7)
+        assert decorrelation(p, p, WEIGHT).item() == pytest.approx(0, abs=1e-5)
+
+    def test_closed_form_opposite_views(self):
+        """C = -I: 4 for each feature. The minus that eq. 4 prints before its first sum would make it the minimum."""
+        p = orthogonal_columns(1, 7)
+        assert decorrelation(p, -p, WEIGHT).item() == pytest.approx(4 * 7, rel=1e-4)
+
+    def test_closed_form_views_that_share_nothing(self):
+        """C = 0: 1 for each feature, whatever the weight."""
+        for weight in (0.013, 5.0):
+            loss = decorrelation(orthogonal_columns(1, 3), orthogonal_columns(4, 6), weight)
+            assert loss.item() == pytest.approx(3, rel=1e-5)
+
+    def test_closed_form_features_all_alike(self):
+        """C = 1 everywhere: only the off-diagonal, 4 * 3 of it."""
+        p = orthogonal_columns(1, 1).repeat(1, 4)
+        assert decorrelation(p, p, WEIGHT).item() == pytest.approx(WEIGHT * 12, rel=1e-4)
+
+    def test_minimising_raises_the_diagonal_and_lowers_the_rest(self, views):
+        p1, p2 = (p.clone().requires_grad_() for p in views)
+        optimizer = torch.optim.SGD([p1, p2], lr=0.5)
+        for _ in range(500):
+            optimizer.zero_grad()
+            decorrelation(p1, p2, WEIGHT).backward()
+            optimizer.step()
+        before, after = correlations(*views), correlations(p1, p2)
+        rest = ~np.eye(5, dtype=bool)
+        assert after.diagonal().mean() > 0.97 > before.diagonal().mean()
+        assert np.abs(after[rest]).mean() < 0.25 * np.abs(before[rest]).mean()
+
+    def test_scale_and_shift_of_features_do_not_matter(self, views):
+        p1, p2 = views
+        scale, shift = torch.tensor([0.5, 2.0, 3.0, 10.0, 1.0]), torch.tensor([4.0, -1.0, 0.0, 7.0, 2.0])
+        changed = decorrelation(p1 * scale + shift, p2 * scale.flip(0) - shift, WEIGHT)
+        torch.testing.assert_close(changed, decorrelation(p1, p2, WEIGHT), rtol=1e-3, atol=0)  # 1e-5 in the variance
+
+    def test_exchange_and_orders_do_not_matter_but_pairing_does(self, views):
+        p1, p2 = views
+        expected, sentences = decorrelation(p1, p2, WEIGHT), torch.tensor([3, 1, 0, 8, 6, 5, 2, 4, 7])
+        features = torch.tensor([4, 0, 3, 1, 2])
+        torch.testing.assert_close(decorrelation(p2, p1, WEIGHT), expected)
+        torch.testing.assert_close(decorrelation(p1[sentences], p2[sentences], WEIGHT), expected)
+        torch.testing.assert_close(decorrelation(p1[:, features], p2[:, features], WEIGHT), expected)
+        assert decorrelation(p1[sentences], p2, WEIGHT) > expected + 1
+        assert decorrelation(p1[:, features], p2, WEIGHT) > expected + 1
+
+    @pytest.mark.parametrize("n, d", [(24, 300), (300, 24)])
+    def test_exact_with_more_features_than_sentences_and_fewer(self, n, d):
+        generator = torch.Generator().manual_seed(2)
+        p1, p2 = (torch.randn(n, d, generator=generator) for _ in range(2))
+        a, b = ((p - p.mean(0)) / (p.var(0, correction=0) + 1e-5).sqrt() for p in (p1.double(), p2.double()))
+        c = a.T @ b / n
+        expected = (1 - c.diagonal()).square().sum() + 0.013 * (c - torch.diag(c.diagonal())).square().sum()
+        assert decorrelation(p1, p2, 0.013).item() == pytest.approx(expected.item(), rel=1e-6)
+
+    def test_a_feature_without_variance_is_safe(self, views):
+        p1, p2 = (p.clone() for p in views)
+        p1[:, 2] = p2[:, 2] = p2[:, 3] = 1.5
+        p1.requires_grad_(), p2.requires_grad_()
+        loss = decorrelation(p1, p2, WEIGHT)
+        loss.backward()
+        assert loss.isfinite() and p1.grad.isfinite().all() and p2.grad.isfinite().all()
+
+    def test_bfloat16_and_autocast_are_computed_in_float32(self, views):
+        p1, p2 = (p.bfloat16() for p in views)
+        expected = decorrelation(p1.float(), p2.float(), WEIGHT)
+        torch.testing.assert_close(decorrelation(p1, p2, WEIGHT), expected, rtol=1e-6, atol=0)
+        with torch.autocast("cpu", torch.bfloat16):
+            torch.testing.assert_close(decorrelation(p1, p2, WEIGHT), expected, rtol=1e-6, atol=0)
+
+    def test_one_sentence_is_an_error(self):
+        with pytest.raises(UsageError, match="batch of 1 sentence and so no variance for its batch normalisation"):
+            decorrelation(torch.ones(1, 4), torch.ones(1, 4), WEIGHT)
+
+
+def test_gradients_by_finite_differences(views):
+    """float32 inside, so the tolerance is loose; a wrong sign or factor is far outside it."""
+    losses = [lambda a, b, form=form: self_contrast(a, b, form) for form in SELF_CONTRAST_FORMS]
+    losses += [lambda a, b, weight=weight: decorrelation(a, b, weight) for weight in (0.0, 5.0)]
+    for loss in losses:
+        pair = [normalize(view).requires_grad_() for view in views]
+        loss(*pair).backward()
+        generator = torch.Generator().manual_seed(3)
+        steps = [1e-2 * torch.randn(view.shape, generator=generator) for view in pair]
+        with torch.no_grad():
+            slope = (loss(*(p + s for p, s in zip(pair, steps))) - loss(*(p - s for p, s in zip(pair, steps)))) / 2
+        expected = sum((p.grad * s).sum() for p, s in zip(pair, steps))
+        torch.testing.assert_close(slope, expected, rtol=0.02, atol=1e-4)
+
+
+class Projected(torch.nn.Module):
+    """A linear encoder of local sentences, and a projector of all: what the objective sees of a model."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        nn = torch.nn
+        self.encoder = nn.Linear(6, 5)
+        self.projector = nn.Sequential(nn.Linear(5, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 8, bias=False))
+
+    def forward(self, x1, x2):
+        h1, h2 = self.encoder(x1), self.encoder(x2)
+        p1, p2 = (self.projector(gather_with_gradient(h)) for h in (h1, h2))
+        return self_contrast(h1, h2) + 0.5 * decorrelation(p1, p2, WEIGHT)
+
+
+def make_rows(process):
+    generator = torch.Generator().manual_seed(process)
+    x1 = torch.randn(4, 6, generator=generator)
+    return x1, x1 + torch.randn(4, 6, generator=generator)
+
+
+def worker(process, out, init):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=init, rank=process, world_size=WORLD)
+    model = Projected()
+    wrapped = DistributedDataParallel(model)
+    loss = wrapped(*make_rows(process))
+    loss.backward()
+    leaves = [x.clone().requires_grad_() for x in make_rows(process)]
+    alone = decorrelation(*(gather_with_gradient(x) for x in leaves), WEIGHT)
+    alone.backward()
+    results = {
+        "loss": loss.detach(),
+        "grads": {name: parameter.grad for name, parameter in model.named_parameters()},
+        "alone": alone.detach(),
+        "rows": [x.grad for x in leaves],
+    }
+    torch.save(results, f"{out}/{process}.pt")
+    dist.barrier()
+    os._exit(0)  # without teardown, which can deadlock: see tests/training/test_distributed.py
+
+
+def test_two_processes_equal_one_on_the_joined_batch(tmp_path):
+    """Value and gradient: of a model's parameters under DDP, and of each process's rows of the projections."""
+    mp.spawn(worker, (str(tmp_path), f"file://{tmp_path}/init"), nprocs=WORLD, daemon=True)
+    two = [torch.load(tmp_path / f"{process}.pt") for process in range(WORLD)]
+    joined = [torch.cat(rows) for rows in zip(*(make_rows(process) for process in range(WORLD)))]
+
+    model = Projected()
+    loss = model(*joined)
+    loss.backward()
+    torch.testing.assert_close((two[0]["loss"] + two[1]["loss"]) / WORLD, loss.detach())
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(two[0]["grads"][name], parameter.grad, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(two[1]["grads"][name], parameter.grad, rtol=1e-4, atol=1e-6)
+
+    leaves = [x.clone().requires_grad_() for x in joined]
+    alone = decorrelation(*leaves, WEIGHT)
+    alone.backward()
+    for process, rows in enumerate(two):
+        torch.testing.assert_close(rows["alone"], alone.detach())
+        for x, gradient in zip(leaves, rows["rows"]):  # each process has the sum over processes, which DDP averages
+            torch.testing.assert_close(gradient / WORLD, x.grad.chunk(WORLD)[process], rtol=1e-4, atol=1e-6)

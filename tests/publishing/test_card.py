@@ -1,0 +1,529 @@
+"""The model card: its metadata, its figures, its code, and when it is left alone."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from huggingface_hub import ModelCard
+
+from informin.encoders.encode import encode
+from informin.encoders.loading import load_config, load_model
+from informin.evaluation.results import add_task, new_results, save_results
+from informin.evaluation.senteval import STS_TASKS, TASKS, TRANSFER_TASKS
+from informin.objectives import OBJECTIVES
+from informin.publishing.card import UNPUBLISHED, is_untouched, render_card, write_card
+from informin.publishing.export import export_checkpoint, export_folder
+from informin.publishing.record import save_record
+from informin.studies.plan import read_study
+from informin.studies.runs import read_run, runs_of
+from informin.training.report import environment
+from tests.conftest import ROOT, tokenizer_of
+
+CARDS = sorted(path for path in (ROOT / "model_cards").glob("*.md") if path.name != "TEMPLATE.md")
+HUB_DATA = "princeton-nlp/datasets-for-simcse"
+TAGS = ["sentence-transformers", "sentence-similarity", "feature-extraction", "transformers", "unsupervised"]
+PLAIN = {
+    "library_name": "sentence-transformers",
+    "pipeline_tag": "sentence-similarity",
+    "tags": [*TAGS, "informin-cl"],
+}
+SETTINGS = dict(pooling="cls", projection_head="mlp", lm_head=False, max_seq_length=32, objective="informin")
+RECORD = {
+    "schema": 1,
+    "informin": "0.1.0",
+    "base_model": {"name": "org/tiny", "hub_id": "org/tiny", "revision": None, "weights_sha256": "1" * 64},
+    "data": {"sources": ["a.txt", "b.csv"], "hub_id": None, "description": None, "sentences": 12345},
+    "language": "en",
+    "license": "apache-2.0",
+    "seed": 42,
+    "options": {"objective": "informin", "temperature": 0.05, "learning_rate": 3e-05},
+    "development": "pairs.tsv",
+    "history": [
+        {"step": 0, "spearman": 61.234, "alignment": 0.25, "uniformity": -2.5},
+        {"step": 125, "spearman": 63.456, "alignment": 0.1234, "uniformity": None},
+        {"step": 250, "spearman": 62.0, "alignment": 0.2, "uniformity": -2.0},
+    ],
+    "steps": 250,
+    "kept_step": 125,
+    "chosen": True,
+    "sentences_per_second": 97.3,
+    "environment": environment(torch.device("cpu")),
+}
+
+
+def export_of(encoder: Path, folder: Path, record: dict | None = RECORD, **settings) -> Path:
+    """An exported folder of an encoder as it is."""
+    model = load_model(load_config(str(encoder)), str(encoder), SETTINGS | settings)
+    export_folder(model, tokenizer_of(encoder), folder, record)
+    return folder
+
+
+@pytest.fixture
+def folder(bert, tmp_path) -> Path:
+    return export_of(bert, tmp_path / "export")
+
+
+def with_record(folder: Path, **changes) -> Path:
+    save_record(folder, RECORD | changes)
+    return folder
+
+
+def put_results(folder: Path, name: str, scores: dict[str, float | None]) -> dict:
+    """Results of these tasks, where `informin.publishing.export.add_results` puts them."""
+    identity = dict(weights_sha256="2" * 64, pooler="cls", normalized=False, whitening=None, max_length=66)
+    results = new_results("these weights", identity | dict(precision="fp32", split="test"), {})
+    for task, score in scores.items():
+        entry = dict(score=score, n=3, seconds=dict(encode=0.1, score=0.1), truncated=0, data={})
+        add_task(results, task, entry | ({"error": "no reason"} if score is None else {}))
+    save_results(folder / "results" / name, results)
+    return results
+
+
+def random_scores(seed: int, tasks=TASKS) -> dict[str, float]:
+    return dict(zip(tasks, np.random.default_rng(seed).uniform(20, 90, len(tasks)).tolist()))
+
+
+def body(card: str) -> str:
+    return ModelCard(card).text
+
+
+def tables(card: str) -> dict[str, dict[str, list[str]]]:
+    """The rows of each table by their first cell; a table's name is its title, or its first cell."""
+    found, lines = {}, body(card).splitlines()
+    for i, line in enumerate(lines):
+        if line.startswith("| ") and not lines[i - 1].startswith("|"):
+            rows = []
+            while lines[i].startswith("|"):
+                rows.append([cell.strip() for cell in re.split(r"(?<!\\)\|", lines[i])[1:-1]])
+                i += 1
+            assert {len(row) for row in rows} == {len(rows[0])}, rows
+            title = rows[0][0] or lines[i - len(rows) - 2].strip("*")
+            found[title] = {row[0]: row[1:] for row in [rows[0], *rows[2:]]}
+    return found
+
+
+def limits(card: str) -> list[str]:
+    section = card.partition("## Limits\n")[2].partition("\n## ")[0]
+    return [line[2:] for line in section.splitlines() if line.startswith("* ")]
+
+
+def code_blocks(card: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+
+
+# Metadata
+
+
+def test_metadata(folder):
+    """What the Hub reads from the card, through the Hub's own library."""
+    known = {"base_model": "org/tiny", "language": "en", "license": "apache-2.0"}
+    assert ModelCard(render_card(folder)).data.to_dict() == PLAIN | known
+    data = RECORD["data"] | {"sources": [f"{HUB_DATA}/x.txt"], "hub_id": HUB_DATA}
+    card = ModelCard(render_card(with_record(folder, data=data), "me/my-model"))
+    assert card.data.to_dict() == PLAIN | known | {"datasets": [HUB_DATA]}
+    assert card.text.startswith("\n# my-model\n")
+
+
+def test_metadata_says_nothing_of_what_only_this_machine_knows(folder):
+    """Of a folder and of files there is no page on the Hub."""
+    base = {"name": "own-encoder", "hub_id": None, "revision": None, "weights_sha256": "1" * 64}
+    card = render_card(with_record(folder, base_model=base, language=None, license=None))
+    assert ModelCard(card).data.to_dict() == PLAIN
+    assert "`own-encoder` after 125 steps" in card and "on 12,345 sentences (a.txt, b.csv)." in card
+
+
+def test_tags_tell_the_objective_and_onnx(bert, tmp_path):
+    folder = export_of(bert, tmp_path / "export", objective="simcse")
+    (folder / "onnx").mkdir()
+    (folder / "onnx" / "notes.txt").write_text("no model")
+    assert ModelCard(render_card(folder)).data.tags == [*TAGS, "simcse"]
+    for name in ("model.onnx", "model_quantized.onnx"):
+        (folder / "onnx" / name).write_bytes(b"x")
+    card = render_card(folder)
+    assert ModelCard(card).data.tags == [*TAGS, "simcse", "onnx"]
+    assert "from `onnx/model.onnx`, `onnx/model_quantized.onnx`:" in card and len(code_blocks(card)) == 3
+
+
+def test_model_index_holds_the_scores(folder):
+    """Of these weights alone, rounded; a task without a score is not there."""
+    assert ModelCard(render_card(folder)).data.eval_results is None
+    scores = random_scores(1) | {"STS13": None, "MR": None}
+    put_results(folder, "model.json", scores)
+    put_results(folder, "base-cls.json", random_scores(2))
+    put_results(folder, "other_seeds/seed1.json", random_scores(3))
+    data = ModelCard(render_card(folder)).data
+    found = {result.dataset_config: result for result in data.eval_results}
+    assert len(data.eval_results) == len(found) == 12 and data.model_name == "tiny-informin"
+    for task, result in found.items():
+        assert result.metric_value == round(scores[task], 2)
+        kinds = ("semantic-similarity", "spearman_cosine") if task in STS_TASKS else ("text-classification", "accuracy")
+        assert (result.task_type, result.metric_type) == kinds
+        assert (result.dataset_type, result.dataset_split) == (HUB_DATA, "test")
+        assert result.dataset_name == f"{task} (SentEval)"
+
+
+# Tables
+
+
+def two_digits(values) -> list[str]:
+    return [f"{value:.2f}" for value in values]
+
+
+def test_tables_of_several_seeds(folder):
+    """Before training, each seed, mean ± sd over them (n - 1), against numpy."""
+    runs = [random_scores(seed) for seed in (1, 2, 3)]
+    put_results(folder, "model.json", runs[0])
+    put_results(folder, "other_seeds/seed10.json", runs[2])
+    put_results(folder, "other_seeds/seed7.json", runs[1])
+    before = {pooler: random_scores(seed) for seed, pooler in ((4, "cls"), (5, "mean"))}
+    for pooler, scores in before.items():
+        put_results(folder, f"base-{pooler}.json", scores)
+    card = render_card(folder)
+    assert "The seeds are 3 runs of the same settings;\nthese weights are seed 42." in card
+    assert "Transfer: a logistic regression" in card
+    for title, tasks in (("STS, Spearman x 100", STS_TASKS), ("Transfer, accuracy x 100", TRANSFER_TASKS)):
+        table = tables(card)[title]
+        x = np.array([[run[task] for task in tasks] for run in runs])
+        x = np.column_stack([x, x.mean(axis=1)])
+        expected = {"": [*tasks, "Avg"]}
+        for pooler, words in (("cls", "read at [CLS]"), ("mean", "read by its mean")):
+            values = [before[pooler][task] for task in tasks]
+            expected[f"before training, {words}"] = two_digits([*values, np.mean(values)])
+        expected["these weights (seed 42)"] = two_digits(x[0])
+        expected |= {"seed 7": two_digits(x[1]), "seed 10": two_digits(x[2])}
+        spread = zip(x.mean(axis=0), x.std(axis=0, ddof=1))
+        expected["mean ± sd of these 3"] = [f"{mean:.2f} ± {sd:.2f}" for mean, sd in spread]
+        assert list(table.items()) == list(expected.items())
+
+
+def test_tables_of_one_seed_and_some_tasks(folder):
+    put_results(folder, "model.json", {"STS12": 70.126, "STS-B": None})
+    card = render_card(folder)
+    assert tables(card)["STS, Spearman x 100"] == {
+        "": ["STS12", "STS-B", "Avg"],
+        "these weights (seed 42)": ["70.13", "-", "-"],
+    }
+    assert "Transfer, accuracy x 100" not in tables(card) and "The seeds are" not in card
+    assert "Transfer: " not in card
+    assert "Not scored" not in card
+
+
+def test_history_shows_the_start_and_the_step_that_was_kept(folder):
+    """Undefined is a dash, not a number."""
+    table = tables(render_card(folder))["pairs.tsv"]
+    assert table == {
+        "pairs.tsv": ["Spearman x 100", "alignment", "uniformity"],
+        "before training": ["61.23", "0.250", "-2.500"],
+        "step 125, these weights": ["63.46", "0.123", "-"],
+    }
+    card = render_card(with_record(folder, history=[], development=None, chosen=False))
+    assert "pairs.tsv" not in card and "Development pairs" not in card
+
+
+def test_training_settings(folder):
+    options = {name: [str(value)] for name, value in RECORD["options"].items()} | {"seed": ["42"], "steps": ["250"]}
+    chosen = {"checkpoint chosen by": ["Spearman on pairs.tsv: step 125"]}
+    assert tables(render_card(folder))["setting"] == {"setting": ["value"]} | options | chosen
+    singular = {"environment": RECORD["environment"] | {"threads": 4}, "sentences_per_second": 1.2}
+    one = render_card(with_record(folder, data=RECORD["data"] | {"sentences": 1}, kept_step=1, **singular))
+    assert "after 1 step of InforMin-CL on 1 sentence (a.txt" in one and ", 4 threads at 1 sentence a second" in one
+    card = render_card(with_record(folder, chosen=False, kept_step=250))
+    assert tables(card)["setting"] == {"setting": ["value"]} | options
+    assert "after 250 steps of InforMin-CL on" in card
+    versions = ", ".join(f"{name} {RECORD['environment'][name]}" for name in ("python", "torch", "transformers"))
+    assert f"on {RECORD['environment']['device']}, 1 thread at 97 sentences a second; {versions}" in card
+
+
+def test_without_a_record_the_card_says_so(bert, tmp_path):
+    card = render_card(export_of(bert, tmp_path / "export", record=None))
+    assert "The folder has no record of its run; these are the settings in its config.json." in card
+    assert tables(card)["setting"] == {"setting": ["value"]} | {k: [str(v)] for k, v in SETTINGS.items()}
+    assert "an encoder that the run did not record after training by InforMin-CL." in card
+    assert ModelCard(card).data.to_dict() == PLAIN
+    assert "Trained by" not in card and "Not scored on the STS and transfer test sets." in card
+
+
+# Limits
+
+
+ONE_SEED = "One seed. Runs that differ by the seed alone differ in score: a few tenths may be chance."
+
+
+def test_limits(folder):
+    always = [
+        "Trained on sentences cut to 32 tokens; up to 66 are read, and nothing here measures how well.",
+        "The training sentences were in one language (en).",
+        "What the starting encoder took from its own training data, biases included, is still there.",
+    ]
+    assert limits(render_card(folder)) == [*always[:2], ONE_SEED, always[2]]
+    put_results(folder, "model.json", random_scores(1))
+    alone = "The starting encoder was not scored beside it: the tables do not say what training changed."
+    assert limits(render_card(folder)) == [*always[:2], ONE_SEED, alone, always[2]]
+    put_results(folder, "other_seeds/seed7.json", random_scores(2))
+    put_results(folder, "base-cls.json", dict.fromkeys(TASKS, 1.0))
+    assert limits(render_card(folder)) == always
+
+
+def test_a_better_starting_encoder_is_said(folder):
+    """By each group of tasks and each way to read it."""
+    put_results(folder, "model.json", dict.fromkeys(STS_TASKS, 70.0) | dict.fromkeys(TRANSFER_TASKS, 80.0))
+    put_results(folder, "base-cls.json", dict.fromkeys(STS_TASKS, 69.0) | dict.fromkeys(TRANSFER_TASKS, 81.234))
+    put_results(folder, "base-mean.json", dict.fromkeys(STS_TASKS, 72.5))
+    assert [limit for limit in limits(render_card(folder)) if "starting encoder without" in limit] == [
+        "The starting encoder without this training, read by its mean, has a higher STS average: 72.50 against 70.00.",
+        "The starting encoder without this training, read at [CLS], has a higher transfer average: 81.23 against "
+        "80.00.",
+    ]
+
+
+def test_half_precision_is_said(folder, tmp_path):
+    export_checkpoint(folder, tmp_path / "half", "bfloat16")
+    said = "The weights are stored in bfloat16, and transformers loads them so; `dtype=torch.float32` widens them."
+    assert said in limits((tmp_path / "half" / "README.md").read_text())
+    assert "float32" not in render_card(folder)
+
+
+# Code
+
+
+@pytest.mark.parametrize("pinned", [False, True], ids=["unpublished", "pinned"])
+def test_code_of_the_card_gives_cls(encoder, tmp_path, pinned):
+    """The blocks as they are, but for the name: run in place, equal to our own encoder."""
+    folder = export_of(encoder, tmp_path / "export")
+    card = render_card(folder, "me/model", "0" * 40) if pinned else render_card(folder)
+    named = "me/model" if pinned else UNPUBLISHED
+    blocks = code_blocks(card)
+    assert len(blocks) == 2 and all(named in block for block in blocks)
+    model = load_model(load_config(str(encoder)), str(encoder), dict(SETTINGS))
+    for block, count in zip(blocks, (3, 2)):
+        names = {}
+        exec(block.replace(named, str(folder)), names)
+        sentences = ["A dog sleeps.", "The dog is asleep.", "It rains."][:count]
+        expected = torch.from_numpy(encode(model, tokenizer_of(encoder), sentences)["cls"])
+        torch.testing.assert_close(torch.as_tensor(names["embeddings"]), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_code_is_pinned_where_there_is_a_commit(folder):
+    """Every call that loads something; of a folder on disk there is no commit."""
+    (folder / "onnx").mkdir()
+    (folder / "onnx" / "model.onnx").write_bytes(b"x")
+    loads = r"(?:SentenceTransformer|from_pretrained|hf_hub_download)\((.*?)\)"
+    for revision in ("0123abc", None):
+        calls = re.findall(loads, "\n".join(code_blocks(render_card(folder, "me/model", revision))))
+        pin = f', revision="{revision}"' if revision else ""
+        assert calls == [f'"me/model"{pin}'] * 4 + [f'"me/model", "onnx/model.onnx"{pin}']
+    code = "\n".join(code_blocks(render_card(folder)))
+    assert re.findall(loads, code) == [f'"{UNPUBLISHED}"'] * 4 and f'("{UNPUBLISHED}/onnx/model.onnx")' in code
+
+
+@pytest.mark.parametrize(
+    ("options", "cited"),
+    [
+        (dict(objective="informin"), ["chen-etal-2022-information", "gao-etal-2021-simcse"]),
+        (dict(objective="simcse"), ["gao-etal-2021-simcse"]),
+        (dict(objective="simcse", ami_weight=0.1), ["gao-etal-2021-simcse", "klein-nabi-2023-micse"]),
+        (dict(objective="scd"), ["klein-nabi-2022-scd"]),
+        (dict(objective="micse"), ["klein-nabi-2023-micse", "gao-etal-2021-simcse"]),
+    ],
+    ids=lambda value: "-".join(map(str, value)),
+)
+def test_citations(bert, tmp_path, options, cited):
+    card = render_card(export_of(bert, tmp_path / "export", None, **options))
+    assert re.findall(r"@inproceedings\{(\S+),", card) == cited
+
+
+@pytest.mark.parametrize(
+    ("options", "method"),
+    [
+        (dict(objective="simcse", mlm_weight=0.1), "unsupervised SimCSE with masked language modelling"),
+        (
+            dict(objective="informin", reconstruction_weight=0.4, ami_weight=0.1, queue_size=4, mlm_weight=0.1),
+            "InforMin-CL with negatives of earlier batches, mutual information of attention maps and masked language "
+            "modelling",
+        ),
+        (dict(objective="micse", ami_weight=0.1, queue_size=4), "miCSE"),
+        (dict(objective="scd", self_contrast_weight=1, decorrelation_weight=0.1), "SCD"),
+    ],
+    ids=["mlm", "everything", "micse", "scd"],
+)
+def test_method_names_what_was_trained(bert, tmp_path, options, method):
+    folder = export_of(bert, tmp_path / "export", objective=options["objective"])
+    assert f"125 steps of {method} on" in render_card(with_record(folder, options=options))
+
+
+def test_without_a_record_the_method_is_the_configurations(bert, tmp_path):
+    folder = export_of(bert, tmp_path / "export", None, objective="simcse", mlm_weight=0.1)
+    assert "training by unsupervised SimCSE with masked" in render_card(folder)
+
+
+# By hand
+
+
+def test_any_edit_is_noticed(folder):
+    """Each character replaced, left out or put in; only the line ends of an editor at the very end do not count."""
+    card = render_card(folder)
+    assert is_untouched(card) and is_untouched(card.rstrip("\n")) and is_untouched(f"{card}\n")
+    for i, letter in enumerate(card[:-1]):
+        other = "y" if letter == "x" else "x"
+        for edited in (card[:i] + other + card[i + 1 :], card[:i] + card[i + 1 :], card[:i] + other + card[i:]):
+            assert not is_untouched(edited), (i, card[max(0, i - 20) : i + 20])
+    assert not is_untouched("") and not is_untouched("# My model\n") and not is_untouched(body(card))
+
+
+def test_page_edited_by_hand_is_left_alone(folder):
+    path = folder / "README.md"
+    assert is_untouched(path.read_text(encoding="utf-8"))
+    assert write_card(folder, "me/model", "0123abc") and 'revision="0123abc"' in path.read_text(encoding="utf-8")
+    edited = path.read_text(encoding="utf-8").replace("## Limits", "## Limits and more")
+    path.write_text(edited, encoding="utf-8")
+    assert not write_card(folder) and path.read_text(encoding="utf-8") == edited
+    path.unlink()
+    assert write_card(folder) and is_untouched(path.read_text(encoding="utf-8"))
+
+
+# Text from outside
+
+
+def shape(card: str) -> dict:
+    """The headings, and the size of each table."""
+    text = re.sub(r"```.*?```", "", body(card), flags=re.DOTALL)
+    sizes = [(len(table), len(next(iter(table.values())))) for table in tables(card).values()]
+    return {"headings": re.findall(r"^(##+ .*|# )", text, re.MULTILINE), "tables": sizes}
+
+
+OUTSIDE = {
+    "a | b": r"a \| b",
+    "a\\|b\\": r"a\\\|b\\",
+    "a\n\n## b": "a ## b",
+    "a\n---\nb": "a --- b",
+    "---": "---",
+    "a\r\nb": "a b",
+    "{{ 7 * 7 }}": r"{{ 7 \* 7 }}",
+    "{% for x in y %}": "{% for x in y %}",
+    "{{ card_data }}": "{{ card_data }}",
+    "a: b # c": "a: b # c",
+    "- [x] [CLS]": "- [x] [CLS]",
+    "é ± 日本": "é ± 日本",
+    "'\"`": "'\"\\`",
+    "`a` ``b``": r"\`a\` \`\`b\`\`",
+    "<script>alert(1)</script>": "&lt;script&gt;alert(1)&lt;/script&gt;",
+    "<!-- a -->": "&lt;!-- a --&gt;",
+    "&lt;b&#62; R&D": "&amp;lt;b&amp;#62; R&D",
+    "[x](http://a)": r"[x\](http://a)",
+    "![x](http://a)": r"![x\](http://a)",
+    "_a_ b_c __d__ *e* ~~f~~ $g$": r"\_a\_ b_c \_\_d\_\_ \*e\* \~\~f\~\~ \$g\$",
+}
+
+
+@pytest.mark.parametrize("described", [False, True], ids=["named", "described"])
+@pytest.mark.parametrize(("text", "shown"), OUTSIDE.items(), ids=map(repr, OUTSIDE))
+def test_text_from_outside_does_not_break_the_page(folder, text, shown, described):
+    """Names of folders and files, and what the user says: the page keeps its shape, and they are read as written."""
+    benign = shape(render_card(with_record(folder, options={"a": "b"})))
+    base = {"name": text, "hub_id": None, "revision": None, "weights_sha256": "1" * 64}
+    data = {"sources": [text], "hub_id": None, "description": text if described else None, "sentences": 3}
+    with_record(folder, base_model=base, data=data, development=text, options={text: text})
+    assert write_card(folder)
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert is_untouched(card) and shape(card) == benign
+    name = f"`{shown}`" if shown == " ".join(text.split()) else shown
+    assert f"{name} after 125 steps of InforMin-CL on 3 sentences ({shown})." in card
+    title = shown.rpartition("/")[2]  # as of org/name
+    assert f"\n# {title}-informin\n" in card and f"\n| {shown} | {shown} |\n" in card
+    assert f"\n| {shown} | Spearman x 100 |" in card and f"Spearman on {shown}: step 125 |" in card
+
+
+HOSTILE = "<script>x</script><!-- [a](http://x) ![b](http://y) `c` | $d$"
+
+
+def hostile(value):
+    """With every text in it replaced."""
+    if isinstance(value, dict):
+        return {name: hostile(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [hostile(item) for item in value]
+    return HOSTILE if isinstance(value, str) else value
+
+
+def test_nothing_from_outside_is_read_as_html_or_as_a_link(folder):
+    """Every text of the record, names of files in the folder, options that are lists."""
+    benign = render_card(folder)
+    record = hostile(RECORD) | {"schema": 1, "seed": HOSTILE}
+    record["options"] |= {"view_dropout": [HOSTILE], "lr_scheduler_kwargs": {"a": HOSTILE}, HOSTILE: 1}
+    save_record(folder, record)
+    for name in ("model.json", "base-<b>.json", "other_seeds/seed7.json"):
+        put_results(folder, name, random_scores(1))
+    (folder / "onnx").mkdir()
+    (folder / "onnx" / "`<b>.onnx").write_bytes(b"x")
+    scores = {"pairs": HOSTILE, "spearman": {"`<b>.onnx": 1.0}}
+    (folder / "onnx" / "scores.json").write_text(json.dumps(scores))
+    card = render_card(folder)
+    assert "<" not in body(card).rpartition("\n<!-- Written")[0]
+    links = [re.findall(r"(?<!\\)\]\(.*?\)", page) for page in (card, benign)]
+    assert links[0] == [link for link in links[1] if link != "](https://huggingface.co/org/tiny)"] + links[0][2:]
+    assert links[0][2:] == ["](https://onnxruntime.ai)"]
+    ours = set(shape(benign)["headings"])
+    assert set(shape(card)["headings"]) == ours and "before training, &lt;b&gt;" in card
+    assert ModelCard(card).data.to_dict().keys() == PLAIN.keys() | {"model-index"}
+
+
+@pytest.mark.parametrize(
+    ("kept", "given"),
+    [
+        *(({}, {"license": value}) for value in ("<b>", "MIT", "mit\n---\n<b>", [{"evil": "<b>"}], {"a": 1})),
+        *(({}, {"license": value}) for value in (["mit", "<b>"], [["mit"]], [], 7, True, "")),
+        *(({}, {"language": value}) for value in ("<b>", "English", "EN", "e", ["en"], 7, False)),
+        *(({}, {"base_model": {"name": "a", "hub_id": value}}) for value in ("<b>", "a/b/c", "a b", "a](b", 7)),
+        *(({}, {"data": {"hub_id": value}}) for value in ("<b>", "../data", ["a"])),
+        *(({"license": value}, {"license": value}) for value in ("mit", "other", "llama3.1", ["mit", "cc0-1.0"])),
+        *(({"language": value}, {"language": value}) for value in ("no", "deu", "multilingual", "code")),
+    ],
+    ids=str,
+)
+def test_metadata_holds_only_what_the_hub_takes(folder, kept, given):
+    """Whatever an older or edited training.json says."""
+    card = render_card(
+        with_record(folder, **{"base_model": None, "data": None, "language": None, "license": None} | given)
+    )
+    assert ModelCard(card).data.to_dict() == PLAIN | kept
+    assert "<b>" not in card
+
+
+@pytest.mark.parametrize("language", ["multilingual", "code"])
+def test_several_languages_are_not_one(folder, language):
+    assert "one language" not in render_card(with_record(folder, language=language))
+
+
+# The cards in model_cards/
+
+
+def test_every_objective_has_a_card():
+    assert [path.name for path in CARDS] == sorted(f"all-MiniLM-L6-v2-{objective}.md" for objective in OBJECTIVES)
+
+
+@pytest.mark.parametrize("path", CARDS, ids=lambda path: path.stem)
+def test_card_in_the_repository_has_the_measured_scores(path):
+    """Of the main study's seed with the best development score."""
+    card, objective = path.read_text(encoding="utf-8"), path.stem.rpartition("-")[2]
+    assert is_untouched(card)
+    overrides = ["model_name=all-MiniLM-L6-v2", "train_file=wiki10k.txt"]
+    study = read_study(ROOT / "configs" / "studies" / "main-small.yaml", overrides)
+    runs = [run for run in runs_of(study, ROOT / "results" / "studies") if run.setting.name == objective]
+    records = [read_run(run, study.tasks) for run in runs]
+    best = max(records, key=lambda record: record["dev"]["spearman"])
+    data = ModelCard(card).data
+    scores = {result.dataset_config: result.metric_value for result in data.eval_results}
+    assert scores == {task: round(best["scores"][task], 2) for task in study.tasks} and data.model_name == path.stem
+    table = tables(card)["STS, Spearman x 100"]
+    assert table[f"these weights (seed {best['seed']})"][-1] == f"{best['averages']['sts']:.2f}"
+    averages = [record["averages"]["sts"] for record in records]
+    assert table["mean ± sd of these 5"][-1] == f"{np.mean(averages):.2f} ± {np.std(averages, ddof=1):.2f}"
+
+
+def test_no_model_index_without_scores(folder):
+    """`model_name` belongs to the model-index; alone it would be a stray key of the metadata."""
+    metadata = ModelCard(render_card(folder)).data.to_dict()
+    assert "model_name" not in metadata and "model-index" not in metadata

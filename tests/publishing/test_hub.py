@@ -1,0 +1,84 @@
+"""The defaults that come from the Hub: real client, real bytes, an empty cache."""
+
+import io
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from informin.training.sentences import HUB_DATA, HUB_SENTENCES, HUB_SENTEVAL
+from tests.conftest import ROOT, make_sentences
+
+
+def stsb_dev() -> str:
+    """1,500 pairs in SentEval's layout, of which some share words."""
+    first, second = make_sentences(1500, seed=5), make_sentences(1500, seed=6)
+    rows = [f"g\tf\t2012\t{i:04}\t{i % 6}.000\t{a}\t{b}" for i, (a, b) in enumerate(zip(first, second))]
+    return "\n".join(rows) + "\n"
+
+
+def senteval_tar() -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        content = stsb_dev().encode()
+        member = tarfile.TarInfo("STS/STSBenchmark/sts-dev.csv")
+        member.size = len(content)
+        tar.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def default_data() -> dict[str, bytes]:
+    """The data set that holds the default sentences and SentEval."""
+    return {HUB_SENTENCES: ("\n".join(make_sentences(64)) + "\n").encode(), HUB_SENTEVAL: senteval_tar()}
+
+
+@pytest.fixture
+def tiny(hub, bert):
+    """The Hub with a tiny model as org/tiny."""
+    hub.add_repo("org/tiny", {path.name: path.read_bytes() for path in bert.iterdir()})
+    return hub
+
+
+def run(endpoint: str, home: Path, *options: str) -> subprocess.CompletedProcess:
+    own = ("SENTEVAL_DATA", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+    environment = {name: value for name, value in os.environ.items() if name not in own}
+    environment |= {"HF_ENDPOINT": endpoint, "HF_HOME": str(home), "HF_HUB_OFFLINE": "0", "OMP_NUM_THREADS": "1"}
+    arguments = "--model_name=org/tiny --max_steps=2 --eval_steps=2 --per_device_train_batch_size=16 --bf16=false"
+    return subprocess.run(
+        [sys.executable, str(ROOT / "run_unsup.py"), *arguments.split(), "--disable_tqdm=true", *options],
+        env=environment,
+        cwd=home.parent,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_only_a_model_name(tiny, tmp_path):
+    """Model, sentences and STS-B dev come from the Hub; the second run fetches none of the data again."""
+    tiny.add_repo(HUB_DATA, default_data(), kind="dataset")
+    first = run(tiny.url, tmp_path / "home")
+    assert first.returncode == 0, first.stderr[-3000:]
+    assert ": 64 sentences, " in first.stdout and "STS-B dev, Spearman x 100" in first.stdout
+    assert len(list(tmp_path.glob("outputs/tiny-informin-batch*-lr3e-5-seed42/model.safetensors"))) == 1
+    data = [path for method, path in tiny.requests if method == "GET" and HUB_DATA in path]
+    assert len(data) == 2
+    second = run(tiny.url, tmp_path / "home", "--seed=7")
+    assert second.returncode == 0, second.stderr[-3000:]
+    assert [path for method, path in tiny.requests if method == "GET" and HUB_DATA in path] == data
+    assert len(list(tmp_path.glob("outputs/tiny-informin-*-seed7"))) == 1
+
+
+def test_data_that_the_hub_does_not_have(tiny, tmp_path):
+    """Said before training, with the way to go on without."""
+    files = default_data()
+    del files[HUB_SENTEVAL]
+    tiny.add_repo(HUB_DATA, files, kind="dataset")
+    result = run(tiny.url, tmp_path / "home")
+    assert result.returncode == 2
+    assert "senteval.tar cannot be fetched from the Hub data set" in result.stderr
+    assert "--eval_strategy no" in result.stderr and "Traceback" not in result.stderr
+    assert not (tmp_path / "outputs").exists()

@@ -1,0 +1,283 @@
+"""ONNX files: they give what torch gives, are laid out as their readers expect, and say nothing of the machine."""
+
+import json
+import logging
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+import informin.publishing.onnx
+import run_export
+from informin.encoders.encoder import load_encoder
+from informin.encoders.loading import load_config, load_model
+from informin.errors import OnnxMismatchError, UsageError
+from informin.evaluation import load_pairs, score_pairs
+from informin.publishing.export import check_export, export_folder, published_files
+from informin.publishing.onnx import MODEL, QUANTISED, export_onnx, load_onnx_encoder, quantise_onnx
+from tests.conftest import ROOT, make_sentences, save_bert, tokenizer_of
+
+onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+pytest.importorskip("onnxscript", reason="onnxscript is not installed")
+
+LONG = "dog " * 80  # more tokens than the 64 or 66 that the models read
+
+
+@pytest.fixture(scope="module", params=["bert", "roberta"])
+def exported(request, tmp_path_factory) -> Path:
+    """What training exports, with both ONNX files."""
+    start = request.getfixturevalue(request.param)
+    folder = tmp_path_factory.mktemp("exported")
+    settings = {"objective": "informin", "pooling": "cls", "projection_head": "mlp", "lm_head": True}
+    model = load_model(load_config(str(start)), str(start), settings)
+    export_folder(model, tokenizer_of(start), folder)
+    assert export_onnx(folder) == folder / MODEL
+    assert quantise_onnx(folder) == folder / QUANTISED
+    return folder
+
+
+@pytest.fixture
+def copied(exported, tmp_path) -> Path:
+    """To spoil."""
+    return Path(shutil.copytree(exported, tmp_path / "copied"))
+
+
+def session(path: Path):
+    return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("file", [MODEL, QUANTISED])
+def test_layout_is_that_of_optimum(exported, file):
+    """Both names and order: readers feed either by name or by place."""
+    names = ["input_ids", "attention_mask", "token_type_ids"]
+    names = names if load_config(str(exported)).model_type == "bert" else names[:2]
+    found = session(exported / file)
+    assert [(tensor.name, tensor.type) for tensor in found.get_inputs()] == [(name, "tensor(int64)") for name in names]
+    assert [tensor.shape for tensor in found.get_inputs()] == [["batch_size", "sequence_length"]] * len(names)
+    (output,) = found.get_outputs()
+    assert (output.name, output.type) == ("last_hidden_state", "tensor(float)")
+    assert output.shape == ["batch_size", "sequence_length", 32]
+
+
+@pytest.mark.parametrize("batch", [["dog"], [LONG], ["dog", LONG], ["a dog runs", "dog"], [LONG, *make_sentences(6)]])
+def test_hidden_states_are_those_of_torch(exported, batch):
+    """Of all tokens, by transformers' own class: no code of this project is needed to read either."""
+    tokenizer = AutoTokenizer.from_pretrained(exported)
+    model = AutoModel.from_pretrained(exported, trust_remote_code=False).eval()
+    inputs = tokenizer(batch, padding=True, truncation=True, return_tensors="pt", return_token_type_ids=True)
+    with torch.inference_mode():
+        expected = model(**inputs).last_hidden_state
+    if model.config.model_type != "bert":
+        del inputs["token_type_ids"]
+    (hidden,) = session(exported / MODEL).run(None, {name: tensor.numpy() for name, tensor in inputs.items()})
+    assert hidden.shape == (len(batch), inputs["input_ids"].shape[1], 32) and hidden.dtype == np.float32
+    assert LONG not in batch or hidden.shape[1] == tokenizer.model_max_length
+    tokens = inputs["attention_mask"].bool()
+    torch.testing.assert_close(torch.from_numpy(hidden)[tokens], expected[tokens], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 64])
+def test_embeddings_are_those_of_the_model(exported, batch_size):
+    """In the order of the sentences, and no shorter than the model reads."""
+    sentences = [*make_sentences(7), LONG, "dog", "the " * 20]
+    expected = load_encoder(str(exported), ("cls",), device="cpu")(sentences)["cls"]
+    found = load_onnx_encoder(exported, batch_size=batch_size)(sentences)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
+    assert load_onnx_encoder(exported)([]).shape == (0, 32)
+
+
+def test_8_bits(exported):
+    """Smaller and close; linear layers by 7 of 8 bits, which no processor overflows, and a scale for each output."""
+    sentences = make_sentences(20)
+    expected, found = (load_onnx_encoder(exported, file)(sentences) for file in (MODEL, QUANTISED))
+    cosines = (expected * found).sum(1) / np.linalg.norm(expected, axis=1) / np.linalg.norm(found, axis=1)
+    assert cosines.min() > 0.99 and np.abs(expected - found).max() > 1e-3
+    assert (exported / QUANTISED).stat().st_size < 0.8 * (exported / MODEL).stat().st_size
+
+    graph = onnx.load(exported / QUANTISED).graph
+    values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    linear = [node for node in graph.node if node.op_type == "MatMulInteger"]
+    assert len(linear) == 2 * 6  # of 2 layers: query, key, value, output and the feed-forward two
+    for weights in (values[node.input[1]] for node in linear):
+        assert weights.dtype == np.int8 and 32 < np.abs(weights.astype(int)).max() <= 64
+    scales = [value for name, value in values.items() if name.endswith("_scale") and value.size > 1]
+    assert sorted(value.size for value in scales) == [32] * 10 + [64] * 2
+    tables = [values[node.input[0]] for node in graph.node if node.op_type == "Gather" and node.input[0] in values]
+    assert [table.dtype for table in tables if table.ndim == 2 and table.dtype != np.int64] == [np.uint8] * 3
+
+
+@pytest.mark.parametrize("file", [MODEL, QUANTISED])
+def test_files_say_nothing_of_the_machine(exported, file):
+    content = (exported / file).read_bytes()
+    places = [ROOT, Path.home(), exported, Path(torch.__file__).parent, Path(sys.prefix)]
+    for text in [*(str(place) for place in places if place != Path("/")), "site-packages", "stack_trace", "modeling_"]:
+        assert text.encode() not in content, text
+    # The exporter's notes, whatever they may hold: pkg.torch.onnx.name_scopes and the like.
+    assert re.findall(rb"pkg\.[\w.]+", content) == []
+
+
+def test_one_file_each(exported):
+    """No weights in a file beside, and nothing left over."""
+    assert files(exported / "onnx") == {"model.onnx", "model_quantized.onnx"}
+    assert [path.name for path in exported.iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize("exported", ["bert"], indirect=True)
+def test_a_file_that_gives_other_embeddings_is_not_kept(copied, monkeypatch):
+    before = {name: (copied / name).read_bytes() for name in files(copied)}
+    monkeypatch.setattr(informin.publishing.onnx, "_trace", lambda model, path: shutil.copy(copied / QUANTISED, path))
+    with pytest.raises(OnnxMismatchError, match=r"differs by \d\.\de-0[12], and 1e-04 was allowed\. It was not kept"):
+        export_onnx(copied)
+    assert {name: (copied / name).read_bytes() for name in files(copied)} == before
+
+
+@pytest.mark.parametrize("exported", ["bert"], indirect=True)
+def test_nothing_half_written_stays(copied, monkeypatch):
+    """A disk that fills up while the file is written."""
+
+    def fill(model, path):
+        path.write_bytes(b"half")
+        raise OSError("No space left on device")
+
+    shutil.rmtree(copied / "onnx")
+    before = files(copied)
+    monkeypatch.setattr(informin.publishing.onnx, "_trace", fill)
+    with pytest.raises(OSError, match="No space left"):
+        export_onnx(copied)
+    assert files(copied) == before and not (copied / "onnx").exists()
+
+
+@pytest.mark.parametrize("exported", ["bert"], indirect=True)
+def test_8_bits_of_earlier_weights_go(copied, monkeypatch):
+    monkeypatch.setattr(informin.publishing.onnx, "_trace", lambda model, path: shutil.copy(copied / MODEL, path))
+    export_onnx(copied)
+    assert (copied / MODEL).is_file() and not (copied / QUANTISED).exists()
+
+
+@pytest.mark.parametrize("exported", ["bert"], indirect=True)
+def test_logging_is_left_as_it_was(copied, monkeypatch, capfd):
+    """onnxruntime's quantiser logs by the root logger, which thereby gets a handler."""
+    monkeypatch.setattr(logging.root, "handlers", [])
+    quantise_onnx(copied)
+    assert logging.root.handlers == [] and logging.root.manager.disable == logging.NOTSET
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_pooler_of_bert_is_left_out(tmp_path):
+    """Plain BERTs bring one; it would be a second output."""
+    from transformers import BertModel
+
+    folder = save_bert(tmp_path, num_hidden_layers=1)
+    model = BertModel(load_config(str(folder)))
+    assert model.pooler is not None
+    model.save_pretrained(folder)
+    export_onnx(folder)
+    assert [tensor.name for tensor in session(folder / MODEL).get_outputs()] == ["last_hidden_state"]
+    assert not any("pooler" in tensor.name for tensor in onnx.load(folder / MODEL).graph.initializer)
+
+
+@pytest.mark.parametrize("exported", ["bert"], indirect=True)
+def test_what_cannot_be_exported(copied, tmp_path):
+    with pytest.raises(UsageError, match=r"nowhere is no model: it has no config\.json"):
+        export_onnx(tmp_path / "nowhere")
+    config = json.loads((copied / "config.json").read_text())
+    (copied / "config.json").write_text(json.dumps(config | {"model_type": "distilbert"}))
+    with pytest.raises(UsageError, match="architecture 'distilbert'; needed one of: bert, roberta"):
+        export_onnx(copied)
+    (copied / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))
+    with pytest.raises(UsageError, match=r"16 weights of the encoder, .* would be random"):
+        export_onnx(copied)
+
+
+@pytest.mark.parametrize("exported", ["bert"], indirect=True)
+def test_files_that_cannot_be_read(copied):
+    (copied / QUANTISED).write_bytes((copied / QUANTISED).read_bytes()[:-5000])
+    with pytest.raises(UsageError, match=r"model_quantized\.onnx cannot be read: .*[Pp]rotobuf"):
+        load_onnx_encoder(copied, QUANTISED)
+    (copied / MODEL).unlink()
+    for use in (load_onnx_encoder, quantise_onnx):
+        with pytest.raises(UsageError, match=r"has no onnx/model\.onnx\. Write onnx/model\.onnx by export_onnx"):
+            use(copied)
+
+
+def test_packages_that_are_not_installed(tmp_path, monkeypatch):
+    """Each function names those that it needs, before anything else."""
+    monkeypatch.setattr(informin.publishing.onnx, "find_spec", lambda name: None)
+    for use, packages in (
+        (export_onnx, "onnx onnxscript onnxruntime"),
+        (quantise_onnx, "onnx onnxruntime"),
+        (load_onnx_encoder, "onnxruntime"),
+    ):
+        with pytest.raises(UsageError, match=f"not installed: pip install {packages}$"):
+            use(tmp_path)
+
+
+# run_export.py
+
+
+@pytest.fixture
+def checkpoint(bert, tmp_path) -> Path:
+    """A folder that run_export.py takes, without ONNX files."""
+    settings = {"objective": "informin", "pooling": "cls", "projection_head": "mlp", "lm_head": False}
+    export_folder(load_model(load_config(str(bert)), str(bert), settings), tokenizer_of(bert), tmp_path / "checkpoint")
+    return tmp_path / "checkpoint"
+
+
+@pytest.mark.usefixtures("logging_as_before")
+def test_run_export_writes_both_files_and_says_what_8_bits_cost(checkpoint, tmp_path, monkeypatch, capsys, pairs_file):
+    pairs = load_pairs(pairs_file)
+    monkeypatch.setattr(run_export, "load_stsb_dev", lambda folder: pairs)
+    folder = tmp_path / "exported"
+    assert run_export.main([str(checkpoint), str(folder), "--onnx", "--int8", "--senteval_dir=senteval"]) == 0
+    scores = {
+        Path(name).name: score_pairs(load_onnx_encoder(folder, name), pairs)["spearman"] for name in (MODEL, QUANTISED)
+    }
+    said = ", ".join(f"{name} {score:.2f}" for name, score in scores.items())
+    out = capsys.readouterr().out
+    assert f"pairs.tsv, Spearman x 100: {said}\n" in out
+    assert json.loads((folder / "onnx" / "scores.json").read_text()) == {"pairs": "pairs.tsv", "spearman": scores}
+    assert out.splitlines()[1:] == [path.as_posix() for path in published_files(folder)]
+    assert {MODEL, QUANTISED, "onnx/scores.json"} <= set(out.splitlines())
+    card = (folder / "README.md").read_text()
+    for name, score in scores.items():
+        assert f"`onnx/{name}` (pairs.tsv {score:.2f})" in card
+    export_onnx(folder)  # of what may be other weights
+    assert files(folder / "onnx") == {"model.onnx"}
+
+
+@pytest.mark.usefixtures("logging_as_before")
+def test_run_export_when_the_onnx_file_is_wrong(checkpoint, tmp_path, monkeypatch, capsys):
+    def refuse(*_):
+        raise OnnxMismatchError("The ONNX file gives other embeddings.")
+
+    monkeypatch.setattr(informin.publishing.onnx, "_refuse_difference", refuse)
+    folder = tmp_path / "exported"
+    assert run_export.main([str(checkpoint), str(folder), "--onnx"]) == 1
+    message = f"error: The ONNX file gives other embeddings. The rest of {folder} is whole.\n"
+    assert capsys.readouterr().err.endswith(message)
+    check_export(folder)
+    assert not (folder / "onnx").exists()
+
+
+@pytest.mark.usefixtures("logging_as_before")
+def test_run_export_finds_mistakes_before_it_writes(checkpoint, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "exported"
+    assert run_export.main([str(checkpoint), str(folder), "--int8"]) == 2
+    assert "it needs --onnx" in capsys.readouterr().err
+    assert run_export.main([str(checkpoint), str(folder), "--onnx", "--int8", f"--senteval_dir={tmp_path}"]) == 2
+    assert "sts-dev.csv" in capsys.readouterr().err
+    monkeypatch.setattr(informin.publishing.onnx, "find_spec", lambda name: None)
+    assert run_export.main([str(checkpoint), str(folder), "--onnx"]) == 2
+    assert "pip install onnx onnxscript onnxruntime" in capsys.readouterr().err
+    assert not folder.exists()

@@ -1,0 +1,174 @@
+"""Two gloo processes equal one process on the joined batch: value and gradient, through the trainer and DDP."""
+
+import os
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel
+
+from informin.encoders.loading import load_config, load_model
+from informin.objectives import OBJECTIVES
+from informin.views.attention import ViewDropout
+from informin.views.stacking import TokenMasker, stack_views
+from tests.conftest import make_sentences, tokenizer_of
+from trainer_informin import InforMinTrainer, InforMinTrainingArguments
+
+WORLD = 2
+TERMS = {
+    "contrast": dict(objective="simcse"),
+    "reconstruction": dict(objective="informin", reconstruction_weight=0.7),
+    "squared_l2": dict(objective="informin", reconstruction_weight=0.1, reconstruction_form="squared_l2"),
+    "mlm": dict(objective="informin", reconstruction_weight=0.4, mlm_weight=0.5),
+    "masked_views": dict(objective="informin", mlm_weight=0.5, masked_views=True),
+    "scd": dict(objective="scd", projector_size=16, decorrelation_weight=0.1),
+    "scd_mlm": dict(objective="scd", projector_size=16, decorrelation_weight=0.1, mlm_weight=0.5),
+    "micse": dict(objective="micse", queue_size=20, momentum_decay=0.9, ami_weight=1.0, ami_layers=[0, 1]),
+    "all": dict(
+        **dict(objective="informin", ami_weight=1.0, decorrelation_weight=0.1, projector_size=16, queue_size=7),
+        **dict(mlm_weight=0.5, view_dropout=[0.1, 0.2]),
+    ),
+}
+
+
+def make_trainer(folder, options, out):
+    config = load_config(folder)
+    tokenizer = tokenizer_of(folder)
+    temperature = {} if options["objective"] == "scd" else {"temperature": 0.2}
+    args = InforMinTrainingArguments(
+        output_dir=out, use_cpu=True, eval_strategy="no", per_device_train_batch_size=6, **temperature, **options
+    )
+    projection_head = OBJECTIVES[args.objective].projection_head
+    torch.manual_seed(0)
+    model = load_model(config, folder, {"projection_head": projection_head, **args.heads})
+    trainer = InforMinTrainer(model=model, args=args, train_dataset=[None] * 99, processing_class=tokenizer)
+    for module in model.modules():  # dropout draws differ between one process and two: compare without
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        if isinstance(module, ViewDropout):
+            module.rates = (0.0,) * len(module.rates)
+    return trainer, model.train(), tokenizer
+
+
+def views_apart(rows, shift):
+    """Without dropout the two views would be equal and the gradient special: the second reads other words."""
+    half = len(rows) // 2
+    words = rows[half:]
+    words[words > 4] = (words[words > 4] - 5 + shift) % 27 + 5
+
+
+def sentences_of(rank, step):
+    """Six; in step 1 three are those that the other process read in step 0, and so are in the queue of both."""
+    own = [" ".join(s.split()[: 3 if rank else 6]) for s in make_sentences(6, seed=rank + 10 * step)]
+    return own[:3] + sentences_of(1 - rank, 0)[3:] if step else own
+
+
+def make_rows(tokenizer, options, rank, step=0):
+    """The rows of one process: its sentences, its masks; lengths, and so padding and masked counts, differ.
+
+    8 tokens at most: attention mutual information then draws every position of a tile, 2 x 8 x 8 of 150.
+    """
+    sentences = sentences_of(rank, step)
+    batch = dict(tokenizer(sentences, padding=True, return_tensors="pt"))
+    masker = TokenMasker(tokenizer, 0.4) if options.get("mlm_weight") else None
+    rows = stack_views(batch, masker, seed=rank, masked_views=bool(options.get("masked_views")))
+    views_apart(rows["input_ids"][:12], shift=3)
+    return rows
+
+
+def join(all_rows, tokenizer):
+    """What one process would see: first the first views of both processes, then the second views, then the masked."""
+    width = max(rows["input_ids"].shape[1] for rows in all_rows)
+    padding = {"input_ids": tokenizer.pad_token_id, "attention_mask": 0, "mlm_labels": -100}
+    joined = {}
+    for name in padding.keys() & all_rows[0].keys():
+        padded = [
+            torch.nn.functional.pad(rows[name], (0, width - rows[name].shape[1]), value=padding[name])
+            for rows in all_rows
+        ]
+        parts = [list(p.split(6)) for p in padded]
+        joined[name] = torch.cat([part for group in zip(*parts) for part in group])
+    return joined | {"sentence_ids": torch.cat([rows["sentence_ids"] for rows in all_rows])}
+
+
+def gradients(model):
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.requires_grad}
+
+
+def second_step(trainer, model, rows):
+    """Loss and gradients of the next step, after the optimizer's and the momentum encoder's."""
+    unwrapped = trainer.accelerator.unwrap_model(model)
+    torch.optim.SGD([p for p in unwrapped.parameters() if p.requires_grad], lr=0.02).step()
+    unwrapped.update_momentum()
+    unwrapped.zero_grad()
+    loss = trainer.compute_loss(model, rows)
+    loss.backward()
+    return loss.detach().clone(), gradients(unwrapped)
+
+
+def results_of(folder, options, out, rank):
+    """What one of the processes finds; the same in each, as far as it is compared."""
+    trainer, model, tokenizer = make_trainer(folder, options, f"{out}/run")
+    wrapped = DistributedDataParallel(model)  # kept by name: its hooks die with it
+    loss = trainer.compute_loss(wrapped, make_rows(tokenizer, options, rank))
+    loss.backward()
+    mean = loss.detach().clone()
+    dist.all_reduce(mean)
+    terms = torch.stack(list(trainer._step_terms.values()))
+    dist.all_reduce(terms)
+    results = {"loss": mean / WORLD, "terms": terms / WORLD, "grads": gradients(model)}
+    if "queue_size" in options:
+        second, grads = second_step(trainer, wrapped, make_rows(tokenizer, options, rank, step=1))
+        dist.all_reduce(second)
+        results |= {"second": second / WORLD, "second_grads": grads}
+        for name in ("queue", "queue_ids"):
+            own = getattr(model, name)
+            results[name] = [torch.empty_like(own) for _ in range(WORLD)]
+            dist.all_gather(results[name], own)
+    return results
+
+
+def worker(rank, folders, out, init):
+    torch.set_num_threads(1)
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(WORLD), MASTER_ADDR="127.0.0.1")
+    dist.init_process_group("gloo", init_method=init, rank=rank, world_size=WORLD)
+    results = {
+        folder: {name: results_of(folder, options, out, rank) for name, options in TERMS.items()} for folder in folders
+    }
+    if rank == 0:
+        torch.save(results, f"{out}/two.pt")
+    # Out without teardown: torch's gloo group can deadlock there, its destructor holding the lock of the interpreter
+    # that its own thread needs to let go of the last tensor.
+    os._exit(0)
+
+
+@pytest.fixture(scope="module")
+def two_processes(bert, roberta, tmp_path_factory):
+    out = tmp_path_factory.mktemp("two")
+    mp.spawn(worker, ((str(bert), str(roberta)), str(out), f"file://{out}/init"), nprocs=WORLD, daemon=True)
+    return torch.load(out / "two.pt")
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_two_processes_equal_one_on_the_joined_batch(name, two_processes, encoder, tmp_path):
+    trainer, model, tokenizer = make_trainer(str(encoder), TERMS[name], str(tmp_path))
+    rows = join([make_rows(tokenizer, TERMS[name], rank) for rank in range(WORLD)], tokenizer)
+    loss = trainer.compute_loss(model, rows)
+    loss.backward()
+    two = two_processes[str(encoder)][name]
+    torch.testing.assert_close(two["loss"], loss.detach())
+    torch.testing.assert_close(two["terms"], torch.stack(list(trainer._step_terms.values())))
+    torch.testing.assert_close(two["grads"], gradients(model), rtol=1e-4, atol=1e-5)
+    if "mlm_labels" in rows:  # the case that a mean of local means would get wrong
+        counts = [(make_rows(tokenizer, TERMS[name], rank)["mlm_labels"] >= 0).sum() for rank in range(WORLD)]
+        assert counts[0] != counts[1]
+    if "queue_size" in TERMS[name]:
+        again = join([make_rows(tokenizer, TERMS[name], rank, step=1) for rank in range(WORLD)], tokenizer)
+        assert torch.isin(again["sentence_ids"], model.queue_ids).any(), "some are in the queue, as negatives of others"
+        second, grads = second_step(trainer, model, again)
+        torch.testing.assert_close(two["second"], second, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(two["second_grads"], grads, rtol=1e-4, atol=1e-5)
+        assert torch.equal(*two["queue"]) and torch.equal(*two["queue_ids"]) and model.queue.any(-1).all()
+        torch.testing.assert_close(two["queue"][0], model.queue, rtol=1e-4, atol=1e-5)
+        assert torch.equal(two["queue_ids"][0], model.queue_ids)

@@ -1,0 +1,467 @@
+"""A run that is gone on with is the run that it says it is; nothing half-written stays."""
+
+import errno
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from filelock import FileLock
+from safetensors import SafetensorError
+
+import run_unsup
+from informin.errors import UsageError
+from informin.manifest import damage, write_manifest
+from informin.publishing.record import load_record
+from informin.training.lock import only_run_in
+from informin.training.resuming import differences
+from tests.conftest import make_sentences, save_bert, save_pairs
+from tests.test_run import ENVIRONMENT, assert_same_weights, fails
+
+
+@pytest.fixture(scope="session")
+def through(bert, sentences_file, pairs_file, tmp_path_factory) -> Path:
+    """A run of four steps that was not interrupted, with checkpoints at 2 and 4."""
+    folder = tmp_path_factory.mktemp("through") / "run"
+    options = dict(model_name=bert, train_file=sentences_file, eval_pairs=pairs_file, output_dir=folder)
+    options |= dict(per_device_train_batch_size=16, learning_rate=1e-3, max_steps=4, eval_steps=2, logging_steps=2)
+    options |= dict(bf16="false", use_cpu="true", disable_tqdm="true")
+    assert run_unsup.main([f"--{name}={value}" for name, value in options.items()]) == 0
+    return folder
+
+
+@pytest.fixture
+def half(through, tmp_path) -> Path:
+    """The same, broken off after its second step, in the folder of `command`."""
+    folder = tmp_path / "run"
+    shutil.copytree(through / "checkpoint-2", folder / "checkpoint-2")
+    state = folder / "checkpoint-2" / "trainer_state.json"
+    state.write_text(state.read_text().replace(str(through), str(folder)))
+    write_manifest(folder / "checkpoint-2")
+    return folder
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def others(tmp_path) -> dict[str, Path]:
+    """Other sentences, pairs and weights than those of `command`."""
+    (tmp_path / "others.txt").write_text("\n".join(make_sentences(96, seed=9)) + "\n")
+    return {
+        "train_file": tmp_path / "others.txt",
+        "eval_pairs": save_pairs(tmp_path / "others.tsv", seed=5),
+        "model_name": save_bert(tmp_path / "other-bert", initializer_range=0.1),
+    }
+
+
+def test_the_same_command_goes_on_to_the_same_weights(command, half, through, tmp_path, sentences_file):
+    """Files by other names, logs, checkpoints and words of the card are free."""
+    moved = shutil.copy(sentences_file, tmp_path / "moved.txt")
+    free = dict(
+        train_file=moved, logging_steps=1, save_total_limit=3, run_name="x", data_description="words", verbose="true"
+    )
+    assert run_unsup.main([*command(**free), "--resume_from_checkpoint"]) == 0
+    assert_same_weights(half / "checkpoint-4", through / "checkpoint-4")
+    assert load_record(half)["earlier"] == []
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        (dict(objective="simcse"), "objective informin, now simcse; reconstruction_weight 0.4, now none"),
+        (dict(seed=7), "seed 42, now 7"),
+        (dict(temperature=0.1), "temperature 0.05, now 0.1"),
+        (dict(reconstruction_weight=4), "reconstruction_weight 0.4, now 4.0"),
+        (dict(reconstruction_form="reference"), "reconstruction_form squared_l2, now reference"),
+        (dict(per_device_train_batch_size=8), "sentences_per_step 16, now 8"),
+        (dict(learning_rate=2e-3), "learning_rate 0.001, now 0.002"),
+        (dict(max_steps=6), "max_steps 4, now 6"),
+        (dict(data_seed=3), "data_seed none, now 3"),
+        (dict(max_seq_length=8), "max_seq_length 32, now 8"),
+        (dict(train_file="others"), "sentences 96 of sentences.txt (SHA-256 "),
+        (dict(max_train_samples=64), "now 64 of sentences.txt (SHA-256 "),
+        (dict(eval_pairs="others"), "development pairs pairs.tsv, now others.tsv"),
+        (dict(eval_pairs=None, eval_strategy="no"), "development pairs pairs.tsv, now none"),
+        (dict(metric_for_best_model="alignment"), "metric_for_best_model none, now alignment"),
+        (dict(load_best_model_at_end="false"), "load_best_model_at_end none, now False"),
+        (dict(accelerator_config='{"use_seedable_sampler": false}'), "use_seedable_sampler none, now False"),
+        (dict(optim_args="foreach=True"), "optim_args none, now foreach=True"),
+        (dict(lr_scheduler_type="cosine_with_min_lr", lr_scheduler_kwargs='{"min_lr": 0.1}'), "now min_lr 0.1"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_another_run_is_refused_with_what_differs(command, half, others, capsys, changes, message):
+    before = files(half)
+    changes = {name: others[name] if value == "others" else value for name, value in changes.items()}
+    error = fails(capsys, [*command(**changes), "--resume_from_checkpoint"])
+    assert f"{half / 'checkpoint-2'} belongs to another run: " in error and message in error and "\n" not in error
+    assert "--resume_with_changes" in error
+    assert files(half) == before
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (dict(optim="adafactor"), "has the state of --optim adamw_torch_fused, which adafactor cannot use."),
+        (
+            dict(lr_scheduler_type="reduce_lr_on_plateau"),
+            "has the state of --lr_scheduler_type linear, which",
+        ),
+        (dict(mlm_weight=0.1), "was trained with lm_head False, and now it is True (--mlm_weight says so)"),
+    ],
+    ids=["optim", "scheduler", "heads"],
+)
+def test_what_cannot_be_changed_on_purpose_either(command, half, capsys, options, message):
+    error = fails(capsys, [*command(**options), "--resume_from_checkpoint", "--resume_with_changes"])
+    assert message in error and "\n" not in error
+
+
+@pytest.mark.parametrize("change", ["dropout", "tokenizer"])
+def test_another_configuration_or_tokenizer_of_the_same_weights(command, half, bert, tmp_path, capsys, change):
+    other = shutil.copytree(bert, tmp_path / "models" / "tiny-bert")
+    name, old, new = {
+        "dropout": ("config.json", '"hidden_dropout_prob": 0.1', '"hidden_dropout_prob": 0.3'),
+        "tokenizer": ("tokenizer.json", '"dog"', '"hound"'),
+    }[change]
+    assert old in (other / name).read_text()
+    (other / name).write_text((other / name).read_text().replace(old, new))
+    error = fails(capsys, [*command(model_name=other), "--resume_from_checkpoint"])
+    assert "belongs to another run: configuration or tokenizer of tiny-bert (SHA-256 " in error
+
+
+def test_streams_are_told_apart_by_their_names():
+    def record(*sources):
+        data = {"sources": list(sources), "sha256": None, "sentences": None}
+        return {"seed": 1, "options": {}, "data": data, "base_model": None, "development_sha256": None}
+
+    assert differences(record("a"), record("a")) == []
+    assert differences(record("a"), record("b")) == ["sentences a, now b"]
+
+
+@pytest.mark.parametrize("epochs", [None, 0.7])
+def test_a_finished_run_takes_no_further_step(command, through, tmp_path, epochs):
+    """Four steps of an epoch of six; Trainer would go on in the epoch."""
+    options = dict(max_steps=None, num_train_epochs=epochs) if epochs else {}
+    for more in ([], ["--resume_from_checkpoint"], ["--resume_from_checkpoint"]):
+        assert run_unsup.main([*command(**options), *more]) == 0
+    record = load_record(tmp_path / "run")
+    assert record["steps"] == 4 + bool(epochs)
+    assert [entry["step"] for entry in record["history"]] == [0, 2, 4] + [5] * bool(epochs)
+
+
+def test_the_best_one_is_looked_for_beside_the_checkpoint(command, half, through, tmp_path, caplog):
+    """In a run that was renamed, whose old name another run has by now."""
+    state = json.loads((half / "checkpoint-2" / "trainer_state.json").read_text())
+    assert state["best_model_checkpoint"] == str(half / "checkpoint-2")
+    renamed = half.rename(tmp_path / "renamed")
+    shutil.copytree(through, half)  # other weights by the old name
+    (half / "checkpoint-2" / "model.safetensors").write_bytes(b"not ours")
+    assert run_unsup.main([*command(output_dir=renamed), "--resume_from_checkpoint"]) == 0
+    record = load_record(renamed)
+    assert record["chosen"] and record["kept_step"] == load_record(through)["kept_step"]
+    assert_same_weights_of_export(renamed, through)
+    assert "damaged" not in caplog.text and "The best checkpoint" not in caplog.text
+
+
+def test_the_best_one_that_is_gone_is_said(command, half, tmp_path, caplog, monkeypatch):
+    import trainer_informin
+
+    shutil.copytree(half / "checkpoint-2", half / "checkpoint-3")
+    state = json.loads((half / "checkpoint-3" / "trainer_state.json").read_text())
+    (half / "checkpoint-3" / "trainer_state.json").write_text(json.dumps(state | {"best_global_step": 1}))
+    write_manifest(half / "checkpoint-3")
+    low = {"spearman": -100.0, "alignment": 0.0, "uniformity": 0.0}
+    monkeypatch.setattr(trainer_informin, "score_pairs", lambda *_: low)
+    assert run_unsup.main([*command(), "--resume_from_checkpoint"]) == 0
+    assert f"{half / 'checkpoint-1'}, the best so far, is gone" in caplog.text
+    assert load_record(half)["chosen"] is False
+
+
+def test_changed_twice_has_three_parts(command, half, monkeypatch):
+    import trainer_informin
+
+    better = iter([10.0, 20.0])  # so that the last step is kept
+    scores = {"alignment": 0.0, "uniformity": 0.0}
+    monkeypatch.setattr(trainer_informin, "score_pairs", lambda *_: scores | {"spearman": next(better)})
+    for step, temperature in ((4, 0.1), (6, 0.2)):
+        options = command(max_steps=step, temperature=temperature)
+        assert run_unsup.main([*options, "--resume_from_checkpoint", "--resume_with_changes"]) == 0
+    record = load_record(half)
+    told = [(part["until_step"], part["options"]["temperature"]) for part in record["earlier"]]
+    assert told == [(2, 0.05), (4, 0.1)] and record["options"]["temperature"] == 0.2
+    assert all(part["environment"]["device"].startswith("cpu") for part in record["earlier"])
+    again = ", then 2 steps with other settings"
+    assert f"2 steps of InforMin-CL{again}{again} on 96 sentences" in (half / "README.md").read_text()
+
+
+@pytest.mark.parametrize("flag", [[], ["--resume_with_changes"]], ids=["", "with-changes"])
+def test_another_encoder_is_another_run(command, half, others, capsys, flag):
+    """Its weights would not be read, only its settings and its tokenizer."""
+    error = fails(capsys, [*command(model_name=others["model_name"]), "--resume_from_checkpoint", *flag])
+    assert "checkpoint-2 began with the encoder tiny-bert, and other-bert has other weights, which would" in error
+
+
+def test_the_number_of_processes_is_part_of_a_run(command, half, capsys):
+    record = json.loads((half / "checkpoint-2" / "training.json").read_text())
+    record["options"]["processes"] = 2
+    (half / "checkpoint-2" / "training.json").write_text(json.dumps(record))
+    write_manifest(half / "checkpoint-2")
+    assert "processes 2, now 1." in fails(capsys, [*command(), "--resume_from_checkpoint"])
+
+
+def test_changes_on_purpose_are_told_as_parts(command, half, through, others, capsys):
+    """And have the effect that their options say: the optimizer's moments are kept, its rates are the new ones."""
+    changes = dict(
+        objective="simcse", learning_rate=5e-3, eval_pairs=others["eval_pairs"], weight_decay=0.1, logging_steps=1
+    )
+    changes |= dict(max_steps=6, lr_scheduler_type="constant", train_file=others["train_file"])
+    assert run_unsup.main([*command(**changes), "--resume_from_checkpoint", "--resume_with_changes"]) == 0
+    assert "Load it:" in capsys.readouterr().out
+    record, began = load_record(half), load_record(through)
+    (part,) = record["earlier"]
+    assert part["until_step"] == 2 and part["options"] == began["options"] and part["data"] == began["data"]
+    assert part["development"] == "pairs.tsv" and [entry["step"] for entry in part["history"]] == [0, 2]
+    assert record["options"]["objective"] == "simcse" and record["steps"] == 6
+    assert record["development"] == "others.tsv" and [entry["step"] for entry in record["history"]] == [4, 6]
+    assert record["kept_step"] in (4, 6), "the best of those scored on the same pairs"
+    assert record["data"]["sources"] == ["others.txt"]
+    card = (half / "README.md").read_text()
+    assert "2 steps of InforMin-CL on 96 sentences (sentences.txt), then " in card
+    assert f"then {record['kept_step'] - 2} steps of unsupervised SimCSE on 96 sentences (others.txt)." in card
+    assert "The settings were changed while it ran." in card and "| setting | steps 1 to 2 | steps 3 to 6 |" in card
+    assert "| objective | informin | simcse |" in card and "| learning_rate | 0.001 | 0.005 |" in card
+    assert "- simcse" in card and "{gao-etal-2021-simcse" in card and "{chen-etal-2022-information" in card
+    groups = torch.load(half / "checkpoint-6" / "optimizer.pt", weights_only=True)["param_groups"]
+    assert [group["weight_decay"] for group in groups] == [0.1, 0.0]
+    log = json.loads((half / "checkpoint-6" / "trainer_state.json").read_text())["log_history"]
+    assert [entry["learning_rate"] for entry in log if entry["step"] > 2 and "loss" in entry] == [5e-3] * 4
+    assert all(("reconstruction" in entry) == (entry["step"] <= 2) for entry in log if "loss" in entry)
+    # The parts stay when the run is gone on with as it is now.
+    shutil.rmtree(half / "checkpoint-6")
+    assert run_unsup.main([*command(**changes), "--resume_from_checkpoint"]) == 0
+    assert load_record(half)["earlier"] == record["earlier"]
+
+
+def test_with_the_flag_and_nothing_changed_the_weights_are_the_same(command, half, through):
+    assert run_unsup.main([*command(), "--resume_from_checkpoint", "--resume_with_changes"]) == 0
+    assert_same_weights(half / "checkpoint-4", through / "checkpoint-4")
+    assert load_record(half)["earlier"] == []
+
+
+def test_another_seed_on_purpose_draws_anew(command, half, tmp_path):
+    """Two runs that go on with two other seeds differ, and each can be repeated."""
+    for name, seed in (("a", 7), ("b", 8), ("c", 7)):
+        shutil.copytree(half, tmp_path / name)
+        arguments = command(output_dir=tmp_path / name, seed=seed, data_seed=1)  # so that dropout alone differs
+        assert run_unsup.main([*arguments, "--resume_from_checkpoint", "--resume_with_changes"]) == 0
+        assert [part["seed"] for part in load_record(tmp_path / name)["earlier"]] == [42]
+    last = {name: tmp_path / name / "checkpoint-4" for name in "abc"}
+    assert_same_weights(last["a"], last["c"])
+    with pytest.raises(AssertionError):
+        assert_same_weights(last["a"], last["b"])
+
+
+@pytest.mark.parametrize(
+    "changes, flags",
+    [(dict(max_steps=1), []), (dict(max_steps=None, num_train_epochs=0.1), ["--resume_with_changes"])],
+    ids=["steps", "epochs"],
+)
+def test_nothing_is_left_to_do(command, half, capsys, changes, flags):
+    error = fails(capsys, [*command(**changes), "--resume_from_checkpoint", *flags])
+    assert f"Nothing is left to do: {half / 'checkpoint-2'} has 2 steps behind it, and the run is to have " in error
+    assert not (half / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize("word", ["true", "True", "yes", "last"])
+def test_true_means_last(command, half, through, word):
+    assert run_unsup.main([*command(), "--resume_from_checkpoint", word]) == 0
+    assert_same_weights(half / "checkpoint-4", through / "checkpoint-4")
+
+
+def test_false_means_a_new_run(command, tmp_path):
+    assert run_unsup.main([*command(max_steps=1), "--resume_from_checkpoint=false"]) == 0
+
+
+@pytest.mark.parametrize(
+    "name, harm",
+    [
+        *[("optimizer.pt", "deleted"), ("scheduler.pt", "garbage"), ("rng_state.pth", "deleted")],
+        *[("model.safetensors", "cut"), ("config.json", "garbage"), ("trainer_state.json", "garbage")],
+    ],
+)
+def test_a_checkpoint_with_a_damaged_file_is_passed_over(command, half, through, caplog, name, harm):
+    shutil.copytree(through / "checkpoint-4", half / "checkpoint-4")
+    path = half / "checkpoint-4" / name
+    if harm == "deleted":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-3] if harm == "cut" else b"[]")
+    assert run_unsup.main([*command(), "--resume_from_checkpoint"]) == 0
+    assert (
+        f"{half / 'checkpoint-4'} is damaged ({name} " in caplog.text and "going on from checkpoint-2." in caplog.text
+    )
+    assert_same_weights(half / "checkpoint-4", through / "checkpoint-4")
+    assert damage(half / "checkpoint-4") is None and (half / "damaged-checkpoint-4").is_dir()
+
+
+def test_a_damaged_best_checkpoint_is_said_and_not_claimed(command, half, caplog, monkeypatch):
+    """The best one, of step 2, is damaged while the run goes on."""
+    import trainer_informin
+
+    low = {"spearman": -100.0, "alignment": 0.0, "uniformity": 0.0}
+    monkeypatch.setattr(trainer_informin, "score_pairs", lambda *_: low)
+    save = torch.save
+
+    def saving(*arguments):
+        (half / "checkpoint-2" / "model.safetensors").write_bytes(b"x")
+        save(*arguments)
+
+    monkeypatch.setattr(torch, "save", saving)
+    assert run_unsup.main([*command(), "--resume_from_checkpoint"]) == 0
+    assert "checkpoint-2, is damaged (model.safetensors has 1 byte" in caplog.text
+    record = load_record(half)
+    assert record["kept_step"] == 4 and record["chosen"] is False
+    assert_same_weights_of_export(half, half / "checkpoint-4")
+
+
+def assert_same_weights_of_export(folder: Path, checkpoint: Path) -> None:
+    from tests.test_run import embedding_weights
+
+    assert embedding_weights(folder) == embedding_weights(checkpoint)
+
+
+# A disk that is full
+
+
+@pytest.mark.parametrize("at", [2, 4], ids=["first", "second"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        OSError(errno.EDQUOT, "Disk quota exceeded"),
+        RuntimeError("unexpected pos 8405568 vs 8405456"),
+        SafetensorError("I/O error: No space left on device (os error 28)"),
+    ],
+    ids=["os", "quota", "torch", "safetensors"],
+)
+def test_a_full_disk(command, through, tmp_path, capsys, monkeypatch, at, error):
+    run, save, free = tmp_path / "run", torch.save, shutil.disk_usage(tmp_path)._replace(free=3 * 2**10)
+
+    def full(value, path):
+        if f"checkpoint-{at}" in str(path):
+            Path(path).write_bytes(b"half")
+            raise error
+        save(value, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", full)
+        patch.setattr(shutil, "disk_usage", lambda path: free)
+        message = fails(capsys, command(), code=1)
+    assert (
+        f"checkpoint-{at} could not be saved, and what was written of it is deleted; the disk is full: it " in message
+    )
+    assert "it needs 0." in message and f"{run} has 0.00 MiB" in message and "\n" not in message
+    if at == 2:
+        assert "There is no earlier one." in message and not run.exists()
+        return
+    assert f"{run / 'checkpoint-2'} is whole: make room, then run the same command" in message
+    assert sorted(path.name for path in run.iterdir()) == ["checkpoint-2"]
+    assert run_unsup.main([*command(), "--resume_from_checkpoint"]) == 0
+    assert_same_weights(run / "checkpoint-4", through / "checkpoint-4")
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EFBIG, "File too large"), RuntimeError("unexpected pos 64 vs 0")], ids=["os", "torch"]
+)
+def test_a_checkpoint_that_cannot_be_written_where_there_is_room(command, tmp_path, capsys, monkeypatch, error):
+    """As under a limit for the size of files."""
+
+    def broken(value, path):
+        Path(path).write_bytes(b"half")
+        raise error
+
+    monkeypatch.setattr(torch, "save", broken)
+    message = fails(capsys, command(), code=1)
+    assert f"what was written of it is deleted; {error}. There is no earlier one." in message
+    assert not (tmp_path / "run").exists()
+
+
+def test_other_failures_of_a_save_stay_what_they_are(command, monkeypatch):
+    def broken(*_):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(torch, "save", broken)
+    with pytest.raises(RuntimeError, match=r"^a bug$"):
+        run_unsup.main(command())
+
+
+def test_a_disk_that_fills_while_the_model_is_written(command, tmp_path, capsys, monkeypatch):
+    """The checkpoints are whole, and say how to go on; nothing of the export is there."""
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("informin.publishing.export.save_file", full)
+    message = fails(capsys, command(), code=1)
+    run = tmp_path / "run"
+    assert f"The model could not be written to {run}: [Errno 28] No space left on device." in message
+    assert message.endswith(f"{run / 'checkpoint-4'} is whole: python run_export.py {run / 'checkpoint-4'} NEW_FOLDER")
+    assert sorted(path.name for path in run.iterdir()) == ["checkpoint-2", "checkpoint-4"]
+
+
+# One run a folder
+
+
+def test_a_folder_in_use_is_refused_with_its_holder(command, tmp_path, capsys):
+    holding = (
+        "import sys; from informin.training.lock import only_run_in\n"
+        "with only_run_in(sys.argv[1]): print('held', flush=True); sys.stdin.read()"
+    )
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    holder = subprocess.Popen([sys.executable, "-c", holding, tmp_path / "run"], env=ENVIRONMENT, **pipes)
+    assert holder.stdout.readline() == "held\n"
+    error = fails(capsys, command())
+    assert f"run is in use by another run (process {holder.pid} on " in error and ", since 2" in error
+    holder.kill()  # nothing is tidied up
+    holder.wait()
+    assert (tmp_path / "run" / ".lock").exists()
+    assert run_unsup.main(command(max_steps=1)) == 0, "the lock of a dead process is taken over"
+    assert not list((tmp_path / "run").glob(".lock*"))
+
+
+def test_a_folder_that_cannot_be_made(command, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    error = fails(capsys, command(output_dir=tmp_path / "file" / "run"))
+    assert f"--output_dir {tmp_path / 'file' / 'run'} cannot be written: " in error and "Not a directory" in error
+
+
+def test_a_lock_that_cannot_be_opened_is_left_alone(tmp_path, monkeypatch):
+    """Another user's, for instance."""
+    (tmp_path / ".lock").touch()
+    (tmp_path / ".lock-holder").write_text("somebody")
+
+    def denied(self, *_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(FileLock, "acquire", denied)
+    with pytest.raises(UsageError, match="cannot be written"):
+        with only_run_in(tmp_path):
+            pass
+    assert {path.name for path in tmp_path.iterdir()} == {".lock", ".lock-holder"}
+
+
+def test_only_what_was_made_for_the_lock_is_removed(tmp_path):
+    (tmp_path / "there").mkdir()
+    for folder in (tmp_path / "there", tmp_path / "a" / "b"):
+        with only_run_in(folder):
+            assert (folder / ".lock").exists()
+    with only_run_in(tmp_path / "kept" / "run"):
+        (tmp_path / "kept" / "run" / "model").touch()
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == [
+        *("kept", "kept/run", "kept/run/model", "there")
+    ]

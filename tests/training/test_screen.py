@@ -1,0 +1,73 @@
+"""What a run shows, and nothing else."""
+
+import math
+import re
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from informin.training.screen import Screen, scores
+from tests.conftest import ROOT
+from tests.test_run import ENVIRONMENT
+
+SCORES = {"eval_spearman": 83.474, "eval_alignment": 0.15, "eval_uniformity": -2.4}
+SCREEN = r"""InforMin-CL on tiny-bert: 96 sentences, 16 a step, learning rate 3e-05, fp32 on cpu, to run; what .*
+step 0 pairs.tsv N alignment N uniformity N
+step 2 loss N pairs.tsv N alignment N uniformity N
+step 4 loss N pairs.tsv N alignment N uniformity N
+
+pairs.tsv, Spearman x 100 N before, N after \(step [24]\)
+pairs.tsv, alignment N before, N after \(step [24]\)
+pairs.tsv, uniformity N before, N after \(step [24]\)
+terms at the end, unweighted contrast N, reconstruction N, projection_norm N; loss N
+training speed N sentences/s \(1 process\(es\), fp32\)
+peak memory N GiB
+model run
+(
+Note: .*
+)?
+Load it:
+ from transformers import AutoModel
+ model = AutoModel.from_pretrained\("run", trust_remote_code=True\)
+"""
+
+
+def test_a_newcomers_screen_line_by_line(command, tmp_path):
+    """Both streams, not in a terminal: no bar, no dict, no message of a library."""
+    arguments = command(disable_tqdm=None, output_dir="run", learning_rate=None)
+    run = subprocess.run(
+        [sys.executable, str(ROOT / "run_unsup.py"), *arguments],
+        env=ENVIRONMENT | {"HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": str(tmp_path / "cache")},
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    shown = re.sub(" +", " ", run.stdout)  # columns are aligned
+    assert re.fullmatch(re.sub(r"\bN\b", r"-?\\d+\\.\\d+", SCREEN), shown), run.stdout
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+@pytest.mark.parametrize("pairs_name", [None, "STS-B dev"])
+def test_a_line_an_evaluation_or_a_log(capsys, pairs_name, verbose):
+    screen, args = Screen(pairs_name, str), SimpleNamespace(verbose=verbose)
+    state = SimpleNamespace(is_world_process_zero=True, global_step=125)
+    screen.on_log(args, state, None, logs={"loss": 0.03149, "contrast": 0.02, "learning_rate": 1e-5, "epoch": 1})
+    if pairs_name:
+        screen.on_log(args, state, None, logs=SCORES)
+    lines = capsys.readouterr().out.splitlines()
+    evaluation = ["step 125  loss 0.0315  STS-B dev 83.47  alignment 0.150  uniformity -2.400"]
+    log = ["step 125  loss 0.0315" + "  contrast 0.0200" * verbose]
+    assert lines == (log if verbose or not pairs_name else []) + (evaluation if pairs_name else [])
+
+
+def test_scores_that_are_undefined():
+    assert scores(dict.fromkeys(SCORES, math.nan), "pairs").startswith("pairs undefined  alignment undefined")
+
+
+def test_other_processes_are_silent(capsys):
+    state = SimpleNamespace(is_world_process_zero=False, global_step=1)
+    Screen("pairs", str).on_log(None, state, None, logs=SCORES)
+    assert capsys.readouterr().out == ""

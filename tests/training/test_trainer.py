@@ -1,0 +1,374 @@
+"""InforMinTrainer: the terms, what is logged, gradient accumulation, the stop at NaN, and Trainer's own features."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import TrainerCallback
+
+from informin.encoders.loading import load_config, load_model
+from informin.errors import NonFiniteLossError, UndefinedScoreError, UsageError
+from informin.evaluation import load_pairs
+from informin.objectives import contrast, masked_lm, reconstruction
+from informin.training.history import logged_terms
+from informin.training.report import summary
+from informin.training.sentences import tokenise
+from informin.views.stacking import TokenMasker, mask_seed, stack_views
+from tests.conftest import make_sentences, tokenizer_of
+from trainer_informin import InforMinTrainer, InforMinTrainingArguments
+
+
+@pytest.fixture
+def build(encoder, pairs_file, tmp_path):
+    """A trainer on 64 sentences; keywords are training arguments."""
+    import datasets
+
+    def make(callbacks=None, projection_head="mlp", **options):
+        options = (
+            dict(
+                output_dir=str(tmp_path / "run"),
+                use_cpu=True,
+                per_device_train_batch_size=16,
+                max_steps=4,
+                eval_steps=2,
+                logging_steps=1,
+                learning_rate=1e-3,
+                disable_tqdm=True,
+            )
+            | options
+        )
+        args = InforMinTrainingArguments(**options)
+        tokenizer = tokenizer_of(encoder)
+        heads = {"projection_head": projection_head, **args.heads}
+        torch.manual_seed(args.seed)
+        return InforMinTrainer(
+            model=load_model(load_config(str(encoder)), str(encoder), heads),
+            args=args,
+            train_dataset=tokenise(datasets.Dataset.from_dict({"text": make_sentences(64)}), tokenizer, 32),
+            eval_dataset=load_pairs(pairs_file),
+            processing_class=tokenizer,
+            callbacks=callbacks,
+        )
+
+    return make
+
+
+def logged(trainer, key):
+    return [entry[key] for entry in trainer.state.log_history if key in entry]
+
+
+class Gradients(TrainerCallback):
+    """Keeps the gradients of the first optimizer step."""
+
+    def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
+        if state.global_step == 0:
+            self.kept = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(objective="simcse"),
+        dict(objective="simcse", projection_head="none"),
+        dict(objective="informin"),
+        dict(objective="informin", mlm_weight=0.1),
+        dict(objective="informin", mlm_weight=0.1, masked_views=True, projection_head="none"),
+        dict(objective="scd", projector_size=16, projection_head="none", decorrelation_weight=0.1),
+        dict(objective="scd", projector_size=16, projection_head="none", mlm_weight=0.1),
+        dict(objective="micse", queue_size=24),
+        dict(objective="micse", queue_size=24, ami_form="reference", projection_head="none", view_dropout=[0.1, 0.2]),
+        dict(objective="informin", ami_weight=0.1, queue_size=16, decorrelation_weight=0.1, projector_size=8),
+    ],
+    ids=lambda options: "-".join(str(value) for value in options.values()),
+)
+def test_training_moves_every_parameter(build, options):
+    trainer = build(**options)
+    before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
+    trainer.args.load_best_model_at_end = False
+    trainer.train()
+    # Positions past the longest sentence and words that no sentence has get no gradient; the tables move elsewhere.
+    still = [name for name, p in trainer.model.named_parameters() if torch.equal(p, before[name])]
+    assert still == []
+
+
+def test_terms_are_logged_unweighted_and_sum_to_the_loss(build):
+    trainer = build(reconstruction_weight=3.0, mlm_weight=0.1, include_num_input_tokens_seen="all")
+    trainer.train()
+    entries = [entry for entry in trainer.state.log_history if "loss" in entry]
+    assert len(entries) == 4
+    for entry in entries:
+        assert (
+            logged_terms(entry) == ["contrast", "reconstruction", "projection_norm", "mlm"]
+            and entry["num_input_tokens_seen"]
+        )
+        total = entry["contrast"] + 3.0 * entry["reconstruction"] + 0.1 * entry["mlm"]
+        assert entry["loss"] == pytest.approx(total, rel=1e-5)
+
+
+def test_simcse_is_contrast_alone(build):
+    trainer = build(objective="simcse", max_steps=1)
+    trainer.train()
+    assert logged(trainer, "loss") == pytest.approx(logged(trainer, "contrast"))
+    assert not logged(trainer, "reconstruction") and not logged(trainer, "mlm")
+
+
+def test_first_loss_is_the_objective_on_the_first_batch(build):
+    """Computed beside the trainer from the pure functions, the same random state replayed."""
+    trainer = build(objective="informin", reconstruction_weight=0.7, mlm_weight=0.2, temperature=0.1)
+    seen = {}
+
+    def watch(module, args, kwargs):
+        seen.setdefault("rng", torch.get_rng_state())
+        tensors = {name: value.clone() for name, value in kwargs.items() if isinstance(value, torch.Tensor)}
+        seen.setdefault("inputs", tensors)
+
+    hook = trainer.model.register_forward_pre_hook(watch, with_kwargs=True)
+    trainer.args.eval_on_start = False
+    weights = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+    trainer.train()
+    hook.remove()
+    trainer.model.load_state_dict(weights)
+    inputs = seen["inputs"]
+    rows = {name: inputs[name][:16] for name in ("input_ids", "attention_mask")}
+    rows = stack_views(rows, TokenMasker(trainer.processing_class), mask_seed(42, 0, 0, 0))
+    assert torch.equal(rows["input_ids"], inputs["input_ids"])
+    torch.set_rng_state(seen["rng"])
+    outputs = trainer.model.train()(**inputs)
+    z1, z2, _ = outputs.projection.chunk(3)
+    labels = rows["mlm_labels"][rows["mlm_labels"] >= 0]
+    expected = contrast(z1, z2, 0.1) + 0.7 * reconstruction(z1, z2) + 0.2 * masked_lm(outputs.mlm_logits, labels)
+    assert logged(trainer, "loss")[0] == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_raw_distances_log_the_norm_of_the_projection(build):
+    trainer = build(reconstruction_form="squared_l2", max_steps=1)
+    trainer.train()
+    assert logged(trainer, "projection_norm")[0] > 0
+    assert logged(trainer, "loss")[0] == pytest.approx(
+        logged(trainer, "contrast")[0] + 0.4 * logged(trainer, "reconstruction")[0], rel=1e-5
+    )
+
+
+@pytest.mark.parametrize("mlm_weight", [0.0, 0.3])
+def test_gradient_accumulation_is_the_mean_of_the_micro_batches(build, mlm_weight):
+    gradients = Gradients()
+    trainer = build(
+        [gradients],
+        gradient_accumulation_steps=2,
+        per_device_train_batch_size=8,
+        mlm_weight=mlm_weight,
+        max_grad_norm=0.0,
+        max_steps=1,
+    )
+    for module in trainer.model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    batches = []
+    fetch = trainer.get_batch_samples
+
+    def keep(*args):
+        batches.extend(fetch(*args)[0])
+        return list(batches), None
+
+    trainer.get_batch_samples = keep
+    weights = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+    trainer.train()
+    assert len(batches) == 2 and not torch.equal(batches[0]["input_ids"], batches[1]["input_ids"])
+    trainer.model.load_state_dict(weights)
+    trainer.model.train().zero_grad()
+    for batch in batches:
+        (trainer.compute_loss(trainer.model, batch) / 2).backward()
+    for name, parameter in trainer.model.named_parameters():
+        torch.testing.assert_close(gradients.kept[name], parameter.grad, rtol=1e-4, atol=1e-7, msg=name)
+
+
+def test_micro_batches_draw_masks_of_their_own(build):
+    trainer = build(mlm_weight=0.3, gradient_accumulation_steps=2, per_device_train_batch_size=8)
+    batch = {name: torch.tensor([trainer.train_dataset[0][name]] * 8) for name in ("input_ids", "attention_mask")}
+    first, second = trainer.get_batch_samples(iter([batch, batch]), 2, torch.device("cpu"))[0]
+    assert not torch.equal(first["mlm_labels"], second["mlm_labels"])
+
+
+def test_step_zero_mlm_loss_is_the_pretrained_models(build, encoder):
+    """Random weights would answer about log V; the head is the checkpoint's own."""
+    from transformers import AutoModelForMaskedLM
+
+    trainer = build(mlm_weight=0.1)
+    plain = AutoModelForMaskedLM.from_pretrained(encoder).eval()
+    with torch.no_grad():  # a decided head, so that random weights cannot pass by chance
+        for model in (plain, trainer.model):
+            model.base_model.embeddings.word_embeddings.weight.mul_(20)
+    batch = trainer.processing_class(make_sentences(16), padding=True, return_tensors="pt")
+    rows = stack_views(dict(batch), TokenMasker(trainer.processing_class), seed=3)
+    trainer.model.eval()
+    outputs = trainer.model(**{k: v for k, v in rows.items() if k != "mlm_labels"}, mlm_mask=rows["mlm_labels"] >= 0)
+    ours = masked_lm(outputs.mlm_logits, rows["mlm_labels"][rows["mlm_labels"] >= 0])
+    theirs = plain(input_ids=rows["input_ids"], attention_mask=rows["attention_mask"], labels=rows["mlm_labels"]).loss
+    torch.testing.assert_close(ours, theirs)
+    assert abs(ours.item() - math.log(plain.config.vocab_size)) > 0.1
+
+
+def test_evaluation_before_the_first_step_and_every_eval_steps(build):
+    trainer = build()
+    trainer.train()
+    scored = [entry for entry in trainer.state.log_history if "eval_spearman" in entry]
+    assert [entry["step"] for entry in scored] == [0, 2, 4]
+    assert all({"eval_alignment", "eval_uniformity"} <= entry.keys() for entry in scored)
+
+
+def test_evaluation_scores_the_cls_vector(build, pairs_file):
+    from scipy.stats import spearmanr
+
+    trainer, pairs = build(), load_pairs(pairs_file)
+    model = trainer.model.eval()
+
+    def cls(sentence):
+        with torch.no_grad():
+            return model(**trainer.processing_class(sentence, return_tensors="pt")).last_hidden_state[0, 0]
+
+    cosines = [
+        torch.cosine_similarity(cls(a), cls(b), dim=0).item() for a, b in zip(pairs.sentences1, pairs.sentences2)
+    ]
+    expected = 100 * spearmanr(cosines, pairs.scores).statistic
+    assert trainer.evaluate()["eval_spearman"] == pytest.approx(expected)
+
+
+def test_best_checkpoint_is_kept_and_loaded(build, monkeypatch):
+    import trainer_informin
+
+    trainer = build(max_steps=8, save_total_limit=2, callbacks=[weights := WeightsAtEvaluation()])
+    scores = iter([10.0, 40.0, 90.0, 50.0, 20.0])  # before, steps 2, 4, 6, 8
+    monkeypatch.setattr(
+        trainer_informin,
+        "score_pairs",
+        lambda encode, pairs: {"spearman": next(scores), "alignment": 0.0, "uniformity": 0.0},
+    )
+    trainer.train()
+    assert trainer.state.best_global_step == 4
+    kept = sorted(path.name for path in Path(trainer.args.output_dir).glob("checkpoint-*"))
+    assert kept == ["checkpoint-4", "checkpoint-8"]
+    for name, value in trainer.model.state_dict().items():
+        torch.testing.assert_close(value, weights.at[4][name])
+    assert any(not torch.equal(weights.at[4][name], weights.at[8][name]) for name in weights.at[4])
+
+
+def test_training_goes_on_where_a_score_is_undefined(build, monkeypatch, caplog):
+    """It is said, the other scores choose the checkpoint, and the table at the end shows no NaN."""
+    import trainer_informin
+
+    def score(encode, pairs):
+        if trainer.state.global_step == 2:
+            raise UndefinedScoreError("all cosines are equal")
+        return {"spearman": 10.0 + trainer.state.global_step, "alignment": 0.5, "uniformity": -1.0}
+
+    monkeypatch.setattr(trainer_informin, "score_pairs", score)
+    trainer = build(max_steps=6, save_total_limit=2)
+    trainer.train()
+    assert "No score of pairs.tsv at step 2: all cosines are equal." in caplog.text
+    found = {entry["step"]: entry["eval_spearman"] for entry in trainer.state.log_history if "eval_spearman" in entry}
+    assert math.isnan(found.pop(2)) and found == {0: 10.0, 4: 14.0, 6: 16.0}
+    assert trainer.state.best_global_step == 6
+    table = summary(trainer.state, trainer.args, "pairs.tsv", 1.0, "folder")
+    assert "10.00 before, 16.00 after (step 6)" in table and "nan" not in table
+
+
+class WeightsAtEvaluation(TrainerCallback):
+    def __init__(self):
+        self.at = {}
+
+    def on_evaluate(self, args, state, control, model=None, **kwargs):
+        self.at[state.global_step] = {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def test_loss_that_is_no_number_stops_before_the_weights_change(build):
+    class Poison(TrainerCallback):
+        def on_step_begin(self, args, state, control, model=None, **kwargs):
+            if state.global_step == 2:
+                with torch.no_grad():
+                    model.mlp.dense.bias[0] = float("nan")
+
+    trainer = build([Poison()])
+    with pytest.raises(NonFiniteLossError, match=r"nan at step 3 \(contrast nan.*checkpoint-2"):
+        trainer.train()
+    assert trainer.state.global_step == 2
+
+
+@pytest.mark.parametrize("optimizer", ["adamw_torch", "sgd"])
+@pytest.mark.parametrize("scheduler", ["linear", "cosine", "constant_with_warmup"])
+def test_optimizers_and_schedulers_of_trainer_work(build, optimizer, scheduler):
+    trainer = build(optim=optimizer, lr_scheduler_type=scheduler, warmup_steps=1, eval_strategy="no")
+    trainer.train()
+    assert trainer.state.global_step == 4
+
+
+def test_gradient_clipping_bounds_the_step(build):
+    """With plain SGD at rate 1 the weights move by the clipped gradient."""
+    trainer = build(optim="sgd", learning_rate=1.0, max_grad_norm=1e-3, max_steps=1, lr_scheduler_type="constant")
+    trainer.args.load_best_model_at_end = False
+    before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
+    trainer.train()
+    moved = torch.stack([(p - before[name]).norm() for name, p in trainer.model.named_parameters()]).norm()
+    assert moved.item() == pytest.approx(1e-3, rel=1e-2)
+
+
+def test_bf16_trains_close_to_fp32(build):
+    losses = []
+    for bf16 in (False, True):
+        trainer = build(bf16=bf16, eval_strategy="no")
+        trainer.train()
+        losses.append(logged(trainer, "loss"))
+        assert trainer.model.base_model.embeddings.word_embeddings.weight.dtype == torch.float32
+    assert losses[0] != losses[1]
+    assert losses[0] == pytest.approx(losses[1], rel=0.05)
+
+
+def test_tensorboard_gets_every_term(build, monkeypatch, tmp_path):
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "events"))
+    build(report_to="tensorboard", mlm_weight=0.1).train()
+    (folder,) = {path.parent for path in (tmp_path / "events").rglob("events.out.tfevents.*")}
+    tags = set(EventAccumulator(str(folder)).Reload().Tags()["scalars"])
+    terms = {"train/loss", "train/contrast", "train/reconstruction", "train/mlm"}
+    assert terms | {"eval/spearman", "eval/alignment", "eval/uniformity"} <= tags
+
+
+def test_checkpoints_hold_no_pickled_options_and_no_truncation(build):
+    trainer = build(max_steps=2)
+    trainer.train()
+    folder = Path(trainer.args.output_dir) / "checkpoint-2"
+    assert not (folder / "training_args.bin").exists()
+    saved = json.loads((folder / "tokenizer.json").read_text())
+    assert saved["truncation"] is None and saved["padding"] is None
+
+
+def test_fewer_sentences_than_a_batch_are_refused(build):
+    with pytest.raises(UsageError, match="Found 64 sentences, fewer than one batch of 65"):
+        build(per_device_train_batch_size=65)
+
+
+def test_lm_head_and_its_weight_go_together(build):
+    trainer = build()
+    trainer.args.mlm_weight = 0.1
+    with pytest.raises(UsageError, match="lm_head = False"):
+        InforMinTrainer(
+            model=trainer.model,
+            args=trainer.args,
+            train_dataset=trainer.train_dataset,
+            processing_class=trainer.processing_class,
+        )
+
+
+def test_loading_the_best_checkpoint_warns_of_nothing(build, monkeypatch):
+    """The tied weights of the LM head are not in the file, and are not missing either."""
+    import transformers.trainer
+
+    warnings = []
+    monkeypatch.setattr(transformers.trainer.logger, "warning", lambda message, *args: warnings.append(message))
+    trainer = build(mlm_weight=0.1)
+    trainer.train()
+    assert trainer.state.best_model_checkpoint
+    assert [message for message in warnings if "keys" in message] == []

@@ -1,0 +1,222 @@
+"""The encoder as training changes it: a dropout rate for each view, and attention maps of chosen layers."""
+
+import json
+import sys
+
+import pytest
+import torch
+from transformers import AutoModel
+
+from informin.errors import UsageError
+from informin.views.attention import ViewDropout, prepare_encoder, view_attention
+from tests.conftest import make_sentences, tokenizer_of
+
+
+def load(folder, dropout=0.1, implementation="sdpa"):
+    """The plain encoder."""
+    rates = dict(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+    return AutoModel.from_pretrained(folder, add_pooling_layer=False, attn_implementation=implementation, **rates)
+
+
+def rows(folder, copies=2):
+    """Sentences of unlike lengths, so that there is padding, as whole views after one another."""
+    batch = tokenizer_of(folder)(make_sentences(6), padding=True, return_tensors="pt", return_token_type_ids=False)
+    assert not batch["attention_mask"].all()
+    return {name: batch[name].repeat(copies, 1) for name in ("input_ids", "attention_mask")}
+
+
+def zeros(x):
+    return (x == 0).float().mean().item()
+
+
+@pytest.mark.parametrize("rates", [(0.05, 0.4), (0.1, 0.5, 0.3)], ids=["views", "with-mlm"])
+def test_each_view_has_its_rate_in_every_dropout_module(encoder, rates):
+    model = load(encoder)
+    found = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Dropout)]
+    prepare_encoder(model, rates)
+    modules = dict(model.train().named_modules())
+    torch.manual_seed(0)
+    for name in found:
+        ones = torch.ones(len(rates) * 10, 40, 50)
+        for view, rate in zip(modules[name](ones).chunk(len(rates)), rates):
+            assert zeros(view) == pytest.approx(rate, abs=0.02), name
+            torch.testing.assert_close(view[view != 0].max(), torch.tensor(1 / (1 - rate)))
+        assert torch.equal(modules[name].eval()(ones), ones)
+
+
+def test_a_view_without_a_rate_has_the_encoders_own_hidden_and_attention(encoder):
+    rates = dict(hidden_dropout_prob=0.25, attention_probs_dropout_prob=0.125)
+    model = AutoModel.from_pretrained(encoder, add_pooling_layer=False, **rates)
+    prepare_encoder(model, [0.05, 0.15, None])
+    assert model.embeddings.dropout.rates == model.encoder.layer[0].output.dropout.rates == (0.05, 0.15, 0.25)
+    assert model.encoder.layer[0].attention.self.dropout.rates == (0.05, 0.15, 0.125)
+    prepare_encoder(model)
+    assert (model.embeddings.dropout.p, model.encoder.layer[0].attention.self.dropout.p) == (0.25, 0.125)
+
+
+@pytest.mark.parametrize("rates", [(0.05, 0.4), (0.1, 0.5, 0.3)], ids=["views", "with-mlm"])
+@pytest.mark.parametrize("keeps_map", [True, False])
+def test_each_view_has_its_rate_in_attention(encoder, rates, keeps_map):
+    """With scores of 0 and the identity as values the output is the attention itself: 1/L, or 0 where dropped."""
+    model = load(encoder)
+    prepare_encoder(model, rates, [1] if keeps_map else [])
+    module = model.train().encoder.layer[1].attention.self
+    queries = torch.zeros(len(rates) * 20, 4, 16, 16)
+    values = torch.eye(16).expand_as(queries)
+    torch.manual_seed(0)
+    output, maps = view_attention(
+        module, queries, queries, values, None, dropout=module.dropout.p, scaling=1.0, is_causal=False
+    )
+    assert (maps is not None) == keeps_map
+    for view, rate in zip(output.chunk(len(rates)), rates):
+        assert zeros(view) == pytest.approx(rate, abs=0.02)
+        torch.testing.assert_close(view.max(), torch.tensor(1 / 16 / (1 - rate)))
+    if keeps_map:
+        torch.testing.assert_close(maps.transpose(1, 2), output)
+
+
+@pytest.mark.parametrize("map_layers", [[], [0], [0, 1]], ids=str)
+def test_views_are_whole_blocks_of_rows_in_their_order(encoder, map_layers):
+    """Views without dropout are the plain encoder's, the one between them is not."""
+    model, plain, batch = load(encoder), load(encoder, dropout=0.0).train(), rows(encoder, copies=3)
+    prepare_encoder(model, (0.0, 0.5, 0.0), map_layers)
+    first, second, third = model.train()(**batch).last_hidden_state.chunk(3)
+    expected = plain(**batch).last_hidden_state.chunk(3)[0]
+    torch.testing.assert_close(first, expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(third, expected, rtol=1e-5, atol=1e-5)
+    assert (second - expected).abs().mean() > 0.1
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+def test_outside_training_it_is_the_plain_encoder(encoder, implementation):
+    """To the bit, with padding and with an odd number of rows, and no map is kept."""
+    model, plain = load(encoder, implementation=implementation), load(encoder).eval()
+    prepare_encoder(model, (0.1, 0.4), [1])
+    batch = {name: value[:5] for name, value in rows(encoder).items()}
+    outputs = model.eval()(**batch, output_attentions=True)
+    assert torch.equal(outputs.last_hidden_state, plain(**batch).last_hidden_state)
+    assert not [layer for layer in outputs.attentions or () if layer is not None]
+
+
+def test_without_rates_the_encoders_own_dropout_stays(encoder):
+    model, plain, batch = load(encoder), load(encoder, implementation="eager").train(), rows(encoder)
+    prepare_encoder(model, None, [0, 1])
+    assert not [module for module in model.modules() if isinstance(module, ViewDropout)]
+    torch.manual_seed(3)
+    outputs = model.train()(**batch, output_attentions=True)
+    torch.manual_seed(3)
+    expected = plain(**batch, output_attentions=True)
+    torch.testing.assert_close(outputs.last_hidden_state, expected.last_hidden_state, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(outputs.attentions, expected.attentions)
+
+
+@pytest.mark.parametrize("rates", [None, (0.0, 0.0)], ids=["own", "views"])
+@pytest.mark.parametrize("map_layers", [[], [0], [1], [0, 1]], ids=str)
+def test_maps_of_the_chosen_layers_are_those_of_eager_attention(encoder, rates, map_layers):
+    """Value and gradient; the rows of a map sum to 1, and no one looks at padding."""
+    model, plain = load(encoder, dropout=0.0).train(), load(encoder, dropout=0.0, implementation="eager").train()
+    prepare_encoder(model, rates, map_layers)
+    batch = rows(encoder)
+    outputs, expected = (m(**batch, output_attentions=True) for m in (model, plain))
+    torch.testing.assert_close(outputs.last_hidden_state, expected.last_hidden_state, rtol=1e-5, atol=1e-5)
+    maps = [layer for layer in outputs.attentions or () if layer is not None]
+    assert len(maps) == len(map_layers)
+    for i, layer in zip(map_layers, maps):
+        torch.testing.assert_close(layer, expected.attentions[i])
+        torch.testing.assert_close(layer.sum(-1), torch.ones(layer.shape[:-1]))
+        padded = ~batch["attention_mask"].bool()[:, None, None, :].expand_as(layer)
+        assert (layer[padded] == 0).all() and (layer[~padded] > 0).all()
+    if not maps:
+        return
+    for attentions in (maps, [expected.attentions[i] for i in map_layers]):
+        sum(layer.square().sum() for layer in attentions).backward()
+    names = [name for name, parameter in plain.named_parameters() if parameter.grad is not None]
+    assert f"encoder.layer.{map_layers[-1]}.attention.self.query.weight" in names
+    parameters = dict(model.named_parameters())
+    for name in names:
+        torch.testing.assert_close(
+            parameters[name].grad, plain.get_parameter(name).grad, rtol=1e-4, atol=1e-5, msg=name
+        )
+
+
+def test_chosen_layers_and_the_others_compute_the_same(encoder):
+    batch, found = rows(encoder), []
+    for map_layers in ([], [0], [1], [0, 1]):
+        model = load(encoder)
+        prepare_encoder(model, (0.0, 0.0), map_layers)
+        found.append(model.train()(**batch).last_hidden_state)
+    for hidden in found[1:]:
+        torch.testing.assert_close(hidden, found[0], rtol=1e-5, atol=1e-5)
+
+
+def test_maps_come_after_dropout(encoder):
+    """Of the places that are no padding the first view loses its share to zeros, the second view its own."""
+    model, batch = load(encoder).train(), rows(encoder)
+    prepare_encoder(model, (0.05, 0.4), [0, 1])
+    torch.manual_seed(0)
+    for layer in model(**batch, output_attentions=True).attentions:
+        tokens = batch["attention_mask"].bool()[:, None, None, :].expand_as(layer)
+        for view, real, rate in zip(layer.chunk(2), tokens.chunk(2), (0.05, 0.4)):
+            assert zeros(view[real]) == pytest.approx(rate, abs=0.03)
+
+
+@pytest.mark.parametrize("rates", [None, (0.1, 0.2)], ids=["own", "views"])
+def test_nobody_is_told_to_use_eager_attention(encoder, monkeypatch, rates):
+    """transformers' warning, of the layers that were not chosen; where no map comes at all it is right."""
+    model, warnings = load(encoder), []
+    logger = sys.modules["transformers.integrations.sdpa_attention"].logger
+    monkeypatch.setattr(logger, "warning_once", lambda message, *args: warnings.append(message))
+    prepare_encoder(model, rates, [1])
+    model.train()(**rows(encoder), output_attentions=True)
+    assert warnings == []
+    model.eval()(**rows(encoder), output_attentions=True)
+    assert "does not support `output_attentions=True`" in warnings[0]
+
+
+def test_a_checkpoint_knows_nothing_of_it(encoder, tmp_path):
+    model, plain = load(encoder), load(encoder)
+    prepare_encoder(model, (0.1, 0.2), [0, 1])
+    assert model.state_dict().keys() == plain.state_dict().keys()
+    for changed, name in ((model, "ours"), (plain, "plain")):
+        changed.save_pretrained(tmp_path / name)
+    settings = [json.loads((tmp_path / name / "config.json").read_text()) for name in ("ours", "plain")]
+    assert settings[0] == settings[1]
+    loaded = AutoModel.from_pretrained(tmp_path / "ours", add_pooling_layer=False)
+    assert loaded.config._attn_implementation == "sdpa"
+    batch = rows(encoder)
+    assert torch.equal(loaded(**batch).last_hidden_state, plain.eval()(**batch).last_hidden_state)
+
+
+@pytest.mark.parametrize(
+    "rates, map_layers, what", [((0.1, 0.2), [], "a dropout rate for each view"), (None, [1], "attention maps")]
+)
+def test_attention_that_it_cannot_stand_in_for_is_refused(encoder, rates, map_layers, what):
+    model = load(encoder)
+    model.config._attn_implementation_internal = "flash_attention_2"
+    message = f"attn_implementation='flash_attention_2', which cannot give {what}. Load it with one of: sdpa, eager."
+    with pytest.raises(UsageError, match=message):
+        prepare_encoder(model, rates, map_layers)
+    assert not [module for module in model.modules() if isinstance(module, ViewDropout)]
+
+
+def test_a_second_trainers_preparation_replaces_the_first(encoder):
+    """Rates, maps or neither: nothing of the one before is left, the encoder's own rates come back."""
+    model, plain, batch = load(encoder), load(encoder).train(), rows(encoder)
+    own = {name: module.p for name, module in model.named_modules() if isinstance(module, torch.nn.Dropout)}
+    prepare_encoder(model, (0.05, 0.4), [0, 1])
+    prepare_encoder(model, (0.1, 0.2), [1])
+    assert {module.rates for module in model.modules() if isinstance(module, ViewDropout)} == {(0.1, 0.2)}
+    assert len(model.train()(**batch, output_attentions=True).attentions) == 1
+    prepare_encoder(model)
+    assert {name: module.p for name, module in model.named_modules() if isinstance(module, torch.nn.Dropout)} == own
+    assert not [module for module in model.modules() if isinstance(module, ViewDropout)]
+    torch.manual_seed(3)
+    hidden = model(**batch).last_hidden_state
+    torch.manual_seed(3)
+    torch.testing.assert_close(hidden, plain(**batch).last_hidden_state)
+
+
+def test_an_encoder_that_needs_nothing_is_left_alone(encoder):
+    model = load(encoder)
+    prepare_encoder(model)
+    assert model.config._attn_implementation == "sdpa"

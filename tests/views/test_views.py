@@ -1,0 +1,97 @@
+"""The rows of a forward pass: two views, the masked copy, and that masks are drawn on a clone."""
+
+import pytest
+import torch
+
+from informin.views.stacking import IGNORED, TokenMasker, mask_seed, sentence_ids, stack_views
+from tests.conftest import make_sentences, tokenizer_of
+
+
+@pytest.fixture
+def tokenizer(encoder):
+    return tokenizer_of(encoder)
+
+
+@pytest.fixture
+def batch(tokenizer):
+    return dict(tokenizer(make_sentences(40), padding=True, return_tensors="pt"))
+
+
+def test_two_views_are_the_batch_twice(batch):
+    rows = stack_views(batch)
+    assert set(rows) == {"input_ids", "attention_mask", "sentence_ids"}
+    for name in ("input_ids", "attention_mask"):
+        first, second = rows[name].chunk(2)
+        assert torch.equal(first, batch[name]) and torch.equal(second, batch[name])
+
+
+def test_contrast_views_are_untouched_by_mlm(batch, tokenizer):
+    """torch_mask_tokens writes into its argument: the authors' release masks its contrast views this way."""
+    before = batch["input_ids"].clone()
+    rows = stack_views(batch, TokenMasker(tokenizer, 0.5), seed=1)
+    first, second, masked = rows["input_ids"].chunk(3)
+    assert torch.equal(first, before) and torch.equal(second, before) and torch.equal(batch["input_ids"], before)
+    assert not torch.equal(masked, before)
+    assert (rows["mlm_labels"][:80] == IGNORED).all()
+    labels = rows["mlm_labels"][80:]
+    chosen = labels != IGNORED
+    assert torch.equal(labels[chosen], before[chosen])
+    assert torch.equal(masked[~chosen], before[~chosen])
+
+
+def test_masked_views_are_two_draws_and_no_third_copy(batch, tokenizer):
+    rows = stack_views(batch, TokenMasker(tokenizer, 0.5), seed=1, masked_views=True)
+    first, second = rows["input_ids"].chunk(2)
+    assert not torch.equal(first, second) and not torch.equal(first, batch["input_ids"])
+    assert (rows["mlm_labels"].chunk(2)[0] != IGNORED).any() and (rows["mlm_labels"].chunk(2)[1] != IGNORED).any()
+
+
+def test_masking_rates(tokenizer):
+    """15% of the words; of those 80% [MASK], 10% another word at random, 10% as they were. Never a special token."""
+    ids = torch.full((400, 50), tokenizer.convert_tokens_to_ids("dog"))
+    ids[:, 0], ids[:, -1] = tokenizer.cls_token_id, tokenizer.sep_token_id
+    masked, labels = TokenMasker(tokenizer, 0.15)(ids, seed=0)
+    chosen = labels != IGNORED
+    assert not chosen[:, [0, -1]].any()
+    assert chosen[:, 1:-1].float().mean().item() == pytest.approx(0.15, abs=0.01)
+    is_mask = masked[chosen] == tokenizer.mask_token_id
+    is_same = masked[chosen] == ids[chosen]
+    assert is_mask.float().mean().item() == pytest.approx(0.8, abs=0.03)
+    assert is_same.float().mean().item() == pytest.approx(0.1, abs=0.02)
+
+
+def test_mask_depends_on_its_seed_alone(batch, tokenizer):
+    masker = TokenMasker(tokenizer)
+    torch.manual_seed(1)
+    first = masker(batch["input_ids"], seed=5)[0]
+    state = torch.get_rng_state()
+    torch.manual_seed(2)
+    assert torch.equal(masker(batch["input_ids"], seed=5)[0], first)
+    assert not torch.equal(masker(batch["input_ids"], seed=6)[0], first)
+    torch.set_rng_state(state)
+
+
+def test_mask_seed_differs_in_every_part():
+    seeds = {mask_seed(*parts) for parts in [(1, 2, 0, 0), (2, 1, 0, 0), (1, 2, 1, 0), (1, 2, 0, 1), (1, 3, 0, 0)]}
+    assert len(seeds) == 5
+    assert mask_seed(1, 2, 0, 0) == mask_seed(1, 2, 0, 0)
+
+
+def test_sentence_ids_tell_sentences_apart_and_know_them_again(tokenizer):
+    """Whatever the padding, on either side of a batch; the order of words counts, and so does a word more."""
+    sentences = make_sentences(2000)
+    batch = dict(tokenizer(sentences, padding=True, return_tensors="pt"))
+    ids = sentence_ids(batch["input_ids"], batch["attention_mask"])
+    assert ids.dtype == torch.int64 and len(set(ids.tolist())) == 2000
+    wider = dict(tokenizer(sentences[:5], padding="max_length", max_length=50, return_tensors="pt"))
+    assert torch.equal(sentence_ids(wider["input_ids"], wider["attention_mask"]), ids[:5])
+    near = dict(tokenizer(["a dog sees a cat", "a cat sees a dog", "a dog sees a", "dog a sees a cat"], padding=True))
+    found = sentence_ids(torch.tensor(near["input_ids"]), torch.tensor(near["attention_mask"]))
+    assert len(set(found.tolist())) == 4
+
+
+def test_sentence_ids_are_of_the_sentences_before_masking(batch, tokenizer):
+    plain = stack_views(batch)["sentence_ids"]
+    for masked_views in (False, True):
+        rows = stack_views(batch, TokenMasker(tokenizer, 0.5), seed=1, masked_views=masked_views)
+        assert torch.equal(rows["sentence_ids"], plain)
