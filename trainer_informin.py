@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
-from types import SimpleNamespace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -18,57 +18,63 @@ from transformers import (
 )
 
 from informin.distributed import gather_with_gradient
+from informin.encoders.architectures import ARCHITECTURES, InforMinModel
 from informin.encoders.encode import encode
-from informin.encoders.loading import InforMinModel, refuse_other_heads, refuse_without_dropout
-from informin.errors import NonFiniteLossError, UndefinedScoreError, counted
-from informin.evaluation import GradedPairs, score_pairs
-from informin.objectives import attention_layers, check_tiles
+from informin.encoders.loading import refuse_other_heads, refuse_without_dropout
+from informin.errors import NonFiniteLossError, UndefinedScoreError, UsageError, counted
+from informin.evaluation import GradedPairs, load_pairs, score_pairs
+from informin.objectives.terms import fill_heads
 from informin.publishing.trainer import PublishingTrainer
 from informin.training.checkpoints import complete_checkpoints
+from informin.training.history import TERM
+from informin.training.inputs import load_for_training, refuse_arguments, training_rows
 from informin.training.options import InforMinTrainingArguments
 from informin.training.report import headline
 from informin.training.resuming import ResumableTrainer
 from informin.training.screen import Screen
 from informin.training.sentences import refuse_few_sentences
+from informin.training.throughput import Throughput
 from informin.views.attention import prepare_encoder
-from informin.views.stacking import IGNORED, TokenMasker, mask_seed, stack_views, two_views
+from informin.views.stacking import IGNORED, StackedViews, mask_seed, two_views
 
 __all__ = ["InforMinTrainer", "InforMinTrainingArguments"]
 
 logger = logging.getLogger(__name__)
 
 
-class UpdateMomentum(TrainerCallback):
-    """After each optimizer step the momentum encoder follows the encoder."""
+class AfterStep(TrainerCallback):
+    """Heads with a state of their own follow each optimizer step."""
 
     def on_optimizer_step(self, args, state, control, model=None, **kwargs):
-        model.update_momentum()
+        for head in model.heads.values():
+            head.after_step(model)
 
 
 class InforMinTrainer(ResumableTrainer, PublishingTrainer):
     """Trains BERT or RoBERTa by what two views of a sentence share: InforMin-CL, SimCSE, SCD, miCSE and their parts.
 
     Each sentence is read twice in one forward pass; dropout makes the two views differ. The loss is the weighted sum of
-    the terms of `args.objective` (see `informin.objectives`), for InforMin-CL
-
-        contrast + lambda reconstruction + beta mlm            (Chen et al., 2022, eq. 9; beta 0 by default)
-
-    Every term is logged by name and unweighted beside the total. Evaluation scores graded pairs by the [CLS] vector, in
-    the precision of training: `eval_spearman`, `eval_alignment`, `eval_uniformity`.
+    the terms of `args.objective` (see `informin.objectives`), for InforMin-CL Chen et al. (2022), eq. 9. Every term is
+    logged by name, as terms/NAME and unweighted, beside the total. Evaluation scores graded pairs by the [CLS] vector,
+    in the precision of training: `eval_spearman`, `eval_alignment`, `eval_uniformity`.
 
     Args:
-        model: a `BertForInforMinCL` or `RobertaForInforMinCL` with the heads that `args.heads` names; `load_model`
-            builds it. Where views have their own dropout, or attention maps are read, its attention is exchanged.
-        args: the options, objective included.
-        train_dataset: rows of `input_ids` and `attention_mask`, one sentence each.
-        eval_dataset: graded pairs; None with `eval_strategy="no"`.
-        processing_class: the tokenizer.
-        provenance: what the trainer cannot see of the run; see `informin.publishing.record.provenance`.
-        kwargs: callbacks, optimizers: as Trainer takes them.
+        model: the name of an encoder, a Hub id or a folder, for which model and tokenizer are built; or a model of
+            `informin.encoders.load_model`. Its heads are made fresh. Where views have their own dropout, or attention
+            maps are read, its attention is exchanged.
+        args: the options, objective included. What they leave open is filled in for this encoder.
+        train_dataset: a list of sentences, a data set with a column `text`, or rows of `input_ids` and
+            `attention_mask`, one sentence each.
+        eval_dataset: graded pairs, or the path of a file of them; None with `eval_strategy="no"`.
+        processing_class: the tokenizer; with the name of an encoder None for its own.
+        data_collator: from such rows to a batch of tensors; None for padding to the longest.
+        provenance: what cannot be seen of the run, for training.json: see `informin.training.record.provenance`.
+        kwargs: callbacks, optimizers, optimizer_cls_and_kwargs: as Trainer takes them.
 
     Raises:
-        UsageError: no dropout, other heads than the objective's, an attention implementation without maps, layers that
-            the model has not, fewer sentences than one batch or than the queue holds, or a last batch of 1.
+        UsageError: an argument of Trainer that has no use here, with the reason; no dropout; other heads than the
+            objective's; an attention implementation without maps; layers that the model has not; fewer sentences than
+            one batch or than a term needs; a last batch of 1.
     """
 
     # Our losses are means over a batch: Trainer is to divide them by the number of accumulation steps.
@@ -76,80 +82,84 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
 
     def __init__(
         self,
-        model: InforMinModel,
-        args: InforMinTrainingArguments,
-        train_dataset,
-        eval_dataset: GradedPairs | None = None,
+        model: str | InforMinModel,
+        args: InforMinTrainingArguments | None = None,
+        train_dataset=None,
+        eval_dataset: GradedPairs | str | Path | None = None,
         processing_class: PreTrainedTokenizerBase | None = None,
+        data_collator=None,
         provenance: dict | None = None,
         **kwargs,
     ):
-        refuse_other_heads(model, args.heads)
-        refuse_few_sentences(train_dataset, args)
-        self._map_layers = []
-        if any(part.reads_maps for part in args.parts):
-            self._map_layers = attention_layers(model.config.num_hidden_layers, args.ami_layers)
-            check_tiles(len(self._map_layers), model.config.num_attention_heads, args.ami_form)
-        self._copies = 3 if args.mlm_weight and not args.masked_views else 2
-        rates = args.view_dropout and [*args.view_dropout, None][: self._copies]  # a masked copy has the encoder's own
-        prepare_encoder(model.base_model, rates, self._map_layers)
-        refuse_without_dropout(model.base_model)  # the momentum encoder has its own
-        self.provenance = provenance or {}
-        self._masker = TokenMasker(processing_class, args.mlm_probability) if args.mlm_weight else None
-        self._step_terms: dict[str, Tensor] = {}  # of the newest forward pass
-        self._summed_terms: dict[str, Tensor] = {}  # since the last log line
+        args = InforMinTrainingArguments() if args is None else args
+        refuse_arguments(args, kwargs)
+        self.known = dict(provenance or {})
+        hub_id = self.known.pop("hub_id", None)
+        if isinstance(model, str):
+            built = load_for_training(model, args, processing_class, hub_id)
+            model, processing_class, self.known["base_model"] = built
+        else:
+            args.for_model(model.config.name_or_path or model.config.model_type, model.config)
+        refuse_other_heads(model, {name: args.model_settings[name] for name in ("projection_head", "lm_head")})
+        with args.main_process_first(desc="data"):
+            rows, described = training_rows(train_dataset, processing_class, args.max_seq_length)
+        if described:
+            self.known["data"] = described | (self.known.get("data") or {})
+        refuse_few_sentences(rows, args)
+        pairs = load_pairs(eval_dataset) if isinstance(eval_dataset, str | Path) else eval_dataset
+        self._prepare(model, args, processing_class)
+        self._step_values: dict[str, Tensor] = {}  # of the newest forward pass
+        self._summed_values: dict[str, Tensor] = {}  # since the last log line
         self._summed_steps = 0
-        self.seconds_aside = 0.0  # spent on evaluation and checkpoints, not on training
+        self.throughput = Throughput()
         super().__init__(
             model=model,
             args=args,
-            train_dataset=train_dataset,
-            eval_dataset=eval_dataset,
+            train_dataset=rows,
+            eval_dataset=pairs,
             processing_class=processing_class,
-            data_collator=DataCollatorWithPadding(processing_class),
+            data_collator=data_collator or DataCollatorWithPadding(processing_class),
             **kwargs,
         )
         for callback in (PrinterCallback, ProgressCallback):
             if self.pop_callback(callback):
-                self.add_callback(Screen(eval_dataset and eval_dataset.name, partial(headline, self)))
-        if args.queue_size:
-            self.add_callback(UpdateMomentum())
+                self.add_callback(Screen(pairs and pairs.name, partial(headline, self)))
+        self.add_callback(AfterStep())
+        self.add_callback(self.throughput)
+
+    def _prepare(self, model: InforMinModel, args: InforMinTrainingArguments, tokenizer) -> None:
+        """The terms, the heads that they need, and an encoder that gives what they read."""
+        self.terms = args.terms
+        self._map_layers = sorted({layer for term in self.terms for layer in term.map_layers(model.config)})
+        self._stack_views = StackedViews(tokenizer, next((term.masking for term in self.terms if term.masking), None))
+        fill_heads(model, self.terms)
+        # A masked copy has the encoder's own dropout.
+        rates = args.view_dropout and [*args.view_dropout, None][: self._stack_views.copies]
+        attentions = ARCHITECTURES[model.config.model_type].attentions(model.base_model)
+        prepare_encoder(model.base_model, attentions, rates, self._map_layers)
+        refuse_without_dropout(model.base_model)  # heads have their own
 
     def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device):
-        """The batches of one optimizer step, each stacked into two views and, with MLM, the masked copy."""
+        """The batches of one optimizer step, each stacked into two views and, where one is asked for, a masked copy."""
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
         args, step = self.args, self.state.global_step
         seeds = [mask_seed(args.seed, step, micro_step, args.process_index) for micro_step in range(len(batches))]
-        return [stack_views(b, self._masker, s, args.masked_views) for b, s in zip(batches, seeds)], None
+        return [self._stack_views(batch, seed) for batch, seed in zip(batches, seeds)], None
 
     def compute_loss(self, model, inputs: dict[str, Tensor], return_outputs=False, num_items_in_batch=None):
-        """The weighted sum of the terms, from one forward pass over rows that `stack_views` made."""
-        labels = inputs.get("mlm_labels")
-        mlm_mask = None if labels is None else labels != IGNORED
-        sentences = len(inputs["input_ids"]) // self._copies
+        """The weighted sum of the terms, from one forward pass over rows that `StackedViews` made."""
+        labels = inputs.get("lm_labels")
         outputs = model(
             input_ids=inputs["input_ids"],
             attention_mask=inputs["attention_mask"],
-            mlm_mask=mlm_mask,
+            lm_mask=None if labels is None else labels != IGNORED,
             output_attentions=bool(self._map_layers),
-            num_sentences=sentences,
-            gather=gather_with_gradient,
+            views={"sentence_ids": inputs["sentence_ids"], "gather": gather_with_gradient},
         )
-        unwrapped = self.accelerator.unwrap_model(model)
-        views = two_views(outputs, inputs["attention_mask"][:sentences])
-        if self.args.queue_size:
-            ids = inputs["sentence_ids"]
-            views.queue, views.same = unwrapped.queue, ids[:, None] == unwrapped.queue_ids  # (Q, d), (B, Q)
-        if labels is not None:
-            views.mlm_logits, views.mlm_labels = outputs.mlm_logits, labels[mlm_mask]
-        terms = {}
-        for part in (part for part in self.args.parts if part.loss):
-            # An option that a term does not name is no attribute here: what is refused as unread is unread.
-            terms |= part.loss(views, SimpleNamespace(**{name: getattr(self.args, name) for name in part.options}))
-        loss = sum(weight * terms[name] for name, weight in self.args.term_weights.items())
-        self._step_terms = {name: term.detach() for name, term in terms.items()}
-        if self.args.queue_size:
-            unwrapped.enqueue(gather_with_gradient(outputs.momentum_projection), gather_with_gradient(ids))
+        views = two_views(outputs, inputs)
+        values = {name: value for term in self.terms for name, value in term.loss(views).items()}
+        loss = sum(term.strength * values[term.name] for term in self.terms if term.summand)
+        self._step_values = {name: value.detach() for name, value in values.items()}
         return (loss, outputs) if return_outputs else loss
 
     def create_scheduler(self, num_training_steps: int, optimizer=None):
@@ -158,7 +168,7 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         if warmup >= num_training_steps:
             logger.warning(
                 f"The learning rate rises over {counted(warmup, 'step')} and the run has {num_training_steps}: it "
-                f"never reaches {self.args.learning_rate}. Give a lower --warmup_steps."
+                f"never reaches {self.args.learning_rate}. Give a lower `warmup_steps`."
             )
         return super().create_scheduler(num_training_steps, optimizer)
 
@@ -170,25 +180,27 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         """
         loss = super().training_step(model, inputs, num_items_in_batch)
         if not torch.isfinite(loss):
-            terms = ", ".join(f"{name} {term.item():.4g}" for name, term in self._step_terms.items())
+            terms = ", ".join(f"{name} {term.item():.4g}" for name, term in self._step_values.items())
             saved = complete_checkpoints(self.args.output_dir)
             good = f"The last good checkpoint is {saved[-1]}." if saved else "No checkpoint was saved before it."
             raise NonFiniteLossError(
                 f"The loss is {loss.item()} at step {self.state.global_step + 1} ({terms}). {good} A lower "
-                "--learning_rate, warm-up (--warmup_steps 0.1), or fp32 instead of fp16 usually helps."
+                "`learning_rate`, warm-up (`warmup_steps` 0.1), or fp32 instead of fp16 usually helps."
             )
-        for name, term in self._step_terms.items():
-            self._summed_terms[name] = self._summed_terms.get(name, 0) + term
+        for name, term in self._step_values.items():
+            self._summed_values[name] = self._summed_values.get(name, 0) + term
         self._summed_steps += 1
         return loss
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Trainer's, with the mean of every term since the last line beside the loss."""
         if "loss" in logs and self._summed_steps:
-            means = torch.stack(list(self._summed_terms.values())) / self._summed_steps
+            means = torch.stack(list(self._summed_values.values())) / self._summed_steps
             means = self.accelerator.reduce(means, reduction="mean")  # over processes
-            logs.update(zip(self._summed_terms, means.tolist()))
-            self._summed_terms, self._summed_steps = {}, 0
+            terms = [term.name for term in self.terms]
+            names = [f"{TERM}{name}" if name in terms else name for name in self._summed_values]
+            logs.update(zip(names, means.tolist()))
+            self._summed_values, self._summed_steps = {}, 0
         super().log(logs, start_time)
 
     def encode(self, sentences: Sequence[str]) -> np.ndarray:
@@ -218,10 +230,8 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         metrics[f"{metric_key_prefix}_runtime"] = time.perf_counter() - start
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
-        self.seconds_aside += time.perf_counter() - start
         return metrics
 
-    def _save_checkpoint(self, model, trial) -> None:
-        start = time.perf_counter()
-        super()._save_checkpoint(model, trial)
-        self.seconds_aside += time.perf_counter() - start
+    def predict(self, test_dataset, ignore_keys=None, metric_key_prefix: str = "test"):
+        """Raises UsageError: an encoder has no predictions."""
+        raise UsageError("`predict` has nothing to predict here. `encode` embeds sentences; `evaluate` scores pairs.")

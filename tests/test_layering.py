@@ -1,6 +1,7 @@
 """The layering of the modules, read from their imports with ast, and the sizes they keep to."""
 
 import ast
+import re
 import sys
 from pathlib import Path
 
@@ -14,6 +15,9 @@ SOURCES = sorted(
         *(path for name in ("informin", "benchmarks", "examples") for path in (ROOT / name).rglob("*.py")),
     }
 )
+
+
+WITH_DOCSTRINGS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def module_name(path: Path) -> str:
@@ -109,33 +113,69 @@ def test_the_modeling_file_stands_alone():
     assert [name for name in imports("modeling_informin") if not inside(name, *allowed)] == []
 
 
-@pytest.mark.parametrize("name", modules_in("informin.objectives"))
-def test_objectives_know_no_model_no_trainer_and_no_arguments(name):
-    allowed = ("informin.distributed", "informin.errors", "informin.objectives")
-    assert [found for found in ours(imports(name)) if not inside(found, *allowed)] == []
-    assert [found for found in reachable(name) if inside(found, "transformers")] == []
+# What each package may import beside itself and what all share; a package stands above those that it names.
+SHARED = ("errors", "files", "program", "textfiles", "distributed")
+PACKAGES = {
+    "objectives": (),
+    "views": ("modeling_informin", "objectives"),
+    "encoders": ("modeling_informin",),
+    "evaluation": (),
+    "publishing": ("modeling_informin", "encoders", "evaluation"),
+    "training": ("objectives", "encoders", "evaluation", "publishing"),
+    "figures": ("encoders", "evaluation", "training"),
+    "studies": ("evaluation", "publishing", "training"),
+}
+ABOUT_FLAGS = ("informin.program", "informin.training.command_line")
+# Which libraries its modules do not load, by themselves or through others.
+WITHOUT = {"objectives": ("transformers",), "evaluation": ("transformers",)}
+
+
+def test_every_module_is_shared_or_in_a_package():
+    inner = {name.split(".")[1] for name in MODULES if name.startswith("informin.")}
+    assert inner == {*SHARED, *PACKAGES}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_packages_import_those_below_them(package):
+    below = list(PACKAGES)[: list(PACKAGES).index(package)]
+    assert set(PACKAGES[package]) <= {"modeling_informin", *below}  # so that there is no circle
+    own = [name if name == "modeling_informin" else f"informin.{name}" for name in (package, *PACKAGES[package])]
+    allowed = (*own, *(f"informin.{name}" for name in SHARED))
+    for module in modules_in(f"informin.{package}"):
+        found = ours(imports(module)) - {"informin"}  # which is __version__ alone
+        assert [name for name in found if not inside(name, *allowed)] == [], module
+        assert [name for name in reachable(module) if inside(name, *WITHOUT.get(package, ()))] == [], module
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_what_all_share_knows_no_package(name):
+    allowed = [f"informin.{other}" for other in SHARED]
+    assert [found for found in ours(imports(f"informin.{name}")) if not inside(found, *allowed)] == []
+
+
+def test_heads_and_terms_are_named_where_they_are_written():
+    """Of heads, model and trainer know none; the language-model head is the encoder's own."""
+    names = "queue|projector|momentum|mlm|ami_|reconstruction"
+    for file in ("trainer_informin.py", "modeling_informin.py"):
+        assert re.findall(names, (ROOT / file).read_text(encoding="utf-8")) == [], file
+    library = {name: path.read_text(encoding="utf-8") for name, path in MODULES.items() if inside(name, "informin")}
+    # The option, and a paper's value.
+    assert [name for name in library if "queue_size" in library[name]] == [
+        *("informin.objectives.attention_mi", "informin.objectives.queue")
+    ]
 
 
 @pytest.mark.parametrize(
-    "name",
-    modules_in(
-        "informin.evaluation", "informin.evaluation.geometry", "informin.figures.plots", "informin.figures.redundancy"
-    ),
+    "name", [name for name in (*modules_in("informin"), "trainer_informin") if name not in ABOUT_FLAGS]
 )
-def test_evaluation_and_analysis_know_no_model(name):
-    forbidden = (
-        "modeling_informin",
-        "trainer_informin",
-        "informin.encoders.loading",
-        "informin.objectives",
-        "transformers",
-    )
-    assert [found for found in reachable(name) if inside(found, *forbidden)] == []
-
-
-@pytest.mark.parametrize("name", modules_in("informin"))
-def test_the_library_knows_no_trainer(name):
-    assert [found for found in reachable(name) if inside(found, "trainer_informin")] == []
+def test_the_library_speaks_no_flags(name):
+    """An error below the scripts names an option; they turn it into the flag."""
+    tree = ast.parse(MODULES[name].read_text(encoding="utf-8"))
+    texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    described = {ast.get_docstring(node, clean=False) for node in ast.walk(tree) if isinstance(node, WITH_DOCSTRINGS)}
+    assert [text for text in texts if text not in described and re.search("(?<![-\\w])--[a-z]", text)] == []
+    names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    assert "Namespace" not in names
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -1,12 +1,14 @@
 """Attention mutual information: what a view attends to tells what the other view of the sentence attends to."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from informin.errors import UsageError
-from informin.objectives.terms import Term, Views
+from informin.objectives.terms import PaperRow, Term, Views, option
 
-AMI_FORMS = ("paper", "reference")
+FORMS = ("paper", "reference")
 # The logarithm's gradient is 1/x and overflows at the smallest floats: a probability below this counts as 0.
 SMALLEST_PROBABILITY = 1e-30
 # 1 - rho^2 is held at this or above: a tile of two equal views has 6.9078 nats, and no gradient.
@@ -64,7 +66,7 @@ def attention_mi(
         maps1, maps2: (B, T, H, L, L), attention after its dropout, T layers of H heads; a row is a query. Any floating
             type; computed in float32.
         mask: (B, L), 1 at tokens and 0 at padding.
-        form: one of `AMI_FORMS`.
+        form: one of `FORMS`.
         samples: positions drawn per tile.
         generator: of the random numbers, on the maps' device; None for the global one.
 
@@ -96,19 +98,17 @@ def attention_mi(
 
 def check_tiles(layers: int, heads: int, form: str) -> None:
     """Raises UsageError where the form is unknown, or cannot pair this number of heads (`paper`) or layers."""
-    if form not in AMI_FORMS:
-        raise UsageError(
-            f"Unknown form of the attention mutual information {form!r}. Use one of: {', '.join(AMI_FORMS)}."
-        )
+    if form not in FORMS:
+        raise UsageError(f"Unknown form of the attention mutual information {form!r}. Use one of: {', '.join(FORMS)}.")
     if form == "paper" and heads % 2:
         raise UsageError(
             f"The attention mutual information pairs adjacent heads, and this encoder has {heads} a layer. "
-            "Use an encoder with an even number of heads, or --ami_form reference."
+            "Use an encoder with an even number of heads, or `ami_form` reference."
         )
     if form == "reference" and layers % 2:
         raise UsageError(
             f"The attention mutual information pairs layers in the form 'reference', and {layers} are chosen. "
-            "Choose an even number of layers with --ami_layers, or use --ami_form paper."
+            "Choose an even number of layers with `ami_layers`, or use `ami_form` paper."
         )
 
 
@@ -160,17 +160,39 @@ def _centred_logarithm(x: Tensor, drawn: Tensor) -> Tensor:
     return torch.where(drawn, log - mean, 0.0)
 
 
-def _loss(views: Views, options) -> dict[str, Tensor]:
-    ami, positions = attention_mi(views.maps1, views.maps2, views.mask, options.ami_form)
-    return {"ami": ami, "ami_positions": positions}
+@dataclass
+class AttentionMI(Term):
+    """The mutual information of the two views' attention maps."""
+
+    name = "ami"
+    title = "mutual information of attention maps"
+    weight = "ami_weight"
+    paper = "micse"
+    reads_maps = True
+
+    ami_weight: float = option(0, "Of the mutual information of the views' attention maps, miCSE's lambda.")
+    ami_form: str = option(
+        "paper",
+        "paper: tiles of two adjacent heads. reference: as the authors' code, one head of two layers.",
+        choices=FORMS,
+    )
+    ami_layers: list[int] | None = option(
+        None, "Layers, from 0, whose attention maps are compared. Default: the upper third."
+    )
+
+    def map_layers(self, config) -> list[int]:
+        """See `attention_layers`. Raises UsageError where the encoder's heads or layers cannot be paired."""
+        layers = attention_layers(config.num_hidden_layers, self.ami_layers)
+        check_tiles(len(layers), config.num_attention_heads, self.ami_form)
+        return layers
+
+    def loss(self, views: Views) -> dict[str, Tensor]:
+        ami, positions = attention_mi(views.maps1, views.maps2, views.mask, self.ami_form)
+        return {"ami": ami, "ami_positions": positions}
 
 
-ATTENTION_MI = Term(
-    "ami",
-    "ami_weight",
-    _loss,
-    options=("ami_form", "ami_layers"),
-    title="mutual information of attention maps",
-    paper="micse",
-    reads_maps=True,
-)
+MICSE_ROWS = {  # Klein and Nabi (2023), section 4
+    ("bert", 768): PaperRow(
+        "miCSE, section 4, bert-base", 50, 3e-5, {"warmup_steps": 250, "ami_weight": 2.5e-3, "queue_size": 384}
+    ),
+}

@@ -1,12 +1,15 @@
 """Contrast: pull the two views of a sentence together against the other sentences of the batch."""
 
+import math
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from informin.distributed import gather_with_gradient, rank
 from informin.errors import UsageError
-from informin.objectives.terms import Term
+from informin.objectives.terms import PaperRow, Term, Views, option, require
 
 
 def contrast(
@@ -14,7 +17,7 @@ def contrast(
     z2: Tensor,
     temperature: float = 0.05,
     queue: Tensor | None = None,
-    same: Tensor | None = None,
+    own: Tensor | None = None,
 ) -> Tensor:
     r"""InfoNCE over in-batch negatives: mean_i -log softmax_k(cos(z1_i, z2_k) / temperature) at k = i.
 
@@ -29,7 +32,7 @@ def contrast(
         z1, z2: (N, d), the two views. Any floating type; computed in float32.
         temperature: the scale of the cosines, above 0.
         queue: (Q, d) or None, further candidates, the same on every process.
-        same: (N, Q) bool, where the queue holds the anchor's own sentence; None for nowhere.
+        own: (N, Q) bool, where the queue holds the anchor's own sentence; None for nowhere.
 
     Returns:
         A scalar, the mean over the local anchors.
@@ -45,32 +48,40 @@ def contrast(
     candidates = gather_with_gradient(normalize(z2.float(), dim=-1))  # (W*N, d)
     if len(candidates) < 2:
         raise UsageError(
-            "The contrast has a batch of 1 sentence and so no negatives. Use --per_device_train_batch_size 2 or more."
+            "The contrast has a batch of 1 sentence and so no negatives. Use a `per_device_train_batch_size` of 2 or "
+            "more."
         )
     logits = anchors @ candidates.T / temperature  # (N, W*N)
     if queue is not None:
         further = anchors @ normalize(queue.detach().float(), dim=-1).T / temperature  # (N, Q)
-        left_out = ~queue.any(-1) if same is None else same | ~queue.any(-1)  # (Q,) or (N, Q)
+        left_out = ~queue.any(-1) if own is None else own | ~queue.any(-1)  # (Q,) or (N, Q)
         logits = torch.cat([logits, further.masked_fill(left_out, -torch.inf)], dim=-1)  # (N, W*N + Q)
     targets = rank() * len(anchors) + torch.arange(len(anchors), device=logits.device)
     return cross_entropy(logits, targets)
 
 
-CONTRAST = Term(
-    "contrast",
-    loss=lambda views, options: {
-        "contrast": contrast(views.z1, views.z2, options.temperature, views.queue, views.same)
-    },
-    options=("temperature",),
-    paper="simcse",
-)
-QUEUE = Term(
-    "queue",
-    "queue_size",
-    options=("momentum_decay", "momentum_dropout"),
-    title="negatives of earlier batches",
-    paper="micse",
-    heads=lambda options: {
-        name: getattr(options, name) for name in ("queue_size", "momentum_decay", "momentum_dropout")
-    },
-)
+@dataclass
+class Contrast(Term):
+    """InfoNCE, with the further negatives of a queue where there is one."""
+
+    name = "contrast"
+    title = "contrast"
+    paper = "simcse"
+
+    temperature: float = option(0.05, "Scale of the cosines in the contrast.")
+
+    def check(self) -> None:
+        fits = 0 < self.temperature < math.inf
+        require(fits, "temperature", self.temperature, "a number above 0 (the papers use 0.05)")
+
+    def loss(self, views: Views) -> dict[str, Tensor]:
+        earlier, own = views.heads.get("queue", (None, None))
+        return {"contrast": contrast(views.z1, views.z2, self.temperature, earlier, own)}
+
+
+SIMCSE_ROWS = {  # Gao et al. (2021), appendix A
+    ("bert", 768): PaperRow("SimCSE, appendix A, bert-base", 64, 3e-5),
+    ("bert", 1024): PaperRow("SimCSE, appendix A, bert-large", 64, 1e-5),
+    ("roberta", 768): PaperRow("SimCSE, appendix A, roberta-base", 512, 1e-5),
+    ("roberta", 1024): PaperRow("SimCSE, appendix A, roberta-large", 512, 3e-5),
+}

@@ -1,13 +1,16 @@
 """Self-contrastive decorrelation: push the two views of a sentence apart, and tie the features of their projections."""
 
+import math
+from dataclasses import dataclass
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import batch_norm, cosine_similarity
 
 from informin.errors import UsageError
-from informin.objectives.terms import Term
+from informin.objectives.terms import Head, PaperRow, Term, Views, option, require
 
-SELF_CONTRAST_FORMS = ("paper", "reference")
+FORMS = ("paper", "reference")
 
 
 def self_contrast(h1: Tensor, h2: Tensor, form: str = "paper") -> Tensor:
@@ -19,7 +22,7 @@ def self_contrast(h1: Tensor, h2: Tensor, form: str = "paper") -> Tensor:
 
     Args:
         h1, h2: (N, d), the embeddings under the low and the high dropout rate. Any floating type; computed in float32.
-        form: one of `SELF_CONTRAST_FORMS`.
+        form: one of `FORMS`.
 
     Returns:
         A scalar, the mean over the local sentences. An embedding of zeros counts with a cosine of 0.
@@ -30,8 +33,8 @@ def self_contrast(h1: Tensor, h2: Tensor, form: str = "paper") -> Tensor:
     Source:
         Klein & Nabi (2022), the self-contrastive loss.
     """
-    if form not in SELF_CONTRAST_FORMS:
-        raise UsageError(f"Unknown self-contrast form {form!r}. Use one of: {', '.join(SELF_CONTRAST_FORMS)}.")
+    if form not in FORMS:
+        raise UsageError(f"Unknown self-contrast form {form!r}. Use one of: {', '.join(FORMS)}.")
     cosine = cosine_similarity(h1.float(), h2.float(), dim=-1).mean()
     return cosine / 0.05 if form == "reference" else cosine
 
@@ -68,7 +71,7 @@ def decorrelation(p1: Tensor, p2: Tensor, off_diagonal_weight: float) -> Tensor:
     if n < 2:
         raise UsageError(
             "The decorrelation has a batch of 1 sentence and so no variance for its batch normalisation. "
-            "Use --per_device_train_batch_size 2 or more."
+            "Use a `per_device_train_batch_size` of 2 or more."
         )
     with torch.autocast(p1.device.type, enabled=False):  # bfloat16 products would lose the difference below
         a = batch_norm(p1.float(), None, None, training=True)  # (N, D)
@@ -79,22 +82,97 @@ def decorrelation(p1: Tensor, p2: Tensor, off_diagonal_weight: float) -> Tensor:
         return (1 - diagonal).square().sum() + off_diagonal_weight * off_diagonal
 
 
-SELF_CONTRAST = Term(
-    "self_contrast",
-    "self_contrast_weight",
-    lambda views, options: {"self_contrast": self_contrast(views.z1, views.z2, options.self_contrast_form)},
-    options=("self_contrast_form",),
-    title="self-contrast",
-    paper="scd",
-)
-DECORRELATION = Term(
-    "decorrelation",
-    "decorrelation_weight",
-    lambda views, options: {
-        "decorrelation": decorrelation(views.features1, views.features2, options.off_diagonal_weight)
-    },
-    options=("off_diagonal_weight", "projector_size"),
-    title="decorrelation of features",
-    paper="scd",
-    heads=lambda options: {"projector_size": options.projector_size},
-)
+class Projector(Head):
+    """Three linear layers, batch normalisation and ReLU between them (Klein and Nabi, 2022, section 3.2).
+
+    The last batch normalisation, which has no weights, is the loss's.
+    """
+
+    old_names = {"projector.": "layers."}
+
+    def __init__(self, model: nn.Module, size: int):
+        super().__init__()
+        with torch.device("meta"):
+            self.layers = nn.Sequential(
+                *(nn.Linear(model.config.hidden_size, size), nn.BatchNorm1d(size), nn.ReLU(inplace=True)),
+                *(nn.Linear(size, size, bias=False), nn.BatchNorm1d(size), nn.ReLU(inplace=True)),
+                nn.Linear(size, size, bias=False),
+            )
+        self.layers.to_empty(device=model.device)
+        self.layers.apply(model._init_weights)  # as the encoder's own fresh layers are drawn
+
+    def forward(self, model, projection, input_ids, attention_mask, sentence_ids, gather) -> tuple[Tensor, Tensor]:
+        """(W*B, D) for each of the two views, W processes: each by itself, or the two would share their statistics."""
+        first, second = projection.chunk(2)
+        return self.layers(gather(first)), self.layers(gather(second))
+
+
+@dataclass
+class SelfContrast(Term):
+    """The cosine of the two views, which are pushed apart."""
+
+    name = "self_contrast"
+    title = "self-contrast"
+    weight = "self_contrast_weight"
+    paper = "scd"
+
+    self_contrast_weight: float = option(0, "Of SCD's repulsion of the two views.")
+    self_contrast_form: str = option(
+        "paper", "paper: the mean cosine. reference: as the authors' code, divided by 0.05.", choices=FORMS
+    )
+
+    def loss(self, views: Views) -> dict[str, Tensor]:
+        return {"self_contrast": self_contrast(views.z1, views.z2, self.self_contrast_form)}
+
+
+SCD_ROWS = {  # Klein and Nabi (2022), section 4
+    ("bert", 768): PaperRow(
+        "SCD, section 4, bert-base",
+        *(192, 3e-5),
+        {
+            "self_contrast_weight": 1.0,
+            "decorrelation_weight": 0.005,
+            "off_diagonal_weight": 0.013,
+            "view_dropout": [0.05, 0.15],
+        },
+    ),
+    ("roberta", 768): PaperRow(
+        "SCD, section 4, roberta-base",
+        *(192, 3e-5),
+        {
+            "self_contrast_weight": 1.0,
+            "decorrelation_weight": 0.0033,
+            "off_diagonal_weight": 0.028,
+            "view_dropout": [0.065, 0.24],
+        },
+    ),
+}
+
+
+@dataclass
+class Decorrelation(Term):
+    """Features of the two views' projections that are tied to themselves and to no other."""
+
+    name = "decorrelation"
+    title = "decorrelation of features"
+    weight = "decorrelation_weight"
+    paper = "scd"
+    fixed = ("projector_size",)
+
+    decorrelation_weight: float = option(0, "alpha, of SCD's decorrelation of features.")
+    off_diagonal_weight: float = option(
+        SCD_ROWS["bert", 768].options["off_diagonal_weight"],
+        "SCD's lambda, of correlations between features within the decorrelation.",
+    )
+    projector_size: int = option(4096, "Width of the projector that decorrelation reads.")
+
+    def check(self) -> None:
+        fits = 0 <= self.off_diagonal_weight < math.inf
+        require(fits, "off_diagonal_weight", self.off_diagonal_weight, "0 or more")
+        require(self.projector_size >= 1, "projector_size", self.projector_size, "1 or more (the paper uses 4096)")
+
+    def head(self, model: nn.Module) -> Projector:
+        return Projector(model, self.projector_size)
+
+    def loss(self, views: Views) -> dict[str, Tensor]:
+        return {"decorrelation": decorrelation(*views.heads["decorrelation"], self.off_diagonal_weight)}

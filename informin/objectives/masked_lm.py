@@ -1,11 +1,13 @@
 """Masked language modelling, which keeps the encoder's knowledge of tokens."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from informin.distributed import sum_over_processes, world_size
-from informin.objectives.terms import Term
+from informin.objectives.terms import Masking, Term, Views, option, require
 
 
 def masked_lm(logits: Tensor, labels: Tensor) -> Tensor:
@@ -29,11 +31,27 @@ def masked_lm(logits: Tensor, labels: Tensor) -> Tensor:
     return total * world_size() / count.clamp(min=1)
 
 
-MASKED_LM = Term(
-    "mlm",
-    "mlm_weight",
-    loss=lambda views, options: {"mlm": masked_lm(views.mlm_logits, views.mlm_labels)},
-    options=("mlm_probability", "masked_views"),
-    title="masked language modelling",
-    heads=lambda options: {"lm_head": True},
-)
+@dataclass
+class MaskedLM(Term):
+    """The pretrained language-model head on masked sentences."""
+
+    name = "mlm"
+    title = "masked language modelling"
+    weight = "mlm_weight"
+    lm_head = True
+
+    mlm_weight: float = option(0, "beta, of masked language modelling.")
+    mlm_probability: float = option(0.15, "Share of the tokens that is masked.")
+    masked_views: bool = option(
+        False, "With MLM, contrast the masked sentences, as InforMin-CL's release does by accident."
+    )
+
+    def check(self) -> None:
+        require(0 < self.mlm_probability < 1, "mlm_probability", self.mlm_probability, "a share between 0 and 1")
+
+    @property
+    def masking(self) -> Masking:
+        return Masking(self.mlm_probability, self.masked_views)
+
+    def loss(self, views: Views) -> dict[str, Tensor]:
+        return {"mlm": masked_lm(views.lm_logits, views.lm_labels)}

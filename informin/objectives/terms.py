@@ -1,66 +1,180 @@
-"""What a term of a loss is, and what it is computed from."""
+"""What a term of a loss is, what it is computed from, and what an objective is: a sum of terms."""
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from types import SimpleNamespace
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
+
+from informin.errors import UsageError
 
 
 @dataclass
 class Views:
-    """What one step computed of B sentences of L tokens, read twice. d hidden size, W processes.
+    """What one step computed of B sentences of L tokens, read twice. d hidden size.
 
     Attributes:
         z1, z2: (B, d), the two views: the projection, or [CLS] itself where the model has no projection head.
-        tokens1, tokens2: (B, L, d), the last hidden states.
         mask: (B, L), 1 at tokens, 0 at padding.
         maps1, maps2: (B, T, H, L, L), the attention maps of T layers; None unless a term `reads_maps`.
-        features1, features2: (W*B, D), the projector's output for the batch of all processes; None without it.
-        queue: (Q, d), embeddings of earlier batches, zeros where there is none yet; None without it.
-        same: (B, Q) bool, where the queue holds a sentence itself; None without a queue.
-        mlm_logits, mlm_labels: (M, V) and (M,) at the masked positions; None without MLM.
+        heads: what the terms' heads gave, by the name of the term.
+        lm_logits, lm_labels: (M, V) and (M,) at the masked positions; None where no term masks.
     """
 
     z1: Tensor
     z2: Tensor
-    tokens1: Tensor
-    tokens2: Tensor
     mask: Tensor
     maps1: Tensor | None = None
     maps2: Tensor | None = None
-    features1: Tensor | None = None
-    features2: Tensor | None = None
-    queue: Tensor | None = None
-    same: Tensor | None = None
-    mlm_logits: Tensor | None = None
-    mlm_labels: Tensor | None = None
+    heads: dict[str, Any] = field(default_factory=dict)
+    lm_logits: Tensor | None = None
+    lm_labels: Tensor | None = None
+
+
+class Head(nn.Module):
+    """A module that a term trains on top of the encoder: part of checkpoints, not of the exported model.
+
+    Attributes:
+        old_names: from names of weights in older checkpoints, or their beginnings up to a dot, to the names here.
+    """
+
+    old_names: ClassVar[dict[str, str]] = {}
+
+    def forward(
+        self,
+        model: nn.Module,
+        projection: Tensor,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        sentence_ids: Tensor,
+        gather: Callable[[Tensor], Tensor],
+    ) -> Any:
+        """What the term reads as `views.heads[name]`, computed in the model's own forward pass.
+
+        Args:
+            model: the whole model, with `base_model`, the encoder, and `project`, its projection head.
+            projection: (2B, d), of view 1, then view 2.
+            input_ids, attention_mask: (2B, L).
+            sentence_ids: (B,) int64, equal for equal sentences.
+            gather: joins the rows (B, ...) of all processes, with gradient.
+        """
+        raise NotImplementedError
+
+    def after_step(self, model: nn.Module) -> None:
+        """Called after each optimizer step; for heads with a state of their own."""
 
 
 @dataclass(frozen=True)
+class Masking:
+    """Tokens to be masked: their share; the two views themselves, or a further copy of each sentence."""
+
+    probability: float
+    of_views: bool
+
+
+@dataclass
 class Term:
-    """One summand of a loss, or a part of the model that one needs.
+    """One summand of a loss, or a part of the model that one needs: a dataclass of its own options.
+
+    A subclass has its options as fields, made by `option`, checks them in `check`, and computes `loss`.
 
     Attributes:
-        name: in the log.
+        name: in the log, and of its head in `model.heads`.
+        title: in cards.
         weight: the option that turns it on when above 0; None for a term that always counts 1.
-        loss: from the views and the term's own options (as attributes) to the value under `name`; further entries are
-            logged beside it. None where the part has no loss of its own.
-        options: what it reads beside its weight. An option that nothing reads is refused.
-        title: in cards; None for its name.
         paper: where it is from, the name of a file in model_cards/citations.
-        heads: from the options to what it needs in `config.informin`; see `modeling_informin.InforMinMixin`.
-        reads_maps: it needs attention maps, of the layers that the option `ami_layers` names.
+        summand: whether it has a loss of its own.
+        reads_maps: it needs attention maps, of the layers `map_layers`.
+        lm_head: it needs the encoder's pretrained language-model head.
+        fixed: options that shape its head, which a run keeps when it is resumed.
     """
 
+    name: ClassVar[str]
+    title: ClassVar[str]
+    weight: ClassVar[str | None] = None
+    paper: ClassVar[str | None] = None
+    summand: ClassVar[bool] = True
+    reads_maps: ClassVar[bool] = False
+    lm_head: ClassVar[bool] = False
+    fixed: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self):
+        for own in fields(self):
+            value = getattr(self, own.name)
+            choices = own.metadata.get("choices", (value,))
+            require(value in choices, own.name, value, f"one of: {', '.join(map(str, choices))}")
+        if self.weight is not None:
+            require(0 <= self.strength < math.inf, self.weight, self.strength, "0 or more (0 turns the term off)")
+        self.check()
+
+    def check(self) -> None:
+        """Raises UsageError for an option that cannot be; see `require`."""
+
+    @property
+    def strength(self) -> float:
+        """The weight in the sum."""
+        return 1.0 if self.weight is None else getattr(self, self.weight)
+
+    @property
+    def masking(self) -> Masking | None:
+        """What it has masked."""
+        return None
+
+    def map_layers(self, config) -> list[int]:
+        """The layers, from 0, whose attention maps it reads of an encoder with this configuration."""
+        return []
+
+    def head(self, model: nn.Module) -> Head | None:
+        """Its head, fresh."""
+        return None
+
+    def require_sentences(self, number: float) -> None:
+        """Raises UsageError where a run reads too few sentences for it."""
+
+    def loss(self, views: Views) -> dict[str, Tensor]:
+        """Its value under `name`, unweighted; further entries are logged beside it."""
+        return {}
+
+
+def option(default, help: str, choices: tuple[str, ...] | None = None):
+    """A field of a term: its default, its line in --help, and the values that it can have."""
+    return field(default=default, metadata={"help": help} | ({"choices": choices} if choices else {}))
+
+
+def require(fits: bool, name: str, value: object, needed: str) -> None:
+    """Raises UsageError unless the value of an option fits; `needed` says in words what does."""
+    if not fits:
+        shown = " ".join(map(str, value)) if isinstance(value, list) else value
+        raise UsageError(f"`{name}` is {shown}; needed {needed}.")
+
+
+def fill_heads(model: nn.Module, terms: tuple[Term, ...]) -> None:
+    """Puts the fresh heads of the terms into `model.heads`; those of another training leave it."""
+    model.heads.clear()
+    for term in terms:
+        head = term.head(model)
+        if head is not None:
+            model.heads[term.name] = head
+    model.register_load_state_dict_pre_hook(_rename)
+
+
+def _rename(model: nn.Module, state: dict[str, Tensor], *_) -> None:
+    """Older checkpoints have the weights of heads by other names."""
+    for name, head in model.heads.items():
+        for old, new in head.old_names.items():
+            for key in [key for key in state if key == old or (old.endswith(".") and key.startswith(old))]:
+                state[f"heads.{name}.{new}{key.removeprefix(old)}"] = state.pop(key)
+
+
+@dataclass(frozen=True)
+class PaperRow:
+    """Published values for one encoder: the batch over all processes, the learning rate, other options by name."""
+
     name: str
-    weight: str | None = None
-    loss: Callable[[Views, SimpleNamespace], dict[str, Tensor]] | None = None
-    options: tuple[str, ...] = ()
-    title: str | None = None
-    paper: str | None = None
-    heads: Callable[[SimpleNamespace], dict] = lambda options: {}
-    reads_maps: bool = False
+    batch_size: int
+    learning_rate: float
+    options: dict = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -69,12 +183,23 @@ class Objective:
 
     Attributes:
         title: in cards.
-        terms: those that its options can turn on.
-        defaults: of options, where they are not those of the options themselves: the paper's values for BERT-base.
-        projection_head: the paper's.
+        terms: those that its options can turn on, in the order in which they are added up.
+        rows: published values by architecture and width; the base rows, of width 768, stand for encoders without one.
+        projection_head: the paper's, mlp or none.
     """
 
     title: str
-    terms: tuple[Term, ...]
-    defaults: dict
+    terms: tuple[type[Term], ...]
+    rows: dict[tuple[str, int], PaperRow] = field(default_factory=dict)
     projection_head: str = "mlp"
+
+    def row(self, architecture: str, width: int) -> PaperRow | None:
+        """The values for an encoder: its own row, else its architecture's base row, else BERT-base's."""
+        keys = [(architecture, width), (architecture, 768), ("bert", 768)]
+        return next((self.rows[key] for key in keys if key in self.rows), None)
+
+    @property
+    def defaults(self) -> dict:
+        """Its options by BERT-base's row."""
+        row = self.row("bert", 768)
+        return row.options if row else {}

@@ -9,18 +9,13 @@ from pathlib import Path
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from informin.errors import UsageError
-from informin.manifest import MANIFEST, damage, manifest_files
+from informin.files import MANIFEST, damage, manifest_files
+from informin.publishing.record import load_record
+from informin.training.defaults import terms
 
 logger = logging.getLogger(__name__)
 
 LAST = "last"
-# What decides about each head.
-HEAD_OPTIONS = {
-    "projection_head": "--projection_head",
-    "lm_head": "--mlm_weight",
-    "projector_size": "--projector_size, or a --decorrelation_weight of 0,",
-    "queue_size": "--queue_size",
-}
 
 
 def step_of(checkpoint: Path) -> int:
@@ -51,18 +46,29 @@ def checkpoint_to_resume(output_dir: str | Path, wanted: str, settings: dict) ->
     checkpoint = _newest_whole(output_dir) if wanted == LAST else _named(Path(wanted), Path(output_dir))
     if not {"scheduler.pt", "training.json"} <= manifest_files(checkpoint).keys():
         raise UsageError(
-            f"--resume_from_checkpoint: {checkpoint} lacks training.json, or the state of the optimizer (as with "
-            "--save_only_model). Start a new run from its weights: --model_name FOLDER --output_dir ANOTHER."
+            f"`resume_from_checkpoint`: {checkpoint} lacks training.json, or the state of the optimizer (as with "
+            "`save_only_model`). Start a new run from its weights: `model_name` FOLDER `output_dir` ANOTHER."
         )
     began = json.loads((checkpoint / "config.json").read_text(encoding="utf-8")).get("informin", {})
-    for name in HEAD_OPTIONS:
-        if name in settings and began.get(name, settings[name]) != settings[name]:
-            raise UsageError(
-                f"--resume_from_checkpoint: {checkpoint} was trained with {name} {began[name]}, and now it is "
-                f"{settings[name]} ({HEAD_OPTIONS[name]} says so). The heads of a run stay what they were; start a new "
-                "run from its exported model to have others."
-            )
+    refuse_other_heads(checkpoint, began | load_record(checkpoint)["options"], settings)
     return checkpoint
+
+
+def refuse_other_heads(checkpoint: Path, began: dict, now: dict) -> None:
+    """Raises UsageError where a run would have other heads than its checkpoint, by the settings of both."""
+    lm_heads = " and ".join(f"`{term.weight}`" for term in terms() if term.lm_head)
+    deciding = {"projection_head": "`projection_head` says so", "lm_head": f"{lm_heads} says so"}
+    for term in terms():
+        weight = f", or a `{term.weight}` of 0," * (term.weight not in term.fixed)
+        deciding |= {name: f"`{name}`{weight} says so" for name in term.fixed}
+    for name, said in deciding.items():
+        before, after = began.get(name, 0), now.get(name, 0)
+        if before != after:
+            raise UsageError(
+                f"`resume_from_checkpoint`: {checkpoint} was trained with {name} {before}, and now it is {after} "
+                f"({said}). The heads of a run stay what they were; start a new run from its exported model to have "
+                "others."
+            )
 
 
 def _newest_whole(output_dir: str | Path) -> Path:
@@ -76,14 +82,14 @@ def _newest_whole(output_dir: str | Path) -> Path:
             return checkpoint
         damaged.append(f"{checkpoint} is damaged ({problem})")
     found = f" {'; '.join(damaged)}." if damaged else ""
-    raise UsageError(f"--resume_from_checkpoint: {output_dir} holds no complete checkpoint to go on from.{found}")
+    raise UsageError(f"`resume_from_checkpoint`: {output_dir} holds no complete checkpoint to go on from.{found}")
 
 
 def _named(checkpoint: Path, output_dir: Path) -> Path:
     problem = damage(checkpoint)
     if problem:
         raise UsageError(
-            f"--resume_from_checkpoint: {checkpoint} is no complete checkpoint: {problem}. Name a folder like "
+            f"`resume_from_checkpoint`: {checkpoint} is no complete checkpoint: {problem}. Name a folder like "
             f"outputs/RUN/{PREFIX_CHECKPOINT_DIR}-125, or `{LAST}` for the newest whole one."
         )
     if checkpoint.resolve().parent != output_dir.resolve():
@@ -92,8 +98,8 @@ def _named(checkpoint: Path, output_dir: Path) -> Path:
     later = [path.name for path in _later(output_dir, checkpoint) if damage(path) is None]
     if later:
         raise UsageError(
-            f"--resume_from_checkpoint: {output_dir} holds {', '.join(later)} too, later than {checkpoint.name}, and "
-            "the two runs would mix. Give another --output_dir, or delete what is later."
+            f"`resume_from_checkpoint`: {output_dir} holds {', '.join(later)} too, later than {checkpoint.name}, and "
+            "the two runs would mix. Give another `output_dir`, or delete what is later."
         )
     return checkpoint
 
@@ -120,7 +126,7 @@ def read_history(output_dir: str | Path) -> list[dict]:
         except (OSError, ValueError, TypeError, KeyError):  # absent, cut off, or something else
             continue
     raise UsageError(
-        f"{output_dir} holds no complete checkpoint to read the log from. Name the --output_dir of a run that has "
+        f"{output_dir} holds no complete checkpoint to read the log from. Name the `output_dir` of a run that has "
         "saved one."
     )
 
@@ -133,13 +139,13 @@ def refuse_used_folder(output_dir: str | Path) -> None:
     """
     folder = Path(output_dir)
     if folder.is_file():
-        raise UsageError(f"--output_dir: {folder} is a file; needed a folder.")
+        raise UsageError(f"`output_dir`: {folder} is a file; needed a folder.")
     held = [path for path in (folder / "model.safetensors", folder / "config.json") if path.exists()]
     held += _checkpoints(folder)
     if held:
         raise UsageError(
-            f"{folder} already holds {held[0].name}. Go on with that run (--resume_from_checkpoint), or choose "
-            "another folder (--output_dir)."
+            f"{folder} already holds {held[0].name}. Go on with that run (`resume_from_checkpoint`), or choose "
+            "another folder (`output_dir`)."
         )
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-TRAINERS_OWN = ("loss", "grad_norm", "learning_rate", "epoch", "step", "total_flos", "num_input_tokens_seen")
+TERM = "terms/"  # before the name of each term of the objective
 
 
-def logged_terms(entry: Mapping) -> list[str]:
-    """The names of the objective's terms in a line of the log, in the order in which they were logged."""
-    return [name for name in entry if name not in TRAINERS_OWN and not name.startswith(("train_", "eval_"))]
+def logged_terms(entry: Mapping) -> dict[str, float]:
+    """The objective's terms in a line of the log, unweighted, by name, in the order in which they are added up."""
+    return {name.removeprefix(TERM): value for name, value in entry.items() if name.startswith(TERM)}

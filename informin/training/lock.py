@@ -36,12 +36,12 @@ def only_run_in(folder: str | Path) -> Iterator[None]:
     except Timeout:
         raise UsageError(
             f"{folder} is in use by another run ({_text(holder) or 'it does not say which'}). Wait for it, stop it, or "
-            "choose another folder (--output_dir)."
+            "choose another folder (`output_dir`)."
         ) from None
     except OSError as error:
         _give_up(lock, holder, made)
         raise UsageError(
-            f"--output_dir {folder} cannot be written: {error_line(error)}. Name a folder that can be."
+            f"`output_dir` {folder} cannot be written: {error_line(error)}. Name a folder that can be."
         ) from None
     try:
         yield

@@ -1,36 +1,22 @@
 """The options: model, data, objective and training, each checked when it is built."""
 
+import logging
 import math
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import ClassVar, Literal, Optional
 
 import torch
-from transformers import TrainingArguments
+from transformers import PreTrainedConfig, TrainingArguments
 from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 
 from informin.errors import UsageError
-from informin.objectives import AMI_FORMS, OBJECTIVES, RECONSTRUCTION_FORMS, SELF_CONTRAST_FORMS, Term
+from informin.objectives import OBJECTIVES, Term
 from informin.publishing.metadata import LICENSES, LICENSES_PAGE, NO_LANGUAGE, known_id, known_language, known_license
 from informin.training.checkpoints import LAST
-from modeling_informin import TRAINING_HEADS
+from informin.training.defaults import FILLED, NOT_PUBLISHED, default_output_dir, filled_in, term_options
 
-
-@dataclass
-class ModelArguments:
-    """Which encoder is trained, and with which head."""
-
-    model_name: Optional[str] = field(
-        default=None, metadata={"help": "A BERT or RoBERTa checkpoint: Hub id or folder. Required."}
-    )
-    model_revision: Optional[str] = field(default=None, metadata={"help": "Branch, tag or commit on the Hub."})
-    projection_head: Literal["mlp", "none"] = field(
-        default="mlp",
-        metadata={
-            "help": "What sits on [CLS] in training: mlp as in InforMin-CL's paper, none as in its authors' release. "
-            "Default: the objective's; mlp but for scd."
-        },
-    )
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -50,11 +36,10 @@ class DataArguments:
     dataset_name: Optional[str] = field(default=None, metadata={"help": "A Hub data set, in train_file's place."})
     dataset_config: Optional[str] = field(default=None, metadata={"help": "Its configuration."})
     dataset_split: str = field(default="train", metadata={"help": "Its split."})
-    streaming: bool = field(default=False, metadata={"help": "Read it while training; needs --max_steps."})
+    streaming: bool = field(default=False, metadata={"help": "Read it while training; needs max_steps."})
     max_train_samples: Optional[int] = field(
-        default=None, metadata={"help": "Train on a random sample of this many sentences; --seed decides which."}
+        default=None, metadata={"help": "Train on a random sample of this many sentences; seed decides which."}
     )
-    max_seq_length: int = field(default=32, metadata={"help": "Training sentences are cut to this many tokens."})
     senteval_dir: Optional[str] = field(
         default=None,
         metadata={
@@ -68,13 +53,11 @@ class DataArguments:
 
     def __post_init__(self):
         if self.train_file and self.dataset_name:
-            raise UsageError("--train_file and --dataset_name both say what to train on. Give one.")
+            raise UsageError("`train_file` and `dataset_name` both say what to train on. Give one.")
         if self.streaming and not self.dataset_name:
-            raise UsageError("--streaming reads a Hub data set: it needs --dataset_name.")
+            raise UsageError("`streaming` reads a Hub data set: it needs `dataset_name`.")
         if self.max_train_samples is not None and self.max_train_samples < 1:
-            raise UsageError(f"--max_train_samples is {self.max_train_samples}; needed 1 or more.")
-        if self.max_seq_length < 3:
-            raise UsageError(f"--max_seq_length is {self.max_seq_length}; needed 3 or more ([CLS], a word, [SEP]).")
+            raise UsageError(f"`max_train_samples` is {self.max_train_samples}; needed 1 or more.")
 
 
 @dataclass
@@ -82,7 +65,7 @@ class CardArguments:
     """What the model card says that a run cannot know."""
 
     base_model: Optional[str] = field(
-        default=None, metadata={"help": "Hub id of the encoder, where --model_name is a folder."}
+        default=None, metadata={"help": "Hub id of the encoder, where model_name is a folder."}
     )
     license: Optional[str] = field(
         default=None, metadata={"help": "Licence id, apache-2.0 for instance. Default: that of the encoder's own card."}
@@ -97,208 +80,45 @@ class CardArguments:
     def __post_init__(self):
         if self.base_model is not None and known_id(self.base_model) is None:
             raise UsageError(
-                f"--base_model {self.base_model!r} is no id of the Hub. Give the one that the encoder is published "
+                f"`base_model` {self.base_model!r} is no id of the Hub. Give the one that the encoder is published "
                 "under, or leave it out."
             )
         if self.license is not None and known_license(self.license) is None:
             near = ", ".join(get_close_matches(str(self.license).lower(), LICENSES, cutoff=0.3))
             raise UsageError(
-                f"--license {self.license!r} is not in the Hub's list of licences.{near and f' Near it: {near}.'} Give "
+                f"`license` {self.license!r} is not in the Hub's list of licences.{near and f' Near it: {near}.'} Give "
                 f"an id of {LICENSES_PAGE}, or other for a licence that is not there."
             )
         if self.language is not None and known_language(self.language) is None:
             raise UsageError(
-                f"--language {self.language!r} is no code of ISO 639. Needed two or three small letters, as en or deu, "
+                f"`language` {self.language!r} is no code of ISO 639. Needed two or three small letters, as en or deu, "
                 f"or {' or '.join(NO_LANGUAGE)}."
             )
 
 
-def _by_objective(name: str, help: str):
-    """An option whose default is the objective's: None until that is known, then 0 where its paper has no such term."""
-    own = [f"{o.defaults[name]} for {objective}" for objective, o in OBJECTIVES.items() if name in o.defaults]
-    return field(
-        default=None, metadata={"help": f"{help} Default: {', '.join([*own, 'else 0 (off)']).removeprefix('else ')}."}
-    )
-
-
 @dataclass
-class ObjectiveArguments:
-    """What is minimised. See `informin.objectives` for who reads which option."""
+class TrainingDefaults(TrainingArguments):
+    """transformers' TrainingArguments with this method's own and its defaults; an objective's options come on top.
 
-    objective: str = field(
-        default="informin",
+    STS-B dev is scored before the first step and every 125 steps, the best checkpoint kept and loaded at the end.
+    """
+
+    objective: str = field(default="informin", metadata={"choices": OBJECTIVES, "help": "What is minimised."})
+    model_revision: Optional[str] = field(default=None, metadata={"help": "Branch, tag or commit on the Hub."})
+    projection_head: Literal["mlp", "none"] = field(
+        default="mlp",
         metadata={
-            "choices": OBJECTIVES,
-            "help": "informin: contrast and reconstruction. simcse: contrast alone. scd: self-contrast of two dropout "
-            "rates and decorrelation. micse: contrast with a queue, and mutual information of attention maps.",
+            "help": "What sits on [CLS] in training: mlp as in InforMin-CL's paper, none as in its authors' release. "
+            "Default: the objective's."
         },
     )
     view_dropout: Optional[list[float]] = field(
         default=None,
         metadata={
-            "help": "Two dropout rates, hidden and attention, of view 1 and view 2. Default: scd's 0.05 0.15, else "
-            "the model's own for both."
+            "help": "Two dropout rates, hidden and attention, of view 1 and view 2; without, the model's own for both."
         },
     )
-    temperature: float = field(default=0.05, metadata={"help": "Scale of the cosines in the contrast."})
-    queue_size: Optional[int] = _by_objective(
-        "queue_size",
-        "Embeddings of earlier batches, of a momentum encoder, that the contrast has as further negatives.",
-    )
-    momentum_decay: float = field(
-        default=0.995, metadata={"help": "Share of itself that the momentum encoder keeps in each step."}
-    )
-    momentum_dropout: float = field(default=0.3, metadata={"help": "Its dropout, hidden and attention."})
-    reconstruction_weight: Optional[float] = _by_objective(
-        "reconstruction_weight", "lambda, of the reconstruction; nothing without its form."
-    )
-    reconstruction_form: str = field(
-        default="squared_l2",
-        metadata={
-            "choices": RECONSTRUCTION_FORMS,
-            "help": "squared_l2: eq. 8 on the projections as they are. unit_squared_l2: on unit vectors. reference: as "
-            "the authors' code, hidden size / 2 times weaker than unit_squared_l2.",
-        },
-    )
-    ami_weight: Optional[float] = _by_objective(
-        "ami_weight", "Of the mutual information of the views' attention maps, miCSE's lambda."
-    )
-    ami_form: str = field(
-        default="paper",
-        metadata={
-            "choices": AMI_FORMS,
-            "help": "paper: tiles of two adjacent heads. reference: as the authors' code, one head of two layers.",
-        },
-    )
-    ami_layers: Optional[list[int]] = field(
-        default=None, metadata={"help": "Layers, from 0, whose attention maps are compared. Default: the upper third."}
-    )
-    self_contrast_weight: Optional[float] = _by_objective(
-        "self_contrast_weight", "Of SCD's repulsion of the two views."
-    )
-    self_contrast_form: str = field(
-        default="paper",
-        metadata={
-            "choices": SELF_CONTRAST_FORMS,
-            "help": "paper: the mean cosine. reference: as the authors' code, divided by 0.05.",
-        },
-    )
-    decorrelation_weight: Optional[float] = _by_objective(
-        "decorrelation_weight", "alpha, of SCD's decorrelation of features."
-    )
-    off_diagonal_weight: float = field(
-        default=0.013, metadata={"help": "SCD's lambda, of correlations between features within the decorrelation."}
-    )
-    projector_size: int = field(default=4096, metadata={"help": "Width of the projector that decorrelation reads."})
-    mlm_weight: Optional[float] = _by_objective("mlm_weight", "beta, of masked language modelling.")
-    mlm_probability: float = field(default=0.15, metadata={"help": "Share of the tokens that is masked."})
-    masked_views: bool = field(
-        default=False,
-        metadata={"help": "With MLM, contrast the masked sentences, as InforMin-CL's release does by accident."},
-    )
-
-    def _complete_objective(self) -> None:
-        """Refuses what the objective does not read, and fills in what was left to it."""
-        if self.objective not in OBJECTIVES:
-            raise UsageError(f"--objective {self.objective} is unknown; needed one of: {', '.join(OBJECTIVES)}.")
-        refuse_unread(self.objective, {f.name: v for f in OWN_FIELDS if (v := getattr(self, f.name)) != f.default})
-        for name, value in OBJECTIVES[self.objective].defaults.items():
-            if getattr(self, name) is None:
-                setattr(self, name, value)
-        for name in WEIGHTS:
-            if getattr(self, name) is None:
-                setattr(self, name, 0)
-        self._check_objective()
-
-    def _check_objective(self) -> None:
-        for name in WEIGHTS:
-            if not 0 <= getattr(self, name) < math.inf:
-                raise UsageError(f"--{name} is {getattr(self, name)}; needed 0 or more (0 turns the term off).")
-        if not 0 < self.temperature < math.inf:
-            raise UsageError(f"--temperature is {self.temperature}; needed a number above 0 (the papers use 0.05).")
-        for name in ("mlm_probability", "momentum_decay"):
-            if not 0 < getattr(self, name) < 1:
-                raise UsageError(f"--{name} is {getattr(self, name)}; needed a share between 0 and 1.")
-        if not 0 <= self.momentum_dropout < 1:
-            raise UsageError(f"--momentum_dropout is {self.momentum_dropout}; needed 0 or more, and below 1.")
-        if not 0 <= self.off_diagonal_weight < math.inf:
-            raise UsageError(f"--off_diagonal_weight is {self.off_diagonal_weight}; needed 0 or more.")
-        if self.projector_size < 1:
-            raise UsageError(f"--projector_size is {self.projector_size}; needed 1 or more (the paper uses 4096).")
-        rates = self.view_dropout
-        if rates is not None and not (len(rates) == 2 and 0 <= rates[0] < rates[1] < 1):
-            raise UsageError(
-                f"--view_dropout is {' '.join(map(str, rates))}; needed two rates of which the second is higher, at "
-                "least 0 and below 1: 0.05 0.15, for instance."
-            )
-        choices = {f.name: f.metadata["choices"] for f in OWN_FIELDS if "choices" in f.metadata}
-        for name, known in choices.items():
-            if getattr(self, name) not in known:
-                raise UsageError(f"--{name} {getattr(self, name)} is unknown; needed one of: {', '.join(known)}.")
-        if not self.term_weights:
-            raise UsageError(f"Every term of --objective {self.objective} has the weight 0: there is nothing to learn.")
-
-    @property
-    def parts(self) -> tuple[Term, ...]:
-        """The terms, and other parts of the objective, that are on."""
-        terms = OBJECTIVES[self.objective].terms
-        return tuple(term for term in terms if term.weight is None or getattr(self, term.weight) > 0)
-
-    @property
-    def term_weights(self) -> dict[str, float]:
-        """The terms of the loss that are on, with their weights."""
-        return {t.name: 1.0 if t.weight is None else getattr(self, t.weight) for t in self.parts if t.loss}
-
-    @property
-    def heads(self) -> dict:
-        """What the objective needs of the model, for `config.informin`; see `informin.encoders.loading.load_model`."""
-        needed = [term.heads(self) for term in self.parts]
-        return TRAINING_HEADS | {name: value for heads in needed for name, value in heads.items()}
-
-
-OWN_FIELDS = fields(ObjectiveArguments)
-WEIGHTS = sorted({term.weight for objective in OBJECTIVES.values() for term in objective.terms if term.weight})
-
-
-def read_options(objective: str, weights: dict) -> tuple[list[str], list[str]]:
-    """The options that an objective reads with these weights, and in words those that it could."""
-    weights = OBJECTIVES[objective].defaults | weights
-    read, more = ["objective", "view_dropout"], []
-    for term in OBJECTIVES[objective].terms:
-        read += [term.weight] if term.weight else []
-        if term.weight is None or weights.get(term.weight):
-            read += term.options
-        elif term.options:
-            more.append(f"with --{term.weight} above 0 also {', '.join(term.options)}")
-    return read, more
-
-
-def refuse_unread(objective: str, given: dict) -> None:
-    """Refuses options that have no effect.
-
-    Args:
-        given: the options that somebody chose; those that are none of an objective's are passed over.
-
-    Raises:
-        UsageError: the objective has no such term, or the term that reads an option is off.
-    """
-    read, more = read_options(objective, given)
-    for name in (f.name for f in OWN_FIELDS if f.name not in read):
-        if given.get(name):  # to turn off what is not there is no mistake
-            raise UsageError(
-                f"--{name} {given[name]} has no effect with --objective {objective} as it is set. It reads: "
-                f"{'; '.join([', '.join(read[1:]), *more])}."
-            )
-
-
-@dataclass
-class InforMinTrainingArguments(ObjectiveArguments, TrainingArguments):
-    """transformers' TrainingArguments, with the objective's options and this method's defaults.
-
-    The defaults are InforMin-CL's bert-base row (Chen et al., 2022, table 3): one epoch of batches of 128 at 3e-5,
-    STS-B dev before the first step and every 125 steps, the best checkpoint kept and loaded at the end.
-    """
-
+    max_seq_length: int = field(default=32, metadata={"help": "Training sentences are cut to this many tokens."})
     hub_overwrite: bool = field(
         default=False, metadata={"help": "Push over files in the repository that this project did not put there."}
     )
@@ -321,7 +141,7 @@ class InforMinTrainingArguments(ObjectiveArguments, TrainingArguments):
     )
     bf16: bool = field(
         default=False,
-        metadata={"help": "bfloat16 mixed precision. Default of run_unsup.py: on where there is hardware."},
+        metadata={"help": "bfloat16 mixed precision. Default: on where there is hardware."},
     )
     per_device_train_batch_size: int = field(
         default=128,
@@ -368,7 +188,7 @@ class InforMinTrainingArguments(ObjectiveArguments, TrainingArguments):
     # The trainer looks at the raw loss itself and stops; the filter would hide a NaN from the log.
     logging_nan_inf_filter: bool = field(default=False, metadata={"help": "Hide NaN and infinity from the log."})
 
-    # HfArgumentParser groups by this in --help.
+    # HfArgumentParser groups by this.
     _argument_group_name: ClassVar[str] = "training"
 
     def __post_init__(self):
@@ -389,8 +209,20 @@ class InforMinTrainingArguments(ObjectiveArguments, TrainingArguments):
         self._check_metric()
         super().__post_init__()
         refuse_absent_reporters(self.report_to)
-        self._complete_objective()
+        self._check_views()
         self._check_batches()
+
+    def _check_views(self) -> None:
+        if self.max_seq_length < 3:
+            raise UsageError(f"`max_seq_length` is {self.max_seq_length}; needed 3 or more ([CLS], a word, [SEP]).")
+        if self.projection_head not in ("mlp", "none"):
+            raise UsageError(f"`projection_head` is {self.projection_head}; needed mlp or none.")
+        rates = self.view_dropout
+        if rates is not None and not (len(rates) == 2 and 0 <= rates[0] < rates[1] < 1):
+            raise UsageError(
+                f"`view_dropout` is {' '.join(map(str, rates))}; needed two rates of which the second is higher, at "
+                "least 0 and below 1: 0.05 0.15, for instance."
+            )
 
     def _check_metric(self) -> None:
         """Of alignment and uniformity the lower is the better; Trainer would take the higher."""
@@ -399,12 +231,12 @@ class InforMinTrainingArguments(ObjectiveArguments, TrainingArguments):
         metric = self.metric_for_best_model.removeprefix("eval_")
         if metric not in LOWER_IS_BETTER:
             raise UsageError(
-                f"--metric_for_best_model {self.metric_for_best_model} is unknown; needed one of: "
+                f"`metric_for_best_model` {self.metric_for_best_model} is unknown; needed one of: "
                 f"{', '.join(LOWER_IS_BETTER)}."
             )
         if self.greater_is_better is LOWER_IS_BETTER[metric]:
             raise UsageError(
-                f"--greater_is_better {self.greater_is_better} with {metric} would keep the worst one. Leave it out."
+                f"`greater_is_better` {self.greater_is_better} with {metric} would keep the worst one. Leave it out."
             )
         self.greater_is_better = not LOWER_IS_BETTER[metric]
 
@@ -412,30 +244,106 @@ class InforMinTrainingArguments(ObjectiveArguments, TrainingArguments):
         if self.n_gpu > 1:
             raise UsageError(
                 f"{self.n_gpu} GPUs in one process would mean nn.DataParallel, where every GPU sees only its own "
-                f"negatives. Start one process a GPU: accelerate launch --num_processes {self.n_gpu} run_unsup.py ... "
-                "(or show one GPU alone with CUDA_VISIBLE_DEVICES=0)."
+                f"negatives. Start {self.n_gpu} processes with accelerate launch, one a GPU (or show one GPU with "
+                "CUDA_VISIBLE_DEVICES=0)."
             )
         if self.per_device_train_batch_size * self.world_size < 2:
             raise UsageError(
                 "A batch of 1 sentence has no negatives to contrast with, and no variance to normalise by. Give "
-                "--per_device_train_batch_size of 2 or more; the papers use 50 to 512."
+                "`per_device_train_batch_size` of 2 or more; the papers use 50 to 512."
             )
         if self.world_size > 1 and not self.dataloader_drop_last:
             raise UsageError(
-                "Several processes need batches of one size to gather their negatives: leave --dataloader_drop_last on."
-            )
-        reentrant = (self.gradient_checkpointing_kwargs or {}).get("use_reentrant", False)
-        if self.gradient_checkpointing and reentrant and any(part.reads_maps for part in self.parts):
-            raise UsageError(
-                "Attention maps have no gradient under --gradient_checkpointing with use_reentrant. Leave that off, "
-                "which is the default."
+                "Several processes need batches of one size to gather their negatives: leave `dataloader_drop_last` on."
             )
         keeps_one = self.save_total_limit is not None and self.save_total_limit < 2
         if self.load_best_model_at_end and keeps_one:
             raise UsageError(
-                f"--save_total_limit {self.save_total_limit} cannot keep both the best and the newest checkpoint; "
+                f"`save_total_limit` {self.save_total_limit} cannot keep both the best and the newest checkpoint; "
                 "needed 2 or more."
             )
+
+
+class InforMinTrainingArguments(TrainingDefaults):
+    """The options of a training: transformers' TrainingArguments, this method's, and those of the objective's terms.
+
+    What was not given is the paper's for the objective: batch, learning rate and the objective's own options of
+    BERT-base's row, and of the encoder's own once that is known (`for_model`).
+
+    Args:
+        options: by name; those of terms are the fields of their classes, see `informin.objectives`.
+
+    Attributes:
+        given: what somebody chose, by name.
+        paper_row: the name of the paper's row that filled in what was not given; None where nothing did.
+
+    Raises:
+        UsageError: an option cannot be, has no effect with this objective, or turns everything off.
+    """
+
+    def __init__(self, output_dir: str | None = None, **options):
+        self.given = {name: value for name, value in options.items() if value is not None or name not in FILLED}
+        if output_dir is not None:
+            self.given["output_dir"] = output_dir
+        self._filled, self.paper_row = filled_in(self.given)
+        values = self._filled | self.given
+        own = term_options()
+        for name, default in own.items():
+            setattr(self, name, values.pop(name, default))
+        super().__init__(**values)
+        if "output_dir" not in self.given:
+            self._filled["output_dir"] = self.output_dir
+        if not any(term.summand for term in self.terms):
+            raise UsageError(f"Every term of `objective` {self.objective} has the weight 0: there is nothing to learn.")
+        reentrant = (self.gradient_checkpointing_kwargs or {}).get("use_reentrant", False)
+        if self.gradient_checkpointing and reentrant and any(term.reads_maps for term in self.terms):
+            raise UsageError(
+                "Attention maps have no gradient under `gradient_checkpointing` with use_reentrant. Leave that off, "
+                "which is the default."
+            )
+
+    def for_model(self, model_name: str, config: PreTrainedConfig) -> None:
+        """Fills in, for this encoder, what was neither given nor set since."""
+        self.given |= {name: getattr(self, name) for name, v in self._filled.items() if getattr(self, name) != v}
+        self._filled, self.paper_row = filled_in(self.given, config)
+        for name, value in self._filled.items():
+            setattr(self, name, value)
+        if "output_dir" not in self.given:
+            self._filled["output_dir"] = self.output_dir = default_output_dir(model_name, self)
+        if self.verbose and self.paper_row:
+            shown = ", ".join(f"{name} {value}" for name, value in self._filled.items() if name not in NOT_PUBLISHED)
+            exact = (config.model_type, config.hidden_size) in OBJECTIVES[self.objective].rows
+            other = f"; it has no row for {config.model_type} of width {config.hidden_size}, so this one"
+            logger.info(f"From the paper ({self.paper_row}{'' if exact else other}): {shown}")
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """The terms of the objective that are on, with their options."""
+        kinds = OBJECTIVES[self.objective].terms
+        built = [kind(**{field.name: getattr(self, field.name) for field in fields(kind)}) for kind in kinds]
+        return tuple(term for term in built if term.strength > 0)
+
+    @property
+    def objective_options(self) -> dict:
+        """The options of the objective that have an effect, those without a value left out."""
+        own = [field.name for term in self.terms for field in fields(term)]
+        # The weight stands first of a term's options.
+        return {name: v for name in ("objective", "view_dropout", *own) if (v := getattr(self, name)) is not None}
+
+    @property
+    def model_settings(self) -> dict:
+        """What a configuration says of how the model was made and is to be read (`config.informin`)."""
+        return {
+            "pooling": "cls",
+            "projection_head": self.projection_head,
+            "lm_head": any(term.lm_head for term in self.terms),
+            "max_seq_length": self.max_seq_length,
+            **self.objective_options,
+        }
+
+    def to_dict(self) -> dict:
+        """TrainingArguments', with the options of the terms."""
+        return super().to_dict() | {name: getattr(self, name) for name in term_options()}
 
 
 LOWER_IS_BETTER = {"spearman": False, "alignment": True, "uniformity": True}
@@ -464,7 +372,7 @@ def _check_numbers(args: TrainingArguments) -> None:
     for name, (least, most, words) in NUMBERS.items():
         value = getattr(args, name)
         if value not in (None, defaults[name]) and not (least <= float(value) <= most and math.isfinite(value)):
-            raise UsageError(f"--{name} is {value}; needed {words}.")
+            raise UsageError(f"`{name}` is {value}; needed {words}.")
 
 
 def _checkpoint_wanted(value: str | bool | None) -> str | None:
@@ -474,7 +382,7 @@ def _checkpoint_wanted(value: str | bool | None) -> str | None:
         return LAST
     if not word:
         raise UsageError(
-            f"--resume_from_checkpoint is empty. Name a checkpoint, or `{LAST}` for the newest, or leave it out."
+            f"`resume_from_checkpoint` is empty. Name a checkpoint, or `{LAST}` for the newest, or leave it out."
         )
     return None if word in ("none", "false", "no", "0") else value
 
@@ -487,8 +395,8 @@ def refuse_absent_reporters(names: list[str]) -> None:
             near = get_close_matches(name, INTEGRATION_TO_CALLBACK, n=1)
             hint = f" Did you mean {near[0]}?" if near else ""
             raise UsageError(
-                f"--report_to {name} is unknown.{hint} Needed of: {', '.join(INTEGRATION_TO_CALLBACK)}, all, none."
+                f"`report_to` {name} is unknown.{hint} Needed of: {', '.join(INTEGRATION_TO_CALLBACK)}, all, none."
             )
         if name not in available and name != "flyte":  # which says nothing of itself
             package = {"azure_ml": "azureml-core"}.get(name, name)
-            raise UsageError(f"--report_to {name}: {name} is not installed. Install it: pip install {package}")
+            raise UsageError(f"`report_to` {name}: {name} is not installed. Install it: pip install {package}")

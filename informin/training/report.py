@@ -1,15 +1,12 @@
-"""The short table at the end of a run, and what it ran on."""
+"""The lines at the start and at the end of a run."""
 
 import math
-import platform
 import sys
-from importlib.metadata import version
 
 import psutil
 import torch
 from transformers import Trainer, TrainerState
 
-from informin import __version__
 from informin.errors import counted
 from informin.objectives import OBJECTIVES
 from informin.training.history import logged_terms
@@ -36,7 +33,7 @@ def peak_memory(device: torch.device) -> str:
 
 def headline(trainer: Trainer) -> str:
     """One line for what runs."""
-    args, known, data = trainer.args, trainer.provenance, trainer.train_dataset
+    args, known, data = trainer.args, trainer.known, trainer.train_dataset
     name = (known.get("base_model") or {}).get("name") or trainer.model.config.model_type
     of = counted(len(data), "sentence") if hasattr(data, "__len__") else "a stream of sentences"
     processes = f"{args.world_size} x " if args.world_size > 1 else ""
@@ -45,25 +42,25 @@ def headline(trainer: Trainer) -> str:
         f"{OBJECTIVES[args.objective].title} on {name}: {of}, {processes}{args.per_device_train_batch_size} a step, "
         f"learning rate {args.learning_rate:g}, {precision(args)} on {args.device}, to {args.output_dir}"
         f"{f', going on from step {step}' if step else ''}"
-        f"{'; what was not given is as in the paper (--verbose)' if args.paper_row else ''}"
+        f"{'; what was not given is as in the paper (`verbose` lists it)' if args.paper_row else ''}"
     )
 
 
 def summary(
-    state: TrainerState, args: InforMinTrainingArguments, pairs_name: str | None, rate: float, folder: str
+    state: TrainerState, args: InforMinTrainingArguments, pairs_name: str | None, rate: float | None, folder: str
 ) -> str:
     """What a run did, as a short table and the two lines that load its model.
 
     Args:
         pairs_name: what the run was evaluated on; None where it was not.
-        rate: sentences a second of training, over all processes.
+        rate: sentences a second of training, over all processes; None where no step was left.
     """
     scored = evaluations(state)
     chosen = args.load_best_model_at_end and state.best_model_checkpoint  # none where a run is resumed without it
     rows = _score_rows(scored, state.best_global_step if chosen else None, pairs_name)
     logged = [entry for entry in state.log_history if "loss" in entry]
     if logged:
-        terms = ", ".join(f"{name} {logged[-1][name]:.4f}" for name in logged_terms(logged[-1]))
+        terms = ", ".join(f"{name} {value:.4f}" for name, value in logged_terms(logged[-1]).items())
         rows.append(("terms at the end, unweighted", f"{terms}; loss {logged[-1]['loss']:.4f}"))
     if rate:  # none where a finished run was resumed
         rows.append(("training speed", f"{rate:.1f} sentences/s ({args.world_size} process(es), {precision(args)})"))
@@ -76,7 +73,7 @@ def summary(
         lines.append(
             f"\nNote: the best score on {pairs_name} is the one before the first step. Training made this encoder "
             "worse; the model saved is the best of the checkpoints after training began. Weak encoders do this: start "
-            "from a stronger one, or lower --learning_rate."
+            "from a stronger one, or lower `learning_rate`."
         )
     lines += [
         "\nLoad it:",
@@ -102,20 +99,6 @@ def _score_rows(scored: list[dict], kept_step: int | None, pairs_name: str | Non
             (f"{pairs_name}, {label}", f"{before}{kept[f'eval_{name}']:.{digits}f} after (step {kept['step']})")
         )
     return rows
-
-
-def environment(device: torch.device) -> dict[str, str | int]:
-    """The versions, the device and the number of threads that figures came from."""
-    packages = ("torch", "transformers", "tokenizers", "numpy", "scipy", "scikit-learn")
-    return {
-        "informin": __version__,
-        "python": platform.python_version(),
-        **{name: version(name) for name in packages},
-        "device": torch.cuda.get_device_name(device)
-        if device.type == "cuda"
-        else f"{device.type} {platform.machine()}",
-        "threads": torch.get_num_threads(),
-    }
 
 
 def precision(args: InforMinTrainingArguments) -> str:

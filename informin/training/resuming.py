@@ -13,8 +13,8 @@ from transformers import Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
 
 from informin.errors import SaveError, UsageError, counted, error_line
-from informin.manifest import damage, write_manifest
-from informin.publishing.record import load_record, weights_settings
+from informin.files import damage, write_manifest
+from informin.publishing.record import load_record
 from informin.training.checkpoints import (
     LAST,
     checkpoint_to_resume,
@@ -22,10 +22,20 @@ from informin.training.checkpoints import (
     set_aside_damaged,
     steps_taken,
 )
+from informin.training.record import training_record, weights_settings
+from informin.training.throughput import Throughput
 
 logger = logging.getLogger(__name__)
 
-PART = ("seed", "options", "data", "development", "history", "environment")  # of a record, kept of an earlier part
+PART = (
+    "objective",
+    "seed",
+    "options",
+    "data",
+    "development",
+    "history",
+    "environment",
+)  # of a record, kept of an earlier part
 FULL = (errno.ENOSPC, errno.EDQUOT)
 NOT_WRITTEN = ("No space left", "unexpected pos", "file write failed")  # safetensors' and torch's words
 NOT_LAMBDAS = ("reduce_lr_on_plateau", "greedy")  # schedulers with a state of another kind
@@ -37,8 +47,8 @@ def continued(checkpoint: str | Path, known: dict, settings: dict, allowed: bool
     A run has parts where it was gone on with although something that shapes the weights was changed.
 
     Args:
-        known: from `informin.publishing.record.provenance`, as the command has it.
-        settings: from `informin.publishing.record.weights_settings`, likewise.
+        known: from `informin.training.record.provenance`, as the command has it.
+        settings: from `informin.training.record.weights_settings`, likewise.
         allowed: changes were asked for.
 
     Raises:
@@ -50,20 +60,20 @@ def continued(checkpoint: str | Path, known: dict, settings: dict, allowed: bool
     ours, theirs = known.get("base_model"), began["base_model"]
     if ours and theirs and ours["weights_sha256"] != theirs["weights_sha256"]:
         raise UsageError(
-            f"--resume_from_checkpoint: {checkpoint} began with the encoder {theirs['name']}, and {ours['name']} has "
-            "other weights, which would never be read. Name the one that it began with, or choose another --output_dir."
+            f"`resume_from_checkpoint`: {checkpoint} began with the encoder {theirs['name']}, and {ours['name']} has "
+            "other weights, which would never be read. Name the one that it began with, or choose another `output_dir`."
         )
     refuse_other_state(checkpoint, began["options"], settings["options"])
     changed = differences(began, known | settings)
     if changed and not allowed:
         raise UsageError(
-            f"--resume_from_checkpoint: {checkpoint} belongs to another run: {'; '.join(changed)}. Resume with what it "
-            "began with, choose another --output_dir for a new run, or change it on purpose: --resume_with_changes."
+            f"`resume_from_checkpoint`: {checkpoint} belongs to another run: {'; '.join(changed)}. Resume with what it "
+            "began with, choose another `output_dir` for a new run, or change it on purpose: `resume_with_changes`."
         )
     earlier = began["earlier"]
     if changed:
         logger.info(f"Changed after {counted(reached, 'step')}: {'; '.join(changed)}.")
-        earlier = [*earlier, {"until_step": reached, **{name: began[name] for name in PART}}]
+        earlier = [*earlier, {"until_step": reached, **{name: began[name] for name in PART if name in began}}]
     return known | {"earlier": earlier}
 
 
@@ -73,8 +83,8 @@ def refuse_other_state(checkpoint: str | Path, began: dict, now: dict) -> None:
         pair = (began.get(name), now.get(name))
         if pair[0] != pair[1] and (name == "optim" or set(NOT_LAMBDAS) & set(pair)):
             raise UsageError(
-                f"--resume_from_checkpoint: {checkpoint} has the state of --{name} {pair[0]}, which "
-                f"{pair[1]} cannot use. Give --{name} {pair[0]}, or start a new run from the exported model."
+                f"`resume_from_checkpoint`: {checkpoint} has the state of `{name}` {pair[0]}, which "
+                f"{pair[1]} cannot use. Give `{name}` {pair[0]}, or start a new run from the exported model."
             )
 
 
@@ -83,7 +93,7 @@ def refuse_nothing_left(reached: int, planned: int, checkpoint: str | Path) -> N
     if planned < reached:
         raise UsageError(
             f"Nothing is left to do: {checkpoint} has {counted(reached, 'step')} behind it, and the run is to have "
-            f"{planned}. Give more --max_steps or --num_train_epochs, or export it: python run_export.py {checkpoint} "
+            f"{planned}. Give more `max_steps` or `num_train_epochs`, or export it: python run_export.py {checkpoint} "
             "NEW_FOLDER"
         )
 
@@ -127,7 +137,17 @@ def _sentences(data: dict) -> str:
 class ResumableTrainer(Trainer):
     """The Trainer with checkpoints that say whether they are whole, and a run that goes on as its options say."""
 
-    provenance: dict
+    known: dict  # of the run, beside what the trainer sees: see `informin.training.record.training_record`
+    throughput: Throughput
+
+    def record(self) -> dict:
+        """What the run was so far, for training.json; see `informin.publishing.record`."""
+        settings = self.accelerator.unwrap_model(self.model).config.informin
+        # At the end of training the Trainer loads the best checkpoint; until then the weights are the newest.
+        best = self.state.best_model_checkpoint  # None too where a run is resumed without that folder
+        chosen = self.args.load_best_model_at_end and not self.is_in_train and best is not None
+        rate = self.throughput.sentences_per_second
+        return training_record(self.args, self.state, chosen, settings, self.known, self.eval_dataset, rate)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args, **kwargs):
         """Trainer's, after a look whether the run is still the one that it was.
@@ -144,7 +164,7 @@ class ResumableTrainer(Trainer):
         wanted = LAST if resume_from_checkpoint is True else resume_from_checkpoint
         checkpoint = checkpoint_to_resume(self.args.output_dir, wanted, settings)
         now = weights_settings(self.args, settings, self.eval_dataset)
-        self.provenance = continued(checkpoint, self.provenance, now, self.args.resume_with_changes)
+        self.known = continued(checkpoint, self.known, now, self.args.resume_with_changes)
         if self.args.should_save:
             set_aside_damaged(self.args.output_dir, checkpoint)
         self.args.eval_on_start = False  # the score before the first step is in the checkpoint's history
@@ -200,7 +220,7 @@ class ResumableTrainer(Trainer):
             why = f"the disk is full: it needs {mebibytes(needed)}, and {folder.parent} has {mebibytes(free)}"
         rest = "There is no earlier one."
         if whole:
-            rest = f"{whole[-1]} is whole: make room, then run the same command with --resume_from_checkpoint {LAST}"
+            rest = f"{whole[-1]} is whole: make room, then run the same command with `resume_from_checkpoint` {LAST}"
         return SaveError(f"{folder.name} could not be saved, and what was written of it is deleted; {why}. {rest}")
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:

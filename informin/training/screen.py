@@ -43,7 +43,9 @@ class Screen(TrainerCallback):
         if "eval_spearman" in logs:
             self._write(f"step {state.global_step}{self._of_loss()}  {scores(logs, self.pairs_name)}")
         elif "loss" in logs and (args.verbose or self.pairs_name is None):
-            terms = "".join(f"  {name} {logs[name]:.4f}" for name in logged_terms(logs)) if args.verbose else ""
+            terms = (
+                "".join(f"  {name} {value:.4f}" for name, value in logged_terms(logs).items()) if args.verbose else ""
+            )
             self._write(f"step {state.global_step}{self._of_loss()}{terms}")
 
     def on_train_end(self, args, state, control, **kwargs):

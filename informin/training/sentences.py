@@ -1,33 +1,23 @@
-"""Training sentences from files or the Hub, tokenised once and cached; where the evaluation data come from."""
+"""Training sentences from files or the Hub, tokenised once and cached; where the evaluation pairs come from."""
 
-import bz2
-import gzip
 import inspect
 import logging
-import lzma
 import math
 import os
-import shutil
-import tarfile
-import tempfile
-import zlib
 from pathlib import Path
-from typing import BinaryIO
 
 import datasets
 import numpy as np
 import pyarrow.compute as pc
 from datasets.exceptions import DatasetGenerationError
 from datasets.fingerprint import Hasher
-from huggingface_hub import constants, hf_hub_download
-from huggingface_hub.errors import HTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 from transformers import PreTrainedTokenizerBase
 
 from informin import textfiles
-from informin.encoders.loading import forget_truncation, hub_problem
+from informin.encoders.loading import forget_truncation
 from informin.errors import UsageError, counted, error_line
 from informin.evaluation import GradedPairs, load_pairs, load_stsb_dev
-from informin.evaluation.senteval import STSB_DEV
+from informin.evaluation.senteval_files import HUB_ERRORS, hub_file, senteval_folder
 from informin.textfiles import (
     COMPRESSIONS,
     SUFFIXES,
@@ -44,12 +34,7 @@ from informin.training.options import DataArguments, InforMinTrainingArguments
 logger = logging.getLogger(__name__)
 
 MANY, BYTES_PER_SENTENCE = 100_000, 50  # more are read and tokenised with a progress bar: it takes seconds
-HUB_DATA = "princeton-nlp/datasets-for-simcse"
 HUB_SENTENCES = "wiki1m_for_simcse.txt"
-HUB_SENTEVAL = "senteval.tar"
-MOST_BYTES, MOST_MEMBERS = 4 * 2**30, 100_000  # of an archive; SentEval's has 0.3 GiB
-SENTEVAL_INSTEAD = "--senteval_dir FOLDER (SentEval's data/downstream), or set SENTEVAL_DATA to it"
-HUB_ERRORS = (HTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError)  # HTTPError: lost connections too
 
 
 def load_sentences(args: DataArguments, seed: int) -> datasets.Dataset | datasets.IterableDataset:
@@ -70,7 +55,7 @@ def load_sentences(args: DataArguments, seed: int) -> datasets.Dataset | dataset
             sentences = sentences.shuffle(seed=seed, buffer_size=10_000)
             return sentences.take(args.max_train_samples) if args.max_train_samples else sentences
     else:
-        files = find_files(args.train_file) if args.train_file else [_hub_file(HUB_SENTENCES, "--train_file FILE")]
+        files = find_files(args.train_file) if args.train_file else [hub_file(HUB_SENTENCES, "`train_file` FILE")]
         source = ", ".join(map(str, files)) if len(files) < 4 else f"{len(files)} files"
         columns = {table_column(file, args.text_column) for file in files} - {None, "text"}
         source += f", column {', '.join(map(repr, sorted(columns)))}" if columns else ""
@@ -87,7 +72,7 @@ def load_sentences(args: DataArguments, seed: int) -> datasets.Dataset | dataset
     if len(kept) > 1 and not pc.not_equal(trimmed, first).to_numpy()[kept].any():
         raise UsageError(
             f"{source}: all {len(kept):,} sentences are '{shown([str(first)])}'; contrast needs different ones. Are "
-            "these the right data, and is it the right --text_column?"
+            "these the right data, and is it the right `text_column`?"
         )
     # Blank lines, and a column that was not named, are worth a line.
     level = logging.INFO if columns or found < len(text) else logging.DEBUG
@@ -103,7 +88,7 @@ def tokenise(sentences, tokenizer: PreTrainedTokenizerBase, max_seq_length: int)
     """
     if max_seq_length > tokenizer.model_max_length:
         raise UsageError(
-            f"--max_seq_length {max_seq_length}: this model reads at most {tokenizer.model_max_length} tokens."
+            f"`max_seq_length` {max_seq_length}: this model reads at most {tokenizer.model_max_length} tokens."
         )
 
     def tokens(batch):
@@ -119,7 +104,7 @@ def tokenise(sentences, tokenizer: PreTrainedTokenizerBase, max_seq_length: int)
 
 
 def refuse_few_sentences(train_dataset, args: InforMinTrainingArguments) -> None:
-    """Raises UsageError for fewer sentences than one batch, or than the queue holds, and for a last batch of 1."""
+    """Raises UsageError for fewer sentences than one batch, or than a term needs, and for a last batch of 1."""
     batch = args.per_device_train_batch_size * args.world_size
     steps = args.max_steps if args.max_steps > 0 else math.inf
     found = len(train_dataset) if hasattr(train_dataset, "__len__") else math.inf
@@ -127,18 +112,15 @@ def refuse_few_sentences(train_dataset, args: InforMinTrainingArguments) -> None
     if args.dataloader_drop_last and found < batch:
         raise UsageError(
             f"Found {counted(found, 'sentence')}, fewer than one batch of {batch}. Add sentences, or lower "
-            "--per_device_train_batch_size."
+            "`per_device_train_batch_size`."
         )
     if not args.dataloader_drop_last and found % batch == 1:
         raise UsageError(
             f"The last batch of {found} sentences by {batch} would be 1 sentence, which has no negatives and no "
-            "variance. Leave --dataloader_drop_last on, or change --per_device_train_batch_size."
+            "variance. Leave `dataloader_drop_last` on, or change `per_device_train_batch_size`."
         )
-    if args.queue_size > read:
-        raise UsageError(
-            f"--queue_size {args.queue_size} is more than the {read} sentences that the run reads: it would hold some "
-            f"of them twice, or never be full. Add sentences or steps, or give a --queue_size of at most {read}."
-        )
+    for term in args.terms:
+        term.require_sentences(read)
 
 
 def load_evaluation_pairs(args: DataArguments) -> GradedPairs:
@@ -150,23 +132,10 @@ def load_evaluation_pairs(args: DataArguments) -> GradedPairs:
     if args.eval_pairs:
         return load_pairs(args.eval_pairs)
     instead = (
-        "--senteval_dir FOLDER (SentEval's data/downstream), set SENTEVAL_DATA to it, give --eval_pairs FILE, or "
-        "train without evaluation: --eval_strategy no"
+        "`senteval_dir` FOLDER (SentEval's data/downstream), set SENTEVAL_DATA to it, give `eval_pairs` FILE, or "
+        "train without evaluation: `eval_strategy` no"
     )
     return load_stsb_dev(senteval_folder(args.senteval_dir, instead))
-
-
-def senteval_folder(given: str | None, instead: str) -> Path:
-    """SentEval's `data/downstream`: the folder given, else $SENTEVAL_DATA, else fetched from the Hub and unpacked.
-
-    Args:
-        instead: what to do without the Hub, for the error message: "Without the Hub, give ...".
-
-    Raises:
-        UsageError: it cannot be fetched.
-    """
-    folder = given or os.environ.get("SENTEVAL_DATA")
-    return Path(folder) if folder else _hub_senteval(instead)
 
 
 def find_files(paths: list[str]) -> list[Path]:
@@ -182,16 +151,16 @@ def find_files(paths: list[str]) -> list[Path]:
             inside = sorted(p for p in _walk(path) if plain_suffix(p) in SUFFIXES)
             if not inside:
                 known = ", ".join(SUFFIXES + tuple(f".txt{c}" for c in COMPRESSIONS))
-                raise UsageError(f"--train_file: the folder {path} holds no file ending in {known}.")
+                raise UsageError(f"`train_file`: the folder {path} holds no file ending in {known}.")
         for file in inside:
-            require_file("--train_file", file)
+            require_file("`train_file`", file)
         files += inside
     return files
 
 
 def _walk(folder: Path):
     def refuse(error: OSError):
-        raise UsageError(f"--train_file: the folder {error.filename} cannot be read ({error.strerror}).")
+        raise UsageError(f"`train_file`: the folder {error.filename} cannot be read ({error.strerror}).")
 
     for path, _, names in os.walk(folder, onerror=refuse):
         yield from (Path(path, name) for name in names)
@@ -234,7 +203,7 @@ def _load_hub_dataset(args: DataArguments):
         first = next(iter(dataset), None)
     except (*HUB_ERRORS, ValueError, DatasetGenerationError) as error:
         cause = error.__cause__ or error
-        raise UsageError(f"--dataset_name {args.dataset_name} cannot be loaded: {error_line(cause)}") from None
+        raise UsageError(f"`dataset_name` {args.dataset_name} cannot be loaded: {error_line(cause)}") from None
     if first is None:
         raise UsageError(f"No sentences in {args.dataset_name}: its split {args.dataset_split!r} is empty.")
     columns = list(first)
@@ -244,86 +213,7 @@ def _load_hub_dataset(args: DataArguments):
     elif dataset.features[column] not in (datasets.Value("string"), datasets.Value("large_string")):
         raise UsageError(
             f"{args.dataset_name}: the text column holds {first[column]!r}; needed text. Name another with "
-            "--text_column."
+            "`text_column`."
         )
     dataset = dataset.remove_columns([name for name in columns if name != column])
     return dataset if column == "text" else dataset.rename_column(column, "text")
-
-
-def _hub_file(name: str, instead: str) -> Path:
-    try:
-        return Path(hf_hub_download(HUB_DATA, name, repo_type="dataset"))
-    except HUB_ERRORS as error:
-        raise UsageError(
-            f"{name} cannot be fetched from the Hub data set {HUB_DATA}: {hub_problem(error)}. Without the Hub, give "
-            f"{instead}."
-        ) from None
-
-
-def _hub_senteval(instead: str) -> Path:
-    archive = _hub_file(HUB_SENTEVAL, instead)
-    folder = Path(constants.HF_HOME) / "informin-cl" / archive.resolve().name
-    if not folder.is_dir():
-        unpack(archive, folder)
-    found = next((p for p in folder.rglob("sts-dev.csv") if p.as_posix().endswith(STSB_DEV)), None)
-    if found is None:
-        raise UsageError(f"{archive} holds no {STSB_DEV}. Delete it, so that it is fetched again.")
-    return found.parents[2]
-
-
-def unpack(archive: Path, folder: Path) -> None:
-    """Unpacks a tar file; nothing leaves `folder`, and `folder` appears only when it is whole.
-
-    Raises:
-        UsageError: the archive is damaged, too large, or holds members that point outside; or there is no space.
-    """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(dir=folder.parent))
-    try:
-        with _decompressed(archive) as file, tarfile.open(fileobj=_Bounded(file), mode="r:") as tar:
-            _refuse_large(tar)
-            tar.extractall(partial, filter="data")
-        partial.chmod(0o755)
-        partial.rename(folder)
-    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise UsageError(f"{archive} cannot be unpacked ({error}). Delete it, so that it is fetched again.") from None
-    except OSError as error:  # no space, for instance
-        raise UsageError(f"{archive} cannot be unpacked in {folder.parent} ({error}).") from None
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-def _decompressed(archive: Path) -> BinaryIO:
-    with open(archive, "rb") as file:
-        head = file.read(3)
-    return {b"\x1f\x8b\x08": gzip.open, b"BZh": bz2.open, b"\xfd7z": lzma.open}.get(head, open)(archive, "rb")
-
-
-class _Bounded:
-    """The first MOST_BYTES of a file: a few kilobytes can inflate without end, while tarfile looks for a header too."""
-
-    def __init__(self, file: BinaryIO):
-        self.file, self.tell = file, file.tell
-
-    def read(self, size: int) -> bytes:
-        self.check(self.tell() + size)
-        return self.file.read(size)
-
-    def seek(self, position: int) -> None:
-        self.check(position)
-        self.file.seek(position)
-
-    def check(self, position: int) -> None:
-        if position > MOST_BYTES:
-            raise tarfile.ReadError(f"more than {MOST_BYTES / 2**30:.1f} GiB")
-
-
-def _refuse_large(tar: tarfile.TarFile) -> None:
-    size = 0
-    for number, member in enumerate(tar, start=1):  # the data of a member are passed over when the next is asked for
-        size += member.size
-        if size > MOST_BYTES or number > MOST_MEMBERS:
-            raise tarfile.ReadError(
-                f"{size / 2**30:,.1f} GiB in {counted(number, 'member')}, and no more than {MOST_BYTES / 2**30:.1f} "
-                f"GiB in {MOST_MEMBERS:,} members are unpacked"
-            )

@@ -71,12 +71,16 @@ def _with_map(module, query, key, value, attention_mask, scaling) -> tuple[Tenso
 
 
 def prepare_encoder(
-    encoder: PreTrainedModel, rates: Sequence[float | None] | None = None, map_layers: Sequence[int] = ()
+    encoder: PreTrainedModel,
+    attentions: Sequence[nn.Module],
+    rates: Sequence[float | None] | None = None,
+    map_layers: Sequence[int] = (),
 ) -> None:
     """Gives each view its dropout rate, hidden and attention, and has `map_layers` return their maps in training.
 
     Args:
-        encoder: a BERT or RoBERTa; changed in place, its weights and their names are not.
+        encoder: changed in place, its weights and their names are not.
+        attentions: the self-attention of each of its layers.
         rates: one for each view and, with MLM, for the masked copy; None, for one or for all, is the encoder's own.
         map_layers: from 0. With `output_attentions=True` the output's `attentions` has a map (N, H, L, L) for each.
 
@@ -97,8 +101,8 @@ def prepare_encoder(
             if isinstance(child, nn.Dropout):
                 own = child.own if isinstance(child, ViewDropout) else child.p
                 setattr(parent, name, nn.Dropout(own) if rates is None else ViewDropout(own, rates))
-    for i, layer in enumerate(encoder.encoder.layer):
-        layer.attention.self.keeps_map = i in map_layers
+    for i, attention in enumerate(attentions):
+        attention.keeps_map = i in map_layers
     AttentionInterface.register(NAME, view_attention)
     AttentionMaskInterface.register(NAME, sdpa_mask)
     encoder.set_attn_implementation(NAME)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerBase
 
-from informin.objectives import Views
+from informin.objectives.terms import Masking, Views
 from modeling_informin import InforMinOutput
 
 IGNORED = -100  # the label of positions that are not predicted, as everywhere in transformers
@@ -41,30 +41,43 @@ def mask_seed(*parts: int) -> int:
     return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0])
 
 
-def stack_views(batch: dict[str, Tensor], masker: TokenMasker | None = None, seed: int = 0, masked_views: bool = False):
-    """The rows of one forward pass, stacked on the batch axis.
+class StackedViews:
+    """From a batch to the rows of one forward pass, stacked on the batch axis.
 
     Args:
-        batch: `input_ids` and `attention_mask`, (B, L) each.
-        masker, seed: give a masker to add MLM.
-        masked_views: the two views are themselves masked, each by its own draw, as in the authors' release.
+        tokenizer: needed where something is masked.
+        masking: what is, of `informin.objectives.Term.masking`; None for nothing.
 
-    Returns:
-        `input_ids` and `attention_mask`, (2B, L): view 1, then view 2. With a masker also `mlm_labels`; unless
-        `masked_views`, the masked copy of each sentence then follows the views, (3B, L). `sentence_ids` (B,) tell
-        sentences apart.
+    Attributes:
+        copies: of each sentence: two views and, where a further copy is masked, that one.
     """
-    copies = 2 if masker is None or masked_views else 3
-    rows = {name: batch[name].repeat(copies, 1) for name in ("input_ids", "attention_mask")}
-    rows["sentence_ids"] = sentence_ids(batch["input_ids"], batch["attention_mask"])
-    if masker is None:
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase | None = None, masking: Masking | None = None):
+        self._masker = masking and TokenMasker(tokenizer, masking.probability)
+        self._first = 0 if masking and masking.of_views else 2  # of the copies that are masked
+        self.copies = 3 if masking and not masking.of_views else 2
+
+    def __call__(self, batch: dict[str, Tensor], seed: int = 0) -> dict[str, Tensor]:
+        """Stacks a batch.
+
+        Args:
+            batch: `input_ids` and `attention_mask`, (B, L) each.
+            seed: of the masks, each view by its own draw.
+
+        Returns:
+            `input_ids` and `attention_mask`, (2B, L): view 1, then view 2; (3B, L) where the masked copy of each
+            sentence follows them. `sentence_ids` (B,) tell sentences apart. With masks also `lm_labels`, as many rows.
+        """
+        rows = {name: batch[name].repeat(self.copies, 1) for name in ("input_ids", "attention_mask")}
+        rows["sentence_ids"] = sentence_ids(batch["input_ids"], batch["attention_mask"])
+        if self._masker is None:
+            return rows
+        start = self._first * len(batch["input_ids"])
+        masked, labels = self._masker(rows["input_ids"][start:], seed)
+        rows["lm_labels"] = torch.full_like(rows["input_ids"], IGNORED)
+        rows["input_ids"][start:] = masked
+        rows["lm_labels"][start:] = labels
         return rows
-    first = 0 if masked_views else 2 * len(batch["input_ids"])
-    masked, labels = masker(rows["input_ids"][first:], seed)
-    rows["mlm_labels"] = torch.full_like(rows["input_ids"], IGNORED)
-    rows["input_ids"][first:] = masked
-    rows["mlm_labels"][first:] = labels
-    return rows
 
 
 def sentence_ids(input_ids: Tensor, attention_mask: Tensor) -> Tensor:
@@ -74,23 +87,22 @@ def sentence_ids(input_ids: Tensor, attention_mask: Tensor) -> Tensor:
     return ((input_ids + 1) * attention_mask * powers).sum(-1)
 
 
-def two_views(outputs: InforMinOutput, mask: Tensor) -> Views:
-    """What the terms read of one forward pass over 2B rows or more, B of each view; mask (B, L) is the sentences'."""
-    size = len(mask)
+def two_views(outputs: InforMinOutput, rows: dict[str, Tensor]) -> Views:
+    """What the terms read of one forward pass over rows that `StackedViews` made."""
+    size = len(rows["sentence_ids"])
     first, second = slice(size), slice(size, 2 * size)
     maps1, maps2 = (
-        torch.stack([layer[rows] for layer in outputs.attentions], dim=1) if outputs.attentions else None
-        for rows in (first, second)
+        torch.stack([layer[view] for layer in outputs.attentions], dim=1) if outputs.attentions else None
+        for view in (first, second)
     )  # (B, T, H, L, L)
-    features1, features2 = outputs.features or (None, None)
+    labels = rows.get("lm_labels")
     return Views(
         z1=outputs.projection[first],
         z2=outputs.projection[second],
-        tokens1=outputs.last_hidden_state[first],
-        tokens2=outputs.last_hidden_state[second],
-        mask=mask,
+        mask=rows["attention_mask"][first],
         maps1=maps1,
         maps2=maps2,
-        features1=features1,
-        features2=features2,
+        heads=outputs.heads or {},
+        lm_logits=outputs.lm_logits,
+        lm_labels=None if labels is None else labels[labels != IGNORED],
     )

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from informin.errors import UsageError
-from informin.objectives.attention_mi import AMI_FORMS, attention_layers, attention_mi
+from informin.objectives.attention_mi import FORMS, attention_layers, attention_mi
 
 LENGTHS = (6, 4, 3)
 LIMIT = -0.5 * np.log(1e-6)  # of the mutual information of a tile
@@ -65,17 +65,17 @@ def loop(maps1, maps2, mask, form, samples=150, draw=None):
     maps1, maps2 = maps1.detach().float().numpy(), maps2.detach().float().numpy()
     _, layers, heads, width, _ = maps1.shape
     tiles = tiles_of(form, layers, heads)
-    found = {
+    valid = {
         (b, k): valid_positions(maps1[b], maps2[b], mask[b], tile, form)
         for b in range(len(mask))
         for k, tile in enumerate(tiles)
     }
     if form == "reference":
-        enough = {key: positions for key, positions in found.items() if len(positions) >= samples}
-        samples = samples if enough else min(len(positions) for positions in found.values())
-        found = enough or found
+        enough = {key: positions for key, positions in valid.items() if len(positions) >= samples}
+        samples = samples if enough else min(len(positions) for positions in valid.values())
+        valid = enough or valid
     values, counts = [], []
-    for (b, k), positions in found.items():
+    for (b, k), positions in valid.items():
         if len(positions) > samples:
             positions = draw(b, k, positions, samples)
         values.append(mutual_information([maps1[b][p] for p in positions], [maps2[b][p] for p in positions]))
@@ -83,8 +83,8 @@ def loop(maps1, maps2, mask, form, samples=150, draw=None):
     mean = np.mean(values)
     if form == "reference":
         size = len(tiles[0]) * width * width
-        share = sum(len(valid_positions(maps1[b], maps2[b], mask[b], tiles[k], form)) for b, k in found)
-        mean *= (share / (len(found) * size)) ** 2 + 1e-6
+        share = sum(len(valid_positions(maps1[b], maps2[b], mask[b], tiles[k], form)) for b, k in valid)
+        mean *= (share / (len(valid) * size)) ** 2 + 1e-6
     return -mean, np.mean(counts)
 
 
@@ -188,14 +188,14 @@ class TestClosedForms:
         """Uniform attention, as at the start of some heads: 0, and no gradient from the rounding of its logarithms."""
         _, maps2, mask = make_maps(lengths=(6, 6, 6), dropout=0.0)
         maps1 = torch.full_like(maps2, 1 / 6).requires_grad_()
-        for form in AMI_FORMS:
+        for form in FORMS:
             loss, _ = attention_mi(maps1, maps2, mask, form)
             loss.backward()
             assert loss.item() == 0 and not maps1.grad.any()
 
 
 class TestInvariances:
-    @pytest.mark.parametrize("form", AMI_FORMS)
+    @pytest.mark.parametrize("form", FORMS)
     def test_scale_and_power_and_exchange_of_views_do_not_matter(self, batch, form):
         maps1, maps2, mask = batch
         ami = partial(attention_mi, mask=mask, form=form)
@@ -226,9 +226,9 @@ class TestInvariances:
     def test_which_layers_are_joined_matters_to_the_reference_form(self):
         maps1, maps2, mask = make_maps(dropout=0.0, lengths=(6, 6, 6))
         expected = attention_mi(maps1, maps2, mask, "reference")[0]
-        for order, same in (([2, 1, 0, 3], True), ([1, 0, 3, 2], True), ([1, 0, 2, 3], False)):
+        for order, alike in (([2, 1, 0, 3], True), ([1, 0, 3, 2], True), ([1, 0, 2, 3], False)):
             changed = attention_mi(maps1[:, order], maps2[:, order], mask, "reference")[0]
-            assert (abs(changed - expected) < 1e-5) == same
+            assert (abs(changed - expected) < 1e-5) == alike
 
     def test_attention_of_and_to_padding_does_not_matter_to_the_paper(self, batch):
         """Its rows are not zero: a softmax over the same keys as the tokens' rows."""
@@ -252,7 +252,7 @@ class TestInvariances:
 
 
 class TestSampling:
-    @pytest.mark.parametrize("form", AMI_FORMS)
+    @pytest.mark.parametrize("form", FORMS)
     def test_as_many_as_asked_for_valid_and_the_same_in_both_views(self, form):
         """The gradient is where a position was drawn."""
         maps1, maps2, mask = make_maps(lengths=(12, 8), width=12)
@@ -308,7 +308,7 @@ class TestSampling:
 
 
 class TestGradient:
-    @pytest.mark.parametrize("form", AMI_FORMS)
+    @pytest.mark.parametrize("form", FORMS)
     def test_finite_differences(self, form):
         """float32 inside, so the tolerance is loose; a wrong sign or factor is far outside it."""
         maps1, maps2, mask = make_maps(lengths=(6, 5, 4))
@@ -323,7 +323,7 @@ class TestGradient:
         expected = sum((m.grad * s).sum() for m, s in zip(maps, steps))
         torch.testing.assert_close(slope, expected, rtol=0.02, atol=1e-5)
 
-    @pytest.mark.parametrize("form", AMI_FORMS)
+    @pytest.mark.parametrize("form", FORMS)
     def test_minimising_makes_the_views_tell_more(self, batch, form):
         maps1, maps2, mask = batch
         maps1.requires_grad_()
@@ -345,15 +345,15 @@ class TestGradient:
 class TestSafety:
     def finite(self, maps1, maps2, mask):
         """The losses of both forms, with finite gradients."""
-        found = {}
-        for form in AMI_FORMS:
+        losses = {}
+        for form in FORMS:
             pair = [maps.detach().clone().requires_grad_() for maps in (maps1, maps2)]
             loss, positions = attention_mi(*pair, mask, form)
             loss.backward()
             assert loss.isfinite() and positions.isfinite()
             assert all(maps.grad.isfinite().all() for maps in pair)
-            found[form] = loss.item()
-        return found
+            losses[form] = loss.item()
+        return losses
 
     def test_views_that_are_nearly_alike(self):
         maps1, _, mask = make_maps(dropout=0.0)
@@ -381,15 +381,15 @@ class TestSafety:
         torch.testing.assert_close(attention_mi(maps1, maps2, mask)[0], attention_mi(*dropped, mask)[0])
 
     @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-    @pytest.mark.parametrize("form", AMI_FORMS)
+    @pytest.mark.parametrize("form", FORMS)
     def test_half_precision_and_autocast_are_computed_in_float32(self, batch, dtype, form):
         maps1, maps2, mask = (maps.to(dtype) for maps in batch)
         loss = partial(attention_mi, mask=mask, form=form)
         expected = loss(maps1.float(), maps2.float(), generator=torch.Generator().manual_seed(0))[0]
         with torch.autocast("cpu", torch.bfloat16):
-            found = loss(maps1.requires_grad_(), maps2, generator=torch.Generator().manual_seed(0))[0]
-        found.backward()
-        assert found.dtype == torch.float32 and found.item() == pytest.approx(expected.item(), rel=1e-6)
+            value = loss(maps1.requires_grad_(), maps2, generator=torch.Generator().manual_seed(0))[0]
+        value.backward()
+        assert value.dtype == torch.float32 and value.item() == pytest.approx(expected.item(), rel=1e-6)
         assert maps1.grad.dtype == dtype and maps1.grad.isfinite().all()
 
 

@@ -1,4 +1,4 @@
-"""SCD's two terms four ways: a plain numpy loop of the paper, closed forms, invariances, errors; and two processes."""
+"""SCD's two terms four ways: a numpy loop of the paper, closed forms, invariances, errors; projector; processes."""
 
 import os
 
@@ -8,12 +8,13 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from scipy.linalg import hadamard
-from torch.nn.functional import normalize
+from torch.nn.functional import relu
 from torch.nn.parallel import DistributedDataParallel
 
 from informin.distributed import gather_with_gradient
 from informin.errors import UsageError
-from informin.objectives.decorrelation import SELF_CONTRAST_FORMS, decorrelation, self_contrast
+from informin.objectives.decorrelation import FORMS, Projector, decorrelation, self_contrast
+from tests.objectives.conftest import assert_gradient, head_values, model_of, rows
 
 WORLD = 2
 WEIGHT = 0.3  # of the off-diagonal; far above the paper's 0.013, so that an error in either sum shows
@@ -59,7 +60,7 @@ class TestSelfContrast:
         assert self_contrast(torch.eye(4), torch.eye(4).roll(1, 0)).item() == 0
         assert self_contrast(h, h, "reference").item() == pytest.approx(20)
 
-    @pytest.mark.parametrize("form", SELF_CONTRAST_FORMS)
+    @pytest.mark.parametrize("form", FORMS)
     def test_minimising_pushes_the_views_apart(self, views, form):
         """A repulsion: with the sign of a contrast it would pull them together."""
         h1, h2 = views[0].clone().requires_grad_(), views[1]
@@ -184,19 +185,70 @@ class TestDecorrelation:
             decorrelation(torch.ones(1, 4), torch.ones(1, 4), WEIGHT)
 
 
-def test_gradients_by_finite_differences(views):
-    """float32 inside, so the tolerance is loose; a wrong sign or factor is far outside it."""
-    losses = [lambda a, b, form=form: self_contrast(a, b, form) for form in SELF_CONTRAST_FORMS]
-    losses += [lambda a, b, weight=weight: decorrelation(a, b, weight) for weight in (0.0, 5.0)]
-    for loss in losses:
-        pair = [normalize(view).requires_grad_() for view in views]
-        loss(*pair).backward()
-        generator = torch.Generator().manual_seed(3)
-        steps = [1e-2 * torch.randn(view.shape, generator=generator) for view in pair]
-        with torch.no_grad():
-            slope = (loss(*(p + s for p, s in zip(pair, steps))) - loss(*(p - s for p, s in zip(pair, steps)))) / 2
-        expected = sum((p.grad * s).sum() for p, s in zip(pair, steps))
-        torch.testing.assert_close(slope, expected, rtol=0.02, atol=1e-4)
+@pytest.mark.parametrize("form", FORMS)
+def test_gradients_of_the_self_contrast_by_finite_differences(views, form):
+    assert_gradient(lambda h1, h2: self_contrast(h1, h2, form), views)
+
+
+@pytest.mark.parametrize("weight", [0.0, 5.0])
+def test_gradients_of_the_decorrelation_by_finite_differences(views, weight):
+    assert_gradient(lambda p1, p2: decorrelation(p1, p2, weight), views)
+
+
+class TestProjector:
+    @pytest.fixture
+    def model(self, encoder):
+        """A model that has nothing but a projector of width 8 on top."""
+        model = model_of(encoder)
+        model.heads["decorrelation"] = Projector(model, 8)
+        return model
+
+    def test_its_weights_are_drawn_like_the_encoders_own_fresh_layers(self, encoder):
+        """Normal of the configuration's width, three draws in order and no more: a seed gives what it always gave."""
+        model = model_of(encoder)
+        torch.manual_seed(5)
+        head, after = Projector(model, 8), torch.get_rng_state()
+        torch.manual_seed(5)
+        for layer, shape in zip(head.layers[::3], ((8, 32), (8, 8), (8, 8))):
+            assert torch.equal(layer.weight, torch.empty(shape).normal_(0, model.config.initializer_range))
+        assert torch.equal(torch.get_rng_state(), after)
+        assert not head.layers[0].bias.any() and head.layers[3].bias is head.layers[6].bias is None
+        for norm in head.layers[1::3]:
+            values = {name: set(value.flatten().tolist()) for name, value in norm.state_dict().items()}
+            ones = dict(weight={1}, bias={0}, running_mean={0}, running_var={1}, num_batches_tracked={0})
+            assert values == ones
+
+    def test_each_view_is_normalised_by_itself(self, encoder, model):
+        """The three layers written out; the statistics of both views together would give others."""
+        batch = rows(encoder, count=12, copies=3)
+        first, norm1, _, second, norm2, _, third = model.heads["decorrelation"].layers
+
+        def normalise(x, norm):
+            return (x - x.mean(0)) / (x.var(0, unbiased=False) + norm.eps).sqrt() * norm.weight + norm.bias
+
+        def project(x):
+            hidden = relu(normalise(x @ first.weight.T + first.bias, norm1))
+            return relu(normalise(hidden @ second.weight.T, norm2)) @ third.weight.T
+
+        views = []
+        projected = head_values(model, batch, range(12), lambda x: views.append(x) or x)["decorrelation"]
+        assert [len(view) for view in views] == [12, 12], "the third copy, MLM's, is no view"
+        for features, view in zip(projected, views):
+            torch.testing.assert_close(features, project(view), rtol=1e-4, atol=1e-5)
+        together = project(torch.cat(views)).chunk(2)
+        assert (together[0] - projected[0]).abs().max() > 0.01
+
+    def test_it_normalises_over_what_gather_joins(self, encoder, model):
+        gathered = []
+
+        def gather(x):
+            gathered.append(x)
+            return torch.cat([x, 2 * x])
+
+        outputs = model.train()(**rows(encoder), views={"sentence_ids": torch.arange(6), "gather": gather})
+        assert [torch.equal(x, view) for x, view in zip(gathered, outputs.projection.chunk(2))] == [True, True]
+        for features, view in zip(outputs.heads["decorrelation"], gathered):
+            torch.testing.assert_close(features, model.heads["decorrelation"].layers(torch.cat([view, 2 * view])))
 
 
 class Projected(torch.nn.Module):
@@ -259,7 +311,7 @@ def test_two_processes_equal_one_on_the_joined_batch(tmp_path):
     leaves = [x.clone().requires_grad_() for x in joined]
     alone = decorrelation(*leaves, WEIGHT)
     alone.backward()
-    for process, rows in enumerate(two):
-        torch.testing.assert_close(rows["alone"], alone.detach())
-        for x, gradient in zip(leaves, rows["rows"]):  # each process has the sum over processes, which DDP averages
+    for process, own in enumerate(two):
+        torch.testing.assert_close(own["alone"], alone.detach())
+        for x, gradient in zip(leaves, own["rows"]):  # each process has the sum over processes, which DDP averages
             torch.testing.assert_close(gradient / WORLD, x.grad.chunk(WORLD)[process], rtol=1e-4, atol=1e-6)

@@ -1,289 +1,63 @@
-"""SCD, miCSE and their parts in the model, the Trainer and a whole run: projector, momentum encoder, queue, terms."""
+"""SCD, miCSE and their parts in the Trainer and in whole runs: heads, loss, terms, checkpoints, exports."""
 
-import copy
 import json
 import shutil
-from importlib import import_module
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch.nn.functional import cosine_similarity, relu
+from torch.nn.functional import cosine_similarity
 from transformers import AutoConfig, AutoModel, TrainerCallback
 
 import run_export
 import run_unsup
 from informin.encoders.encoder import load_encoder
-from informin.encoders.loading import load_config, load_model
+from informin.encoders.loading import load_config
 from informin.errors import UsageError
-from informin.objectives import (
-    OBJECTIVES,
-    Objective,
-    Term,
-    attention_mi,
-    contrast,
-    decorrelation,
-    masked_lm,
-    reconstruction,
-    self_contrast,
-)
+from informin.objectives import OBJECTIVES, Objective, Term
+from informin.objectives.attention_mi import attention_mi
+from informin.objectives.contrast import contrast
+from informin.objectives.decorrelation import decorrelation, self_contrast
+from informin.objectives.masked_lm import masked_lm
+from informin.objectives.reconstruction import reconstruction
+from informin.objectives.terms import Head, option, require
 from informin.training.command_line import parse
-from informin.training.sentences import refuse_few_sentences, tokenise
 from informin.views.attention import ViewDropout
-from tests.conftest import make_sentences, tokenizer_of
+from tests.conftest import make_sentences, save_bert
+from tests.objectives.conftest import logged, model_of, rows
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
-SCD = dict(objective="scd", projection_head="none", projector_size=16)
+SCD = dict(objective="scd", projector_size=16)
 MICSE = dict(objective="micse", queue_size=24)
 EVERYTHING = dict(
     **dict(objective="informin", reconstruction_weight=0.7, ami_weight=0.3, ami_layers=[0, 1], queue_size=24),
     **dict(decorrelation_weight=0.2, projector_size=8, off_diagonal_weight=0.1, mlm_weight=0.2),
     **dict(view_dropout=[0.1, 0.3], temperature=0.1, ami_form="reference"),
 )
-
-
-@pytest.fixture
-def build(encoder, tmp_path):
-    """A trainer on 64 sentences, unscored; keywords are training arguments."""
-    import datasets
-
-    def make(callbacks=None, projection_head="mlp", sentences=64, **options):
-        common = dict(
-            **dict(output_dir=str(tmp_path / "run"), use_cpu=True, per_device_train_batch_size=16, max_steps=3),
-            **dict(logging_steps=1, learning_rate=1e-3, disable_tqdm=True, eval_strategy="no", save_strategy="no"),
-        )
-        args = InforMinTrainingArguments(**(common | options))
-        tokenizer = tokenizer_of(encoder)
-        torch.manual_seed(args.seed)
-        settings = {"projection_head": projection_head, **args.heads}
-        return InforMinTrainer(
-            model=load_model(load_config(str(encoder)), str(encoder), settings),
-            args=args,
-            train_dataset=tokenise(datasets.Dataset.from_dict({"text": make_sentences(sentences)}), tokenizer, 32),
-            processing_class=tokenizer,
-            callbacks=callbacks,
-        )
-
-    return make
-
-
-class Steps(TrainerCallback):
-    """Keeps what the model holds after each step, and the momentum encoder's projections in it."""
-
-    def __init__(self):
-        self.weights, self.keys = [], []
-
-    def on_train_begin(self, args, state, control, model=None, **kwargs):
-        self.watch(model)
-        keep = lambda module, inputs, outputs: self.keys.append(outputs.momentum_projection)  # noqa: E731
-        model.register_forward_hook(keep)
-
-    def on_step_end(self, args, state, control, model=None, **kwargs):
-        self.watch(model)
-
-    def watch(self, model):
-        self.weights.append({name: value.clone() for name, value in model.state_dict().items()})
-
-
-def logged(trainer, key):
-    return [entry[key] for entry in trainer.state.log_history if key in entry]
-
-
-def rows(folder, count=6, copies=2):
-    batch = tokenizer_of(folder)(make_sentences(count), padding=True, return_tensors="pt", return_token_type_ids=False)
-    return {name: batch[name].repeat(copies, 1) for name in ("input_ids", "attention_mask")}
-
-
-def model_of(folder, **settings):
-    return load_model(load_config(str(folder)), str(folder), {"projection_head": "mlp", "lm_head": False} | settings)
-
-
-# The momentum encoder
-
-
-def test_the_momentum_encoder_starts_as_a_copy_and_the_queue_empty(encoder):
-    model = model_of(encoder, queue_size=5)
-    with torch.no_grad():
-        for parameter in model.base_model.parameters():
-            parameter.add_(1)
-        model.queue.add_(1)
-    model.start_momentum()
-    slow, fast = model.momentum_encoder.state_dict(), model.base_model.state_dict()
-    assert slow.keys() == fast.keys()
-    assert [name for name in fast if not torch.equal(slow[name], fast[name])] == []
-    assert all(slow[name].data_ptr() != fast[name].data_ptr() for name in fast)
-    assert not model.queue.any()
-
-
-def test_it_follows_the_encoder_after_each_optimizer_step(build):
-    """A numpy loop over what the encoder was; with accumulation too, where not every batch is a step."""
-    trainer = build([steps := Steps()], momentum_decay=0.9, gradient_accumulation_steps=2, **MICSE)
-    trainer.train()
-    assert len(steps.weights) == 4 and len(steps.keys) == 6
-    prefix = trainer.model.base_model_prefix
-    names = [name for name, _ in trainer.model.base_model.named_parameters()]
-    for name in names:
-        expected = steps.weights[0][f"{prefix}.{name}"].double().numpy()
-        for after in steps.weights[1:]:
-            expected = 0.9 * expected + (1 - 0.9) * after[f"{prefix}.{name}"].double().numpy()
-        found = steps.weights[-1][f"momentum_encoder.{name}"]
-        torch.testing.assert_close(found, torch.from_numpy(expected).float(), rtol=1e-4, atol=1e-6, msg=name)
-        assert not torch.equal(found, steps.weights[-1][f"{prefix}.{name}"]), name
-
-
-def test_no_optimizer_has_it(build):
-    trainer = build(**MICSE)
-    slow = {id(parameter) for parameter in trainer.model.momentum_encoder.parameters()}
-    assert not any(parameter.requires_grad for parameter in trainer.model.momentum_encoder.parameters())
-    optimised = {id(p) for group in trainer.create_optimizer().param_groups for p in group["params"]}
-    assert optimised == {id(p) for p in trainer.model.parameters()} - slow
-
-
-def test_its_dropout_is_its_own(build, encoder):
-    """Whatever the views' rates are, its attention is transformers' own, and evaluation has no dropout."""
-    trainer = build(momentum_dropout=0.35, view_dropout=[0.1, 0.2], **MICSE)
-    model = trainer.model
-    slow, fast = (
-        [module for module in part.modules() if isinstance(module, torch.nn.Dropout)]
-        for part in (model.momentum_encoder, model.base_model)
-    )
-    assert {(type(module), module.p) for module in slow} == {(torch.nn.Dropout, 0.35)}
-    assert {module.rates for module in fast} == {(0.1, 0.2)} and len(slow) == len(fast)
-    assert model.momentum_encoder.config._attn_implementation == "sdpa"
-    assert model.config.hidden_dropout_prob == model.config.attention_probs_dropout_prob == 0.1
-    batch = rows(encoder)
-    first, second = (model.train()(**batch, num_sentences=6).momentum_projection for _ in range(2))
-    assert not torch.equal(first, second)
-    assert model.eval()(**batch, num_sentences=6).momentum_projection is None
-
-
-@pytest.mark.parametrize("projection_head", ["mlp", "none"])
-def test_its_projection_is_the_encoders_own_head_on_the_first_views_sentences(encoder, projection_head):
-    model, batch = model_of(encoder, queue_size=5, momentum_dropout=0.0, projection_head=projection_head), rows(encoder)
-    with torch.no_grad():
-        for parameter in model.momentum_encoder.parameters():  # no copy of the encoder any more
-            parameter.mul_(1.5)
-    batch["input_ids"][6:] = batch["input_ids"][6:].roll(1, 0)
-    found = model.train()(**batch, num_sentences=6).momentum_projection
-    cls = model.momentum_encoder(**{name: value[:6] for name, value in batch.items()}).last_hidden_state[:, 0]
-    torch.testing.assert_close(found, torch.tanh(model.mlp.dense(cls)) if projection_head == "mlp" else cls)
-    assert not found.requires_grad
-    assert not any("mlp" in name for name in model.momentum_encoder.state_dict())
-
-
-# The queue
-
-
-def test_newest_keys_come_first_and_the_oldest_leave(encoder):
-    model = model_of(encoder, queue_size=5)
-    keys, ids = torch.arange(1.0, 13.0)[:, None].expand(12, 32), torch.arange(101, 113)
-    for group, expected in (((0, 2), [1, 2, 0, 0, 0]), ((2, 4), [3, 4, 1, 2, 0]), ((4, 6), [5, 6, 3, 4, 1])):
-        model.enqueue(keys[slice(*group)].bfloat16(), ids[slice(*group)])
-        assert model.queue[:, 7].tolist() == expected
-        assert model.queue_ids.tolist() == [100 + key if key else 0 for key in expected]
-    model.enqueue(keys[5:], ids[5:])
-    assert model.queue[:, 31].tolist() == [6, 7, 8, 9, 10]
-    assert model.queue.shape == (5, 32) and model.queue.dtype == torch.float32
-
-
-@pytest.mark.parametrize("queue_size", [24, 40, 7])
-def test_the_contrast_has_the_keys_of_earlier_batches(build, monkeypatch, queue_size):
-    """Never those of the batch itself, whose second views are candidates already."""
-    seen = []
-
-    def watch(z1, z2, temperature, queue, same):
-        seen.append(queue.clone())
-        return contrast(z1, z2, temperature, queue, same)
-
-    monkeypatch.setattr(import_module("informin.objectives.contrast"), "contrast", watch)
-    build([steps := Steps()], **(MICSE | dict(queue_size=queue_size))).train()
-    assert len(seen) == len(steps.keys) == 3
-    for step, queue in enumerate(seen):
-        earlier = [key for keys in reversed(steps.keys[:step]) for key in keys]
-        expected = torch.stack([*earlier, *torch.zeros(queue_size, 32)])[:queue_size]
-        assert torch.equal(queue, expected)
-
-
-def test_in_a_second_epoch_no_sentence_meets_itself_in_the_queue(build, monkeypatch):
-    """32 sentences, a queue of 32: when the second epoch begins, every anchor is in it, and once."""
-    seen = []
-
-    def watch(z1, z2, temperature, queue, same):
-        seen.append(same)
-        return contrast(z1, z2, temperature, queue, same)
-
-    monkeypatch.setattr(import_module("informin.objectives.contrast"), "contrast", watch)
-    build(**(MICSE | dict(queue_size=32)), sentences=32, max_steps=4).train()
-    assert [same.shape for same in seen] == [(16, 32)] * 4
-    assert [same.sum(1).tolist() for same in seen[:3]] == [[0] * 16, [0] * 16, [1] * 16]
-    assert seen[3].sum(1).max() == 1
-
-
-# The projector
-
-
-def test_each_view_is_normalised_by_itself(encoder):
-    """The three layers written out; the statistics of both views together would give others."""
-    model, batch = model_of(encoder, projector_size=8).train(), rows(encoder, count=12, copies=3)
-    outputs = model(**batch, num_sentences=12)
-    (first, norm1, _, second, norm2, _, third) = model.projector
-
-    def normalise(x, norm):
-        return (x - x.mean(0)) / (x.var(0, unbiased=False) + norm.eps).sqrt() * norm.weight + norm.bias
-
-    def project(x):
-        hidden = relu(normalise(x @ first.weight.T + first.bias, norm1))
-        return relu(normalise(hidden @ second.weight.T, norm2)) @ third.weight.T
-
-    views = outputs.projection[:24].chunk(2)  # the third copy, MLM's, is no view
-    assert len(outputs.features) == 2
-    for found, view in zip(outputs.features, views):
-        torch.testing.assert_close(found, project(view), rtol=1e-4, atol=1e-5)
-    together = project(torch.cat(views)).chunk(2)
-    assert (together[0] - outputs.features[0]).abs().max() > 0.01
-
-
-def test_it_normalises_over_what_gather_joins(encoder):
-    model, batch = model_of(encoder, projector_size=8).train(), rows(encoder)
-    gathered = []
-
-    def gather(x):
-        gathered.append(x)
-        return torch.cat([x, 2 * x])
-
-    outputs = model(**batch, num_sentences=6, gather=gather)
-    assert [torch.equal(x, view) for x, view in zip(gathered, outputs.projection.chunk(2))] == [True, True]
-    for features, view in zip(outputs.features, gathered):
-        torch.testing.assert_close(features, model.projector(torch.cat([view, 2 * view])))
+SCD_ROWS = {  # Klein and Nabi (2022), section 4
+    "bert": dict(view_dropout=[0.05, 0.15], decorrelation_weight=0.005, off_diagonal_weight=0.013),
+    "roberta": dict(view_dropout=[0.065, 0.24], decorrelation_weight=0.0033, off_diagonal_weight=0.028),
+}
 
 
 @pytest.mark.parametrize(
     "options, heads",
     [
-        (SCD, {"projector"}),
-        (dict(objective="scd", projection_head="none", decorrelation_weight=0), set()),
+        (SCD, {"decorrelation"}),
+        (dict(objective="scd", decorrelation_weight=0), set()),
         (dict(objective="simcse"), {"mlp"}),
-        (MICSE, {"mlp", "momentum_encoder"}),
+        (MICSE, {"mlp", "queue"}),
         (MICSE | dict(queue_size=0), {"mlp"}),
-        (EVERYTHING, {"mlp", "momentum_encoder", "projector", "cls"}),
+        (EVERYTHING, {"mlp", "queue", "decorrelation", "cls"}),
     ],
     ids=["scd", "scd-without", "simcse", "micse", "micse-without", "everything"],
 )
 def test_only_the_heads_that_the_objective_reads_are_built(build, options, heads):
     model = build(**options).model
-    built = {name for name, _ in model.named_children()} - {model.base_model_prefix}
+    built = {name for name, _ in model.named_children()} - {model.base_model_prefix, "heads"} | set(model.heads)
     assert {"cls" if name == "lm_head" else name for name in built} == heads
-    assert hasattr(model, "queue") == ("momentum_encoder" in heads)
-
-
-def test_outside_training_heads_say_nothing(encoder):
-    model, batch = model_of(encoder, projector_size=8, queue_size=5), rows(encoder)
-    for outputs in (model.eval()(**batch, num_sentences=6), model.train()(**batch)):
-        assert outputs.features is None and outputs.momentum_projection is None
-
-
-# The trainer
 
 
 def expected_loss(options, seen, model):
@@ -294,23 +68,22 @@ def expected_loss(options, seen, model):
     size, mask = 16, seen["inputs"]["attention_mask"][:16]
     z1, z2 = outputs.projection[:size], outputs.projection[size : 2 * size]
     if options["objective"] == "scd":
-        features = [model.projector(view) for view in (z1, z2)]
+        features = [model.heads["decorrelation"].layers(view) for view in (z1, z2)]
+        options = SCD_ROWS[model.config.model_type] | options
         loss = self_contrast(z1, z2, options.get("self_contrast_form", "paper"))
-        loss = loss + options.get("decorrelation_weight", 0.005) * decorrelation(
-            *features, options.get("off_diagonal_weight", 0.013)
-        )
+        loss = loss + options["decorrelation_weight"] * decorrelation(*features, options["off_diagonal_weight"])
     else:
-        loss = contrast(z1, z2, options.get("temperature", 0.05), seen["state"]["queue"])
+        loss = contrast(z1, z2, options.get("temperature", 0.05), seen["state"]["heads.queue.embeddings"])
         loss = loss + options.get("reconstruction_weight", 0) * reconstruction(z1, z2)
         if "decorrelation_weight" in options:
-            features = [model.projector(view) for view in (z1, z2)]
+            features = [model.heads["decorrelation"].layers(view) for view in (z1, z2)]
             loss = loss + options["decorrelation_weight"] * decorrelation(*features, options["off_diagonal_weight"])
         maps = torch.stack(outputs.attentions, 1)
         ami, _ = attention_mi(maps[:size], maps[size : 2 * size], mask, options.get("ami_form", "paper"))
         loss = loss + options.get("ami_weight", 2.5e-3) * ami
     if "mlm_weight" in options:
         labels = seen["labels"][seen["labels"] >= 0]
-        loss = loss + options["mlm_weight"] * masked_lm(outputs.mlm_logits, labels)
+        loss = loss + options["mlm_weight"] * masked_lm(outputs.lm_logits, labels)
     return loss.item()
 
 
@@ -328,29 +101,29 @@ def expected_loss(options, seen, model):
 )
 def test_loss_is_the_objective_on_the_batch(build, options):
     """At the second step, where the queue holds the first one's keys."""
-    trainer, found = build(max_steps=2, lr_scheduler_type="constant", **options), []
+    trainer, steps = build(max_steps=2, lr_scheduler_type="constant", **options), []
 
     def watch(module, args, kwargs):
         seen = {"rng": torch.get_rng_state(), "inputs": dict(kwargs)}
         seen["state"] = {name: value.clone() for name, value in module.state_dict().items()}
-        found.append(seen)
+        steps.append(seen)
 
     compute_loss = trainer.compute_loss
 
     def keep_labels(model, inputs, **kwargs):
         loss = compute_loss(model, inputs, **kwargs)
-        found[-1]["labels"] = inputs.get("mlm_labels")
+        steps[-1]["labels"] = inputs.get("lm_labels")
         return loss
 
     trainer.compute_loss = keep_labels
     hook = trainer.model.register_forward_pre_hook(watch, with_kwargs=True)
     trainer.train()
     hook.remove()
-    assert len(found) == 2
-    for seen, loss in zip(found, logged(trainer, "loss")):
+    assert len(steps) == 2
+    for seen, loss in zip(steps, logged(trainer, "loss")):
         assert expected_loss(options, seen, trainer.model) == pytest.approx(loss, rel=1e-4)
-    if "queue" in found[0]["state"]:
-        filled = [seen["state"]["queue"].any(-1).sum().item() for seen in found]
+    if "queue" in trainer.model.heads:
+        filled = [seen["state"]["heads.queue.embeddings"].any(-1).sum().item() for seen in steps]
         assert filled == [0, 16]
 
 
@@ -359,10 +132,10 @@ def test_terms_are_logged_unweighted_and_sum_to_the_loss(build, options):
     trainer = build(**options)
     trainer.train()
     entries = [entry for entry in trainer.state.log_history if "loss" in entry]
-    weights = trainer.args.term_weights
+    weights = {term.name: term.strength for term in trainer.terms if term.summand}
     assert len(entries) == 3 and len(weights) > 1
     for entry in entries:
-        assert entry["loss"] == pytest.approx(sum(w * entry[name] for name, w in weights.items()), rel=1e-4)
+        assert entry["loss"] == pytest.approx(sum(w * entry[f"terms/{name}"] for name, w in weights.items()), rel=1e-4)
     if "ami" in weights:
         assert all(3 <= entry["ami_positions"] <= 150 for entry in entries)
 
@@ -370,15 +143,17 @@ def test_terms_are_logged_unweighted_and_sum_to_the_loss(build, options):
 @pytest.mark.parametrize(
     "options, rates",
     [
-        (SCD, (0.05, 0.15)),
+        (SCD, None),
         (SCD | dict(mlm_weight=0.1, view_dropout=[0.02, 0.4]), (0.02, 0.4, 0.1)),
-        (SCD | dict(mlm_weight=0.1, masked_views=True), (0.05, 0.15)),
+        (SCD | dict(mlm_weight=0.1, masked_views=True), None),
         (dict(objective="simcse", view_dropout=[0.0, 0.5]), (0.0, 0.5)),
     ],
     ids=["scd", "mlm", "masked-views", "simcse"],
 )
 def test_the_views_have_their_rates_in_the_training_step(build, options, rates):
+    """None: what the paper's row has for the encoder."""
     trainer, dropped = build(max_steps=1, **options), []
+    rates = rates or tuple(SCD_ROWS[trainer.model.config.model_type]["view_dropout"])
     assert trainer.model.base_model.config._attn_implementation == "informin_views"
     embedded = trainer.model.base_model.embeddings.dropout
     hook = embedded.register_forward_hook(lambda module, inputs, outputs: dropped.append(outputs))
@@ -440,47 +215,109 @@ def test_an_export_leaves_the_model_in_training_as_it_was(build, tmp_path):
 
 def test_self_contrast_pushes_the_views_apart(build, encoder):
     """With repulsion alone the mean cosine of the two views falls."""
-    trainer = build(objective="scd", projection_head="none", decorrelation_weight=0, max_steps=12)
+    trainer = build(objective="scd", decorrelation_weight=0, max_steps=12)
     trainer.train()
-    cosines = logged(trainer, "self_contrast")
+    cosines = logged(trainer, "terms/self_contrast")
     assert cosines[-1] < cosines[0] - 0.1
     z1, z2 = trainer.model.train()(**rows(encoder)).projection.chunk(2)
     assert cosine_similarity(z1, z2).mean().item() < cosines[0]
 
 
-def test_a_seventh_objective_is_one_file_and_one_line(build, monkeypatch):
-    """A term of its own, which reads the hidden states, beside one that is there."""
+@dataclass
+class Spread(Term):
+    """Minus the spread of the views' projections, to a power, weighed by the steps that its head has counted."""
 
-    def spread(tokens, mask, scale):
-        """Minus the variance of the mean token."""
-        means = (tokens * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
-        return -scale * means.var(0).mean()
+    name = "spread"
+    title = "a toy"
+    weight = "spread_weight"
 
-    seen = []
+    spread_weight: float = option(0, "Of the spread.")
+    spread_power: float = option(1.0, "Its power.")
 
-    def loss(views, options):
-        seen.append((views, options))
-        value = spread(views.tokens1, views.mask, options.temperature)
+    def check(self):
+        require(self.spread_power > 0, "spread_power", self.spread_power, "a number above 0")
+
+    def head(self, model):
+        return Counter()
+
+    def loss(self, views):
+        seen.append(views)
+        means, steps = views.heads["spread"]
+        value = -(1 + steps) * means.var(0).mean() ** self.spread_power
         return {"spread": value, "length": views.mask.sum(1).float()[0]}
 
-    toy = Term("spread", loss=loss, options=("temperature",))
-    monkeypatch.setitem(OBJECTIVES, "toy", Objective("a toy", (toy, *OBJECTIVES["simcse"].terms[-1:]), {}))
-    trainer = build(objective="toy", temperature=2.0, max_steps=2)
+
+class Counter(Head):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("steps", torch.zeros(()))
+
+    def forward(self, model, projection, input_ids, attention_mask, sentence_ids, gather):
+        return gather(projection), self.steps.clone()
+
+    def after_step(self, model):
+        self.steps += 1
+
+
+seen = []
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    monkeypatch.setitem(OBJECTIVES, "toy", Objective("a toy", (Spread, *OBJECTIVES["simcse"].terms[-1:])))
+    seen.clear()
+
+
+def test_a_further_objective_is_one_class_and_one_line(build, toy):
+    """With options and a head of its own, beside a term that is there."""
+    trainer = build(objective="toy", spread_weight=2.0, spread_power=0.5, gradient_accumulation_steps=2)
     trainer.train()
-    assert logged(trainer, "loss") == pytest.approx(logged(trainer, "spread"), rel=1e-5) and len(seen) == 2
-    assert logged(trainer, "length") == [float(views.mask.sum(1)[0]) for views, _ in seen]
-    assert logged(trainer, "spread")[1] < logged(trainer, "spread")[0] < 0
-    for views, options in seen:
-        assert views.tokens1.shape == (*views.mask.shape, 32) and vars(options) == {"temperature": 2.0}
-        assert views.maps1 is views.features1 is views.queue is views.mlm_logits is None
-    with pytest.raises(UsageError, match=r"--ami_weight 1\.0 has no effect with --objective toy .* temperature, mlm_w"):
-        build(objective="toy", ami_weight=1.0)
+    terms = logged(trainer, "terms/spread")
+    assert logged(trainer, "loss") == pytest.approx([2 * term for term in terms], rel=1e-5) and len(terms) == 3
+    lengths = [float(views.mask.sum(1)[0]) for views in seen]
+    assert logged(trainer, "length") == [sum(pair) / 2 for pair in zip(lengths[::2], lengths[1::2])]
+    assert [views.heads["spread"][1].item() for views in seen] == [0, 0, 1, 1, 2, 2]
+    for views in seen:
+        means, _ = views.heads["spread"]
+        assert means.shape == (32, 32) and torch.equal(means, torch.cat([views.z1, views.z2]))
+        assert views.maps1 is views.maps2 is views.lm_logits is views.lm_labels is None
+    spreads = [-views.heads["spread"][0].var(0).mean().sqrt().item() for views in seen]
+    assert terms == pytest.approx([step * sum(spreads[2 * step - 2 : 2 * step]) / 2 for step in (1, 2, 3)], rel=1e-5)
+    assert trainer.args.objective_options == dict(objective="toy", spread_weight=2.0, spread_power=0.5)
 
 
-def test_terms_get_no_option_that_they_do_not_name(build, monkeypatch):
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (
+            dict(objective="toy", spread_weight=1, ami_weight=1.0),
+            "`ami_weight` 1.0 has no effect .* spread_weight, spr",
+        ),
+        (
+            dict(objective="toy", spread_power=2.0),
+            "`spread_power` 2.0 .* with `spread_weight` above 0 also spread_power",
+        ),
+        (dict(objective="toy", spread_weight=1, spread_power=-1), "`spread_power` is -1; needed a number above 0"),
+        (dict(objective="toy"), "Every term of `objective` toy has the weight 0"),
+        (dict(objective="simcse", spread_weight=1), "`spread_weight` 1 has no effect with `objective` simcse"),
+    ],
+    ids=["another-terms", "off", "check", "nothing", "another-objective"],
+)
+def test_its_options_are_checked_like_all_others(toy, tmp_path, options, message):
+    with pytest.raises(UsageError, match=message):
+        InforMinTrainingArguments(str(tmp_path), **options)
+
+
+def test_a_term_has_no_option_that_it_does_not_name(build, monkeypatch):
     """What is refused as unread is unread."""
-    read = Term("greedy", loss=lambda views, options: {"greedy": views.z1.sum() * options.temperature})
-    monkeypatch.setitem(OBJECTIVES, "toy", Objective("a toy", (read,), {}))
+
+    class Greedy(Term):
+        name = title = "greedy"
+
+        def loss(self, views):
+            return {"greedy": views.z1.sum() * self.temperature}
+
+    monkeypatch.setitem(OBJECTIVES, "toy", Objective("a toy", (Greedy,)))
     with pytest.raises(AttributeError, match="temperature"):
         build(objective="toy").train()
 
@@ -491,52 +328,27 @@ def test_terms_get_no_option_that_they_do_not_name(build, monkeypatch):
 @pytest.mark.parametrize(
     "given, built, name",
     [
-        (SCD, dict(), "projector_size = 16, but the model was built with projector_size = 0"),
-        (MICSE, dict(), "queue_size = 24, but the model was built with queue_size = 0"),
-        (MICSE, dict(queue_size=12), "queue_size = 24, but the model was built with queue_size = 12"),
-        (MICSE, dict(queue_size=24, momentum_decay=0.9), "momentum_decay = 0.995, but .* momentum_decay = 0.9"),
-        (MICSE, dict(queue_size=24, momentum_dropout=0.1), "momentum_dropout = 0.3, but .* momentum_dropout = 0.1"),
-        (dict(objective="simcse"), dict(queue_size=12), "queue_size = 0, but .* queue_size = 12"),
-        (dict(objective="simcse"), dict(projector_size=8), "projector_size = 0, but .* projector_size = 8"),
+        (SCD, "mlp", "projection_head = none, but the model was built with projection_head = mlp"),
+        (MICSE, "none", "projection_head = mlp, but the model was built with projection_head = none"),
+        (MICSE | dict(mlm_weight=0.1), "mlp", "lm_head = True, but the model was built with lm_head = False"),
     ],
+    ids=["scd", "micse", "mlm"],
 )
-def test_heads_that_do_not_fit_are_refused(build, encoder, given, built, name):
-    trainer = build(**given)
-    with pytest.raises(
-        UsageError, match=f"The objective needs {name}.*Load it with informin.encoders.loading.load_model"
-    ):
-        InforMinTrainer(
-            model=model_of(encoder, **built),
-            args=trainer.args,
-            train_dataset=trainer.train_dataset,
-            processing_class=trainer.processing_class,
-        )
-
-
-@pytest.mark.parametrize(
-    "most, options",
-    [
-        (64, dict(max_steps=-1)),
-        (64, dict(max_steps=9)),
-        (48, dict()),
-        (32, dict(max_steps=1, gradient_accumulation_steps=2)),
-    ],
-    ids=["epoch", "epochs", "steps", "accumulation"],
-)
-def test_a_queue_larger_than_the_sentences_seen_is_refused(build, most, options):
-    message = f"--queue_size {most + 1} is more than the {most} sentences that the run reads: .* at most {most}"
+def test_a_model_with_other_heads_is_refused(build, encoder, given, built, name):
+    trainer, model = build(**given), model_of(encoder, built)
+    message = f"The objective needs {name}.*Load it with informin.encoders.loading.load_model"
     with pytest.raises(UsageError, match=message):
-        build(objective="micse", queue_size=most + 1, **options)
-    build(objective="micse", queue_size=most, **options)
+        InforMinTrainer(model, trainer.args, trainer.train_dataset, processing_class=trainer.processing_class)
 
 
-def test_a_queue_larger_than_the_steps_of_a_stream_is_refused(build):
-    trainer = build(objective="micse", queue_size=48)
-    stream = trainer.train_dataset.to_iterable_dataset()
-    refuse_few_sentences(stream, trainer.args)
-    trainer.args.queue_size = 49
-    with pytest.raises(UsageError, match="--queue_size 49 is more than the 48 sentences that the run reads"):
-        refuse_few_sentences(stream, trainer.args)
+def test_a_second_trainers_heads_replace_the_first_ones(build):
+    """An encoder can be trained by one objective after another; none is left that is never read."""
+    first, second = build(**EVERYTHING), build(objective="simcse", mlm_weight=0.1, max_steps=1)
+    first.train()
+    again = InforMinTrainer(first.model, second.args, second.train_dataset, processing_class=second.processing_class)
+    assert not again.model.heads and again.model is first.model
+    again.train()
+    assert len(logged(again, "terms/contrast")) == 1 and not logged(again, "terms/ami")
 
 
 @pytest.mark.parametrize("options", [SCD, dict(objective="simcse")], ids=["scd", "simcse"])
@@ -555,12 +367,10 @@ def test_layers_that_the_encoder_has_not_are_refused(build, layers):
 
 @pytest.mark.parametrize("options", [MICSE, SCD], ids=["micse", "scd"])
 def test_attention_without_maps_or_rates_is_refused(build, options):
-    trainer = build(objective="simcse")
-    args = copy.copy(build(**options).args)
-    trainer.model.config.informin |= args.heads
+    trainer = build(**options)
     trainer.model.config._attn_implementation_internal = "flash_attention_2"
     with pytest.raises(UsageError, match="attn_implementation='flash_attention_2', which cannot give"):
-        InforMinTrainer(trainer.model, args, trainer.train_dataset, processing_class=trainer.processing_class)
+        InforMinTrainer(trainer.model, trainer.args, trainer.train_dataset, processing_class=trainer.processing_class)
 
 
 # Whole runs: both architectures once each, and what is done with what they leave
@@ -568,21 +378,20 @@ def test_attention_without_maps_or_rates_is_refused(build, options):
 RUNS = {"scd": dict(projector_size=16), "micse": dict(queue_size=40, warmup_steps=0)}
 OPTIONS = {  # of the record: those that are read
     "scd": dict(
-        **dict(objective="scd", projection_head="none", view_dropout=[0.05, 0.15], self_contrast_weight=1.0),
-        **dict(self_contrast_form="paper", decorrelation_weight=0.005, off_diagonal_weight=0.013, projector_size=16),
+        **dict(objective="scd", projection_head="none", self_contrast_weight=1.0),
+        **dict(self_contrast_form="paper", projector_size=16),
     ),
     "micse": dict(
         **dict(objective="micse", projection_head="mlp", temperature=0.05, ami_weight=2.5e-3, ami_form="paper"),
         **dict(queue_size=40, momentum_decay=0.995, momentum_dropout=0.3),
     ),
 }
-ROBERTA_ROW = dict(view_dropout=[0.065, 0.24], decorrelation_weight=0.0033, off_diagonal_weight=0.028)
 NOT_THE_OBJECTIVES = {
     *("max_seq_length", "sentences_per_step", "learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay"),
     *("max_grad_norm", "optim", "adam_beta1", "adam_beta2", "adam_epsilon", "gradient_accumulation_steps"),
     *("precision", "processes", "max_steps"),
 }
-TERMS = {"scd": ["self_contrast", "decorrelation"], "micse": ["contrast", "ami", "ami_positions"]}
+TERMS = {"scd": ["self_contrast", "decorrelation"], "micse": ["contrast", "ami"]}
 
 
 @pytest.fixture(scope="module")
@@ -613,9 +422,9 @@ def test_a_run_prints_its_terms_and_records_its_options(run, encoder):
     terms = line.removeprefix("terms at the end, unweighted").replace(";", ",").split(",")
     listed = [term.split()[0] for term in terms]
     assert listed == [*TERMS[objective], "loss"]
-    found = {k: v for k, v in read_json(folder / "training.json")["options"].items() if k not in NOT_THE_OBJECTIVES}
-    roberta = load_config(str(encoder)).model_type == "roberta"
-    assert found == OPTIONS[objective] | (ROBERTA_ROW if objective == "scd" and roberta else {})
+    options = {k: v for k, v in read_json(folder / "training.json")["options"].items() if k not in NOT_THE_OBJECTIVES}
+    row = SCD_ROWS[load_config(str(encoder)).model_type] if objective == "scd" else {}
+    assert options == OPTIONS[objective] | row
     settings = read_json(folder / "config.json")["informin"]
     assert settings["objective"] == objective and settings["pooling"] == "cls"
 
@@ -624,11 +433,13 @@ def test_a_checkpoint_has_all_that_training_needs(run):
     objective, folder, _, _ = run
     weights = load_file(folder / "checkpoint-4" / "model.safetensors")
     settings = read_json(folder / "checkpoint-4" / "config.json")["informin"]
-    heads = {name.partition(".")[0] for name in weights} - {"bert", "roberta"}
-    assert heads == {"scd": {"projector"}, "micse": {"mlp", "momentum_encoder", "queue", "queue_ids"}}[objective]
-    assert (settings["projector_size"], settings["queue_size"]) == {"scd": (16, 0), "micse": (0, 40)}[objective]
+    heads = {".".join(name.split(".")[: 3 if name.startswith("heads.") else 1]) for name in weights}
+    queue = {"mlp", "heads.queue.encoder", "heads.queue.embeddings", "heads.queue.ids"}
+    assert heads - {"bert", "roberta"} == {"scd": {"heads.decorrelation.layers"}, "micse": queue}[objective]
+    sizes = {name: settings[name] for name in ("projector_size", "queue_size") if name in settings}
+    assert sizes == {"scd": {"projector_size": 16}, "micse": {"queue_size": 40}}[objective]
     if objective == "micse":
-        assert weights["queue"].any(-1).all(), "64 keys for 40 places"
+        assert weights["heads.queue.embeddings"].any(-1).all(), "64 keys for 40 places"
 
 
 def test_a_resumed_run_equals_one_run_through(run, tmp_path):
@@ -644,7 +455,7 @@ def test_a_resumed_run_equals_one_run_through(run, tmp_path):
     )
     assert through.keys() == resumed.keys()
     assert [name for name in through if not torch.equal(through[name], resumed[name])] == []
-    assert [name for name in through if name.startswith(("queue", "momentum", "projector"))]
+    assert [name for name in through if name.startswith("heads.")]
     still = [name for name in through if torch.equal(through[name], half[name])]
     assert still == []
 
@@ -694,14 +505,12 @@ def test_an_export_gives_the_vectors_of_its_checkpoint(run, encoder):
     ],
     ids=["heads", "layers"],
 )
-def test_maps_that_cannot_be_paired_are_refused_before_training(bert, tmp_path, options, message):
-    from tests.conftest import save_bert
+def test_maps_that_cannot_be_paired_are_refused_before_training(tmp_path, options, message):
 
     folder = save_bert(tmp_path / "odd", num_attention_heads=5, hidden_size=40)
     args = InforMinTrainingArguments(output_dir=str(tmp_path / "run"), use_cpu=True, **(MICSE | options))
-    model = load_model(load_config(str(folder)), str(folder), {"projection_head": "mlp", **args.heads})
     with pytest.raises(UsageError, match=message):
-        InforMinTrainer(model=model, args=args, train_dataset=[None] * 200, processing_class=tokenizer_of(folder))
+        InforMinTrainer(str(folder), args, make_sentences(200))
     assert not (tmp_path / "run").exists()
 
 
@@ -709,7 +518,7 @@ def test_maps_without_a_gradient_are_refused(tmp_path):
     """Reentrant checkpointing runs the forward pass without gradient, the maps it records included."""
     common = dict(output_dir=str(tmp_path), use_cpu=True, gradient_checkpointing=True, **MICSE)
     InforMinTrainingArguments(**common)
-    with pytest.raises(UsageError, match="no gradient under --gradient_checkpointing with use_reentrant"):
+    with pytest.raises(UsageError, match="no gradient under `gradient_checkpointing` with use_reentrant"):
         InforMinTrainingArguments(**common, gradient_checkpointing_kwargs={"use_reentrant": True})
 
 
@@ -724,25 +533,29 @@ def test_a_warm_up_longer_than_the_run_is_said(build, caplog):
 def test_views_without_dropout_are_refused_unless_they_have_rates_of_their_own(encoder, tmp_path):
     """The momentum encoder's dropout is no view's."""
 
-    def still(settings):
-        config = load_config(str(encoder))
-        config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
-        return load_model(config, str(encoder), settings)
+    config = json.loads((encoder / "config.json").read_text())
+    config |= dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    shutil.copytree(encoder, tmp_path / "still")
+    (tmp_path / "still" / "config.json").write_text(json.dumps(config))
 
     def trainer(**options):
-        args = InforMinTrainingArguments(
-            output_dir=str(tmp_path), use_cpu=True, eval_strategy="no", **(MICSE | options)
-        )
-        model = still({"projection_head": "mlp", **args.heads})
-        return InforMinTrainer(model, args, train_dataset=[None] * 200, processing_class=tokenizer_of(encoder))
+        args = InforMinTrainingArguments(str(tmp_path), use_cpu=True, eval_strategy="no", **(MICSE | options))
+        return InforMinTrainer(str(tmp_path / "still"), args, make_sentences(200))
 
-    with pytest.raises(UsageError, match=r"Every dropout of this model is 0, .* or give --view_dropout"):
+    with pytest.raises(UsageError, match=r"Every dropout of this model is 0, .* or give `view_dropout`"):
         trainer()
-    trainer(view_dropout=[0.0, 0.1])
+    assert trainer(view_dropout=[0.0, 0.1]).model.base_model.embeddings.dropout.rates == (0.0, 0.1)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_the_papers_rows_fill_in_nothing_that_is_not_read(objective, encoder):
     """With every term off that can be: a row's values for them are left out, and nothing is refused."""
     off = [f"--{t.weight}=0" for t in OBJECTIVES[objective].terms if t.weight and t.name != "self_contrast"]
-    parse([f"--model_name={encoder}", f"--objective={objective}", *off])
+    _, _, _, args = parse([f"--model_name={encoder}", f"--objective={objective}", *off])
+    on = [term for term in args.terms if term.weight]
+    assert [term.name for term in on] == ["self_contrast"] * (objective == "scd")
+    unread = {f.name for t in OBJECTIVES[objective].terms if t.weight for f in fields(t)} - {
+        f.name for t in on for f in fields(t)
+    }
+    row = OBJECTIVES[objective].row("bert", 768).options
+    assert not {name for name in unread & row.keys() if getattr(args, name) == row[name]}

@@ -12,6 +12,10 @@ from informin.views.attention import ViewDropout, prepare_encoder, view_attentio
 from tests.conftest import make_sentences, tokenizer_of
 
 
+def self_attentions(model):
+    return [layer.attention.self for layer in model.encoder.layer]
+
+
 def load(folder, dropout=0.1, implementation="sdpa"):
     """The plain encoder."""
     rates = dict(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
@@ -33,7 +37,7 @@ def zeros(x):
 def test_each_view_has_its_rate_in_every_dropout_module(encoder, rates):
     model = load(encoder)
     found = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Dropout)]
-    prepare_encoder(model, rates)
+    prepare_encoder(model, self_attentions(model), rates)
     modules = dict(model.train().named_modules())
     torch.manual_seed(0)
     for name in found:
@@ -47,10 +51,10 @@ def test_each_view_has_its_rate_in_every_dropout_module(encoder, rates):
 def test_a_view_without_a_rate_has_the_encoders_own_hidden_and_attention(encoder):
     rates = dict(hidden_dropout_prob=0.25, attention_probs_dropout_prob=0.125)
     model = AutoModel.from_pretrained(encoder, add_pooling_layer=False, **rates)
-    prepare_encoder(model, [0.05, 0.15, None])
+    prepare_encoder(model, self_attentions(model), [0.05, 0.15, None])
     assert model.embeddings.dropout.rates == model.encoder.layer[0].output.dropout.rates == (0.05, 0.15, 0.25)
     assert model.encoder.layer[0].attention.self.dropout.rates == (0.05, 0.15, 0.125)
-    prepare_encoder(model)
+    prepare_encoder(model, self_attentions(model))
     assert (model.embeddings.dropout.p, model.encoder.layer[0].attention.self.dropout.p) == (0.25, 0.125)
 
 
@@ -59,7 +63,7 @@ def test_a_view_without_a_rate_has_the_encoders_own_hidden_and_attention(encoder
 def test_each_view_has_its_rate_in_attention(encoder, rates, keeps_map):
     """With scores of 0 and the identity as values the output is the attention itself: 1/L, or 0 where dropped."""
     model = load(encoder)
-    prepare_encoder(model, rates, [1] if keeps_map else [])
+    prepare_encoder(model, self_attentions(model), rates, [1] if keeps_map else [])
     module = model.train().encoder.layer[1].attention.self
     queries = torch.zeros(len(rates) * 20, 4, 16, 16)
     values = torch.eye(16).expand_as(queries)
@@ -79,7 +83,7 @@ def test_each_view_has_its_rate_in_attention(encoder, rates, keeps_map):
 def test_views_are_whole_blocks_of_rows_in_their_order(encoder, map_layers):
     """Views without dropout are the plain encoder's, the one between them is not."""
     model, plain, batch = load(encoder), load(encoder, dropout=0.0).train(), rows(encoder, copies=3)
-    prepare_encoder(model, (0.0, 0.5, 0.0), map_layers)
+    prepare_encoder(model, self_attentions(model), (0.0, 0.5, 0.0), map_layers)
     first, second, third = model.train()(**batch).last_hidden_state.chunk(3)
     expected = plain(**batch).last_hidden_state.chunk(3)[0]
     torch.testing.assert_close(first, expected, rtol=1e-5, atol=1e-5)
@@ -91,7 +95,7 @@ def test_views_are_whole_blocks_of_rows_in_their_order(encoder, map_layers):
 def test_outside_training_it_is_the_plain_encoder(encoder, implementation):
     """To the bit, with padding and with an odd number of rows, and no map is kept."""
     model, plain = load(encoder, implementation=implementation), load(encoder).eval()
-    prepare_encoder(model, (0.1, 0.4), [1])
+    prepare_encoder(model, self_attentions(model), (0.1, 0.4), [1])
     batch = {name: value[:5] for name, value in rows(encoder).items()}
     outputs = model.eval()(**batch, output_attentions=True)
     assert torch.equal(outputs.last_hidden_state, plain(**batch).last_hidden_state)
@@ -100,7 +104,7 @@ def test_outside_training_it_is_the_plain_encoder(encoder, implementation):
 
 def test_without_rates_the_encoders_own_dropout_stays(encoder):
     model, plain, batch = load(encoder), load(encoder, implementation="eager").train(), rows(encoder)
-    prepare_encoder(model, None, [0, 1])
+    prepare_encoder(model, self_attentions(model), None, [0, 1])
     assert not [module for module in model.modules() if isinstance(module, ViewDropout)]
     torch.manual_seed(3)
     outputs = model.train()(**batch, output_attentions=True)
@@ -115,7 +119,7 @@ def test_without_rates_the_encoders_own_dropout_stays(encoder):
 def test_maps_of_the_chosen_layers_are_those_of_eager_attention(encoder, rates, map_layers):
     """Value and gradient; the rows of a map sum to 1, and no one looks at padding."""
     model, plain = load(encoder, dropout=0.0).train(), load(encoder, dropout=0.0, implementation="eager").train()
-    prepare_encoder(model, rates, map_layers)
+    prepare_encoder(model, self_attentions(model), rates, map_layers)
     batch = rows(encoder)
     outputs, expected = (m(**batch, output_attentions=True) for m in (model, plain))
     torch.testing.assert_close(outputs.last_hidden_state, expected.last_hidden_state, rtol=1e-5, atol=1e-5)
@@ -143,7 +147,7 @@ def test_chosen_layers_and_the_others_compute_the_same(encoder):
     batch, found = rows(encoder), []
     for map_layers in ([], [0], [1], [0, 1]):
         model = load(encoder)
-        prepare_encoder(model, (0.0, 0.0), map_layers)
+        prepare_encoder(model, self_attentions(model), (0.0, 0.0), map_layers)
         found.append(model.train()(**batch).last_hidden_state)
     for hidden in found[1:]:
         torch.testing.assert_close(hidden, found[0], rtol=1e-5, atol=1e-5)
@@ -152,7 +156,7 @@ def test_chosen_layers_and_the_others_compute_the_same(encoder):
 def test_maps_come_after_dropout(encoder):
     """Of the places that are no padding the first view loses its share to zeros, the second view its own."""
     model, batch = load(encoder).train(), rows(encoder)
-    prepare_encoder(model, (0.05, 0.4), [0, 1])
+    prepare_encoder(model, self_attentions(model), (0.05, 0.4), [0, 1])
     torch.manual_seed(0)
     for layer in model(**batch, output_attentions=True).attentions:
         tokens = batch["attention_mask"].bool()[:, None, None, :].expand_as(layer)
@@ -166,7 +170,7 @@ def test_nobody_is_told_to_use_eager_attention(encoder, monkeypatch, rates):
     model, warnings = load(encoder), []
     logger = sys.modules["transformers.integrations.sdpa_attention"].logger
     monkeypatch.setattr(logger, "warning_once", lambda message, *args: warnings.append(message))
-    prepare_encoder(model, rates, [1])
+    prepare_encoder(model, self_attentions(model), rates, [1])
     model.train()(**rows(encoder), output_attentions=True)
     assert warnings == []
     model.eval()(**rows(encoder), output_attentions=True)
@@ -175,7 +179,7 @@ def test_nobody_is_told_to_use_eager_attention(encoder, monkeypatch, rates):
 
 def test_a_checkpoint_knows_nothing_of_it(encoder, tmp_path):
     model, plain = load(encoder), load(encoder)
-    prepare_encoder(model, (0.1, 0.2), [0, 1])
+    prepare_encoder(model, self_attentions(model), (0.1, 0.2), [0, 1])
     assert model.state_dict().keys() == plain.state_dict().keys()
     for changed, name in ((model, "ours"), (plain, "plain")):
         changed.save_pretrained(tmp_path / name)
@@ -195,7 +199,7 @@ def test_attention_that_it_cannot_stand_in_for_is_refused(encoder, rates, map_la
     model.config._attn_implementation_internal = "flash_attention_2"
     message = f"attn_implementation='flash_attention_2', which cannot give {what}. Load it with one of: sdpa, eager."
     with pytest.raises(UsageError, match=message):
-        prepare_encoder(model, rates, map_layers)
+        prepare_encoder(model, self_attentions(model), rates, map_layers)
     assert not [module for module in model.modules() if isinstance(module, ViewDropout)]
 
 
@@ -203,11 +207,11 @@ def test_a_second_trainers_preparation_replaces_the_first(encoder):
     """Rates, maps or neither: nothing of the one before is left, the encoder's own rates come back."""
     model, plain, batch = load(encoder), load(encoder).train(), rows(encoder)
     own = {name: module.p for name, module in model.named_modules() if isinstance(module, torch.nn.Dropout)}
-    prepare_encoder(model, (0.05, 0.4), [0, 1])
-    prepare_encoder(model, (0.1, 0.2), [1])
+    prepare_encoder(model, self_attentions(model), (0.05, 0.4), [0, 1])
+    prepare_encoder(model, self_attentions(model), (0.1, 0.2), [1])
     assert {module.rates for module in model.modules() if isinstance(module, ViewDropout)} == {(0.1, 0.2)}
     assert len(model.train()(**batch, output_attentions=True).attentions) == 1
-    prepare_encoder(model)
+    prepare_encoder(model, self_attentions(model))
     assert {name: module.p for name, module in model.named_modules() if isinstance(module, torch.nn.Dropout)} == own
     assert not [module for module in model.modules() if isinstance(module, ViewDropout)]
     torch.manual_seed(3)
@@ -218,5 +222,5 @@ def test_a_second_trainers_preparation_replaces_the_first(encoder):
 
 def test_an_encoder_that_needs_nothing_is_left_alone(encoder):
     model = load(encoder)
-    prepare_encoder(model)
+    prepare_encoder(model, self_attentions(model))
     assert model.config._attn_implementation == "sdpa"

@@ -1,0 +1,75 @@
+"""What a trainer is given, and what it makes of it: arguments, model and tokenizer, sentences."""
+
+import datasets
+from transformers import PreTrainedTokenizerBase, set_seed
+
+from informin.encoders.architectures import InforMinModel
+from informin.encoders.loading import load_config, load_model, load_tokenizer
+from informin.errors import UsageError
+from informin.training.options import InforMinTrainingArguments
+from informin.training.record import describe_model, describe_sentences
+from informin.training.sentences import tokenise
+
+# What Trainer takes and this one does not, and why.
+REFUSED = {
+    "compute_metrics": "there are no labels to compare predictions with; override `evaluate` to score otherwise",
+    "preprocess_logits_for_metrics": "evaluation encodes sentences and looks at no logits",
+    "compute_loss_func": "the loss is the objective's; a new one is a file in informin/objectives",
+    "model_init": "the model is built once; make a trainer for each trial",
+}
+
+
+def refuse_arguments(args: object, kwargs: dict) -> None:
+    """Raises UsageError for what Trainer takes and this one does not."""
+    if not isinstance(args, InforMinTrainingArguments):
+        raise UsageError(f"`args` is a {type(args).__name__}; needed InforMinTrainingArguments, which it extends.")
+    for name, reason in REFUSED.items():
+        if kwargs.get(name) is not None:
+            raise UsageError(f"`{name}` has no use here: {reason}.")
+
+
+def load_for_training(
+    model_name: str, args: InforMinTrainingArguments, tokenizer: PreTrainedTokenizerBase | None, hub_id: str | None
+) -> tuple[InforMinModel, PreTrainedTokenizerBase, dict]:
+    """Model, tokenizer, and what training.json says of the model; fills in the options for it.
+
+    Args:
+        tokenizer: None for the model's own.
+        hub_id: of a model that is a folder here.
+    """
+    revision = args.model_revision
+    config = load_config(model_name, revision)
+    args.for_model(model_name, config)
+    tokenizer = tokenizer or load_tokenizer(model_name, config, revision)
+    set_seed(args.seed)  # decides the weights of fresh heads
+    model = load_model(config, model_name, args.model_settings, revision)
+    return model, tokenizer, describe_model(model_name, model, tokenizer, revision, hub_id)
+
+
+def training_rows(data, tokenizer: PreTrainedTokenizerBase, max_seq_length: int) -> tuple[object, dict | None]:
+    """Rows of `input_ids` and `attention_mask` of what a trainer is given, and what training.json says of them.
+
+    Args:
+        data: a list of sentences, a data set with a column `text`, or such rows, which are taken as they are: of them
+            training.json says nothing.
+    """
+    sentences = as_sentences(data)
+    if sentences is None:
+        return data, None
+    return tokenise(sentences, tokenizer, max_seq_length), describe_sentences(sentences)
+
+
+def as_sentences(data) -> datasets.Dataset | datasets.IterableDataset | None:
+    """The sentences of a list, or of a data set with a column `text`; None of what is tokenised already.
+
+    Raises:
+        UsageError: a list that holds something else.
+    """
+    if isinstance(data, list) and not (data and isinstance(data[0], dict)):
+        wrong = next((item for item in data if not isinstance(item, str)), None)
+        if wrong is not None:
+            raise UsageError(f"The training sentences hold {wrong!r:.60}; needed text, or a data set.")
+        kept = [sentence for sentence in data if sentence.strip()]
+        return datasets.Dataset.from_dict({"text": kept}, datasets.Features({"text": datasets.Value("string")}))
+    columns = getattr(data, "column_names", None) or []
+    return data.select_columns("text") if "text" in columns and "input_ids" not in columns else None

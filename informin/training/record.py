@@ -1,0 +1,214 @@
+"""What a training run was, put together for training.json: see `informin.publishing.record` for what stands in it."""
+
+import hashlib
+import json
+import math
+import reprlib
+from dataclasses import fields
+from pathlib import Path
+
+from datasets import Dataset, IterableDataset
+from huggingface_hub import metadata_load
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase, TrainerState
+from transformers.trainer_pt_utils import AcceleratorConfig
+from transformers.utils import logging
+from transformers.utils.hub import extract_commit_hash
+from yaml import YAMLError
+
+from informin import __version__
+from informin.encoders.architectures import InforMinModel
+from informin.encoders.encoder import starting_sha256
+from informin.encoders.loading import optional_file
+from informin.evaluation import GradedPairs
+from informin.evaluation.results import environment
+from informin.evaluation.senteval_files import HUB_DATA
+from informin.objectives import OBJECTIVES
+from informin.publishing.metadata import known_license
+from informin.publishing.record import SCHEMA
+from informin.training.options import CardArguments, DataArguments, InforMinTrainingArguments, TrainingDefaults
+from informin.training.report import precision
+from informin.training.sentences import HUB_SENTENCES
+
+logger = logging.get_logger(__name__)
+
+OPTIMISER_OPTIONS = (
+    *("learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "weight_decay", "max_grad_norm"),
+    *("optim", "optim_args", "adam_beta1", "adam_beta2", "adam_epsilon"),
+    *("num_train_epochs", "max_steps", "gradient_accumulation_steps"),
+)
+# Told where they are not the default.
+RARE_OPTIONS = (
+    *("data_seed", "dataloader_drop_last", "train_sampling_strategy", "ignore_data_skip", "neftune_noise_alpha"),
+    *("optim_target_modules", "full_determinism", "tf32", "torch_compile", "use_liger_kernel"),
+    "metric_for_best_model",
+)
+SILENT_SETTINGS = ("_name_or_path", "transformers_version", "dtype", "architectures", "auto_map", "informin")
+DEFAULTS = {field.name: field.default for field in fields(TrainingDefaults)}
+
+
+def describe_model(
+    model_name: str,
+    model: InforMinModel,
+    tokenizer: PreTrainedTokenizerBase,
+    revision: str | None = None,
+    hub_id: str | None = None,
+) -> dict:
+    """`base_model` of the record.
+
+    Args:
+        model, tokenizer: as they were loaded, before the first step.
+        hub_id: where `model_name` is a folder.
+    """
+    folder = Path(model_name)
+    return {
+        "name": _last_name(folder) if folder.is_dir() else model_name,
+        "hub_id": hub_id or (None if folder.is_dir() else model_name),
+        "revision": extract_commit_hash(optional_file(model_name, "config.json", revision), None),
+        "weights_sha256": starting_sha256(model, model_name, revision),
+        "settings_sha256": _settings_sha256(model.config, tokenizer),
+    }
+
+
+def describe_sentences(sentences: Dataset | IterableDataset) -> dict:
+    """`data` of the record.
+
+    Args:
+        sentences: with a column `text`.
+    """
+    number = {"sentences": None, "sha256": None}  # of a stream, which is read in training alone
+    if not isinstance(sentences, IterableDataset):
+        digest = hashlib.sha256()
+        for batch in sentences.with_format("arrow").iter(10_000):
+            for sentence in batch["text"].to_pylist():
+                digest.update(sentence.encode() + b"\0")
+        number = {"sentences": len(sentences), "sha256": digest.hexdigest()}
+    return {"sources": ["sentences"], "hub_id": None, "description": None, **number}
+
+
+def provenance(model_name: str, data: DataArguments, card: CardArguments, revision: str | None) -> dict:
+    """What the trainer cannot see of a run.
+
+    Returns:
+        `data`, its names; `language` and `license`; `hub_id`, of an encoder that is a folder here.
+    """
+    hub_id, sources = _data_names(data)
+    return {
+        "hub_id": card.base_model,
+        "data": {"sources": sources, "hub_id": hub_id, "description": card.data_description},
+        "language": card.language or ("en" if hub_id == HUB_DATA else None),
+        "license": card.license or _license(model_name, revision),
+    }
+
+
+def _settings_sha256(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> str:
+    """Of what configuration and tokenizer say, without what says nothing of embeddings."""
+    settings = {name: value for name, value in config.to_dict().items() if name not in SILENT_SETTINGS}
+    text = json.dumps(settings, sort_keys=True, default=str) + tokenizer.backend_tokenizer.to_str()
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _data_names(args: DataArguments) -> tuple[str | None, list[str]]:
+    """The id on the Hub, None for files; and what to call the sources."""
+    local = args.dataset_name and Path(args.dataset_name).exists()  # load_dataset takes folders too
+    files = [args.dataset_name] if local else args.train_file
+    if files:
+        return None, [_last_name(Path(file)) for file in files]
+    own = [args.dataset_name, args.dataset_config, args.dataset_split]
+    parts = own if args.dataset_name else [HUB_DATA, HUB_SENTENCES]
+    return parts[0], ["/".join(part for part in parts if part)]
+
+
+def _last_name(path: Path) -> str:
+    """Of `.` too."""
+    return (path.resolve() if path.is_dir() else path).name
+
+
+def training_record(
+    args: InforMinTrainingArguments,
+    state: TrainerState,
+    chosen: bool,
+    model_settings: dict,
+    given: dict,
+    pairs: GradedPairs | None,
+    sentences_per_second: float | None,
+) -> dict:
+    """The run so far.
+
+    Args:
+        chosen: the weights are the best of those scored; else they are the newest.
+        model_settings: `config.informin`.
+        given: `base_model`, `data`, `language`, `license` and `earlier`, as far as they are known.
+        pairs: that were scored in training; None without.
+    """
+    unknown = {"base_model": None, "data": None, "language": None, "license": None, "earlier": []}
+    return {
+        "schema": SCHEMA,
+        "informin": __version__,
+        **(unknown | given),
+        "objective": describe_objective(args),
+        **weights_settings(args, model_settings, pairs),
+        "history": [_scores(entry) for entry in state.log_history if "eval_spearman" in entry],
+        "steps": state.global_step,
+        "kept_step": state.best_global_step if chosen else state.global_step,
+        "chosen": chosen,
+        "sentences_per_second": sentences_per_second,
+        "environment": environment(args.device),
+    }
+
+
+def describe_objective(args: InforMinTrainingArguments) -> dict:
+    """`objective` of the record: what a card says of it, wherever its code is."""
+    objective = OBJECTIVES[args.objective]
+    terms = [
+        {"name": t.name, "title": t.title, "paper": t.paper, "own": t.weight is None or t.weight in objective.defaults}
+        for t in args.terms
+    ]
+    return {"name": args.objective, "title": objective.title, "terms": terms}
+
+
+def _scores(entry: dict) -> dict:
+    values = {name: entry[f"eval_{name}"] for name in ("spearman", "alignment", "uniformity")}
+    return {"step": entry["step"], **{name: value if math.isfinite(value) else None for name, value in values.items()}}
+
+
+def weights_settings(args: InforMinTrainingArguments, model_settings: dict, pairs: GradedPairs | None) -> dict:
+    """What shapes the weights, and says which of them are kept, beside encoder and sentences."""
+    return {
+        "seed": args.seed,
+        "options": _options(args, model_settings),
+        "development": pairs.name if pairs else None,
+        "development_sha256": pairs.sha256 if pairs else None,
+    }
+
+
+def _options(args: InforMinTrainingArguments, model_settings: dict) -> dict:
+    """The options that shape the weights, without those that had no effect."""
+    options = args.objective_options
+    options |= {name: model_settings[name] for name in ("projection_head", "max_seq_length") if name in model_settings}
+    options["sentences_per_step"] = args.per_device_train_batch_size * args.world_size
+    options |= {name: getattr(getattr(args, name), "value", getattr(args, name)) for name in OPTIMISER_OPTIONS}
+    del options["max_steps" if args.max_steps < 0 else "num_train_epochs"]
+    rare = {name: getattr(args, name) for name in RARE_OPTIONS}
+    if args.eval_strategy != "no":
+        rare["load_best_model_at_end"] = args.load_best_model_at_end
+    options |= {name: value for name, value in rare.items() if value != DEFAULTS[name]}
+    usual = AcceleratorConfig()
+    loader = {name: getattr(args.accelerator_config, name) for name in ("use_seedable_sampler", "split_batches")}
+    options |= {name: value for name, value in loader.items() if value != getattr(usual, name)}
+    options = {name: value for name, value in options.items() if value not in (None, {})}
+    return options | {"precision": precision(args), "processes": args.world_size}
+
+
+def _license(model_name: str, revision: str | None) -> str | list[str] | None:
+    """The licence that a model's own card names; None where that cannot be read, or is none that the Hub knows."""
+    path = optional_file(model_name, "README.md", revision)
+    try:
+        found = path and (metadata_load(path) or {}).get("license")
+    except (OSError, ValueError, YAMLError, RecursionError):
+        return None
+    if found and not known_license(found):
+        logger.info(
+            f"The card of {model_name} names the licence {reprlib.repr(found)}, which the Hub does not know: left out. "
+            "Give `license`."
+        )
+    return known_license(found)

@@ -1,0 +1,42 @@
+"""How fast a run trains."""
+
+import time
+
+from transformers import TrainerCallback
+
+
+class Throughput(TrainerCallback):
+    """The clock of the training steps, without what is logged, scored and saved between them.
+
+    Attributes:
+        sentences_per_second: of all processes together, of the steps of the last `train`; None until it ends, and where
+            it had no step left to do.
+    """
+
+    sentences_per_second: float | None = None
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.sentences_per_second = None
+        self._first_step = state.global_step
+        self._start = self._mark = time.perf_counter()
+        self._aside = 0.0
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self._mark = time.perf_counter()
+
+    def on_evaluate(self, args, state, control, **kwargs):
+        self._set_aside()
+
+    def on_save(self, args, state, control, **kwargs):
+        self._set_aside()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        steps, batch = state.global_step - self._first_step, args.per_device_train_batch_size * args.world_size
+        if steps:
+            seconds = self._mark - self._start - self._aside
+            self.sentences_per_second = steps * batch * args.gradient_accumulation_steps / seconds
+
+    def _set_aside(self) -> None:
+        now = time.perf_counter()
+        self._aside += now - self._mark
+        self._mark = now

@@ -1,0 +1,64 @@
+"""What the tests of several terms share."""
+
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from informin.encoders.loading import load_config, load_model
+from tests.conftest import make_sentences, tokenizer_of
+from trainer_informin import InforMinTrainer, InforMinTrainingArguments
+
+
+@pytest.fixture
+def views():
+    """Two views (7, 12) of the same sentences."""
+    generator = torch.Generator().manual_seed(0)
+    z1 = torch.randn(7, 12, generator=generator)
+    return z1, z1 + 0.5 * torch.randn(7, 12, generator=generator)
+
+
+@pytest.fixture
+def build(encoder, tmp_path):
+    """A trainer on 64 sentences, unscored; keywords are training arguments."""
+
+    def make(callbacks=None, sentences=64, **options):
+        common = dict(
+            **dict(output_dir=str(tmp_path / "run"), use_cpu=True, per_device_train_batch_size=16, max_steps=3),
+            **dict(logging_steps=1, learning_rate=1e-3, disable_tqdm=True, eval_strategy="no", save_strategy="no"),
+            **dict(bf16=False, warmup_steps=0),
+        )
+        args = InforMinTrainingArguments(**(common | options))
+        return InforMinTrainer(str(encoder), args, make_sentences(sentences), callbacks=callbacks)
+
+    return make
+
+
+def assert_gradient(loss, views) -> None:
+    """By finite differences. float32 inside, so the tolerance is loose; a wrong sign or factor is far outside it."""
+    pair = [normalize(view).requires_grad_() for view in views]
+    loss(*pair).backward()
+    generator = torch.Generator().manual_seed(3)
+    steps = [1e-2 * torch.randn(view.shape, generator=generator) for view in pair]
+    with torch.no_grad():
+        slope = (loss(*(p + s for p, s in zip(pair, steps))) - loss(*(p - s for p, s in zip(pair, steps)))) / 2
+    expected = sum((p.grad * s).sum() for p, s in zip(pair, steps))
+    torch.testing.assert_close(slope, expected, rtol=0.02, atol=1e-4)
+
+
+def rows(folder, count=6, copies=2):
+    """A batch of whole views after one another, as the encoder takes it."""
+    batch = tokenizer_of(folder)(make_sentences(count), padding=True, return_tensors="pt", return_token_type_ids=False)
+    return {name: batch[name].repeat(copies, 1) for name in ("input_ids", "attention_mask")}
+
+
+def model_of(folder, projection_head="mlp"):
+    return load_model(load_config(str(folder)), str(folder), {"projection_head": projection_head})
+
+
+def head_values(model, batch, ids=range(6), gather=lambda x: x):
+    """What the heads of a model give in training, for sentences with these ids."""
+    return model.train()(**batch, views={"sentence_ids": torch.tensor([*ids]), "gather": gather}).heads
+
+
+def logged(trainer, key):
+    return [entry[key] for entry in trainer.state.log_history if key in entry]

@@ -1,0 +1,50 @@
+"""A paper's number has one home, the row beside its term: the recipe of a row has what the row fills in."""
+
+import pytest
+from transformers import BertConfig, RobertaConfig
+
+from informin.objectives import OBJECTIVES
+from informin.objectives.attention_mi import attention_layers
+from informin.training.command_line import read_options_file
+from tests.conftest import ROOT
+from trainer_informin import InforMinTrainingArguments
+
+LARGE = dict(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096)
+ENCODERS = {
+    "bert-base-uncased": BertConfig(),
+    "roberta-base": RobertaConfig(),
+    "roberta-large": RobertaConfig(**LARGE),
+}
+OTHERS = ("informin-released", "scd-released", "micse-released", "quickstart")  # not the papers', on purpose
+RECIPES = sorted(path for path in (ROOT / "configs/recipes").glob("*.yaml") if path.stem not in OTHERS)
+
+
+def recipe(path):
+    """The model of a recipe, its other options, and those of them that no row fills in: what makes it what it is."""
+    options = read_options_file(path)
+    return options.pop("model_name"), options, {k: options[k] for k in ("objective", "mlm_weight") if k in options}
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_has_what_its_row_fills_in(path):
+    model_name, options, given = recipe(path)
+    config = ENCODERS[model_name]
+    args = InforMinTrainingArguments(use_cpu=True, **given)
+    args.for_model(model_name, config)
+    filled = {name: getattr(args, name) for name in options}
+    if "ami_layers" in options:
+        filled["ami_layers"] = attention_layers(config.num_hidden_layers, args.ami_layers)
+    assert options == filled
+    row = OBJECTIVES[args.objective].rows[config.model_type, config.hidden_size]
+    assert args.paper_row == row.name
+    assert {"learning_rate", "per_device_train_batch_size", *row.options} <= options.keys()
+    assert args.objective_options.keys() - {"masked_views"} <= options.keys(), "it says all that counts"
+
+
+def test_every_other_recipe_departs_from_its_row():
+    assert len(RECIPES) >= 8
+    for name in OTHERS:
+        options = read_options_file(ROOT / f"configs/recipes/{name}.yaml")
+        row = OBJECTIVES[options["objective"]].row("bert", 768)
+        published = {"learning_rate": row.learning_rate, "per_device_train_batch_size": row.batch_size, **row.options}
+        assert any(options.get(key, value) != value for key, value in published.items()), name

@@ -1,0 +1,65 @@
+"""The reconstruction four ways: a plain numpy loop of each form, closed forms, invariances, errors."""
+
+import numpy as np
+import pytest
+import torch
+
+from informin.errors import UsageError
+from informin.objectives.reconstruction import FORMS, reconstruction
+from tests.objectives.conftest import assert_gradient
+
+
+def test_numpy_loops(views):
+    z1, z2 = (z.double().numpy() for z in views)
+    n, d = z1.shape
+    squared = unit = reference = 0.0
+    for a, b in zip(z1, z2):
+        squared += sum((a[j] - b[j]) ** 2 for j in range(d)) / n
+        u, v = a / np.sqrt(np.dot(a, a)), b / np.sqrt(np.dot(b, b))
+        unit += sum((u[j] - v[j]) ** 2 for j in range(d)) / n
+        reference += sum((u[j] - v[j]) ** 2 + (v[j] - u[j]) ** 2 for j in range(d)) / (n * d)
+    assert reconstruction(*views, "squared_l2").item() == pytest.approx(squared, rel=1e-5)
+    assert reconstruction(*views, "unit_squared_l2").item() == pytest.approx(unit, rel=1e-5)
+    assert reconstruction(*views, "reference").item() == pytest.approx(reference, rel=1e-5)
+
+
+def test_closed_forms_in_the_cosine(views):
+    """2 (1 - cos) and 4 (1 - cos) / d: at d = 12, 6 times weaker for the same lambda."""
+    z1, z2 = views
+    distance = 1 - torch.cosine_similarity(z1, z2).mean()
+    torch.testing.assert_close(reconstruction(z1, z2, "unit_squared_l2"), 2 * distance)
+    torch.testing.assert_close(reconstruction(z1, z2, "reference"), 4 * distance / 12)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_minimising_pulls_the_views_together(views, form):
+    """The sign that the paper prints would push them apart."""
+    z1, z2 = views[0].clone().requires_grad_(), views[1]
+    reconstruction(z1, z2, form).backward()
+    moved = z1 - 0.1 * z1.grad
+    assert torch.cosine_similarity(moved, z2).mean() > torch.cosine_similarity(z1, z2).mean()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_symmetric_and_zero_for_identical_views(views, form):
+    torch.testing.assert_close(reconstruction(*views, form), reconstruction(*views[::-1], form))
+    assert reconstruction(views[0], views[0], form).item() == 0
+
+
+def test_only_the_raw_form_feels_the_length(views):
+    z1, z2 = views
+    half = {form: reconstruction(z1 / 2, z2 / 2, form) for form in FORMS}
+    full = {form: reconstruction(z1, z2, form) for form in FORMS}
+    torch.testing.assert_close(half["squared_l2"], full["squared_l2"] / 4)
+    torch.testing.assert_close(half["unit_squared_l2"], full["unit_squared_l2"])
+    torch.testing.assert_close(half["reference"], full["reference"])
+
+
+def test_unknown_form_is_an_error(views):
+    with pytest.raises(UsageError, match=r"Unknown reconstruction form 'l1'\. Use one of: squared_l2"):
+        reconstruction(*views, "l1")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_gradients_by_finite_differences(views, form):
+    assert_gradient(lambda z1, z2: reconstruction(z1, z2, form), views)

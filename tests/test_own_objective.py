@@ -1,0 +1,91 @@
+"""An objective from one file outside the package: its flags, training, resuming, export. See own_objective.py."""
+
+import importlib
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModel
+
+import run_export
+import run_unsup
+from informin.objectives import OBJECTIVES
+from trainer_informin import InforMinTrainer, InforMinTrainingArguments
+
+
+@pytest.fixture(autouse=True)
+def own_objective(logging_as_before):
+    """As if a program had imported it; other tests see the package's objectives alone."""
+    yield importlib.reload(importlib.import_module("tests.own_objective"))
+    del OBJECTIVES["spread"]
+
+
+@pytest.fixture
+def own(command, tmp_path):
+    """Options of a run of four steps with that objective."""
+    chosen = dict(objective="spread", spread_weight=0.5, spread_power=2)
+    return lambda folder, **changes: command(output_dir=tmp_path / folder, **(chosen | changes))
+
+
+def read(path):
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_it_trains_is_resumed_and_exported(own, tmp_path, capsys):
+    assert run_unsup.main(own("whole")) == 0
+    assert "Spread on tiny-bert: 96 sentences" in capsys.readouterr().out
+    began, ended = (load_file(tmp_path / f"whole/checkpoint-{n}/model.safetensors") for n in (2, 4))
+    for name in ("heads.spread.linear.weight", "heads.spread.centre", "mlp.dense.weight"):  # learned, moved, learned
+        assert not torch.equal(began[name], ended[name]), name
+    logged = read(tmp_path / "whole/checkpoint-4/trainer_state.json")["log_history"]
+    terms = [entry for entry in logged if "terms/spread" in entry]
+    assert len(terms) == 2 and all(entry["terms/spread"] < 0 < entry["terms/contrast"] for entry in terms)
+    assert terms[0]["loss"] == pytest.approx(terms[0]["terms/contrast"] + 0.5 * terms[0]["terms/spread"], rel=1e-3)
+
+    # Going on from the step in the middle gives the same bits, the head's state among them.
+    (tmp_path / "halves").mkdir()
+    (tmp_path / "whole/checkpoint-2").rename(tmp_path / "halves/checkpoint-2")
+    assert run_unsup.main(own("halves", resume_from_checkpoint="last")) == 0
+    resumed = load_file(tmp_path / "halves/checkpoint-4/model.safetensors")
+    assert resumed.keys() == ended.keys()
+    assert [name for name in ended if not torch.equal(resumed[name], ended[name])] == []
+
+    record = read(tmp_path / "whole/training.json")
+    assert record["options"]["spread_power"] == 2 and record["options"]["spread_weight"] == 0.5
+    assert [term["title"] for term in record["objective"]["terms"]] == ["contrast", "spread around a centre"]
+    card = (tmp_path / "whole/README.md").read_text(encoding="utf-8")
+    assert "of Spread on 96 sentences" in card and "| spread_power | 2" in card
+
+    # Whoever has the folder has not the file: the head is gone, and everything else as ever.
+    del OBJECTIVES["spread"]
+    assert run_export.main([str(tmp_path / "whole/checkpoint-4"), str(tmp_path / "again")]) == 0
+    OBJECTIVES["spread"] = None  # for the fixture
+    for name in ("model.safetensors", "projection_head/model.safetensors", "config.json"):
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "halves" / name).read_bytes(), name
+    model, report = AutoModel.from_pretrained(tmp_path / "again", trust_remote_code=True, output_loading_info=True)
+    assert not any("spread" in name for name in model.state_dict()) and not report["missing_keys"]
+
+
+def test_its_paper_its_checks_and_its_flags(own, capsys, bert):
+    args = InforMinTrainingArguments(objective="spread")
+    assert (args.per_device_train_batch_size, args.learning_rate, args.spread_weight) == (24, 2e-3, 0.25)
+    assert run_unsup.main(own("run", spread_power=0)) == 2
+    assert "error: --spread_power is 0.0; needed a number above 0." in capsys.readouterr().err
+    options = [option for option in own("run") if not option.startswith("--objective")]
+    assert run_unsup.main([*options, "--objective=simcse"]) == 2
+    assert "--spread_weight 0.5 has no effect with --objective simcse" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        run_unsup.main(["--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "--spread_weight X Of the spread. Default: 0.25 for spread, else 0 (off)." in shown
+
+
+def test_it_trains_from_python(bert, sentences_file, pairs_file, tmp_path):
+    sentences = sentences_file.read_text().splitlines()
+    options = dict(objective="spread", max_steps=2, eval_strategy="no", use_cpu=True, bf16=False, report_to=[])
+    trainer = InforMinTrainer(str(bert), InforMinTrainingArguments(str(tmp_path / "run"), **options), sentences)
+    before = trainer.model.heads["spread"].linear.weight.clone()
+    trainer.train()
+    assert not torch.equal(trainer.model.heads["spread"].linear.weight, before)
+    assert trainer.model.heads["spread"].centre.abs().sum() > 0
