@@ -6,12 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from informin.encoders.architectures import OFFSET_POSITIONS
+
 POOLERS = ("cls", "mean", "first_last", "embeddings_last", "last2", "mlp")
-# Their positions start after the padding index.
-OFFSET_POSITIONS = (
-    *("roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod", "camembert"),
-    *("data2vec-text", "ibert", "longformer", "mpnet"),
-)
 
 
 @torch.inference_mode()

@@ -7,31 +7,27 @@ import os
 from pathlib import Path
 
 import torch
-from huggingface_hub import constants, is_offline_mode
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HFValidationError,
-    LocalEntryNotFoundError,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from safetensors import safe_open
 from torch import nn
 from transformers import (
     CONFIG_MAPPING,
     MODEL_FOR_MASKED_LM_MAPPING,
     AutoConfig,
+    AutoModel,
     AutoTokenizer,
     PreTrainedConfig,
+    PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.utils import cached_file
+from transformers.utils import SAFE_WEIGHTS_NAME, cached_file
 
-from informin.encoders.encode import OFFSET_POSITIONS, max_length
+from informin.encoders.architectures import ARCHITECTURES, OFFSET_POSITIONS, InforMinModel
+from informin.encoders.encode import max_length
 from informin.errors import UsageError, counted, error_line
-from modeling_informin import BertForInforMinCL, RobertaForInforMinCL
+from informin.files import hub_problem
+from modeling_informin import HEAD_FILE, HEADS, TRAINING_HEADS
 
-ARCHITECTURES = {"bert": BertForInforMinCL, "roberta": RobertaForInforMinCL}
-InforMinModel = BertForInforMinCL | RobertaForInforMinCL
+BERT_POOLER = "pooler."
 # Their sizes are counts; 0 layers would be no encoder.
 SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings")
 KINDS = {"architectures": list, "auto_map": dict, "informin": dict}
@@ -45,7 +41,7 @@ def load_config(model_name: str, revision: str | None = None, any_encoder: bool 
     """The configuration of an encoder, from a folder or the Hub.
 
     Args:
-        any_encoder: takes every encoder like BERT that transformers has; else a BERT or RoBERTa alone.
+        any_encoder: takes every encoder like BERT that transformers has; else those of `ARCHITECTURES` alone.
 
     Raises:
         UsageError: there is no such model, it is of another architecture, or its configuration cannot be.
@@ -57,12 +53,12 @@ def load_config(model_name: str, revision: str | None = None, any_encoder: bool 
     try:
         config = AutoConfig.from_pretrained(model_name, revision=revision, trust_remote_code=False) if known else None
     except Exception as error:  # what transformers raises depends on the value
-        raise UsageError(f"--model_name {model_name} cannot be loaded: {_reason(error)}") from None
+        raise UsageError(f"`model_name` {model_name} cannot be loaded: {_reason(error)}") from None
     if not known or config.is_encoder_decoder or type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
         needed = "an encoder like BERT" if any_encoder else f"one of: {', '.join(ARCHITECTURES)}"
         code = " Code that a checkpoint brings along is never run." if "auto_map" in values else ""
-        found = f"is of the architecture {name!r}" if name else "has no model_type in its config.json"
-        raise UsageError(f"--model_name {model_name} {found}; needed {needed}.{code}")
+        problem = f"is of the architecture {name!r}" if name else "has no model_type in its config.json"
+        raise UsageError(f"`model_name` {model_name} {problem}; needed {needed}.{code}")
     refuse_no_encoder(model_name, config)
     config._attn_implementation = None  # by a name of the Hub, transformers would fetch code from there
     return config
@@ -76,23 +72,27 @@ def refuse_other_kinds(model_name: str, values: dict) -> None:
     """
     for name, kind in KINDS.items():
         if not isinstance(values.get(name) or kind(), kind):
-            found = f"{name} in its config.json is a {type(values[name]).__name__}"
-            raise UsageError(f"--model_name {model_name}: {found}; needed a {kind.__name__}.")
+            given = f"{name} in its config.json is a {type(values[name]).__name__}"
+            raise UsageError(f"`model_name` {model_name}: {given}; needed a {kind.__name__}.")
 
 
 def refuse_no_encoder(model_name: str, config: PreTrainedConfig) -> None:
     """What transformers builds, and what is no encoder, or fails at the first sentence.
 
     Raises:
-        UsageError: a size is not positive, or it is a decoder.
+        UsageError: a size is not positive, it has no table of positions, or it is a decoder.
     """
     for name in SIZES:
         size = getattr(config, name, None)
         if isinstance(size, int) and size < 1:
-            raise UsageError(f"--model_name {model_name}: {name} in its config.json is {size}; needed 1 or more.")
+            raise UsageError(f"`model_name` {model_name}: {name} in its config.json is {size}; needed 1 or more.")
+    if getattr(config, "max_position_embeddings", None) is None:
+        raise UsageError(
+            f"`model_name` {model_name}: {config.model_type} has no table of positions; needed an encoder like BERT."
+        )
     if getattr(config, "is_decoder", False):
         raise UsageError(
-            f"--model_name {model_name} is a decoder: no token sees those after it, and [CLS] only itself. If it was "
+            f"`model_name` {model_name} is a decoder: no token sees those after it, and [CLS] only itself. If it was "
             "trained as an encoder, set is_decoder to false in its config.json; else take another model."
         )
 
@@ -105,15 +105,15 @@ def find_config(model_name: str, revision: str | None = None) -> str:
     """
     folder = Path(model_name)
     if os.path.isfile(model_name):
-        raise UsageError(f"--model_name {model_name} is a file; needed its folder: --model_name {folder.parent}")
+        raise UsageError(f"`model_name` {model_name} is a file; needed its folder: `model_name` {folder.parent}")
     if os.path.isdir(model_name):
         if not (folder / "config.json").is_file():
             raise UsageError(
-                f"--model_name {model_name} cannot be loaded: the folder has no config.json.{_near(model_name)}"
+                f"`model_name` {model_name} cannot be loaded: the folder has no config.json.{_near(model_name)}"
             )
         return str(folder / "config.json")
     if model_name.startswith((".", "/", "~")) or model_name.count("/") > 1:  # none of the Hub's names
-        raise UsageError(f"--model_name {model_name}: there is no such folder.{_near(model_name)}")
+        raise UsageError(f"`model_name` {model_name}: there is no such folder.{_near(model_name)}")
     try:
         path = cached_file(model_name, "config.json", revision=revision)
         problem = "its repository on the Hub has no config.json"
@@ -121,25 +121,8 @@ def find_config(model_name: str, revision: str | None = None) -> str:
         path, problem = None, hub_problem(error.__cause__ or error, revision)
     if path is None:
         problem = f"there is no such folder, and {problem}.{_near(model_name)}"
-        raise UsageError(f"--model_name {model_name} cannot be loaded: {problem}")
+        raise UsageError(f"`model_name` {model_name} cannot be loaded: {problem}")
     return path
-
-
-def hub_problem(error: BaseException, revision: str | None = None) -> str:
-    """Why something was not fetched from the Hub, to be said after a colon or a comma."""
-    if isinstance(error, HFValidationError):
-        return "the Hub has no such names"
-    if is_offline_mode():
-        return "it is not in the Hub's cache (the Hub is not asked, as HF_HUB_OFFLINE is set)"
-    if isinstance(error, GatedRepoError):
-        return "on the Hub its conditions must be accepted first, by whom `hf auth login` logs in"
-    if isinstance(error, RepositoryNotFoundError):
-        return "the Hub has no such repository, or none that you may read (`hf auth login`)"
-    if isinstance(error, RevisionNotFoundError):
-        return f"on the Hub it has no revision {revision}"
-    if isinstance(error, LocalEntryNotFoundError):
-        return f"the Hub ({constants.ENDPOINT}) cannot be reached"
-    return f"the Hub says: {error_line(error)}"
 
 
 def _near(model_name: str) -> str:
@@ -179,13 +162,13 @@ def read_json(path: str | Path, kind: type = dict):
         UsageError: it is no JSON, or something else.
     """
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        value = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} is not JSON ({error_line(error)}). Copy it again from its source.") from None
-    if not isinstance(found, kind):
-        needed = f"found {type(found).__name__}, needed {kind.__name__}"
-        raise UsageError(f"{path} holds something else: {needed}. Copy it again from its source.")
-    return found
+    if not isinstance(value, kind):
+        problem = f"found {type(value).__name__}, needed {kind.__name__}"
+        raise UsageError(f"{path} holds something else: {problem}. Copy it again from its source.")
+    return value
 
 
 def load_tokenizer(model_name: str, config: PreTrainedConfig, revision: str | None = None) -> PreTrainedTokenizerBase:
@@ -201,21 +184,21 @@ def load_tokenizer(model_name: str, config: PreTrainedConfig, revision: str | No
         files = [read_json(path) for path in paths if path is not None]  # says which of them is damaged
         if any("auto_map" in values for values in files):
             raise UsageError(
-                f"--model_name {model_name}: its tokenizer is code of the checkpoint, which is never run; "
+                f"`model_name` {model_name}: its tokenizer is code of the checkpoint, which is never run; "
                 "needed a tokenizer.json."
             ) from None
-        raise UsageError(f"--model_name {model_name} has no tokenizer that can be loaded: {_reason(error)}") from None
+        raise UsageError(f"`model_name` {model_name} has no tokenizer that can be loaded: {_reason(error)}") from None
     if len(tokenizer) <= len(tokenizer.all_special_tokens):  # what transformers makes up where the files are missing
         raise UsageError(
-            f"--model_name {model_name} has no tokenizer: no vocabulary was found beside the weights. {COPY_TOKENIZER}"
+            f"`model_name` {model_name} has no tokenizer: no vocabulary was found beside the weights. {COPY_TOKENIZER}"
         )
     if tokenizer.pad_token is None:
-        raise UsageError(f"--model_name {model_name}: its tokenizer has no padding token, and batches need one.")
+        raise UsageError(f"`model_name` {model_name}: its tokenizer has no padding token, and batches need one.")
     refuse_other_tokenizer(model_name, config, tokenizer)
     given = tokenizer.model_max_length
     if not isinstance(given, int | float) or max_length(config, tokenizer) < 3:
         raise UsageError(
-            f"--model_name {model_name} reads no sentence of 3 tokens: max_position_embeddings in its config.json is "
+            f"`model_name` {model_name} reads no sentence of 3 tokens: max_position_embeddings in its config.json is "
             f"{config.max_position_embeddings}, model_max_length in its tokenizer_config.json {given!r}."
         )
     tokenizer.model_max_length = max_length(config, tokenizer)
@@ -241,7 +224,7 @@ def refuse_other_tokenizer(model_name: str, config: PreTrainedConfig, tokenizer:
             f"pad_token_id in its config.json is {config.pad_token_id}"
         )
     if problem:
-        raise UsageError(f"--model_name {model_name}: {problem}; they do not belong together. {COPY_TOKENIZER}")
+        raise UsageError(f"`model_name` {model_name}: {problem}; they do not belong together. {COPY_TOKENIZER}")
 
 
 def forget_truncation(tokenizer: PreTrainedTokenizerBase) -> None:
@@ -250,17 +233,67 @@ def forget_truncation(tokenizer: PreTrainedTokenizerBase) -> None:
     tokenizer.backend_tokenizer.no_padding()
 
 
-def load_weights(kind: type, model_name: str, config: PreTrainedConfig, revision: str | None = None):
-    """A model in float32 and transformers' report of what was missing.
+def load_model(config: PreTrainedConfig, model_name: str, settings: dict, revision: str | None = None) -> InforMinModel:
+    """The encoder in float32 with the heads that `settings` asks for; the projection head may be fresh.
 
     Args:
-        kind: the model's class, or AutoModel.
+        config: of the same model, from `load_config`.
+        settings: what goes into `config.informin`; `modeling_informin.HEADS` says which heads it builds.
 
     Raises:
-        UsageError: the weights cannot be read, or have other shapes than the configuration says.
+        UsageError: see `load_weights`.
+    """
+    config.informin = settings
+    model = load_weights(config, model_name, revision, fresh_head=True)
+    # save_pretrained leaves tied weights out anyway; named here, Trainer does not warn that a checkpoint lacks them.
+    model._keys_to_ignore_on_save = set(model.all_tied_weights_keys)
+    return model
+
+
+def load_saved(config: PreTrainedConfig, model_name: str, revision: str | None = None) -> PreTrainedModel:
+    """The encoder in float32 as it was saved, with its projection head, and without the heads that only training reads.
+
+    Args:
+        config: of the same model, from `load_config`; where it has no settings of this project, or the architecture is
+            none of `ARCHITECTURES`, the model is of transformers' own class.
+
+    Raises:
+        UsageError: see `load_weights`.
+    """
+    settings = saved_settings(config, model_name, revision)
+    if settings:
+        config.informin = settings
+    return load_weights(config, model_name, revision)
+
+
+def saved_settings(config: PreTrainedConfig, model_name: str, revision: str | None = None) -> dict | None:
+    """`config.informin` of a saved model, without the heads that only training reads; None where it is not ours.
+
+    Without a projection head too where none was saved: another class that saves our checkpoint again loses it, and
+    keeps the settings that name it.
+    """
+    own = getattr(config, "informin", None)
+    if not own:
+        return None
+    among_weights = _class_of(config).__name__ in (config.architectures or [])
+    saved = among_weights or optional_file(model_name, HEAD_FILE, revision) is not None
+    return HEADS | own | TRAINING_HEADS | ({} if saved else {"projection_head": "none"})
+
+
+def load_weights(
+    config: PreTrainedConfig, model_name: str, revision: str | None = None, fresh_head: bool = False
+) -> PreTrainedModel:
+    """A model in float32, all of which the checkpoint has; BERT's own pooler alone, which nothing reads, may be random.
+
+    Args:
+        config: `config.informin` says which heads it has; see `load_saved` for the class.
+        fresh_head: the projection head may be random too.
+
+    Raises:
+        UsageError: the weights cannot be read, have other shapes than the configuration says, or are not all there.
     """
     try:
-        model, report = kind.from_pretrained(
+        model, report = _class_of(config).from_pretrained(
             model_name,
             config=config,
             revision=revision,
@@ -270,51 +303,54 @@ def load_weights(kind: type, model_name: str, config: PreTrainedConfig, revision
             trust_remote_code=False,
         )
     except Exception as error:  # what is raised depends on what is wrong with the files
-        raise UsageError(f"--model_name {model_name} cannot be loaded: {_reason(error)}") from None
+        raise UsageError(f"`model_name` {model_name} cannot be loaded: {_reason(error)}") from None
     if report["mismatched_keys"]:
-        name, found, needed = min(report["mismatched_keys"])
+        name, given, needed = min(report["mismatched_keys"])
         raise UsageError(
-            f"--model_name {model_name} cannot be loaded: {name} is {tuple(found)} in its weights and {tuple(needed)} "
+            f"`model_name` {model_name} cannot be loaded: {name} is {tuple(given)} in its weights and {tuple(needed)} "
             "by its config.json; they do not belong together."
         )
-    return model, report
-
-
-def load_model(config: PreTrainedConfig, model_name: str, settings: dict, revision: str | None = None) -> InforMinModel:
-    """The encoder in float32 with the heads that `settings` asks for.
-
-    Args:
-        config: of the same model, from `load_config`.
-        settings: what goes into `config.informin`; `modeling_informin.HEADS` says which heads it builds.
-
-    Raises:
-        UsageError: an LM head is asked for and the checkpoint has none.
-    """
-    config.informin = settings
-    model, report = load_weights(ARCHITECTURES[config.model_type], model_name, config, revision)
-    if settings["lm_head"] and any(key.startswith(("cls.", "lm_head.")) for key in report["missing_keys"]):
+    missing = report["missing_keys"] | (set() if fresh_head else _missing_head(model, model_name, revision))
+    missing = sorted(name for name in missing if not name.startswith(BERT_POOLER))
+    architecture = ARCHITECTURES.get(config.model_type)
+    if architecture and {name.partition(".")[0] for name in missing} == {architecture.lm_head}:
         raise UsageError(
-            f"--mlm_weight is above 0, but the checkpoint {model_name} has no language-model head: its logits would be "
-            "random. Start from a checkpoint that has one, or leave MLM off (--mlm_weight 0)."
+            f"The checkpoint {model_name} has no language-model head, which the objective reads: its logits would be "
+            "random. Start from a checkpoint that has one, or leave MLM off (`mlm_weight` 0)."
         )
-    # save_pretrained leaves tied weights out anyway; named here, Trainer does not warn that a checkpoint lacks them.
-    model._keys_to_ignore_on_save = set(model.all_tied_weights_keys)
-    if model.config.informin["queue_size"]:
-        model.start_momentum()
+    if missing:
+        raise UsageError(
+            f"`model_name` {model_name} lacks {counted(len(missing), 'weight')} of the encoder, {missing[0]} the "
+            "first: what is lacking would be random. Copy the model again from its source."
+        )
     return model
 
 
-def refuse_without_dropout(encoder: nn.Module) -> None:
+def _class_of(config: PreTrainedConfig) -> type:
+    ours = getattr(config, "informin", None) and ARCHITECTURES.get(config.model_type)
+    return ours.model if ours else AutoModel
+
+
+def _missing_head(model: PreTrainedModel, model_name: str, revision: str | None) -> set[str]:
+    """The names of a projection head that is not there: our class has transformers keep silent about them."""
+    weights = optional_file(model_name, SAFE_WEIGHTS_NAME, revision)
+    if not isinstance(model, InforMinModel) or weights is None or optional_file(model_name, HEAD_FILE, revision):
+        return set()
+    with safe_open(weights, "pt") as file:
+        return {name for name in model.state_dict() if name.startswith("mlp.")} - set(file.keys())
+
+
+def refuse_without_dropout(encoder: PreTrainedModel) -> None:
     """Two views of a sentence differ by dropout alone.
 
     Raises:
         UsageError: every dropout is 0, so the two views would be identical.
     """
     if not any(module.p > 0 for module in encoder.modules() if isinstance(module, nn.Dropout)):
+        dropouts = " and ".join(ARCHITECTURES[encoder.config.model_type].dropouts)
         raise UsageError(
             "Every dropout of this model is 0, so the two views of a sentence would be identical. Set "
-            "hidden_dropout_prob and attention_probs_dropout_prob in its config.json, to 0.1 for instance, or give "
-            "--view_dropout."
+            f"{dropouts} in its config.json, to 0.1 for instance, or give `view_dropout`."
         )
 
 
@@ -322,16 +358,16 @@ def refuse_other_heads(model: InforMinModel, heads: dict) -> None:
     """A head that is missing cannot be read; one that is never read breaks training over several processes.
 
     Args:
-        heads: what the objective needs in `config.informin`.
+        heads: `projection_head` and `lm_head` as the objective needs them in `config.informin`.
 
     Raises:
         UsageError: the model's heads are not those of the objective.
     """
     for name, needed in heads.items():
-        found = model.config.informin[name]
-        if found != needed:
+        built = model.config.informin[name]
+        if built != needed:
             raise UsageError(
-                f"The objective needs {name} = {needed}, but the model was built with {name} = {found}: a head that is "
+                f"The objective needs {name} = {needed}, but the model was built with {name} = {built}: a head that is "
                 "missing, or never read. Load it with informin.encoders.loading.load_model and args.heads among its "
                 "settings."
             )

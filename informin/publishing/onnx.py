@@ -3,7 +3,7 @@
     export_onnx("outputs/model")          # onnx/model.onnx
     quantise_onnx("outputs/model")        # onnx/model_quantized.onnx, a quarter of the size
     encode = load_onnx_encoder("outputs/model")
-    embeddings = encode(["A dog."])       # (N, d), as run_eval.py's --pooler cls
+    embeddings = encode(["A dog."])       # (N, d), as by run_eval.py's pooler `cls`
 
 `onnx/model.onnx` is the layout of optimum's feature-extraction export, which sentence-transformers (backend="onnx"),
 transformers.js and text-embeddings-inference load by name: inputs input_ids, attention_mask and, of BERT,
@@ -11,7 +11,6 @@ token_type_ids, each (N, L) int64; output last_hidden_state (N, L, d), of which 
 `sentence_embedding`: text-embeddings-inference would take it whatever pooling it is asked for.
 """
 
-import json
 import logging
 import os
 import tempfile
@@ -28,28 +27,25 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_outputs import BaseModelOutput
 
+from informin.encoders.architectures import ARCHITECTURES
 from informin.encoders.encode import encode, max_length
 from informin.encoders.encoder import load_encoder
 from informin.encoders.loading import load_config, load_tokenizer
 from informin.errors import OnnxMismatchError, UsageError, error_line
 from informin.evaluation import GradedPairs, score_pairs
+from informin.files import write_json
 
 MODEL = "onnx/model.onnx"
 QUANTISED = "onnx/model_quantized.onnx"  # transformers.js' name of 8 bits, which it takes in a browser unless told
 SCORES = "onnx/scores.json"
 OUTPUT = "last_hidden_state"
-# As optimum names and orders them: readers feed by name, some by place.
-INPUTS = {
-    "bert": ("input_ids", "attention_mask", "token_type_ids"),
-    "roberta": ("input_ids", "attention_mask"),
-}
 # The first that has GELU as one operator, which onnxruntime fuses with the bias. Read by onnxruntime 1.18 and newer.
 OPSET = 20
 TOLERANCE = 1e-4
 
 
 class OnnxModel(nn.Module):
-    """An ONNX file in the place of the encoder that `encoding.encode` runs, on as many threads as torch would use."""
+    """An ONNX file in the place of the encoder that `encode` runs, on as many threads as torch would use."""
 
     device = torch.device("cpu")
 
@@ -57,16 +53,16 @@ class OnnxModel(nn.Module):
         from onnxruntime import InferenceSession, SessionOptions
 
         super().__init__()
-        self.config = config
+        self.config, self.names = config, ARCHITECTURES[config.model_type].onnx_inputs
         options = SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
         self.session = InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> BaseModelOutput:
         """(N, L) ids and mask of one sentence each to (N, L, d)."""
-        found = (input_ids, attention_mask, torch.zeros_like(input_ids))
-        inputs = {name: tensor.numpy() for name, tensor in zip(INPUTS[self.config.model_type], found)}
-        (hidden,) = self.session.run([OUTPUT], inputs)
+        tokens = {"input_ids": input_ids, "attention_mask": attention_mask}
+        tokens["token_type_ids"] = torch.zeros_like(input_ids)
+        (hidden,) = self.session.run([OUTPUT], {name: tokens[name].numpy() for name in self.names})
         return BaseModelOutput(last_hidden_state=torch.from_numpy(hidden))
 
 
@@ -111,7 +107,7 @@ def export_onnx(folder: str | Path) -> Path:
     up to the full length. `QUANTISED` and `SCORES` are removed: they may be of other weights.
 
     Args:
-        folder: a BERT or RoBERTa with its tokenizer; of this project or not.
+        folder: a model of `ARCHITECTURES` with its tokenizer; of this project or not.
 
     Returns:
         The path of the file.
@@ -124,7 +120,7 @@ def export_onnx(folder: str | Path) -> Path:
     folder = Path(folder)
     if not (folder / "config.json").is_file():
         raise UsageError(f"{folder} is no model: it has no config.json. Give a folder that training exported.")
-    load_config(str(folder))  # refuses other architectures than BERT and RoBERTa
+    load_config(str(folder))  # refuses other architectures than ours
     encoder = load_encoder(str(folder), ("cls",), device="cpu")
     model = encoder.model.base_model
     model.pooler = None  # BERT's own, where a checkpoint has one: not our embedding, and a second output
@@ -185,7 +181,7 @@ def score_files(folder: str | Path, pairs: GradedPairs) -> dict[str, float]:
     scores = {
         file.name: score_pairs(load_onnx_encoder(folder, f"onnx/{file.name}"), pairs)["spearman"] for file in files
     }
-    Path(folder, SCORES).write_text(json.dumps({"pairs": pairs.name, "spearman": scores}, indent=1) + "\n")
+    write_json(Path(folder, SCORES), {"pairs": pairs.name, "spearman": scores})
     return scores
 
 
@@ -202,7 +198,7 @@ def _trace(model: PreTrainedModel, path: Path) -> None:
     """Writes the model without what the exporter notes beside it: stack traces with the paths of this machine."""
     import onnx
 
-    names = INPUTS[model.config.model_type]
+    names = ARCHITECTURES[model.config.model_type].onnx_inputs
     axes = {0: "batch_size", 1: "sequence_length"}
     with _quiet():
         proto = torch.onnx.export(
@@ -216,9 +212,9 @@ def _trace(model: PreTrainedModel, path: Path) -> None:
             verbose=False,
         ).model_proto
     graph = proto.graph
-    for part in (graph, *graph.node, *graph.value_info, *graph.input, *graph.output, *graph.initializer):
-        del part.metadata_props[:]
-        part.doc_string = ""
+    for noted in (graph, *graph.node, *graph.value_info, *graph.input, *graph.output, *graph.initializer):
+        del noted.metadata_props[:]
+        noted.doc_string = ""
     onnx.save(proto, path)
 
 
@@ -230,8 +226,8 @@ def _refuse_difference(model: PreTrainedModel, exported: OnnxModel, tokenizer: P
     """
     longest = "word " * max_length(model.config, tokenizer)
     sentences = (longest, "Two men play chess in the park.", "A dog.")
-    expected, found = (encode(either, tokenizer, sentences, 2, ("cls", "mean")) for either in (model, exported))
-    difference = np.max([np.abs(expected[pooler] - found[pooler]).max() for pooler in expected])
+    ours, theirs = (encode(either, tokenizer, sentences, 2, ("cls", "mean")) for either in (model, exported))
+    difference = np.max([np.abs(ours[pooler] - theirs[pooler]).max() for pooler in ours])
     if not difference <= TOLERANCE:  # so that NaN is refused
         raise OnnxMismatchError(
             f"The ONNX file gives other embeddings than the model: a component differs by {difference:.1e}, and "

@@ -12,9 +12,10 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoTokenizer, BartConfig, GPT2Config, T5Config
 
+import informin.encoders.encoder as encoders
 from informin.encoders.encode import POOLERS, encode
-from informin.encoders.encoder import load_encoder
-from informin.encoders.loading import load_config, load_model
+from informin.encoders.encoder import load_encoder, starting_sha256
+from informin.encoders.loading import load_config, load_model, load_saved
 from informin.errors import UsageError
 from informin.publishing.export import export_folder
 from modeling_informin import HEAD_FILE
@@ -59,7 +60,7 @@ def change_json(path: Path, **changes) -> None:
 
 def one_by_one(model, tokenizer, pooler: str, sentences, **options) -> np.ndarray:
     """The embeddings of sentences by themselves, without padding, each pooler written out."""
-    found = []
+    embeddings = []
     for sentence in sentences:
         with torch.no_grad():
             batch = tokenizer([sentence], return_tensors="pt", **options)
@@ -67,13 +68,13 @@ def one_by_one(model, tokenizer, pooler: str, sentences, **options) -> np.ndarra
         first, last = layers[1], layers[-1]
         if pooler == "mlp":
             weight, bias = (getattr(model.mlp.dense, name).detach().numpy() for name in ("weight", "bias"))
-            found.append(np.tanh(weight @ last[0] + bias))
+            embeddings.append(np.tanh(weight @ last[0] + bias))
         elif pooler == "cls":
-            found.append(last[0])
+            embeddings.append(last[0])
         else:
             other = {"mean": last, "first_last": first, "embeddings_last": layers[0], "last2": layers[-2]}[pooler]
-            found.append(np.mean([token for layer in (other, last) for token in layer], axis=0))
-    return np.stack(found)
+            embeddings.append(np.mean([token for layer in (other, last) for token in layer], axis=0))
+    return np.stack(embeddings)
 
 
 # Poolers
@@ -83,10 +84,10 @@ def one_by_one(model, tokenizer, pooler: str, sentences, **options) -> np.ndarra
 def test_poolers_equal_one_by_one(ours, pooler):
     """Batches of 5 hold padding, and the last is not full."""
     encoder = load_encoder(str(ours), (pooler,), batch_size=5)
-    found = encoder(SENTENCES)
-    assert list(found) == [pooler] and found[pooler].dtype == np.float32
+    embeddings = encoder(SENTENCES)
+    assert list(embeddings) == [pooler] and embeddings[pooler].dtype == np.float32
     expected = one_by_one(encoder.model, encoder.tokenizer, pooler, SENTENCES)
-    np.testing.assert_allclose(found[pooler], expected, atol=2e-6)
+    np.testing.assert_allclose(embeddings[pooler], expected, atol=2e-6)
     assert np.abs(expected[0] - expected[1]).max() > 0.01, "different sentences have different vectors"
 
 
@@ -120,8 +121,8 @@ def test_progress_adds_up_to_the_sentences(bert, batch_size):
 
 
 def test_no_sentences(bert):
-    found = load_encoder(str(bert), ("cls", "last2"))([])
-    assert {pooler: x.shape for pooler, x in found.items()} == {"cls": (0, 32), "last2": (0, 32)}
+    embeddings = load_encoder(str(bert), ("cls", "last2"))([])
+    assert {pooler: x.shape for pooler, x in embeddings.items()} == {"cls": (0, 32), "last2": (0, 32)}
 
 
 @pytest.mark.parametrize("pooler", ["cls", "mean"])
@@ -129,10 +130,10 @@ def test_length_cuts(ours, pooler):
     """7 tokens are 5 words and the two special ones."""
     encoder = load_encoder(str(ours), (pooler,), length=7)
     words = WORDS[:9]
-    found = encoder([" ".join(words), " ".join(words[:6]), " ".join(words[:5]), " ".join(words[:4])])[pooler]
+    embeddings = encoder([" ".join(words), " ".join(words[:6]), " ".join(words[:5]), " ".join(words[:4])])[pooler]
     cut = [" ".join(words[:5])] * 3 + [" ".join(words[:4])]
-    np.testing.assert_allclose(found, one_by_one(encoder.model, encoder.tokenizer, pooler, cut), atol=2e-6)
-    assert np.abs(found[2] - found[3]).max() > 1e-3
+    np.testing.assert_allclose(embeddings, one_by_one(encoder.model, encoder.tokenizer, pooler, cut), atol=2e-6)
+    assert np.abs(embeddings[2] - embeddings[3]).max() > 1e-3
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -171,7 +172,7 @@ def test_our_checkpoint_says_how_it_is_read(ours):
     assert encoder.length == {"bert": 66, "roberta": 64}[encoder.model.config.model_type]
     assert type(encoder.model).__name__.endswith("ForInforMinCL")
     assert load_encoder(str(ours), ("mean", "cls", "mlp", "mean")).poolers == ("mean", "cls", "mlp")
-    with pytest.raises(UsageError, match="--pooler auto mean: auto is one of the others already"):
+    with pytest.raises(UsageError, match="`pooler` auto mean: auto is one of the others already"):
         load_encoder(str(ours), ("auto", "mean"))
     trained = load_file(ours / HEAD_FILE)["dense.weight"]
     assert torch.equal(encoder.model.mlp.dense.weight, trained)
@@ -179,16 +180,14 @@ def test_our_checkpoint_says_how_it_is_read(ours):
 
 def test_our_checkpoint_without_its_head(ours, tmp_path):
     """Saved again by a plain class, the head is lost, though the settings still name it."""
-    plain = tmp_path / "saved-again"
-    AutoModel.from_pretrained(ours).save_pretrained(plain)
-    AutoTokenizer.from_pretrained(ours).save_pretrained(plain)
+    plain = saved_again(ours, tmp_path / "saved-again")
     assert json.loads((plain / "config.json").read_text())["informin"]["projection_head"] == "mlp"
     expected = load_encoder(str(ours))(SENTENCES)["cls"]
     first, second = load_encoder(str(plain)), load_encoder(str(plain))
     np.testing.assert_allclose(first(SENTENCES)["cls"], expected, atol=1e-6)
     assert first.poolers == ("cls",) and first.weights_sha256() == second.weights_sha256()
     with pytest.raises(
-        UsageError, match=f"--pooler mlp: {plain} has no projection head; it is in checkpoints that this"
+        UsageError, match=f"`pooler` mlp: {plain} has no projection head; it is in checkpoints that this"
     ):
         load_encoder(str(plain), ("mlp",))
 
@@ -198,8 +197,8 @@ def test_our_checkpoint_without_its_head(ours, tmp_path):
 
 def test_a_plain_checkpoint_needs_a_pooler(bert):
     message = (
-        f"--pooler auto: {bert} does not say how its sentence embedding is read (no sentence-transformers files). Give "
-        "one of: --pooler cls, mean, first_last, embeddings_last, last2, mlp."
+        f"`pooler` auto: {bert} does not say how its sentence embedding is read (no sentence-transformers files). Give "
+        "one of: `pooler` cls, mean, first_last, embeddings_last, last2, mlp."
     )
     with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
         load_encoder(str(bert))
@@ -208,16 +207,16 @@ def test_a_plain_checkpoint_needs_a_pooler(bert):
 @pytest.mark.parametrize("pooler", [pooler for pooler in POOLERS if pooler != "mlp"])
 def test_a_plain_checkpoint_with_a_pooler(encoder, pooler):
     """Against AutoModel by itself."""
-    found = load_encoder(str(encoder), (pooler,))(SENTENCES)[pooler]
+    embeddings = load_encoder(str(encoder), (pooler,))(SENTENCES)[pooler]
     model = AutoModel.from_pretrained(encoder)
-    np.testing.assert_allclose(found, one_by_one(model, tokenizer_of(encoder), pooler, SENTENCES), atol=2e-6)
+    np.testing.assert_allclose(embeddings, one_by_one(model, tokenizer_of(encoder), pooler, SENTENCES), atol=2e-6)
 
 
 @pytest.mark.parametrize(
     "pooler, message",
     [
-        ("mlp", "--pooler mlp: MODEL has no projection head; it is in checkpoints that this project trained with"),
-        ("max", "--pooler max: needed one of: auto, cls, mean, first_last, embeddings_last, last2, mlp."),
+        ("mlp", "`pooler` mlp: MODEL has no projection head; it is in checkpoints that this project trained with"),
+        ("max", "`pooler` max: needed one of: auto, cls, mean, first_last, embeddings_last, last2, mlp."),
     ],
 )
 def test_poolers_that_a_plain_checkpoint_does_not_have(bert, pooler, message):
@@ -228,13 +227,13 @@ def test_poolers_that_a_plain_checkpoint_does_not_have(bert, pooler, message):
 @pytest.mark.parametrize(
     "options, message",
     [
-        (dict(length=67), "--max_length 67: MODEL reads at least 3 and at most 66 tokens."),
-        (dict(length=2), "--max_length 2: MODEL reads at least 3 and at most 66 tokens."),
-        (dict(length=0), "--max_length 0: MODEL reads at least 3 and at most 66 tokens."),
-        (dict(batch_size=0), "--batch_size 0: needed 1 or more."),
-        (dict(batch_size=-8), "--batch_size -8: needed 1 or more."),
-        (dict(device="gpu"), "--device gpu cannot be used: Expected one of cpu, cuda"),
-        (dict(device="cuda:99"), "--device cuda:99 cannot be used: "),
+        (dict(length=67), "`max_length` 67: MODEL reads at least 3 and at most 66 tokens."),
+        (dict(length=2), "`max_length` 2: MODEL reads at least 3 and at most 66 tokens."),
+        (dict(length=0), "`max_length` 0: MODEL reads at least 3 and at most 66 tokens."),
+        (dict(batch_size=0), "`batch_size` 0: needed 1 or more."),
+        (dict(batch_size=-8), "`batch_size` -8: needed 1 or more."),
+        (dict(device="gpu"), "`device` gpu cannot be used: Expected one of cpu, cuda"),
+        (dict(device="cuda:99"), "`device` cuda:99 cannot be used: "),
     ],
 )
 def test_options_that_cannot_be(bert, options, message):
@@ -280,18 +279,18 @@ def no_tokenizer(folder: Path) -> None:
 @pytest.mark.parametrize(
     "damage, message",
     [
-        (cut_weights, "--model_name MODEL cannot be loaded: Error while deserializing header"),
-        (pointer, "--model_name MODEL cannot be loaded: "),
-        (cut_pickle, "--model_name MODEL cannot be loaded: "),
-        (lambda folder: (folder / "model.safetensors").unlink(), "--model_name MODEL cannot be loaded: Error no file"),
-        (no_tokenizer, "--model_name MODEL has no tokenizer: no vocabulary was found beside the weights. Copy the"),
+        (cut_weights, "`model_name` MODEL cannot be loaded: Error while deserializing header"),
+        (pointer, "`model_name` MODEL cannot be loaded: "),
+        (cut_pickle, "`model_name` MODEL cannot be loaded: "),
+        (lambda folder: (folder / "model.safetensors").unlink(), "`model_name` MODEL cannot be loaded: Error no file"),
+        (no_tokenizer, "`model_name` MODEL has no tokenizer: no vocabulary was found beside the weights. Copy the"),
         (
             lambda folder: change_json(folder / "config.json", num_hidden_layers=3),
-            "--model_name MODEL lacks 16 weights of the encoder, encoder.layer.2.attention.output.LayerNorm.bias the",
+            "`model_name` MODEL lacks 16 weights of the encoder, encoder.layer.2.attention.output.LayerNorm.bias the",
         ),
         (
             lambda folder: change_json(folder / "config.json", hidden_size=64),
-            "--model_name MODEL cannot be loaded: embeddings.LayerNorm.bias is (32,) in its weights and (64,) by its",
+            "`model_name` MODEL cannot be loaded: embeddings.LayerNorm.bias is (32,) in its weights and (64,) by its",
         ),
         (lambda folder: (folder / "modules.json").write_text("["), "MODEL/modules.json is not JSON ("),
     ],
@@ -317,7 +316,7 @@ def test_damaged_checkpoints(copied, damage, message):
 def test_what_is_no_encoder(copied, config):
     folder = copied()
     config().save_pretrained(folder)
-    message = f"--model_name {folder} is of the architecture '{config.model_type}'; needed an encoder like BERT."
+    message = f"`model_name` {folder} is of the architecture '{config.model_type}'; needed an encoder like BERT."
     with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
         load_encoder(str(folder), ("mean",))
 
@@ -343,6 +342,55 @@ def test_weights_sha256_tells_weights_apart_and_not_folders(copied, bert):
     weights["bert.encoder.layer.1.output.dense.bias"][3] += 1e-3
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     assert load_encoder(str(folder), ("cls",)).weights_sha256() != first
+
+
+def export_without_head(start: Path, folder: Path) -> Path:
+    settings = SETTINGS | {"projection_head": "none"}
+    export_folder(load_model(load_config(str(start)), str(start), settings), tokenizer_of(start), folder)
+    return folder
+
+
+def saved_again(start: Path, folder: Path) -> Path:
+    """By the plain class, which loses the projection head and keeps the settings that name it."""
+    AutoModel.from_pretrained(start).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(start).save_pretrained(folder)
+    return folder
+
+
+def checkpoint(start: Path, folder: Path) -> Path:
+    """Of a training with all heads: the names have our prefix, and the language-model head is among them."""
+    settings = SETTINGS | {"lm_head": True}
+    load_model(load_config(str(start)), str(start), settings).save_pretrained(folder)
+    tokenizer_of(start).save_pretrained(folder)
+    return folder
+
+
+STARTS = {
+    "plain": lambda plain, ours, to: plain,
+    "export": lambda plain, ours, to: ours,
+    "export-without-head": lambda plain, ours, to: export_without_head(plain, to),
+    "saved-again": lambda plain, ours, to: saved_again(ours, to),
+    "checkpoint": lambda plain, ours, to: checkpoint(plain, to),
+}
+
+
+@pytest.mark.parametrize("projection_head", ["mlp", "none"])
+@pytest.mark.parametrize("start", STARTS)
+def test_starting_sha256_is_that_of_the_encoder(ours, bert, roberta, tmp_path, monkeypatch, start, projection_head):
+    """From the model in training, with other heads than the checkpoint has; loaded again for a head that it lacks."""
+    plain = bert if load_config(str(ours)).model_type == "bert" else roberta
+    folder = str(STARTS[start](plain, ours, tmp_path / "start"))
+    expected = load_encoder(folder, ("cls",)).weights_sha256()
+    settings = SETTINGS | {"projection_head": projection_head, "lm_head": start in ("plain", "checkpoint")}
+    model = load_model(load_config(folder), folder, settings)
+    model.heads["own"] = torch.nn.Linear(2, 2)
+    loaded = []
+    monkeypatch.setattr(encoders, "load_saved", lambda *args: loaded.append(args) or load_saved(*args))
+    assert starting_sha256(model, folder) == expected
+    assert bool(loaded) == (start in ("export", "checkpoint") and projection_head == "none")
+    with torch.no_grad():
+        model.base_model.embeddings.word_embeddings.weight[3, 3] += 1e-3
+    assert bool(loaded) or starting_sha256(model, folder) != expected
 
 
 # Checkpoints of sentence-transformers
@@ -386,10 +434,10 @@ def assert_as_sentence_transformers(folder: Path, pooler: str, normalized: bool,
 
     encoder = load_encoder(str(folder))
     assert (encoder.poolers, encoder.normalized, encoder.length) == ((pooler,), normalized, length)
-    found = encoder(SENTENCES)[pooler]
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, SentenceTransformer(str(folder), device="cpu").encode(SENTENCES), atol=1e-5)
-    assert (np.abs(np.linalg.norm(found, axis=1) - 1).max() < 1e-5) == normalized
+    embeddings = encoder(SENTENCES)[pooler]
+    assert embeddings.dtype == np.float32
+    np.testing.assert_allclose(embeddings, SentenceTransformer(str(folder), device="cpu").encode(SENTENCES), atol=1e-5)
+    assert (np.abs(np.linalg.norm(embeddings, axis=1) - 1).max() < 1e-5) == normalized
 
 
 @pytest.mark.parametrize("length", [None, 7])

@@ -4,11 +4,14 @@ import io
 import json
 import re
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+import torch
 import transformers
 import yaml
+from safetensors.torch import load_file, save_file
 
 import run_analysis
 import run_eval
@@ -17,9 +20,9 @@ import run_push
 import run_study
 import run_unsup
 from informin.encoders.encoder import load_encoder
-from informin.encoders.loading import load_config, load_model, load_tokenizer
+from informin.encoders.loading import load_config, load_model, load_saved, load_tokenizer, refuse_without_dropout
 from informin.errors import UsageError
-from informin.publishing.export import export_folder
+from informin.publishing.export import export_checkpoint, export_folder
 from informin.publishing.onnx import export_onnx, load_onnx_encoder
 from modeling_informin import HEAD_FILE
 from tests.conftest import SHARED, make_sentences, tokenizer_of
@@ -95,6 +98,11 @@ def refusal(capsys, call, model) -> str:
     return line.removeprefix("error: ").rstrip("\n")
 
 
+def printed(command: str, message: str) -> str:
+    """A message as a command prints it: with the flag, where it has that option."""
+    return message if command in ("export", "push", "onnx") else message.replace("`model_name`", "--model_name")
+
+
 def change(name: str, **values):
     """Other values in a JSON file."""
 
@@ -150,10 +158,10 @@ def test_an_architecture_of_the_checkpoint(foreign, commands, write_study, capsy
         "onnx": lambda model: run_export.main([str(model), f"{model}-onnx", "--onnx"]),
         "study": lambda model: run_study.main([str(write_study(model)), "--output", f"{model}-study"]),
     }
-    found = f"--model_name {foreign} is of the architecture 'foreign'; needed"
     for name, call in calls.items():
         needed = "an encoder like BERT" if name in ("eval", "analysis") else "one of: bert, roberta"
-        assert f"{found} {needed}. Code that a checkpoint brings along is never run." in refusal(capsys, call, foreign)
+        message = f"`model_name` {foreign} is of the architecture 'foreign'; needed {needed}. Code that a checkpoint"
+        assert f"{printed(name, message)} brings along is never run." in refusal(capsys, call, foreign)
     for load in (export_onnx, load_onnx_encoder):
         (foreign / "onnx").mkdir(exist_ok=True)
         (foreign / "onnx" / "model.onnx").touch()
@@ -191,11 +199,11 @@ def test_code_beside_a_bert_is_left_alone(foreign, commands, capsys):
     (foreign / "tokenizer.json").unlink()
     for name in ("out", "run", "export"):
         shutil.rmtree(foreign.parent / name, ignore_errors=True)
-    needed = (
-        f"--model_name {foreign}: its tokenizer is code of the checkpoint, which is never run; needed a tokenizer.json."
+    message = (
+        f"`model_name` {foreign}: its tokenizer is code of the checkpoint, which is never run; needed a tokenizer.json."
     )
-    for call in commands.values():
-        assert refusal(capsys, call, foreign) == needed
+    for name, call in commands.items():
+        assert refusal(capsys, call, foreign) == printed(name, message)
 
 
 def test_attention_from_the_hub_is_not_fetched(model):
@@ -215,11 +223,11 @@ def test_a_decoder(exported, tmp_path, commands, capsys, start):
     model = shutil.copytree(exported[start], tmp_path / "decoder")
     config(is_decoder=True)(model)
     message = (
-        f"--model_name {model} is a decoder: no token sees those after it, and [CLS] only itself. If it was trained as "
+        f"`model_name` {model} is a decoder: no token sees those after it, and [CLS] only itself. If it was trained as "
         "an encoder, set is_decoder to false in its config.json; else take another model."
     )
-    for call in commands.values():
-        assert refusal(capsys, call, model) == message
+    for name, call in commands.items():
+        assert refusal(capsys, call, model) == printed(name, message)
 
 
 def test_a_roberta_with_the_tokenizer_of_a_bert(exported, tmp_path, commands, capsys):
@@ -228,12 +236,12 @@ def test_a_roberta_with_the_tokenizer_of_a_bert(exported, tmp_path, commands, ca
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(exported["tiny-bert"] / name, model)
     message = (
-        f"--model_name {model}: [PAD], with which its tokenizer pads, has the id 0, and pad_token_id in its "
+        f"`model_name` {model}: [PAD], with which its tokenizer pads, has the id 0, and pad_token_id in its "
         f"config.json is 1; {TOGETHER}. Copy the tokenizer files (tokenizer.json, tokenizer_config.json) of the "
         "checkpoint it was trained from there."
     )
-    for call in commands.values():
-        assert refusal(capsys, call, model) == message
+    for name, call in commands.items():
+        assert refusal(capsys, call, model) == printed(name, message)
 
 
 @pytest.mark.parametrize("pad", [0, 2, -1, None])
@@ -368,6 +376,101 @@ def test_damaged_files_of_sentence_transformers(model, damage, message):
         load_encoder(str(model))
 
 
+# Weights that are missing
+
+
+def without(folder: Path, *prefixes: str) -> Path:
+    """Removes the weights with these prefixes."""
+    path = folder / "model.safetensors"
+    weights = {name: tensor for name, tensor in load_file(path).items() if not name.startswith(prefixes)}
+    assert len(weights) < len(load_file(path))
+    save_file(weights, path, metadata={"format": "pt"})
+    return folder
+
+
+def train(folder: Path, **settings):
+    return load_model(load_config(str(folder)), str(folder), SETTINGS | settings)
+
+
+def saved(folder: Path):
+    return load_saved(load_config(str(folder)), str(folder))
+
+
+def test_an_encoder_is_never_made_up(encoder, tmp_path):
+    """Neither for training nor for anything else; with the language-model head gone too, the encoder is what counts."""
+    prefix = load_config(str(encoder)).model_type
+    folder = shutil.copytree(encoder, tmp_path / "model")
+    without(folder, f"{prefix}.encoder.layer.1.output.dense.", "cls.", "lm_head.")
+    message = (
+        f"`model_name` {folder} lacks 2 weights of the encoder, PREFIXencoder.layer.1.output.dense.bias the first: "
+        "what is lacking would be random. Copy the model again from its source."
+    )
+    for load, names in ((train, f"{prefix}."), (saved, "")):
+        with pytest.raises(UsageError, match=f"^{re.escape(message.replace('PREFIX', names))}$"):
+            load(folder)
+    with pytest.raises(UsageError, match=r"lacks [0-9]+ weights of the encoder"):
+        train(folder, lm_head=True)
+
+
+def test_a_language_model_head_is_never_made_up(encoder, tmp_path):
+    folder = shutil.copytree(encoder, tmp_path / "model")
+    without(folder, "cls.predictions.transform.", "lm_head.dense.")
+    train(folder)
+    with pytest.raises(UsageError, match=f"^The checkpoint {folder} has no language-model head, .* leave MLM off"):
+        train(folder, lm_head=True)
+
+
+def test_a_projection_head_may_be_fresh_in_training_alone(encoder, tmp_path):
+    """Among the weights of a checkpoint, whose class has transformers keep silent about it."""
+    model = train(encoder)
+    weights = {name: tensor.clone() for name, tensor in model.mlp.state_dict().items()}
+    checkpoint = tmp_path / "checkpoint"
+    model.save_pretrained(checkpoint)
+    tokenizer_of(encoder).save_pretrained(checkpoint)
+    for load in (train, saved):
+        for name, tensor in load(checkpoint).mlp.state_dict().items():
+            assert torch.equal(tensor, weights[name])
+    without(checkpoint, "mlp.")
+    assert not torch.equal(train(checkpoint).mlp.dense.weight, weights["dense.weight"])
+    for load in (saved, lambda folder: export_checkpoint(folder, tmp_path / "export")):
+        with pytest.raises(UsageError, match=r"lacks 2 weights of the encoder, mlp\.dense\.bias the first"):
+            load(checkpoint)
+
+
+def test_an_export_that_another_class_saved_again_is_exported_without_a_head(exported, tmp_path):
+    """Its settings name a projection head, which is lost; a random one is not published in its place."""
+    again, folder = tmp_path / "again", tmp_path / "export"
+    transformers.AutoModel.from_pretrained(exported["tiny-bert"]).save_pretrained(again)
+    tokenizer_of(exported["tiny-bert"]).save_pretrained(again)
+    export_checkpoint(again, folder)
+    assert json.loads((folder / "config.json").read_text())["informin"]["projection_head"] == "none"
+    assert not (folder / HEAD_FILE).exists()
+    expected = load_file(exported["tiny-bert"] / "model.safetensors")
+    weights = load_file(folder / "model.safetensors")
+    assert weights.keys() == expected.keys() and all(torch.equal(weights[name], expected[name]) for name in weights)
+
+
+def test_a_model_without_positions(tmp_path):
+    transformers.FunnelConfig().save_pretrained(tmp_path)
+    message = f"`model_name` {tmp_path}: funnel has no table of positions; needed an encoder like BERT."
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+        load_encoder(str(tmp_path), ("cls",))
+
+
+def test_without_dropout(encoder, tmp_path):
+    """Each of the two rates is enough."""
+    model = shutil.copytree(encoder, tmp_path / "model")
+    for hidden, attention in ((0.1, 0.0), (0.0, 0.1), (0.0, 0.0)):
+        config(hidden_dropout_prob=hidden, attention_probs_dropout_prob=attention)(model)
+        still = hidden == attention == 0.0
+        with pytest.raises(UsageError) if still else nullcontext() as caught:
+            refuse_without_dropout(train(model).base_model)
+    assert str(caught.value) == (
+        "Every dropout of this model is 0, so the two views of a sentence would be identical. Set hidden_dropout_prob "
+        "and attention_probs_dropout_prob in its config.json, to 0.1 for instance, or give `view_dropout`."
+    )
+
+
 # Names
 
 
@@ -400,12 +503,12 @@ OFFLINE = "there is no such folder, and it is not in the Hub's cache (the Hub is
         ("x" * 300, " cannot be loaded: there is no such folder, and the Hub has no such names."),
         ("outputs", " cannot be loaded: the folder has no config.json. Did you mean outputs/run?"),
         ("outputs/rum", " cannot be loaded: the folder has no config.json. Did you mean outputs/run?"),
-        ("outputs/run/model.safetensors", " is a file; needed its folder: --model_name outputs/run"),
+        ("outputs/run/model.safetensors", " is a file; needed its folder: `model_name` outputs/run"),
     ],
 )
 def test_names_of_nothing(near, monkeypatch, name, message):
     monkeypatch.setenv("HOME", str(near))
-    expected = f"--model_name {name}{message}".replace("HOME", str(near))
+    expected = f"`model_name` {name}{message}".replace("HOME", str(near))
     for load in (load_config, lambda name: load_encoder(name, ("cls",))):
         with pytest.raises(UsageError, match=f"^{re.escape(expected)}$"):
             load(name)
@@ -428,6 +531,6 @@ def test_what_the_hub_says(near, logged_in, bert, monkeypatch, name, revision, p
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:1")
         where = "http://127.0.0.1:1/{repo_id}/resolve/{revision}/{filename}"
         monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", where)
-    message = f"--model_name {name} cannot be loaded: there is no such folder, and {problem}."
+    message = f"`model_name` {name} cannot be loaded: there is no such folder, and {problem}."
     with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
         load_config(name, revision)

@@ -61,10 +61,10 @@ def test_layout_is_that_of_optimum(exported, file):
     """Both names and order: readers feed either by name or by place."""
     names = ["input_ids", "attention_mask", "token_type_ids"]
     names = names if load_config(str(exported)).model_type == "bert" else names[:2]
-    found = session(exported / file)
-    assert [(tensor.name, tensor.type) for tensor in found.get_inputs()] == [(name, "tensor(int64)") for name in names]
-    assert [tensor.shape for tensor in found.get_inputs()] == [["batch_size", "sequence_length"]] * len(names)
-    (output,) = found.get_outputs()
+    opened = session(exported / file)
+    assert [(tensor.name, tensor.type) for tensor in opened.get_inputs()] == [(name, "tensor(int64)") for name in names]
+    assert [tensor.shape for tensor in opened.get_inputs()] == [["batch_size", "sequence_length"]] * len(names)
+    (output,) = opened.get_outputs()
     assert (output.name, output.type) == ("last_hidden_state", "tensor(float)")
     assert output.shape == ["batch_size", "sequence_length", 32]
 
@@ -91,18 +91,18 @@ def test_embeddings_are_those_of_the_model(exported, batch_size):
     """In the order of the sentences, and no shorter than the model reads."""
     sentences = [*make_sentences(7), LONG, "dog", "the " * 20]
     expected = load_encoder(str(exported), ("cls",), device="cpu")(sentences)["cls"]
-    found = load_onnx_encoder(exported, batch_size=batch_size)(sentences)
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
+    embeddings = load_onnx_encoder(exported, batch_size=batch_size)(sentences)
+    assert embeddings.dtype == np.float32
+    np.testing.assert_allclose(embeddings, expected, atol=1e-5, rtol=0)
     assert load_onnx_encoder(exported)([]).shape == (0, 32)
 
 
 def test_8_bits(exported):
     """Smaller and close; linear layers by 7 of 8 bits, which no processor overflows, and a scale for each output."""
     sentences = make_sentences(20)
-    expected, found = (load_onnx_encoder(exported, file)(sentences) for file in (MODEL, QUANTISED))
-    cosines = (expected * found).sum(1) / np.linalg.norm(expected, axis=1) / np.linalg.norm(found, axis=1)
-    assert cosines.min() > 0.99 and np.abs(expected - found).max() > 1e-3
+    expected, embeddings = (load_onnx_encoder(exported, file)(sentences) for file in (MODEL, QUANTISED))
+    cosines = (expected * embeddings).sum(1) / np.linalg.norm(expected, axis=1) / np.linalg.norm(embeddings, axis=1)
+    assert cosines.min() > 0.99 and np.abs(expected - embeddings).max() > 1e-3
     assert (exported / QUANTISED).stat().st_size < 0.8 * (exported / MODEL).stat().st_size
 
     graph = onnx.load(exported / QUANTISED).graph
