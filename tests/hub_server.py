@@ -129,10 +129,10 @@ class Repo:
 
     def log(self, revision: str) -> list[Commit]:
         """Newest first."""
-        found = [self.at(revision)]
-        while found[-1].parent is not None:
-            found.append(self.history[found[-1].parent])
-        return found
+        commits = [self.at(revision)]
+        while commits[-1].parent is not None:
+            commits.append(self.history[commits[-1].parent])
+        return commits
 
     def append(self, branch: str, files: dict[str, Blob], author: str, title: str, message: str = "") -> str:
         """Puts a commit with exactly these files on the branch."""
@@ -273,8 +273,8 @@ class Handler(BaseHTTPRequestHandler):
         self.query = parse_qs(url.query)
         self.token = self.read_token()
         for method, pattern, name in ROUTES:
-            if method == self.command and (found := re.fullmatch(pattern, url.path)):
-                given = {key: unquote(value) for key, value in found.groupdict().items() if value is not None}
+            if method == self.command and (match := re.fullmatch(pattern, url.path)):
+                given = {key: unquote(value) for key, value in match.groupdict().items() if value is not None}
                 if "name" in given:
                     given["repo"] = self.find(given.pop("kind", "model"), given.pop("name"), write=name in NEED_WRITE)
                 return getattr(self, name)(**given)
@@ -333,19 +333,19 @@ class Handler(BaseHTTPRequestHandler):
                 blob = commit.files[sibling["rfilename"]]
                 sibling |= {"blobId": blob.git, **blob.info}
         card = commit.files.get("README.md")
-        found = {"id": repo.name, "author": repo.name.split("/")[0], "sha": commit.sha, "lastModified": commit.date}
-        found |= {"private": repo.private, "gated": False, "disabled": False, "siblings": siblings, "tags": []}
-        return found | {"cardData": card and read_card(card.content)[0]}
+        info = {"id": repo.name, "author": repo.name.split("/")[0], "sha": commit.sha, "lastModified": commit.date}
+        info |= {"private": repo.private, "gated": False, "disabled": False, "siblings": siblings, "tags": []}
+        return info | {"cardData": card and read_card(card.content)[0]}
 
     def entries(self, repo: Repo, revision: str) -> dict[str, dict]:
         """Files and folders by their path."""
-        found = {}
+        entries = {}
         for path, blob in sorted(repo.at(revision).files.items()):
             for slash in re.finditer("/", path):
                 folder = path[: slash.start()]
-                found[folder] = {"type": "directory", "oid": "0" * 40, "size": 0, "path": folder}
-            found[path] = {"type": "file", "oid": blob.git, "path": path, **blob.info}
-        return found
+                entries[folder] = {"type": "directory", "oid": "0" * 40, "size": 0, "path": folder}
+            entries[path] = {"type": "file", "oid": blob.git, "path": path, **blob.info}
+        return entries
 
     def tree(self, repo, revision, path=None):
         entries = self.entries(repo, revision)

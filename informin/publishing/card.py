@@ -18,17 +18,14 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from informin.errors import counted
 from informin.evaluation.results import load_results
 from informin.evaluation.senteval import STS_TASKS, TRANSFER_TASKS
+from informin.evaluation.senteval_files import HUB_DATA
 from informin.evaluation.table import render, score_tables
-from informin.objectives import OBJECTIVES, Term
 from informin.publishing.metadata import NO_LANGUAGE, known_id, known_language, known_license
 from informin.publishing.record import load_record
-from informin.training.sentences import HUB_DATA
 
 CARD = "README.md"
 TEMPLATE = Path(__file__).parents[2] / "model_cards" / "TEMPLATE.md"
-CITATIONS = TEMPLATE.parent / "citations"  # NAME.bib for an objective
-# Settings of heads that an exported model has not.
-WITHOUT_MEANING = ("projector_size", "queue_size", "momentum_decay", "momentum_dropout")
+CITATIONS = TEMPLATE.parent / "citations"  # NAME.bib, of an objective or of what a term's `paper` names
 BY_POOLER = {"cls": "read at [CLS]", "mean": "read by its mean"}
 MARK = "<!-- Written from the run; SHA-256 of the page above: {}. A page edited by hand is left alone. -->"
 UNPUBLISHED = "path/to/this/folder"
@@ -64,21 +61,21 @@ def is_untouched(text: str) -> bool:
 def render_card(folder: str | Path, repo: str | None = None, revision: str | None = None) -> str:
     """The card of an exported folder: metadata in YAML, then Markdown; see `write_card`."""
     folder = Path(folder)
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = _one_line(json.loads((folder / "config.json").read_text(encoding="utf-8")))
     unknown = {"base_model": None, "data": None, "history": [], "options": None, "earlier": []}
     record = _one_line(unknown | (load_record(folder) or {}))
     results = load_all_results(folder)
     base = record["base_model"] or {}
-    parts = _parts(record, config["informin"])
-    objective = parts[-1]["objective"]
+    stages = _stages(record, config["informin"])
+    objective = stages[-1]["objective"]
     start = str(known_id(base.get("hub_id")) or base.get("name") or config["model_type"]).rpartition("/")[2]
-    name = repo.rpartition("/")[2] if repo else f"{start}-{objective}"
+    name = repo.rpartition("/")[2] if repo else f"{start}-{objective['name']}"
     card = ModelCard.from_template(
         _metadata(name, record, objective, results, any(folder.glob("onnx/*.onnx"))),
         template_path=str(TEMPLATE),
         name=_text(name),
         base=_base_text(base),
-        method=_methods(parts),
+        method=_methods(stages),
         dimensions=config["hidden_size"],
         repo=repo or UNPUBLISHED,
         published=bool(repo),
@@ -89,10 +86,10 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
         seeds=len(results["seeds"]) + 1,
         seed=_text(record.get("seed")),
         history=_history_table(record),
-        training=_training_table(config, record, parts),
+        training=_training_table(config, record, stages),
         environment=_environment(record),
         limits=_limits(folder, config, record, results),
-        citations=_citations(parts),
+        citations=_citations([stage["objective"] for stage in stages]),
     )
     page = re.sub(r"\n{3,}", "\n\n", str(card)).strip()
     return f"{page}\n{_mark(page)}\n"
@@ -112,7 +109,7 @@ def load_all_results(folder: str | Path) -> dict:
 
 
 def _one_line(value):
-    """The record with its texts in one line: names of files, and what the user said, may hold anything."""
+    """A file's values with their texts in one line: names of files, and what the user said, may hold anything."""
     if isinstance(value, dict):
         return {_one_line(name): _one_line(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -122,7 +119,7 @@ def _one_line(value):
 
 def _text(value: object) -> str:
     """What comes from outside, to be read as it is written, in a line or in a cell of a table."""
-    return MARKUP.sub(lambda found: ENTITIES.get(found[0], f"\\{found[0]}"), str(value))
+    return MARKUP.sub(lambda match: ENTITIES.get(match[0], f"\\{match[0]}"), str(value))
 
 
 def _code(value: str) -> str:
@@ -134,7 +131,7 @@ def _mark(page: str) -> str:
     return MARK.format(hashlib.sha256(page.encode()).hexdigest())
 
 
-def _metadata(name: str, record: dict, objective: str, results: dict, onnx: bool) -> ModelCardData:
+def _metadata(name: str, record: dict, objective: dict, results: dict, onnx: bool) -> ModelCardData:
     hub_data = known_id((record["data"] or {}).get("hub_id"))
     scores = _eval_results(results["model"])
     return ModelCardData(
@@ -146,7 +143,7 @@ def _metadata(name: str, record: dict, objective: str, results: dict, onnx: bool
         datasets=[hub_data] if hub_data else None,
         tags=[
             *("sentence-transformers", "sentence-similarity", "feature-extraction", "transformers"),
-            *("unsupervised", "informin-cl" if objective == "informin" else objective),
+            *("unsupervised", (known_id(objective["title"]) or objective["name"]).lower()),
             *(["onnx"] if onnx else []),
         ],
         model_name=name if scores else None,  # of the model-index
@@ -183,61 +180,60 @@ def _base_text(base: dict) -> str:
     return _code(base["name"]) if base else "an encoder that the run did not record"
 
 
-def _parts(record: dict, settings: dict) -> list[dict]:
+def _stages(record: dict, settings: dict) -> list[dict]:
     """The parts of the run that these weights went through; the last one is the record's own, unless it came too late.
 
     Args:
         settings: `config.informin`, of the last part.
 
     Returns:
-        Each with its `objective`, `options` and the number of its `steps`, None where nothing tells.
+        Each with its `objective` (see `_objective`), `options` and the number of its `steps`, None where nothing tells.
     """
-    kept, before, parts = record.get("kept_step"), 0, []
-    own = settings.get("objective", "informin")
-    for part in record["earlier"]:
+    kept, before, stages = record.get("kept_step"), 0, []
+    for stage in record["earlier"]:
         if kept <= before:
             break
-        until, name = min(part["until_step"], kept), part["options"].get("objective")
-        parts.append(part | {"objective": name if name in OBJECTIVES else own, "steps": until - before})
-        before = part["until_step"]
-    if not parts or kept > before:
-        options = record["options"] or settings
-        parts.append(record | {"objective": own, "options": options, "steps": kept and kept - before})
-    return parts
+        steps = min(stage["until_step"], kept) - before
+        stages.append(stage | {"objective": _objective(stage, settings), "steps": steps})
+        before = stage["until_step"]
+    if not stages or kept > before:
+        own = {"objective": _objective(record, settings), "options": record["options"] or settings}
+        stages.append(record | own | {"steps": kept and kept - before})
+    return stages
 
 
-def _methods(parts: list[dict]) -> str:
+def _objective(stage: dict, settings: dict) -> dict:
+    """Name, title and terms of what was trained; of older records, which do not tell them, the name alone."""
+    name = (settings | (stage["options"] or {})).get("objective", "unknown")
+    told = {"name": name, "title": name, "terms": []} | (stage.get("objective") or {})
+    return told | {"name": known_id(told["name"]) or "unknown"}
+
+
+def _methods(stages: list[dict]) -> str:
     """What was done in each part of the run, and on which sentences, where they changed."""
     texts = []
-    for part, following in zip(parts, [*parts[1:], None]):
-        data = part["data"] or {}
+    for before, stage, following in zip([None, *stages], stages, [*stages[1:], None]):
+        trained, data = _trained(stage["objective"]), stage["data"] or {}
+        if before and trained == _trained(before["objective"]):
+            method = f"{counted(stage['steps'], 'step')} with other settings"
+        else:
+            method = f"{counted(stage['steps'], 'step')} of {trained}" if stage["steps"] else f"training by {trained}"
         told = following is None or data.get("sha256") != (following["data"] or {}).get("sha256")
-        method = _method(part)
-        if texts and method.partition(" of ")[2] == _method(parts[len(texts) - 1]).partition(" of ")[2]:
-            method = f"{counted(part['steps'], 'step')} with other settings"
         texts.append(method + (_sentences(data) if told else ""))
     return ", then ".join(texts)
 
 
-def _method(part: dict) -> str:
-    own = OBJECTIVES[part["objective"]].defaults
-    terms = _terms(part["objective"], part["options"])
-    added = [term.title or term.name for term in terms if term.weight and term.weight not in own]
-    *first, last = added or [""]
-    steps = f"{counted(part['steps'], 'step')} of " if part["steps"] else "training by "
-    listed = f"{', '.join(first)} and {last}" if first else last
-    return f"{steps}{OBJECTIVES[part['objective']].title}{f' with {listed}' if listed else ''}"
+def _trained(objective: dict) -> str:
+    """An objective with the terms that the user added to it."""
+    *first, last = [_text(term["title"]) for term in objective["terms"] if not term["own"]] or [""]
+    added = f"{', '.join(first)} and {last}" if first else last
+    return f"{_text(objective['title'])}{f' with {added}' if added else ''}"
 
 
 def _sentences(data: dict) -> str:
     number = f" on {counted(data['sentences'], 'sentence')}" if data.get("sentences") else ""
     named = _text(data.get("description") or ", ".join(data.get("sources", [])))
     return f"{number} ({named})" if named else number
-
-
-def _terms(objective: str, options: dict) -> list[Term]:
-    """Those that were on."""
-    return [term for term in OBJECTIVES[objective].terms if term.weight is None or options.get(term.weight)]
 
 
 def _score_tables(results: dict, seed: int | None) -> str:
@@ -290,17 +286,16 @@ def _history_table(record: dict) -> str:
     return "\n".join(lines)
 
 
-def _training_table(config: dict, record: dict, parts: list[dict]) -> str:
+def _training_table(config: dict, record: dict, stages: list[dict]) -> str:
     """The settings, as a table of names and values; a column for each part of the run, where there are several."""
     if record["options"] is None:
-        rows = {name: value for name, value in config["informin"].items() if name not in WITHOUT_MEANING}
         note = "The folder has no record of its run; these are the settings in its config.json.\n\n"
-        return note + _table(["setting", "value"], [[name, value] for name, value in rows.items()])
-    columns = [part["options"] | {"seed": part["seed"]} for part in parts]
+        return note + _table(["setting", "value"], [[name, value] for name, value in config["informin"].items()])
+    columns = [stage["options"] | {"seed": stage["seed"]} for stage in stages]
     names = dict.fromkeys(name for column in columns for name in column)
     rows = [[name, *(column.get(name, "-") for column in columns)] for name in names]
-    ends = [part.get("until_step", record["steps"]) for part in parts]
-    if len(parts) == 1:
+    ends = [stage.get("until_step", record["steps"]) for stage in stages]
+    if len(stages) == 1:
         note, heads = "", ["value"]
         rows.append(["steps", record["steps"]])
     else:
@@ -309,7 +304,7 @@ def _training_table(config: dict, record: dict, parts: list[dict]) -> str:
     if record["chosen"]:
         metric = str((record["options"] or {}).get("metric_for_best_model", "Spearman")).removeprefix("eval_")
         chosen = f"{metric} on {record['development']}: step {record['kept_step']}"
-        rows.append(["checkpoint chosen by", *("" for _ in parts[1:]), chosen])
+        rows.append(["checkpoint chosen by", *("" for _ in stages[1:]), chosen])
     return note + _table(["setting", *heads], rows)
 
 
@@ -319,27 +314,26 @@ def _table(heads: list[str], rows: list[list]) -> str:
 
 
 def _environment(record: dict) -> str:
-    found = record.get("environment")
-    if not found:
+    environment = record.get("environment")
+    if not environment:
         return ""
-    packages = {name: version for name, version in found.items() if name not in ("informin", "device", "threads")}
+    packages = {name: version for name, version in environment.items() if name not in ("informin", "device", "threads")}
     versions = _text(", ".join(f"{name} {version}" for name, version in packages.items()))
     rate = record.get("sentences_per_second")
     speed = f" at {counted(round(rate), 'sentence')} a second" if rate else ""
     return (
-        f"Trained by `run_unsup.py` of InforMin-CL {_text(record['informin'])} on {_text(found['device'])}, "
-        f"{counted(found['threads'], 'thread')}{speed}; {versions}. `training.json` has all of this for programs."
+        f"Trained by `run_unsup.py` of InforMin-CL {_text(record['informin'])} on {_text(environment['device'])}, "
+        f"{counted(environment['threads'], 'thread')}{speed}; {versions}. `training.json` has all of this for programs."
     )
 
 
-def _citations(parts: list[dict]) -> list[tuple[str, str]]:
+def _citations(objectives: list[dict]) -> list[tuple[str, str]]:
     """What to cite, with the BibTeX entry: the objectives' papers, then those that their terms come from."""
-    named = {part["objective"]: "The objective" for part in parts}
-    for term in (term for part in parts for term in _terms(part["objective"], part["options"])):
-        if term.paper:
-            named.setdefault(term.paper, f"The {term.title or term.name}")
-    files = {name: CITATIONS / f"{name}.bib" for name in named}
-    return [(named[name], file.read_text(encoding="utf-8").strip()) for name, file in files.items() if file.is_file()]
+    named = {objective["name"]: "The objective" for objective in objectives}
+    for term in (term for objective in objectives for term in objective["terms"]):
+        named.setdefault(str(term["paper"]), f"The {_text(term['title'])}")
+    files = {path.stem: path for path in CITATIONS.glob("*.bib")}  # a record may name any file
+    return [(named[name], files[name].read_text(encoding="utf-8").strip()) for name in named if name in files]
 
 
 def _limits(folder: Path, config: dict, record: dict, results: dict) -> list[str]:

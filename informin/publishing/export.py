@@ -29,32 +29,26 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 import modeling_informin
+from informin.encoders.architectures import InforMinModel
 from informin.encoders.encode import max_length
 from informin.encoders.encoder import load_encoder
-from informin.encoders.loading import (
-    ARCHITECTURES,
-    InforMinModel,
-    forget_truncation,
-    load_config,
-    load_tokenizer,
-    load_weights,
-)
+from informin.encoders.loading import forget_truncation, load_config, load_saved, load_tokenizer
 from informin.errors import UsageError, counted, error_line
 from informin.evaluation.results import load_results, results_files, save_results
-from informin.files import sha256
+from informin.files import sha256, write_json
 from informin.publishing.card import write_card
 from informin.publishing.record import TRAINING, load_record, save_record
 from modeling_informin import HEAD_FILE, TRAINING_HEADS
 
 WEIGHTS = "model.safetensors"
 # What other weights make wrong. Of results what add_results puts there: run_eval.py's own files hold the model's path.
-OF_THE_WEIGHTS = ("results/model.json", "results/other_seeds/seed*.json", "onnx/*.onnx", "onnx/scores.json")
+MADE_FROM_WEIGHTS = ("results/model.json", "results/other_seeds/seed*.json", "onnx/*.onnx", "onnx/scores.json")
 # What may be published. Checkpoints, logs (their names hold the machine's) and whatever else lies in a folder may not.
 PUBLISHED = (
     *("config.json", WEIGHTS, HEAD_FILE, "modeling_informin.py", TRAINING, "README.md"),
     *("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "merges.txt", "special_tokens_map.json"),
     *("modules.json", "1_Pooling/config.json", "sentence_bert_config.json", "config_sentence_transformers.json"),
-    *("results/base-*.json", *OF_THE_WEIGHTS),
+    *("results/base-*.json", *MADE_FROM_WEIGHTS),
 )
 # Their folders too: a file in a folder that is a link lies elsewhere.
 NO_LINKS = (*PUBLISHED, *sorted({folder.as_posix() for name in PUBLISHED for folder in PurePath(name).parents} - {"."}))
@@ -78,7 +72,7 @@ def export_folder(
     """Writes a model that may be loaded and published as it stands; `model` is not changed.
 
     Args:
-        record: what the run was, from `training_record`.
+        record: what the run was; see `informin.publishing.record`.
         dtype: of the weights in the file.
 
     Raises:
@@ -91,7 +85,7 @@ def export_folder(
     if bad:
         raise UsageError(
             f"NaN or infinity in {counted(len(bad), 'weight')} in {dtype}, {bad[0]} the first: such a model gives no "
-            "embeddings. Export an earlier checkpoint, or another --dtype."
+            "embeddings. Export an earlier checkpoint, or another `dtype`."
         )
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".export-") as partial:  # the disk may become full
@@ -99,8 +93,9 @@ def export_folder(
         _save_model(clean, new)
         _save_tokenizer(tokenizer, new)
         _save_sentence_transformers_files(clean.config, tokenizer, new)
-        if checksum(folder / WEIGHTS) not in (None, checksum(new / WEIGHTS)):
-            for path in (path for pattern in OF_THE_WEIGHTS for path in folder.glob(pattern)):
+        before = folder / WEIGHTS
+        if before.is_file() and sha256(before) != sha256(new / WEIGHTS):
+            for path in (path for pattern in MADE_FROM_WEIGHTS for path in folder.glob(pattern)):
                 path.unlink()
         for path in (path for path in new.rglob("*") if path.is_file()):
             target = folder / path.relative_to(new)
@@ -139,13 +134,7 @@ def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "
         raise UsageError(f"{folder} is in use. Name a new folder.")
     config = load_config(str(checkpoint))
     refuse_other_models(checkpoint, config)
-    config.informin = config.informin | TRAINING_HEADS
-    model, report = load_weights(ARCHITECTURES[config.model_type], str(checkpoint), config)
-    if report["missing_keys"]:
-        absent = sorted(report["missing_keys"])
-        raise UsageError(
-            f"{checkpoint} lacks {counted(len(absent), 'weight')}, {absent[0]} the first; random ones are no model."
-        )
+    model = load_saved(config, str(checkpoint))
     tokenizer = load_tokenizer(str(checkpoint), config)
     parent = next(path for path in folder.absolute().parents if path.exists())
     if not parent.is_dir():
@@ -215,8 +204,8 @@ def refuse_links(folder: str | Path, names: Sequence[str] = NO_LINKS) -> None:
         UsageError: there are links.
     """
     folder = Path(folder)
-    found = sorted(path for path in folder.rglob("*") if path.is_symlink())
-    links = [path for path in found if any(fnmatch(path.relative_to(folder).as_posix(), name) for name in names)]
+    links = sorted(path for path in folder.rglob("*") if path.is_symlink())
+    links = [path for path in links if any(fnmatch(path.relative_to(folder).as_posix(), name) for name in names)]
     if not links:
         return
     mend = "Replace it by a copy of what it leads to, or remove it."
@@ -242,7 +231,7 @@ def published_files(folder: str | Path) -> list[Path]:
     )
 
 
-def add_results(folder: str | Path, files: Sequence[str], seed_folders: Sequence[str] = ()) -> None:
+def add_results(folder: str | Path, files: Sequence[str], seeds: Sequence[str] = ()) -> None:
     """Copies results of run_eval.py into an exported folder, for its card.
 
     Each file has to be of the folder's own weights, of the encoder before training, or of one of the other seeds: the
@@ -250,7 +239,7 @@ def add_results(folder: str | Path, files: Sequence[str], seed_folders: Sequence
 
     Args:
         files: results, or folders of them.
-        seed_folders: exports of runs of the same settings with other seeds.
+        seeds: exports of runs of the same settings with other seeds.
 
     Raises:
         UsageError: results of another model, read or scored in another way; a folder that is no other seed of this run;
@@ -258,54 +247,49 @@ def add_results(folder: str | Path, files: Sequence[str], seed_folders: Sequence
     """
     folder = Path(folder)
     refuse_links(folder)
-    parts = {load_encoder(str(folder), device="cpu").weights_sha256(): ("model.json", "these weights")}
+    places = {load_encoder(str(folder), device="cpu").weights_sha256(): ("model.json", "these weights")}
     record = load_record(folder) or {}
     if record.get("base_model"):
-        parts[record["base_model"]["weights_sha256"]] = ("base-{pooler}.json", "before training")
-    for other in seed_folders:
+        places[record["base_model"]["weights_sha256"]] = ("base-{pooler}.json", "before training")
+    for other in seeds:
         seed = _other_seed(Path(other), folder, record)
-        sha256 = load_encoder(str(other), device="cpu").weights_sha256()
-        parts[sha256] = (f"other_seeds/seed{seed}.json", f"seed {seed}")
+        checksum = load_encoder(str(other), device="cpu").weights_sha256()
+        places[checksum] = (f"other_seeds/seed{seed}.json", f"seed {seed}")
     longest = json.loads((folder / "sentence_bert_config.json").read_text(encoding="utf-8"))["max_seq_length"]
-    found = {}
+    placed = {}
     for path in (path for given in files for path in results_files(given)):
         results = load_results(path)
-        if results["weights_sha256"] not in parts:
+        if results["weights_sha256"] not in places:
             raise UsageError(
                 f"{path} holds results of another model ({Path(results['model']).name}): the checksum of its weights "
-                f"is not that of {folder}, of its starting encoder or of a folder in --seeds. Score this folder: "
-                f"python run_eval.py --model_name {shlex.quote(str(folder))} --output results/"
+                f"is not that of {folder}, of its starting encoder or of a folder in `seeds`. Score this folder: "
+                f"run_eval.py with `model_name` {shlex.quote(str(folder))} and `output` results/"
             )
-        part, model = parts[results["weights_sha256"]]
+        place, model = places[results["weights_sha256"]]
         expected = {"whitening": None, "split": "test", "precision": "fp32"}
-        expected |= {} if part.startswith("base") else {"pooler": "cls", "max_length": longest}
+        expected |= {} if place.startswith("base") else {"pooler": "cls", "max_length": longest}
         for name, value in expected.items():
             if results[name] != value:
                 raise UsageError(f"{path} was scored with {name} {results[name]!r}; the card needs {value!r}.")
         # The name that was given to run_eval.py may be a path of this machine.
-        found[part.format(pooler=results["pooler"])] = results | {"model": model}
-    for part, results in found.items():
-        save_results(folder / "results" / part, results)
+        placed[place.format(pooler=results["pooler"])] = results | {"model": model}
+    for place, results in placed.items():
+        save_results(folder / "results" / place, results)
 
 
 def _not_finite(weights: dict[str, torch.Tensor]) -> list[str]:
     return [name for name, tensor in weights.items() if not torch.isfinite(tensor).all()]
 
 
-def checksum(path: Path) -> str | None:
-    """SHA-256 of a file, None where there is none."""
-    return sha256(path) if path.is_file() else None
-
-
 def _other_seed(other: Path, folder: Path, record: dict) -> int:
     """The seed of a run that differs from this one by nothing else."""
     check_export(other)
     theirs = load_record(other) or {}
-    same = ("base_model", "data", "options")
-    differing = [name for name in same if theirs.get(name) != record.get(name) or record.get(name) is None]
+    shared = ("base_model", "data", "options")
+    differing = [name for name in shared if theirs.get(name) != record.get(name) or record.get(name) is None]
     if differing or theirs["seed"] == record["seed"]:
         what = f"{', '.join(differing)} differ" if differing else f"both have seed {record['seed']}"
-        raise UsageError(f"--seeds {other} is no other seed of the run in {folder}: {what} (training.json).")
+        raise UsageError(f"`seeds` {other} is no other seed of the run in {folder}: {what} (training.json).")
     return theirs["seed"]
 
 
@@ -333,13 +317,13 @@ def _save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     settings = {name: value for name, value in settings.items() if name not in TOKENIZER_TRACES}
     if settings.get("tokenizer_class") == "TokenizersBackend":  # transformers 5's name of it
         settings["tokenizer_class"] = "PreTrainedTokenizerFast"
-    _save_json(path, settings)
+    write_json(path, settings, indent=2, allow_nan=True)
     path = folder / "tokenizer.json"
     settings = json.loads(path.read_text(encoding="utf-8"))
     merges = settings["model"].get("merges") or []
     if not any(isinstance(pair, str) or " " in "".join(pair) for pair in merges):
         settings["model"]["merges"] = [" ".join(pair) for pair in merges]  # pairs need tokenizers 0.20
-    _save_json(path, settings)
+    write_json(path, settings, indent=2, allow_nan=True)
 
 
 def _save_sentence_transformers_files(
@@ -351,26 +335,21 @@ def _save_sentence_transformers_files(
         for i, (path, kind) in enumerate(kinds)
     ]
     pooling = {f"pooling_mode_{mode}": mode == "cls_token" for mode in POOLING_MODES}
-    (folder / "1_Pooling").mkdir(exist_ok=True)
-    _save_json(folder / "modules.json", modules)
-    _save_json(
-        folder / "1_Pooling" / "config.json",
-        {"word_embedding_dimension": config.hidden_size, **pooling},
-    )
-    _save_json(
-        folder / "sentence_bert_config.json",
+    files = {
+        "modules.json": modules,
+        "1_Pooling/config.json": {"word_embedding_dimension": config.hidden_size, **pooling},
         # Without model_args the plain class would have a pooler of random weights, and report it as missing.
-        {
+        "sentence_bert_config.json": {
             "max_seq_length": max_length(config, tokenizer),
             "do_lower_case": False,
             "model_args": {"add_pooling_layer": False},
         },
-    )
-    _save_json(
-        folder / "config_sentence_transformers.json",
-        {"prompts": {}, "default_prompt_name": None, "similarity_fn_name": "cosine"},
-    )
-
-
-def _save_json(path: Path, value: object) -> None:
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        "config_sentence_transformers.json": {
+            "prompts": {},
+            "default_prompt_name": None,
+            "similarity_fn_name": "cosine",
+        },
+    }
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    for name, values in files.items():
+        write_json(folder / name, values, indent=2)

@@ -7,7 +7,6 @@ puts the first one's SHA into the examples of the model card.
 import json
 import logging
 import os
-import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -28,13 +27,12 @@ from huggingface_hub.utils import validate_repo_id
 from transformers.trainer import TRAINER_STATE_NAME
 
 from informin.errors import PushError, UsageError, error_line
-from informin.manifest import write_manifest
+from informin.files import sha256, write_json, write_manifest
 from informin.publishing.card import CARD, is_untouched, write_card
 from informin.publishing.export import (
     PUBLISHED,
     WEIGHTS,
     check_export,
-    checksum,
     export_checkpoint,
     published_files,
     refuse_links,
@@ -106,7 +104,7 @@ def prepare(
             if branch:
                 raise UsageError(f"{repo} does not exist, so it has no branch {branch}. Push to main first.") from None
             if not create:
-                raise UsageError(f"{repo} does not exist. Push the model first, without --update_card.") from None
+                raise UsageError(f"{repo} does not exist. Push the model first, without `update_card`.") from None
             api.create_repo(repo, private=private)
             logger.info(f"Created the {'private ' if private else ''}repository {api.endpoint}/{repo}")
             info = api.model_info(repo)
@@ -137,7 +135,7 @@ def push_folder(folder: str | Path, to: Destination, message: str = "Upload mode
 
     Raises:
         UsageError: the folder is no export, or its weights are no finite numbers.
-        PushError: the upload failed; the command that finishes it is in the message.
+        PushError: the upload failed; it says how to finish it.
     """
     check_export(folder)
     _write_card(folder, to)
@@ -157,13 +155,13 @@ def push_card(folder: str | Path, to: Destination) -> str:
     """
     check_export(folder)
     folder = Path(folder)
-    with _failures(folder, to, "--update_card"):
+    with _failures(folder, to, update_card=True):
         info = to.api.model_info(to.repo, revision=to.branch, files_metadata=True)
-        found = {sibling.rfilename: sibling.lfs for sibling in info.siblings}.get(WEIGHTS)
-        if found is None or found.sha256 != checksum(folder / WEIGHTS):
+        held = {sibling.rfilename: sibling.lfs for sibling in info.siblings}.get(WEIGHTS)
+        if held is None or held.sha256 != sha256(folder / WEIGHTS):
             raise UsageError(
                 f"{to.repo} does not hold the weights of {folder}: its card cannot be written from there. Push the "
-                f"folder: {finishing_command(folder, to)}"
+                "folder first, without `update_card`."
             )
         _write_card(folder, to, info.sha)
         _upload(to, folder, card_files(folder), "Update model card and results")
@@ -208,13 +206,6 @@ def push_in_background(checkpoint: str, to: Destination, message: str, state_as:
     return to.api.run_as_future(upload if staged else staging.cleanup)
 
 
-def finishing_command(folder: str | Path, to: Destination, *options: str) -> str:
-    """What to type to push a folder again."""
-    branch = ["--branch", to.branch] if to.branch else []
-    consent = ["--overwrite"] if to.overwrite else []
-    return shlex.join(["python", "run_push.py", str(folder), to.repo, *branch, *consent, *options])
-
-
 def _copy_checkpoint(checkpoint: Path, folder: Path) -> None:
     """What lies still while it is uploaded: the Trainer may delete the checkpoint before. No path of this machine."""
 
@@ -229,8 +220,7 @@ def _copy_checkpoint(checkpoint: Path, folder: Path) -> None:
     state = json.loads(path.read_text(encoding="utf-8"))
     if state["best_model_checkpoint"]:
         state["best_model_checkpoint"] = Path(state["best_model_checkpoint"]).name
-    path.unlink()  # or the file that it is a link to would change
-    path.write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
+    write_json(path, state, indent=2, allow_nan=True)  # a new file: the one that it was a link to is as it was
     write_manifest(folder)
 
 
@@ -277,8 +267,8 @@ def _refuse_foreign_files(api: HfApi, info: ModelInfo, user: str, branch: str | 
     else:
         return
     raise UsageError(
-        f"{info.id} {problem}. Nothing was changed there. Name another repository, or consent to write over it: "
-        "--overwrite of run_push.py, --hub_overwrite true of run_unsup.py."
+        f"{info.id} {problem}. Nothing was changed there. Name another repository, or consent to write over it: give "
+        "`overwrite`, in training `hub_overwrite`."
     )
 
 
@@ -299,17 +289,18 @@ def _refusals(repo: str) -> Iterator[None]:
 
 
 @contextmanager
-def _failures(folder: str | Path, to: Destination, *options: str) -> Iterator[None]:
+def _failures(folder: str | Path, to: Destination, update_card: bool = False) -> Iterator[None]:
     """Whatever goes wrong in an upload, the model is safe and the user is told how to finish."""
     try:
         yield
     except UsageError:
         raise
     except Exception as error:  # the client raises OSError, ValueError, RuntimeError and its transport's own
+        options = {"branch": to.branch, "overwrite": to.overwrite, "update_card": update_card}
         raise PushError(
-            f"The push to {to.repo} failed: {_reason(error, to.repo)} The model is whole in {folder}. Finish with: "
-            f"{finishing_command(folder, to, *options)}"
-            f"{' (with HF_TOKEN set to the token that was given)' if to.api.token else ''}"
+            f"The push to {to.repo} failed: {_reason(error, to.repo)} The model is whole in {folder}."
+            f"{' Set HF_TOKEN to the token that was given.' if to.api.token else ''}",
+            finish={"folder": str(folder), "repo": to.repo} | {name: value for name, value in options.items() if value},
         ) from error
 
 

@@ -4,30 +4,25 @@ from dataclasses import replace
 from pathlib import Path
 
 from safetensors import SafetensorError
-from transformers import Trainer
+from transformers import Trainer, TrainingArguments
 from transformers.trainer import TRAINING_ARGS_NAME
-from transformers.trainer_utils import HubStrategy
+from transformers.trainer_utils import HubStrategy, get_last_checkpoint
 from transformers.utils import PushInProgress
 
 from informin.encoders.loading import forget_truncation
-from informin.errors import SaveError, error_line
+from informin.errors import SaveError, UsageError, error_line
+from informin.files import damage
 from informin.publishing.export import export_folder
 from informin.publishing.hub import Destination, prepare, push_folder, push_in_background
-from informin.publishing.record import save_record, training_record
-from informin.training.checkpoints import complete_checkpoints
-from informin.training.options import InforMinTrainingArguments
+from informin.publishing.record import save_record
 
 
 class PublishingTrainer(Trainer):
-    """The Trainer with training.json in every checkpoint, and the exported folder, not the checkpoint, on the Hub.
+    """The Trainer with training.json in every checkpoint, and the exported folder, not the checkpoint, on the Hub."""
 
-    Attributes:
-        provenance: what the trainer cannot see of the run; see `informin.publishing.record.provenance`.
-        sentences_per_second: of training, for training.json; whoever called `train` has the clock.
-    """
-
-    provenance: dict
-    sentences_per_second: float | None = None
+    def record(self) -> dict:
+        """What the run was so far, for training.json; see `informin.publishing.record`."""
+        raise NotImplementedError
 
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
         forget_truncation(self.processing_class)
@@ -38,15 +33,6 @@ class PublishingTrainer(Trainer):
         folder = Path(output_dir or self.args.output_dir)
         (folder / TRAINING_ARGS_NAME).unlink(missing_ok=True)
         save_record(folder, self.record())
-
-    def record(self) -> dict:
-        """What the run was so far, for training.json; see `informin.publishing.record`."""
-        settings = self.accelerator.unwrap_model(self.model).config.informin
-        # At the end of training the Trainer loads the best checkpoint; until then the weights are the newest.
-        best = self.state.best_model_checkpoint  # None too where a run is resumed without that folder
-        chosen = self.args.load_best_model_at_end and not self.is_in_train and best is not None
-        record = training_record(self.args, self.state, chosen, settings, self.provenance, self.eval_dataset)
-        return record | {"sentences_per_second": self.sentences_per_second}
 
     def export(self, folder: str | None = None) -> None:
         """Writes the folder that people load, by default to the output folder; see `informin.publishing.export`.
@@ -60,8 +46,9 @@ class PublishingTrainer(Trainer):
         try:
             export_folder(model, self.processing_class, folder, self.record())
         except (OSError, SafetensorError) as error:
-            saved = complete_checkpoints(self.args.output_dir)
-            rest = f" {saved[-1]} is whole: python run_export.py {saved[-1]} NEW_FOLDER" if saved else ""
+            last = get_last_checkpoint(self.args.output_dir)
+            whole = last and damage(last, contents=False) is None
+            rest = f" {last} is whole: python run_export.py {last} NEW_FOLDER" if whole else ""
             raise SaveError(f"The model could not be written to {folder}: {error_line(error)}.{rest}") from error
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
@@ -78,21 +65,38 @@ class PublishingTrainer(Trainer):
     def push_to_hub(
         self,
         commit_message: str | None = "End of training",
+        blocking: bool = True,
         token: str | None = None,
         revision: str | None = None,
         private: bool | None = None,
+        **card,
     ) -> str | None:
         """Uploads the exported folder with its card, and waits for it.
 
         Args:
+            blocking: True; see Raises.
             revision: the branch; None for `hub_revision`.
+            private: of a repository that is made; None for `hub_private_repo`.
+            card: none; see Raises.
 
         Returns:
             The page's address, on the first process.
 
         Raises:
             PushError: the upload failed; the exported folder is in the output folder.
+            UsageError: it is not to be waited for, which would lose a failure; or something is said about the card,
+                which is written from what the run was.
         """
+        if not blocking:
+            raise UsageError(
+                "`blocking` is False, and this upload is waited for: a failure would be lost. Checkpoints go up while "
+                "training goes on with the options `push_to_hub` and `hub_strategy`."
+            )
+        if card:
+            raise UsageError(
+                f"{', '.join(card)}: the model card is written from what the run was. Say `license` and `language` in "
+                "the trainer's `provenance`, or write into the card of the exported folder."
+            )
         if self.hub_model_id is None:
             self.init_hf_repo(token, private)
         if not self.is_world_process_zero():
@@ -118,9 +122,7 @@ class PublishingTrainer(Trainer):
         self.push_in_progress = PushInProgress([*earlier, job])
 
 
-def hub_destination(
-    args: InforMinTrainingArguments, token: str | None = None, private: bool | None = None
-) -> Destination:
+def hub_destination(args: TrainingArguments, token: str | None = None, private: bool | None = None) -> Destination:
     """The repository that the options name, fit to be pushed to; see `informin.publishing.hub.prepare`.
 
     Raises:

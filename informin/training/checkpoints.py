@@ -37,7 +37,7 @@ def checkpoint_to_resume(output_dir: str | Path, wanted: str, settings: dict) ->
     """The checkpoint folder named, or with "last" the newest whole one of the run; others that are newer are named.
 
     Args:
-        settings: `config.informin` as the options are now.
+        settings: `model_settings` of the options as they are now.
 
     Raises:
         UsageError: there is none, the one named is damaged, older than another in `output_dir`, or has other heads or

@@ -65,7 +65,7 @@ def as_sentences(data) -> datasets.Dataset | datasets.IterableDataset | None:
     Raises:
         UsageError: a list that holds something else.
     """
-    if isinstance(data, list) and not (data and isinstance(data[0], dict)):
+    if isinstance(data, list | tuple) and data and isinstance(data[0], str):
         wrong = next((item for item in data if not isinstance(item, str)), None)
         if wrong is not None:
             raise UsageError(f"The training sentences hold {wrong!r:.60}; needed text, or a data set.")

@@ -12,6 +12,7 @@ from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_rep
 
 from informin.errors import UsageError
 from informin.objectives import OBJECTIVES, Term
+from informin.objectives.terms import option
 from informin.publishing.metadata import LICENSES, LICENSES_PAGE, NO_LANGUAGE, known_id, known_language, known_license
 from informin.training.checkpoints import LAST
 from informin.training.defaults import FILLED, NOT_PUBLISHED, default_output_dir, filled_in, term_options
@@ -23,32 +24,26 @@ logger = logging.getLogger(__name__)
 class DataArguments:
     """Sentences to train on, and graded pairs to choose the checkpoint by."""
 
-    train_file: Optional[list[str]] = field(
-        default=None,
-        metadata={
-            "help": "Files of sentences, or folders of them: text (one a line), CSV, TSV, JSONL or Parquet; text, CSV, "
-            "TSV and JSONL also as .gz, .xz, .zst. Default: wiki1m_for_simcse.txt from the Hub."
-        },
+    train_file: Optional[list[str]] = option(
+        None,
+        "Files of sentences, or folders of them: text (one a line), CSV, TSV, JSONL or Parquet; text, CSV, TSV "
+        "and JSONL also as .gz, .xz, .zst. Default: wiki1m_for_simcse.txt from the Hub.",
     )
-    text_column: Optional[str] = field(
-        default=None, metadata={"help": "The column with the sentences. Default: `text`, or the only one there is."}
+    text_column: Optional[str] = option(
+        None, "The column with the sentences. Default: `text`, or the only one there is."
     )
-    dataset_name: Optional[str] = field(default=None, metadata={"help": "A Hub data set, in train_file's place."})
-    dataset_config: Optional[str] = field(default=None, metadata={"help": "Its configuration."})
-    dataset_split: str = field(default="train", metadata={"help": "Its split."})
-    streaming: bool = field(default=False, metadata={"help": "Read it while training; needs max_steps."})
-    max_train_samples: Optional[int] = field(
-        default=None, metadata={"help": "Train on a random sample of this many sentences; seed decides which."}
+    dataset_name: Optional[str] = option(None, "A Hub data set, in train_file's place.")
+    dataset_config: Optional[str] = option(None, "Its configuration.")
+    dataset_split: str = option("train", "Its split.")
+    streaming: bool = option(False, "Read it while training; needs max_steps.")
+    max_train_samples: Optional[int] = option(
+        None, "Train on a random sample of this many sentences; seed decides which."
     )
-    senteval_dir: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "SentEval's data/downstream, for STS-B dev. Default: $SENTEVAL_DATA, else senteval.tar on the Hub."
-        },
+    senteval_dir: Optional[str] = option(
+        None, "SentEval's data/downstream, for STS-B dev. Default: $SENTEVAL_DATA, else senteval.tar on the Hub."
     )
-    eval_pairs: Optional[str] = field(
-        default=None,
-        metadata={"help": "Your own pairs in STS-B dev's place: TSV, CSV or JSONL with sentence1, sentence2, score."},
+    eval_pairs: Optional[str] = option(
+        None, "Your own pairs in STS-B dev's place: TSV, CSV or JSONL with sentence1, sentence2, score."
     )
 
     def __post_init__(self):
@@ -64,17 +59,13 @@ class DataArguments:
 class CardArguments:
     """What the model card says that a run cannot know."""
 
-    base_model: Optional[str] = field(
-        default=None, metadata={"help": "Hub id of the encoder, where model_name is a folder."}
+    base_model: Optional[str] = option(None, "Hub id of the encoder, where model_name is a folder.")
+    license: Optional[str] = option(
+        None, "Licence id, apache-2.0 for instance. Default: that of the encoder's own card."
     )
-    license: Optional[str] = field(
-        default=None, metadata={"help": "Licence id, apache-2.0 for instance. Default: that of the encoder's own card."}
-    )
-    language: Optional[str] = field(
-        default=None, metadata={"help": "ISO 639 code of the sentences. Default: en for the default sentences."}
-    )
-    data_description: Optional[str] = field(
-        default=None, metadata={"help": "What the sentences are, in a few words. Default: the names of the files."}
+    language: Optional[str] = option(None, "ISO 639 code of the sentences. Default: en for the default sentences.")
+    data_description: Optional[str] = option(
+        None, "What the sentences are, in a few words. Default: the names of the files."
     )
 
     def __post_init__(self):
@@ -103,79 +94,56 @@ class TrainingDefaults(TrainingArguments):
     STS-B dev is scored before the first step and every 125 steps, the best checkpoint kept and loaded at the end.
     """
 
-    objective: str = field(default="informin", metadata={"choices": OBJECTIVES, "help": "What is minimised."})
-    model_revision: Optional[str] = field(default=None, metadata={"help": "Branch, tag or commit on the Hub."})
-    projection_head: Literal["mlp", "none"] = field(
-        default="mlp",
-        metadata={
-            "help": "What sits on [CLS] in training: mlp as in InforMin-CL's paper, none as in its authors' release. "
-            "Default: the objective's."
-        },
+    objective: str = option("informin", "What is minimised.", choices=OBJECTIVES)
+    model_revision: Optional[str] = option(None, "Branch, tag or commit on the Hub.")
+    projection_head: Literal["mlp", "none"] = option(
+        "mlp",
+        "What sits on [CLS] in training: mlp as in InforMin-CL's paper, none as in its authors' release. Default:"
+        " the objective's.",
     )
-    view_dropout: Optional[list[float]] = field(
-        default=None,
-        metadata={
-            "help": "Two dropout rates, hidden and attention, of view 1 and view 2; without, the model's own for both."
-        },
+    view_dropout: Optional[list[float]] = option(
+        None, "Two dropout rates, hidden and attention, of view 1 and view 2; without, the model's own for both."
     )
-    max_seq_length: int = field(default=32, metadata={"help": "Training sentences are cut to this many tokens."})
-    hub_overwrite: bool = field(
-        default=False, metadata={"help": "Push over files in the repository that this project did not put there."}
+    max_seq_length: int = option(32, "Training sentences are cut to this many tokens.")
+    hub_overwrite: bool = option(False, "Push over files in the repository that this project did not put there.")
+    resume_with_changes: bool = option(
+        False,
+        "Go on with a run although options, seed, sentences or processes are not those that it began with; "
+        "training.json and the card then tell its parts.",
     )
-    resume_with_changes: bool = field(
-        default=False,
-        metadata={
-            "help": "Go on with a run although options, seed, sentences or processes are not those that it began with; "
-            "training.json and the card then tell its parts."
-        },
-    )
-    verbose: bool = field(
-        default=False, metadata={"help": "Print the paper's values that are filled in, and every line of the log."}
-    )
+    verbose: bool = option(False, "Print the paper's values that are filled in, and every line of the log.")
     paper_row: ClassVar[str | None] = None  # the paper's row that filled in what was not given
 
     # Defaults, or their descriptions, that differ from transformers'.
-    output_dir: Optional[str] = field(
-        default=None,
-        metadata={"help": "Where checkpoints and the model go. Default: outputs/MODEL-OBJECTIVE-batchN-lrX-seedN."},
+    output_dir: Optional[str] = option(
+        None, "Where checkpoints and the model go. Default: outputs/MODEL-OBJECTIVE-batchN-lrX-seedN."
     )
-    bf16: bool = field(
-        default=False,
-        metadata={"help": "bfloat16 mixed precision. Default: on where there is hardware."},
+    bf16: bool = option(False, "bfloat16 mixed precision. Default: on where there is hardware.")
+    per_device_train_batch_size: int = option(
+        128,
+        "Sentences a step and process. Default: the paper's row, divided among the processes. Negatives come from"
+        " all processes; gradient_accumulation_steps adds none.",
     )
-    per_device_train_batch_size: int = field(
-        default=128,
-        metadata={
-            "help": "Sentences a step and process. Default: the paper's row, divided among the processes. Negatives "
-            "come from all processes; gradient_accumulation_steps adds none."
-        },
+    per_device_eval_batch_size: int = option(64, "Sentences a forward pass in evaluation.")
+    learning_rate: float = option(3e-5, "Peak learning rate. Default: the paper's row.")
+    num_train_epochs: float = option(1.0, "Passes over the sentences.")
+    eval_strategy: str = option("steps", "steps, epoch or no. With no, nothing is scored and the last step is kept.")
+    eval_steps: Optional[float] = option(125, "Steps between evaluations.")
+    eval_on_start: bool = option(True, "Evaluate before the first step.")
+    save_steps: Optional[float] = option(
+        None, "Steps between checkpoints, a multiple of eval_steps. Default: eval_steps."
     )
-    per_device_eval_batch_size: int = field(default=64, metadata={"help": "Sentences a forward pass in evaluation."})
-    learning_rate: float = field(default=3e-5, metadata={"help": "Peak learning rate. Default: the paper's row."})
-    num_train_epochs: float = field(default=1.0, metadata={"help": "Passes over the sentences."})
-    eval_strategy: str = field(
-        default="steps", metadata={"help": "steps, epoch or no. With no, nothing is scored and the last step is kept."}
+    save_total_limit: Optional[int] = option(
+        2, "Checkpoints kept on disk, the best and the newest among them; at least 2."
     )
-    eval_steps: Optional[float] = field(default=125, metadata={"help": "Steps between evaluations."})
-    eval_on_start: bool = field(default=True, metadata={"help": "Evaluate before the first step."})
-    save_steps: Optional[float] = field(
-        default=None, metadata={"help": "Steps between checkpoints, a multiple of eval_steps. Default: eval_steps."}
+    load_best_model_at_end: bool = option(True, "End with the checkpoint of the best Spearman instead of the last.")
+    metric_for_best_model: Optional[str] = option("eval_spearman", "What the best checkpoint is chosen by.")
+    logging_steps: float = option(25, "Steps between log lines.")
+    dataloader_drop_last: bool = option(
+        True, "Leave out the last, smaller batch of an epoch. Several processes need it."
     )
-    save_total_limit: Optional[int] = field(
-        default=2, metadata={"help": "Checkpoints kept on disk, the best and the newest among them; at least 2."}
-    )
-    load_best_model_at_end: bool = field(
-        default=True, metadata={"help": "End with the checkpoint of the best Spearman instead of the last."}
-    )
-    metric_for_best_model: Optional[str] = field(
-        default="eval_spearman", metadata={"help": "What the best checkpoint is chosen by."}
-    )
-    logging_steps: float = field(default=25, metadata={"help": "Steps between log lines."})
-    dataloader_drop_last: bool = field(
-        default=True, metadata={"help": "Leave out the last, smaller batch of an epoch. Several processes need it."}
-    )
-    ddp_find_unused_parameters: Optional[bool] = field(
-        default=False, metadata={"help": "Not needed: only heads that the objective reads are built."}
+    ddp_find_unused_parameters: Optional[bool] = option(
+        False, "Not needed: only heads that the objective reads are built."
     )
     resume_from_checkpoint: Optional[str] = field(
         default=None,
@@ -186,7 +154,7 @@ class TrainingDefaults(TrainingArguments):
         },
     )
     # The trainer looks at the raw loss itself and stops; the filter would hide a NaN from the log.
-    logging_nan_inf_filter: bool = field(default=False, metadata={"help": "Hide NaN and infinity from the log."})
+    logging_nan_inf_filter: bool = option(False, "Hide NaN and infinity from the log.")
 
     # HfArgumentParser groups by this.
     _argument_group_name: ClassVar[str] = "training"
@@ -327,7 +295,6 @@ class InforMinTrainingArguments(TrainingDefaults):
     def objective_options(self) -> dict:
         """The options of the objective that have an effect, those without a value left out."""
         own = [field.name for term in self.terms for field in fields(term)]
-        # The weight stands first of a term's options.
         return {name: v for name in ("objective", "view_dropout", *own) if (v := getattr(self, name)) is not None}
 
     @property

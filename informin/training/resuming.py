@@ -162,7 +162,7 @@ class ResumableTrainer(Trainer):
             return super().train(None, *args, **kwargs)
         settings = self.accelerator.unwrap_model(self.model).config.informin
         wanted = LAST if resume_from_checkpoint is True else resume_from_checkpoint
-        checkpoint = checkpoint_to_resume(self.args.output_dir, wanted, settings)
+        checkpoint = checkpoint_to_resume(self.args.output_dir, wanted, self.args.model_settings)
         now = weights_settings(self.args, settings, self.eval_dataset)
         self.known = continued(checkpoint, self.known, now, self.args.resume_with_changes)
         if self.args.should_save:

@@ -14,6 +14,7 @@ class Throughput(TrainerCallback):
     """
 
     sentences_per_second: float | None = None
+    _mark = _aside = 0.0  # an evaluation may come before any training
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.sentences_per_second = None

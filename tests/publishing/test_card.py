@@ -1,7 +1,10 @@
 """The model card: its metadata, its figures, its code, and when it is left alone."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,15 +14,14 @@ from huggingface_hub import ModelCard
 
 from informin.encoders.encode import encode
 from informin.encoders.loading import load_config, load_model
-from informin.evaluation.results import add_task, new_results, save_results
+from informin.evaluation.results import add_task, environment, new_results, save_results
 from informin.evaluation.senteval import STS_TASKS, TASKS, TRANSFER_TASKS
 from informin.objectives import OBJECTIVES
-from informin.publishing.card import UNPUBLISHED, is_untouched, render_card, write_card
+from informin.publishing.card import CITATIONS, UNPUBLISHED, is_untouched, render_card, write_card
 from informin.publishing.export import export_checkpoint, export_folder
 from informin.publishing.record import save_record
 from informin.studies.plan import read_study
 from informin.studies.runs import read_run, runs_of
-from informin.training.report import environment
 from tests.conftest import ROOT, tokenizer_of
 
 CARDS = sorted(path for path in (ROOT / "model_cards").glob("*.md") if path.name != "TEMPLATE.md")
@@ -31,6 +33,25 @@ PLAIN = {
     "tags": [*TAGS, "informin-cl"],
 }
 SETTINGS = dict(pooling="cls", projection_head="mlp", lm_head=False, max_seq_length=32, objective="informin")
+
+
+def term(title: str, paper: str | None = None, own: bool = True) -> dict:
+    return {"name": title.replace(" ", "_"), "title": title, "paper": paper, "own": own}
+
+
+def objective(name: str, title: str, *terms: dict) -> dict:
+    """What training.json says of an objective."""
+    return {"name": name, "title": title, "terms": list(terms)}
+
+
+CONTRAST, RECONSTRUCTION = term("contrast", "simcse"), term("reconstruction", "informin")
+ATTENTION_MI, QUEUE = (
+    term("mutual information of attention maps", "micse"),
+    term("negatives of earlier batches", "micse"),
+)
+MASKED_LM = term("masked language modelling", own=False)
+INFORMIN = objective("informin", "InforMin-CL", CONTRAST, RECONSTRUCTION)
+SIMCSE = objective("simcse", "unsupervised SimCSE", CONTRAST)
 RECORD = {
     "schema": 1,
     "informin": "0.1.0",
@@ -40,6 +61,7 @@ RECORD = {
     "license": "apache-2.0",
     "seed": 42,
     "options": {"objective": "informin", "temperature": 0.05, "learning_rate": 3e-05},
+    "objective": INFORMIN,
     "development": "pairs.tsv",
     "history": [
         {"step": 0, "spearman": 61.234, "alignment": 0.25, "uniformity": -2.5},
@@ -92,7 +114,7 @@ def body(card: str) -> str:
 
 def tables(card: str) -> dict[str, dict[str, list[str]]]:
     """The rows of each table by their first cell; a table's name is its title, or its first cell."""
-    found, lines = {}, body(card).splitlines()
+    by_title, lines = {}, body(card).splitlines()
     for i, line in enumerate(lines):
         if line.startswith("| ") and not lines[i - 1].startswith("|"):
             rows = []
@@ -101,8 +123,8 @@ def tables(card: str) -> dict[str, dict[str, list[str]]]:
                 i += 1
             assert {len(row) for row in rows} == {len(rows[0])}, rows
             title = rows[0][0] or lines[i - len(rows) - 2].strip("*")
-            found[title] = {row[0]: row[1:] for row in [rows[0], *rows[2:]]}
-    return found
+            by_title[title] = {row[0]: row[1:] for row in [rows[0], *rows[2:]]}
+    return by_title
 
 
 def limits(card: str) -> list[str]:
@@ -136,7 +158,7 @@ def test_metadata_says_nothing_of_what_only_this_machine_knows(folder):
 
 
 def test_tags_tell_the_objective_and_onnx(bert, tmp_path):
-    folder = export_of(bert, tmp_path / "export", objective="simcse")
+    folder = export_of(bert, tmp_path / "export", RECORD | {"objective": SIMCSE})
     (folder / "onnx").mkdir()
     (folder / "onnx" / "notes.txt").write_text("no model")
     assert ModelCard(render_card(folder)).data.tags == [*TAGS, "simcse"]
@@ -145,6 +167,9 @@ def test_tags_tell_the_objective_and_onnx(bert, tmp_path):
     card = render_card(folder)
     assert ModelCard(card).data.tags == [*TAGS, "simcse", "onnx"]
     assert "from `onnx/model.onnx`, `onnx/model_quantized.onnx`:" in card and len(code_blocks(card)) == 3
+    with_record(folder, objective=objective("a name", "two words"))
+    card = render_card(folder)
+    assert ModelCard(card).data.tags == [*TAGS, "unknown", "onnx"] and "steps of two words on" in card
 
 
 def test_model_index_holds_the_scores(folder):
@@ -155,9 +180,9 @@ def test_model_index_holds_the_scores(folder):
     put_results(folder, "base-cls.json", random_scores(2))
     put_results(folder, "other_seeds/seed1.json", random_scores(3))
     data = ModelCard(render_card(folder)).data
-    found = {result.dataset_config: result for result in data.eval_results}
-    assert len(data.eval_results) == len(found) == 12 and data.model_name == "tiny-informin"
-    for task, result in found.items():
+    by_task = {result.dataset_config: result for result in data.eval_results}
+    assert len(data.eval_results) == len(by_task) == 12 and data.model_name == "tiny-informin"
+    for task, result in by_task.items():
         assert result.metric_value == round(scores[task], 2)
         kinds = ("semantic-similarity", "spearman_cosine") if task in STS_TASKS else ("text-classification", "accuracy")
         assert (result.task_type, result.metric_type) == kinds
@@ -241,8 +266,8 @@ def test_without_a_record_the_card_says_so(bert, tmp_path):
     card = render_card(export_of(bert, tmp_path / "export", record=None))
     assert "The folder has no record of its run; these are the settings in its config.json." in card
     assert tables(card)["setting"] == {"setting": ["value"]} | {k: [str(v)] for k, v in SETTINGS.items()}
-    assert "an encoder that the run did not record after training by InforMin-CL." in card
-    assert ModelCard(card).data.to_dict() == PLAIN
+    assert "an encoder that the run did not record after training by informin." in card
+    assert ModelCard(card).data.to_dict() == PLAIN | {"tags": [*TAGS, "informin"]}
     assert "Trained by" not in card and "Not scored on the STS and transfer test sets." in card
 
 
@@ -319,44 +344,122 @@ def test_code_is_pinned_where_there_is_a_commit(folder):
     assert re.findall(loads, code) == [f'"{UNPUBLISHED}"'] * 4 and f'("{UNPUBLISHED}/onnx/model.onnx")' in code
 
 
-@pytest.mark.parametrize(
-    ("options", "cited"),
-    [
-        (dict(objective="informin"), ["chen-etal-2022-information", "gao-etal-2021-simcse"]),
-        (dict(objective="simcse"), ["gao-etal-2021-simcse"]),
-        (dict(objective="simcse", ami_weight=0.1), ["gao-etal-2021-simcse", "klein-nabi-2023-micse"]),
-        (dict(objective="scd"), ["klein-nabi-2022-scd"]),
-        (dict(objective="micse"), ["klein-nabi-2023-micse", "gao-etal-2021-simcse"]),
-    ],
-    ids=lambda value: "-".join(map(str, value)),
-)
-def test_citations(bert, tmp_path, options, cited):
-    card = render_card(export_of(bert, tmp_path / "export", None, **options))
-    assert re.findall(r"@inproceedings\{(\S+),", card) == cited
+ADDED_MI = ATTENTION_MI | {"own": False}
+SCD = objective("scd", "SCD", term("self-contrast", "scd"), term("decorrelation of features", "scd"))
+MICSE = objective("micse", "miCSE", CONTRAST, QUEUE, ATTENTION_MI)
 
 
 @pytest.mark.parametrize(
-    ("options", "method"),
+    ("trained", "cited"),
     [
-        (dict(objective="simcse", mlm_weight=0.1), "unsupervised SimCSE with masked language modelling"),
+        (INFORMIN, {"The objective": "chen-etal-2022-information", "The contrast": "gao-etal-2021-simcse"}),
+        (SIMCSE, {"The objective": "gao-etal-2021-simcse"}),
         (
-            dict(objective="informin", reconstruction_weight=0.4, ami_weight=0.1, queue_size=4, mlm_weight=0.1),
+            SIMCSE | {"terms": [CONTRAST, ADDED_MI]},
+            {
+                "The objective": "gao-etal-2021-simcse",
+                "The mutual information of attention maps": "klein-nabi-2023-micse",
+            },
+        ),
+        (SCD, {"The objective": "klein-nabi-2022-scd"}),
+        (MICSE, {"The objective": "klein-nabi-2023-micse", "The contrast": "gao-etal-2021-simcse"}),
+        (objective("own", "My own", CONTRAST, term("my *own*")), {"The contrast": "gao-etal-2021-simcse"}),
+        (None, {"The objective": "chen-etal-2022-information"}),
+    ],
+    ids=["informin", "simcse", "simcse-ami", "scd", "micse", "of-somebody-else", "not-recorded"],
+)
+def test_citations(folder, trained, cited):
+    card = render_card(with_record(folder, objective=trained))
+    assert dict(re.findall(r"\n(The .*):\n\n```bibtex\n@inproceedings\{(\S+),", card)) == cited
+
+
+def test_what_the_terms_name_can_be_cited():
+    assert {name for name in OBJECTIVES if (CITATIONS / f"{name}.bib").is_file()} == OBJECTIVES.keys()
+    papers = {term.paper for entry in OBJECTIVES.values() for term in entry.terms if term.paper}
+    assert papers and [name for name in papers if not (CITATIONS / f"{name}.bib").is_file()] == []
+
+
+def test_a_paper_is_a_file_of_ours_alone(folder, tmp_path):
+    """Whatever path a record gives, of a term or of the objective, nothing else is read."""
+    secret = tmp_path / "secret.bib"
+    secret.write_text("@misc{secret}")
+    expected = render_card(with_record(folder, objective=INFORMIN))
+    near = os.path.relpath(secret.with_suffix(""), CITATIONS)
+    for path in (
+        near,
+        str(secret.with_suffix("")),
+        str(secret),
+        f"simcse/../{near}",
+        "../TEMPLATE",
+        "",
+        ".",
+        ["simcse"],
+    ):
+        terms = [*INFORMIN["terms"], term("x", path), term("y", "micse/")]
+        assert render_card(with_record(folder, objective=INFORMIN | {"terms": terms})) == expected
+        card = render_card(with_record(folder, objective=objective(str(path), "x")))
+        assert "@" not in card.partition("## Citation")[2] and "secret}" not in card
+
+
+@pytest.mark.parametrize(
+    ("trained", "method"),
+    [
+        (SIMCSE | {"terms": [CONTRAST, MASKED_LM]}, "unsupervised SimCSE with masked language modelling"),
+        (
+            INFORMIN | {"terms": [CONTRAST, QUEUE | {"own": False}, RECONSTRUCTION, ADDED_MI, MASKED_LM]},
             "InforMin-CL with negatives of earlier batches, mutual information of attention maps and masked language "
             "modelling",
         ),
-        (dict(objective="micse", ami_weight=0.1, queue_size=4), "miCSE"),
-        (dict(objective="scd", self_contrast_weight=1, decorrelation_weight=0.1), "SCD"),
+        (MICSE, "miCSE"),
+        (SCD, "SCD"),
+        (None, "informin"),
     ],
-    ids=["mlm", "everything", "micse", "scd"],
+    ids=["mlm", "everything", "micse", "scd", "not-recorded"],
 )
-def test_method_names_what_was_trained(bert, tmp_path, options, method):
-    folder = export_of(bert, tmp_path / "export", objective=options["objective"])
-    assert f"125 steps of {method} on" in render_card(with_record(folder, options=options))
+def test_method_names_what_was_trained(folder, trained, method):
+    assert f"125 steps of {method} on 12,345" in render_card(with_record(folder, objective=trained))
+
+
+def test_method_of_a_run_that_was_changed(folder):
+    """Each part of the run by its own objective, older parts by its name; only parts that the kept step has seen."""
+    part = {name: RECORD[name] for name in ("seed", "options", "data")}
+    other = part | {"data": RECORD["data"] | {"sha256": "3" * 64, "sentences": 7}}
+    earlier = [
+        other | {"until_step": 10, "options": {"objective": "scd"}},
+        part | {"until_step": 30, "objective": SIMCSE},
+        part | {"until_step": 60, "objective": SIMCSE, "options": {"temperature": 0.1}},
+    ]
+    begun = "after 10 steps of scd on 7 sentences (a.txt, b.csv), then 20 steps of unsupervised SimCSE"
+    all_of_it = f"{begun}, then 30 steps with other settings, then 65 steps of InforMin-CL on 12,345 sentences (a.txt"
+    assert all_of_it in render_card(with_record(folder, earlier=earlier))
+    before = f"{begun}, then 15 steps with other settings on 12,345 sentences (a.txt, b.csv).\n"
+    card = render_card(with_record(folder, earlier=earlier, kept_step=45))
+    assert (
+        before in card
+        and "InforMin-CL on" not in card
+        and re.findall(r"@inproceedings\{(\S+),", card)
+        == [
+            *("klein-nabi-2022-scd", "gao-etal-2021-simcse"),
+        ]
+    )
 
 
 def test_without_a_record_the_method_is_the_configurations(bert, tmp_path):
     folder = export_of(bert, tmp_path / "export", None, objective="simcse", mlm_weight=0.1)
-    assert "training by unsupervised SimCSE with masked" in render_card(folder)
+    card = render_card(folder)
+    assert "training by simcse." in card and "mlm_weight | 0.1 |" in card
+    config = json.loads((folder / "config.json").read_text())
+    config["informin"] = {"objective": "a\n\n## b <c>"}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert "training by a ## b &lt;c&gt;." in render_card(folder)
+
+
+def test_the_card_loads_nothing_heavy():
+    """A program that only writes cards starts at once."""
+    code = "import sys, informin.publishing.card; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert "informin" in loaded.split()
+    assert {"torch", "transformers", "datasets", "sklearn", "pandas"} & set(loaded.split()) == set()
 
 
 # By hand
@@ -422,15 +525,18 @@ OUTSIDE = {
 @pytest.mark.parametrize(("text", "shown"), OUTSIDE.items(), ids=map(repr, OUTSIDE))
 def test_text_from_outside_does_not_break_the_page(folder, text, shown, described):
     """Names of folders and files, and what the user says: the page keeps its shape, and they are read as written."""
-    benign = shape(render_card(with_record(folder, options={"a": "b"})))
+    usual = objective("informin", "x", CONTRAST, ATTENTION_MI)
+    benign = shape(render_card(with_record(folder, options={"a": "b"}, objective=usual)))
     base = {"name": text, "hub_id": None, "revision": None, "weights_sha256": "1" * 64}
     data = {"sources": [text], "hub_id": None, "description": text if described else None, "sentences": 3}
-    with_record(folder, base_model=base, data=data, development=text, options={text: text})
+    told = objective("informin", text, term("contrast", "simcse"), term(text, "micse", own=False))
+    with_record(folder, base_model=base, data=data, development=text, options={text: text}, objective=told)
     assert write_card(folder)
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert is_untouched(card) and shape(card) == benign
     name = f"`{shown}`" if shown == " ".join(text.split()) else shown
-    assert f"{name} after 125 steps of InforMin-CL on 3 sentences ({shown})." in card
+    assert f"{name} after 125 steps of {shown} with {shown} on 3 sentences ({shown})." in card
+    assert f"\nThe {shown}:\n" in card
     title = shown.rpartition("/")[2]  # as of org/name
     assert f"\n# {title}-informin\n" in card and f"\n| {shown} | {shown} |\n" in card
     assert f"\n| {shown} | Spearman x 100 |" in card and f"Spearman on {shown}: step 125 |" in card

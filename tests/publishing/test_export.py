@@ -17,14 +17,14 @@ import run_export
 import run_unsup
 from informin.encoders.encode import encode
 from informin.encoders.encoder import load_encoder
-from informin.encoders.loading import load_config, load_model
+from informin.encoders.loading import load_config, load_model, load_tokenizer
 from informin.errors import UndefinedScoreError, UsageError
-from informin.evaluation.results import add_task, new_results, save_results
+from informin.evaluation.results import add_task, environment, new_results, save_results
 from informin.evaluation.senteval import TASKS
 from informin.publishing.export import add_results, check_export, export_checkpoint, export_folder, published_files
-from informin.publishing.record import load_record, provenance
-from informin.training.options import CardArguments, DataArguments, ModelArguments
-from informin.training.report import environment
+from informin.publishing.record import load_record
+from informin.training.options import CardArguments, DataArguments
+from informin.training.record import describe_model, describe_sentences, provenance
 from tests.conftest import ROOT, make_sentences, save_bert, save_roberta, tokenizer_of
 from trainer_informin import InforMinTrainer
 
@@ -63,8 +63,8 @@ class Run:
             self.code = run_unsup.main([f"--{name}={value}" for name, value in options.items()])
             logging.getLogger("transformers").removeHandler(handler)
 
-    def trainer_of(self, **kwargs) -> InforMinTrainer:
-        self.trainer = InforMinTrainer(**kwargs)
+    def trainer_of(self, *args, **kwargs) -> InforMinTrainer:
+        self.trainer = InforMinTrainer(*args, **kwargs)
         return self.trainer
 
     @property
@@ -186,7 +186,7 @@ def test_export_leaves_the_model_as_it_was(run, tmp_path, dtype):
     assert [name for name in before if after[name].dtype != torch.float32 or not after[name].equal(before[name])] == []
     assert all(parameter.requires_grad for parameter in model.parameters())
     batch = tokenizer(make_sentences(3), padding=True, return_tensors="pt", return_token_type_ids=False)
-    logits = model(**batch, mlm_mask=batch["attention_mask"].bool()).mlm_logits
+    logits = model(**batch, lm_mask=batch["attention_mask"].bool()).lm_logits
     assert logits.shape == (batch["attention_mask"].sum(), model.config.vocab_size)
 
 
@@ -363,6 +363,8 @@ def test_number_too_large_for_float16_is_no_reason_against_bfloat16(bert_run, tm
     change_weights(checkpoint, mlp__dense__bias=torch.full([32], 1e6))
     export_checkpoint(checkpoint, tmp_path / "export", "bfloat16")
     check_export(tmp_path / "export")
+    head = load_file(tmp_path / "export" / "projection_head" / "model.safetensors")
+    assert head["dense.bias"].equal(torch.full([32], 1e6, dtype=torch.bfloat16))
 
 
 @pytest.mark.parametrize("held", ["file", "folder"])
@@ -577,6 +579,16 @@ def test_training_record(bert_run, bert, sentences_file):
     assert record["kept_step"] == max(history[1:], key=lambda entry: entry["spearman"])["step"]
     assert record["sentences_per_second"] > 0
     assert record["environment"] == environment(torch.device("cpu"))
+    kinds = [
+        ("contrast", "simcse", True),
+        ("reconstruction", "informin", True),
+        ("masked language modelling", None, False),
+    ]
+    objective = record["objective"]
+    assert (objective["name"], objective["title"]) == ("informin", "InforMin-CL")
+    assert [(term["title"], term["paper"], term["own"]) for term in objective["terms"]] == kinds
+    card = (bert_run.folder / "README.md").read_text()
+    assert f"{record['kept_step']} steps of InforMin-CL with masked language modelling on 96 sentences" in card
 
 
 COMMON = dict(
@@ -605,10 +617,10 @@ def test_undefined_score_is_null(bert, data, tmp_path, monkeypatch):
     scores = iter([None, {"spearman": 50.0, "alignment": float("inf"), "uniformity": -1.0}])
 
     def score(encode, pairs):
-        found = next(scores)
-        if found is None:
+        scored = next(scores)
+        if scored is None:
             raise UndefinedScoreError("no reason")
-        return found
+        return scored
 
     monkeypatch.setattr("trainer_informin.score_pairs", score)
     run = Run(tmp_path / "run", model_name=bert, max_steps=2, **data)
@@ -622,11 +634,16 @@ def test_undefined_score_is_null(bert, data, tmp_path, monkeypatch):
 
 
 def facts(model_name, *, revision=None, sentences=("a", "b"), data=None, **card) -> dict:
-    model = ModelArguments(model_name=str(model_name), model_revision=revision)
-    data = DataArguments(**data or {"train_file": ["x.txt"]})
+    """What is told of a run before its first step."""
+    name, data = str(model_name), DataArguments(**data or {"train_file": ["x.txt"]})
     if isinstance(sentences, tuple):
         sentences = Dataset.from_dict({"text": list(sentences)})
-    return provenance(model, data, CardArguments(**card), sentences)
+    told = provenance(name, data, CardArguments(**card), revision)
+    config = load_config(name, revision)
+    model = load_model(config, name, {"projection_head": "mlp", "lm_head": False}, revision)
+    tokenizer = load_tokenizer(name, config, revision)
+    base = describe_model(name, model, tokenizer, revision, told["hub_id"])
+    return told | {"base_model": base, "data": describe_sentences(sentences) | told["data"]}
 
 
 def test_of_files_and_folders_the_last_name_alone(bert, tmp_path, monkeypatch):
@@ -634,10 +651,10 @@ def test_of_files_and_folders_the_last_name_alone(bert, tmp_path, monkeypatch):
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).write_text("x")
     files = [str(tmp_path / "a" / "one.txt"), f"{tmp_path}/b/c/"]
-    found = facts(f"{bert}/", data=dict(train_file=files))
-    assert found["base_model"]["name"] == "tiny-bert" and found["base_model"]["hub_id"] is None
+    told = facts(f"{bert}/", data=dict(train_file=files))
+    assert told["base_model"]["name"] == "tiny-bert" and told["base_model"]["hub_id"] is None
     sha256 = hashlib.sha256(b"a\0b\0").hexdigest()
-    assert found["data"] == dict(sources=["one.txt", "c"], hub_id=None, description=None, sentences=2, sha256=sha256)
+    assert told["data"] == dict(sources=["one.txt", "c"], hub_id=None, description=None, sentences=2, sha256=sha256)
     monkeypatch.chdir(bert)
     assert facts(".")["base_model"]["name"] == "tiny-bert"
     monkeypatch.chdir(tmp_path / "b")
@@ -645,10 +662,10 @@ def test_of_files_and_folders_the_last_name_alone(bert, tmp_path, monkeypatch):
 
 
 def test_data_set_in_a_folder_is_no_data_set_of_the_hub(bert, tmp_path):
-    """--dataset_name takes what datasets.load_dataset takes, folders too."""
+    """`dataset_name` takes what datasets.load_dataset takes, folders too."""
     (tmp_path / "own").mkdir()
-    found = facts(bert, data=dict(dataset_name=str(tmp_path / "own")))["data"]
-    assert found["sources"] == ["own"] and found["hub_id"] is None
+    told = facts(bert, data=dict(dataset_name=str(tmp_path / "own")))["data"]
+    assert told["sources"] == ["own"] and told["hub_id"] is None
 
 
 def test_names_of_the_hub(bert, tmp_path, monkeypatch):
@@ -660,11 +677,11 @@ def test_names_of_the_hub(bert, tmp_path, monkeypatch):
     (cached / "refs").mkdir()
     (cached / "refs" / "v1").write_text(commit)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    found = facts("org/tiny", revision="v1", data=dict(dataset_name="org/data", dataset_config="small"))
-    same = {name: facts(bert)["base_model"][name] for name in ("weights_sha256", "settings_sha256")}
-    assert found["base_model"] == dict(name="org/tiny", hub_id="org/tiny", revision=commit, **same)
-    assert found["data"]["sources"] == ["org/data/small/train"] and found["data"]["hub_id"] == "org/data"
-    assert found["license"] == "mit" and found["language"] is None
+    told = facts("org/tiny", revision="v1", data=dict(dataset_name="org/data", dataset_config="small"))
+    checksums = {name: facts(bert)["base_model"][name] for name in ("weights_sha256", "settings_sha256")}
+    assert told["base_model"] == dict(name="org/tiny", hub_id="org/tiny", revision=commit, **checksums)
+    assert told["data"]["sources"] == ["org/data/small/train"] and told["data"]["hub_id"] == "org/data"
+    assert told["license"] == "mit" and told["language"] is None
 
 
 @pytest.mark.parametrize("name", ["/home/me/encoder", "../encoder", "a b"])
@@ -677,14 +694,14 @@ def test_a_base_model_that_is_no_id_of_the_hub_is_refused(name):
 @pytest.mark.parametrize(
     ("card", "message"),
     [
-        (dict(license="Apache 2.0"), "^--license 'Apache 2.0' is not in .* Near it: apache-2.0, .* or other for a"),
+        (dict(license="Apache 2.0"), "^`license` 'Apache 2.0' is not in .* Near it: apache-2.0, .* or other for a"),
         (dict(license="GPL-3.0-or-later"), "Near it: gpl-3.0, lgpl-3.0, agpl-3.0. Give an id of https://huggingface"),
         (dict(license=["mit", "Apache"]), "Near it: "),
-        (dict(license="<b>\n"), r"^--license '<b>\\n' is not in the Hub's list of licences\. .* other for a"),
-        (dict(license=""), r"^--license '' is not in the Hub's list of licences\. Give an id"),
-        (dict(language="English"), "^--language 'English' is no code of ISO 639. .* or multilingual or code.$"),
+        (dict(license="<b>\n"), r"^`license` '<b>\\n' is not in the Hub's list of licences\. .* other for a"),
+        (dict(license=""), r"^`license` '' is not in the Hub's list of licences\. Give an id"),
+        (dict(language="English"), "^`language` 'English' is no code of ISO 639. .* or multilingual or code.$"),
         (dict(language="EN"), "Needed two or three small letters, as en or deu, or multi"),
-        (dict(language="<b>\n"), r"^--language '<b>\\n' is no code"),
+        (dict(language="<b>\n"), r"^`language` '<b>\\n' is no code"),
     ],
     ids=str,
 )
@@ -695,10 +712,10 @@ def test_what_the_hub_does_not_take_is_refused(card, message):
 
 
 def test_default_sentences_are_english_and_of_the_hub(bert):
-    found = facts(bert, sentences=Dataset.from_dict({"text": ["a"]}).to_iterable_dataset(), data={"train_file": None})
-    assert found["data"]["sources"] == ["princeton-nlp/datasets-for-simcse/wiki1m_for_simcse.txt"]
-    assert found["data"]["hub_id"] == "princeton-nlp/datasets-for-simcse" and found["data"]["sentences"] is None
-    assert found["language"] == "en"
+    told = facts(bert, sentences=Dataset.from_dict({"text": ["a"]}).to_iterable_dataset(), data={"train_file": None})
+    assert told["data"]["sources"] == ["princeton-nlp/datasets-for-simcse/wiki1m_for_simcse.txt"]
+    assert told["data"]["hub_id"] == "princeton-nlp/datasets-for-simcse" and told["data"]["sentences"] is None
+    assert told["language"] == "en"
 
 
 @pytest.mark.parametrize(
@@ -722,11 +739,11 @@ def test_default_sentences_are_english_and_of_the_hub(bert):
 )
 def test_licence_comes_from_the_card_of_the_encoder(bert, tmp_path, caplog, card, licence, said):
     """One that the Hub does not know is left out, which is said once, in one line."""
-    caplog.set_level("INFO", logger="informin.publishing.record")
+    caplog.set_level("INFO", logger="informin.training.record")
     base = copy(bert, tmp_path / "base")
     (base / "README.md").write_bytes(card)
     assert facts(base)["license"] == licence
-    line = f"The card of {base} names the licence {said}, which the Hub does not know: left out. Give --license."
+    line = f"The card of {base} names the licence {said}, which the Hub does not know: left out. Give `license`."
     assert caplog.messages == ([line] if said else [])
     assert facts(base, license="cc-by-4.0")["license"] == "cc-by-4.0"
     assert len(caplog.messages) == (said is not None)
@@ -734,9 +751,9 @@ def test_licence_comes_from_the_card_of_the_encoder(bert, tmp_path, caplog, card
 
 def test_what_the_user_says_for_the_card(bert):
     said = dict(base_model="org/tiny", language="de", data_description="tales", license="mit")
-    found = facts(bert, **said)
-    assert found["base_model"]["hub_id"] == "org/tiny" and found["base_model"]["name"] == "tiny-bert"
-    assert (found["language"], found["license"], found["data"]["description"]) == ("de", "mit", "tales")
+    told = facts(bert, **said)
+    assert told["base_model"]["hub_id"] == "org/tiny" and told["base_model"]["name"] == "tiny-bert"
+    assert (told["language"], told["license"], told["data"]["description"]) == ("de", "mit", "tales")
 
 
 def test_checkpoint_without_a_record_is_exported(bert_run, tmp_path):
@@ -822,7 +839,9 @@ def test_results_that_do_not_belong_in_the_table_are_refused(export, bert, tmp_p
 
 def test_results_of_another_seed_need_its_folder(export, other_seed, tmp_path):
     path = save(results_of(other_seed), tmp_path)
-    with pytest.raises(UsageError, match=f"of another model.*python run_eval.py --model_name {export}"):
+    with pytest.raises(
+        UsageError, match=f"of another model.*: run_eval.py with `model_name` {export} and `output` results/"
+    ):
         add_results(export, [path])
     add_results(export, [path], [str(other_seed)])
     assert [path.name for path in (export / "results").rglob("*.json")] == ["seed1.json"]

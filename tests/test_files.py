@@ -1,0 +1,63 @@
+"""JSON files that are whole or not there, and checksums. Manifests: tests/training/test_checkpoints.py."""
+
+import hashlib
+import json
+import os
+
+import pytest
+
+from informin.files import sha256, write_json
+
+NAN = float("nan")
+
+
+def test_json_as_people_read_it(tmp_path):
+    """Letters as they are, a line's end, and each in its own indent; as json.dumps has it."""
+    values = {"b": [1, 2.5, None], "a": "é 日本"}
+    for indent in (1, 2):
+        write_json(tmp_path / "x.json", values, indent=indent)
+        text = (tmp_path / "x.json").read_text(encoding="utf-8")
+        assert text == json.dumps(values, indent=indent, ensure_ascii=False) + "\n" and "日本" in text
+    assert os.listdir(tmp_path) == ["x.json"]
+
+
+@pytest.mark.parametrize("value", [NAN, float("inf")])
+def test_numbers_that_json_does_not_know(tmp_path, value):
+    """Refused, the earlier file is as it was; written where a reader of Python's is asked for."""
+    write_json(tmp_path / "x.json", [1])
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(tmp_path / "x.json", [value])
+    assert (tmp_path / "x.json").read_text() == "[\n 1\n]\n" and os.listdir(tmp_path) == ["x.json"]
+    write_json(tmp_path / "x.json", [value], allow_nan=True)
+    assert str(json.loads((tmp_path / "x.json").read_text())) == str([value])
+
+
+def test_a_reader_finds_the_old_file_or_the_new_one(tmp_path, monkeypatch):
+    """Whatever fails on the way; and nothing else is left."""
+    path = tmp_path / "x.json"
+    write_json(path, "old")
+
+    def full(source, target):
+        assert json.loads(path.read_text()) == "old" and json.loads(source.read_text()) == "new"
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space left"):
+        patched.setattr(os, "replace", full)
+        write_json(path, "new")
+    assert json.loads(path.read_text()) == "old" and os.listdir(tmp_path) == ["x.json"]
+
+
+@pytest.mark.parametrize("link", [os.link, os.symlink])
+def test_what_a_file_is_linked_to_is_left_alone(tmp_path, link):
+    write_json(tmp_path / "own.json", "theirs")
+    link(tmp_path / "own.json", tmp_path / "x.json")
+    write_json(tmp_path / "x.json", "ours")
+    assert [json.loads((tmp_path / name).read_text()) for name in ("own.json", "x.json")] == ["theirs", "ours"]
+    assert not (tmp_path / "x.json").is_symlink()
+
+
+@pytest.mark.parametrize("size", [0, 5, 2**20, 2**21 + 3])
+def test_sha256_of_a_file_of_any_size(tmp_path, size):
+    content = os.urandom(size)
+    (tmp_path / "x").write_bytes(content)
+    assert sha256(tmp_path / "x") == hashlib.sha256(content).hexdigest()
