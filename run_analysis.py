@@ -5,35 +5,21 @@ from informin import program
 if __name__ == "__main__":
     program.quiet_while_loading()
 
-import argparse
-import logging
-import sys
 from collections.abc import Callable
 
-import transformers
-
 from informin.encoders.encode import POOLERS
-from informin.errors import UndefinedScoreError, UsageError
 from informin.figures import papers as figures
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Draws one kind of picture. Returns the exit code: 0, 1 (a score is undefined), 2 (usage)."""
-    logging.basicConfig(format="%(message)s")
-    logging.getLogger("informin").setLevel(logging.INFO)
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    args = parser().parse_args(argv)
-    try:
-        for path in args.draw(args):
-            print(path)
-        return 0
-    except (UsageError, UndefinedScoreError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, UsageError) else 1
+    """Draws one kind of picture. Returns the exit code: 0, 1 (a score is undefined), 2 (usage), 130 (interrupted)."""
+    options = parser()
+    chosen = vars(options.parse_args(argv))
+    draw = chosen.pop("draw")
+    return program.exit_code(lambda: print(*draw(**chosen), sep="\n"), options.option_names())
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> program.Parser:
     """A sub-command for each figure."""
     parser = program.Parser(description=__doc__)
     subparsers = parser.add_subparsers(required=True, metavar="FIGURE")

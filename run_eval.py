@@ -7,13 +7,8 @@ if __name__ == "__main__":
 
 import argparse
 import json
-import logging
-import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
-
-import transformers
 
 from informin.encoders.encode import POOLERS
 from informin.encoders.encoder import load_encoder
@@ -21,27 +16,19 @@ from informin.errors import UsageError
 from informin.evaluation.results import load_results, results_files
 from informin.evaluation.scoring import ALL_DIMENSIONS, load_tasks, score_encoder, whitening_options
 from informin.evaluation.senteval import TASKS, chosen_tasks
+from informin.evaluation.senteval_files import senteval_folder
 from informin.evaluation.table import FORMATS, aggregation_table, footnotes, render, score_tables, time_table
-from informin.training.sentences import SENTEVAL_INSTEAD, senteval_folder
 
 
 def main(argv: list[str] | None = None) -> int:
     """Scores the models. Returns the exit code: 0, 1 (a score is undefined), 2 (usage), 130 (interrupted)."""
-    args = parser().parse_args(argv)
-    try:
-        return evaluate(args)
-    except UsageError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        kept = (
-            f"The finished tasks are in {args.output}; the same command goes on." if args.output else "Nothing is kept."
-        )
-        print(f"Interrupted. {kept}", file=sys.stderr)
-        return 128 + signal.SIGINT
+    options = parser()
+    args = options.parse_args(argv)
+    kept = f"The finished tasks are in {args.output}; the same command goes on." if args.output else "Nothing is kept."
+    return program.exit_code(lambda: evaluate(args), options.option_names(), f"Interrupted. {kept}")
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> program.Parser:
     """The options."""
     parser = program.Parser(description=__doc__)
     add = parser.add_argument
@@ -68,15 +55,11 @@ def parser() -> argparse.ArgumentParser:
 
 def evaluate(args: argparse.Namespace) -> int:
     """Every model in turn, then the tables."""
-    logging.basicConfig(format="%(message)s")
-    logging.getLogger("informin").setLevel(logging.INFO)
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
     outputs = output_paths(args)
     others = others_of(args)
     names = chosen_tasks(args.tasks, args.split)
     whitening = whitening_options(args.whitening, args.whitening_file)
-    tasks = load_tasks(senteval_folder(args.senteval_dir, SENTEVAL_INSTEAD), names, args.split)
+    tasks = load_tasks(senteval_folder(args.senteval_dir), names, args.split)
     how = (args.pooler, args.max_length, args.batch_size, args.device, args.bf16)
     for model_name in args.model_name[1:]:
         load_encoder(model_name, *how)  # a mistake in the last is found before the first is scored

@@ -107,6 +107,12 @@ def write_senteval(folder: Path, share: float = 1.0) -> Path:
     return folder
 
 
+def stsb_dev(mark: str) -> bytes:
+    """1,500 lines in STS-B's format whose first sentence is the mark."""
+    lines = (f"genre\tfile\tyear\t{i}\t{i % 6}.000\t{mark}\tb {i}" for i in range(1500))
+    return "\n".join(lines).encode()
+
+
 def _stsb_line(i: int) -> str:
     """With a quotation mark that opens nothing, and sometimes links after the sentences."""
     first, second, grade = pair(i)

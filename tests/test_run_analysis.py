@@ -116,7 +116,7 @@ def test_curves_of_a_run(draw, command, tmp_path):
     assert train(command()) == 0
     code, _, rows = draw("curves", run=tmp_path / "run")
     assert code == 0 and [row["step"] for row in rows] == ["0", "2", "4"]
-    assert rows[0]["eval_spearman"] and rows[1]["contrast"] and not rows[0]["contrast"]
+    assert rows[0]["eval_spearman"] and rows[1]["terms/contrast"] and not rows[0]["terms/contrast"]
 
 
 def test_redundancy_with_differences(draw, bert, roberta, sentences):

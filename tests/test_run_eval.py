@@ -21,7 +21,6 @@ import run_eval
 from informin.encoders.encoder import Encoder, load_encoder
 from informin.evaluation import results as results_module
 from informin.evaluation import scoring, senteval
-from informin.evaluation.once import EncodeOnce
 from informin.evaluation.results import IDENTITY, new_results, save_results
 from informin.evaluation.senteval import STS_TASKS, TASKS, TRANSFER_TASKS, load_task
 from tests.conftest import ROOT, SHARED, make_sentences, tokenizer_of
@@ -214,24 +213,6 @@ def test_groups_and_names_of_tasks(run, tmp_path):
     assert list(read(tmp_path / "a.json")["tasks"]) == ["STS-B", "TREC", "MRPC"]
     run(output=tmp_path / "b.json", tasks="sts")
     assert list(read(tmp_path / "b.json")["tasks"]) == list(STS_TASKS)
-
-
-def test_a_sentence_is_encoded_once_however_often_it_comes():
-    """Within a call, over calls, for every pooler; the look-up keeps order and repetition."""
-    asked = []
-
-    def encode(sentences):
-        asked.append(list(sentences))
-        x = np.array([[float(s)] for s in sentences], dtype=np.float32)
-        return {"cls": x, "mean": -x}
-
-    once = EncodeOnce(encode)
-    cls, mean = once.by("cls"), once.by("mean")
-    once.add(["3", "1", "3"])
-    assert cls(["1", "2", "1", "3"]).tolist() == [[1], [2], [1], [3]]
-    assert mean(["4", "3", "2"]).tolist() == [[-4], [-3], [-2]]
-    once.add(["4", "1"])
-    assert asked == [["3", "1"], ["2"], ["4"]]
 
 
 # Going on

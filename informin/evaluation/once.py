@@ -1,12 +1,14 @@
-"""Embeddings that several tasks share, each sentence encoded once."""
+"""Embeddings by sentence, each encoded once."""
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from informin.errors import UndefinedScoreError
+
 
 class EncodeOnce:
-    """Remembers embeddings by sentence, so that over all tasks each distinct sentence is encoded once.
+    """Remembers embeddings by sentence, so that over all calls each distinct sentence is encoded once.
 
     Args:
         encode: from N sentences to (N, d) for each pooler, by name.
@@ -35,3 +37,24 @@ class EncodeOnce:
             return self._embeddings[pooler][[self._row[sentence] for sentence in sentences]]
 
         return encode
+
+
+def embed_once(
+    encode: Callable[[Sequence[str]], np.ndarray], sentences: Sequence[str]
+) -> Callable[[Sequence[str]], np.ndarray]:
+    """Encodes the distinct ones of the sentences, in one call, and gives a look-up: M of them to (M, d).
+
+    Raises:
+        UndefinedScoreError: an embedding is not finite.
+    """
+
+    def finite(distinct: Sequence[str]) -> dict[str, np.ndarray]:
+        embeddings = encode(distinct)  # (distinct sentences, d)
+        broken = int((~np.isfinite(embeddings)).any(axis=1).sum())
+        if broken:
+            raise UndefinedScoreError(f"the embeddings of {broken:,} of {len(distinct):,} sentences are not finite")
+        return {"": embeddings}
+
+    once = EncodeOnce(finite)
+    once.add(sentences)
+    return once.by("")

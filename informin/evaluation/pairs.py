@@ -11,6 +11,7 @@ from scipy.stats import pearsonr, spearmanr
 
 from informin.errors import UndefinedScoreError, UsageError, counted
 from informin.evaluation.geometry import alignment, uniformity, unit
+from informin.evaluation.once import embed_once
 from informin.textfiles import TABLES, as_text, json_records, plain_suffix, require_file, shown, table_rows
 
 COLUMNS = ("sentence1", "sentence2", "score")
@@ -49,14 +50,14 @@ def load_pairs(path: str | Path) -> GradedPairs:
             pair one sentence twice.
     """
     path = Path(path)
-    require_file("--eval_pairs", path)
+    require_file("`eval_pairs`", path)
     kind = plain_suffix(path)
     if kind == ".jsonl":
         records = ((number, record) for number, record in json_records(path) if record)
     elif kind in TABLES:
         records = _table_records(path)
     else:
-        raise UsageError(f"--eval_pairs: {path} ends in {kind or 'nothing'}; needed .tsv, .csv or .jsonl.")
+        raise UsageError(f"`eval_pairs`: {path} ends in {kind or 'nothing'}; needed .tsv, .csv or .jsonl.")
     rows = []
     for number, record in records:
         missing = [name for name in COLUMNS if record.get(name) in (None, "")]
@@ -97,23 +98,6 @@ def positive(scores: np.ndarray) -> np.ndarray:
     """(N,) bool: the pairs that count as alike, graded above 80% of the scale (on STS-B, above 4)."""
     low, high = scores.min(), scores.max()
     return scores > low + 0.8 * (high - low)
-
-
-def embed_once(
-    encode: Callable[[Sequence[str]], np.ndarray], sentences: Sequence[str]
-) -> Callable[[Sequence[str]], np.ndarray]:
-    """Encodes the distinct ones of the sentences, in one call, and gives a look-up: M of them to (M, d).
-
-    Raises:
-        UndefinedScoreError: an embedding is not finite.
-    """
-    distinct = list(dict.fromkeys(sentences))
-    row = {sentence: i for i, sentence in enumerate(distinct)}
-    embeddings = encode(distinct)  # (distinct sentences, d)
-    broken = int((~np.isfinite(embeddings)).any(axis=1).sum())
-    if broken:
-        raise UndefinedScoreError(f"the embeddings of {broken:,} of {len(distinct):,} sentences are not finite")
-    return lambda wanted: embeddings[[row[sentence] for sentence in wanted]]
 
 
 def cosine(x: np.ndarray, y: np.ndarray) -> np.ndarray:

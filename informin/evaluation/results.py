@@ -21,17 +21,20 @@ seconds          encoding and scoring, all tasks together
 """
 
 import json
+import platform
 import re
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 
+from informin import __version__
 from informin.errors import UsageError
-from informin.evaluation.senteval import STS_TASKS, TRANSFER_TASKS
-from informin.evaluation.transfer import CLASSIFIER
+from informin.evaluation.senteval import GROUPS
 from informin.files import sha256, write_json
 
 SCHEMA = 1
+CLASSIFIER = "L2 logistic regression, one class against the rest; C = 2^t by SentEval's scikit-learn grids"
 # What must be equal for results to be gone on with.
 IDENTITY = ("weights_sha256", "pooler", "normalized", "whitening", "max_length", "precision", "split")
 
@@ -54,11 +57,26 @@ def new_results(model: str, identity: dict, environment: dict) -> dict:
     }
 
 
+def environment(device) -> dict[str, str | int]:
+    """The versions, the device (a torch.device) and the number of threads that figures came from."""
+    import torch  # here, so that results are read without it
+
+    packages = ("torch", "transformers", "tokenizers", "numpy", "scipy", "scikit-learn")
+    gpu = device.type == "cuda"
+    return {
+        "informin": __version__,
+        "python": platform.python_version(),
+        **{name: version(name) for name in packages},
+        "device": torch.cuda.get_device_name(device) if gpu else f"{device.type} {platform.machine()}",
+        "threads": torch.get_num_threads(),
+    }
+
+
 def add_task(results: dict, name: str, entry: dict) -> None:
     """Puts in the entry of a task, and brings averages and seconds up to date."""
     tasks = results["tasks"]
     tasks[name] = entry
-    for group, names in (("sts", STS_TASKS), ("transfer", TRANSFER_TASKS)):
+    for group, names in GROUPS.items():
         scores = [tasks.get(task, {}).get("score") for task in names]
         results["average"][group] = None if None in scores else float(np.mean(scores))
     results["seconds"] = sum(sum(task["seconds"].values()) for task in tasks.values())
@@ -106,7 +124,7 @@ def make_folder_of(path: str | Path) -> None:
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error}. Give another --output.") from None
+        raise UsageError(f"{path} cannot be written: {error}. Give another `output`.") from None
 
 
 def save_results(path: str | Path, results: dict) -> None:
@@ -120,7 +138,7 @@ def save_results(path: str | Path, results: dict) -> None:
     try:
         write_json(path, results)
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error}. Give another --output.") from None
+        raise UsageError(f"{path} cannot be written: {error}. Give another `output`.") from None
 
 
 def resume_results(path: str | Path, fresh: dict) -> dict:
@@ -131,12 +149,12 @@ def resume_results(path: str | Path, fresh: dict) -> dict:
     """
     if not Path(path).exists():
         return fresh
-    found = load_results(path)
-    differing = [name for name in IDENTITY if found.get(name) != fresh[name]]
+    kept = load_results(path)
+    differing = [name for name in IDENTITY if kept[name] != fresh[name]]
     if differing:
-        differences = "; ".join(f"{name} {found.get(name)!r}, now {fresh[name]!r}" for name in differing)
-        raise UsageError(f"{path} holds other results ({differences}). Give another --output, or delete it.")
-    return found | {name: fresh[name] for name in ("model", "environment")}
+        differences = "; ".join(f"{name} {kept[name]!r}, now {fresh[name]!r}" for name in differing)
+        raise UsageError(f"{path} holds other results ({differences}). Give another `output`, or delete it.")
+    return kept | {name: fresh[name] for name in ("model", "environment")}
 
 
 def checksums(files: list[Path], folder: str | Path) -> dict[str, str]:

@@ -3,19 +3,21 @@
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
+import torch
 from tqdm import tqdm
 
-from informin.encoders.encoder import Encoder
 from informin.errors import UndefinedScoreError, UsageError, counted
 from informin.evaluation.once import EncodeOnce
 from informin.evaluation.results import (
     add_task,
     checksums,
+    environment,
     make_folder_of,
     new_results,
     resume_results,
@@ -28,11 +30,38 @@ from informin.evaluation.transfer import score_transfer
 from informin.evaluation.whitening import whitened
 from informin.files import sha256
 from informin.textfiles import read_sentences, require_file
-from informin.training.report import environment
 
 logger = logging.getLogger(__name__)
 
 ALL_DIMENSIONS = math.inf
+
+
+class AnyEncoder(Protocol):
+    """What is scored: `encoders.encoder.Encoder` is one, and so is any object that has this.
+
+    Attributes:
+        name: of the checkpoint, as it was given.
+        poolers: by name, in order.
+        dimensions: of an embedding.
+        length: the most tokens that it reads; longer sentences are cut, and are in `truncated`.
+        normalized: embeddings have length 1.
+        bf16: it computes in bfloat16, else in float32.
+    """
+
+    name: str
+    poolers: Sequence[str]
+    dimensions: int
+    device: torch.device
+    length: int
+    normalized: bool
+    bf16: bool
+    truncated: set[str]
+
+    def __call__(self, sentences: Sequence[str], progress: Callable[[int], object] | None) -> dict[str, np.ndarray]:
+        """(N, d) of N sentences for each pooler; `progress` is told how many more are done."""
+
+    def weights_sha256(self) -> str:
+        """Of all weights, so that results of other weights are not gone on with."""
 
 
 @dataclass(frozen=True)
@@ -51,31 +80,31 @@ class WhiteningOptions:
 
 
 def whitening_options(dimensions: float | None, file: str | None) -> WhiteningOptions | None:
-    """What --whitening and --whitening_file ask for.
+    """What the options `whitening` and `whitening_file` of run_eval.py ask for.
 
     Args:
         dimensions: how many are kept, or ALL_DIMENSIONS; None without whitening.
 
     Raises:
-        UsageError: fewer than 1 dimension; a file without --whitening, one that cannot be read, or one with too few
+        UsageError: fewer than 1 dimension; a file without dimensions, one that cannot be read, or one with too few
             different sentences: N of them differ in N - 1 directions.
     """
     if dimensions is None:
         if file:
-            raise UsageError("--whitening_file has no effect without --whitening.")
+            raise UsageError("`whitening_file` has no effect without `whitening`.")
         return None
     if dimensions < 1:
-        raise UsageError(f"--whitening {dimensions}: needed 1 or more, or no number for all dimensions.")
+        raise UsageError(f"`whitening` {dimensions}: needed 1 or more, or no number for all dimensions.")
     kept = None if dimensions == ALL_DIMENSIONS else dimensions
     if file is None:
         return WhiteningOptions(kept)
     path = Path(file)
-    require_file("--whitening_file", path)
+    require_file("`whitening_file`", path)
     sentences = [sentence for sentence in read_sentences(path, None) if sentence.strip()]
     different, needed = len(set(sentences)), (kept or 1) + 1
     if different < needed:
         raise UsageError(
-            f"--whitening_file: {path} holds {counted(different, 'different sentence')}; needed {needed:,} or more for "
+            f"`whitening_file`: {path} holds {counted(different, 'different sentence')}; needed {needed:,} or more for "
             f"{counted(needed - 1, 'dimension')}."
         )
     return WhiteningOptions(kept, sentences, f"{path.name} (SHA-256 {sha256(path)})")
@@ -101,7 +130,7 @@ def load_tasks(folder: Path, names: Sequence[str], split: str = "test") -> Tasks
 
 
 def score_encoder(
-    encoder: Encoder,
+    encoder: AnyEncoder,
     tasks: Tasks,
     whitening: WhiteningOptions | None = None,
     outputs: dict[str, Path] | None = None,
@@ -117,10 +146,10 @@ def score_encoder(
     Raises:
         UsageError: an output holds the results of another checkpoint; more dimensions than the embeddings have.
     """
-    width = encoder.model.config.hidden_size
-    if whitening and whitening.dimensions is not None and whitening.dimensions > width:
+    if whitening and whitening.dimensions is not None and whitening.dimensions > encoder.dimensions:
         raise UsageError(
-            f"--whitening {whitening.dimensions}: the embeddings of {encoder.name} have 1 to {width} dimensions."
+            f"`whitening` {whitening.dimensions}: the embeddings of {encoder.name} have 1 to {encoder.dimensions} "
+            "dimensions."
         )
     rows = {pooler: _start(encoder, pooler, tasks.split, whitening, outputs) for pooler in encoder.poolers}
     pending = {name: [pooler for pooler, row in rows.items() if not _finished(row, name, tasks)] for name in tasks.data}
@@ -147,7 +176,7 @@ def score_encoder(
     return list(rows.values())
 
 
-def _start(encoder: Encoder, pooler: str, split: str, whitening: WhiteningOptions | None, outputs) -> dict:
+def _start(encoder: AnyEncoder, pooler: str, split: str, whitening: WhiteningOptions | None, outputs) -> dict:
     identity = {
         "weights_sha256": encoder.weights_sha256(),
         "pooler": pooler,
@@ -157,7 +186,7 @@ def _start(encoder: Encoder, pooler: str, split: str, whitening: WhiteningOption
         "precision": "bf16" if encoder.bf16 else "fp32",
         "split": split,
     }
-    fresh = new_results(encoder.name, identity, environment(encoder.model.device))
+    fresh = new_results(encoder.name, identity, environment(encoder.device))
     if not outputs:
         return fresh
     make_folder_of(outputs[pooler])  # now, not after the first task has been encoded
@@ -170,7 +199,7 @@ def _finished(row: dict, name: str, tasks: Tasks) -> bool:
     return entry is not None and entry["score"] is not None and entry["data"] == tasks.checksums[name]
 
 
-def encode_with_bar(encoder: Encoder, sentences: Sequence[str]) -> dict[str, np.ndarray]:
+def encode_with_bar(encoder: AnyEncoder, sentences: Sequence[str]) -> dict[str, np.ndarray]:
     """(N, d) of N sentences for each pooler of the encoder, with a progress bar where there is a terminal."""
     with tqdm(total=len(sentences), desc="encoding", unit=" sentences", leave=False, disable=None) as bar:
         return encoder(sentences, bar.update)

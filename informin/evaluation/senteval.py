@@ -45,6 +45,7 @@ MRPC = (("MRPC/msr_paraphrase_train.txt", 4076), ("MRPC/msr_paraphrase_test.txt"
 
 STS_TASKS = (*YEARS, "STS-B", "SICK-R")
 TRANSFER_TASKS = (*BINARY, "SST2", "TREC", "MRPC")
+GROUPS = {"sts": STS_TASKS, "transfer": TRANSFER_TASKS}
 TASKS = STS_TASKS + TRANSFER_TASKS
 
 
@@ -108,16 +109,16 @@ def chosen_tasks(wanted: Sequence[str], split: str) -> list[str]:
         UsageError: one is unknown; or it was named, and has no dev split.
     """
     plain = {name.replace("-", "").lower(): name for name in TASKS}
-    groups = {"sts": STS_TASKS, "transfer": TRANSFER_TASKS, "all": TASKS}
+    groups = GROUPS | {"all": TASKS}
     chosen = set()
     for word in wanted:
         key = word.replace("-", "").lower()
         if key in groups:
             chosen |= {name for name in groups[key] if split == "test" or name not in YEARS}
         elif key not in plain:
-            raise UsageError(f"--tasks: no task {word!r}; needed all, sts, transfer, or of: {', '.join(TASKS)}.")
+            raise UsageError(f"`tasks`: no task {word!r}; needed all, sts, transfer, or of: {', '.join(TASKS)}.")
         elif split != "test" and plain[key] in YEARS:
-            raise UsageError(f"--tasks: {plain[key]} has no {split} split. STS-B, SICK-R and the transfer tasks have.")
+            raise UsageError(f"`tasks`: {plain[key]} has no {split} split. STS-B, SICK-R and the transfer tasks have.")
         else:
             chosen.add(plain[key])
     return [name for name in TASKS if name in chosen]

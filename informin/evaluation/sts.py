@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from informin.evaluation.pairs import correlations, cosine, embed_once
+from informin.evaluation.once import embed_once
+from informin.evaluation.pairs import correlations, cosine
 from informin.evaluation.senteval import StsTask
 
 

@@ -7,25 +7,34 @@ from pathlib import Path
 
 import numpy as np
 
-from informin.evaluation.senteval import STS_TASKS, TRANSFER_TASKS, YEARS
+from informin.evaluation.senteval import GROUPS, YEARS
 
 FORMATS = ("text", "markdown", "latex", "json")
-GROUPS = {"sts": ("STS, Spearman x 100", STS_TASKS), "transfer": ("Transfer, accuracy x 100", TRANSFER_TASKS)}
+TITLES = {"sts": "STS, Spearman x 100", "transfer": "Transfer, accuracy x 100"}
 AVERAGE = "Avg"
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a table: values by column, with a standard deviation where the line stands for several seeds."""
+    """A line of a table.
+
+    Attributes:
+        values: by column; a text stands as it is.
+        spread: standard deviations by column, where the line stands for several seeds.
+        signed: numbers have their sign, as differences do.
+        digits: after the point.
+    """
 
     label: str
-    values: dict[str, float | None]
+    values: dict[str, float | str | None]
     spread: dict[str, float] | None = None
     signed: bool = False
     digits: int = 2
 
     def cell(self, column: str, plus_minus: str = "±") -> str:
         value = self.values.get(column)
+        if isinstance(value, str):
+            return value.replace("±", plus_minus)
         if value is None or math.isnan(value):
             return "-"
         text = f"{value:{'+' if self.signed else ''}.{self.digits}f}"
@@ -58,15 +67,15 @@ def score_tables(rows: Sequence[dict], others: Sequence[dict] = (), seeds: bool 
         seeds: the rows are seeds of one recipe: adds mean ± sd (n - 1), of the differences too.
     """
     tables = []
-    for group, (title, tasks) in GROUPS.items():
+    for group, tasks in GROUPS.items():
         columns = [task for task in tasks if any(task in results["tasks"] for results in rows)]
         if not columns:
             continue
         complete = columns == list(tasks)  # an average of seven stands beside seven scores
 
         def values(results, columns=columns, average=group if complete else None):
-            found = {task: results["tasks"].get(task, {}).get("score") for task in columns}
-            return found | {AVERAGE: average and results["average"][average]}
+            scores = {task: results["tasks"].get(task, {}).get("score") for task in columns}
+            return scores | {AVERAGE: average and results["average"][average]}
 
         lines = [Row(label(other), values(other)) for other in others]
         lines += _with_mean(lines) if seeds and len(others) > 1 else []
@@ -76,7 +85,7 @@ def score_tables(rows: Sequence[dict], others: Sequence[dict] = (), seeds: bool 
             reference = lines[: len(others)] if len(others) > 1 else lines[:1] * len(rows)
             gains = [difference(row, other) for row, other in zip(own, reference)]
             lines += gains + (_with_mean(gains) if seeds else [])
-        tables.append(Table(title, [*columns, AVERAGE], lines))
+        tables.append(Table(TITLES[group], [*columns, AVERAGE], lines))
     return tables
 
 

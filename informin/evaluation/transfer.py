@@ -7,14 +7,13 @@ import torch
 from sklearn.model_selection import StratifiedKFold
 
 from informin.evaluation.logistic import LogisticPath
-from informin.evaluation.pairs import embed_once
+from informin.evaluation.once import embed_once
 from informin.evaluation.senteval import TransferTask
 
 FOLDS = 10
 SEED = 1111  # SentEval's, for the shuffling of the folds
 # SentEval's grids for scikit-learn's LogisticRegression.
 GRID = {"nested": range(-2, 4), "dev": range(-2, 4), "folds": range(-1, 6)}
-CLASSIFIER = "L2 logistic regression, one class against the rest; C = 2^t by SentEval's scikit-learn grids"
 
 
 def score_transfer(encode: Callable[[Sequence[str]], np.ndarray], task: TransferTask) -> dict:
@@ -108,9 +107,9 @@ def _correct(features: torch.Tensor, labels: np.ndarray, masks: np.ndarray, grid
     classes = np.unique(labels)
     against = classes[1:] if len(classes) == 2 else classes  # of two classes, one regression says it all
     paths = [LogisticPath(features, torch.from_numpy(labels == label), masks) for label in against]
-    found = []
+    right = []
     for exponent in grid:
         values = torch.stack([path.decision_values(2.0**exponent) for path in paths])  # (classes, N, F)
         predicted = (values[0] > 0).long() if len(paths) == 1 else values.argmax(0)
-        found.append(classes[predicted.numpy()] == labels[:, None])
-    return found
+        right.append(classes[predicted.numpy()] == labels[:, None])
+    return right

@@ -374,8 +374,8 @@ def _numbers(rows: Iterable[Mapping], name: str) -> np.ndarray:
 
 def _series(rows: Iterable[Mapping], name: str) -> tuple[list, list]:
     """The steps at which a column was logged, and its values there."""
-    found = [(row["step"], row[name]) for row in rows if name in row]
-    return [step for step, _ in found], [value for _, value in found]
+    logged = [row for row in rows if name in row]
+    return [row["step"] for row in logged], [row[name] for row in logged]
 
 
 def _look(i: int) -> dict:
@@ -421,11 +421,11 @@ def _draw_seeds(axes: Axes, y: int, rows: Sequence[Mapping]) -> None:
 
 
 def _draw_terms(axes: Axes, steps: Sequence[Mapping]) -> None:
-    # The number of positions behind a correlation is no loss, and far above them all.
-    terms = [name for name in dict.fromkeys(n for r in steps for n in logged_terms(r)) if name != "ami_positions"]
-    for i, name in enumerate(terms):
-        _draw_curve(axes, *_series(steps, name), label=name.replace("_", " "), **_look(i))
-    if len(terms) != 1:  # else the loss is the term
+    terms = [{"step": row["step"], **logged_terms(row)} for row in steps]
+    names = list(dict.fromkeys(name for row in terms for name in row if name != "step"))
+    for i, name in enumerate(names):
+        _draw_curve(axes, *_series(terms, name), label=name.replace("_", " "), **_look(i))
+    if len(names) != 1:  # else the loss is the term
         axes.plot(*_series(steps, "loss"), "--", color="black", linewidth=1, label="loss (weighted sum)")
     # The terms differ by orders of magnitude, and contrast falls by as much; a log axis shows each.
     if all(np.min(line.get_ydata()) > 0 for line in axes.lines):
@@ -458,6 +458,7 @@ def _place_labels(axes: Axes, x: np.ndarray, y: np.ndarray, names: Sequence[str]
     """Writes a name at each point so that names cover neither one another nor points, where there is room.
 
     Names that find no room at their point go further off, with a line to it. The layout of the figure is fixed by this.
+    (The package adjustText leaves names on points, or over the edge, in half of the crowded pictures of the tests.)
     """
     figure = axes.figure
     figure.draw_without_rendering()

@@ -113,13 +113,13 @@ def clause_order_restated(sentence: str) -> str | None:
     """
     end = FINAL_PUNCTUATION.search(sentence)
     body = sentence[: end.start()].strip()
-    parts = CLAUSE_COMMA.split(body)
-    if "?" in end[0] or len(parts) > 2 or BREAK.search(body) or not all(map(_is_whole, parts)):
+    clauses = CLAUSE_COMMA.split(body)
+    if "?" in end[0] or len(clauses) > 2 or BREAK.search(body) or not all(map(_is_whole, clauses)):
         return None
-    found = _opener_inside(body) if len(parts) == 1 else _adjunct_first(*parts) or _adjunct_after_comma(*parts)
-    if found is None:
+    turned = _opener_inside(body) if len(clauses) == 1 else _adjunct_first(*clauses) or _adjunct_after_comma(*clauses)
+    if turned is None:
         return None
-    first, joint, second = found
+    first, joint, second = turned
     return first[0].upper() + first[1:] + joint + _without_capital(second) + end[0]
 
 
@@ -325,10 +325,10 @@ def _adjunct_after_comma(clause: str, adjunct: str) -> tuple[str, str, str] | No
 
 def _opener_inside(body: str) -> tuple[str, str, str] | None:
     """Of "A because B": the adjunct, a comma, A."""
-    parts = OPENER_INSIDE.split(body)
-    if len(parts) != 2 or not all(map(_is_whole, parts)) or not _opens_like_a_clause(body):
+    clauses = OPENER_INSIDE.split(body)
+    if len(clauses) != 2 or not all(map(_is_whole, clauses)) or not _opens_like_a_clause(body):
         return None
-    clause, adjunct = parts
+    clause, adjunct = clauses
     before, (opener, follower, *_) = _words(clause), _words(adjunct)
     if RELATIVES.union(NEGATIONS, CLAUSE_OPENERS, ["but"]).intersection(before) or NEGATED.search(clause):
         return None  # "He said that A because B", "He did not A because B": it is not sure what the adjunct belongs to

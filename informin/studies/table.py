@@ -4,13 +4,13 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.stats import bootstrap, t
 
-from informin.evaluation.table import Table
-from informin.studies.plan import CARD, DEVELOPMENT, GROUPS, Setting, Study, normalised, shown, without_paths
+from informin.evaluation.senteval import GROUPS
+from informin.evaluation.table import Row, Table
+from informin.studies.plan import CARD, DEVELOPMENT, Setting, Study, normalised, shown, without_paths
 
 SCHEMA = 1
 RESAMPLES = 10_000
@@ -20,17 +20,6 @@ SEEDS_NOTE = (
     "too narrow, so the t interval, exact for normal differences, stands beside it, and a signal has 0 outside both; "
     "intervals are over seeds (and the sentences that a seed draws), not over test sentences."
 )
-
-
-@dataclass(frozen=True)
-class Line:
-    """A line of a table whose cells are texts."""
-
-    label: str
-    cells: dict[str, str]
-
-    def cell(self, column: str, plus_minus: str = "±") -> str:
-        return self.cells.get(column, "-").replace("±", plus_minus)
 
 
 def name_of(measure: str) -> str:
@@ -58,11 +47,11 @@ def summarise(study: Study, records: dict[tuple[str, int], dict]) -> dict:
     settings = {}
     for setting in study.settings:
         own = {seed: records[setting.name, seed] for seed in study.seeds if (setting.name, seed) in records}
-        found = {column: {seed: value_of(record, column) for seed, record in own.items()} for column in columns}
+        values = {column: {seed: value_of(record, column) for seed, record in own.items()} for column in columns}
         settings[setting.name] = {
             "options": without_paths(setting.options),
             "baseline": setting.baseline,
-            **{column: mean_and_sd(values) for column, values in found.items()},
+            **{column: mean_and_sd(by_seed) for column, by_seed in values.items()},
         }
     pairs = [setting for setting in study.settings if setting.baseline]
     return {
@@ -117,9 +106,9 @@ def intervals(gains: Sequence[float]) -> tuple[list[float] | None, list[float] |
     if n < FEWEST:
         return None, None
     generator = np.random.default_rng(0)  # the same interval from the same seeds
-    found = bootstrap((gains,), np.mean, n_resamples=RESAMPLES, method="percentile", random_state=generator)
+    resampled = bootstrap((gains,), np.mean, n_resamples=RESAMPLES, method="percentile", random_state=generator)
     half = t.ppf(0.975, n - 1) * np.std(gains, ddof=1) / math.sqrt(n)
-    return [float(x) for x in found.confidence_interval], [float(np.mean(gains) + sign * half) for sign in (-1, 1)]
+    return [float(x) for x in resampled.confidence_interval], [float(np.mean(gains) + sign * half) for sign in (-1, 1)]
 
 
 def verdict(resampled: Sequence[float] | None, normal: Sequence[float] | None) -> str:
@@ -133,8 +122,8 @@ def tables(summary: dict) -> list[Table]:
     """Means of the settings, and where there are baselines the differences to them."""
     columns = list(dict.fromkeys([DEVELOPMENT, *summary["measures"], "alignment", "uniformity"]))
     lines = [
-        Line(name, {name_of(column): _mean(found[column], column) for column in columns})
-        for name, found in summary["settings"].items()
+        Row(name, {name_of(column): _mean(setting[column], column) for column in columns})
+        for name, setting in summary["settings"].items()
     ]
     means = Table(f"{summary['title']}: mean ± sd over seeds (n)", [name_of(column) for column in columns], lines)
     return [means, *(_differences(summary, measure) for measure in summary["measures"] if summary["differences"])]
@@ -144,29 +133,29 @@ def _differences(summary: dict, measure: str) -> Table:
     """Settings less their baselines by one measure."""
     columns = ["mean", "95% bootstrap", "95% t", "seeds (n)", "verdict", *(f"seed {seed}" for seed in summary["seeds"])]
     lines = []
-    for found in summary["differences"]:
-        if found["measure"] == measure:
-            cells = {"95% bootstrap": _interval(found["bootstrap"]), "95% t": _interval(found["t"])}
-            cells |= {"seeds (n)": str(found["n"]), "verdict": found["verdict"]}
-            cells |= {"mean": "-" if found["mean"] is None else f"{found['mean']:+.2f}"}
-            cells |= {f"seed {seed}": f"{gain:+.2f}" for seed, gain in found["values"].items()}
-            lines.append(Line(f"{found['setting']} - {found['baseline']}", cells))
+    for gain in summary["differences"]:
+        if gain["measure"] == measure:
+            cells = {"95% bootstrap": _interval(gain["bootstrap"]), "95% t": _interval(gain["t"])}
+            cells |= {"seeds (n)": str(gain["n"]), "verdict": gain["verdict"]}
+            cells |= {"mean": "-" if gain["mean"] is None else f"{gain['mean']:+.2f}"}
+            cells |= {f"seed {seed}": f"{value:+.2f}" for seed, value in gain["values"].items()}
+            lines.append(Row(f"{gain['setting']} - {gain['baseline']}", cells))
     return Table(f"{name_of(measure)}: difference, paired by seed", columns, lines)
 
 
 def notes(summary: dict) -> list[str]:
     """What a reader of the tables has to know."""
     lines = [SEEDS_NOTE] if summary["differences"] else []
-    count = sum(found["t"] is not None for found in summary["differences"])
+    count = sum(gain["t"] is not None for gain in summary["differences"])
     if count > 1:
         chance = f"about {0.05 * count:.2g} of them would be signals by chance"
         lines.append(f"{count} comparisons at 95% without correction: {chance}.")
-    for found in summary["differences"]:
-        if found["left_out"]:
-            seeds = ", ".join(map(str, found["left_out"]))
-            where = f"{found['setting']} - {found['baseline']}, {name_of(found['measure'])}"
+    for gain in summary["differences"]:
+        if gain["left_out"]:
+            seeds = ", ".join(map(str, gain["left_out"]))
+            where = f"{gain['setting']} - {gain['baseline']}, {name_of(gain['measure'])}"
             lines.append(
-                f"{where}: {len(found['left_out'])} seed(s) left out ({seeds}): missing or undefined in one of the two."
+                f"{where}: {len(gain['left_out'])} seed(s) left out ({seeds}): missing or undefined in one of the two."
             )
     for name, seed, measures in summary["undefined"]:
         lines.append(f"{name} seed {seed}: undefined, {', '.join(map(name_of, measures))}.")
@@ -186,19 +175,19 @@ def plot_rows(summary: dict) -> list[dict]:
     """A row a setting, seed and measure, as `plots.seeds` draws them."""
     rows = []
     for measure in summary["measures"]:
-        for name, found in summary["settings"].items():
-            baseline = found["baseline"]
+        for name, setting in summary["settings"].items():
+            baseline = setting["baseline"]
             line = summary["settings"][baseline][measure]["mean"] if baseline else None
-            for seed, value in found[measure]["values"].items():
+            for seed, value in setting[measure]["values"].items():
                 rows.append(dict(measure=name_of(measure), setting=name, seed=seed, value=value, baseline_mean=line))
     return rows
 
 
-def _best(settings: Sequence[Setting], found: dict) -> dict:
+def _best(settings: Sequence[Setting], summaries: dict) -> dict:
     """The combination with the highest mean development score of each recipe."""
     best = {}
     for setting in settings:
-        mean = found[setting.name][DEVELOPMENT]["mean"]
+        mean = summaries[setting.name][DEVELOPMENT]["mean"]
         if mean is not None and mean > best.get(setting.recipe, {"mean": -math.inf})["mean"]:
             best[setting.recipe] = {"setting": setting.name, "mean": mean, "options": without_paths(setting.options)}
     return best
@@ -207,13 +196,13 @@ def _best(settings: Sequence[Setting], found: dict) -> dict:
 def _undefined(study: Study, records: dict[tuple[str, int], dict]) -> list[list]:
     """Setting, seed and measures without a value, of each finished run that has such."""
     names = study.tasks or [DEVELOPMENT]
-    found = [[*key, [name for name in names if value_of(record, name) is None]] for key, record in records.items()]
-    return [entry for entry in found if entry[-1]]
+    runs = [[*key, [name for name in names if value_of(record, name) is None]] for key, record in records.items()]
+    return [run for run in runs if run[-1]]
 
 
 def _unlike(study: Study, records: Sequence[dict]) -> dict[str, dict[str, int]]:
     """What the finished runs should share and do not: its values, and how many runs have each."""
-    found = [
+    conditions = [
         {
             "the encoder's weights": str(record["base_model"]["weights_sha256"])[:8],
             "precision": record["precision"],
@@ -223,8 +212,8 @@ def _unlike(study: Study, records: Sequence[dict]) -> dict[str, dict[str, int]]:
         for record in records
     ]
     shares = {str(setting.options.get("max_train_samples")) for setting in study.settings}
-    names = dict.fromkeys(name for of_run in found for name in of_run if name != "sentences" or len(shares) == 1)
-    counts = {name: dict(Counter(of_run.get(name, "none") for of_run in found)) for name in names}
+    names = dict.fromkeys(name for run in conditions for name in run if name != "sentences" or len(shares) == 1)
+    counts = {name: dict(Counter(run.get(name, "none") for run in conditions)) for name in names}
     return {name: values for name, values in counts.items() if len(values) > 1}
 
 
@@ -235,12 +224,12 @@ def _words(value) -> str:
     return " ".join(shlex.quote(words[i] if isinstance(i, bool) else shown(i)) for i in map(normalised, items))
 
 
-def _mean(found: dict, column: str) -> str:
-    if not found["n"]:
+def _mean(summary: dict, column: str) -> str:
+    if not summary["n"]:
         return "-"
     digits = 3 if column in ("alignment", "uniformity") else 2
-    spread = "" if found["sd"] is None else f" ± {found['sd']:.{digits}f}"
-    return f"{found['mean']:.{digits}f}{spread} ({found['n']})"
+    spread = "" if summary["sd"] is None else f" ± {summary['sd']:.{digits}f}"
+    return f"{summary['mean']:.{digits}f}{spread} ({summary['n']})"
 
 
 def _interval(interval: Sequence[float] | None) -> str:

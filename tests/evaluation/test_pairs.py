@@ -1,4 +1,4 @@
-"""Graded pairs and their scores against plain loops and closed forms; sentences to embeddings."""
+"""Graded pairs and their scores against plain loops and closed forms."""
 
 import json
 import math
@@ -7,15 +7,14 @@ import re
 
 import numpy as np
 import pytest
-import torch
+from scipy.stats import spearmanr
 
-from informin.encoders.encode import encode
-from informin.encoders.loading import load_config, load_model
+from informin.encoders.encoder import load_encoder
 from informin.errors import UndefinedScoreError, UsageError
 from informin.evaluation import GradedPairs, load_pairs, load_stsb_dev, score_pairs
 from informin.evaluation.geometry import alignment, uniformity
 from informin.evaluation.senteval import STSB_DEV
-from tests.conftest import SHARED, WORDS, make_sentences, tokenizer_of
+from tests.conftest import SHARED, make_sentences
 
 SENTEVAL = SHARED / "data/senteval"
 HEADER = "sentence1,sentence2,score\n"
@@ -48,9 +47,9 @@ def test_load_pairs(tmp_path, name, content):
 @pytest.mark.parametrize(
     "name, content, message",
     [
-        ("a.csv", None, "--eval_pairs: PATH does not exist"),
-        ("a.txt", HEADER, "--eval_pairs: PATH ends in .txt; needed .tsv, .csv or .jsonl"),
-        ("a", HEADER, "--eval_pairs: PATH ends in nothing; needed"),
+        ("a.csv", None, "`eval_pairs`: PATH does not exist"),
+        ("a.txt", HEADER, "`eval_pairs`: PATH ends in .txt; needed .tsv, .csv or .jsonl"),
+        ("a", HEADER, "`eval_pairs`: PATH ends in nothing; needed"),
         ("a.csv", "", "PATH: no column sentence1 and no column sentence2 and no column score in its first line; found"),
         ("a.tsv", HEADER, "PATH: no column sentence1 and"),
         ("a.csv", "sentence1,b,score\n", "PATH: no column sentence2 in its first line; found sentence1, b, score"),
@@ -80,7 +79,7 @@ def test_pairs_that_cannot_be_used(tmp_path, name, content, message):
 
 def test_pairs_from_a_pipe_are_refused(tmp_path):
     os.mkfifo(tmp_path / "a.tsv")
-    with pytest.raises(UsageError, match=r"--eval_pairs: .*a\.tsv is a pipe or a device, which is read only once\."):
+    with pytest.raises(UsageError, match=r"`eval_pairs`: .*a\.tsv is a pipe or a device, which is read only once\."):
         load_pairs(tmp_path / "a.tsv")
 
 
@@ -233,58 +232,12 @@ def test_alignment_and_uniformity_do_not_change_with_rotation_and_length():
     assert uniformity(turned) == pytest.approx(uniformity(x), rel=1e-10)
 
 
-def build(folder):
-    return load_model(load_config(str(folder)), str(folder), {"projection_head": "mlp", "lm_head": False})
-
-
-def cls_of(model, tokenizer, sentence: str) -> np.ndarray:
-    """The [CLS] vector of one sentence by itself, in evaluation mode."""
-    with torch.no_grad():
-        return model.eval()(**tokenizer([sentence], return_tensors="pt")).last_hidden_state[0, 0].numpy()
-
-
-@pytest.mark.parametrize("batch_size", [1, 4, 64])
-def test_encode_equals_one_by_one_in_the_order_of_the_sentences(encoder, batch_size):
-    model, tokenizer = build(encoder), tokenizer_of(encoder)
-    sentences = ["the dog", *make_sentences(9), "a", "the dog", " ".join(WORDS), ""]
-    expected = np.stack([cls_of(model, tokenizer, sentence) for sentence in sentences])
-    found = encode(model.train(), tokenizer, sentences, batch_size)["cls"]
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, expected, atol=2e-6)
-    assert np.abs(expected[0] - expected[1]).max() > 0.01, "different sentences have different vectors"
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_encode_restores_the_mode(bert, training):
-    model = build(bert).train(training)
-    embeddings = encode(model, tokenizer_of(bert), ["the dog"])["cls"]
-    assert model.training is training and {module.training for module in model.modules()} == {training}
-    assert not hasattr(embeddings, "requires_grad") and all(p.grad is None for p in model.parameters())
-
-
-def test_encode_cuts_at_the_models_maximum_and_not_at_the_training_length(encoder):
-    """66 positions: 66 tokens in BERT, 64 in RoBERTa, whose positions start after its padding index."""
-    model, tokenizer = build(encoder), tokenizer_of(encoder)
-    tokenizer.model_max_length = 10**30  # what tokenizers say that do not know
-    words = [WORDS[i % len(WORDS)] for i in range(100)]
-    most = {"bert": 64, "roberta": 62}[model.config.model_type]  # beside [CLS] and [SEP]
-    expected = [cls_of(model, tokenizer, " ".join(words[:count])) for count in (most, most - 1, 40)]
-    tokenizer(["the dog sees the house"], truncation=True, max_length=4, padding="max_length")  # as training does
-    found = encode(model, tokenizer, [" ".join(words), " ".join(words[:most]), " ".join(words[:40])])["cls"]
-    np.testing.assert_allclose(found, [expected[0], expected[0], expected[2]], atol=2e-6)
-    assert np.abs(expected[0] - expected[1]).max() > 1e-4
-
-
-def test_encode_respects_a_tokenizer_that_reads_less_than_the_model(bert):
-    model, tokenizer = build(bert), tokenizer_of(bert)
-    expected = cls_of(model, tokenizer, "the old dog")
-    tokenizer.model_max_length = 5
-    np.testing.assert_allclose(encode(model, tokenizer, ["the old dog sees the house"])["cls"], [expected], atol=2e-6)
-
-
 def test_pairs_from_a_file_are_scored_by_a_model(bert, pairs_file):
-    """The pieces together: file, encoder, scores in their ranges."""
-    model, tokenizer = build(bert), tokenizer_of(bert)
-    scores = score_pairs(lambda sentences: encode(model, tokenizer, sentences)["cls"], load_pairs(pairs_file))
-    assert -100 <= scores["spearman"] <= 100 and 0 <= scores["alignment"] <= 4 and -8 <= scores["uniformity"] <= 0
+    """The pieces together, and scipy on the embeddings of one sentence at a time."""
+    encoder, pairs = load_encoder(str(bert), ["cls"], device="cpu"), load_pairs(pairs_file)
+    scores = score_pairs(lambda sentences: encoder(sentences)["cls"], pairs)
+    x, y = (np.stack([encoder([s])["cls"][0] for s in side]) for side in (pairs.sentences1, pairs.sentences2))
+    expected = 100 * spearmanr(list(map(cosine, x, y)), pairs.scores).statistic
+    assert scores["spearman"] == pytest.approx(expected) and abs(expected) > 1
+    assert 0 < scores["alignment"] <= 4 and -8 <= scores["uniformity"] < 0
     assert json.loads(json.dumps(scores)) == scores, "plain numbers, that the log can write"

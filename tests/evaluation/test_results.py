@@ -4,18 +4,25 @@ import copy
 import hashlib
 import json
 import os
+import platform
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from informin import __version__
 from informin.errors import UsageError
 from informin.evaluation.results import (
+    CLASSIFIER,
     IDENTITY,
     SCHEMA,
     add_task,
     checksums,
+    environment,
     load_results,
     new_results,
     results_files,
@@ -24,7 +31,7 @@ from informin.evaluation.results import (
 )
 from informin.evaluation.senteval import STS_TASKS, TRANSFER_TASKS
 from informin.evaluation.table import Row, Table, aggregation_table, footnotes, label, render, score_tables, time_table
-from informin.evaluation.transfer import CLASSIFIER
+from tests.conftest import ROOT
 
 WHO = dict(
     weights_sha256="0" * 64,
@@ -122,8 +129,8 @@ def written_in_part(path: Path, text: str, **_):
 @pytest.mark.parametrize(
     "target, name, broken, error, message",
     [
-        (Path, "write_text", written_in_part, UsageError, "No space left on device. Give another --output."),
-        (os, "replace", fail, UsageError, "No space left on device. Give another --output."),
+        (Path, "write_text", written_in_part, UsageError, "No space left on device. Give another `output`."),
+        (os, "replace", fail, UsageError, "No space left on device. Give another `output`."),
         (os, "replace", interrupt, KeyboardInterrupt, None),
     ],
 )
@@ -202,7 +209,7 @@ def test_resuming(tmp_path):
 def test_results_of_something_else_are_not_gone_on_with(tmp_path, name, value):
     path = tmp_path / "a.json"
     save_results(path, results(STS, **{name: value}))
-    message = f"{path} holds other results ({name} {value!r}, now {WHO[name]!r}). Give another --output, or delete it."
+    message = f"{path} holds other results ({name} {value!r}, now {WHO[name]!r}). Give another `output`, or delete it."
     with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
         resume_results(path, results({}))
 
@@ -230,6 +237,25 @@ def test_checksums(tmp_path):
         path.write_bytes(content)
     expected = {"a/x.txt": hashlib.sha256(b"1").hexdigest(), "y.txt": hashlib.sha256(b"2\n").hexdigest()}
     assert checksums(files, tmp_path) == checksums(files, str(tmp_path)) == expected
+
+
+def test_environment():
+    found = environment(torch.device("cpu"))
+    assert (found["informin"], found["python"]) == (__version__, platform.python_version())
+    assert (found["torch"], found["numpy"]) == (torch.__version__, np.__version__)
+    assert found["device"] == f"cpu {platform.machine()}" and found["threads"] == torch.get_num_threads()
+    assert found.keys() - {"informin", "python", "device", "threads"} == {
+        *("torch", "transformers", "tokenizers", "numpy", "scipy", "scikit-learn")
+    }
+
+
+def test_results_and_tables_are_read_without_the_heavy_libraries():
+    """The model card is made of them."""
+    heavy = "{'torch', 'transformers', 'datasets', 'sklearn', 'matplotlib'}"
+    for name in ("results", "table", "senteval", "senteval_files"):
+        code = f"import sys, informin.evaluation.{name}; print(*sys.modules.keys() & {heavy})"
+        ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+        assert ran.stdout.strip() == "", name
 
 
 # Tables
@@ -302,6 +328,12 @@ def test_latex_of_signs_and_spread():
     lines = render(Table("t", ["a_b", "c"], [row]), "latex").splitlines()
     assert lines[3] == " & a\\_b & c \\\\"
     assert lines[5] == "mean ± sd \\$\\# & -0.50 $\\pm$ 0.25 & +1.00 $\\pm$ 2.00 \\\\"
+
+
+def test_cells_that_are_texts_stand_as_they_are():
+    row = Row("a", {"b": "1.0 ± 0.5 (3)", "c": "signal", "d": 2.0})
+    assert [row.cell(name) for name in "bcde"] == ["1.0 ± 0.5 (3)", "signal", "2.00", "-"]
+    assert render(Table("t", ["b"], [row]), "latex").splitlines()[5] == "a & 1.0 $\\pm$ 0.5 (3) \\\\"
 
 
 def test_groups_without_a_task_have_no_table():

@@ -314,9 +314,9 @@ def test_chosen_tasks(wanted, split, found):
 @pytest.mark.parametrize(
     "wanted, split, message",
     [
-        (["mr", "sts17"], "test", f"--tasks: no task 'sts17'; needed all, sts, transfer, or of: {', '.join(TASKS)}."),
-        ([""], "test", "--tasks: no task ''; needed"),
-        (["sts-13"], "dev", "--tasks: STS13 has no dev split. STS-B, SICK-R and the transfer tasks have."),
+        (["mr", "sts17"], "test", f"`tasks`: no task 'sts17'; needed all, sts, transfer, or of: {', '.join(TASKS)}."),
+        ([""], "test", "`tasks`: no task ''; needed"),
+        (["sts-13"], "dev", "`tasks`: STS13 has no dev split. STS-B, SICK-R and the transfer tasks have."),
     ],
 )
 def test_tasks_that_cannot_be_chosen(wanted, split, message):

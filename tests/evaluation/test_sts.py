@@ -141,6 +141,24 @@ def test_each_sentence_is_encoded_once_over_tasks_and_poolers():
     assert calls == [SENTENCES[5:15], SENTENCES[0:5], [SENTENCES[20]]], "the new ones of each call, in their order"
 
 
+def test_a_sentence_is_encoded_once_however_often_it_comes():
+    """Within a call, over calls, for every pooler; the look-up keeps order and repetition."""
+    asked = []
+
+    def encode(sentences):
+        asked.append(list(sentences))
+        x = np.array([[float(s)] for s in sentences], dtype=np.float32)
+        return {"cls": x, "mean": -x}
+
+    once = EncodeOnce(encode)
+    cls, mean = once.by("cls"), once.by("mean")
+    once.add(["3", "1", "3"])
+    assert cls(["1", "2", "1", "3"]).tolist() == [[1], [2], [1], [3]]
+    assert mean(["4", "3", "2"]).tolist() == [[-4], [-3], [-2]]
+    once.add(["4", "1"])
+    assert asked == [["3", "1"], ["2"], ["4"]]
+
+
 def test_sentences_added_before_are_only_looked_up():
     calls = []
     encode, vectors = poolers(calls)

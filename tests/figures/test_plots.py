@@ -27,9 +27,11 @@ GOLD = np.repeat(np.arange(6.0), 20)
 SENTENCES = [f'sentence {i}, with a "quotation"\nand a break' for i in range(40)]
 HISTORY = [
     dict(step=0, epoch=0, eval_spearman=60.5, eval_alignment=0.2, eval_uniformity=-1.5),
-    dict(step=10, loss=0.5, contrast=0.25, reconstruction=0.625, mlm=2.5, projection_norm=9.0, learning_rate=3e-5),
+    {"step": 10, "loss": 0.5, "learning_rate": 3e-5, "projection_norm": 9.0}
+    | {"terms/contrast": 0.25, "terms/attention_mi": 0.625, "terms/mlm": 2.5},
     dict(step=10, eval_spearman=81.25, eval_alignment=0.25, eval_uniformity=-2.5),
-    dict(step=20, loss=0.375, contrast=0.125, reconstruction=0.625, mlm=2.25, projection_norm=8.0, learning_rate=1e-7),
+    {"step": 20, "loss": 0.375, "learning_rate": 1e-7, "projection_norm": 8.0}
+    | {"terms/contrast": 0.125, "terms/attention_mi": 0.625, "terms/mlm": 2.25},
     dict(step=20, eval_spearman=80.0, eval_alignment=0.125, eval_uniformity=-2.25),
     dict(step=20, train_loss=0.4375, train_runtime=3.5),
 ]
@@ -81,7 +83,7 @@ LABELS = {
     "cosine_against_gold": [*NAMES, "gold score", "Spearman x 100: 9"],
     "training_curves": [
         "contrast",
-        "projection norm",
+        "attention mi",
         "best: 81.25 at step 10",
         "development pairs, Spearman x 100",
         "step",
@@ -239,10 +241,17 @@ def check_names(axes, rows: list[dict]) -> None:
     assert not [(i, j) for i, a in enumerate(boxes) for j, b in enumerate(boxes) if i < j and a.overlaps(b)]
 
 
-@pytest.mark.parametrize("count", [1, 2, 12, 20])
-@pytest.mark.parametrize("rise", [0.0005, 0.006])
-def test_names_cover_neither_one_another_nor_points(count, rise, figure_of):
+@pytest.mark.parametrize(
+    "count, rise, long",
+    [
+        *((count, rise, False) for count in (1, 2, 12, 20) for rise in (0.0005, 0.006)),
+        *((count, 0.006, True) for count in (2, 6, 12)),
+    ],
+)
+def test_names_cover_neither_one_another_nor_points(count, rise, long, figure_of):
     rows = score_rows(count)
+    for i in range(count if long else 0):
+        rows[i]["name"] = f"outputs/{'ro' * (i % 2)}bert-base-uncased-informin-batch-128-seed-{i}"
     for i in range(min(count, 5)):  # runs of one recipe lie close together
         rows[i] |= dict(alignment=0.15 + rise * i, uniformity=-2 + 0.06 * i)
     check_names(figure_of(plots.alignment_uniformity, rows, "STS-B dev").axes[0], rows)
@@ -375,9 +384,8 @@ def test_panels_of_training_curves(figure_of):
     terms, spearman, alignment, uniformity = figure_of(plots.training_curves, HISTORY).axes
     assert {line.get_label(): list(line.get_ydata()) for line in terms.lines} == {
         "contrast": [0.25, 0.125],
-        "reconstruction": [0.625, 0.625],
+        "attention mi": [0.625, 0.625],
         "mlm": [2.5, 2.25],
-        "projection norm": [9.0, 8.0],
         "loss (weighted sum)": [0.5, 0.375],
     }
     assert terms.get_yscale() == "log"
@@ -395,7 +403,7 @@ def without(*names: str) -> list[dict]:
 
 
 def test_training_curves_of_less(figure_of):
-    simcse = without("reconstruction", "mlm", "projection_norm")
+    simcse = without("terms/attention_mi", "terms/mlm", "projection_norm")
     assert [line.get_label() for line in figure_of(plots.training_curves, simcse).axes[0].lines] == ["contrast"]
     unscored = without("eval_spearman", "eval_alignment", "eval_uniformity")
     assert len(figure_of(plots.training_curves, unscored).axes) == 1
@@ -404,7 +412,7 @@ def test_training_curves_of_less(figure_of):
 
 def test_training_curves_of_odd_numbers(figure_of):
     """A contrast of 0 has no place on a log axis; a NaN is no best score."""
-    history = [entry | {name: 0.0 for name in entry if name == "contrast"} for entry in HISTORY]
+    history = [entry | {name: 0.0 for name in entry if name == "terms/contrast"} for entry in HISTORY]
     history[2] = history[2] | dict(eval_spearman=math.nan)
     terms, spearman, *_ = figure_of(plots.training_curves, history).axes
     assert terms.get_yscale() == "linear" and spearman.get_title() == "best: 80.00 at step 20"

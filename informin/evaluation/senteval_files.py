@@ -1,0 +1,122 @@
+"""Where SentEval's data come from: a folder, the environment, or the Hub, unpacked with care."""
+
+import bz2
+import gzip
+import lzma
+import os
+import shutil
+import tarfile
+import tempfile
+import zlib
+from pathlib import Path
+from typing import BinaryIO
+
+from huggingface_hub import constants, hf_hub_download
+from huggingface_hub.errors import HTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
+
+from informin.errors import UsageError, counted
+from informin.evaluation.senteval import STSB_DEV
+from informin.files import hub_problem
+
+HUB_DATA = "princeton-nlp/datasets-for-simcse"
+HUB_SENTEVAL = "senteval.tar"
+HUB_ERRORS = (HTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError)  # HTTPError: lost connections too
+MOST_BYTES, MOST_MEMBERS = 4 * 2**30, 100_000  # of an archive; SentEval's has 0.3 GiB
+SENTEVAL_INSTEAD = "`senteval_dir` FOLDER (SentEval's data/downstream), or set SENTEVAL_DATA to it"
+
+
+def senteval_folder(given: str | None, instead: str = SENTEVAL_INSTEAD) -> Path:
+    """SentEval's `data/downstream`: the folder given, else $SENTEVAL_DATA, else fetched from the Hub and unpacked.
+
+    Args:
+        instead: what to do without the Hub, for the error message: "Without the Hub, give ...".
+
+    Raises:
+        UsageError: it cannot be fetched.
+    """
+    folder = given or os.environ.get("SENTEVAL_DATA")
+    return Path(folder) if folder else _hub_senteval(instead)
+
+
+def hub_file(name: str, instead: str) -> Path:
+    """A file of the Hub's data set that holds the papers' sentences and SentEval, in the Hub's cache.
+
+    Raises:
+        UsageError: it cannot be fetched; `instead` says what to give in its place.
+    """
+    try:
+        return Path(hf_hub_download(HUB_DATA, name, repo_type="dataset"))
+    except HUB_ERRORS as error:
+        raise UsageError(
+            f"{name} cannot be fetched from the Hub data set {HUB_DATA}: {hub_problem(error)}. Without the Hub, give "
+            f"{instead}."
+        ) from None
+
+
+def _hub_senteval(instead: str) -> Path:
+    archive = hub_file(HUB_SENTEVAL, instead)
+    folder = Path(constants.HF_HOME) / "informin-cl" / archive.resolve().name
+    if not folder.is_dir():
+        unpack(archive, folder)
+    dev = next((p for p in folder.rglob("sts-dev.csv") if p.as_posix().endswith(STSB_DEV)), None)
+    if dev is None:
+        raise UsageError(f"{archive} holds no {STSB_DEV}. Delete it, so that it is fetched again.")
+    return dev.parents[2]
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Unpacks a tar file; nothing leaves `folder`, and `folder` appears only when it is whole.
+
+    Raises:
+        UsageError: the archive is damaged, too large, or holds members that point outside; or there is no space.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(dir=folder.parent))
+    try:
+        with _decompressed(archive) as file, tarfile.open(fileobj=_Bounded(file), mode="r:") as tar:
+            _refuse_large(tar)
+            tar.extractall(partial, filter="data")
+        partial.chmod(0o755)
+        partial.rename(folder)
+    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise UsageError(f"{archive} cannot be unpacked ({error}). Delete it, so that it is fetched again.") from None
+    except OSError as error:  # no space, for instance
+        raise UsageError(f"{archive} cannot be unpacked in {folder.parent} ({error}).") from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _decompressed(archive: Path) -> BinaryIO:
+    with open(archive, "rb") as file:
+        head = file.read(3)
+    return {b"\x1f\x8b\x08": gzip.open, b"BZh": bz2.open, b"\xfd7z": lzma.open}.get(head, open)(archive, "rb")
+
+
+class _Bounded:
+    """The first MOST_BYTES of a file: a few kilobytes can inflate without end, while tarfile looks for a header too."""
+
+    def __init__(self, file: BinaryIO):
+        self.file, self.tell = file, file.tell
+
+    def read(self, size: int) -> bytes:
+        self.check(self.tell() + size)
+        return self.file.read(size)
+
+    def seek(self, position: int) -> None:
+        self.check(position)
+        self.file.seek(position)
+
+    def check(self, position: int) -> None:
+        if position > MOST_BYTES:
+            raise tarfile.ReadError(f"more than {MOST_BYTES / 2**30:.1f} GiB")
+
+
+def _refuse_large(tar: tarfile.TarFile) -> None:
+    size = 0
+    for number, member in enumerate(tar, start=1):  # the data of a member are passed over when the next is asked for
+        size += member.size
+        if size > MOST_BYTES or number > MOST_MEMBERS:
+            raise tarfile.ReadError(
+                f"{size / 2**30:,.1f} GiB in {counted(number, 'member')}, and no more than {MOST_BYTES / 2**30:.1f} "
+                f"GiB in {MOST_MEMBERS:,} members are unpacked"
+            )

@@ -1,0 +1,73 @@
+"""Scoring of any encoder: an object that has what `AnyEncoder` says is enough."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from informin.errors import UsageError
+from informin.evaluation.results import load_results
+from informin.evaluation.scoring import WhiteningOptions, load_tasks, score_encoder, whitening_options
+from informin.evaluation.senteval import load_task
+from informin.evaluation.sts import score_sts
+from tests.conftest import WORDS
+from tests.senteval_data import small_counts, write_senteval
+
+SHARE = 0.01
+
+
+class WordCounts:
+    """How often each word stands in a sentence; no model, and no class of this project."""
+
+    name, poolers, dimensions, device = "words", ("sum", "minus"), len(WORDS), torch.device("cpu")
+    length, normalized, bf16 = 9, False, False
+
+    def __init__(self):
+        self.truncated = set()
+
+    def __call__(self, sentences, progress):
+        self.truncated |= {sentence for sentence in sentences if len(sentence.split()) > self.length}
+        progress(len(sentences))
+        counts = np.array([[s.split().count(word) for word in WORDS] for s in sentences], dtype=np.float32)
+        return {"sum": counts, "minus": 1 - counts}
+
+    def weights_sha256(self):
+        return "0" * 64
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    small_counts(monkeypatch, SHARE)
+    return write_senteval(tmp_path / "data", SHARE)
+
+
+def test_an_encoder_of_another_kind_is_scored(data, tmp_path):
+    encoder, output = WordCounts(), {name: tmp_path / f"{name}.json" for name in WordCounts.poolers}
+    rows = score_encoder(encoder, load_tasks(data, ["STS-B", "MR"]), None, output)
+    assert [row["pooler"] for row in rows] == ["sum", "minus"] and rows[0] == load_results(output["sum"])
+    task = load_task(data, "STS-B")
+    for row in rows:
+        expected = score_sts(lambda wanted, name=row["pooler"]: WordCounts()(wanted, int)[name], task)
+        assert row["tasks"]["STS-B"]["score"] == expected["score"] and row["tasks"]["MR"]["score"] > 60
+    assert rows[0]["tasks"]["STS-B"]["score"] != rows[1]["tasks"]["STS-B"]["score"]
+    known = {"model": "words", "weights_sha256": "0" * 64, "max_length": 9, "precision": "fp32", "normalized": False}
+    assert rows[0] | known == rows[0] and rows[0]["environment"]["device"].startswith("cpu ")
+    cut = sum(len(sentence.split()) > 9 for sentence in load_task(data, "MR").sentences())
+    assert rows[0]["tasks"]["MR"]["truncated"] == cut > 0
+
+
+def test_more_dimensions_than_there_are(data):
+    tasks = load_tasks(data, ["STS-B"])
+    message = rf"^`whitening` {len(WORDS) + 1}: the embeddings of words have 1 to {len(WORDS)} dimensions\.$"
+    with pytest.raises(UsageError, match=message):
+        score_encoder(WordCounts(), tasks, WhiteningOptions(len(WORDS) + 1))
+
+
+def test_options_are_named_in_backticks():
+    """The scripts make flags of them."""
+    with pytest.raises(UsageError, match=r"^`whitening_file` has no effect without `whitening`\.$"):
+        whitening_options(None, "a.txt")
+    with pytest.raises(UsageError, match=r"^`whitening` 0: needed 1 or more, or no number for all dimensions\.$"):
+        whitening_options(0, None)
+    assert whitening_options(math.inf, None) == WhiteningOptions(None)

@@ -1,0 +1,176 @@
+"""SentEval's data from a folder, the environment or the Hub, and archives that are not to be trusted."""
+
+import gzip
+import io
+import json
+import os
+import re
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from informin.errors import UsageError
+from informin.evaluation import load_stsb_dev, senteval_files
+from informin.evaluation.senteval import STSB_DEV
+from informin.evaluation.senteval_files import senteval_folder, unpack
+from tests.senteval_data import stsb_dev
+
+
+def make_tar(path: Path, members: dict[str, bytes | str], mode="w"):
+    """A tar file of members: bytes for a file, text for a symbolic link."""
+    with tarfile.open(path, mode) as tar:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            if isinstance(content, str):
+                member.type, member.linkname = tarfile.SYMTYPE, content
+            else:
+                member.size = len(content)
+            tar.addfile(member, None if isinstance(content, str) else io.BytesIO(content))
+    return path
+
+
+@pytest.fixture
+def no_hub(tmp_path, monkeypatch):
+    """An empty Hub cache (the tests are offline), and no SentEval folder in the environment."""
+    monkeypatch.setattr(senteval_files.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(senteval_files.constants, "HF_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("SENTEVAL_DATA", raising=False)
+
+
+@pytest.fixture
+def hub_archive(tmp_path, monkeypatch, no_hub):
+    """A Hub that holds senteval.tar."""
+    path = make_tar(tmp_path / "senteval.tar", {f"data/downstream/{STSB_DEV}": stsb_dev("hub")})
+    monkeypatch.setattr(senteval_files, "hf_hub_download", lambda *args, **kwargs: str(path))
+    return path
+
+
+def test_where_senteval_comes_from(tmp_path, monkeypatch, hub_archive):
+    """The folder named, $SENTEVAL_DATA, the Hub: the first there is."""
+
+    def source(given: str | None = None) -> str:
+        return load_stsb_dev(senteval_folder(given)).sentences1[0]
+
+    for name in ("folder", "environment"):
+        path = tmp_path / name / STSB_DEV
+        path.parent.mkdir(parents=True)
+        path.write_bytes(stsb_dev(name))
+    assert source() == "hub"
+    monkeypatch.setenv("SENTEVAL_DATA", str(tmp_path / "environment"))
+    assert source() == "environment"
+    assert source(str(tmp_path / "folder")) == "folder"
+
+
+def test_the_hub_archive_is_unpacked_once(monkeypatch, hub_archive):
+    unpacked = []
+    monkeypatch.setattr(senteval_files, "unpack", lambda *paths: unpacked.append(paths) or unpack(*paths))
+    assert senteval_folder(None) == senteval_folder(None)
+    assert len(unpacked) == 1
+
+
+def test_a_hub_archive_without_stsb_is_named(hub_archive):
+    make_tar(hub_archive, {"data/downstream/else.csv": b""})
+    with pytest.raises(UsageError, match=f"senteval.tar holds no {STSB_DEV}"):
+        senteval_folder(None)
+
+
+def test_without_the_hub_the_message_says_how_to_go_on(no_hub):
+    message = "senteval.tar cannot be fetched from the Hub data set princeton-nlp/datasets-for-simcse: it is not in the"
+    with pytest.raises(UsageError, match=re.escape(message)) as caught:
+        senteval_folder(None)
+    ending = "Without the Hub, give `senteval_dir` FOLDER (SentEval's data/downstream), or set SENTEVAL_DATA to it."
+    assert str(caught.value).endswith(ending)
+    with pytest.raises(UsageError, match=r"Without the Hub, give up\.$"):
+        senteval_folder(None, "up")
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
+def test_unpack(tmp_path, mode):
+    archive = make_tar(tmp_path / "a.tar", {"a/b.txt": b"hello", "c.txt": b"there"}, mode)
+    unpack(archive, tmp_path / "deep/folder")
+    assert (tmp_path / "deep/folder/a/b.txt").read_text() == "hello"
+    assert os.listdir(tmp_path / "deep") == ["folder"]
+    assert sorted(os.listdir(tmp_path / "deep/folder")) == ["a", "c.txt"]
+
+
+@pytest.mark.parametrize(
+    "members",
+    [{"../evil": b"x"}, {"a/../../evil": b"x"}, {"link": "/etc"}, {"link": "..", "link/evil": b"x"}],
+    ids=["parent", "parent of a member", "absolute link", "link to the parent"],
+)
+def test_an_archive_that_points_outside_is_refused(tmp_path, members):
+    archive = make_tar(tmp_path / "a.tar", {"fine": b"x", **members})
+    with pytest.raises(UsageError, match=r"a\.tar cannot be unpacked \(.*Delete it, so that it is fetched again"):
+        unpack(archive, tmp_path / "in/folder")
+    assert os.listdir(tmp_path / "in") == []
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz"])
+@pytest.mark.parametrize(
+    "most, message",
+    [
+        (("MOST_BYTES", 2**20), "0.0 GiB in 2 members, and no more than 0.0 GiB in 100,000 members are unpacked"),
+        (("MOST_MEMBERS", 2), "0.0 GiB in 3 members, and no more than 4.0 GiB in 2 members are unpacked"),
+    ],
+)
+def test_an_archive_that_is_too_large_is_not_begun(tmp_path, monkeypatch, mode, most, message):
+    monkeypatch.setattr(senteval_files, *most)
+    monkeypatch.setattr(tarfile.TarFile, "extractall", lambda *args, **kwargs: pytest.fail("it was unpacked"))
+    archive = make_tar(tmp_path / "a.tar", {"a": bytes(2**19), "b": bytes(2**20), "c": b""}, mode)
+    with pytest.raises(UsageError, match=re.escape(f"{archive} cannot be unpacked ({message}). Delete it, so that")):
+        unpack(archive, tmp_path / "in/folder")
+    assert os.listdir(tmp_path / "in") == []
+
+
+@pytest.mark.parametrize(
+    "kind, message",
+    [
+        (tarfile.REGTYPE, r"1,024\.0 GiB in 1 member, "),
+        (tarfile.GNUTYPE_LONGNAME, r"more than 4\.0 GiB\)"),
+        (tarfile.GNUTYPE_SPARSE, r"more than 4\.0 GiB\)"),
+    ],
+)
+def test_an_archive_that_inflates_without_end_is_not_followed(tmp_path, kind, message):
+    """One header that announces a terabyte, of data, of a name or of holes, and the first of it."""
+    header = tarfile.TarInfo("a")
+    header.size, header.type = 2**40, kind
+    (tmp_path / "a.tar").write_bytes(gzip.compress(header.tobuf(tarfile.GNU_FORMAT) + bytes(2**20)))
+    with pytest.raises(UsageError, match=r"a\.tar cannot be unpacked \(" + message):
+        unpack(tmp_path / "a.tar", tmp_path / "in/folder")
+
+
+def test_a_full_disk_is_not_called_a_damaged_archive(tmp_path, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tarfile.TarFile, "extractall", full)
+    archive = make_tar(tmp_path / "a.tar", {"a": b"x"})
+    with pytest.raises(UsageError, match=r"a\.tar cannot be unpacked in .*/in \(.*No space left on device\)\.$"):
+        unpack(archive, tmp_path / "in/folder")
+    assert os.listdir(tmp_path / "in") == []
+
+
+def test_an_absolute_member_stays_inside(tmp_path):
+    evil = tmp_path / "evil"
+    unpack(make_tar(tmp_path / "a.tar", {str(evil): b"x"}), tmp_path / "in/folder")
+    assert not evil.exists()
+    assert (tmp_path / "in/folder" / evil.relative_to("/")).read_text() == "x"
+
+
+@pytest.mark.parametrize(
+    "mode, damage",
+    [
+        ("w", lambda archive: archive[: len(archive) // 2]),
+        ("w:gz", lambda archive: archive[: len(archive) // 2]),
+        ("w", lambda archive: json.dumps("no archive").encode() * 100),
+        ("w", lambda archive: b""),
+    ],
+    ids=["half", "half of a .gz", "something else", "empty"],
+)
+def test_a_damaged_archive_leaves_nothing(tmp_path, mode, damage):
+    archive = make_tar(tmp_path / "a.tar", {"fine": b"x", "large": os.urandom(30_000)}, mode)
+    archive.write_bytes(damage(archive.read_bytes()))
+    with pytest.raises(UsageError, match=re.escape(f"{archive} cannot be unpacked (")):
+        unpack(archive, tmp_path / "in/folder")
+    assert os.listdir(tmp_path / "in") == []
