@@ -1,0 +1,166 @@
+"""The papers for people: links, paths and options that exist, figures that the results have, code that runs."""
+
+import json
+import re
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel
+
+from informin import __version__
+from informin.errors import UsageError
+from informin.objectives import OBJECTIVES, Views
+from informin.training.command_line import option_names
+from informin.training.options import InforMinTrainingArguments
+from tests.conftest import ROOT
+
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LOG.md", "results/README.md")]
+PAGES += sorted((ROOT / "docs").glob("*.md"))
+TODAYS = [page for page in PAGES if page.name not in ("CHANGELOG.md", "LOG.md")]  # the others tell of their day, too
+TOP = "informin|configs|docs|examples|model_cards|benchmarks|results|tests"
+WRITTEN = r"results/(a|b|bert)$"  # by the pages' commands
+# Options of other programs in our pages; --help and --config are argparse's and made by hand.
+OTHERS = {"config_file", "num_processes", "nproc_per_node", "no-deps", "require-hashes", "check", "help", "config"}
+
+
+def text(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def anchors(page: Path) -> list[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", text(page), re.MULTILINE)
+    return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_relative_links_lead_somewhere(page):
+    for target in re.findall(r"\]\((?!https:)([^)\s]+)\)", text(page)):
+        path, _, anchor = target.partition("#")
+        goal = page.parent / path if path else page
+        assert goal.exists(), target
+        assert not anchor or anchor in anchors(goal), target
+
+
+@pytest.mark.parametrize("page", TODAYS, ids=name)
+def test_paths_named_in_the_pages_exist(page):
+    """Words such as configs/studies/main.yaml or run_eval.py; * stands for a part, and a program may add the end."""
+    words = set(re.findall(rf"(?<![\w/.$-])((?:{TOP})/[\w./*-]+|[\w*]+\.py)(?![\w/$\{{-])", text(page)))
+    words = {word.rstrip("./") for word in words if "NAME" not in word and not re.match(WRITTEN, word)}
+    assert [word for word in words if not [*ROOT.glob(word), *ROOT.glob(f"{word}.*")]] == []
+
+
+def test_the_tree_of_the_readme_is_the_repositorys():
+    """Every module of the root, every package of informin/, and nothing that is not there."""
+    tree = text(ROOT / "README.md").partition("## What lies where")[2].partition("\n## ")[0]
+    lines = re.findall(r"^    (  )?(\S+)(?:  +\S.*)?$", tree, re.MULTILINE)
+    listed = [path for indent, word in lines for path in ROOT.glob(f"{'informin/' * bool(indent)}{word.rstrip('/')}")]
+    assert len(listed) >= len(lines) > 8
+    assert {path for path in listed if path.parent == ROOT and path.suffix == ".py"} == {*ROOT.glob("*.py")}
+    packages = {path.parent for path in (ROOT / "informin").glob("*/__init__.py")}
+    assert {path for path in listed if path.parent == ROOT / "informin"} == packages
+
+
+def test_the_readme_is_short_and_leads_to_every_page():
+    readme = text(ROOT / "README.md")
+    assert len(readme.splitlines()) < 140
+    assert [name(page) for page in PAGES[1:4] + PAGES[5:] if f"({name(page)})" not in readme] == []
+
+
+@pytest.mark.parametrize("page", TODAYS, ids=name)
+def test_options_named_in_the_pages_are_options(page):
+    sources = "".join(text(path) for folder in (ROOT, ROOT / "benchmarks") for path in folder.glob("*.py"))
+    known = {*re.findall(r'"--(\w+)"', sources), *option_names(), *OTHERS}
+    named = re.findall(r"(?<![\w-])--([a-z][\w-]*)", text(page))
+    assert [option for option in named if option not in known] == []
+
+
+def test_the_readme_says_what_the_study_found():
+    """The table's figures are those of results/studies/main-small/summary.json."""
+    summary = json.loads(text(ROOT / "results" / "studies" / "main-small" / "summary.json"))
+    rows = re.findall(r"^\| (\w+) \| (.*) \|$", text(ROOT / "README.md"), re.MULTILINE)
+    rows = {setting: [cell.strip() for cell in cells.split("|") if cell.strip()] for setting, cells in rows}
+    assert rows.keys() == summary["settings"].keys() and summary["seeds"] == [1, 2, 3, 4, 5]
+    paired = {entry["setting"]: entry for entry in summary["differences"] if entry["measure"] == "sts"}
+    for setting, found in summary["settings"].items():
+        expected = [f"{found[measure]['mean']:.2f} ± {found[measure]['sd']:.2f}" for measure in ("dev", "sts")]
+        if setting in paired:
+            low, high = paired[setting]["t"]
+            expected += [f"{paired[setting]['mean']:+.2f}", f"{low:+.2f} to {high:+.2f}"]
+        assert rows[setting] == expected, setting
+
+
+def test_the_objectives_of_the_readme_are_those_there_are():
+    """Their names, and the weights that turn their terms on."""
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \| (.*) \|$", text(ROOT / "README.md"), re.MULTILINE)
+    assert [row[0] for row in rows] == list(OBJECTIVES)
+    for objective, always, further in rows:
+        weights = {term.weight for term in OBJECTIVES[objective].terms} - {None}
+        own = {option for option in OBJECTIVES[objective].defaults if option in weights}
+        assert set(re.findall(r"`(\w+)`", always)) == own, objective
+        assert set(re.findall(r"`(\w+)`", further)) == weights - own, objective
+
+
+def test_the_log_begins_with_a_verdict_on_every_entry():
+    log = text(ROOT / "LOG.md")
+    verdicts = re.findall(r"^\* .+: \[.+\]\(#(\S+)\)\.$", log, re.MULTILINE)
+    assert anchors(ROOT / "LOG.md")[:2] == ["log", "verdicts"]
+    assert verdicts == anchors(ROOT / "LOG.md")[2:]
+
+
+def test_the_changelog_has_todays_version_on_top():
+    headings = re.findall(r"^## (.*)$", text(ROOT / "CHANGELOG.md"), re.MULTILINE)
+    assert headings[0] == "[Unreleased]"
+    assert re.fullmatch(rf"\[{re.escape(__version__)}\] - \d{{4}}-\d\d-\d\d", headings[1])
+    groups = set(re.findall(r"^### (.*)$", text(ROOT / "CHANGELOG.md"), re.MULTILINE))
+    assert groups <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+
+
+def test_the_term_of_contributing_works(monkeypatch, tmp_path):
+    """Its value, its checks, and its options where any option goes, from one file and one line."""
+    page = text(ROOT / "CONTRIBUTING.md").partition("## A new objective")[2]
+    file, line = re.findall(r"(?:^    .*\n|^\n(?=\n?    ))+", page, re.MULTILINE)[:2]
+    written = {"__name__": "contributing", "VARIANCE_ROWS": {}}
+    exec(textwrap.dedent(file), written)
+    exec("from informin.objectives.contrast import Contrast", written)
+    exec("from informin.objectives.masked_lm import MaskedLM", written)
+    exec("from informin.objectives import Objective", written)
+    exec(f"added = {{{line.strip()}}}", written)
+    monkeypatch.setitem(OBJECTIVES, "variance", written["added"]["variance"])
+
+    options = dict(objective="variance", variance_weight=0.5, variance_target=3.0)
+    args = InforMinTrainingArguments(str(tmp_path), use_cpu=True, **options)
+    contrast, term = args.terms
+    assert (contrast.name, term.name, term.strength, term.variance_target) == ("contrast", "variance", 0.5, 3.0)
+    assert {"variance_weight", "variance_target"} <= set(option_names())
+    torch.manual_seed(0)
+    views = Views(z1=torch.randn(5, 4), z2=torch.randn(5, 4), mask=torch.ones(5, 2))
+    short = [max(0, 3 - np.sqrt(z[:, j].numpy().var(ddof=1) + 1e-4)) for z in (views.z1, views.z2) for j in range(4)]
+    assert term.loss(views)["variance"].item() == pytest.approx(np.mean(short), rel=1e-5)
+    with pytest.raises(UsageError, match="`variance_target` is 0; needed a number above 0"):
+        InforMinTrainingArguments(str(tmp_path), use_cpu=True, **options | {"variance_target": 0})
+
+
+def test_the_six_lines_of_the_readme_train(monkeypatch, tmp_path, bert):
+    """With a small encoder in BERT's place, and another folder."""
+    lines = re.search(r"^    from trainer_informin import .*\n(?:    .*\n)+", text(ROOT / "README.md"), re.MULTILINE)[0]
+    assert len(lines.splitlines()) == 6
+    for old, new in (("bert-base-uncased", bert), ("outputs/python", tmp_path / "run")):
+        assert old in lines
+        lines = lines.replace(old, str(new))
+    monkeypatch.chdir(ROOT)
+    exec(textwrap.dedent(lines), written := {})
+    state = written["trainer"].state
+    assert state.global_step == 27 and state.max_steps == 27  # an epoch of SimCSE's batches of 64
+    model = AutoModel.from_pretrained(tmp_path / "run", trust_remote_code=True)
+    trained = written["trainer"].model.base_model.state_dict()
+    assert all(torch.equal(tensor, trained[name]) for name, tensor in model.base_model.state_dict().items())
+    start = AutoModel.from_pretrained(bert, add_pooling_layer=False).state_dict()
+    assert not any(torch.equal(trained[name], start[name]) for name in start if name.endswith("weight"))
