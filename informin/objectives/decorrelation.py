@@ -125,27 +125,14 @@ class SelfContrast(Term):
         return {"self_contrast": self_contrast(views.z1, views.z2, self.self_contrast_form)}
 
 
+def _row(name: str, weight: float, off_diagonal_weight: float, view_dropout: list[float]) -> PaperRow:
+    weights = {"decorrelation_weight": weight, "off_diagonal_weight": off_diagonal_weight, "self_contrast_weight": 1.0}
+    return PaperRow(name, 192, 3e-5, weights | {"view_dropout": view_dropout})
+
+
 SCD_ROWS = {  # Klein and Nabi (2022), section 4
-    ("bert", 768): PaperRow(
-        "SCD, section 4, bert-base",
-        *(192, 3e-5),
-        {
-            "self_contrast_weight": 1.0,
-            "decorrelation_weight": 0.005,
-            "off_diagonal_weight": 0.013,
-            "view_dropout": [0.05, 0.15],
-        },
-    ),
-    ("roberta", 768): PaperRow(
-        "SCD, section 4, roberta-base",
-        *(192, 3e-5),
-        {
-            "self_contrast_weight": 1.0,
-            "decorrelation_weight": 0.0033,
-            "off_diagonal_weight": 0.028,
-            "view_dropout": [0.065, 0.24],
-        },
-    ),
+    ("bert", 768): _row("SCD, section 4, bert-base", 0.005, 0.013, [0.05, 0.15]),
+    ("roberta", 768): _row("SCD, section 4, roberta-base", 0.0033, 0.028, [0.065, 0.24]),
 }
 
 

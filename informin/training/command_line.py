@@ -55,10 +55,10 @@ def parse(
         SystemExit: after --help.
     """
     parser = Parser()
-    given = parser.given(argv, {})
+    given = parser.given(argv)
     path = given.pop("config", None)
-    in_file = parser.given([], read_options_file(path)) if path else {}
-    given = parser.given([], options or {}) | in_file | given
+    in_file = parser.given_in_yaml(read_options_file(path)) if path else {}
+    given = parser.given_in_yaml(options or {}) | in_file | given
     model_name = given.pop("model_name", None)
     if not model_name:
         raise UsageError("Which encoder? Give `model_name`, for instance `model_name` bert-base-uncased.")
@@ -103,20 +103,31 @@ class Parser(NearestOption, HfArgumentParser):
         """Raises UsageError, where argparse ends the program."""
         raise UsageError(message)
 
-    def given(self, argv: list[str], values: Mapping) -> dict:
-        """The options that were given, and no others, each of its kind.
+    def given(self, argv: list[str]) -> dict:
+        """The options that were given, and no others, each of its kind."""
+        self.set_defaults(**dict.fromkeys([*OWN, *own_fields()], UNSET))
+        return {name: value for name, value in vars(self.parse_args(argv)).items() if value is not UNSET}
 
-        Args:
-            values: as from a YAML file; weaker than `argv`.
+    def given_in_yaml(self, values: Mapping) -> dict:
+        """The same of values as from a YAML file, where null and an empty list say nothing.
+
+        Raises:
+            UsageError: one is not of its option's kind, or a list for an option that takes one value.
         """
-        known = own_fields()
-        # argparse turns a default that is a text into the option's kind, as it does with what it reads from argv.
-        texts = {name: _text(value) for name, value in values.items() if value is not None and value != []}
-        self.set_defaults(**dict.fromkeys([*OWN, *known], UNSET) | texts)
-        given = {name: value for name, value in vars(self.parse_args(argv)).items() if value is not UNSET}
-        hints = {name: hint for kind in kinds() for name, hint in get_type_hints(kind).items()}
-        several = [name for name in given if name in known and "list[" in str(hints[name])]
-        return given | {name: given[name] if isinstance(given[name], list) else [given[name]] for name in several}
+        hints = {name: str(hint) for kind in kinds() for name, hint in get_type_hints(kind).items()}
+        given = {}
+        for name, value in values.items():
+            if value is None or value == []:
+                continue
+            if isinstance(value, list) and "list[" not in hints.get(name, ""):
+                raise UsageError(f"`{name}` is {value}; needed one value, no list.")
+            items = value if isinstance(value, list) else [value]
+            read = [self.given([f"--{name}={_text(item)}"])[name] for item in items]
+            if isinstance(read[0], list):  # each of one item
+                given[name] = [item for one in read for item in one]
+            else:
+                given[name] = read if isinstance(value, list) else read[0]
+        return given
 
     def format_help(self) -> str:
         known = own_fields()
@@ -225,10 +236,8 @@ def read_options_file(path: str) -> dict:
     return values
 
 
-def _text(value: object):
-    """A value of a YAML file as argparse wants it."""
-    if isinstance(value, list):
-        return [item if isinstance(item, int | float) else str(item) for item in value]
+def _text(value: object) -> str:
+    """A value of a YAML file as one would type it."""
     if isinstance(value, bool):  # YAML reads a bare `no` as false, and options like eval_strategy want the word
         return "yes" if value else "no"
     return json.dumps(value) if isinstance(value, dict) else str(value)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from datasets import Dataset, IterableDataset
 from huggingface_hub import metadata_load
-from transformers import PreTrainedConfig, PreTrainedTokenizerBase, TrainerState
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase, Trainer
 from transformers.trainer_pt_utils import AcceleratorConfig
 from transformers.utils import logging
 from transformers.utils.hub import extract_commit_hash
@@ -31,17 +31,16 @@ from informin.training.sentences import HUB_SENTENCES
 
 logger = logging.get_logger(__name__)
 
-OPTIMISER_OPTIONS = (
-    *("learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "weight_decay", "max_grad_norm"),
-    *("optim", "optim_args", "adam_beta1", "adam_beta2", "adam_epsilon"),
-    *("num_train_epochs", "max_steps", "gradient_accumulation_steps"),
-)
-# Told where they are not the default.
-RARE_OPTIONS = (
-    *("data_seed", "dataloader_drop_last", "train_sampling_strategy", "ignore_data_skip", "neftune_noise_alpha"),
-    *("optim_target_modules", "full_determinism", "tf32", "torch_compile", "use_liger_kernel"),
-    "metric_for_best_model",
-)
+# Options of every objective that shape the weights.
+SHAPING = """
+    projection_head max_seq_length learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps weight_decay
+    max_grad_norm optim optim_args adam_beta1 adam_beta2 adam_epsilon num_train_epochs max_steps
+    gradient_accumulation_steps
+""".split()
+RARE = """
+    data_seed dataloader_drop_last train_sampling_strategy ignore_data_skip neftune_noise_alpha optim_target_modules
+    full_determinism tf32 torch_compile use_liger_kernel metric_for_best_model
+""".split()  # told where they are not the default
 SILENT_SETTINGS = ("_name_or_path", "transformers_version", "dtype", "architectures", "auto_map", "informin")
 DEFAULTS = {field.name: field.default for field in fields(TrainingDefaults)}
 
@@ -123,35 +122,24 @@ def _last_name(path: Path) -> str:
     return (path.resolve() if path.is_dir() else path).name
 
 
-def training_record(
-    args: InforMinTrainingArguments,
-    state: TrainerState,
-    chosen: bool,
-    model_settings: dict,
-    given: dict,
-    pairs: GradedPairs | None,
-    sentences_per_second: float | None,
-) -> dict:
-    """The run so far.
-
-    Args:
-        chosen: the weights are the best of those scored; else they are the newest.
-        model_settings: `config.informin`.
-        given: `base_model`, `data`, `language`, `license` and `earlier`, as far as they are known.
-        pairs: that were scored in training; None without.
-    """
-    unknown = {"base_model": None, "data": None, "language": None, "license": None, "earlier": []}
+def training_record(trainer: Trainer) -> dict:
+    """The run so far; `trainer.known` has what was known before: of the model, the sentences, earlier parts."""
+    args, state = trainer.args, trainer.state
+    # At the end of training the Trainer loads the best checkpoint; until then the weights are the newest.
+    best = state.best_model_checkpoint  # None too where a run is resumed without that folder
+    chosen = args.load_best_model_at_end and not trainer.is_in_train and best is not None
     return {
         "schema": SCHEMA,
         "informin": __version__,
-        **(unknown | given),
+        **{"base_model": None, "data": None, "language": None, "license": None, "earlier": []},
+        **trainer.known,
         "objective": describe_objective(args),
-        **weights_settings(args, model_settings, pairs),
+        **weights_settings(args, trainer.eval_dataset),
         "history": [_scores(entry) for entry in state.log_history if "eval_spearman" in entry],
         "steps": state.global_step,
         "kept_step": state.best_global_step if chosen else state.global_step,
         "chosen": chosen,
-        "sentences_per_second": sentences_per_second,
+        "sentences_per_second": trainer.throughput.sentences_per_second,
         "environment": environment(args.device),
     }
 
@@ -171,24 +159,22 @@ def _scores(entry: dict) -> dict:
     return {"step": entry["step"], **{name: value if math.isfinite(value) else None for name, value in values.items()}}
 
 
-def weights_settings(args: InforMinTrainingArguments, model_settings: dict, pairs: GradedPairs | None) -> dict:
+def weights_settings(args: InforMinTrainingArguments, pairs: GradedPairs | None) -> dict:
     """What shapes the weights, and says which of them are kept, beside encoder and sentences."""
     return {
         "seed": args.seed,
-        "options": _options(args, model_settings),
+        "options": _options(args),
         "development": pairs.name if pairs else None,
         "development_sha256": pairs.sha256 if pairs else None,
     }
 
 
-def _options(args: InforMinTrainingArguments, model_settings: dict) -> dict:
+def _options(args: InforMinTrainingArguments) -> dict:
     """The options that shape the weights, without those that had no effect."""
-    options = args.objective_options
-    options |= {name: model_settings[name] for name in ("projection_head", "max_seq_length") if name in model_settings}
-    options["sentences_per_step"] = args.per_device_train_batch_size * args.world_size
-    options |= {name: getattr(getattr(args, name), "value", getattr(args, name)) for name in OPTIMISER_OPTIONS}
+    options = args.objective_options | {"sentences_per_step": args.per_device_train_batch_size * args.world_size}
+    options |= {name: getattr(getattr(args, name), "value", getattr(args, name)) for name in SHAPING}
     del options["max_steps" if args.max_steps < 0 else "num_train_epochs"]
-    rare = {name: getattr(args, name) for name in RARE_OPTIONS}
+    rare = {name: getattr(args, name) for name in RARE}
     if args.eval_strategy != "no":
         rare["load_best_model_at_end"] = args.load_best_model_at_end
     options |= {name: value for name, value in rare.items() if value != DEFAULTS[name]}

@@ -27,15 +27,7 @@ from informin.training.throughput import Throughput
 
 logger = logging.getLogger(__name__)
 
-PART = (
-    "objective",
-    "seed",
-    "options",
-    "data",
-    "development",
-    "history",
-    "environment",
-)  # of a record, kept of an earlier part
+PART = "objective seed options data development history environment".split()  # kept of an earlier part's record
 FULL = (errno.ENOSPC, errno.EDQUOT)
 NOT_WRITTEN = ("No space left", "unexpected pos", "file write failed")  # safetensors' and torch's words
 NOT_LAMBDAS = ("reduce_lr_on_plateau", "greedy")  # schedulers with a state of another kind
@@ -142,12 +134,7 @@ class ResumableTrainer(Trainer):
 
     def record(self) -> dict:
         """What the run was so far, for training.json; see `informin.publishing.record`."""
-        settings = self.accelerator.unwrap_model(self.model).config.informin
-        # At the end of training the Trainer loads the best checkpoint; until then the weights are the newest.
-        best = self.state.best_model_checkpoint  # None too where a run is resumed without that folder
-        chosen = self.args.load_best_model_at_end and not self.is_in_train and best is not None
-        rate = self.throughput.sentences_per_second
-        return training_record(self.args, self.state, chosen, settings, self.known, self.eval_dataset, rate)
+        return training_record(self)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args, **kwargs):
         """Trainer's, after a look whether the run is still the one that it was.
@@ -160,10 +147,9 @@ class ResumableTrainer(Trainer):
         """
         if not resume_from_checkpoint:
             return super().train(None, *args, **kwargs)
-        settings = self.accelerator.unwrap_model(self.model).config.informin
         wanted = LAST if resume_from_checkpoint is True else resume_from_checkpoint
         checkpoint = checkpoint_to_resume(self.args.output_dir, wanted, self.args.model_settings)
-        now = weights_settings(self.args, settings, self.eval_dataset)
+        now = weights_settings(self.args, self.eval_dataset)
         self.known = continued(checkpoint, self.known, now, self.args.resume_with_changes)
         if self.args.should_save:
             set_aside_damaged(self.args.output_dir, checkpoint)
