@@ -129,6 +129,7 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
 
     def _prepare(self, model: InforMinModel, args: InforMinTrainingArguments, tokenizer) -> None:
         """The terms, the heads that they need, and an encoder that gives what they read."""
+        model.config.informin = args.model_settings
         self.terms = args.terms
         self._map_layers = sorted({layer for term in self.terms for layer in term.map_layers(model.config)})
         self._stack_views = StackedViews(tokenizer, next((term.masking for term in self.terms if term.masking), None))

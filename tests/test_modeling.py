@@ -58,7 +58,7 @@ def test_lm_head_is_the_pretrained_one_and_answers_only_where_asked(encoder):
     model, plain = build(encoder, lm_head=True).eval(), AutoModelForMaskedLM.from_pretrained(encoder).eval()
     batch = tokens(encoder)
     mask = torch.rand(batch["input_ids"].shape, generator=torch.Generator().manual_seed(0)) < 0.3
-    logits = model(**batch, mlm_mask=mask).mlm_logits
+    logits = model(**batch, lm_mask=mask).lm_logits
     assert logits.shape == (mask.sum(), model.config.vocab_size)
     torch.testing.assert_close(logits, plain(**batch).logits[mask])
 
@@ -70,10 +70,43 @@ def test_lm_head_stays_tied_to_the_embeddings(encoder):
     assert decoder.weight is model.base_model.embeddings.word_embeddings.weight
 
 
-def test_mlm_without_a_head_is_an_error(encoder):
+def test_lm_logits_without_a_head_are_an_error(encoder):
     batch = tokens(encoder)
     with pytest.raises(ValueError, match="no language-model head"):
-        build(encoder)(**batch, mlm_mask=batch["attention_mask"].bool())
+        build(encoder)(**batch, lm_mask=batch["attention_mask"].bool())
+
+
+class Recorder(torch.nn.Module):
+    """A head that keeps what it is called with."""
+
+    def forward(self, model, projection, input_ids, attention_mask, sentence_ids, **rest):
+        self.called = dict(
+            model=model, projection=projection, rows=(input_ids, attention_mask, sentence_ids), rest=rest
+        )
+        return projection.sum()
+
+
+def test_heads_are_called_in_training_with_the_two_views_alone(encoder):
+    """Rows after them, the masked copies of MLM, are no views."""
+    model, batch = build(encoder), tokens(encoder, count=9)
+    assert len(model.heads) == 0
+    model.heads["one"], model.heads["two"] = Recorder(), Recorder()
+    ids = torch.arange(3)
+    outputs = model.train()(**batch, views={"sentence_ids": ids, "gather": len})
+    assert list(outputs.heads) == ["one", "two"] and outputs.projection.shape == (9, 32)
+    for name, head in model.heads.items():
+        assert torch.equal(outputs.heads[name], outputs.projection[:6].sum())
+        assert head.called["model"] is model and head.called["rest"] == {"gather": len}
+        for given, expected in zip(head.called["rows"], (batch["input_ids"][:6], batch["attention_mask"][:6], ids)):
+            assert torch.equal(given, expected)
+
+
+def test_outside_training_or_without_views_heads_are_not_called(encoder):
+    model, batch = build(encoder), tokens(encoder, count=6)
+    model.heads["one"] = Recorder()
+    for outputs in (model.eval()(**batch, views={"sentence_ids": torch.arange(3)}), model.train()(**batch)):
+        assert outputs.heads is None
+    assert not hasattr(model.heads["one"], "called")
 
 
 def test_checkpoint_without_lm_head_is_refused(tmp_path, bert):

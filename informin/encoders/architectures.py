@@ -26,7 +26,7 @@ class Architecture:
     model: type[InforMinModel]
     lm_head: str
     onnx_inputs: tuple[str, ...]
-    offset_positions: bool
+    offset_positions: bool = False
     layers: str = "encoder.layer"
     attention: str = "attention.self"
     dropouts: tuple[str, ...] = ("hidden_dropout_prob", "attention_probs_dropout_prob")
@@ -39,16 +39,10 @@ class Architecture:
 # By `config.model_type`.
 ARCHITECTURES = {
     "bert": Architecture(
-        BertForInforMinCL,
-        lm_head="cls",
-        onnx_inputs=("input_ids", "attention_mask", "token_type_ids"),
-        offset_positions=False,
+        BertForInforMinCL, lm_head="cls", onnx_inputs=("input_ids", "attention_mask", "token_type_ids")
     ),
     "roberta": Architecture(
-        RobertaForInforMinCL,
-        lm_head="lm_head",
-        onnx_inputs=("input_ids", "attention_mask"),
-        offset_positions=True,
+        RobertaForInforMinCL, lm_head="lm_head", onnx_inputs=("input_ids", "attention_mask"), offset_positions=True
     ),
 }
 # With those that are not trained here, and can embed sentences.

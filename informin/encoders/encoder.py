@@ -17,8 +17,7 @@ from informin.encoders.loading import (
     load_config,
     load_saved,
     load_tokenizer,
-    optional_file,
-    read_json,
+    optional_json,
     saved_settings,
 )
 from informin.errors import UsageError, error_line
@@ -180,7 +179,7 @@ def _resolve(pooler: str, model_name: str, config: PreTrainedConfig, modules: di
 def _sentence_transformers(model_name: str, revision: str | None) -> dict:
     """What sentence-transformers' files say: `pooling` or the `problem` with it, `normalized`, `max_seq_length`."""
     none = {"pooling": None, "problem": "no sentence-transformers files", "normalized": False, "max_seq_length": None}
-    modules = _json_file(model_name, "modules.json", revision, list)
+    modules = optional_json(model_name, "modules.json", revision, list)
     if not modules:
         return none
     if not all(isinstance(module, dict) and {"type", "path"} <= module.keys() for module in modules):
@@ -188,13 +187,13 @@ def _sentence_transformers(model_name: str, revision: str | None) -> dict:
     kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]) or modules[0]["path"]:
         return none | {"problem": f"its modules.json lists {', '.join(kinds)}, of which not all are known here"}
-    prompt = _json_file(model_name, "config_sentence_transformers.json", revision).get("default_prompt_name")
+    prompt = optional_json(model_name, "config_sentence_transformers.json", revision).get("default_prompt_name")
     if prompt is not None:
         return none | {"problem": f"it puts its prompt {prompt!r} before every sentence, which is not done here"}
-    pooling = _json_file(model_name, f"{modules[1]['path']}/config.json", revision)
+    pooling = optional_json(model_name, f"{modules[1]['path']}/config.json", revision)
     active = [name for name, on in pooling.items() if name.startswith("pooling_mode_") and on is True]
     mode = pooling.get("pooling_mode", active[0] if len(active) == 1 else None)
-    longest = _json_file(model_name, "sentence_bert_config.json", revision).get("max_seq_length")
+    longest = optional_json(model_name, "sentence_bert_config.json", revision).get("max_seq_length")
     if not isinstance(longest, int | None):
         raise UsageError(f"`model_name` {model_name}: max_seq_length in its sentence_bert_config.json is {longest!r}.")
     return {
@@ -203,8 +202,3 @@ def _sentence_transformers(model_name: str, revision: str | None) -> dict:
         "normalized": kinds[-1] == "Normalize",
         "max_seq_length": longest,
     }
-
-
-def _json_file(model_name: str, name: str, revision: str | None, kind: type = dict):
-    path = optional_file(model_name, name, revision)
-    return kind() if path is None else read_json(path, kind)

@@ -2,7 +2,6 @@
 
 import difflib
 import glob
-import json
 import os
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from transformers.utils import SAFE_WEIGHTS_NAME, cached_file
 from informin.encoders.architectures import ARCHITECTURES, OFFSET_POSITIONS, InforMinModel
 from informin.encoders.encode import max_length
 from informin.errors import UsageError, counted, error_line
-from informin.files import hub_problem
+from informin.files import hub_problem, read_json
 from modeling_informin import HEAD_FILE, HEADS, TRAINING_HEADS
 
 BERT_POOLER = "pooler."
@@ -47,7 +46,10 @@ def load_config(model_name: str, revision: str | None = None, any_encoder: bool 
         UsageError: there is no such model, it is of another architecture, or its configuration cannot be.
     """
     values = read_json(find_config(model_name, revision))
-    refuse_other_kinds(model_name, values)
+    for name, kind in KINDS.items():  # which transformers reads without a look
+        if not isinstance(values.get(name) or kind(), kind):
+            given = f"{name} in its config.json is a {type(values[name]).__name__}"
+            raise UsageError(f"`model_name` {model_name}: {given}; needed a {kind.__name__}.")
     name = values.get("model_type")
     known = isinstance(name, str) and name in (CONFIG_MAPPING if any_encoder else ARCHITECTURES)
     try:
@@ -62,18 +64,6 @@ def load_config(model_name: str, revision: str | None = None, any_encoder: bool 
     refuse_no_encoder(model_name, config)
     config._attn_implementation = None  # by a name of the Hub, transformers would fetch code from there
     return config
-
-
-def refuse_other_kinds(model_name: str, values: dict) -> None:
-    """What transformers reads from config.json without a look.
-
-    Raises:
-        UsageError: the value of a key is of another kind.
-    """
-    for name, kind in KINDS.items():
-        if not isinstance(values.get(name) or kind(), kind):
-            given = f"{name} in its config.json is a {type(values[name]).__name__}"
-            raise UsageError(f"`model_name` {model_name}: {given}; needed a {kind.__name__}.")
 
 
 def refuse_no_encoder(model_name: str, config: PreTrainedConfig) -> None:
@@ -107,22 +97,20 @@ def find_config(model_name: str, revision: str | None = None) -> str:
     if os.path.isfile(model_name):
         raise UsageError(f"`model_name` {model_name} is a file; needed its folder: `model_name` {folder.parent}")
     if os.path.isdir(model_name):
-        if not (folder / "config.json").is_file():
-            raise UsageError(
-                f"`model_name` {model_name} cannot be loaded: the folder has no config.json.{_near(model_name)}"
-            )
-        return str(folder / "config.json")
-    if model_name.startswith((".", "/", "~")) or model_name.count("/") > 1:  # none of the Hub's names
-        raise UsageError(f"`model_name` {model_name}: there is no such folder.{_near(model_name)}")
-    try:
-        path = cached_file(model_name, "config.json", revision=revision)
-        problem = "its repository on the Hub has no config.json"
-    except Exception as error:  # transformers' OSError is about the Hub's own error, or it is that itself
-        path, problem = None, hub_problem(error.__cause__ or error, revision)
-    if path is None:
-        problem = f"there is no such folder, and {problem}.{_near(model_name)}"
-        raise UsageError(f"`model_name` {model_name} cannot be loaded: {problem}")
-    return path
+        if (folder / "config.json").is_file():
+            return str(folder / "config.json")
+        problem = " cannot be loaded: the folder has no config.json"
+    elif model_name.startswith((".", "/", "~")) or model_name.count("/") > 1:  # none of the Hub's names
+        problem = ": there is no such folder"
+    else:
+        try:
+            if path := cached_file(model_name, "config.json", revision=revision):
+                return path
+            problem = "its repository on the Hub has no config.json"
+        except Exception as error:  # transformers' OSError is about the Hub's own error, or it is that itself
+            problem = hub_problem(error.__cause__ or error, revision)
+        problem = f" cannot be loaded: there is no such folder, and {problem}"
+    raise UsageError(f"`model_name` {model_name}{problem}.{_near(model_name)}")
 
 
 def _near(model_name: str) -> str:
@@ -155,20 +143,10 @@ def optional_file(model_name: str, name: str, revision: str | None = None) -> st
     )
 
 
-def read_json(path: str | Path, kind: type = dict):
-    """A JSON file of which the outermost is a `kind`.
-
-    Raises:
-        UsageError: it is no JSON, or something else.
-    """
-    try:
-        value = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} is not JSON ({error_line(error)}). Copy it again from its source.") from None
-    if not isinstance(value, kind):
-        problem = f"found {type(value).__name__}, needed {kind.__name__}"
-        raise UsageError(f"{path} holds something else: {problem}. Copy it again from its source.")
-    return value
+def optional_json(model_name: str, name: str, revision: str | None = None, kind: type = dict):
+    """What such a file holds, empty where there is none; see `informin.files.read_json`."""
+    path = optional_file(model_name, name, revision)
+    return kind() if path is None else read_json(path, kind)
 
 
 def load_tokenizer(model_name: str, config: PreTrainedConfig, revision: str | None = None) -> PreTrainedTokenizerBase:
@@ -180,8 +158,7 @@ def load_tokenizer(model_name: str, config: PreTrainedConfig, revision: str | No
     try:
         tokenizer = AutoTokenizer.from_pretrained(model_name, revision=revision, trust_remote_code=False)
     except Exception as error:  # tokenizers raises Exception itself
-        paths = [optional_file(model_name, name, revision) for name in TOKENIZER_FILES]
-        files = [read_json(path) for path in paths if path is not None]  # says which of them is damaged
+        files = [optional_json(model_name, name, revision) for name in TOKENIZER_FILES]  # says which is damaged
         if any("auto_map" in values for values in files):
             raise UsageError(
                 f"`model_name` {model_name}: its tokenizer is code of the checkpoint, which is never run; "
@@ -260,9 +237,7 @@ def load_saved(config: PreTrainedConfig, model_name: str, revision: str | None =
     Raises:
         UsageError: see `load_weights`.
     """
-    settings = saved_settings(config, model_name, revision)
-    if settings:
-        config.informin = settings
+    config.informin = saved_settings(config, model_name, revision)
     return load_weights(config, model_name, revision)
 
 
@@ -368,8 +343,7 @@ def refuse_other_heads(model: InforMinModel, heads: dict) -> None:
         if built != needed:
             raise UsageError(
                 f"The objective needs {name} = {needed}, but the model was built with {name} = {built}: a head that is "
-                "missing, or never read. Load it with informin.encoders.loading.load_model and args.heads among its "
-                "settings."
+                "missing, or never read. Load it with informin.encoders.loading.load_model and `args.model_settings`."
             )
 
 

@@ -24,6 +24,7 @@ from informin.objectives.masked_lm import masked_lm
 from informin.objectives.reconstruction import reconstruction
 from informin.objectives.terms import Head, option, require
 from informin.training.command_line import parse
+from informin.training.defaults import filled_in
 from informin.views.attention import ViewDropout
 from tests.conftest import make_sentences, save_bert
 from tests.objectives.conftest import logged, model_of, rows
@@ -322,6 +323,24 @@ def test_a_term_has_no_option_that_it_does_not_name(build, monkeypatch):
         build(objective="toy").train()
 
 
+def test_a_ready_model_goes_on_with_its_heads(build, encoder):
+    """Its configuration says only which heads it was loaded with; those of the terms are the options'."""
+
+    def trainer():
+        given = build(save_strategy="steps", save_steps=2, max_steps=4, **MICSE)
+        rows, tokenizer = given.train_dataset, given.processing_class
+        return InforMinTrainer(model_of(encoder), given.args, rows, processing_class=tokenizer)
+
+    through = trainer()
+    through.train()
+    shutil.rmtree(Path(through.args.output_dir, "checkpoint-4"))
+    resumed = trainer()
+    resumed.train(resume_from_checkpoint=True)
+    expected = through.model.state_dict()
+    assert resumed.state.global_step == 4 and resumed.model.state_dict().keys() == expected.keys()
+    assert [k for k, v in resumed.model.state_dict().items() if not torch.equal(v, expected[k])] == []
+
+
 # Mistakes
 
 
@@ -472,8 +491,7 @@ def test_an_export_is_an_encoder_and_its_projection_head(run, tmp_path, capsys, 
         folder = tmp_path / "export"
     plain = AutoModel.from_config(AutoConfig.from_pretrained(folder), add_pooling_layer=False)
     assert load_file(folder / "model.safetensors").keys() == plain.state_dict().keys()
-    settings = read_json(folder / "config.json")["informin"]
-    assert (settings["lm_head"], settings["projector_size"], settings["queue_size"]) == (False, 0, 0)
+    assert read_json(folder / "config.json")["informin"]["lm_head"] is False
     files = {path.relative_to(folder).as_posix() for path in folder.rglob("*.safetensors")}
     files = {name for name in files if not name.startswith("checkpoint-")}
     heads = {"projection_head/model.safetensors"} if objective == "micse" else set()
@@ -493,7 +511,7 @@ def test_an_export_gives_the_vectors_of_its_checkpoint(run, encoder):
         assert torch.equal(trained[f"{exported.base_model_prefix}.{name}"], value), name
     ours = AutoModel.from_pretrained(folder, trust_remote_code=True)
     assert torch.equal(ours(**batch).pooler_output, exported(**batch).last_hidden_state[:, 0])
-    assert ours.config._attn_implementation == "sdpa"
+    assert ours.config._attn_implementation == "sdpa" and not ours.heads
     assert not any(isinstance(module, ViewDropout) for module in ours.modules())
 
 
@@ -552,10 +570,8 @@ def test_the_papers_rows_fill_in_nothing_that_is_not_read(objective, encoder):
     """With every term off that can be: a row's values for them are left out, and nothing is refused."""
     off = [f"--{t.weight}=0" for t in OBJECTIVES[objective].terms if t.weight and t.name != "self_contrast"]
     _, _, _, args = parse([f"--model_name={encoder}", f"--objective={objective}", *off])
-    on = [term for term in args.terms if term.weight]
-    assert [term.name for term in on] == ["self_contrast"] * (objective == "scd")
-    unread = {f.name for t in OBJECTIVES[objective].terms if t.weight for f in fields(t)} - {
-        f.name for t in on for f in fields(t)
-    }
-    row = OBJECTIVES[objective].row("bert", 768).options
-    assert not {name for name in unread & row.keys() if getattr(args, name) == row[name]}
+    on = {term.name: term for term in args.terms}
+    assert "self_contrast" in on if objective == "scd" else not [term for term in on.values() if term.weight]
+    unread = {own.name for term in OBJECTIVES[objective].terms if term.name not in on for own in fields(term)}
+    filled, _ = filled_in(args.given, load_config(str(encoder)))
+    assert "learning_rate" in filled and not filled.keys() & unread

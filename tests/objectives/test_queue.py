@@ -121,7 +121,8 @@ def test_its_dropout_is_its_own(build, encoder):
     )
     assert {(type(module), module.p) for module in slow} == {(torch.nn.Dropout, 0.35)}
     assert {module.rates for module in fast} == {(0.1, 0.2)} and len(slow) == len(fast)
-    assert head.encoder.config._attn_implementation == "sdpa"
+    again = MomentumQueue(model, 5, 0.9, 0.1)  # of a model whose attention was exchanged before
+    assert head.encoder.config._attn_implementation == again.encoder.config._attn_implementation == "sdpa"
     assert model.config.hidden_dropout_prob == model.config.attention_probs_dropout_prob == 0.1
     batch, keys = rows(encoder), []
     for _ in range(2):

@@ -141,6 +141,9 @@ def test_the_heads_of_an_earlier_training_leave_the_model(encoder):
     assert not model.heads and not [name for name in model.state_dict() if name.startswith("heads.")]
 
 
+OLD = {"queue": ("momentum_encoder", "queue", "queue_ids"), "decorrelation": ("projector",)}
+
+
 def old_name(name: str) -> str:
     """As checkpoints had it when heads were the model's own."""
     for new, old in (
@@ -173,9 +176,6 @@ def test_weights_by_their_older_names_are_loaded(encoder, heads):
         assert model.load_state_dict(dict(loaded), strict=True).missing_keys == []
         differ = [name for name, value in model.state_dict().items() if not torch.equal(value, state[name])]
         assert differ == []
-
-
-OLD = {"queue": ("momentum_encoder", "queue", "queue_ids"), "decorrelation": ("projector",)}
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

@@ -57,9 +57,7 @@ def test_it_goes_on_with_all_its_heads(command, tmp_path, logging_as_before):
             expected[name.replace(old, new_names[old], 1)] = expected.pop(name)
     assert weights.keys() == expected.keys()
     for name, tensor in weights.items():
-        if not name.endswith(
-            "key.bias"
-        ):  # it changes no attention: its gradient is rounding
+        if not name.endswith("key.bias"):  # it changes no attention: its gradient is rounding
             torch.testing.assert_close(tensor, expected[name], rtol=1e-3, atol=1e-5, msg=name)
     record = json.loads((tmp_path / "run" / "training.json").read_text())
     assert record["steps"] == 6 and record["earlier"] == []

@@ -36,11 +36,11 @@ def zeros(x):
 @pytest.mark.parametrize("rates", [(0.05, 0.4), (0.1, 0.5, 0.3)], ids=["views", "with-mlm"])
 def test_each_view_has_its_rate_in_every_dropout_module(encoder, rates):
     model = load(encoder)
-    found = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Dropout)]
+    names = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Dropout)]
     prepare_encoder(model, self_attentions(model), rates)
     modules = dict(model.train().named_modules())
     torch.manual_seed(0)
-    for name in found:
+    for name in names:
         ones = torch.ones(len(rates) * 10, 40, 50)
         for view, rate in zip(modules[name](ones).chunk(len(rates)), rates):
             assert zeros(view) == pytest.approx(rate, abs=0.02), name
@@ -144,13 +144,13 @@ def test_maps_of_the_chosen_layers_are_those_of_eager_attention(encoder, rates, 
 
 
 def test_chosen_layers_and_the_others_compute_the_same(encoder):
-    batch, found = rows(encoder), []
+    batch, layers = rows(encoder), []
     for map_layers in ([], [0], [1], [0, 1]):
         model = load(encoder)
         prepare_encoder(model, self_attentions(model), (0.0, 0.0), map_layers)
-        found.append(model.train()(**batch).last_hidden_state)
-    for hidden in found[1:]:
-        torch.testing.assert_close(hidden, found[0], rtol=1e-5, atol=1e-5)
+        layers.append(model.train()(**batch).last_hidden_state)
+    for hidden in layers[1:]:
+        torch.testing.assert_close(hidden, layers[0], rtol=1e-5, atol=1e-5)
 
 
 def test_maps_come_after_dropout(encoder):

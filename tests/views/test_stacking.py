@@ -1,9 +1,11 @@
-"""The rows of a forward pass: two views, the masked copy, and that masks are drawn on a clone."""
+"""The rows of a forward pass: two views, the masked copy, masks drawn on a clone; and what terms read of them."""
 
 import pytest
 import torch
 
-from informin.views.stacking import IGNORED, TokenMasker, mask_seed, sentence_ids, stack_views
+from informin.objectives.terms import Masking
+from informin.views.stacking import IGNORED, StackedViews, TokenMasker, mask_seed, sentence_ids, two_views
+from modeling_informin import InforMinOutput
 from tests.conftest import make_sentences, tokenizer_of
 
 
@@ -18,8 +20,9 @@ def batch(tokenizer):
 
 
 def test_two_views_are_the_batch_twice(batch):
-    rows = stack_views(batch)
-    assert set(rows) == {"input_ids", "attention_mask", "sentence_ids"}
+    stacked = StackedViews()
+    rows = stacked(batch)
+    assert stacked.copies == 2 and set(rows) == {"input_ids", "attention_mask", "sentence_ids"}
     for name in ("input_ids", "attention_mask"):
         first, second = rows[name].chunk(2)
         assert torch.equal(first, batch[name]) and torch.equal(second, batch[name])
@@ -28,22 +31,27 @@ def test_two_views_are_the_batch_twice(batch):
 def test_contrast_views_are_untouched_by_mlm(batch, tokenizer):
     """torch_mask_tokens writes into its argument: the authors' release masks its contrast views this way."""
     before = batch["input_ids"].clone()
-    rows = stack_views(batch, TokenMasker(tokenizer, 0.5), seed=1)
+    stacked = StackedViews(tokenizer, Masking(0.5, of_views=False))
+    rows = stacked(batch, seed=1)
+    assert stacked.copies == 3
     first, second, masked = rows["input_ids"].chunk(3)
     assert torch.equal(first, before) and torch.equal(second, before) and torch.equal(batch["input_ids"], before)
     assert not torch.equal(masked, before)
-    assert (rows["mlm_labels"][:80] == IGNORED).all()
-    labels = rows["mlm_labels"][80:]
+    assert (rows["lm_labels"][:80] == IGNORED).all()
+    labels = rows["lm_labels"][80:]
     chosen = labels != IGNORED
     assert torch.equal(labels[chosen], before[chosen])
     assert torch.equal(masked[~chosen], before[~chosen])
 
 
 def test_masked_views_are_two_draws_and_no_third_copy(batch, tokenizer):
-    rows = stack_views(batch, TokenMasker(tokenizer, 0.5), seed=1, masked_views=True)
+    stacked = StackedViews(tokenizer, Masking(0.5, of_views=True))
+    rows = stacked(batch, seed=1)
+    assert stacked.copies == 2
     first, second = rows["input_ids"].chunk(2)
     assert not torch.equal(first, second) and not torch.equal(first, batch["input_ids"])
-    assert (rows["mlm_labels"].chunk(2)[0] != IGNORED).any() and (rows["mlm_labels"].chunk(2)[1] != IGNORED).any()
+    assert not torch.equal(stacked(batch, seed=2)["input_ids"], rows["input_ids"])
+    assert (rows["lm_labels"].chunk(2)[0] != IGNORED).any() and (rows["lm_labels"].chunk(2)[1] != IGNORED).any()
 
 
 def test_masking_rates(tokenizer):
@@ -86,12 +94,40 @@ def test_sentence_ids_tell_sentences_apart_and_know_them_again(tokenizer):
     wider = dict(tokenizer(sentences[:5], padding="max_length", max_length=50, return_tensors="pt"))
     assert torch.equal(sentence_ids(wider["input_ids"], wider["attention_mask"]), ids[:5])
     near = dict(tokenizer(["a dog sees a cat", "a cat sees a dog", "a dog sees a", "dog a sees a cat"], padding=True))
-    found = sentence_ids(torch.tensor(near["input_ids"]), torch.tensor(near["attention_mask"]))
-    assert len(set(found.tolist())) == 4
+    near_ids = sentence_ids(torch.tensor(near["input_ids"]), torch.tensor(near["attention_mask"]))
+    assert len(set(near_ids.tolist())) == 4
 
 
-def test_sentence_ids_are_of_the_sentences_before_masking(batch, tokenizer):
-    plain = stack_views(batch)["sentence_ids"]
-    for masked_views in (False, True):
-        rows = stack_views(batch, TokenMasker(tokenizer, 0.5), seed=1, masked_views=masked_views)
-        assert torch.equal(rows["sentence_ids"], plain)
+@pytest.mark.parametrize("of_views", [False, True])
+def test_sentence_ids_are_of_the_sentences_before_masking(batch, tokenizer, of_views):
+    rows = StackedViews(tokenizer, Masking(0.5, of_views))(batch, seed=1)
+    assert torch.equal(rows["sentence_ids"], sentence_ids(batch["input_ids"], batch["attention_mask"]))
+
+
+@pytest.mark.parametrize("masking", [None, Masking(0.5, True), Masking(0.5, False)], ids=["none", "views", "copy"])
+@pytest.mark.parametrize("maps", [0, 2])
+def test_what_terms_read_is_of_the_first_two_copies(batch, tokenizer, masking, maps):
+    """Labels alone are of all rows: those that are masked, in the order of the logits."""
+    stacked = StackedViews(tokenizer, masking)
+    rows, count, length = stacked(batch, seed=1), *batch["input_ids"].shape
+    copies, heads = torch.arange(stacked.copies).repeat_interleave(count), {"queue": object()}
+    outputs = InforMinOutput(
+        projection=copies[:, None].expand(-1, 5),
+        attentions=tuple(
+            10 * layer + copies[:, None, None, None].expand(-1, 4, length, length) for layer in range(maps)
+        ),
+        lm_logits=masking and torch.rand(7, 3),
+        heads=heads if masking else None,
+    )
+    views = two_views(outputs, rows)
+    assert views.z1.shape == (count, 5) and (views.z1 == 0).all() and (views.z2 == 1).all()
+    assert torch.equal(views.mask, batch["attention_mask"]) and views.heads == (heads if masking else {})
+    for view, of_view in enumerate((views.maps1, views.maps2)):
+        assert (of_view is None) == (maps == 0)
+        for layer in range(maps):
+            assert of_view.shape == (count, 2, 4, length, length) and (of_view[:, layer] == 10 * layer + view).all()
+    if masking is None:
+        assert views.lm_logits is views.lm_labels is None
+    else:
+        labels = rows["lm_labels"]
+        assert torch.equal(views.lm_labels, labels[labels >= 0]) and views.lm_logits is outputs.lm_logits
