@@ -6,36 +6,22 @@ if __name__ == "__main__":
     program.quiet_while_loading()
 
 import argparse
-import logging
-import sys
 from pathlib import Path
 
-import transformers
-
-from informin.errors import PushError, UsageError
+from informin.errors import UsageError
 from informin.publishing.card import write_card
 from informin.publishing.export import add_results, check_export, published_files
 from informin.publishing.hub import card_files, prepare, push_card, push_folder, refuse_bad_name
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Pushes one folder. Returns the exit code: 0, 1 (the upload failed), 2 (usage)."""
-    args = parser().parse_args(argv)
-    logging.basicConfig(format="%(message)s")
-    logging.getLogger("informin").setLevel(logging.INFO)
-    transformers.utils.logging.disable_progress_bar()
-    try:
-        push(args)
-    except UsageError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except PushError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    """Pushes one folder. Returns the exit code: 0, 1 (the upload failed), 2 (usage), 130 (interrupted)."""
+    options = parser()
+    args = options.parse_args(argv)
+    return program.exit_code(lambda: push(args), options.option_names())
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> program.Parser:
     """The options."""
     parser = program.Parser(description=__doc__)
     add = parser.add_argument

@@ -19,24 +19,17 @@ from informin.studies.plan import Study, check_data, check_options, read_study
 from informin.studies.runner import Progress, Runner, visible_gpus
 from informin.studies.runs import Run, read_run, runs_of
 from informin.studies.table import notes, plot_rows, summarise, tables
+from informin.training.command_line import option_names
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs a study. Returns the exit code: 0, 1 (a run failed or is missing), 2 (usage), 128 + signal."""
-    args = parser().parse_args(argv)
-    try:
-        study = read_study(args.study, args.set, args.seeds)
-        runs = runs_of(study, args.output)
-        if args.report:
-            report(study, runs, args.output)
-            return 0
-        return run_study(study, runs, args)
-    except UsageError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    options = parser()
+    args = options.parse_args(argv)
+    return program.exit_code(lambda: work(args), [*options.option_names(), *option_names()])
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> program.Parser:
     """The options."""
     parser = program.Parser(description=__doc__)
     add = parser.add_argument
@@ -60,6 +53,13 @@ def parser() -> argparse.ArgumentParser:
     add("--keep_checkpoints", action="store_true", help="Do not delete them when a run is trained.")
     add("--report", action="store_true", help="Table and plot of what is finished; runs nothing.")
     return parser
+
+
+def work(args: argparse.Namespace) -> int | None:
+    """Runs the study, or reports on it."""
+    study = read_study(args.study, args.set, args.seeds)
+    runs = runs_of(study, args.output)
+    return report(study, runs, args.output) if args.report else run_study(study, runs, args)
 
 
 def run_study(study: Study, runs: list[Run], args: argparse.Namespace) -> int:
@@ -98,15 +98,14 @@ def report(study: Study, runs: Sequence[Run], output: str) -> None:
     Raises:
         UsageError: nothing is finished.
     """
-    found = {(run.setting.name, run.seed): read_run(run, study.tasks) for run in runs}
-    records = {key: record for key, record in found.items() if record}
+    records = {(run.setting.name, run.seed): record for run in runs if (record := read_run(run, study.tasks))}
     if not records:
         raise UsageError(f"{output} has no finished run of {study.name}. Without --report they are run.")
     summary, folder = summarise(study, records), Path(output, study.name)
     make_folder(folder)
-    parts, said = tables(summary), notes(summary)
-    print("\n" + "\n\n".join([*(render(table, "text") for table in parts), *said]))
-    markdown = "\n\n".join([*(render(table, "markdown") for table in parts), *said])
+    shown, said = tables(summary), notes(summary)
+    print("\n" + "\n\n".join([*(render(table, "text") for table in shown), *said]))
+    markdown = "\n\n".join([*(render(table, "markdown") for table in shown), *said])
     (folder / "table.md").write_text(markdown + "\n", encoding="utf-8")
     write_json(folder / "summary.json", summary)
     rows = plot_rows(summary)

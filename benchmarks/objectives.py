@@ -34,10 +34,10 @@ def measure(args: argparse.Namespace, options: list[str]) -> tuple[float, float]
         command += [f"--per_device_train_batch_size={args.batch_size}", f"--max_steps={args.steps}"]
         command += ["--eval_strategy=no", "--save_strategy=no", "--disable_tqdm=true"]
         out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    found = {
+    numbers = {
         line[:15].strip(): line.split()[2] for line in out.splitlines() if line.startswith(("training sp", "peak m"))
     }
-    return float(found["training speed"]), float(found["peak memory"])
+    return float(numbers["training speed"]), float(numbers["peak memory"])
 
 
 def main() -> None:
@@ -54,8 +54,8 @@ def main() -> None:
     rounds = [{name: measure(args, SETTINGS[name]) for name in names} for _ in range(args.rounds)]
     print(f"{'':15} {'sentences/s':>12} {'of simcse':>10} {'peak GiB':>9} {'of simcse':>10}")
     for name in names:
-        median = [statistics.median(found[name][i] for found in rounds) for i in (0, 1)]
-        ratio = [statistics.median(found[name][i] / found["simcse"][i] for found in rounds) for i in (0, 1)]
+        median = [statistics.median(measured[name][i] for measured in rounds) for i in (0, 1)]
+        ratio = [statistics.median(measured[name][i] / measured["simcse"][i] for measured in rounds) for i in (0, 1)]
         print(f"{name:15} {median[0]:12.1f} {ratio[0]:10.2f} {median[1]:9.2f} {ratio[1]:10.2f}")
 
 

@@ -87,15 +87,15 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             print("RESULT", json.dumps({"ours": ours, "theirs": theirs}[args.only](args, f"{folder}/run")))
         return
-    found = {}
+    results = {}
     for side in ("theirs", "ours"):
         command = [sys.executable, __file__, *sys.argv[1:], "--only", side]
         out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-        found[side] = json.loads(out.rpartition("RESULT")[2])
+        results[side] = json.loads(out.rpartition("RESULT")[2])
     print(f"{'':24}STS-B dev  sentences/s")
     for side, name in (("theirs", "sentence-transformers"), ("ours", "informin-cl")):
-        print(f"{name:24}{found[side][0]:9.2f}  {found[side][1]:11.1f}")
-    print(f"speed, ours / theirs: {found['ours'][1] / found['theirs'][1]:.2f}")
+        print(f"{name:24}{results[side][0]:9.2f}  {results[side][1]:11.1f}")
+    print(f"speed, ours / theirs: {results['ours'][1] / results['theirs'][1]:.2f}")
 
 
 if __name__ == "__main__":

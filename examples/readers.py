@@ -37,7 +37,7 @@ def main() -> None:
     ours = AutoModel.from_pretrained(args.repo, trust_remote_code=True, revision=args.revision).eval()
     plain = AutoModel.from_pretrained(args.repo).eval()
     expected = in_batches(tokenizer, sentences, lambda batch: ours(**batch).pooler_output, "pt")
-    found = {
+    others = {
         "AutoModel": in_batches(tokenizer, sentences, lambda batch: plain(**batch).last_hidden_state[:, 0], "pt"),
         "SentenceTransformer": SentenceTransformer(args.repo).encode(sentences),
     }
@@ -49,14 +49,14 @@ def main() -> None:
 
         session = onnxruntime.InferenceSession(file)
         names = [entry.name for entry in session.get_inputs()]
-        found["onnxruntime"] = in_batches(
+        others["onnxruntime"] = in_batches(
             tokenizer,
             sentences,
             lambda batch: session.run(["last_hidden_state"], {name: batch[name] for name in names})[0][:, 0],
             "np",
         )
     print(f"{len(sentences)} sentences, {expected.shape[1]} dimensions; {type(ours).__name__}, {type(plain).__name__}")
-    for name, embeddings in found.items():
+    for name, embeddings in others.items():
         print(f"{name:<20} {np.abs(embeddings - expected).max():.1e}")
 
 

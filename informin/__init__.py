@@ -1,3 +1,3 @@
 """InforMin-CL: unsupervised sentence embeddings as an extension of the HuggingFace Trainer."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

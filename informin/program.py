@@ -1,12 +1,19 @@
-"""What the run_*.py share: Ctrl-C while they load, and options that are nearly right. Imports nothing slow."""
+"""What the run_*.py share: Ctrl-C, the screen, exit codes, and options that are nearly right. Imports nothing slow."""
 
 import argparse
 import difflib
+import logging
 import os
+import re
+import runpy
+import shlex
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NoReturn
+
+from informin.errors import InforMinError, PushError
 
 
 def quiet_while_loading() -> None:
@@ -18,6 +25,48 @@ def quiet_while_loading() -> None:
 
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, end)
+
+
+def exit_code(work: Callable[[], int | None], options: Iterable[str], interrupted: str = "Interrupted.") -> int:
+    """Does a program's work, says what ended it, and returns the exit code: work's own (None is 0), an error's, or 130.
+
+    The library's messages are shown, of transformers only errors.
+
+    Args:
+        options: of this program, without dashes, as `Parser.option_names` has them: where an error names one of them
+            in backticks, its flag is printed.
+        interrupted: what to print after Ctrl-C.
+    """
+    import transformers
+
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("informin").setLevel(logging.INFO)
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        return work() or 0
+    except InforMinError as error:
+        finish = f" Finish with: {finishing_command(error)}" if isinstance(error, PushError) else ""
+        print(f"error: {with_flags(str(error), options)}{finish}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print(interrupted, file=sys.stderr)
+        return 128 + signal.SIGINT
+
+
+def with_flags(text: str, options: Iterable[str]) -> str:
+    """The text with each `name` that is one of the options as --name."""
+    names = set(options)
+    return re.sub(r"`(\w+)`", lambda match: f"--{match[1]}" if match[1] in names else match[0], text)
+
+
+def finishing_command(error: PushError) -> str:
+    """What to type to finish a push."""
+    options = dict(error.finish)
+    words = ["python", "run_push.py", options.pop("folder"), options.pop("repo")]
+    for name, value in options.items():
+        words += [f"--{name}"] if value is True else [f"--{name}", value]
+    return shlex.join(words)
 
 
 def run(main: Callable[[], int]) -> NoReturn:
@@ -40,9 +89,13 @@ class NearestOption:
             self.error(f"{' '.join(unknown)}: no such option.{self._nearest(unknown)} See --help.")
         return namespace
 
-    def _nearest(self, unknown: list[str]) -> str:
+    def option_names(self) -> list[str]:
+        """Of all options, those of sub-commands included, without dashes."""
         parsers = [self, *(sub for action in self._actions for sub in subparsers(action))]
-        known = [name[2:] for parser in parsers for name in parser._option_string_actions if name.startswith("--")]
+        return [name[2:] for parser in parsers for name in parser._option_string_actions if name.startswith("--")]
+
+    def _nearest(self, unknown: list[str]) -> str:
+        known = self.option_names()
         words = [word.partition("=")[0][2:].replace("-", "_").lower() for word in unknown if word.startswith("--")]
         near = [f"--{match}" for word in words for match in difflib.get_close_matches(word, known, n=1)]
         return f" Did you mean {', '.join(near)}?" if near else ""
@@ -58,3 +111,10 @@ class Parser(NearestOption, argparse.ArgumentParser):
 
     def __init__(self, **kwargs):
         super().__init__(allow_abbrev=False, **kwargs)
+
+
+# The commands of an installation, as pyproject.toml names them. Each is its script: Ctrl-C has its word while it loads.
+train, evaluate, study, push, export, analyse = (
+    partial(runpy.run_module, script, run_name="__main__")
+    for script in ("run_unsup", "run_eval", "run_study", "run_push", "run_export", "run_analysis")
+)

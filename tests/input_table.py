@@ -16,7 +16,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file, save_file
 
-from informin.manifest import write_manifest
+from informin.files import write_manifest
 from tests.conftest import ROOT, make_sentences, save_bert, save_pairs, save_roberta
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
@@ -209,21 +209,21 @@ def prepare_runs(folder: Path) -> None:
 def rows() -> dict[str, list[str]]:
     """What is tried, in words, and the command."""
     last = "--resume_from_checkpoint"
-    found = {f"resume: {text}": [*training(f"half-{i}", **o), last] for i, (text, o) in enumerate(RESUMES.items())}
-    found["resume: another objective, --resume_with_changes"] = [
+    commands = {f"resume: {text}": [*training(f"half-{i}", **o), last] for i, (text, o) in enumerate(RESUMES.items())}
+    commands["resume: another objective, --resume_with_changes"] = [
         *training("half-0", objective="simcse"),
         *(last, "--resume_with_changes"),
     ]
-    found |= {f"resume: {text}": [*training(f"harmed-{i}"), last] for i, text in enumerate(HARMS)}
-    found["resume: the damaged checkpoint by name"] = [*training("harmed-0"), last, "harmed-0/damaged-checkpoint-4"]
-    found["resume: the only checkpoint is damaged"] = [*training("gone"), last]
-    found["resume: weights alone"] = [*training("bare"), last]
-    found["--resume_from_checkpoint true"] = [*training("half-11", logging_steps=1), last, "true"]
-    found["a new run into a used folder"] = training("run")
-    found |= {text: training(**({"output_dir": f"new-{i}"} | o)) for i, (text, o) in enumerate(OPTIONS.items())}
-    found |= OTHERS
-    found["run_push.py, NaN in the weights"] = ["run_push.py", "nan", "me/model", "--dry_run"]
-    return found
+    commands |= {f"resume: {text}": [*training(f"harmed-{i}"), last] for i, text in enumerate(HARMS)}
+    commands["resume: the damaged checkpoint by name"] = [*training("harmed-0"), last, "harmed-0/damaged-checkpoint-4"]
+    commands["resume: the only checkpoint is damaged"] = [*training("gone"), last]
+    commands["resume: weights alone"] = [*training("bare"), last]
+    commands["--resume_from_checkpoint true"] = [*training("half-11", logging_steps=1), last, "true"]
+    commands["a new run into a used folder"] = training("run")
+    commands |= {text: training(**({"output_dir": f"new-{i}"} | o)) for i, (text, o) in enumerate(OPTIONS.items())}
+    commands |= OTHERS
+    commands["run_push.py, NaN in the weights"] = ["run_push.py", "nan", "me/model", "--dry_run"]
+    return commands
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from informin.manifest import MANIFEST
+from informin.files import MANIFEST
 from informin.training.checkpoints import complete_checkpoints
 from tests.conftest import ROOT, make_sentences, save_bert, save_pairs
 

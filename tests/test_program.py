@@ -1,5 +1,6 @@
-"""What the six programs share: Ctrl-C while they load, and options that are nearly right."""
+"""What the six programs share: Ctrl-C, what is said and returned at the end, and options that are nearly right."""
 
+import logging
 import signal
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+import transformers
 
 import run_analysis
 import run_eval
@@ -14,7 +16,8 @@ import run_export
 import run_push
 import run_study
 import run_unsup
-from informin import program
+from informin import errors, program
+from informin.errors import InforMinError, PushError, SaveError, UndefinedScoreError, UsageError
 from tests.conftest import ROOT
 from tests.test_run import ENVIRONMENT
 
@@ -22,10 +25,12 @@ PROGRAMS = {module.__name__: module for module in (run_analysis, run_eval, run_e
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="/proc says what a process has loaded")
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", [*PROGRAMS, "installed"])
 def test_ctrl_c_while_loading_is_a_word(name):
+    installed = ["-c", "from informin.program import train; train()"]  # as informin-train says it
     process = subprocess.Popen(
-        [sys.executable, str(ROOT / f"{name}.py"), "--help"],
+        [sys.executable, *([str(ROOT / f"{name}.py")] if name in PROGRAMS else installed), "--help"],
+        cwd=ROOT,
         env=ENVIRONMENT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -68,6 +73,80 @@ def test_what_is_to_be_ignored_stays_ignored():
         signal.signal(signal.SIGINT, previous)
 
 
+def fail(error: BaseException):
+    """Work that ends in it."""
+
+    def work():
+        raise error
+
+    return work
+
+
+@pytest.mark.usefixtures("logging_as_before")
+@pytest.mark.parametrize(
+    "error, code, said",
+    [
+        (
+            UsageError("`lambda` is 0; give `rate`, not `a rate`."),
+            2,
+            "error: --lambda is 0; give `rate`, not `a rate`.",
+        ),
+        (UsageError("`lambda_b`, `b`"), 2, "error: `lambda_b`, --b"),
+        (SaveError("No space."), 1, "error: No space."),
+        (UndefinedScoreError("NaN."), 1, "error: NaN."),
+        (
+            PushError("The push failed.", dict(folder="my folder", repo="me/m", branch="v2", overwrite=True)),
+            1,
+            "error: The push failed. Finish with: python run_push.py 'my folder' me/m --branch v2 --overwrite",
+        ),
+        (KeyboardInterrupt(), 130, "Interrupted."),
+    ],
+    ids=repr,
+)
+def test_what_ends_a_program_is_said(capsys, error, code, said):
+    assert program.exit_code(fail(error), ["lambda", "b"]) == code
+    assert capsys.readouterr().err == f"{said}\n"
+
+
+@pytest.mark.usefixtures("logging_as_before")
+def test_the_rest_of_an_exit_code(capsys):
+    assert [program.exit_code(lambda code=code: code, []) for code in (None, 0, 1, 143)] == [0, 0, 1, 143]
+    assert program.exit_code(fail(KeyboardInterrupt()), [], "Nothing is kept.") == 130
+    assert capsys.readouterr().err == "Nothing is kept.\n"
+    with pytest.raises(ZeroDivisionError):
+        program.exit_code(fail(ZeroDivisionError()), [])
+    own = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, InforMinError)]
+    assert [kind for kind in own if kind.exit_code == 2] == [UsageError] and len(own) > 5
+
+
+@pytest.mark.usefixtures("logging_as_before")
+def test_the_library_speaks_and_transformers_is_quiet():
+    transformers.utils.logging.set_verbosity_info()
+    logging.getLogger("informin").setLevel(logging.ERROR)
+    seen = []
+    program.exit_code(lambda: seen.append(logging.getLogger("informin.any").isEnabledFor(logging.INFO)), [])
+    assert seen == [True] and transformers.utils.logging.get_verbosity() == logging.ERROR
+    assert not transformers.utils.logging.is_progress_bar_enabled()
+
+
+@pytest.mark.usefixtures("logging_as_before")
+@pytest.mark.parametrize(
+    "name, work, arguments",
+    [("run_export", "export", ["a", "b"]), ("run_push", "push", ["a", "b"]), ("run_study", "work", ["a.yaml"])],
+)
+def test_ctrl_c_at_work_is_a_word(name, work, arguments, monkeypatch, capsys):
+    monkeypatch.setattr(PROGRAMS[name], work, lambda args: fail(KeyboardInterrupt())())
+    assert PROGRAMS[name].main(arguments) == 130
+    assert capsys.readouterr() == ("", "Interrupted.\n")
+
+
+def test_names_of_options():
+    """Those of sub-commands too; what is given by its place has no flag."""
+    assert {"seed", "max_sentences", "run"} <= set(run_analysis.parser().option_names())
+    assert {"private", "dry_run"} <= set(run_push.parser().option_names())
+    assert not {"folder", "repo"} & set(run_push.parser().option_names())
+
+
 @pytest.mark.parametrize(
     "name, arguments, near",
     [
@@ -81,8 +160,10 @@ def test_what_is_to_be_ignored_stays_ignored():
     ],
 )
 def test_an_unknown_option_names_the_nearest(name, arguments, near, capsys):
-    with pytest.raises(SystemExit) as caught:
-        PROGRAMS[name].main(arguments)
+    try:
+        code = PROGRAMS[name].main(arguments)
+    except SystemExit as caught:  # argparse's
+        code = caught.code
     error = capsys.readouterr().err.splitlines()[-1]
-    assert caught.value.code == 2 and "no such option." in error
+    assert code == 2 and "no such option." in error
     assert (f"Did you mean {near}? See --help." in error) if near else ("Did you mean" not in error)

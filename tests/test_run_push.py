@@ -29,12 +29,12 @@ from tests.publishing.test_push import (
     REPO,
     SETTINGS,
     WEIGHTS,
+    equal_weights,
     finish,
     load,
     read_files,
     remote,
     results_of,
-    same,
     state,
 )
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
@@ -262,7 +262,7 @@ def test_strategies(hub, train, trained, tmp_path, monkeypatch, capfd, caplog, s
     assert {name.split("/")[0] for name in files.keys() - root.keys()} == below
     for name in below:
         assert {f"{name}/{part}" for part in STATE - {"training_args.bin"}} <= files.keys()
-    assert same(load(run), load(trained))  # the pushes in between draw no random number
+    assert equal_weights(load(run), load(trained))  # the pushes in between draw no random number
     best = json.loads((run / "checkpoint-4" / "trainer_state.json").read_text())["best_model_checkpoint"]
     assert Path(best).is_dir()  # here it is still the path, which resuming needs
 
@@ -293,7 +293,7 @@ def test_checkpoints_that_go_up_before_the_end(hub, train, trained, tmp_path):
         assert commit.files.keys() == UPLOADED
         assert 'AutoModel.from_pretrained("alice/m")' in commit.files["README.md"].content.decode()
         assert json.loads(commit.files["training.json"].content)["kept_step"] == step
-        assert same(load(REPO, revision=commit.sha), load(tmp_path / "run" / f"checkpoint-{step}"))
+        assert equal_weights(load(REPO, revision=commit.sha), load(tmp_path / "run" / f"checkpoint-{step}"))
 
 
 def test_resuming_from_the_hub(hub, train, command, tmp_path, capsys):
@@ -305,9 +305,9 @@ def test_resuming_from_the_hub(hub, train, command, tmp_path, capsys):
     assert (downloaded / "modeling_informin.py").is_file()
     capsys.readouterr()
     assert run_unsup.main(command(max_steps=6, resume_from_checkpoint=downloaded)) == 0
-    assert same(load(tmp_path / "run" / "checkpoint-6"), load(tmp_path / "elsewhere" / "checkpoint-6"))
+    assert equal_weights(load(tmp_path / "run" / "checkpoint-6"), load(tmp_path / "elsewhere" / "checkpoint-6"))
     record = json.loads((tmp_path / "run" / "training.json").read_text())
-    assert same(load(tmp_path / "run"), load(tmp_path / "run" / f"checkpoint-{record['kept_step']}"))
+    assert equal_weights(load(tmp_path / "run"), load(tmp_path / "run" / f"checkpoint-{record['kept_step']}"))
     assert f"after (step {record['kept_step']})" in capsys.readouterr().out
     assert [entry["step"] for entry in record["history"]] == [0, 2, 4, 6] and record["sentences_per_second"] > 0
 
@@ -378,7 +378,7 @@ def test_upload_that_fails_after_training(hub, train, trained, tmp_path, capsys)
     assert "The push to alice/m failed: the Hub answered 500: Internal Server Error. The model is whole in" in error
     assert "after (step " in captured.out and "The model is at" not in captured.out and "Traceback" not in captured.err
     assert remote(hub).keys() == {"a.txt"}
-    assert same(load(tmp_path / "run"), load(trained))
+    assert equal_weights(load(tmp_path / "run"), load(trained))
     assert finish(error) == 0
     assert remote(hub) == {"a.txt": b"a"} | {name: (tmp_path / "run" / name).read_bytes() for name in UPLOADED}
 
@@ -390,7 +390,7 @@ def test_push_in_the_background_that_fails(hub, train, trained, tmp_path, caplog
     assert "The push of checkpoint-2 failed: this token may not write to alice/m (403: Forbidden)." in caplog.text
     assert "Training goes on." in caplog.text and "push of checkpoint-4 failed" not in caplog.text
     assert [commit.title for commit in hub.commits(REPO)][2] == "Training in progress, step 4"
-    assert same(load(tmp_path / "run"), load(trained))
+    assert equal_weights(load(tmp_path / "run"), load(trained))
     assert remote(hub) == {name: (tmp_path / "run" / name).read_bytes() for name in UPLOADED}
 
 

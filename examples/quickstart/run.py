@@ -43,9 +43,11 @@ def find_encoder() -> Path:
     if spec is None:
         sys.exit("error: the encoder is not installed. Run `make quickstart`, which installs it.")
     folder = Path(spec.submodule_search_locations[0]) / "model"
-    found = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
-    if found != SHA256:
-        sys.exit(f"error: {folder}/model.safetensors has SHA-256 {found}; needed {SHA256}. Remove .venv and try again.")
+    sha256 = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    if sha256 != SHA256:
+        sys.exit(
+            f"error: {folder}/model.safetensors has SHA-256 {sha256}; needed {SHA256}. Remove .venv and try again."
+        )
     return folder
 
 

@@ -10,19 +10,16 @@ baseline   the recipe that the others are compared with, seed by seed and at the
 tasks      of run_eval.py: sts, transfer or names; none for the development score of the training alone
 
 `recipes` and `seeds` are needed. An option `config: FILE` of base or of a recipe starts from a recipe file, without its
-seed and output_dir. What sets an option, the strongest first: grid, --set (which may not set what the grid varies),
-recipe, base, `config` (one file, named by the strongest of these).
+seed and output_dir. What sets an option, the strongest first: grid, the command line (which may not set what the grid
+varies), recipe, base, `config` (one file, named by the strongest of these).
 """
 
 import difflib
 import hashlib
-import io
 import itertools
 import json
 import re
-import tempfile
 from collections.abc import Iterable, Sequence
-from contextlib import redirect_stderr
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -30,18 +27,17 @@ import yaml
 
 from informin.errors import UsageError
 from informin.evaluation.scoring import load_tasks
-from informin.evaluation.senteval import STS_TASKS, TRANSFER_TASKS, chosen_tasks
-from informin.training.command_line import Parser, parse, read_mapping
+from informin.evaluation.senteval import GROUPS, chosen_tasks
+from informin.evaluation.senteval_files import senteval_folder
+from informin.training.command_line import option_names, parse, read_mapping
 from informin.training.options import CardArguments
-from informin.training.sentences import senteval_folder
 
 KEYS = ("title", "base", "recipes", "grid", "seeds", "baseline", "tasks")
 OWN = ("seed", "output_dir", "resume_from_checkpoint", "resume_with_changes", "push_to_hub")  # what a study decides
 CARD = {field.name for field in fields(CardArguments)}
 SHORT = {"per_device_train_batch_size": "batch", "learning_rate": "lr", "max_train_samples": "sentences"}
 DEVELOPMENT = "dev"
-GROUPS = {"sts": STS_TASKS, "transfer": TRANSFER_TASKS}
-DATA_INSTEAD = "--set senteval_dir=FOLDER (SentEval's data/downstream), or set SENTEVAL_DATA to it"
+DATA_INSTEAD = "`set` senteval_dir=FOLDER (SentEval's data/downstream), or set SENTEVAL_DATA to it"
 
 
 @dataclass(frozen=True)
@@ -98,7 +94,7 @@ def read_study(path: str | Path, overrides: Sequence[str] = (), seeds: Sequence[
     """A study from its YAML file.
 
     Args:
-        overrides: option=value, as --set takes them.
+        overrides: option=value, stronger than the file but for its grid.
         seeds: in place of the file's.
 
     Raises:
@@ -109,20 +105,20 @@ def read_study(path: str | Path, overrides: Sequence[str] = (), seeds: Sequence[
     unknown = [str(key) for key in given if key not in KEYS]
     if unknown:
         raise UsageError(f"{path}: no such key: {', '.join(unknown)}.{_near(unknown, KEYS)} Needed {', '.join(KEYS)}.")
-    known = Parser().options().keys()
+    known = set(option_names())
     recipes = _section(path, given, "recipes")
     if not recipes:
         raise UsageError(f"{path}: needed `recipes`, a mapping of names to options; found none.")
     recipes = {name: _checked(f"{path}: recipe {name}", options or {}, known) for name, options in recipes.items()}
     base = _checked(f"{path}: base", _section(path, given, "base"), known)
     grid = _checked(f"{path}: grid", _section(path, given, "grid"), known - {"config"})
-    forced = _checked("--set", _overrides(overrides), known)
+    forced = _checked("`set`", _overrides(overrides), known)
     _check_grid(path, grid, forced)
     study = Study(
         name=path.stem,
         title=str(given.get("title", path.stem)),
         settings=_settings(path, (base, forced), recipes, grid, _baselines(path, given.get("baseline"), recipes)),
-        seeds=_seeds(f"{path}: seeds", given.get("seeds")) if seeds is None else _seeds("--seeds", seeds),
+        seeds=_seeds(f"{path}: seeds", given.get("seeds")) if seeds is None else _seeds("`seeds`", seeds),
         tasks=_tasks(path, given.get("tasks")),
         grid=list(grid),
     )
@@ -141,7 +137,7 @@ def check_options(study: Study) -> None:
     """
     for setting in study.settings:
         try:
-            *_, args, _ = _parsed(setting.options | {"seed": study.seeds[0], "output_dir": "unused"})
+            *_, args = parse([], setting.options | {"seed": study.seeds[0], "output_dir": "unused"})
         except UsageError as error:
             raise UsageError(f"{setting.name}: {error}") from None
         if args.eval_strategy == "no" and not study.tasks:
@@ -223,12 +219,12 @@ def _checked(where: str, options: dict, known: Iterable[str]) -> dict:
 
 
 def _overrides(given: Sequence[str]) -> dict:
-    """--set's words as options; their values are read as in the file."""
+    """Words like option=value as options; their values are read as in the file."""
     options = {}
     for word in given:
         name, equals, value = word.partition("=")
         if not equals:
-            raise UsageError(f"--set {word}: needed option=value.")
+            raise UsageError(f"`set` {word}: needed option=value.")
         try:
             options[name] = yaml.safe_load(value)
         except yaml.YAMLError:
@@ -241,7 +237,7 @@ def _check_grid(path: Path, grid: dict, forced: dict) -> None:
         if not isinstance(values, list) or not values:
             raise UsageError(f"{path}: grid: {option} is {values!r}; needed a list of values.")
         if option in forced:
-            raise UsageError(f"--set {option}: the grid of {path} varies it. Change the grid, or leave it out.")
+            raise UsageError(f"`set` {option}: the grid of {path} varies it. Change the grid, or leave it out.")
 
 
 def _settings(path: Path, shared: tuple[dict, dict], recipes: dict, grid: dict, baselines: dict) -> list[Setting]:
@@ -275,7 +271,7 @@ def _resolved(path: Path, shared: tuple[dict, dict], own: dict, varied: dict) ->
     if file:
         start = read_mapping(file, str(file), "a mapping of options")
         start = {name: value for name, value in start.items() if name not in OWN}
-        options = _checked(str(file), start, Parser().options().keys() - {"config"}) | options
+        options = _checked(str(file), start, set(option_names()) - {"config"}) | options
     return {name: value for name, value in options.items() if value is not None and value != []}
 
 
@@ -315,18 +311,4 @@ def _tasks(path: Path, tasks) -> list[str]:
     try:
         return chosen_tasks([str(task) for task in tasks or []], "test")
     except UsageError as error:
-        raise UsageError(f"{path}: tasks: {str(error).removeprefix('--tasks: ')}") from None
-
-
-def _parsed(options: dict) -> tuple:
-    """What run_unsup.py makes of options; argparse's complaints as errors of one line."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "options.yaml")
-        file.write_text(yaml.safe_dump(options, sort_keys=False, allow_unicode=True), encoding="utf-8")
-        complaints = io.StringIO()
-        try:
-            with redirect_stderr(complaints):
-                return parse(["--config", str(file)])
-        except SystemExit:
-            lines = complaints.getvalue().strip().splitlines()
-            raise UsageError(lines[-1].partition("error: ")[2] if lines else "options that do not parse") from None
+        raise UsageError(f"{path}: tasks: {str(error).removeprefix('`tasks`: ')}") from None

@@ -1,6 +1,7 @@
 """Does what is missing of a study's runs, in subprocesses of run_unsup.py and run_eval.py. For POSIX systems."""
 
 import fcntl
+import itertools
 import os
 import shutil
 import signal
@@ -147,17 +148,22 @@ def training_command(run: Run) -> list[str]:
     file = run.folder / "options.yaml"
     options = run.setting.options | {"seed": run.seed, "output_dir": str(run.model)}
     file.write_text(yaml.safe_dump(options, sort_keys=False, allow_unicode=True), encoding="utf-8")
-    command = [sys.executable, str(SCRIPTS / "run_unsup.py"), "--config", str(file), "--disable_tqdm=true"]
-    return [*command, "--resume_from_checkpoint", LAST] if resume else command
+    more = {"resume_from_checkpoint": LAST} if resume else {}
+    return command("run_unsup.py", config=str(file), disable_tqdm="true", **more)
 
 
 def scoring_command(run: Run, tasks: Sequence[str]) -> list[str]:
     """Scores the exported model on what is missing."""
-    command = [sys.executable, str(SCRIPTS / "run_eval.py"), "--model_name", str(run.model), "--tasks", *tasks]
     options = run.setting.options
-    command += ["--senteval_dir", str(options["senteval_dir"])] if "senteval_dir" in options else []
-    command += ["--device", "cpu"] if options.get("use_cpu") in (True, "true", "yes") else []
-    return [*command, "--output", str(run.results)]
+    more = {"senteval_dir": str(options["senteval_dir"])} if "senteval_dir" in options else {}
+    more |= {"device": "cpu"} if options.get("use_cpu") in (True, "true", "yes") else {}
+    return command("run_eval.py", model_name=str(run.model), tasks=tasks, **more, output=str(run.results))
+
+
+def command(script: str, **options: str | Sequence[str]) -> list[str]:
+    """A script of this project with options, as a subprocess takes it."""
+    words = [[f"--{name}", *([value] if isinstance(value, str) else value)] for name, value in options.items()]
+    return [sys.executable, str(SCRIPTS / script), *itertools.chain(*words)]
 
 
 class Progress:

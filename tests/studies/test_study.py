@@ -1,7 +1,6 @@
 """run_study.py: what a file means, who runs what and when, what is resumed, and the statistics of the tables."""
 
 import csv
-import dataclasses
 import fcntl
 import hashlib
 import itertools
@@ -26,14 +25,14 @@ from informin.errors import UsageError
 from informin.evaluation.senteval import STS_TASKS
 from informin.evaluation.table import render
 from informin.figures import plots
-from informin.manifest import write_manifest
+from informin.files import write_manifest
 from informin.studies import runner as study_runner
 from informin.studies.plan import check_options, read_study, without_paths
 from informin.studies.runner import Progress, Runner, duration
 from informin.studies.runs import runs_of
 from informin.studies.table import intervals, notes, plot_rows, summarise, tables, verdict
-from informin.training.command_line import parse
-from informin.training.options import ObjectiveArguments
+from informin.training.command_line import option_names, parse
+from informin.training.defaults import term_options
 from tests.conftest import ROOT
 from tests.senteval_data import small_counts, write_senteval
 
@@ -314,22 +313,20 @@ def test_shipped_studies_parse(path, bert):
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
-def test_settings_of_a_shipped_study_differ_only_in_what_it_names(path, bert, tmp_path):
+def test_settings_of_a_shipped_study_differ_only_in_what_it_names(path, bert):
     """What a paper's row fills in for one objective alone would be compared with it."""
     given, study = yaml.safe_load(path.read_text()), read_study(path, [f"model_name={bert}"])
     named = {name for options in given["recipes"].values() for name in options} | given.get("grid", {}).keys()
-    named |= {field.name for field in dataclasses.fields(ObjectiveArguments)} | {"projection_head"}
+    named |= {*term_options(), "objective", "projection_head", "view_dropout"}
     if path.stem == "main":
         named.add("warmup_steps")  # each paper's own
-    named.add("paper_row")  # a name that is shown
     values = {}
     for setting in study.settings:
-        file = tmp_path / "options.yaml"
-        file.write_text(yaml.safe_dump(setting.options | {"output_dir": "same"}))
-        *parts, _ = parse(["--config", str(file)])
-        for name, value in {name: value for part in parts for name, value in vars(part).items()}.items():
-            values.setdefault(name, set()).add(str(value))
-    assert "warmup_steps" in values and {name for name, found in values.items() if len(found) > 1} <= named
+        _, *groups = parse([], setting.options | {"output_dir": "same"})
+        for name, value in {name: value for group in groups for name, value in vars(group).items()}.items():
+            if name in option_names():
+                values.setdefault(name, set()).add(str(value))
+    assert "warmup_steps" in values and {name for name, different in values.items() if len(different) > 1} <= named
 
 
 # Where runs lie
@@ -389,11 +386,11 @@ def test_a_whole_study(write, stub, tmp_path, capsys):
     out = capsys.readouterr().out
     assert "4 runs, 0 of them finished before\n[1/4] cold seed 1 starts\n[1/4] cold seed 1: STS average 61.50 (" in out
     assert "); 3 left, about " in out and "[4/4] warm seed 2: STS average 63.00 (" in out
-    found = json.loads(run_json(output)[0].read_text())
-    assert found["seed"] == 1 and found["dev"]["spearman"] == 71.5 and found["averages"]["sts"] == 61.5
-    assert found["dev"] == {"name": "STS-B dev", "spearman": 71.5, "alignment": 0.25, "uniformity": -2.5}
-    assert found["scores"]["STS12"] == 61.5 and found["seconds"]["training"] > 0 < found["seconds"]["scoring"]
-    assert found["options"]["model_name"] == "tiny-bert" and str(tmp_path) not in json.dumps(found)
+    finished = json.loads(run_json(output)[0].read_text())
+    assert finished["seed"] == 1 and finished["dev"]["spearman"] == 71.5 and finished["averages"]["sts"] == 61.5
+    assert finished["dev"] == {"name": "STS-B dev", "spearman": 71.5, "alignment": 0.25, "uniformity": -2.5}
+    assert finished["scores"]["STS12"] == 61.5 and finished["seconds"]["training"] > 0 < finished["seconds"]["scoring"]
+    assert finished["options"]["model_name"] == "tiny-bert" and str(tmp_path) not in json.dumps(finished)
     assert list(output.glob("runs/*/*/model/checkpoint-*")) == []
     assert {path.name for path in (output / "tiny").iterdir()} == {
         *("table.md", "summary.json", "plot.png", "plot.svg", "plot.csv")
@@ -547,12 +544,12 @@ def test_jobs_share_the_machine(write, stub, tmp_path, monkeypatch, gpus):
     monkeypatch.setattr(os, "cpu_count", lambda: 9)
     monkeypatch.setattr(run_study, "visible_gpus", lambda: gpus)
     assert run_study.main([str(write()), "--output", str(tmp_path), *([] if gpus else ["--jobs", "2"])]) == 0
-    found = calls(stub)
-    assert len(found) == 4
+    made = calls(stub)
+    assert len(made) == 4
     if gpus:
-        assert {call["gpu"] for call in found} == {"3", "5"} and {call["threads"] for call in found} == {None}
+        assert {call["gpu"] for call in made} == {"3", "5"} and {call["threads"] for call in made} == {None}
     else:
-        assert {call["threads"] for call in found} == {"4"}
+        assert {call["threads"] for call in made} == {"4"}
 
 
 def test_gpus_that_may_be_named(monkeypatch):
@@ -623,10 +620,10 @@ def test_killed_and_gone_on_with(write, tmp_path):
     again = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert again.returncode == 0, again.stdout + again.stderr
     assert "[1/1] simcse seed 3 goes on from its checkpoint\n[1/1] simcse seed 3: STS-B " in again.stdout
-    found = json.loads((run.folder / "run.json").read_text())
-    assert found["steps"] == 300 and found["seed"] == 3 and found["training"]["objective"] == "simcse"
-    assert f"{found['scores']['STS-B']:.2f} (1)" in again.stdout and found["averages"]["sts"] is None
-    assert found["dev"]["name"] == "pairs.tsv" and math.isfinite(found["dev"]["uniformity"])
+    finished = json.loads((run.folder / "run.json").read_text())
+    assert finished["steps"] == 300 and finished["seed"] == 3 and finished["training"]["objective"] == "simcse"
+    assert f"{finished['scores']['STS-B']:.2f} (1)" in again.stdout and finished["averages"]["sts"] is None
+    assert finished["dev"]["name"] == "pairs.tsv" and math.isfinite(finished["dev"]["uniformity"])
     log = (run.folder / "log.txt").read_text()
     assert log.count("$ ") == 3 and log.count("--resume_from_checkpoint last") == 1
 
@@ -650,7 +647,7 @@ def record(sts: float | None, dev: float = 80.0) -> dict:
 
 
 @pytest.fixture
-def found(write):
+def three_recipes(write):
     """A study of three recipes with an STS average for each of three seeds, and its summary."""
     recipes = {name: {"temperature": 1 + i} for i, name in enumerate(SCORES)}
     study = read_study(write(recipes=recipes, seeds=[1, 2, 3], tasks=["sts"], title="Three"))
@@ -658,8 +655,8 @@ def found(write):
     return study, records
 
 
-def test_table_against_numbers_by_hand(found):
-    means, differences = tables(summarise(*found))
+def test_table_against_numbers_by_hand(three_recipes):
+    means, differences = tables(summarise(*three_recipes))
     assert render(means, "markdown").splitlines() == [
         "**Three: mean ± sd over seeds (n)**",
         "",
@@ -726,8 +723,8 @@ def test_verdicts():
     assert verdict(None, None) == "n < 3: no interval"
 
 
-def test_what_is_missing_is_counted_and_left_out_of_the_pairs(found):
-    study, records = found
+def test_what_is_missing_is_counted_and_left_out_of_the_pairs(three_recipes):
+    study, records = three_recipes
     del records["warm", 2], records["mild", 1], records["mild", 3]
     records["cold", 3] = record(None)
     summary = summarise(study, records)
@@ -745,17 +742,17 @@ def test_what_is_missing_is_counted_and_left_out_of_the_pairs(found):
     assert said[-1] == "Not finished, 3 run(s): mild seed 1, warm seed 2, mild seed 3."
 
 
-def test_comparisons_are_counted(found):
-    assert notes(summarise(*found))[1:] == [
+def test_comparisons_are_counted(three_recipes):
+    assert notes(summarise(*three_recipes))[1:] == [
         "2 comparisons at 95% without correction: about 0.1 of them would be signals by chance."
     ]
-    study, records = found
+    study, records = three_recipes
     records = {key: value for key, value in records.items() if key[0] != "mild"}
     assert not any("correction" in note for note in notes(summarise(study, records)))
 
 
-def test_what_runs_should_share_and_do_not(found, write):
-    study, records = found
+def test_what_runs_should_share_and_do_not(three_recipes, write):
+    study, records = three_recipes
     records["warm", 2] |= {"precision": "bf16", "data": {"sentences": 4000}}
     records["mild", 1]["base_model"] = {"weights_sha256": 64 * "1"}
     records["mild", 2]["environment"] = {"torch": "3.0", "device": "cuda", "threads": 8}
@@ -771,8 +768,8 @@ def test_what_runs_should_share_and_do_not(found, write):
     assert not any("sentences (runs)" in note for note in notes(summarise(study, records)))
 
 
-def test_a_setting_without_any_run(found):
-    study, records = found
+def test_a_setting_without_any_run(three_recipes):
+    study, records = three_recipes
     summary = summarise(study, {key: value for key, value in records.items() if key[0] != "mild"})
     assert tables(summary)[0].rows[2].cell("STS average") == "-"
     assert tables(summary)[1].rows[1].cell("mean") == "-"
@@ -792,7 +789,7 @@ def test_the_best_of_a_grid(write):
     assert " --bf16 no " in said[0] and said[0].endswith("--learning_rate 3e-4") and len(tables(summary)) == 1
     assert " --eval_strategy no --run_name 'two words' --view_dropout 0.05 0.15 --learning_rate" in said[0]
     assert "base_model" not in said[0] and "data_description" not in said[0], "what only the card reads"
-    *_, args, _ = parse(
+    *_, args = parse(
         shlex.split(said[0].rpartition("): ")[2].replace("tiny-bert", study.settings[0].options["model_name"]))
     )
     assert (args.run_name, args.bf16, args.learning_rate, args.view_dropout) == ("two words", False, 3e-4, [0.05, 0.15])
@@ -818,8 +815,8 @@ def test_report_of_what_is_there(write, stub, tmp_path, capsys):
     assert str(tmp_path) not in (folder / "table.md").read_text()
 
 
-def test_plot(found, tmp_path):
-    summary = summarise(*found)
+def test_plot(three_recipes, tmp_path):
+    summary = summarise(*three_recipes)
     png, svg, numbers = plots.seeds(plot_rows(summary), "Three", tmp_path / "plot")
     assert png.stat().st_size > 10_000
     text = svg.read_text(encoding="utf-8")
