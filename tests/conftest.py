@@ -45,6 +45,10 @@ SIZES = dict(
     attention_probs_dropout_prob=0.1,
     initializer_range=0.2,  # fresh weights of 0.02 give nearly equal embeddings and gradients near 0
 )
+FOUR_STEPS = dict(  # of training, scored at two of them
+    **dict(per_device_train_batch_size=16, learning_rate=1e-3, max_steps=4, eval_steps=2, logging_steps=2),
+    **dict(bf16=False, use_cpu=True, disable_tqdm=True),
+)
 
 torch.set_num_threads(1)  # the models are tiny: threads would only wait for each other
 
@@ -197,14 +201,7 @@ def command(bert, sentences_file, pairs_file, tmp_path):
             train_file=sentences_file,
             eval_pairs=pairs_file,
             output_dir=tmp_path / "run",
-            per_device_train_batch_size=16,
-            learning_rate=1e-3,
-            max_steps=4,
-            eval_steps=2,
-            logging_steps=2,
-            bf16="false",
-            use_cpu="true",
-            disable_tqdm="true",
+            **FOUR_STEPS,
         )
         options |= changes
         return [f"--{name}={value}" for name, value in options.items() if value is not None]

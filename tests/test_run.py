@@ -274,6 +274,10 @@ def fails(capsys, arguments: list[str], code: int = 2) -> str:
         (dict(eval_pairs=None, senteval_dir="nowhere"), "must be SentEval's data/downstream"),
         (dict(per_device_train_batch_size=1), "batch of 1 sentence has no negatives"),
         (dict(per_device_train_batch_size=97), "Found 96 sentences, fewer than one batch of 97"),
+        (dict(seed="x"), "argument --seed: invalid int value: 'x'"),
+        (dict(learning_rat=1), "--learning_rat=1: no such option. Did you mean --learning_rate? See --help."),
+        (dict(ami_form="code"), "argument --ami_form/--ami-form: invalid choice: 'code' (choose from"),
+        (dict(model_name=None), "Which encoder? Give --model_name, for instance --model_name bert-base-uncased."),
         (dict(temperature=0), "--temperature is 0.0; needed a number above 0"),
         (dict(reconstruction_weight=-1), "--reconstruction_weight is -1.0; needed 0 or more"),
         (dict(mlm_weight=-0.1), "--mlm_weight is -0.1; needed 0 or more"),
@@ -381,5 +385,5 @@ def test_real_text_and_real_encoder(tmp_path, capsys):
     state = json.loads((tmp_path / "run" / "checkpoint-2" / "trainer_state.json").read_text())["log_history"]
     before = next(entry for entry in state if "eval_spearman" in entry)["eval_spearman"]
     assert before == pytest.approx(59.4, abs=0.05)  # the encoder's own card
-    mlm = next(entry for entry in state if "mlm" in entry)["mlm"]
+    mlm = next(entry for entry in state if "terms/mlm" in entry)["terms/mlm"]
     assert mlm < 5  # trained to 3.27 without dropout; random weights would say log 8192 = 9.0

@@ -66,9 +66,9 @@ def as_sentences(data) -> datasets.Dataset | datasets.IterableDataset | None:
         UsageError: a list that holds something else.
     """
     if isinstance(data, list | tuple) and data and isinstance(data[0], str):
-        wrong = next((item for item in data if not isinstance(item, str)), None)
-        if wrong is not None:
-            raise UsageError(f"The training sentences hold {wrong!r:.60}; needed text, or a data set.")
+        wrong = [item for item in data if not isinstance(item, str)]
+        if wrong:
+            raise UsageError(f"The training sentences hold {wrong[0]!r:.60}; needed text, or a data set.")
         kept = [sentence for sentence in data if sentence.strip()]
         return datasets.Dataset.from_dict({"text": kept}, datasets.Features({"text": datasets.Value("string")}))
     columns = getattr(data, "column_names", None) or []

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from informin.errors import UsageError
-from informin.manifest import damage, write_manifest
+from informin.files import damage, write_manifest
 from informin.training.checkpoints import (
     checkpoint_to_resume,
     complete_checkpoints,
@@ -17,6 +17,7 @@ from informin.training.checkpoints import (
     set_aside_damaged,
 )
 
+SETTINGS = {"queue_size": 8, "projection_head": "mlp"}
 STATE = json.dumps({"global_step": 25, "log_history": [{"loss": 1.5, "step": 25}]})
 
 
@@ -25,9 +26,9 @@ def checkpoint(run: Path, name: str, whole: bool = True) -> Path:
     folder = run / name
     folder.mkdir(parents=True)
     (folder / "model.safetensors").write_bytes(b"weights of " + name.encode())
-    (folder / "config.json").write_text('{"informin": {"queue_size": 8, "projection_head": "mlp", "temperature": 0.1}}')
-    for other in ("scheduler.pt", "training.json"):
-        (folder / other).touch()
+    (folder / "config.json").write_text(json.dumps({"informin": SETTINGS | {"temperature": 0.1}}))
+    (folder / "training.json").write_text('{"schema": 1, "options": {}}')
+    (folder / "scheduler.pt").touch()
     step = int(name.rpartition("-")[2]) if name.startswith("checkpoint-") else 25
     (folder / "trainer_state.json").write_text(STATE.replace("25", str(step)))
     if whole:
@@ -41,7 +42,7 @@ def test_checkpoints_are_sorted_by_number(tmp_path):
         (tmp_path / name).mkdir()
     assert complete_checkpoints(tmp_path) == [made[1], made[2], made[0]]
     assert complete_checkpoints(str(tmp_path / "nowhere")) == []
-    assert checkpoint_to_resume(tmp_path, "last", {}) == made[0]
+    assert checkpoint_to_resume(tmp_path, "last", SETTINGS) == made[0]
 
 
 def cut(path: Path) -> None:
@@ -72,40 +73,40 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_word(tmp_path, caplog, harm,
     whole = checkpoint(tmp_path, "checkpoint-25")
     damaged = checkpoint(tmp_path, "checkpoint-125")
     harm(damaged)
-    assert checkpoint_to_resume(tmp_path, "last", {}) == whole
+    assert checkpoint_to_resume(tmp_path, "last", SETTINGS) == whole
     (said,) = caplog.messages
     assert said.startswith(f"{damaged} is damaged ({problem}") and said.endswith("): going on from checkpoint-25.")
     with pytest.raises(UsageError, match=re.escape(f"{damaged} is no complete checkpoint: {problem}")):
-        checkpoint_to_resume(tmp_path, str(damaged), {})
+        checkpoint_to_resume(tmp_path, str(damaged), SETTINGS)
     shutil.rmtree(whole)
-    message = f"--resume_from_checkpoint: {tmp_path} holds no complete checkpoint to go on from. {damaged} is damaged ("
+    message = f"`resume_from_checkpoint`: {tmp_path} holds no complete checkpoint to go on from. {damaged} is damaged ("
     with pytest.raises(UsageError, match=re.escape(message + problem)):
-        checkpoint_to_resume(tmp_path, "last", {})
+        checkpoint_to_resume(tmp_path, "last", SETTINGS)
 
 
 def test_nothing_to_go_on_from(tmp_path):
-    message = re.escape(f"--resume_from_checkpoint: {tmp_path} holds no complete checkpoint to go on from.")
+    message = re.escape(f"`resume_from_checkpoint`: {tmp_path} holds no complete checkpoint to go on from.")
     with pytest.raises(UsageError, match=f"^{message}$"):
-        checkpoint_to_resume(tmp_path, "last", {})
+        checkpoint_to_resume(tmp_path, "last", SETTINGS)
 
 
 def test_a_checkpoint_may_be_named_and_lie_anywhere(tmp_path):
     named = checkpoint(tmp_path / "elsewhere", "kept")
-    assert checkpoint_to_resume(tmp_path / "run", str(named), {}) == named
+    assert checkpoint_to_resume(tmp_path / "run", str(named), SETTINGS) == named
     with pytest.raises(UsageError, match=r"nowhere is no complete checkpoint: there is no such folder"):
-        checkpoint_to_resume(tmp_path / "run", str(tmp_path / "nowhere"), {})
+        checkpoint_to_resume(tmp_path / "run", str(tmp_path / "nowhere"), SETTINGS)
     checkpoint(tmp_path / "run", "checkpoint-25")
     with pytest.raises(UsageError, match=r"run already holds checkpoint-25"):
-        checkpoint_to_resume(tmp_path / "run", str(named), {})
+        checkpoint_to_resume(tmp_path / "run", str(named), SETTINGS)
 
 
 def test_an_older_checkpoint_of_the_same_run_would_mix_two_runs(tmp_path):
     older, newer = checkpoint(tmp_path, "checkpoint-25"), checkpoint(tmp_path, "checkpoint-50")
     with pytest.raises(UsageError, match=r"holds checkpoint-50 too, later than checkpoint-25, and"):
-        checkpoint_to_resume(tmp_path, str(older), {})
-    assert checkpoint_to_resume(tmp_path, str(newer), {}) == newer
+        checkpoint_to_resume(tmp_path, str(older), SETTINGS)
+    assert checkpoint_to_resume(tmp_path, str(newer), SETTINGS) == newer
     (newer / "scheduler.pt").unlink()
-    assert checkpoint_to_resume(tmp_path, str(older), {}) == older
+    assert checkpoint_to_resume(tmp_path, str(older), SETTINGS) == older
 
 
 def test_what_is_left_of_later_ones_is_set_aside(tmp_path):
@@ -155,7 +156,7 @@ def test_weights_alone_are_no_checkpoint_to_go_on_from(tmp_path, name):
     (folder / name).unlink()
     write_manifest(folder)
     with pytest.raises(UsageError, match=r"checkpoint-25 lacks training.json, or the state"):
-        checkpoint_to_resume(tmp_path, "last", {})
+        checkpoint_to_resume(tmp_path, "last", SETTINGS)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "checkpoint-25"])
@@ -170,7 +171,7 @@ def test_a_used_folder_is_refused(tmp_path, name):
 
 def test_a_file_in_the_folders_place_is_refused(tmp_path):
     (tmp_path / "run").touch()
-    with pytest.raises(UsageError, match=r"--output_dir: .*run is a file; needed a folder"):
+    with pytest.raises(UsageError, match=r"`output_dir`: .*run is a file; needed a folder"):
         refuse_used_folder(tmp_path / "run")
 
 
@@ -199,11 +200,33 @@ def test_read_history_of_what_has_none(folder, tmp_path):
         read_history(tmp_path / folder)
 
 
-def test_a_run_goes_on_with_the_heads_that_it_began_with(tmp_path):
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"projection_head": "none"}, "projection_head mlp, and now it is none (`projection_head` says so)"),
+        ({"queue_size": 16}, "queue_size 8, and now it is 16 (`queue_size` says so)"),
+        ({"queue_size": 0}, "queue_size 8, and now it is 0 (`queue_size` says so)"),
+        ({"lm_head": True}, "lm_head 0, and now it is True (`mlm_weight` says so)"),
+        (
+            {"projector_size": 16},
+            "projector_size 0, and now it is 16 (`projector_size`, or a `decorrelation_weight` of 0, says so)",
+        ),
+    ],
+)
+def test_a_run_goes_on_with_the_heads_that_it_began_with(tmp_path, change, message):
+    """What has no value is off; other options than those that shape heads are free."""
     made = checkpoint(tmp_path, "checkpoint-4")
-    now = {"queue_size": 8, "projection_head": "mlp", "projector_size": 0, "temperature": 0.05}
+    now = SETTINGS | {"lm_head": False, "projector_size": 0, "temperature": 0.05}
     assert checkpoint_to_resume(tmp_path, "last", now) == made
-    with pytest.raises(UsageError, match=r"was trained with projection_head mlp, and now it is none \("):
-        checkpoint_to_resume(tmp_path, "last", now | {"projection_head": "none"})
-    with pytest.raises(UsageError, match=r"was trained with queue_size 8, and now it is 16 \(--queue_size says so\)"):
-        checkpoint_to_resume(tmp_path, "last", now | {"queue_size": 16})
+    with pytest.raises(UsageError, match=re.escape(f"{made} was trained with {message}. The heads of a run stay")):
+        checkpoint_to_resume(tmp_path, "last", now | change)
+
+
+@pytest.mark.parametrize("began, now", [(16, 0), (16, 32)])
+def test_the_size_of_a_head_may_stand_in_the_record_alone(tmp_path, began, now):
+    made = checkpoint(tmp_path, "checkpoint-4", whole=False)
+    (made / "training.json").write_text(json.dumps({"schema": 1, "options": {"projector_size": began}}))
+    write_manifest(made)
+    assert checkpoint_to_resume(tmp_path, "last", SETTINGS | {"projector_size": began}) == made
+    with pytest.raises(UsageError, match=f"trained with projector_size {began}, and now it is {now} "):
+        checkpoint_to_resume(tmp_path, "last", SETTINGS | {"projector_size": now})

@@ -8,11 +8,10 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel
 
-from informin.encoders.loading import load_config, load_model
-from informin.objectives import OBJECTIVES
+from informin.objectives.terms import Masking
 from informin.views.attention import ViewDropout
-from informin.views.stacking import TokenMasker, stack_views
-from tests.conftest import make_sentences, tokenizer_of
+from informin.views.stacking import StackedViews
+from tests.conftest import make_sentences
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
 WORLD = 2
@@ -21,34 +20,28 @@ TERMS = {
     "reconstruction": dict(objective="informin", reconstruction_weight=0.7),
     "squared_l2": dict(objective="informin", reconstruction_weight=0.1, reconstruction_form="squared_l2"),
     "mlm": dict(objective="informin", reconstruction_weight=0.4, mlm_weight=0.5),
-    "masked_views": dict(objective="informin", mlm_weight=0.5, masked_views=True),
+    "masked_views": dict(objective="informin", reconstruction_weight=0.4, mlm_weight=0.5, masked_views=True),
     "scd": dict(objective="scd", projector_size=16, decorrelation_weight=0.1),
     "scd_mlm": dict(objective="scd", projector_size=16, decorrelation_weight=0.1, mlm_weight=0.5),
     "micse": dict(objective="micse", queue_size=20, momentum_decay=0.9, ami_weight=1.0, ami_layers=[0, 1]),
     "all": dict(
         **dict(objective="informin", ami_weight=1.0, decorrelation_weight=0.1, projector_size=16, queue_size=7),
-        **dict(mlm_weight=0.5, view_dropout=[0.1, 0.2]),
+        **dict(reconstruction_weight=0.4, mlm_weight=0.5, view_dropout=[0.1, 0.2]),
     ),
 }
 
 
 def make_trainer(folder, options, out):
-    config = load_config(folder)
-    tokenizer = tokenizer_of(folder)
     temperature = {} if options["objective"] == "scd" else {"temperature": 0.2}
-    args = InforMinTrainingArguments(
-        output_dir=out, use_cpu=True, eval_strategy="no", per_device_train_batch_size=6, **temperature, **options
-    )
-    projection_head = OBJECTIVES[args.objective].projection_head
-    torch.manual_seed(0)
-    model = load_model(config, folder, {"projection_head": projection_head, **args.heads})
-    trainer = InforMinTrainer(model=model, args=args, train_dataset=[None] * 99, processing_class=tokenizer)
+    run = dict(output_dir=out, use_cpu=True, bf16=False, eval_strategy="no", per_device_train_batch_size=6, seed=0)
+    trainer = InforMinTrainer(folder, InforMinTrainingArguments(**run, **temperature, **options), [{}] * 99)
+    model = trainer.model
     for module in model.modules():  # dropout draws differ between one process and two: compare without
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
         if isinstance(module, ViewDropout):
             module.rates = (0.0,) * len(module.rates)
-    return trainer, model.train(), tokenizer
+    return trainer, model.train(), trainer.processing_class
 
 
 def views_apart(rows, shift):
@@ -71,8 +64,8 @@ def make_rows(tokenizer, options, rank, step=0):
     """
     sentences = sentences_of(rank, step)
     batch = dict(tokenizer(sentences, padding=True, return_tensors="pt"))
-    masker = TokenMasker(tokenizer, 0.4) if options.get("mlm_weight") else None
-    rows = stack_views(batch, masker, seed=rank, masked_views=bool(options.get("masked_views")))
+    masking = Masking(0.4, options.get("masked_views", False)) if options.get("mlm_weight") else None
+    rows = StackedViews(tokenizer, masking)(batch, seed=rank)
     views_apart(rows["input_ids"][:12], shift=3)
     return rows
 
@@ -80,7 +73,7 @@ def make_rows(tokenizer, options, rank, step=0):
 def join(all_rows, tokenizer):
     """What one process would see: first the first views of both processes, then the second views, then the masked."""
     width = max(rows["input_ids"].shape[1] for rows in all_rows)
-    padding = {"input_ids": tokenizer.pad_token_id, "attention_mask": 0, "mlm_labels": -100}
+    padding = {"input_ids": tokenizer.pad_token_id, "attention_mask": 0, "lm_labels": -100}
     joined = {}
     for name in padding.keys() & all_rows[0].keys():
         padded = [
@@ -100,7 +93,7 @@ def second_step(trainer, model, rows):
     """Loss and gradients of the next step, after the optimizer's and the momentum encoder's."""
     unwrapped = trainer.accelerator.unwrap_model(model)
     torch.optim.SGD([p for p in unwrapped.parameters() if p.requires_grad], lr=0.02).step()
-    unwrapped.update_momentum()
+    unwrapped.heads["queue"].after_step(unwrapped)
     unwrapped.zero_grad()
     loss = trainer.compute_loss(model, rows)
     loss.backward()
@@ -115,15 +108,15 @@ def results_of(folder, options, out, rank):
     loss.backward()
     mean = loss.detach().clone()
     dist.all_reduce(mean)
-    terms = torch.stack(list(trainer._step_terms.values()))
+    terms = torch.stack(list(trainer._step_values.values()))
     dist.all_reduce(terms)
     results = {"loss": mean / WORLD, "terms": terms / WORLD, "grads": gradients(model)}
     if "queue_size" in options:
         second, grads = second_step(trainer, wrapped, make_rows(tokenizer, options, rank, step=1))
         dist.all_reduce(second)
         results |= {"second": second / WORLD, "second_grads": grads}
-        for name in ("queue", "queue_ids"):
-            own = getattr(model, name)
+        for name in ("embeddings", "ids"):
+            own = getattr(model.heads["queue"], name)
             results[name] = [torch.empty_like(own) for _ in range(WORLD)]
             dist.all_gather(results[name], own)
     return results
@@ -158,17 +151,18 @@ def test_two_processes_equal_one_on_the_joined_batch(name, two_processes, encode
     loss.backward()
     two = two_processes[str(encoder)][name]
     torch.testing.assert_close(two["loss"], loss.detach())
-    torch.testing.assert_close(two["terms"], torch.stack(list(trainer._step_terms.values())))
+    torch.testing.assert_close(two["terms"], torch.stack(list(trainer._step_values.values())))
     torch.testing.assert_close(two["grads"], gradients(model), rtol=1e-4, atol=1e-5)
-    if "mlm_labels" in rows:  # the case that a mean of local means would get wrong
-        counts = [(make_rows(tokenizer, TERMS[name], rank)["mlm_labels"] >= 0).sum() for rank in range(WORLD)]
+    if "lm_labels" in rows:  # the case that a mean of local means would get wrong
+        counts = [(make_rows(tokenizer, TERMS[name], rank)["lm_labels"] >= 0).sum() for rank in range(WORLD)]
         assert counts[0] != counts[1]
     if "queue_size" in TERMS[name]:
         again = join([make_rows(tokenizer, TERMS[name], rank, step=1) for rank in range(WORLD)], tokenizer)
-        assert torch.isin(again["sentence_ids"], model.queue_ids).any(), "some are in the queue, as negatives of others"
+        queue = model.heads["queue"]
+        assert torch.isin(again["sentence_ids"], queue.ids).any(), "some are in the queue, as negatives of others"
         second, grads = second_step(trainer, model, again)
         torch.testing.assert_close(two["second"], second, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(two["second_grads"], grads, rtol=1e-4, atol=1e-5)
-        assert torch.equal(*two["queue"]) and torch.equal(*two["queue_ids"]) and model.queue.any(-1).all()
-        torch.testing.assert_close(two["queue"][0], model.queue, rtol=1e-4, atol=1e-5)
-        assert torch.equal(two["queue_ids"][0], model.queue_ids)
+        assert torch.equal(*two["embeddings"]) and torch.equal(*two["ids"]) and queue.embeddings.any(-1).all()
+        torch.testing.assert_close(two["embeddings"][0], queue.embeddings, rtol=1e-4, atol=1e-5)
+        assert torch.equal(two["ids"][0], queue.ids)

@@ -14,11 +14,11 @@ from safetensors import SafetensorError
 
 import run_unsup
 from informin.errors import UsageError
-from informin.manifest import damage, write_manifest
+from informin.files import damage, write_manifest
 from informin.publishing.record import load_record
 from informin.training.lock import only_run_in
 from informin.training.resuming import differences
-from tests.conftest import make_sentences, save_bert, save_pairs
+from tests.conftest import FOUR_STEPS, make_sentences, save_bert, save_pairs
 from tests.test_run import ENVIRONMENT, assert_same_weights, fails
 
 
@@ -27,9 +27,7 @@ def through(bert, sentences_file, pairs_file, tmp_path_factory) -> Path:
     """A run of four steps that was not interrupted, with checkpoints at 2 and 4."""
     folder = tmp_path_factory.mktemp("through") / "run"
     options = dict(model_name=bert, train_file=sentences_file, eval_pairs=pairs_file, output_dir=folder)
-    options |= dict(per_device_train_batch_size=16, learning_rate=1e-3, max_steps=4, eval_steps=2, logging_steps=2)
-    options |= dict(bf16="false", use_cpu="true", disable_tqdm="true")
-    assert run_unsup.main([f"--{name}={value}" for name, value in options.items()]) == 0
+    assert run_unsup.main([f"--{name}={value}" for name, value in (options | FOUR_STEPS).items()]) == 0
     return folder
 
 
@@ -240,7 +238,7 @@ def test_changes_on_purpose_are_told_as_parts(command, half, through, others, ca
     assert [group["weight_decay"] for group in groups] == [0.1, 0.0]
     log = json.loads((half / "checkpoint-6" / "trainer_state.json").read_text())["log_history"]
     assert [entry["learning_rate"] for entry in log if entry["step"] > 2 and "loss" in entry] == [5e-3] * 4
-    assert all(("reconstruction" in entry) == (entry["step"] <= 2) for entry in log if "loss" in entry)
+    assert all(("terms/reconstruction" in entry) == (entry["step"] <= 2) for entry in log if "loss" in entry)
     # The parts stay when the run is gone on with as it is now.
     shutil.rmtree(half / "checkpoint-6")
     assert run_unsup.main([*command(**changes), "--resume_from_checkpoint"]) == 0
@@ -285,6 +283,7 @@ def test_true_means_last(command, half, through, word):
 
 def test_false_means_a_new_run(command, tmp_path):
     assert run_unsup.main([*command(max_steps=1), "--resume_from_checkpoint=false"]) == 0
+    assert load_record(tmp_path / "run")["steps"] == 1
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ step 4 loss N pairs.tsv N alignment N uniformity N
 pairs.tsv, Spearman x 100 N before, N after \(step [24]\)
 pairs.tsv, alignment N before, N after \(step [24]\)
 pairs.tsv, uniformity N before, N after \(step [24]\)
-terms at the end, unweighted contrast N, reconstruction N, projection_norm N; loss N
+terms at the end, unweighted contrast N, reconstruction N; loss N
 training speed N sentences/s \(1 process\(es\), fp32\)
 peak memory N GiB
 model run
@@ -54,7 +54,12 @@ def test_a_newcomers_screen_line_by_line(command, tmp_path):
 def test_a_line_an_evaluation_or_a_log(capsys, pairs_name, verbose):
     screen, args = Screen(pairs_name, str), SimpleNamespace(verbose=verbose)
     state = SimpleNamespace(is_world_process_zero=True, global_step=125)
-    screen.on_log(args, state, None, logs={"loss": 0.03149, "contrast": 0.02, "learning_rate": 1e-5, "epoch": 1})
+    screen.on_log(
+        args,
+        state,
+        None,
+        logs={"loss": 0.03149, "terms/contrast": 0.02, "projection_norm": 3.0, "learning_rate": 1e-5, "epoch": 1},
+    )
     if pairs_name:
         screen.on_log(args, state, None, logs=SCORES)
     lines = capsys.readouterr().out.splitlines()

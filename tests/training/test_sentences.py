@@ -1,21 +1,19 @@
 """Sentences from files and data sets, tokenised once; where the evaluation pairs come from."""
 
 import gzip
-import io
-import json
 import logging
 import os
-import re
-import tarfile
 
 import pytest
+from huggingface_hub import constants
 
 from informin.errors import UsageError
 from informin.evaluation.senteval import STSB_DEV
 from informin.training import sentences as data
 from informin.training.options import DataArguments
-from informin.training.sentences import load_evaluation_pairs, load_sentences, tokenise, unpack
+from informin.training.sentences import load_evaluation_pairs, load_sentences, tokenise
 from tests.conftest import make_sentences, tokenizer_of
+from tests.senteval_data import stsb_dev
 
 
 def load(seed=0, **options) -> list[str]:
@@ -31,8 +29,8 @@ def write(path, content) -> str:
 @pytest.fixture
 def no_hub(tmp_path, monkeypatch):
     """An empty Hub cache (the tests are offline), and no SentEval folder in the environment."""
-    monkeypatch.setattr(data.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(data.constants, "HF_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("SENTEVAL_DATA", raising=False)
 
 
@@ -75,13 +73,13 @@ def test_max_train_samples_is_a_random_sample_that_the_seed_decides(tmp_path, ho
         ("a.txt", "", r"No sentences in .*a\.txt"),
         ("a.csv", "text\n", r"No sentences in .*a\.csv"),
         ("a.txt", "\n \n", r"No sentences in .*a\.txt: 2 blank lines and nothing else"),
-        ("missing.txt", None, r"--train_file: .*missing\.txt does not exist"),
-        ("folder/a.md", "one\n", r"--train_file: the folder .*folder holds no file ending in \.txt, .*\.txt\.zst"),
+        ("missing.txt", None, r"`train_file`: .*missing\.txt does not exist"),
+        ("folder/a.md", "one\n", r"`train_file`: the folder .*folder holds no file ending in \.txt, .*\.txt\.zst"),
         ("a.txt", b"one\n\xff\n", r"a\.txt, line 2: not UTF-8"),
         ("a.csv", "x,y\n1,2\n", r"a\.csv: no column 'text'; found x, y"),
         ("a.txt", "\n", r"No sentences in .*a\.txt: 1 blank line and nothing else"),
         ("a.txt", "the dog\n\n the dog \n", r"a\.txt: all 2 sentences are 'the dog'; contrast needs different ones"),
-        ("a.csv", "label\npos\npos\n", r"a\.csv, column 'label': all 2 sentences are 'pos'; .* --text_column\?"),
+        ("a.csv", "label\npos\npos\n", r"a\.csv, column 'label': all 2 sentences are 'pos'; .* `text_column`\?"),
         ("a.csv", 'text\none\n"two\n', r"a\.csv, line 3: the row that begins here cannot be read"),
     ],
 )
@@ -119,13 +117,13 @@ def test_the_column_of_a_table_is_said(tmp_path, caplog, contents, said):
 
 def test_what_is_no_file_is_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UsageError, match=r"--train_file: .*pipe is a pipe or a device, which is read only once\."):
+    with pytest.raises(UsageError, match=r"`train_file`: .*pipe is a pipe or a device, which is read only once\."):
         load(train_file=[str(tmp_path / "pipe")])
-    with pytest.raises(UsageError, match=r"--train_file: a{300} does not exist\."):
+    with pytest.raises(UsageError, match=r"`train_file`: a{300} does not exist\."):
         load(train_file=["a" * 300])
     write(tmp_path / "folder/a.txt", "one\ntwo\n")
     (tmp_path / "folder/b.txt").symlink_to(tmp_path / "gone.txt")
-    with pytest.raises(UsageError, match=r"--train_file: .*folder/b\.txt does not exist\."):
+    with pytest.raises(UsageError, match=r"`train_file`: .*folder/b\.txt does not exist\."):
         load(train_file=[str(tmp_path / "folder")])
 
 
@@ -211,7 +209,7 @@ def test_tokens_are_cut_at_max_seq_length(tmp_path, tokenizer, streaming):
 def test_max_seq_length_beyond_the_model_is_refused(sentences_file, tokenizer):
     sentences = load_sentences(DataArguments(train_file=[str(sentences_file)]), 0)
     assert len(tokenise(sentences, tokenizer, 66)) == 96
-    with pytest.raises(UsageError, match="--max_seq_length 67: this model reads at most 66 tokens"):
+    with pytest.raises(UsageError, match="`max_seq_length` 67: this model reads at most 66 tokens"):
         tokenise(sentences, tokenizer, 67)
 
 
@@ -235,10 +233,10 @@ def test_a_data_set_in_a_folder(tmp_path, name, content, streaming):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({}, "set: no column 'text'; found s, n. Name one with --text_column"),
+        ({}, "set: no column 'text'; found s, n. Name one with `text_column`"),
         ({"text_column": "n"}, "set: the text column holds 1; needed text"),
         ({"text_column": "s", "dataset_split": "dev"}, 'cannot be loaded: .*"?dev"?'),
-        ({"dataset_name": "nobody/nothing"}, "--dataset_name nobody/nothing cannot be loaded: "),
+        ({"dataset_name": "nobody/nothing"}, "`dataset_name` nobody/nothing cannot be loaded: "),
     ],
 )
 def test_data_sets_that_cannot_be_used(tmp_path, options, message, streaming):
@@ -247,161 +245,29 @@ def test_data_sets_that_cannot_be_used(tmp_path, options, message, streaming):
         load(**({"dataset_name": str(tmp_path / "set"), "streaming": streaming} | options))
 
 
-def stsb(mark: str) -> bytes:
-    """1,500 lines in STS-B's format whose first sentence is the mark."""
-    lines = (f"genre\tfile\tyear\t{i}\t{i % 6}.000\t{mark}\tb {i}" for i in range(1500))
-    return "\n".join(lines).encode()
-
-
-def make_tar(path, members: dict[str, bytes | str], mode="w"):
-    """A tar file of members: bytes for a file, text for a symbolic link."""
-    with tarfile.open(path, mode) as tar:
-        for name, content in members.items():
-            member = tarfile.TarInfo(name)
-            if isinstance(content, str):
-                member.type, member.linkname = tarfile.SYMTYPE, content
-            else:
-                member.size = len(content)
-            tar.addfile(member, None if isinstance(content, str) else io.BytesIO(content))
-    return path
-
-
-@pytest.fixture
-def hub_archive(tmp_path, monkeypatch, no_hub):
-    """A Hub that holds senteval.tar."""
-    path = make_tar(tmp_path / "senteval.tar", {f"data/downstream/{STSB_DEV}": stsb("hub")})
-    monkeypatch.setattr(data, "hf_hub_download", lambda *args, **kwargs: str(path))
-    return path
-
-
-def test_where_the_evaluation_pairs_come_from(tmp_path, monkeypatch, hub_archive):
-    """The user's own pairs, the folder named, $SENTEVAL_DATA, the Hub: the first there is."""
+def test_where_the_evaluation_pairs_come_from(tmp_path, monkeypatch):
+    """The user's own pairs, the folder named, $SENTEVAL_DATA: the first there is. (No Hub: see below.)"""
 
     def source(**options) -> str:
         return load_evaluation_pairs(DataArguments(**options)).sentences1[0]
 
     pairs = write(tmp_path / "pairs.tsv", "sentence1\tsentence2\tscore\nown\tb\t1\na\tb\t2\n")
     for name in ("folder", "environment"):
-        write(tmp_path / name / STSB_DEV, stsb(name))
+        write(tmp_path / name / STSB_DEV, stsb_dev(name))
     folder = str(tmp_path / "folder")
-    assert source() == "hub"
     monkeypatch.setenv("SENTEVAL_DATA", str(tmp_path / "environment"))
     assert source() == "environment"
     assert source(senteval_dir=folder) == "folder"
     assert source(senteval_dir=folder, eval_pairs=pairs) == "own"
 
 
-def test_the_hub_archive_is_unpacked_once(monkeypatch, hub_archive):
-    unpacked = []
-    monkeypatch.setattr(data, "unpack", lambda *paths: unpacked.append(paths) or unpack(*paths))
-    assert [load_evaluation_pairs(DataArguments()).name for _ in range(2)] == ["STS-B dev"] * 2
-    assert len(unpacked) == 1
-
-
-def test_a_hub_archive_without_stsb_is_named(hub_archive):
-    make_tar(hub_archive, {"data/downstream/else.csv": b""})
-    with pytest.raises(UsageError, match=f"senteval.tar holds no {STSB_DEV}"):
-        load_evaluation_pairs(DataArguments())
-
-
 def test_without_the_hub_the_message_says_how_to_go_on(no_hub):
     with pytest.raises(UsageError, match=r"senteval\.tar cannot be fetched from the Hub") as caught:
         load_evaluation_pairs(DataArguments())
-    for way in ("--senteval_dir", "SENTEVAL_DATA", "--eval_pairs", "--eval_strategy no"):
+    for way in ("`senteval_dir`", "SENTEVAL_DATA", "`eval_pairs`", "`eval_strategy` no"):
         assert way in str(caught.value)
-    with pytest.raises(UsageError, match=r"wiki1m_for_simcse\.txt cannot be fetched .* give --train_file FILE"):
+    with pytest.raises(UsageError, match=r"wiki1m_for_simcse\.txt cannot be fetched .* give `train_file` FILE"):
         load()
-
-
-@pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
-def test_unpack(tmp_path, mode):
-    archive = make_tar(tmp_path / "a.tar", {"a/b.txt": b"hello", "c.txt": b"there"}, mode)
-    unpack(archive, tmp_path / "deep/folder")
-    assert (tmp_path / "deep/folder/a/b.txt").read_text() == "hello"
-    assert os.listdir(tmp_path / "deep") == ["folder"]
-    assert sorted(os.listdir(tmp_path / "deep/folder")) == ["a", "c.txt"]
-
-
-@pytest.mark.parametrize(
-    "members",
-    [{"../evil": b"x"}, {"a/../../evil": b"x"}, {"link": "/etc"}, {"link": "..", "link/evil": b"x"}],
-    ids=["parent", "parent of a member", "absolute link", "link to the parent"],
-)
-def test_an_archive_that_points_outside_is_refused(tmp_path, members):
-    archive = make_tar(tmp_path / "a.tar", {"fine": b"x", **members})
-    with pytest.raises(UsageError, match=r"a\.tar cannot be unpacked \(.*Delete it, so that it is fetched again"):
-        unpack(archive, tmp_path / "in/folder")
-    assert os.listdir(tmp_path / "in") == []
-
-
-@pytest.mark.parametrize("mode", ["w", "w:gz"])
-@pytest.mark.parametrize(
-    "most, message",
-    [
-        (("MOST_BYTES", 2**20), "0.0 GiB in 2 members, and no more than 0.0 GiB in 100,000 members are unpacked"),
-        (("MOST_MEMBERS", 2), "0.0 GiB in 3 members, and no more than 4.0 GiB in 2 members are unpacked"),
-    ],
-)
-def test_an_archive_that_is_too_large_is_not_begun(tmp_path, monkeypatch, mode, most, message):
-    monkeypatch.setattr(data, *most)
-    monkeypatch.setattr(tarfile.TarFile, "extractall", lambda *args, **kwargs: pytest.fail("it was unpacked"))
-    archive = make_tar(tmp_path / "a.tar", {"a": bytes(2**19), "b": bytes(2**20), "c": b""}, mode)
-    with pytest.raises(UsageError, match=re.escape(f"{archive} cannot be unpacked ({message}). Delete it, so that")):
-        unpack(archive, tmp_path / "in/folder")
-    assert os.listdir(tmp_path / "in") == []
-
-
-@pytest.mark.parametrize(
-    "kind, message",
-    [
-        (tarfile.REGTYPE, r"1,024\.0 GiB in 1 member, "),
-        (tarfile.GNUTYPE_LONGNAME, r"more than 4\.0 GiB\)"),
-        (tarfile.GNUTYPE_SPARSE, r"more than 4\.0 GiB\)"),
-    ],
-)
-def test_an_archive_that_inflates_without_end_is_not_followed(tmp_path, kind, message):
-    """One header that announces a terabyte, of data, of a name or of holes, and the first of it."""
-    header = tarfile.TarInfo("a")
-    header.size, header.type = 2**40, kind
-    (tmp_path / "a.tar").write_bytes(gzip.compress(header.tobuf(tarfile.GNU_FORMAT) + bytes(2**20)))
-    with pytest.raises(UsageError, match=r"a\.tar cannot be unpacked \(" + message):
-        unpack(tmp_path / "a.tar", tmp_path / "in/folder")
-
-
-def test_a_full_disk_is_not_called_a_damaged_archive(tmp_path, monkeypatch):
-    def full(*args, **kwargs):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(tarfile.TarFile, "extractall", full)
-    archive = make_tar(tmp_path / "a.tar", {"a": b"x"})
-    with pytest.raises(UsageError, match=r"a\.tar cannot be unpacked in .*/in \(.*No space left on device\)\.$"):
-        unpack(archive, tmp_path / "in/folder")
-    assert os.listdir(tmp_path / "in") == []
-
-
-def test_an_absolute_member_stays_inside(tmp_path):
-    evil = tmp_path / "evil"
-    unpack(make_tar(tmp_path / "a.tar", {str(evil): b"x"}), tmp_path / "in/folder")
-    assert not evil.exists()
-    assert (tmp_path / "in/folder" / evil.relative_to("/")).read_text() == "x"
-
-
-@pytest.mark.parametrize(
-    "mode, damage",
-    [
-        ("w", lambda archive: archive[: len(archive) // 2]),
-        ("w:gz", lambda archive: archive[: len(archive) // 2]),
-        ("w", lambda archive: json.dumps("no archive").encode() * 100),
-        ("w", lambda archive: b""),
-    ],
-    ids=["half", "half of a .gz", "something else", "empty"],
-)
-def test_a_damaged_archive_leaves_nothing(tmp_path, mode, damage):
-    archive = make_tar(tmp_path / "a.tar", {"fine": b"x", "large": os.urandom(30_000)}, mode)
-    archive.write_bytes(damage(archive.read_bytes()))
-    with pytest.raises(UsageError, match=re.escape(f"{archive} cannot be unpacked (")):
-        unpack(archive, tmp_path / "in/folder")
-    assert os.listdir(tmp_path / "in") == []
 
 
 @pytest.mark.parametrize("streaming", [False, True])

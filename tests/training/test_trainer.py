@@ -8,49 +8,26 @@ import pytest
 import torch
 from transformers import TrainerCallback
 
-from informin.encoders.loading import load_config, load_model
 from informin.errors import NonFiniteLossError, UndefinedScoreError, UsageError
 from informin.evaluation import load_pairs
-from informin.objectives import contrast, masked_lm, reconstruction
+from informin.objectives.contrast import contrast
+from informin.objectives.masked_lm import masked_lm
+from informin.objectives.reconstruction import reconstruction
+from informin.objectives.terms import Masking
 from informin.training.history import logged_terms
 from informin.training.report import summary
-from informin.training.sentences import tokenise
-from informin.views.stacking import TokenMasker, mask_seed, stack_views
-from tests.conftest import make_sentences, tokenizer_of
-from trainer_informin import InforMinTrainer, InforMinTrainingArguments
+from informin.views.stacking import StackedViews, mask_seed
+from tests.conftest import make_sentences
+from trainer_informin import InforMinTrainer
 
 
 @pytest.fixture
-def build(encoder, pairs_file, tmp_path):
+def build(encoder, pairs_file, arguments):
     """A trainer on 64 sentences; keywords are training arguments."""
-    import datasets
 
-    def make(callbacks=None, projection_head="mlp", **options):
-        options = (
-            dict(
-                output_dir=str(tmp_path / "run"),
-                use_cpu=True,
-                per_device_train_batch_size=16,
-                max_steps=4,
-                eval_steps=2,
-                logging_steps=1,
-                learning_rate=1e-3,
-                disable_tqdm=True,
-            )
-            | options
-        )
-        args = InforMinTrainingArguments(**options)
-        tokenizer = tokenizer_of(encoder)
-        heads = {"projection_head": projection_head, **args.heads}
-        torch.manual_seed(args.seed)
-        return InforMinTrainer(
-            model=load_model(load_config(str(encoder)), str(encoder), heads),
-            args=args,
-            train_dataset=tokenise(datasets.Dataset.from_dict({"text": make_sentences(64)}), tokenizer, 32),
-            eval_dataset=load_pairs(pairs_file),
-            processing_class=tokenizer,
-            callbacks=callbacks,
-        )
+    def make(callbacks=None, **options):
+        args = arguments(**options)
+        return InforMinTrainer(str(encoder), args, make_sentences(64), pairs_file, callbacks=callbacks)
 
     return make
 
@@ -99,19 +76,17 @@ def test_terms_are_logged_unweighted_and_sum_to_the_loss(build):
     entries = [entry for entry in trainer.state.log_history if "loss" in entry]
     assert len(entries) == 4
     for entry in entries:
-        assert (
-            logged_terms(entry) == ["contrast", "reconstruction", "projection_norm", "mlm"]
-            and entry["num_input_tokens_seen"]
-        )
-        total = entry["contrast"] + 3.0 * entry["reconstruction"] + 0.1 * entry["mlm"]
+        terms = logged_terms(entry)
+        assert list(terms) == ["contrast", "reconstruction", "mlm"] and entry["num_input_tokens_seen"]
+        total = terms["contrast"] + 3.0 * terms["reconstruction"] + 0.1 * terms["mlm"]
         assert entry["loss"] == pytest.approx(total, rel=1e-5)
 
 
 def test_simcse_is_contrast_alone(build):
     trainer = build(objective="simcse", max_steps=1)
     trainer.train()
-    assert logged(trainer, "loss") == pytest.approx(logged(trainer, "contrast"))
-    assert not logged(trainer, "reconstruction") and not logged(trainer, "mlm")
+    assert logged(trainer, "loss") == pytest.approx(logged(trainer, "terms/contrast"))
+    assert not logged(trainer, "terms/reconstruction") and not logged(trainer, "terms/mlm")
 
 
 def test_first_loss_is_the_objective_on_the_first_batch(build):
@@ -132,22 +107,22 @@ def test_first_loss_is_the_objective_on_the_first_batch(build):
     trainer.model.load_state_dict(weights)
     inputs = seen["inputs"]
     rows = {name: inputs[name][:16] for name in ("input_ids", "attention_mask")}
-    rows = stack_views(rows, TokenMasker(trainer.processing_class), mask_seed(42, 0, 0, 0))
+    rows = StackedViews(trainer.processing_class, Masking(0.15, of_views=False))(rows, mask_seed(42, 0, 0, 0))
     assert torch.equal(rows["input_ids"], inputs["input_ids"])
     torch.set_rng_state(seen["rng"])
     outputs = trainer.model.train()(**inputs)
     z1, z2, _ = outputs.projection.chunk(3)
-    labels = rows["mlm_labels"][rows["mlm_labels"] >= 0]
-    expected = contrast(z1, z2, 0.1) + 0.7 * reconstruction(z1, z2) + 0.2 * masked_lm(outputs.mlm_logits, labels)
+    labels = rows["lm_labels"][rows["lm_labels"] >= 0]
+    expected = contrast(z1, z2, 0.1) + 0.7 * reconstruction(z1, z2) + 0.2 * masked_lm(outputs.lm_logits, labels)
     assert logged(trainer, "loss")[0] == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_raw_distances_log_the_norm_of_the_projection(build):
-    trainer = build(reconstruction_form="squared_l2", max_steps=1)
+    trainer = build(reconstruction_form="squared_l2", reconstruction_weight=0.4, max_steps=1)
     trainer.train()
     assert logged(trainer, "projection_norm")[0] > 0
     assert logged(trainer, "loss")[0] == pytest.approx(
-        logged(trainer, "contrast")[0] + 0.4 * logged(trainer, "reconstruction")[0], rel=1e-5
+        logged(trainer, "terms/contrast")[0] + 0.4 * logged(trainer, "terms/reconstruction")[0], rel=1e-5
     )
 
 
@@ -188,7 +163,7 @@ def test_micro_batches_draw_masks_of_their_own(build):
     trainer = build(mlm_weight=0.3, gradient_accumulation_steps=2, per_device_train_batch_size=8)
     batch = {name: torch.tensor([trainer.train_dataset[0][name]] * 8) for name in ("input_ids", "attention_mask")}
     first, second = trainer.get_batch_samples(iter([batch, batch]), 2, torch.device("cpu"))[0]
-    assert not torch.equal(first["mlm_labels"], second["mlm_labels"])
+    assert not torch.equal(first["lm_labels"], second["lm_labels"])
 
 
 def test_step_zero_mlm_loss_is_the_pretrained_models(build, encoder):
@@ -201,11 +176,10 @@ def test_step_zero_mlm_loss_is_the_pretrained_models(build, encoder):
         for model in (plain, trainer.model):
             model.base_model.embeddings.word_embeddings.weight.mul_(20)
     batch = trainer.processing_class(make_sentences(16), padding=True, return_tensors="pt")
-    rows = stack_views(dict(batch), TokenMasker(trainer.processing_class), seed=3)
-    trainer.model.eval()
-    outputs = trainer.model(**{k: v for k, v in rows.items() if k != "mlm_labels"}, mlm_mask=rows["mlm_labels"] >= 0)
-    ours = masked_lm(outputs.mlm_logits, rows["mlm_labels"][rows["mlm_labels"] >= 0])
-    theirs = plain(input_ids=rows["input_ids"], attention_mask=rows["attention_mask"], labels=rows["mlm_labels"]).loss
+    rows = StackedViews(trainer.processing_class, Masking(0.15, of_views=False))(batch, seed=3)
+    inputs, labels = {name: rows[name] for name in ("input_ids", "attention_mask")}, rows["lm_labels"]
+    ours = masked_lm(trainer.model.eval()(**inputs, lm_mask=labels >= 0).lm_logits, labels[labels >= 0])
+    theirs = plain(**inputs, labels=labels).loss
     torch.testing.assert_close(ours, theirs)
     assert abs(ours.item() - math.log(plain.config.vocab_size)) > 0.1
 
@@ -332,7 +306,7 @@ def test_tensorboard_gets_every_term(build, monkeypatch, tmp_path):
     build(report_to="tensorboard", mlm_weight=0.1).train()
     (folder,) = {path.parent for path in (tmp_path / "events").rglob("events.out.tfevents.*")}
     tags = set(EventAccumulator(str(folder)).Reload().Tags()["scalars"])
-    terms = {"train/loss", "train/contrast", "train/reconstruction", "train/mlm"}
+    terms = {"train/loss", *(f"train/terms/{name}" for name in ("contrast", "reconstruction", "mlm"))}
     assert terms | {"eval/spearman", "eval/alignment", "eval/uniformity"} <= tags
 
 
@@ -354,12 +328,7 @@ def test_lm_head_and_its_weight_go_together(build):
     trainer = build()
     trainer.args.mlm_weight = 0.1
     with pytest.raises(UsageError, match="lm_head = False"):
-        InforMinTrainer(
-            model=trainer.model,
-            args=trainer.args,
-            train_dataset=trainer.train_dataset,
-            processing_class=trainer.processing_class,
-        )
+        InforMinTrainer(trainer.model, trainer.args, trainer.train_dataset, None, trainer.processing_class)
 
 
 def test_loading_the_best_checkpoint_warns_of_nothing(build, monkeypatch):

@@ -1,0 +1,59 @@
+"""Options as they are given on the command line, in YAML and from Python."""
+
+import json
+
+import pytest
+
+from informin.encoders.loading import load_config
+from informin.training.command_line import parse
+from informin.training.options import InforMinTrainingArguments
+from tests.conftest import FOUR_STEPS
+
+
+@pytest.fixture
+def model(tmp_path):
+    """Makes the folder of a model of which only the configuration exists."""
+
+    def model(architecture="bert", hidden_size=768) -> str:
+        folder = tmp_path / f"{architecture}-{hidden_size}"
+        folder.mkdir(exist_ok=True)
+        (folder / "config.json").write_text(json.dumps({"model_type": architecture, "hidden_size": hidden_size}))
+        return str(folder)
+
+    return model
+
+
+@pytest.fixture
+def options(model, tmp_path):
+    """Parses a command line for a model, and a YAML file where one is given, into one dictionary."""
+
+    def options(*argv: str, yaml: str | None = None, name: str | None = None) -> dict:
+        if yaml is not None:
+            (tmp_path / "run.yaml").write_text(yaml)
+            argv = (f"--config={tmp_path / 'run.yaml'}", *argv)
+        _, *built = parse([f"--model_name={name or model()}", "--use_cpu=true", *argv])
+        return {key: value for part in built for key, value in vars(part).items()}
+
+    return options
+
+
+@pytest.fixture
+def python(model):
+    """Builds the same options in Python, and fills in the rest for a model, into one dictionary."""
+
+    def python(name: str | None = None, **given) -> dict:
+        args = InforMinTrainingArguments(use_cpu=True, **given)
+        args.for_model(name or model(), load_config(name or model()))
+        return vars(args)
+
+    return python
+
+
+@pytest.fixture
+def arguments(tmp_path):
+    """The options of a training of four steps in fp32; keywords change or add some."""
+
+    def build(**changes) -> InforMinTrainingArguments:
+        return InforMinTrainingArguments(str(tmp_path / "run"), **(FOUR_STEPS | dict(logging_steps=1) | changes))
+
+    return build

@@ -1,0 +1,204 @@
+"""What fills an option that nobody gave: the papers' rows, the objective, the hardware; for Python as for commands."""
+
+import json
+import logging
+from dataclasses import fields
+
+import pytest
+import torch
+
+from informin.encoders.loading import load_config
+from informin.objectives import OBJECTIVES
+from informin.training import defaults
+from informin.training.defaults import FILLED, bf16, filled_in, term_options
+from informin.training.options import InforMinTrainingArguments, TrainingDefaults
+
+COMPARED = [field.name for field in fields(TrainingDefaults) if field.init]
+
+
+PAPERS = [  # objective, architecture, hidden size, batch, learning rate, lambda
+    ("informin", "bert", 768, 128, 3e-5, 0.4),
+    ("informin", "roberta", 768, 128, 1e-5, 4.0),
+    ("informin", "roberta", 1024, 128, 3e-5, 4.0),
+    ("simcse", "bert", 768, 64, 3e-5, 0.0),
+    ("simcse", "bert", 1024, 64, 1e-5, 0.0),
+    ("simcse", "roberta", 768, 512, 1e-5, 0.0),
+    ("simcse", "roberta", 1024, 512, 3e-5, 0.0),
+]
+NO_ROW = [  # these take their architecture's base row
+    ("informin", "bert", 1024, 128, 3e-5, 0.4),
+    ("informin", "bert", 32, 128, 3e-5, 0.4),
+    ("simcse", "roberta", 32, 512, 1e-5, 0.0),
+]
+
+
+@pytest.mark.parametrize("objective, architecture, hidden_size, batch, rate, weight", PAPERS + NO_ROW)
+def test_the_papers_rows(options, model, objective, architecture, hidden_size, batch, rate, weight):
+    found = options(f"--objective={objective}", name=model(architecture, hidden_size))
+    names = ("per_device_train_batch_size", "learning_rate", "reconstruction_weight")
+    assert [found[name] for name in names] == [batch, rate, weight]
+
+
+SISTERS = [  # objective, architecture, batch, learning rate, what else the paper names
+    ("scd", "bert", 192, 3e-5, dict(decorrelation_weight=0.005, off_diagonal_weight=0.013, view_dropout=[0.05, 0.15])),
+    (
+        *("scd", "roberta", 192, 3e-5),
+        dict(decorrelation_weight=0.0033, off_diagonal_weight=0.028, view_dropout=[0.065, 0.24]),
+    ),
+    ("micse", "bert", 50, 3e-5, dict(ami_weight=2.5e-3, queue_size=384, warmup_steps=250)),
+]
+
+
+@pytest.mark.parametrize("objective, architecture, batch, rate, others", SISTERS)
+@pytest.mark.parametrize("hidden_size", [768, 32])
+def test_the_sister_papers_rows(options, model, objective, architecture, batch, rate, others, hidden_size):
+    found = options(f"--objective={objective}", name=model(architecture, hidden_size))
+    assert found | others | {"per_device_train_batch_size": batch, "learning_rate": rate} == found
+    assert found["projection_head"] == ("none" if objective == "scd" else "mlp")
+
+
+def test_every_row_is_tested():
+    rows = {(name, *key) for name, objective in OBJECTIVES.items() for key in objective.rows}
+    assert rows == {case[:3] for case in PAPERS} | {(*case[:2], 768) for case in SISTERS}
+
+
+ENCODERS = [("bert", 768), ("bert", 1024), ("roberta", 768), ("roberta", 1024), ("roberta", 32)]
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("encoder", ENCODERS, ids=str)
+def test_python_fills_in_what_the_command_line_does(options, python, model, objective, encoder):
+    """Every option of transformers, of ours and of the terms."""
+    name = model(*encoder)
+    ours, theirs = python(name, objective=objective), options(f"--objective={objective}", name=name)
+    assert {option: ours[option] for option in [*COMPARED, *term_options()]} == {
+        option: theirs[option] for option in [*COMPARED, *term_options()]
+    }
+    row = OBJECTIVES[objective].row(*encoder)
+    assert (ours["per_device_train_batch_size"], ours["learning_rate"]) == (row.batch_size, row.learning_rate)
+    assert ours["paper_row"] == theirs["paper_row"] == row.name
+    assert ours["warmup_steps"] == row.options.get("warmup_steps", 0)
+
+
+@pytest.mark.parametrize(
+    "name, given, filled",
+    [
+        ("learning_rate", 2e-5, 1e-5),
+        ("per_device_train_batch_size", 7, 512),
+        ("bf16", False, True),
+        ("projection_head", "none", "mlp"),
+        ("output_dir", "here", "outputs/roberta-768-simcse-batch512-lr1e-5-seed42"),
+        ("temperature", 0.1, 0.05),
+    ],
+)
+@pytest.mark.parametrize("how", ["given", "set"])
+def test_what_was_chosen_is_not_filled_in(model, monkeypatch, name, given, filled, how):
+    """Nor what is set between construction and training, for a second encoder either."""
+    monkeypatch.setattr(defaults, "bf16", lambda given: {} if "bf16" in given else {"bf16": True})
+    chosen = InforMinTrainingArguments(objective="simcse", use_cpu=True, **({name: given} if how == "given" else {}))
+    left_open = InforMinTrainingArguments(objective="simcse", use_cpu=True)
+    if how == "set":
+        setattr(chosen, name, given)
+    for encoder in (("bert", 1024), ("roberta", 768)):
+        for args in (chosen, left_open):
+            args.for_model(model(*encoder), load_config(model(*encoder)))
+        assert getattr(chosen, name) == given
+    assert getattr(left_open, name) == filled, "of the second encoder, not of the first"
+
+
+@pytest.mark.parametrize("name", FILLED)
+def test_none_from_python_means_not_given(python, name):
+    assert python(objective="scd", **{name: None})[name] == python(objective="scd")[name] is not None
+
+
+def test_to_dict_has_the_options_of_the_terms(arguments):
+    """Where trackers and Trainer's own log read them."""
+    args = arguments(objective="micse", queue_size=8)
+    assert args.to_dict() | {"queue_size": 8, "ami_weight": 2.5e-3, "temperature": 0.05} == args.to_dict()
+    assert term_options().keys() <= args.to_dict().keys() and json.loads(args.to_json_string())["queue_size"] == 8
+
+
+@pytest.mark.parametrize(
+    "argv, filled",
+    [
+        (
+            [],
+            "InforMin-CL, table 3, roberta-base): "
+            "per_device_train_batch_size 128, learning_rate 1e-05, reconstruction_weight 4.0",
+        ),
+        (["--learning_rate=1"], "table 3, roberta-base): per_device_train_batch_size 128, reconstruction_weight 4.0"),
+        (
+            ["--objective=simcse"],
+            "SimCSE, appendix A, roberta-base): per_device_train_batch_size 512, learning_rate 1e-05",
+        ),
+        (["--objective=simcse", "--learning_rate=1", "--per_device_train_batch_size=2"], None),
+    ],
+)
+def test_one_log_line_says_what_the_paper_filled_in(options, model, caplog, argv, filled):
+    caplog.set_level(logging.INFO, InforMinTrainingArguments.__module__)
+    options(*argv, name=model("roberta"))
+    assert not caplog.messages, "a word in the headline is enough"
+    options(*argv, "--verbose=true", name=model("roberta"))
+    lines = [message for message in caplog.messages if "paper" in message]
+    assert len(lines) == (filled is not None) and all(line.endswith(filled) for line in lines)
+
+
+@pytest.mark.parametrize("processes, batch", [("1", 128), ("4", 32), ("3", 42), ("1000", 1)])
+def test_the_papers_batch_is_shared_by_the_processes(model, monkeypatch, processes, batch):
+    monkeypatch.setenv("WORLD_SIZE", processes)
+    values, name = filled_in({}, load_config(model()))
+    assert values["per_device_train_batch_size"] == batch and name == "InforMin-CL, table 3, bert-base"
+    given = {"per_device_train_batch_size": 7}
+    assert "per_device_train_batch_size" not in filled_in(given, load_config(model()))[0]
+
+
+@pytest.mark.parametrize(
+    "argv, expected",
+    [
+        ([], "outputs/bert-768-informin-batch128-lr3e-5-seed42"),
+        (["--objective=simcse", "--seed=7"], "outputs/bert-768-simcse-batch64-lr3e-5-seed7"),
+        (
+            ["--learning_rate=0.001", "--per_device_train_batch_size=8"],
+            "outputs/bert-768-informin-batch8-lr0.001-seed42",
+        ),
+        (["--output_dir=here"], "here"),
+    ],
+)
+@pytest.mark.parametrize("slash", ["", "/"])
+def test_default_output_dir(options, model, argv, expected, slash):
+    assert options(*argv, name=model() + slash)["output_dir"] == expected
+
+
+@pytest.mark.parametrize(
+    "accelerator, avx512, amx, gpu, expected",
+    [
+        (None, False, False, True, False),
+        (None, True, False, False, True),
+        (None, False, True, False, True),
+        (torch.device("cuda"), True, True, False, False),
+        (torch.device("cuda"), False, False, True, True),
+    ],
+)
+def test_bf16_follows_the_hardware(monkeypatch, accelerator, avx512, amx, gpu, expected):
+    monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *_: accelerator)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+    monkeypatch.setattr(defaults, "is_torch_bf16_gpu_available", lambda: gpu)
+    assert bf16({}) == bf16({"seed": 1}) == {"bf16": expected}
+    for given in ({"bf16": False}, {"bf16": True}, {"fp16": True}, {"fp16": False}):
+        assert bf16(given) == {}, "the user chose"
+    assert bf16({"use_cpu": True}) == {"bf16": avx512 or amx}
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp16")
+    assert bf16({}) == {}, "the launcher chose"
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
+    assert bf16({}) == {"bf16": expected}
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_both_ask_the_hardware_for_bf16(options, python, monkeypatch, given):
+    monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *_: None)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
+    for found in (options(*["--bf16=false"] * given), python(**{"bf16": False} if given else {})):
+        assert found["bf16"] is not given and found["use_cpu"]

@@ -1,0 +1,157 @@
+"""What a trainer takes: an encoder's name or a model, sentences or rows, pairs or a path; and what it refuses."""
+
+import datasets
+import pytest
+import torch
+from transformers import DataCollatorWithPadding, TrainingArguments, set_seed
+
+from informin.encoders.loading import load_config, load_model
+from informin.errors import UsageError
+from informin.evaluation import load_pairs
+from informin.training.sentences import tokenise
+from tests.conftest import make_sentences, tokenizer_of
+from trainer_informin import InforMinTrainer
+
+SENTENCES = make_sentences(64)
+
+
+@pytest.fixture
+def unscored(arguments):
+    """The options of two steps without evaluation; keywords change or add some."""
+    return lambda **changes: arguments(**(dict(max_steps=2, eval_strategy="no") | changes))
+
+
+def trained(*args, **kwargs) -> InforMinTrainer:
+    """Built and trained; a trainer sets the seed when it is built."""
+    trainer = InforMinTrainer(*args, **kwargs)
+    trainer.train()
+    return trainer
+
+
+def assert_same_weights(first: InforMinTrainer, second: InforMinTrainer) -> None:
+    torch.testing.assert_close(first.model.state_dict(), second.model.state_dict(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("kind", ["blank ones too", "tuple", "data set", "rows", "rows and text", "list of rows"])
+def test_sentences_and_their_rows_train_alike(bert, unscored, kind):
+    table = datasets.Dataset.from_dict({"n": range(64), "text": SENTENCES})
+    rows = tokenise(table.select_columns("text"), tokenizer_of(bert), 32)
+    data = {
+        "blank ones too": [*SENTENCES[:9], "", " \n", *SENTENCES[9:]],
+        "tuple": tuple(SENTENCES),
+        "data set": table,
+        "rows": rows,
+        "rows and text": rows.add_column("text", SENTENCES),
+        "list of rows": list(rows),
+    }[kind]
+    ours, theirs = (trained(str(bert), unscored(), given) for given in (data, SENTENCES))
+    assert_same_weights(ours, theirs)
+    known = theirs.record()["data"]
+    assert known["sentences"] == 64 and known["sources"] == ["sentences"]
+    assert ours.record()["data"] == (None if "rows" in kind else known)
+
+
+def test_a_stream_of_sentences(bert, unscored):
+    stream = datasets.Dataset.from_dict({"n": range(64), "text": SENTENCES}).to_iterable_dataset()
+    trainer = trained(str(bert), unscored(), stream)
+    assert trainer.state.global_step == 2 and trainer.record()["data"]["sha256"] is None
+
+
+def test_sentences_are_cut_at_max_seq_length(bert, unscored):
+    rows = InforMinTrainer(str(bert), unscored(max_seq_length=6), SENTENCES).train_dataset
+    assert max(map(len, rows["input_ids"])) == 6 < max(len(sentence.split()) for sentence in SENTENCES)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [dict(), dict(objective="scd", projector_size=8), dict(objective="micse", queue_size=16, mlm_weight=0.1)],
+    ids=["informin", "scd", "micse-mlm"],
+)
+def test_a_name_builds_what_one_would_build_by_hand(encoder, unscored, options):
+    args, config = unscored(**options), load_config(str(encoder))
+    args.for_model(str(encoder), config)
+    set_seed(args.seed)
+    model = load_model(config, str(encoder), args.model_settings)
+    by_hand = trained(model, args, SENTENCES, processing_class=tokenizer_of(encoder))
+    by_name = trained(model=str(encoder), args=unscored(**options), train_dataset=SENTENCES)
+    assert_same_weights(by_name, by_hand)
+    assert by_name.record()["base_model"]["name"] == encoder.name and by_hand.record()["base_model"] is None
+
+
+def test_a_tokenizer_that_is_given_is_used(bert, unscored):
+    tokenizer = tokenizer_of(bert)
+    tokenizer.truncation_side = "left"
+    trainer = InforMinTrainer(str(bert), unscored(max_seq_length=4), SENTENCES, processing_class=tokenizer)
+    assert trainer.processing_class is tokenizer
+    last = tokenizer.convert_tokens_to_ids([sentence.split()[-1] for sentence in SENTENCES])
+    assert [ids[-2] for ids in trainer.train_dataset["input_ids"]] == last
+
+
+@pytest.mark.parametrize("kind", [str, lambda path: path, load_pairs], ids=["text", "path", "pairs"])
+def test_pairs_may_be_named_by_their_path(bert, arguments, pairs_file, kind):
+    """And are scored before any training."""
+    trainer = InforMinTrainer(str(bert), arguments(), SENTENCES, kind(pairs_file))
+    scores = trainer.evaluate()
+    assert trainer.eval_dataset.name == "pairs.tsv" and -100 <= scores["eval_spearman"] <= 100
+    assert trainer.evaluate(load_pairs(pairs_file))["eval_spearman"] == scores["eval_spearman"]
+
+
+def test_without_arguments_the_paper_decides(bert, pairs_file, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    args = InforMinTrainer(str(bert), train_dataset=make_sentences(128), eval_dataset=pairs_file).args
+    assert (args.objective, args.per_device_train_batch_size, args.learning_rate) == ("informin", 128, 3e-5)
+    assert args.output_dir == "outputs/tiny-bert-informin-batch128-lr3e-5-seed42"
+
+
+def test_arguments_of_trainer_that_are_taken(bert, unscored):
+    collator = DataCollatorWithPadding(tokenizer_of(bert), pad_to_multiple_of=16)
+    trainer = InforMinTrainer(
+        str(bert),
+        unscored(),
+        SENTENCES,
+        data_collator=collator,
+        optimizer_cls_and_kwargs=(torch.optim.SGD, {"lr": 1.0}),
+        compute_metrics=None,
+        model_init=None,
+    )
+    assert next(iter(trainer.get_train_dataloader()))["input_ids"].shape == (16, 16)
+    assert isinstance(trainer.create_optimizer(), torch.optim.SGD)
+
+
+@pytest.mark.parametrize(
+    "name, reason",
+    [
+        ("compute_metrics", "there are no labels to compare predictions with; override `evaluate`"),
+        ("preprocess_logits_for_metrics", "evaluation encodes sentences and looks at no logits"),
+        ("compute_loss_func", "the loss is the objective's; a new one is a file"),
+        ("model_init", "the model is built once; make a trainer for each trial"),
+    ],
+)
+def test_arguments_of_trainer_that_are_refused(bert, unscored, name, reason):
+    with pytest.raises(UsageError, match=f"^`{name}` has no use here: {reason}"):
+        InforMinTrainer(str(bert), unscored(), SENTENCES, **{name: lambda *_: None})
+
+
+def test_arguments_of_another_class_are_refused(bert, tmp_path):
+    with pytest.raises(UsageError, match="`args` is a TrainingArguments; needed InforMinTrainingArguments, which"):
+        InforMinTrainer(str(bert), TrainingArguments(str(tmp_path), use_cpu=True), SENTENCES)
+
+
+@pytest.mark.parametrize(
+    "call, reason",
+    [
+        (lambda trainer: trainer.predict(SENTENCES), "`predict` has nothing to predict here. `encode` embeds"),
+        (lambda trainer: trainer.push_to_hub(blocking=False), "`blocking` is False, and this upload is waited for"),
+        (lambda trainer: trainer.push_to_hub("text", False), "`blocking` is False, and this upload is waited for"),
+        (lambda trainer: trainer.push_to_hub(tags="x", language="en"), "tags, language: the model card is written"),
+    ],
+    ids=["predict", "blocking", "blocking by place", "card"],
+)
+def test_calls_that_are_refused(bert, unscored, call, reason):
+    with pytest.raises(UsageError, match=reason):
+        call(InforMinTrainer(str(bert), unscored(), SENTENCES))
+
+
+def test_a_list_of_something_else_is_refused(bert, unscored):
+    with pytest.raises(UsageError, match="The training sentences hold None; needed text, or a data set"):
+        InforMinTrainer(str(bert), unscored(), [*SENTENCES, None])

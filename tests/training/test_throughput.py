@@ -1,0 +1,74 @@
+"""The clock of the training steps."""
+
+from types import SimpleNamespace
+
+import pytest
+from transformers import TrainerCallback
+
+from informin.publishing.record import load_record
+from informin.training import throughput
+from tests.conftest import make_sentences
+from trainer_informin import InforMinTrainer
+
+
+class Clock(TrainerCallback):
+    """A step takes a second, an evaluation 100, a save 1000."""
+
+    now = 0.0
+
+    def on_step_begin(self, *_, **__):
+        self.now += 1
+
+    def evaluate(self, *_):
+        self.now += 100
+        return {"spearman": self.now, "alignment": 0.0, "uniformity": 0.0}
+
+
+@pytest.fixture
+def build(bert, pairs_file, arguments, monkeypatch):
+    """A trainer that tells the time by a `Clock`; keywords are training arguments."""
+
+    def make(**options):
+        clock = Clock()
+        monkeypatch.setattr(throughput, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+        monkeypatch.setattr("trainer_informin.score_pairs", clock.evaluate)
+        trainer = InforMinTrainer(str(bert), arguments(**options), make_sentences(96), pairs_file, callbacks=[clock])
+        save = trainer._save_checkpoint
+
+        def slowly(*args):
+            clock.now += 1000
+            save(*args)
+
+        monkeypatch.setattr(trainer, "_save_checkpoint", slowly)
+        return trainer
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "options, rate",
+    [
+        (dict(), 16),
+        (dict(gradient_accumulation_steps=2), 32),
+        (dict(eval_steps=1, save_steps=2), 16),
+        (dict(eval_steps=4), 16),
+        (dict(eval_strategy="no", save_steps=1), 16),
+        (dict(eval_strategy="epoch", max_steps=-1, num_train_epochs=2), 16),
+        (dict(eval_strategy="epoch", max_steps=-1, num_train_epochs=2, save_strategy="no"), 16),
+    ],
+    ids=lambda value: "-".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else "",
+)
+def test_slow_evaluations_and_saves_do_not_lower_it(build, tmp_path, options, rate):
+    trainer = build(**options)
+    trainer.train()
+    assert trainer.throughput.sentences_per_second == rate == trainer.record()["sentences_per_second"]
+    assert all(load_record(path)["sentences_per_second"] is None for path in (tmp_path / "run").glob("checkpoint-*"))
+
+
+def test_of_a_resumed_run_its_own_steps_count(build):
+    build(max_steps=2).train()
+    resumed = build(max_steps=6, resume_with_changes=True)
+    resumed.train(resume_from_checkpoint="last")
+    assert resumed.throughput.sentences_per_second == 16
+    resumed.train(resume_from_checkpoint="last")
+    assert resumed.throughput.sentences_per_second is None, "no step was left"
