@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
+from os import PathLike
 
 import numpy as np
 import torch
@@ -82,21 +82,21 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
 
     def __init__(
         self,
-        model: str | InforMinModel,
+        model: str | PathLike | InforMinModel,
         args: InforMinTrainingArguments | None = None,
         train_dataset=None,
-        eval_dataset: GradedPairs | str | Path | None = None,
+        eval_dataset: GradedPairs | str | PathLike | None = None,
         processing_class: PreTrainedTokenizerBase | None = None,
         data_collator=None,
         provenance: dict | None = None,
         **kwargs,
     ):
         args = InforMinTrainingArguments() if args is None else args
-        refuse_arguments(args, kwargs)
+        refuse_arguments(model, args, processing_class, kwargs)
         self.known = dict(provenance or {})
         hub_id = self.known.pop("hub_id", None)
-        if isinstance(model, str):
-            built = load_for_training(model, args, processing_class, hub_id)
+        if isinstance(model, str | PathLike):
+            built = load_for_training(str(model), args, processing_class, hub_id)
             model, processing_class, self.known["base_model"] = built
         else:
             args.for_model(model.config.name_or_path or model.config.model_type, model.config)
@@ -106,7 +106,7 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         if described:
             self.known["data"] = described | (self.known.get("data") or {})
         refuse_few_sentences(rows, args)
-        pairs = load_pairs(eval_dataset) if isinstance(eval_dataset, str | Path) else eval_dataset
+        pairs = load_pairs(eval_dataset) if isinstance(eval_dataset, str | PathLike) else eval_dataset
         self._prepare(model, args, processing_class)
         self._step_values: dict[str, Tensor] = {}  # of the newest forward pass
         self._summed_values: dict[str, Tensor] = {}  # since the last log line
@@ -217,11 +217,20 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         return shares.reshape(-1, gathered.shape[-1])[: len(sentences)]
 
     def evaluate(
-        self, eval_dataset: GradedPairs | None = None, ignore_keys=None, metric_key_prefix: str = "eval"
+        self,
+        eval_dataset: GradedPairs | str | PathLike | None = None,
+        ignore_keys=None,
+        metric_key_prefix: str = "eval",
     ) -> dict[str, float]:
-        """Spearman, alignment and uniformity of the graded pairs; see `score_pairs`. NaN, and said, where undefined."""
+        """Spearman, alignment and uniformity of graded pairs, or of a file of them, as `score_pairs` has them.
+
+        NaN, and said, where undefined.
+        """
         start = time.perf_counter()
-        pairs = eval_dataset if eval_dataset is not None else self.eval_dataset
+        pairs = load_pairs(eval_dataset) if isinstance(eval_dataset, str | PathLike) else eval_dataset
+        pairs = self.eval_dataset if pairs is None else pairs
+        if pairs is None:
+            raise UsageError("There are no graded pairs to score: give `eval_dataset`.")
         try:
             scores = score_pairs(self.encode, pairs)
         except UndefinedScoreError as error:

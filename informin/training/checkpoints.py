@@ -59,7 +59,7 @@ def refuse_other_heads(checkpoint: Path, began: dict, now: dict) -> None:
     lm_heads = " and ".join(f"`{term.weight}`" for term in terms() if term.lm_head)
     deciding = {"projection_head": "`projection_head` says so", "lm_head": f"{lm_heads} says so"}
     for term in terms():
-        weight = f", or a `{term.weight}` of 0," * (term.weight not in term.fixed)
+        weight = f", or a `{term.weight}` of 0," * (term.weight not in (None, *term.fixed))
         deciding |= {name: f"`{name}`{weight} says so" for name in term.fixed}
     for name, said in deciding.items():
         before, after = began.get(name, 0), now.get(name, 0)

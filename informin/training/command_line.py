@@ -186,7 +186,7 @@ def _help_lines(name: str, values: str, text: str) -> list[str]:
 
 
 class Loader(yaml.SafeLoader):
-    """YAML's, which refuses a key that a mapping has twice (YAML's own keeps the last), and reads 3e-5 as a number."""
+    """Refuses a key that a mapping has twice, of which YAML's own loader keeps the last and says nothing."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
         seen = set()
@@ -195,11 +195,6 @@ class Loader(yaml.SafeLoader):
                 raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is there twice", key.start_mark)
             seen.add(key.value)
         return super().construct_mapping(node, deep)
-
-
-Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
-)
 
 
 def read_mapping(path: str | Path, name: str, needed: str) -> dict:

@@ -1,5 +1,8 @@
 """What a trainer is given, and what it makes of it: arguments, model and tokenizer, sentences."""
 
+from collections.abc import Mapping
+from os import PathLike
+
 import datasets
 from transformers import PreTrainedTokenizerBase, set_seed
 
@@ -8,7 +11,7 @@ from informin.encoders.loading import load_config, load_model, load_tokenizer
 from informin.errors import UsageError
 from informin.training.options import InforMinTrainingArguments
 from informin.training.record import describe_model, describe_sentences
-from informin.training.sentences import tokenise
+from informin.training.sentences import not_blank, tokenise
 
 # What Trainer takes and this one does not, and why.
 REFUSED = {
@@ -19,8 +22,15 @@ REFUSED = {
 }
 
 
-def refuse_arguments(args: object, kwargs: dict) -> None:
-    """Raises UsageError for what Trainer takes and this one does not."""
+def refuse_arguments(model: object, args: object, tokenizer: object, kwargs: dict) -> None:
+    """Raises UsageError for what cannot be trained, and for what Trainer takes and this one does not."""
+    if not isinstance(model, str | PathLike | InforMinModel):
+        raise UsageError(
+            f"`model` is a {type(model).__name__}; needed the name of an encoder, or a model of "
+            "informin.encoders.loading.load_model."
+        )
+    if isinstance(model, InforMinModel) and tokenizer is None:
+        raise UsageError("`processing_class` is missing; a model that is built already needs its tokenizer.")
     if not isinstance(args, InforMinTrainingArguments):
         raise UsageError(f"`args` is a {type(args).__name__}; needed InforMinTrainingArguments, which it extends.")
     for name, reason in REFUSED.items():
@@ -60,16 +70,24 @@ def training_rows(data, tokenizer: PreTrainedTokenizerBase, max_seq_length: int)
 
 
 def as_sentences(data) -> datasets.Dataset | datasets.IterableDataset | None:
-    """The sentences of a list, or of a data set with a column `text`; None of what is tokenised already.
+    """The sentences of a list, or of a data set with a column `text`, blank ones left out; None of tokenised rows.
 
     Raises:
-        UsageError: a list that holds something else.
+        UsageError: it is something else, or a list that holds something else.
     """
-    if isinstance(data, list | tuple) and data and isinstance(data[0], str):
+    if isinstance(data, list | tuple) and not (data and isinstance(data[0], Mapping)):
         wrong = [item for item in data if not isinstance(item, str)]
         if wrong:
             raise UsageError(f"The training sentences hold {wrong[0]!r:.60}; needed text, or a data set.")
-        kept = [sentence for sentence in data if sentence.strip()]
-        return datasets.Dataset.from_dict({"text": kept}, datasets.Features({"text": datasets.Value("string")}))
+        features = datasets.Features({"text": datasets.Value("string")})
+        data = datasets.Dataset.from_dict({"text": list(data)}, features)
+    if isinstance(data, str | PathLike | Mapping) or not (hasattr(data, "__iter__") or hasattr(data, "__getitem__")):
+        raise UsageError(
+            f"`train_dataset` is a {type(data).__name__}; needed a list of sentences, or a data set (of several splits "
+            "one). informin.training.sentences.load_sentences reads files."
+        )
     columns = getattr(data, "column_names", None) or []
-    return data.select_columns("text") if "text" in columns and "input_ids" not in columns else None
+    if "text" not in columns or "input_ids" in columns:
+        return None
+    sentences = data.select_columns("text")
+    return sentences.select(not_blank(sentences)) if isinstance(sentences, datasets.Dataset) else sentences

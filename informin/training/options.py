@@ -273,6 +273,7 @@ class InforMinTrainingArguments(TrainingDefaults):
     def for_model(self, model_name: str, config: PreTrainedConfig) -> None:
         """Fills in, for this encoder, what was neither given nor set since."""
         self.given |= {name: getattr(self, name) for name, v in self._filled.items() if getattr(self, name) != v}
+        self.given["objective"] = self.objective
         self._filled, self.paper_row = filled_in(self.given, config)
         for name, value in self._filled.items():
             setattr(self, name, value)

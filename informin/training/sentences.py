@@ -60,24 +60,29 @@ def load_sentences(args: DataArguments, seed: int) -> datasets.Dataset | dataset
         columns = {table_column(file, args.text_column) for file in files} - {None, "text"}
         source += f", column {', '.join(map(repr, sorted(columns)))}" if columns else ""
         dataset = _load_files(files, args.text_column)
-    text = dataset.data.column("text")
-    trimmed = pc.utf8_trim_whitespace(pc.fill_null(text, ""))
-    kept = np.flatnonzero(pc.not_equal(trimmed, "").to_numpy())
-    found, blank = len(kept), counted(len(text) - len(kept), "blank line")
+    kept = not_blank(dataset)
+    found, blank = len(kept), counted(len(dataset) - len(kept), "blank line")
     if found == 0:
         raise UsageError(f"No sentences in {source}: {blank} and nothing else.")
     if args.max_train_samples and args.max_train_samples < found:
         kept = np.sort(np.random.default_rng(seed).choice(kept, args.max_train_samples, replace=False))
-    first = trimmed[int(kept[0])]
-    if len(kept) > 1 and not pc.not_equal(trimmed, first).to_numpy()[kept].any():
+    sentences = dataset.select(kept)
+    first = sentences[0]["text"].strip()
+    if len(kept) > 1 and all(sentence.strip() == first for sentence in sentences["text"]):
         raise UsageError(
-            f"{source}: all {len(kept):,} sentences are '{shown([str(first)])}'; contrast needs different ones. Are "
+            f"{source}: all {len(kept):,} sentences are '{shown([first])}'; contrast needs different ones. Are "
             "these the right data, and is it the right `text_column`?"
         )
     # Blank lines, and a column that was not named, are worth a line.
-    level = logging.INFO if columns or found < len(text) else logging.DEBUG
+    level = logging.INFO if columns or found < len(dataset) else logging.DEBUG
     logger.log(level, f"{len(kept):,} of {counted(found, 'sentence')} from {source} ({blank} skipped)")
-    return dataset.select(kept)
+    return sentences
+
+
+def not_blank(dataset: datasets.Dataset) -> np.ndarray:
+    """The rows of a data set whose `text` holds more than white space."""
+    text = dataset.with_format("arrow")[:]["text"]
+    return np.flatnonzero(pc.not_equal(pc.utf8_trim_whitespace(pc.fill_null(text, "")), "").to_numpy())
 
 
 def tokenise(sentences, tokenizer: PreTrainedTokenizerBase, max_seq_length: int):

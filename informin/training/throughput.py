@@ -6,7 +6,7 @@ from transformers import TrainerCallback
 
 
 class Throughput(TrainerCallback):
-    """The clock of the training steps, without what is logged, scored and saved between them.
+    """The clock of the training steps, without what is scored and saved between them.
 
     Attributes:
         sentences_per_second: of all processes together, of the steps of the last `train`; None until it ends, and where
