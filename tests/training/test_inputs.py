@@ -3,7 +3,7 @@
 import datasets
 import pytest
 import torch
-from transformers import DataCollatorWithPadding, TrainingArguments, set_seed
+from transformers import AutoModel, DataCollatorWithPadding, TrainingArguments, set_seed
 
 from informin.encoders.loading import load_config, load_model
 from informin.errors import UsageError
@@ -155,3 +155,48 @@ def test_calls_that_are_refused(bert, unscored, call, reason):
 def test_a_list_of_something_else_is_refused(bert, unscored):
     with pytest.raises(UsageError, match="The training sentences hold None; needed text, or a data set"):
         InforMinTrainer(str(bert), unscored(), [*SENTENCES, None])
+
+
+@pytest.mark.parametrize(
+    "data, kind",
+    [
+        ("sentences.txt", "str"),
+        (datasets.DatasetDict({"train": datasets.Dataset.from_dict({"text": SENTENCES})}), "DatasetDict"),
+        (DataCollatorWithPadding(None), "DataCollatorWithPadding"),  # third in Trainer's arguments
+        (None, "NoneType"),
+    ],
+)
+def test_data_of_another_kind_are_refused(bert, unscored, data, kind):
+    with pytest.raises(UsageError, match=f"`train_dataset` is a {kind}; needed a list of sentences, or a data set"):
+        InforMinTrainer(str(bert), unscored(), data)
+
+
+def test_blank_and_absent_texts_of_a_data_set_are_left_out(bert, unscored):
+    table = datasets.Dataset.from_dict({"text": [*SENTENCES, None, "", "\t"]})
+    trainer = InforMinTrainer(bert, unscored(), table)  # a Path names an encoder too
+    assert len(trainer.train_dataset) == trainer.record()["data"]["sentences"] == 64
+
+
+def test_models_of_another_kind_are_refused(bert, unscored):
+    plain = AutoModel.from_pretrained(bert)
+    with pytest.raises(UsageError, match="`model` is a BertModel; needed the name of an encoder, or a model of"):
+        InforMinTrainer(plain, unscored(), SENTENCES, processing_class=tokenizer_of(bert))
+    args = unscored()
+    built = load_model(load_config(str(bert)), str(bert), args.model_settings)
+    with pytest.raises(UsageError, match="`processing_class` is missing; a model that is built already needs its"):
+        InforMinTrainer(built, args, SENTENCES)
+
+
+def test_other_pairs_are_scored_and_none_are_refused(bert, unscored, pairs_file):
+    trainer = InforMinTrainer(bert, unscored(), SENTENCES)
+    scores = trainer.evaluate(pairs_file)
+    assert scores["eval_spearman"] == trainer.evaluate(load_pairs(pairs_file))["eval_spearman"]
+    with pytest.raises(UsageError, match="There are no graded pairs to score: give `eval_dataset`"):
+        trainer.evaluate()
+
+
+def test_the_objective_may_be_set_later(bert, arguments):
+    args = arguments(objective="simcse", eval_strategy="no")
+    args.objective = "informin"
+    InforMinTrainer(bert, args, SENTENCES)
+    assert args.reconstruction_weight == 0.4 and [term.name for term in args.terms] == ["contrast", "reconstruction"]
