@@ -60,8 +60,8 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
 
     Args:
         model: the name of an encoder, a Hub id or a folder, for which model and tokenizer are built; or a model of
-            `informin.encoders.load_model`. Its heads are made fresh. Where views have their own dropout, or attention
-            maps are read, its attention is exchanged.
+            `informin.encoders.loading.load_model`. Its heads are made fresh. Where views have their own dropout, or
+            attention maps are read, its attention is exchanged.
         args: the options, objective included. What they leave open is filled in for this encoder.
         train_dataset: a list of sentences, a data set with a column `text`, or rows of `input_ids` and
             `attention_mask`, one sentence each.

@@ -189,12 +189,12 @@ def _license(model_name: str, revision: str | None) -> str | list[str] | None:
     """The licence that a model's own card names; None where that cannot be read, or is none that the Hub knows."""
     path = optional_file(model_name, "README.md", revision)
     try:
-        found = path and (metadata_load(path) or {}).get("license")
+        named = path and (metadata_load(path) or {}).get("license")
     except (OSError, ValueError, YAMLError, RecursionError):
         return None
-    if found and not known_license(found):
+    if named and not known_license(named):
         logger.info(
-            f"The card of {model_name} names the licence {reprlib.repr(found)}, which the Hub does not know: left out. "
+            f"The card of {model_name} names the licence {reprlib.repr(named)}, which the Hub does not know: left out. "
             "Give `license`."
         )
-    return known_license(found)
+    return known_license(named)
