@@ -25,27 +25,23 @@ def parser() -> program.Parser:
     subparsers = parser.add_subparsers(required=True, metavar="FIGURE")
 
     def figure(draw: Callable, text: str, kind: str = "") -> Callable:
-        name = draw.__name__
-        sub = subparsers.add_parser(name, help=text, description=text)
+        sub = subparsers.add_parser(draw.__name__, help=text, description=text)
         sub.set_defaults(draw=draw)
-        sub.add_argument(
-            "--output", default=f"analysis/{name}", metavar="STEM", help="Path without suffix: %(default)s."
-        )
+        add = sub.add_argument
+        add("--output", default=f"analysis/{draw.__name__}", metavar="STEM", help="Path without suffix: %(default)s.")
         if kind:
-            sub.add_argument("--model_name", nargs="+", required=True, metavar="MODEL", help="Hub ids or folders.")
-            sub.add_argument("--pooler", default="auto", choices=["auto", *POOLERS], help="auto: the checkpoint's own.")
-            sub.add_argument("--batch_size", type=int, default=64, help="Sentences a forward pass.")
-            sub.add_argument("--device", help="cpu, cuda, ... Default: a GPU where there is one.")
+            add("--model_name", nargs="+", required=True, metavar="MODEL", help="Hub ids or folders.")
+            add("--pooler", default="auto", choices=["auto", *POOLERS], help="auto: the checkpoint's own.")
+            add("--batch_size", type=int, default=64, help="Sentences a forward pass.")
+            add("--device", help="cpu, cuda, ... Default: a GPU where there is one.")
         if kind == "pairs":
-            sub.add_argument(
-                "--senteval_dir", help="SentEval's data/downstream. Default: $SENTEVAL_DATA, else the Hub."
-            )
-            sub.add_argument("--split", choices=["dev", "test"], default="dev", help="Of STS-B. Default: dev.")
+            add("--senteval_dir", help="SentEval's data/downstream. Default: $SENTEVAL_DATA, else the Hub.")
+            add("--split", choices=["dev", "test"], default="dev", help="Of STS-B. Default: dev.")
         if kind == "sentences":
-            sub.add_argument("--sentences", required=True, metavar="FILE", help="Text (one a line), CSV, JSONL, ...")
-            sub.add_argument("--max_sentences", type=int, default=2000, help="A random sample of them. Default: 2000.")
-            sub.add_argument("--seed", type=int, default=42, help="Of the sample and of what follows. Default: 42.")
-        return sub.add_argument
+            add("--sentences", required=True, metavar="FILE", help="Text (one a line), CSV, JSONL, ...")
+            add("--max_sentences", type=int, default=2000, help="A random sample of them. Default: 2000.")
+            add("--seed", type=int, default=42, help="Of the sample and of what follows. Default: 42.")
+        return add
 
     add = figure(
         figures.alignment, "Alignment and uniformity on STS-B, coloured by the average of the 7 STS tests.", "pairs"

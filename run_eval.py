@@ -73,11 +73,7 @@ def evaluate(args: argparse.Namespace) -> int:
 
 
 def output_paths(args: argparse.Namespace) -> Callable[[str, str], Path] | None:
-    """From model and pooler to the file that keeps their results; None without --output.
-
-    Raises:
-        UsageError: several rows would share a file.
-    """
+    """From model and pooler to their results' file; None without --output. Raises UsageError where rows share one."""
     if not args.output:
         return None
     names = [Path(name).name for name in args.model_name]

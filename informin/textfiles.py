@@ -42,11 +42,7 @@ def plain_suffix(path: Path) -> str:
 
 
 def require_file(option: str, path: Path) -> None:
-    """Refuses what an option names and what is no file.
-
-    Raises:
-        UsageError: nothing is there, or a folder, a pipe or a device.
-    """
+    """Raises UsageError where what an option names is not there, or is a folder, a pipe or a device."""
     if not os.path.exists(path):  # Path.exists would raise for a name that is too long
         raise UsageError(f"{option}: {path} does not exist.")
     if path.is_dir():
@@ -58,13 +54,9 @@ def require_file(option: str, path: Path) -> None:
 def open_bytes(path: Path) -> BinaryIO:
     """The file's bytes, decompressed by its suffix."""
     suffix = path.suffix.lower()
-    if suffix == ".gz":
-        return gzip.open(path, "rb")
-    if suffix == ".xz":
-        return lzma.open(path, "rb")
     if suffix == ".zst":
         return io.BufferedReader(pa.input_stream(str(path), compression="zstd"))
-    return open(path, "rb")
+    return {".gz": gzip.open, ".xz": lzma.open}.get(suffix, open)(path, "rb")
 
 
 def decoded_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
@@ -106,14 +98,12 @@ def read_sentences(path: Path, text_column: str | None) -> Iterator[str]:
     """
     kind = plain_suffix(path)
     if kind in TABLES:
-        yield from _read_table(path, text_column)
-    elif kind in (".jsonl", ".json"):
-        yield from _read_json_lines(path, text_column)
-    elif kind == ".parquet":
-        yield from _read_parquet(path, text_column)
-    else:
-        for _, line in decoded_lines(path):
-            yield line
+        return _read_table(path, text_column)
+    if kind in (".jsonl", ".json"):
+        return _read_json_lines(path, text_column)
+    if kind == ".parquet":
+        return _read_parquet(path, text_column)
+    return (line for _, line in decoded_lines(path))
 
 
 def choose_column(columns: list[str], wanted: str | None, where: object) -> str:
@@ -122,7 +112,7 @@ def choose_column(columns: list[str], wanted: str | None, where: object) -> str:
         wanted = columns[0] if len(columns) == 1 else "text"
     if wanted not in columns:
         raise UsageError(
-            f"{where}: no column {wanted!r}; found {shown(columns)}. Name one with --text_column, or call it `text`."
+            f"{where}: no column {wanted!r}; found {shown(columns)}. Name one with `text_column`, or call it text."
         )
     if columns.count(wanted) > 1:
         raise UsageError(f"{where}: found {columns.count(wanted)} columns {wanted!r}; needed one. Rename the others.")
@@ -152,7 +142,7 @@ def table_column(path: Path, text_column: str | None) -> str | None:
             f"{path}: the first line looks like sentences, not like the names of columns (found {shown(header)}). A "
             f"{table} needs a header, fields parted by {delimiter}: put one on top (`text` if there is one column), or "
             "name the file .txt if each line is a sentence. If that line is the header, call its column `text` or, in "
-            "training, name it with --text_column."
+            "training, name it with `text_column`."
         )
     return choose_column(header, text_column, path)
 
@@ -227,11 +217,9 @@ def _read_table(path: Path, text_column: str | None) -> Iterator[str]:
 def _read_json_lines(path: Path, text_column: str | None) -> Iterator[str]:
     column = None
     for number, record in json_records(path):
-        if not record:
-            yield ""
-            continue
-        column = choose_column(list(record), column or text_column, f"{path}, line {number}")
-        yield as_text(record[column], path, number)
+        if record:
+            column = choose_column(list(record), column or text_column, f"{path}, line {number}")
+        yield as_text(record[column], path, number) if record else ""
 
 
 def _read_parquet(path: Path, text_column: str | None) -> Iterator[str]:
@@ -246,14 +234,10 @@ def _read_parquet(path: Path, text_column: str | None) -> Iterator[str]:
 
 
 def as_text(cell: object, where: object, number: int | None) -> str:
-    """A cell as a sentence; an empty one is a blank sentence.
-
-    Raises:
-        UsageError: it is something else than text.
-    """
+    """A cell as a sentence; an empty one is a blank sentence. Raises UsageError where it holds something else."""
     if cell is not None and not isinstance(cell, str):
         place = f"{where}, line {number}" if number else where
-        raise UsageError(f"{place}: the text column holds {cell!r}; needed text. Name another with --text_column.")
+        raise UsageError(f"{place}: the text column holds {cell!r}; needed text. Name another with `text_column`.")
     try:
         (cell or "").encode()
     except UnicodeEncodeError:  # half of a surrogate pair, which JSON can spell

@@ -153,11 +153,11 @@ def test_the_column_of_a_table(write, name, content, column, expected):
 @pytest.mark.parametrize(
     "name, content, column, message",
     [
-        ("a.csv", "a,b\n1,2\n", None, ": no column 'text'; found a, b. Name one with --text_column, or call"),
-        ("a.csv", ",Unnamed: 1\n1,2\n", None, ": no column 'text'; found , Unnamed: 1. Name one with --text_column"),
+        ("a.csv", "a,b\n1,2\n", None, ": no column 'text'; found a, b. Name one with `text_column`, or call"),
+        ("a.csv", ",Unnamed: 1\n1,2\n", None, ": no column 'text'; found , Unnamed: 1. Name one with `text_column`"),
         ("a.csv", f"text,{'b' * 41}\n1,2\n", "c", f": no column 'c'; found text, {'b' * 37}.... Name one"),
         ("a.csv", 'text,"b\nb"\n1,2\n', "c", ": no column 'c'; found text, b\\nb. Name one"),
-        ("a.tsv", "text\tb\n1\t2\n", "c", ": no column 'c'; found text, b. Name one with --text_column"),
+        ("a.tsv", "text\tb\n1\t2\n", "c", ": no column 'c'; found text, b. Name one with `text_column`"),
         ("a.csv", "text,text\n1,2\n", None, ": found 2 columns 'text'; needed one. Rename the others."),
         ("a.csv", "n,text\n1,one\n2\n", None, ", line 3: found 1 field, needed 2 to reach column 'text'."),
         ("a.csv", 'n,text\n1,"one\ntwo"\n2\n', None, ", line 4: found 1 field, needed 2 to reach column 'text'."),
@@ -171,9 +171,9 @@ def test_the_column_of_a_table(write, name, content, column, expected):
         ("a.jsonl", '{"text": "a"}\n{"text": "b"', None, ", line 2: not JSON ("),
         ("a.json", [["text"]], None, """, line 1: found '["text"]'; needed one JSON object a line."""),
         ("a.jsonl", [{"text": "a"}, {"text": 5}], None, ", line 2: the text column holds 5; needed text."),
-        ("a.parquet", {"a": ["x"], "b": ["y"]}, None, ": no column 'text'; found a, b. Name one with --text_column"),
+        ("a.parquet", {"a": ["x"], "b": ["y"]}, None, ": no column 'text'; found a, b. Name one with `text_column`"),
         ("a.parquet", {"text": NOT_UTF8}, None, ": not a readable Parquet file ('utf-8' codec"),
-        ("a.parquet", {"text": [1]}, None, ": the text column holds 1; needed text. Name another with --text_column."),
+        ("a.parquet", {"text": [1]}, None, ": the text column holds 1; needed text. Name another with `text_column`."),
         ("a.parquet", "text\none\n", None, ": not a readable Parquet file ("),
     ],
 )
@@ -206,7 +206,7 @@ def test_a_table_that_begins_with_a_sentence_has_no_header(write, name, first, f
         f"{path}: the first line looks like sentences, not like the names of columns (found {found}). A {table} needs "
         f"a header, fields parted by {delimiter}: put one on top (`text` if there is one column), or name the file "
         ".txt if each line is a sentence. If that line is the header, call its column `text` or, in training, name it "
-        "with --text_column."
+        "with `text_column`."
     )
     with pytest.raises(UsageError, match=f"^{re.escape(expected)}$"):
         list(read_sentences(path, column))

@@ -6,6 +6,8 @@ import numpy as np
 
 from informin.errors import UndefinedScoreError
 
+Encode = Callable[[Sequence[str]], np.ndarray]  # N sentences to (N, d)
+
 
 class EncodeOnce:
     """Remembers embeddings by sentence, so that over all calls each distinct sentence is encoded once.
@@ -29,7 +31,7 @@ class EncodeOnce:
             self._embeddings[pooler] = x if held is None else np.concatenate([held, x])
         self._row |= {sentence: i for i, sentence in enumerate(new, start=len(self._row))}
 
-    def by(self, pooler: str) -> Callable[[Sequence[str]], np.ndarray]:
+    def by(self, pooler: str) -> Encode:
         """An encode() of one pooler: N sentences to (N, d)."""
 
         def encode(sentences: Sequence[str]) -> np.ndarray:
@@ -39,22 +41,15 @@ class EncodeOnce:
         return encode
 
 
-def embed_once(
-    encode: Callable[[Sequence[str]], np.ndarray], sentences: Sequence[str]
-) -> Callable[[Sequence[str]], np.ndarray]:
+def embed_once(encode: Encode, sentences: Sequence[str]) -> Encode:
     """Encodes the distinct ones of the sentences, in one call, and gives a look-up: M of them to (M, d).
 
     Raises:
         UndefinedScoreError: an embedding is not finite.
     """
-
-    def finite(distinct: Sequence[str]) -> dict[str, np.ndarray]:
-        embeddings = encode(distinct)  # (distinct sentences, d)
-        broken = int((~np.isfinite(embeddings)).any(axis=1).sum())
-        if broken:
-            raise UndefinedScoreError(f"the embeddings of {broken:,} of {len(distinct):,} sentences are not finite")
-        return {"": embeddings}
-
-    once = EncodeOnce(finite)
-    once.add(sentences)
-    return once.by("")
+    row = {sentence: i for i, sentence in enumerate(dict.fromkeys(sentences))}
+    embeddings = encode(list(row))  # (distinct sentences, d)
+    broken = int((~np.isfinite(embeddings)).any(axis=1).sum())
+    if broken:
+        raise UndefinedScoreError(f"the embeddings of {broken:,} of {len(row):,} sentences are not finite")
+    return lambda wanted: embeddings[[row[sentence] for sentence in wanted]]

@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from scipy.stats import pearsonr, spearmanr
 
 from informin.errors import UndefinedScoreError, UsageError, counted
 from informin.evaluation.geometry import alignment, uniformity, unit
-from informin.evaluation.once import embed_once
+from informin.evaluation.once import Encode, embed_once
 from informin.textfiles import TABLES, as_text, json_records, plain_suffix, require_file, shown, table_rows
 
 COLUMNS = ("sentence1", "sentence2", "score")
@@ -19,18 +19,18 @@ COLUMNS = ("sentence1", "sentence2", "score")
 
 @dataclass(frozen=True)
 class GradedPairs:
-    """Sentence pairs with a human grade of their similarity, higher is more similar.
+    """N sentence pairs with a human grade of their similarity, higher is more similar."""
 
-    Attributes:
-        name: what to call them in tables, "STS-B dev" for instance.
-        sentences1, sentences2: N sentences each.
-        scores: N grades, on any scale.
-    """
-
-    name: str
+    name: str  # what to call them in tables, "STS-B dev" for instance
     sentences1: list[str]
     sentences2: list[str]
-    scores: np.ndarray
+    scores: np.ndarray  # (N,), on any scale
+
+    @classmethod
+    def of_rows(cls, name: str, rows: Sequence[tuple[str, str, float]]) -> "GradedPairs":
+        """From two sentences and their grade in each row."""
+        first, second, grades = zip(*rows)
+        return cls(name, list(first), list(second), np.array(grades))
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -51,15 +51,8 @@ def load_pairs(path: str | Path) -> GradedPairs:
     """
     path = Path(path)
     require_file("`eval_pairs`", path)
-    kind = plain_suffix(path)
-    if kind == ".jsonl":
-        records = ((number, record) for number, record in json_records(path) if record)
-    elif kind in TABLES:
-        records = _table_records(path)
-    else:
-        raise UsageError(f"`eval_pairs`: {path} ends in {kind or 'nothing'}; needed .tsv, .csv or .jsonl.")
     rows = []
-    for number, record in records:
+    for number, record in _records(path):
         missing = [name for name in COLUMNS if record.get(name) in (None, "")]
         if missing:
             raise UsageError(
@@ -68,10 +61,20 @@ def load_pairs(path: str | Path) -> GradedPairs:
             )
         first, second = (as_text(record[name], path, number) for name in COLUMNS[:2])
         rows.append((first, second, read_grade(record["score"], path, number)))
-    return _pairs(path.name, rows, path)
+    if len({grade for _, _, grade in rows}) < 2:
+        raise UsageError(
+            f"{path}: found {counted(len(rows), 'pair')} and fewer than two different scores. A rank correlation needs "
+            "at least two pairs with different scores."
+        )
+    if all(first.strip() == second.strip() for first, second, _ in rows):
+        raise UsageError(
+            f"{path}: each of its {len(rows):,} pairs is a sentence with itself, so that all cosines would be 1. "
+            "Needed different sentences in sentence1 and sentence2."
+        )
+    return GradedPairs.of_rows(path.name, rows)
 
 
-def score_pairs(encode: Callable[[Sequence[str]], np.ndarray], pairs: GradedPairs) -> dict[str, float]:
+def score_pairs(encode: Encode, pairs: GradedPairs) -> dict[str, float]:
     """How well the cosine of embeddings follows the grades, and how the embeddings lie on the sphere.
 
     Args:
@@ -123,27 +126,8 @@ def correlations(predicted: np.ndarray, gold: np.ndarray) -> dict[str, float]:
     }
 
 
-def _pairs(name: str, rows: list[tuple[str, str, float]], path: Path) -> GradedPairs:
-    if len({grade for _, _, grade in rows}) < 2:
-        raise UsageError(
-            f"{path}: found {counted(len(rows), 'pair')} and fewer than two different scores. A rank correlation needs "
-            "at least two pairs with different scores."
-        )
-    if all(first.strip() == second.strip() for first, second, _ in rows):
-        raise UsageError(
-            f"{path}: each of its {len(rows):,} pairs is a sentence with itself, so that all cosines would be 1. "
-            "Needed different sentences in sentence1 and sentence2."
-        )
-    first, second, grades = zip(*rows)
-    return GradedPairs(name, list(first), list(second), np.array(grades))
-
-
 def read_grade(text: object, path: Path, number: int) -> float:
-    """A grade as a number.
-
-    Raises:
-        UsageError: it is none, or not finite.
-    """
+    """A grade as a number. Raises UsageError where it is none, or not finite."""
     try:
         grade = float(text)  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -153,12 +137,17 @@ def read_grade(text: object, path: Path, number: int) -> float:
     return grade
 
 
-def _table_records(path: Path):
+def _records(path: Path) -> Iterator[tuple[int, dict]]:
+    """The rows that are not blank, by column, with the numbers of their lines."""
+    kind = plain_suffix(path)
+    if kind == ".jsonl":
+        return ((number, record) for number, record in json_records(path) if record)
+    if kind not in TABLES:
+        raise UsageError(f"`eval_pairs`: {path} ends in {kind or 'nothing'}; needed .tsv, .csv or .jsonl.")
     rows = table_rows(path)
     _, header = next(rows, (0, []))
     absent = [name for name in COLUMNS if name not in header]
     if absent:
-        raise UsageError(
-            f"{path}: no column {' and no column '.join(absent)} in its first line; found {shown(header)}."
-        )
+        columns = " and no column ".join(absent)
+        raise UsageError(f"{path}: no column {columns} in its first line; found {shown(header)}.")
     return ((number, dict(zip(header, row))) for number, row in rows if row)

@@ -40,11 +40,7 @@ IDENTITY = ("weights_sha256", "pooler", "normalized", "whitening", "max_length",
 
 
 def new_results(model: str, identity: dict, environment: dict) -> dict:
-    """Results without a task.
-
-    Args:
-        identity: a value for each name of `IDENTITY`.
-    """
+    """Results without a task; `identity` has a value for each name of `IDENTITY`."""
     return {
         "schema": SCHEMA,
         "model": model,
@@ -61,13 +57,12 @@ def environment(device) -> dict[str, str | int]:
     """The versions, the device (a torch.device) and the number of threads that figures came from."""
     import torch  # here, so that results are read without it
 
-    packages = ("torch", "transformers", "tokenizers", "numpy", "scipy", "scikit-learn")
-    gpu = device.type == "cuda"
+    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     return {
         "informin": __version__,
         "python": platform.python_version(),
-        **{name: version(name) for name in packages},
-        "device": torch.cuda.get_device_name(device) if gpu else f"{device.type} {platform.machine()}",
+        **{name: version(name) for name in ("torch", "transformers", "tokenizers", "numpy", "scipy", "scikit-learn")},
+        "device": gpu or f"{device.type} {platform.machine()}",
         "threads": torch.get_num_threads(),
     }
 
@@ -83,11 +78,7 @@ def add_task(results: dict, name: str, entry: dict) -> None:
 
 
 def load_results(path: str | Path) -> dict:
-    """Reads a results file.
-
-    Raises:
-        UsageError: it does not exist, or is no results file of this schema.
-    """
+    """Reads a results file. Raises UsageError where there is none, or something else than results of this schema."""
     try:
         results = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -99,11 +90,7 @@ def load_results(path: str | Path) -> dict:
 
 
 def results_files(path: str | Path) -> list[Path]:
-    """The file named, or the results files of the folder named, by name: seed2 before seed10.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """The file named, or the results files of the folder named: seed2 before seed10. Raises UsageError without any."""
     path = Path(path)
     files = sorted(path.glob("*.json"), key=_natural) if path.is_dir() else [path]
     if not files:
@@ -116,11 +103,7 @@ def _natural(path: Path) -> list:
 
 
 def make_folder_of(path: str | Path) -> None:
-    """Makes the folder that a results file will be written to.
-
-    Raises:
-        UsageError: it cannot be made.
-    """
+    """Makes the folder that a results file will be written to. Raises UsageError where it cannot be made."""
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -128,12 +111,7 @@ def make_folder_of(path: str | Path) -> None:
 
 
 def save_results(path: str | Path, results: dict) -> None:
-    """Writes a results file; an interruption leaves the older one whole.
-
-    Raises:
-        UsageError: it cannot be written there.
-    """
-    path = Path(path)
+    """Writes a results file; a failure leaves the older one whole. Raises UsageError where it cannot be written."""
     make_folder_of(path)
     try:
         write_json(path, results)

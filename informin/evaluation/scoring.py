@@ -13,16 +13,8 @@ import torch
 from tqdm import tqdm
 
 from informin.errors import UndefinedScoreError, UsageError, counted
-from informin.evaluation.once import EncodeOnce
-from informin.evaluation.results import (
-    add_task,
-    checksums,
-    environment,
-    make_folder_of,
-    new_results,
-    resume_results,
-    save_results,
-)
+from informin.evaluation import results
+from informin.evaluation.once import Encode, EncodeOnce
 from informin.evaluation.senteval import StsTask, TransferTask, load_task
 from informin.evaluation.sts import score_sts
 from informin.evaluation.table import label
@@ -37,25 +29,16 @@ ALL_DIMENSIONS = math.inf
 
 
 class AnyEncoder(Protocol):
-    """What is scored: `encoders.encoder.Encoder` is one, and so is any object that has this.
+    """What is scored: `encoders.encoder.Encoder` is one, and so is any object that has this."""
 
-    Attributes:
-        name: of the checkpoint, as it was given.
-        poolers: by name, in order.
-        dimensions: of an embedding.
-        length: the most tokens that it reads; longer sentences are cut, and are in `truncated`.
-        normalized: embeddings have length 1.
-        bf16: it computes in bfloat16, else in float32.
-    """
-
-    name: str
-    poolers: Sequence[str]
-    dimensions: int
+    name: str  # of the checkpoint, as it was given
+    poolers: Sequence[str]  # by name, in order
+    dimensions: int  # of an embedding
     device: torch.device
-    length: int
-    normalized: bool
-    bf16: bool
-    truncated: set[str]
+    length: int  # the most tokens that it reads
+    normalized: bool  # embeddings have length 1
+    bf16: bool  # it computes in bfloat16, else in float32
+    truncated: set[str]  # longer sentences, which were cut
 
     def __call__(self, sentences: Sequence[str], progress: Callable[[int], object] | None) -> dict[str, np.ndarray]:
         """(N, d) of N sentences for each pooler; `progress` is told how many more are done."""
@@ -66,17 +49,11 @@ class AnyEncoder(Protocol):
 
 @dataclass(frozen=True)
 class WhiteningOptions:
-    """How embeddings are whitened before they are scored.
+    """How embeddings are whitened before they are scored."""
 
-    Attributes:
-        dimensions: kept; None for all.
-        sentences: what it is fitted on; None for each task's own.
-        fitted_on: the same in words, for the results.
-    """
-
-    dimensions: int | None
-    sentences: Sequence[str] | None = None
-    fitted_on: str = "the sentences of each task"
+    dimensions: int | None  # that are kept; None for all
+    sentences: Sequence[str] | None = None  # what it is fitted on; None for each task's own
+    fitted_on: str = "the sentences of each task"  # the same in words, for the results
 
 
 def whitening_options(dimensions: float | None, file: str | None) -> WhiteningOptions | None:
@@ -120,20 +97,13 @@ class Tasks:
 
 
 def load_tasks(folder: Path, names: Sequence[str], split: str = "test") -> Tasks:
-    """Reads and checks the data of all tasks, before any of them is scored.
-
-    Raises:
-        UsageError: see `load_task`.
-    """
+    """Reads and checks the data of all tasks, before any of them is scored. Raises what `load_task` raises."""
     data = {name: load_task(folder, name, split) for name in names}
-    return Tasks(split, data, {name: checksums(task.files, folder) for name, task in data.items()})
+    return Tasks(split, data, {name: results.checksums(task.files, folder) for name, task in data.items()})
 
 
 def score_encoder(
-    encoder: AnyEncoder,
-    tasks: Tasks,
-    whitening: WhiteningOptions | None = None,
-    outputs: dict[str, Path] | None = None,
+    encoder: AnyEncoder, tasks: Tasks, whitening: WhiteningOptions | None = None, outputs: dict[str, Path] | None = None
 ) -> list[dict]:
     """Results (see `evaluation.results`) of an encoder on every task, one for each of its poolers.
 
@@ -146,33 +116,30 @@ def score_encoder(
     Raises:
         UsageError: an output holds the results of another checkpoint; more dimensions than the embeddings have.
     """
-    if whitening and whitening.dimensions is not None and whitening.dimensions > encoder.dimensions:
-        raise UsageError(
-            f"`whitening` {whitening.dimensions}: the embeddings of {encoder.name} have 1 to {encoder.dimensions} "
-            "dimensions."
-        )
+    asked, most = whitening and whitening.dimensions, encoder.dimensions
+    if asked and asked > most:
+        raise UsageError(f"`whitening` {asked}: the embeddings of {encoder.name} have 1 to {most} dimensions.")
     rows = {pooler: _start(encoder, pooler, tasks.split, whitening, outputs) for pooler in encoder.poolers}
-    pending = {name: [pooler for pooler, row in rows.items() if not _finished(row, name, tasks)] for name in tasks.data}
     once = EncodeOnce(lambda sentences: encode_with_bar(encoder, sentences))
     encode = {pooler: once.by(pooler) for pooler in rows}
+    pending = {name: [pooler for pooler, row in rows.items() if not _finished(row, name, tasks)] for name in tasks.data}
     if whitening and any(pending.values()):
         encode = {p: whitened(e, whitening.dimensions, whitening.sentences) for p, e in encode.items()}
     for name, poolers in pending.items():
         if not poolers:
             continue
-        start = time.perf_counter()
-        once.add(tasks.data[name].sentences())
+        sentences, start = tasks.data[name].sentences(), time.perf_counter()
+        once.add(sentences)
         seconds = time.perf_counter() - start
         for pooler in poolers:
-            entry = _score(encode[pooler], tasks.data[name])
-            entry["truncated"] = len(encoder.truncated.intersection(tasks.data[name].sentences()))
+            entry = _score(encode[pooler], tasks.data[name], seconds)
+            entry["truncated"] = len(encoder.truncated.intersection(sentences))
             entry["data"] = tasks.checksums[name]
-            entry["seconds"]["encode"] = seconds
-            add_task(rows[pooler], name, entry)
+            results.add_task(rows[pooler], name, entry)
             if outputs:
-                save_results(outputs[pooler], rows[pooler])
+                results.save_results(outputs[pooler], rows[pooler])
             said = "no score" if entry["score"] is None else f"{entry['score']:.2f}"
-            logger.info(f"{label(rows[pooler])}: {name} {said} ({seconds + entry['seconds']['score']:.1f} s)")
+            logger.info(f"{label(rows[pooler])}: {name} {said} ({sum(entry['seconds'].values()):.1f} s)")
     return list(rows.values())
 
 
@@ -186,11 +153,11 @@ def _start(encoder: AnyEncoder, pooler: str, split: str, whitening: WhiteningOpt
         "precision": "bf16" if encoder.bf16 else "fp32",
         "split": split,
     }
-    fresh = new_results(encoder.name, identity, environment(encoder.device))
+    fresh = results.new_results(encoder.name, identity, results.environment(encoder.device))
     if not outputs:
         return fresh
-    make_folder_of(outputs[pooler])  # now, not after the first task has been encoded
-    return resume_results(outputs[pooler], fresh)
+    results.make_folder_of(outputs[pooler])  # now, not after the first task has been encoded
+    return results.resume_results(outputs[pooler], fresh)
 
 
 def _finished(row: dict, name: str, tasks: Tasks) -> bool:
@@ -205,10 +172,11 @@ def encode_with_bar(encoder: AnyEncoder, sentences: Sequence[str]) -> dict[str, 
         return encoder(sentences, bar.update)
 
 
-def _score(encode, task: StsTask | TransferTask) -> dict:
+def _score(encode: Encode, task: StsTask | TransferTask, seconds: float) -> dict:
+    """The entry of a task whose sentences took so many seconds to encode."""
     start = time.perf_counter()
     try:
         entry = score_sts(encode, task) if isinstance(task, StsTask) else score_transfer(encode, task)
     except UndefinedScoreError as error:
         entry = {"score": None, "n": task.examples, "error": str(error)}
-    return entry | {"seconds": {"encode": 0.0, "score": time.perf_counter() - start}}
+    return entry | {"seconds": {"encode": seconds, "score": time.perf_counter() - start}}

@@ -1,7 +1,8 @@
 """The evaluation data in SentEval's layout (its `data/downstream` folder), checked against the counts of each task."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -18,10 +19,7 @@ YEARS = {
     "STS13": {"FNWN": 189, "headlines": 750, "OnWN": 561},
     "STS14": {"deft-forum": 450, "deft-news": 300, "headlines": 750, "images": 750, "OnWN": 750, "tweet-news": 750},
     "STS15": {"answers-forums": 375, "answers-students": 750, "belief": 375, "headlines": 750, "images": 750},
-    "STS16": {
-        **{"answer-answer": 254, "headlines": 249, "plagiarism": 230},
-        **{"postediting": 244, "question-question": 209},
-    },
+    "STS16": {"answer-answer": 254, "headlines": 249, "plagiarism": 230, "postediting": 244, "question-question": 209},
 }
 STSB = {"dev": ("sts-dev.csv", 1500), "test": ("sts-test.csv", 1379)}
 SICK = {"dev": ("SICK_trial.txt", 500), "test": ("SICK_test_annotated.txt", 4927)}
@@ -34,11 +32,7 @@ BINARY = {
     "SUBJ": (("SUBJ/subj.subjective", 5000), ("SUBJ/subj.objective", 5000)),
     "MPQA": (("MPQA/mpqa.neg", 7294), ("MPQA/mpqa.pos", 3312)),
 }
-SST2 = (
-    ("SST/binary/sentiment-train", 67349),
-    ("SST/binary/sentiment-dev", 872),
-    ("SST/binary/sentiment-test", 1821),
-)
+SST2 = (("SST/binary/sentiment-train", 67349), ("SST/binary/sentiment-dev", 872), ("SST/binary/sentiment-test", 1821))
 TREC = (("TREC/train_5500.label", 5452), ("TREC/TREC_10.label", 500))
 TREC_CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 MRPC = (("MRPC/msr_paraphrase_train.txt", 4076), ("MRPC/msr_paraphrase_test.txt", 1725))
@@ -91,7 +85,7 @@ class TransferTask:
     @property
     def examples(self) -> int:
         """Examples that the score is over."""
-        part = {"dev": "train"}.get(self.split, "test") if self.protocol == "folds" else self.split
+        part = "train" if (self.protocol, self.split) == ("folds", "dev") else self.split
         rows = self.parts.get(part, slice(0, len(self.labels)))
         return rows.stop - rows.start
 
@@ -138,20 +132,18 @@ def load_task(folder: str | Path, name: str, split: str = "test") -> StsTask | T
     folder = Path(folder)
     if name in YEARS:
         return _load_year(folder, name)
-    if name in ("STS-B", "SICK-R"):
-        return _load_stsb(folder, split) if name == "STS-B" else _load_sick(folder, split)
-    if name in BINARY:
-        return _load_binary(folder, name, split)
-    return {"SST2": _load_sst2, "TREC": _load_trec, "MRPC": _load_mrpc}[name](folder, split)
+    if name == "STS-B":
+        columns = ("genre", "file", "year", "id", "score", "first", "second")
+        return _load_pairs(name, split, folder / "STS" / "STSBenchmark", STSB, columns)
+    if name == "SICK-R":
+        columns = ("id", "first", "second", "score", "entailment")
+        return _load_pairs(name, split, folder / "SICK", SICK, columns, header=1)
+    return _load_transfer(folder, name, split)
 
 
 def load_stsb_dev(folder: str | Path) -> GradedPairs:
-    """STS-B dev, which checkpoints are chosen by, from a SentEval `downstream` folder.
-
-    Raises:
-        UsageError: the file is not there, or is not the 1,500 pairs it should be.
-    """
-    return _load_stsb(Path(folder), "dev").subsets[0]
+    """STS-B dev, the 1,500 pairs that checkpoints are chosen by; see `load_task`."""
+    return load_task(folder, "STS-B", "dev").subsets[0]
 
 
 def _load_year(folder: Path, name: str) -> StsTask:
@@ -169,90 +161,58 @@ def _load_year(folder: Path, name: str) -> StsTask:
             if score.strip()
         ]
         _check(inputs, len(rows), count, "graded pairs")
-        subsets.append(_graded(subset, rows))
+        subsets.append(GradedPairs.of_rows(subset, rows))
         files += [inputs, grades]
     return StsTask(name, subsets, files)
 
 
-def _load_stsb(folder: Path, split: str) -> StsTask:
-    file, count = STSB[split]
-    path = folder / "STS" / "STSBenchmark" / file
-    rows = []
-    for number, line in _lines(path):  # genre, file, year, id, score, sentence 1, sentence 2
-        fields = _fields(line, 7, path, number)
-        rows.append((*fields[5:7], read_grade(fields[4], path, number)))
+def _load_pairs(name: str, split: str, folder: Path, files: dict, columns: Sequence[str], header: int = 0) -> StsTask:
+    file, count = files[split]
+    path, rows = folder / file, []
+    for number, line in islice(_lines(path), header, None):
+        row = dict(zip(columns, _fields(line, len(columns), path, number)))
+        rows.append((row["first"], row["second"], read_grade(row["score"], path, number)))
     _check(path, len(rows), count, "pairs")
-    return StsTask("STS-B", [_graded(f"STS-B {split}", rows)], [path])
+    return StsTask(name, [GradedPairs.of_rows(f"{name} {split}", rows)], [path])
 
 
-def _load_sick(folder: Path, split: str) -> StsTask:
-    file, count = SICK[split]
-    path = folder / "SICK" / file
-    rows = []
-    for number, line in list(_lines(path))[1:]:  # pair id, sentence A, sentence B, relatedness, entailment
-        fields = _fields(line, 5, path, number)
-        rows.append((*fields[1:3], read_grade(fields[3], path, number)))
-    _check(path, len(rows), count, "pairs")
-    return StsTask("SICK-R", [_graded(f"SICK-R {split}", rows)], [path])
+def _load_transfer(folder: Path, name: str, split: str) -> TransferTask:
+    files, read, protocol, parts, what = {
+        "SST2": (SST2, _sentiments, "dev", ("train", "dev", "test"), "sentences"),
+        "TREC": (TREC, _questions, "folds", ("train", "test"), "questions"),
+        "MRPC": (MRPC, _paraphrases, "folds", ("train", "test"), "pairs"),
+    }.get(name) or (BINARY[name], None, "nested", (), "sentences")
+    rows, ends, paths = [], [0], [folder / file for file, _ in files]
+    for label, (path, (_, count)) in enumerate(zip(paths, files)):  # without `read`, each class has its file
+        rows += read(path) if read else [(label, _normalised(line)) for _, line in _lines(path)]
+        _check(path, len(rows) - ends[-1], count, what)
+        ends.append(len(rows))
+    labels, *texts = zip(*rows)
+    slices = {part: slice(*bounds) for part, bounds in zip(parts, pairwise(ends))}
+    return TransferTask(name, tuple(map(list, texts)), np.array(labels), protocol, slices, paths, split)
 
 
-def _load_binary(folder: Path, name: str, split: str) -> TransferTask:
-    texts, labels, files = [], [], []
-    for label, (file, count) in enumerate(BINARY[name]):
-        path = folder / file
-        sentences = [_normalised(line) for _, line in _lines(path)]
-        _check(path, len(sentences), count, "sentences")
-        texts += sentences
-        labels += [label] * count
-        files.append(path)
-    return TransferTask(name, (texts,), np.array(labels), "nested", {}, files, split)
+def _sentiments(path: Path) -> Iterator[tuple[int, str]]:
+    for number, line in _lines(path):
+        text, label = _fields(line, 2, path, number)
+        yield _label(label, path, number), text
 
 
-def _load_sst2(folder: Path, split: str) -> TransferTask:
-    texts, labels, parts, files = [], [], {}, []
-    for part, (file, count) in zip(("train", "dev", "test"), SST2):
-        path = folder / file
-        rows = [_fields(line, 2, path, number) for number, line in _lines(path)]
-        _check(path, len(rows), count, "sentences")
-        parts[part] = slice(len(texts), len(texts) + count)
-        texts += [text for text, _ in rows]
-        labels += [_label(label, path, i) for i, (_, label) in enumerate(rows, start=1)]
-        files.append(path)
-    return TransferTask("SST2", (texts,), np.array(labels), "dev", parts, files, split)
+def _questions(path: Path) -> Iterator[tuple[int, str]]:
+    for number, line in _lines(path, "latin-1"):  # the train file has a byte that is not UTF-8
+        label, _, rest = line.partition(":")  # CLASS:subclass question
+        if label not in TREC_CLASSES or " " not in rest:
+            raise UsageError(
+                f"{path}, line {number}: found {line[:40]!r}; needed CLASS:subclass and a question, CLASS one of: "
+                f"{', '.join(TREC_CLASSES)}."
+            )
+        yield TREC_CLASSES.index(label), _normalised(rest.partition(" ")[2])
 
 
-def _load_trec(folder: Path, split: str) -> TransferTask:
-    texts, classes, parts, files = [], [], {}, []
-    for part, (file, count) in zip(("train", "test"), TREC):
-        path = folder / file
-        lines = list(_lines(path, "latin-1"))  # the train file has a byte that is not UTF-8
-        _check(path, len(lines), count, "questions")
-        parts[part] = slice(len(texts), len(texts) + count)
-        for number, line in lines:  # CLASS:subclass question
-            label, _, rest = line.partition(":")
-            if label not in TREC_CLASSES or " " not in rest:
-                raise UsageError(
-                    f"{path}, line {number}: found {line[:40]!r}; needed CLASS:subclass and a question, CLASS one of: "
-                    f"{', '.join(TREC_CLASSES)}."
-                )
-            texts.append(_normalised(rest.partition(" ")[2]))
-            classes.append(label)
-        files.append(path)
-    return TransferTask("TREC", (texts,), np.unique(classes, return_inverse=True)[1], "folds", parts, files, split)
-
-
-def _load_mrpc(folder: Path, split: str) -> TransferTask:
-    first, second, labels, parts, files = [], [], [], {}, []
-    for part, (file, count) in zip(("train", "test"), MRPC):
-        path = folder / file
-        rows = [_fields(line, 5, path, number) for number, line in list(_lines(path))[1:]]
-        _check(path, len(rows), count, "pairs")
-        parts[part] = slice(len(labels), len(labels) + count)
-        first += [row[3] for row in rows]  # quality, id 1, id 2, string 1, string 2
-        second += [row[4] for row in rows]
-        labels += [_label(row[0], path, i) for i, row in enumerate(rows, start=2)]
-        files.append(path)
-    return TransferTask("MRPC", (first, second), np.array(labels), "folds", parts, files, split)
+def _paraphrases(path: Path) -> Iterator[tuple[int, str, str]]:
+    for number, line in islice(_lines(path), 1, None):  # quality, id 1, id 2, string 1, string 2
+        label, _, _, first, second = _fields(line, 5, path, number)
+        yield _label(label, path, number), first, second
 
 
 def _lines(path: Path, encoding: str = "utf-8"):
@@ -284,8 +244,3 @@ def _label(text: str, path: Path, number: int) -> int:
 def _check(path: Path, found: int, needed: int, what: str) -> None:
     if found != needed:
         raise UsageError(f"{path}: found {found} {what}, needed {needed}. Fetch the file again.")
-
-
-def _graded(name: str, rows: Sequence[tuple[str, str, float]]) -> GradedPairs:
-    first, second, grades = zip(*rows)
-    return GradedPairs(name, list(first), list(second), np.array(grades))

@@ -34,8 +34,17 @@ def senteval_folder(given: str | None, instead: str = SENTEVAL_INSTEAD) -> Path:
     Raises:
         UsageError: it cannot be fetched.
     """
-    folder = given or os.environ.get("SENTEVAL_DATA")
-    return Path(folder) if folder else _hub_senteval(instead)
+    named = given or os.environ.get("SENTEVAL_DATA")
+    if named:
+        return Path(named)
+    archive = hub_file(HUB_SENTEVAL, instead)
+    folder = Path(constants.HF_HOME) / "informin-cl" / archive.resolve().name
+    if not folder.is_dir():
+        unpack(archive, folder)
+    dev = next((p for p in folder.rglob("sts-dev.csv") if p.as_posix().endswith(STSB_DEV)), None)
+    if dev is None:
+        raise UsageError(f"{archive} holds no {STSB_DEV}. Delete it, so that it is fetched again.")
+    return dev.parents[2]
 
 
 def hub_file(name: str, instead: str) -> Path:
@@ -51,17 +60,6 @@ def hub_file(name: str, instead: str) -> Path:
             f"{name} cannot be fetched from the Hub data set {HUB_DATA}: {hub_problem(error)}. Without the Hub, give "
             f"{instead}."
         ) from None
-
-
-def _hub_senteval(instead: str) -> Path:
-    archive = hub_file(HUB_SENTEVAL, instead)
-    folder = Path(constants.HF_HOME) / "informin-cl" / archive.resolve().name
-    if not folder.is_dir():
-        unpack(archive, folder)
-    dev = next((p for p in folder.rglob("sts-dev.csv") if p.as_posix().endswith(STSB_DEV)), None)
-    if dev is None:
-        raise UsageError(f"{archive} holds no {STSB_DEV}. Delete it, so that it is fetched again.")
-    return dev.parents[2]
 
 
 def unpack(archive: Path, folder: Path) -> None:

@@ -1,15 +1,13 @@
 """Semantic textual similarity: the correlation of cosine and grade over the subsets of a year."""
 
-from collections.abc import Callable, Sequence
-
 import numpy as np
 
-from informin.evaluation.once import embed_once
+from informin.evaluation.once import Encode, embed_once
 from informin.evaluation.pairs import correlations, cosine
 from informin.evaluation.senteval import StsTask
 
 
-def score_sts(encode: Callable[[Sequence[str]], np.ndarray], task: StsTask) -> dict:
+def score_sts(encode: Encode, task: StsTask) -> dict:
     """Spearman x 100 of one STS task, by each of the aggregations that papers use.
 
     Args:
@@ -26,16 +24,12 @@ def score_sts(encode: Callable[[Sequence[str]], np.ndarray], task: StsTask) -> d
     embedding = embed_once(encode, task.sentences())
     cosines = [cosine(embedding(pairs.sentences1), embedding(pairs.sentences2)) for pairs in task.subsets]
     overall = correlations(np.concatenate(cosines), np.concatenate([pairs.scores for pairs in task.subsets]))
-    subsets = {
-        pairs.name: {"score": correlations(values, pairs.scores)["spearman"], "n": len(pairs)}
-        for pairs, values in zip(task.subsets, cosines)
-    }
-    scores, sizes = zip(*((subset["score"], subset["n"]) for subset in subsets.values()))
+    scores = [correlations(values, pairs.scores)["spearman"] for values, pairs in zip(cosines, task.subsets)]
     return {
         "score": overall["spearman"],
         "mean": float(np.mean(scores)),
-        "wmean": float(np.average(scores, weights=sizes)),
+        "wmean": float(np.average(scores, weights=list(map(len, task.subsets)))),
         "pearson": overall["pearson"],
-        "n": sum(sizes),
-        "subsets": subsets,
+        "n": task.examples,
+        "subsets": {pairs.name: {"score": s, "n": len(pairs)} for pairs, s in zip(task.subsets, scores)},
     }

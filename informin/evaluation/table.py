@@ -16,20 +16,13 @@ AVERAGE = "Avg"
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a table.
-
-    Attributes:
-        values: by column; a text stands as it is.
-        spread: standard deviations by column, where the line stands for several seeds.
-        signed: numbers have their sign, as differences do.
-        digits: after the point.
-    """
+    """A line of a table."""
 
     label: str
-    values: dict[str, float | str | None]
-    spread: dict[str, float] | None = None
-    signed: bool = False
-    digits: int = 2
+    values: dict[str, float | str | None]  # by column; a text stands as it is
+    spread: dict[str, float] | None = None  # standard deviations by column, where the line stands for several seeds
+    signed: bool = False  # numbers have their sign, as differences do
+    digits: int = 2  # after the point
 
     def cell(self, column: str, plus_minus: str = "±") -> str:
         value = self.values.get(column)
@@ -71,20 +64,15 @@ def score_tables(rows: Sequence[dict], others: Sequence[dict] = (), seeds: bool 
         columns = [task for task in tasks if any(task in results["tasks"] for results in rows)]
         if not columns:
             continue
-        complete = columns == list(tasks)  # an average of seven stands beside seven scores
 
-        def values(results, columns=columns, average=group if complete else None):
+        # An average of seven stands beside seven scores.
+        def line(results, columns=columns, average=group if columns == list(tasks) else None):
             scores = {task: results["tasks"].get(task, {}).get("score") for task in columns}
-            return scores | {AVERAGE: average and results["average"][average]}
+            return Row(label(results), scores | {AVERAGE: average and results["average"][average]})
 
-        lines = [Row(label(other), values(other)) for other in others]
-        lines += _with_mean(lines) if seeds and len(others) > 1 else []
-        own = [Row(label(results), values(results)) for results in rows]
-        lines += own + (_with_mean(own) if seeds else [])
-        if others:
-            reference = lines[: len(others)] if len(others) > 1 else lines[:1] * len(rows)
-            gains = [difference(row, other) for row, other in zip(own, reference)]
-            lines += gains + (_with_mean(gains) if seeds else [])
+        before, own = list(map(line, others)), list(map(line, rows))
+        gains = [difference(row, other) for row, other in zip(own, before * len(own))]  # one for all, or one for each
+        lines = [row for block in (before, own, gains) for row in (_with_mean(block) if seeds else block)]
         tables.append(Table(TITLES[group], [*columns, AVERAGE], lines))
     return tables
 
@@ -143,20 +131,10 @@ def _latex(table: Table) -> str:
     def escaped(text: str) -> str:
         return "".join(f"\\{c}" if c in "_&%#$" else c for c in text)
 
-    lines = [
-        f"% {table.title}",
-        f"\\begin{{tabular}}{{l{'r' * len(table.columns)}}}",
-        "\\toprule",
-        " & ".join(["", *map(escaped, table.columns)]) + " \\\\",
-        "\\midrule",
-        *(
-            " & ".join([escaped(row.label), *(row.cell(column, "$\\pm$") for column in table.columns)]) + " \\\\"
-            for row in table.rows
-        ),
-        "\\bottomrule",
-        "\\end{tabular}",
-    ]
-    return "\n".join(lines)
+    cells = [[escaped(row.label), *(row.cell(column, "$\\pm$") for column in table.columns)] for row in table.rows]
+    header, *lines = (" & ".join(line) + " \\\\" for line in [["", *map(escaped, table.columns)], *cells])
+    begin = f"% {table.title}\n\\begin{{tabular}}{{l{'r' * len(table.columns)}}}"
+    return "\n".join([begin, "\\toprule", header, "\\midrule", *lines, "\\bottomrule", "\\end{tabular}"])
 
 
 def difference(row: Row, other: Row) -> Row:
@@ -169,13 +147,11 @@ def difference(row: Row, other: Row) -> Row:
 
 
 def _with_mean(rows: list[Row]) -> list[Row]:
-    """The mean and standard deviation of several lines, as one more; none of a single line."""
+    """The lines and, of several, their mean and standard deviation as one more, in the columns without a gap."""
     if len(rows) < 2:
-        return []
-    means, spread = {}, {}
-    for column in rows[0].values:
-        values = [row.values[column] for row in rows]
-        known = None not in values
-        means[column] = float(np.mean(values)) if known else None
-        spread[column] = float(np.std(values, ddof=1)) if known else None
-    return [Row(f"mean ± sd of these {len(rows)}", means, spread, rows[0].signed, rows[0].digits)]
+        return rows
+    columns = {name: [row.values[name] for row in rows] for name in rows[0].values}
+    known = {name: values for name, values in columns.items() if None not in values}
+    means = {name: float(np.mean(values)) for name, values in known.items()}
+    spread = {name: float(np.std(values, ddof=1)) for name, values in known.items()}
+    return [*rows, Row(f"mean ± sd of these {len(rows)}", means, spread, rows[0].signed, rows[0].digits)]

@@ -1,13 +1,13 @@
 """Transfer tasks: logistic regression on frozen embeddings, by SentEval's protocol (Conneau & Kiela, LREC 2018)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from sklearn.model_selection import StratifiedKFold
 
 from informin.evaluation.logistic import LogisticPath
-from informin.evaluation.once import embed_once
+from informin.evaluation.once import Encode, embed_once
 from informin.evaluation.senteval import TransferTask
 
 FOLDS = 10
@@ -16,7 +16,7 @@ SEED = 1111  # SentEval's, for the shuffling of the folds
 GRID = {"nested": range(-2, 4), "dev": range(-2, 4), "folds": range(-1, 6)}
 
 
-def score_transfer(encode: Callable[[Sequence[str]], np.ndarray], task: TransferTask) -> dict:
+def score_transfer(encode: Encode, task: TransferTask) -> dict:
     """Accuracy x 100 of logistic regressions on the embeddings of a task.
 
     Args:
@@ -34,71 +34,61 @@ def score_transfer(encode: Callable[[Sequence[str]], np.ndarray], task: Transfer
     features = sides[0] if len(sides) == 1 else np.hstack([np.abs(sides[0] - sides[1]), sides[0] * sides[1]])
     order = _order(task)
     features, labels = torch.from_numpy(features[order]), task.labels[order]
-    test, dev = {"nested": _nested, "dev": _dev, "folds": _folds}[task.protocol](features, labels, task.parts)
+    test, dev = _nested(features, labels) if task.protocol == "nested" else _tested(features, labels, task)
     return {"score": 100 * float(dev if task.split == "dev" else test), "dev": 100 * float(dev), "n": task.examples}
 
 
 def _order(task: TransferTask) -> list[int]:
     """By length in words and label, within each part: SentEval sorts so, and its folds follow from the order."""
     parts = list(task.parts.values()) or [slice(0, len(task.labels))]
-    words = [[len(s.split()) for s in side] for side in task.texts]
-
-    def key(i):
-        return (*(side[i] for side in words), task.labels[i])
-
-    return [i for part in parts for i in sorted(range(part.start, part.stop), key=key)]
+    keys = list(zip(*([len(s.split()) for s in side] for side in task.texts), task.labels))
+    return [i for part in parts for i in sorted(range(part.start, part.stop), key=keys.__getitem__)]
 
 
-def _nested(features, labels, _) -> tuple[float, float]:
+def _nested(features: torch.Tensor, labels: np.ndarray) -> tuple[float, float]:
+    """Accuracy on the outer folds, and on the inner ones that C was chosen by."""
     outer = _splits(labels)
-    masks = [_mask(len(labels), train) for train, _ in outer]
-    inner = []  # of each outer fold, its ten held-out parts
-    for train, _ in outer:
-        held_out = [(train[fit], train[rest]) for fit, rest in _splits(labels[train])]
-        masks += [_mask(len(labels), fit) for fit, _ in held_out]
-        inner.append([rest for _, rest in held_out])
-    right = _correct(features, labels, np.stack(masks, 1), GRID["nested"])
+    inner = [[(train[fit], train[rest]) for fit, rest in _splits(labels[train])] for train, _ in outer]
+    trains = [train for train, _ in outer] + [fit for folds in inner for fit, _ in folds]
+    right = _correct(features, labels, _masks(labels, trains), GRID["nested"])
     dev, test = [], []
     for i, (_, held_out) in enumerate(outer):
-        columns = range(FOLDS + i * FOLDS, FOLDS + (i + 1) * FOLDS)
-        accuracy = [np.mean([grid[rows, c].mean() for rows, c in zip(inner[i], columns)]) for grid in right]
-        best = _best(accuracy)
-        dev.append(accuracy[best])
+        best, accuracy = _best(right, FOLDS + i * FOLDS, [rest for _, rest in inner[i]])
+        dev.append(accuracy)
         test.append(right[best][held_out, i].mean())
     return np.mean(test), np.mean(dev)
 
 
-def _dev(features, labels, parts) -> tuple[float, float]:
-    masks = _mask(len(labels), parts["train"])[:, None]
-    right = _correct(features, labels, masks, GRID["dev"])
-    accuracy = [grid[parts["dev"], 0].mean() for grid in right]
-    best = _best(accuracy)
-    return right[best][parts["test"], 0].mean(), accuracy[best]
+def _tested(features: torch.Tensor, labels: np.ndarray, task: TransferTask) -> tuple[float, float]:
+    """Accuracy on the test part, and on what C was chosen by: the dev part, or folds of the train part."""
+    train = task.parts["train"]
+    # The train part comes first, so that rows of it are rows of the whole.
+    fits, held_out = ([], [task.parts["dev"]]) if task.protocol == "dev" else zip(*_splits(labels[train]))
+    right = _correct(features, labels, _masks(labels, [*fits, train]), GRID[task.protocol])
+    best, accuracy = _best(right, 0, held_out)
+    return right[best][task.parts["test"], -1].mean(), accuracy
 
 
-def _folds(features, labels, parts) -> tuple[float, float]:
-    train = parts["train"]
-    splits = _splits(labels[train])  # train comes first, so rows of the part are rows of the whole
-    masks = [_mask(len(labels), fit) for fit, _ in splits] + [_mask(len(labels), train)]
-    right = _correct(features, labels, np.stack(masks, 1), GRID["folds"])
-    accuracy = [np.mean([grid[rest, i].mean() for i, (_, rest) in enumerate(splits)]) for grid in right]
-    best = _best(accuracy)
-    return right[best][parts["test"], FOLDS].mean(), accuracy[best]
+def _best(right: list[np.ndarray], column: int, held_out: Sequence) -> tuple[int, float]:
+    """The C with the best mean accuracy on the rows held out of each training set from `column` on, and that accuracy.
 
-
-def _best(accuracy: list[float]) -> int:
-    """The first of the best; SentEval compares at two decimals of a percentage, so that rounding decides no tie."""
-    return int(np.argmax(np.round(100 * np.array(accuracy), 2)))
+    The first of the best; SentEval compares at two decimals of a percentage, so that rounding decides no tie.
+    """
+    accuracy = [np.mean([grid[rows, i].mean() for i, rows in enumerate(held_out, start=column)]) for grid in right]
+    best = int(np.argmax(np.round(100 * np.array(accuracy), 2)))
+    return best, accuracy[best]
 
 
 def _splits(labels: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
     return list(StratifiedKFold(FOLDS, shuffle=True, random_state=SEED).split(labels, labels))
 
 
-def _mask(length: int, rows) -> np.ndarray:
-    mask = np.zeros(length, dtype=bool)
-    mask[rows] = True
-    return mask
+def _masks(labels: np.ndarray, trains: Sequence) -> np.ndarray:
+    """(N, F) bool: the rows of each of F training sets."""
+    masks = np.zeros((len(labels), len(trains)), dtype=bool)
+    for column, rows in enumerate(trains):
+        masks[rows, column] = True
+    return masks
 
 
 def _correct(features: torch.Tensor, labels: np.ndarray, masks: np.ndarray, grid: range) -> list[np.ndarray]:

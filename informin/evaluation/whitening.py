@@ -1,8 +1,10 @@
 """BERT-whitening, the post-processing that needs no training: a baseline for every checkpoint."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
+
+from informin.evaluation.once import Encode
 
 
 class Whitening:
@@ -32,22 +34,17 @@ class Whitening:
         return ((x - self.mean) @ self.kernel).astype(np.float32)
 
 
-def whitened(
-    encode: Callable[[Sequence[str]], np.ndarray], dimensions: int | None, fitted_on: Sequence[str] | None = None
-) -> Callable[[Sequence[str]], np.ndarray]:
+def whitened(encode: Encode, dimensions: int | None, fitted_on: Sequence[str] | None = None) -> Encode:
     """An encode() whose embeddings are whitened.
 
     Args:
-        encode: from N sentences to (N, d).
         fitted_on: the sentences that the whitening is fitted on, once; None for those of each call, which for a task
             are its own sentences ("target" in Su et al., 2021; no label is seen).
     """
-    if fitted_on is not None:
-        transform = Whitening(encode(fitted_on), dimensions)
-        return lambda sentences: transform(encode(sentences))
+    transform = None if fitted_on is None else Whitening(encode(fitted_on), dimensions)
 
     def encode_whitened(sentences: Sequence[str]) -> np.ndarray:
         x = encode(sentences)
-        return Whitening(x, dimensions)(x)
+        return (transform or Whitening(x, dimensions))(x)
 
     return encode_whitened

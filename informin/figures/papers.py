@@ -136,11 +136,7 @@ def encode_with(encoder: Encoder) -> Callable[[Sequence[str]], np.ndarray]:
 
 
 def sample(file: str, count: int, seed: int) -> list[str]:
-    """A random sample of so many of the distinct sentences of a file, or all of them in a random order.
-
-    Raises:
-        UsageError: no such file, or no sentence in it.
-    """
+    """At most so many of a file's distinct sentences, drawn at random. Raises UsageError without file or sentence."""
     path = Path(file)
     require_file("`sentences`", path)
     distinct = list(dict.fromkeys(" ".join(line.split()) for line in read_sentences(path, None) if line.strip()))

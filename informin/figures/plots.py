@@ -1,13 +1,13 @@
 """Pictures of embeddings, scores and runs. Takes arrays and plain rows, knows no model.
 
-Each function writes three files beside one another: STEM.png, STEM.svg and STEM.csv, the numbers from which the picture
-can be drawn again.
+Each function that draws takes `stem`, a path without suffix, and returns the paths of the three files that it wrote:
+STEM.png, STEM.svg and STEM.csv, the numbers from which the picture can be drawn again. It raises UsageError where there
+is nothing to draw, and where a number is not finite, but for those of which it is said.
 """
 
 import csv
 import itertools
 import math
-import os
 import tempfile
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,6 +29,9 @@ from threadpoolctl import threadpool_limits
 from informin.errors import UsageError
 from informin.evaluation.geometry import unit
 from informin.training.history import logged_terms
+
+Files = tuple[Path, Path, Path]  # PNG, SVG, CSV
+Panel = tuple[str, np.ndarray, np.ndarray]  # the name of a checkpoint, and two arrays of N rows
 
 STYLE = {
     "font.size": 10,
@@ -55,27 +58,20 @@ STYLE = {
 # Okabe & Ito (2008), told apart by the colour-blind; black and yellow late. Two more for ten clusters.
 COLOURS = "#0072B2 #D55E00 #009E73 #CC79A7 #56B4E9 #E69F00 #000000 #F0E442 #882255 #999999".split()
 MARKERS = "o s ^ D v P X p < *".split()
-GREY = "#999999"
+MEAN_LOOK = dict(color="black", marker="|", markersize=11, markeredgewidth=1.6)
 SMALLEST_TSNE = 30  # points; with fewer, a neighbourhood of a third of them says nothing
 GOLD_BINS, COSINE_BINS = 10, 25
 LABEL_RINGS = (7, 12, 18, 25, 33, 42, 53, 66, 82, 100)  # distances of a name from its point, in typographic points
 
 
 @matplotlib.rc_context(STYLE)
-def alignment_uniformity(rows: Sequence[Mapping], title: str, stem: str | Path) -> tuple[Path, Path, Path]:
+def alignment_uniformity(rows: Sequence[Mapping], title: str, stem: str | Path) -> Files:
     """Where checkpoints lie between alignment and uniformity, coloured by their STS average.
 
     Args:
         rows: one a checkpoint: `name`, `alignment`, `uniformity`, `sts_average` (Spearman x 100; None is drawn grey)
             and `n`, the number of positive pairs.
         title: what they were measured on, "STS-B dev" for instance.
-        stem: the files' path without suffix.
-
-    Returns:
-        The paths of the PNG, the SVG and the CSV.
-
-    Raises:
-        UsageError: no rows, or an alignment or uniformity that is no finite number.
 
     Source:
         Chen et al. (2022), figure 3; Gao et al. (2021), figure 3.
@@ -91,12 +87,11 @@ def alignment_uniformity(rows: Sequence[Mapping], title: str, stem: str | Path) 
     if scored.any():
         # One point alone, or points much alike, still get a range: two points of Spearman x 100.
         middle, half = (colour[scored].min() + colour[scored].max()) / 2, max(np.ptp(colour[scored]) / 2, 1)
-        drawn = axes.scatter(
-            x[scored], y[scored], c=colour[scored], cmap="viridis", vmin=middle - half, vmax=middle + half, **marks
-        )
+        drawn = axes.scatter(x[scored], y[scored], c=colour[scored], cmap="viridis", **marks)
+        drawn.set_clim(middle - half, middle + half)
         figure.colorbar(drawn, label="STS average, Spearman x 100")
     if not scored.all():
-        axes.scatter(x[~scored], y[~scored], color=GREY, label="no STS average", **marks)
+        axes.scatter(x[~scored], y[~scored], color="#999999", label="no STS average", **marks)
         axes.legend()  # finds a place clear of points and names when it is drawn
     pairs = {row["n"] for row in rows}
     axes.set_title(f"{title}, {pairs.pop():,} positive pairs" if len(pairs) == 1 else title)
@@ -141,22 +136,13 @@ def project(embeddings: np.ndarray, clusters: int = 10, seed: int = 42) -> tuple
 
 
 @matplotlib.rc_context(STYLE)
-def tsne(
-    panels: Sequence[tuple[str, np.ndarray, np.ndarray]], sentences: Sequence[str], stem: str | Path
-) -> tuple[Path, Path, Path]:
+def tsne(panels: Sequence[Panel], sentences: Sequence[str], stem: str | Path) -> Files:
     """The same sentences in two dimensions, a panel a checkpoint, coloured by cluster.
 
     Args:
         panels: name, (N, 2) points and (N,) cluster ids of each checkpoint, as from `project`. The ids of one panel
             have nothing to do with those of another.
         sentences: N.
-        stem: the files' path without suffix.
-
-    Returns:
-        The paths of the PNG, the SVG and the CSV.
-
-    Raises:
-        UsageError: no panels, or a point that is not finite.
     """
     _require(panels, "checkpoint")
     titles = [name for name, _, _ in panels]
@@ -182,20 +168,14 @@ def tsne(
 
 
 @matplotlib.rc_context(STYLE)
-def cosine_against_gold(
-    panels: Sequence[tuple[str, np.ndarray, np.ndarray]], stem: str | Path
-) -> tuple[Path, Path, Path]:
+def cosine_against_gold(panels: Sequence[Panel], stem: str | Path) -> Files:
     """How the cosine of graded pairs is distributed at each grade, a panel a checkpoint.
 
     Args:
         panels: name, (N,) cosines and (N,) gold scores of each checkpoint; N may differ.
-        stem: the files' path without suffix.
-
-    Returns:
-        The paths of the PNG, the SVG and the CSV.
 
     Raises:
-        UsageError: no panels, a number that is not finite, or gold scores all alike.
+        UsageError: gold scores all alike.
 
     Source:
         After miCSE (Klein & Nabi, ACL 2023), figure 7.
@@ -233,18 +213,13 @@ def cosine_against_gold(
 
 
 @matplotlib.rc_context(STYLE)
-def training_curves(log_history: Sequence[Mapping], stem: str | Path) -> tuple[Path, Path, Path]:
+def training_curves(log_history: Sequence[Mapping], stem: str | Path) -> Files:
     """The terms of the loss over the steps of a run, unweighted, and its evaluations.
+
+    The CSV has a row a step and every column of the log.
 
     Args:
         log_history: as in trainer_state.json; see `checkpoints.read_history`.
-        stem: the files' path without suffix.
-
-    Returns:
-        The paths of the PNG, the SVG and the CSV, which has a row a step and every column of the log.
-
-    Raises:
-        UsageError: the log holds neither a loss nor an evaluation.
     """
     by_step: dict[int, dict] = {}
     for entry in log_history:
@@ -271,21 +246,11 @@ def training_curves(log_history: Sequence[Mapping], stem: str | Path) -> tuple[P
 
 
 @matplotlib.rc_context(STYLE)
-def redundancy(rows: Sequence[Mapping], stem: str | Path) -> tuple[Path, Path, Path]:
+def redundancy(rows: Sequence[Mapping], stem: str | Path) -> Files:
     """How much of a sentence's style its embedding keeps, by the kind of change made to the sentence.
 
     Args:
-        rows: one a checkpoint and kind: `checkpoint`, `kind`, `n` (sentences), `cosine` and `cosine_sd` (of the changed
-            sentence to the original, mean and standard deviation over sentences), `style_accuracy` and
-            `style_accuracy_sd` (x 100, of a probe that tells changed from original, mean and standard deviation over
-            its folds). NaN is not drawn.
-        stem: the files' path without suffix.
-
-    Returns:
-        The paths of the PNG, the SVG and the CSV.
-
-    Raises:
-        UsageError: no rows.
+        rows: one a checkpoint and kind: `checkpoint` and what `redundancy.VariantScore` has. NaN is not drawn.
     """
     _require(rows, "row")
     checkpoints, kinds = (list(dict.fromkeys(row[name] for row in rows)) for name in ("checkpoint", "kind"))
@@ -305,31 +270,23 @@ def redundancy(rows: Sequence[Mapping], stem: str | Path) -> tuple[Path, Path, P
     left.set_yticklabels([textwrap.fill(kind, 20) for kind in kinds])
     left.set_ylim(len(kinds) - 0.5, -0.5)
     right.set(xlabel="accuracy of the style probe (%), ± 1 sd")
+    between = np.arange(len(kinds) - 1) + 0.5
     for axes in (left, right):
         axes.grid(axis="y", visible=False)
-        axes.hlines(
-            np.arange(len(kinds) - 1) + 0.5, 0, 1, transform=axes.get_yaxis_transform(), color="#CCCCCC", lw=0.8
-        )
+        axes.hlines(between, 0, 1, transform=axes.get_yaxis_transform(), color="#CCCCCC", lw=0.8)
     figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     header = ["checkpoint", "kind", "n", "cosine", "cosine_sd", "style_accuracy", "style_accuracy_sd"]
     return _save(figure, stem, header, ([row[name] for name in header] for row in rows))
 
 
 @matplotlib.rc_context(STYLE)
-def seeds(rows: Sequence[Mapping], title: str, stem: str | Path) -> tuple[Path, Path, Path]:
+def seeds(rows: Sequence[Mapping], title: str, stem: str | Path) -> Files:
     """What each seed of each setting scored, with their mean and standard deviation, a panel a measure.
 
     Args:
         rows: one a measure, setting and seed: `measure`, `setting`, `seed`, `value` (x 100) and `baseline_mean`, that
             of the setting it is compared with (None without).
         title: of the study.
-        stem: the files' path without suffix.
-
-    Returns:
-        The paths of the PNG, the SVG and the CSV.
-
-    Raises:
-        UsageError: no rows, or a value that is no finite number.
     """
     _require(rows, "run")
     measures, settings = (list(dict.fromkeys(row[name] for row in rows)) for name in ("measure", "setting"))
@@ -348,7 +305,7 @@ def seeds(rows: Sequence[Mapping], title: str, stem: str | Path) -> tuple[Path, 
     figure.suptitle(title, fontsize=STYLE["axes.titlesize"])
     handles = [
         Line2D([], [], linestyle="", label="a seed", alpha=0.7, **_look(0)),
-        Line2D([], [], color="black", marker="|", markersize=11, markeredgewidth=1.6, label="mean ± sd"),
+        Line2D([], [], label="mean ± sd", **MEAN_LOOK),
     ]
     if any(row["baseline_mean"] is not None for row in rows):
         handles.append(Line2D([], [], color=COLOURS[1], linestyle="--", label="mean of its baseline"))
@@ -411,10 +368,7 @@ def _draw_seeds(axes: Axes, y: int, rows: Sequence[Mapping]) -> None:
     values = _numbers(rows, "value")
     axes.plot(values, np.full(len(values), y - 0.14), linestyle="", alpha=0.7, markersize=5, **_look(0))
     if len(values) > 1:
-        spread = np.std(values, ddof=1)
-        axes.errorbar(
-            values.mean(), y + 0.14, xerr=spread, color="black", marker="|", markersize=11, markeredgewidth=1.6
-        )
+        axes.errorbar(values.mean(), y + 0.14, xerr=np.std(values, ddof=1), **MEAN_LOOK)
     line = rows[0]["baseline_mean"] if rows else None
     if line is not None:
         axes.vlines(line, y - 0.45, y + 0.45, color=COLOURS[1], linestyle="--", linewidth=1.2, zorder=1)
@@ -525,17 +479,14 @@ def _covered(boxes: np.ndarray, others: np.ndarray) -> float:
     return float(sides.clip(min=0).prod(-1).sum())
 
 
-def _save(figure: Figure, stem: str | Path, header: Sequence[str], rows: Iterable) -> tuple[Path, Path, Path]:
+def _save(figure: Figure, stem: str | Path, header: Sequence[str], rows: Iterable) -> Files:
     """Writes STEM.png, STEM.svg and STEM.csv, each moved to its place once all are complete."""
     folder, name = Path(stem).parent, Path(stem).name
     folder.mkdir(parents=True, exist_ok=True)
-    names = tuple(f"{name}.{suffix}" for suffix in ("png", "svg", "csv"))
     with tempfile.TemporaryDirectory(dir=folder, prefix=f".{name}-") as unfinished:
-        png, svg, numbers = (Path(unfinished) / name for name in names)
+        png, svg, numbers = (Path(unfinished) / f"{name}.{suffix}" for suffix in ("png", "svg", "csv"))
         figure.savefig(png)
         figure.savefig(svg, metadata={"Date": None})
         with open(numbers, "w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows([header, *rows])
-        for path in (png, svg, numbers):
-            os.replace(path, folder / path.name)
-    return tuple(folder / name for name in names)
+        return tuple(path.replace(folder / path.name) for path in (png, svg, numbers))

@@ -16,12 +16,13 @@ from math import nan
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GroupKFold
+from sklearn.model_selection import GroupKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from informin.errors import UsageError
 from informin.evaluation.geometry import unit
+from informin.evaluation.once import Encode
 
 # The closed classes of English words, as far as they are needed here.
 SUBJECTS = frozenset("i you he she it we they there".split())
@@ -186,7 +187,7 @@ class VariantScore:
     style_accuracy_sd: float = nan
 
 
-def probe(encode: Callable[[Sequence[str]], np.ndarray], sentences: Iterable[str], seed: int = 0) -> list[VariantScore]:
+def probe(encode: Encode, sentences: Iterable[str], seed: int = 0) -> list[VariantScore]:
     """Measures every kind of variant, and the change of content as the control.
 
     Args:
@@ -215,7 +216,10 @@ def probe(encode: Callable[[Sequence[str]], np.ndarray], sentences: Iterable[str
     scores = {}
     for kind, made in measured.items():
         originals, variants = (embeddings[[row[string] for string in side]] for side in zip(*made))  # (n, d) each
-        scores[kind] = (*_cosine(originals, variants), *_style_accuracy(originals, variants, seed))
+        # Of unit vectors by their distance: the cosine of equal vectors is 1 to the last bit.
+        cosines = 1 - ((unit(originals) - unit(variants)) ** 2).sum(-1) / 2  # (n,)
+        accuracies = _style_accuracies(originals, variants, seed)
+        scores[kind] = [float(value) for x in (cosines, accuracies) for value in (x.mean(), x.std(ddof=1))]
     return [VariantScore(kind, len(made), *scores.get(kind, ())) for kind, made in pairs.items()]
 
 
@@ -243,14 +247,8 @@ def _check(embeddings: np.ndarray, strings: list[str]) -> None:
         )
 
 
-def _cosine(originals: np.ndarray, variants: np.ndarray) -> tuple[float, float]:
-    """Mean and standard deviation over the pairs of (n, d); the cosine of equal vectors is 1 to the last bit."""
-    cosine = 1 - ((unit(originals) - unit(variants)) ** 2).sum(-1) / 2  # (n,)
-    return float(cosine.mean()), float(cosine.std(ddof=1))
-
-
-def _style_accuracy(originals: np.ndarray, variants: np.ndarray, seed: int) -> tuple[float, float]:
-    """Accuracy x 100 of telling (n, d) originals from variants, mean and standard deviation over the folds.
+def _style_accuracies(originals: np.ndarray, variants: np.ndarray, seed: int) -> np.ndarray:
+    """(FOLDS,): accuracy x 100 of telling (n, d) originals from variants.
 
     A sentence and its variant are in the same fold, so that the classifier is tested on sentences it has not seen.
     Every fold has as many originals as variants, so that where they do not differ, any answer is right for just half.
@@ -258,11 +256,9 @@ def _style_accuracy(originals: np.ndarray, variants: np.ndarray, seed: int) -> t
     x = np.concatenate([originals, variants])  # (2n, d)
     is_variant = np.repeat([False, True], len(originals))
     sentence = np.tile(np.arange(len(originals)), 2)
-    accuracies = []
-    for train, test in GroupKFold(FOLDS, shuffle=True, random_state=seed).split(x, groups=sentence):
-        classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-        accuracies.append(100 * classifier.fit(x[train], is_variant[train]).score(x[test], is_variant[test]))
-    return float(np.mean(accuracies)), float(np.std(accuracies, ddof=1))
+    classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+    folds = GroupKFold(FOLDS, shuffle=True, random_state=seed)
+    return 100 * cross_val_score(classifier, x, is_variant, groups=sentence, cv=folds, error_score="raise")
 
 
 def _content_words(sentence: str) -> list[re.Match]:

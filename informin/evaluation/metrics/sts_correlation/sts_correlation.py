@@ -48,13 +48,12 @@ class StsCorrelation(evaluate.Metric):
     """Correlations x 100, by the function that training and run_eval.py score with."""
 
     def _info(self) -> evaluate.MetricInfo:
+        number = datasets.Value("float64")
         return evaluate.MetricInfo(
             description=DESCRIPTION,
             citation=CITATION,
             inputs_description=INPUTS,
-            features=datasets.Features(
-                {"predictions": datasets.Value("float64"), "references": datasets.Value("float64")}
-            ),
+            features=datasets.Features({"predictions": number, "references": number}),
             reference_urls=["https://aclanthology.org/S17-2001", "https://aclanthology.org/C16-1009"],
         )
 
