@@ -95,8 +95,7 @@ def _unfinished(study: Study, runs: Sequence[Run]) -> list[Run]:
 def report(study: Study, runs: Sequence[Run], output: str) -> None:
     """Prints the tables of what is finished, and writes them with the numbers and the plot to OUTPUT/STUDY.
 
-    Raises:
-        UsageError: nothing is finished.
+    Raises UsageError where nothing is finished.
     """
     records = {(run.setting.name, run.seed): record for run in runs if (record := read_run(run, study.tasks))}
     if not records:
@@ -115,11 +114,7 @@ def report(study: Study, runs: Sequence[Run], output: str) -> None:
 
 
 def make_folder(folder: str | Path) -> None:
-    """Makes it where it is not there.
-
-    Raises:
-        UsageError: it cannot be made.
-    """
+    """Makes it where it is not there. Raises UsageError where it cannot be made."""
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:

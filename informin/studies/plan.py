@@ -19,7 +19,7 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from informin.errors import UsageError
 from informin.evaluation.scoring import load_tasks
 from informin.evaluation.senteval import GROUPS, chosen_tasks
 from informin.evaluation.senteval_files import senteval_folder
-from informin.training.command_line import option_names, parse, read_mapping
+from informin.training.command_line import option_names, parse, read_mapping, read_options_file
 from informin.training.options import CardArguments
 
 KEYS = ("title", "base", "recipes", "grid", "seeds", "baseline", "tasks")
@@ -42,45 +42,30 @@ DATA_INSTEAD = "`set` senteval_dir=FOLDER (SentEval's data/downstream), or set S
 
 @dataclass(frozen=True)
 class Setting:
-    """A recipe at one combination of the grid: what differs from other runs by the seed alone.
+    """A recipe at one combination of the grid: its runs differ by the seed alone."""
 
-    Attributes:
-        name: "simcse, batch 64, lr 1e-4"; without a grid the recipe's.
-        options: of run_unsup.py, without seed and output_dir.
-        baseline: the name of the setting that it is compared with.
-    """
-
-    name: str
+    name: str  # "simcse, batch 64, lr 1e-4"; without a grid the recipe's
     recipe: str
-    options: dict
-    baseline: str | None = None
+    options: dict  # of run_unsup.py, without seed and output_dir
+    baseline: str | None = None  # the name of the setting that it is compared with
 
     @property
     def digest(self) -> str:
-        """8 hexadecimal digits of the SHA-256 of the options, the same for all spellings of a number.
-
-        Without those that only the model card reads: they change no weight.
-        """
+        """8 hexadecimal digits of the SHA-256 of the options that change a weight, however their numbers are spelt."""
         shaping = {name: value for name, value in self.options.items() if name not in CARD}
         return hashlib.sha256(json.dumps(normalised(shaping), sort_keys=True).encode()).hexdigest()[:8]
 
 
 @dataclass(frozen=True)
 class Study:
-    """What a file says, with what the command line changes.
+    """What a file says, with what the command line changes."""
 
-    Attributes:
-        name: the file's, without suffix.
-        tasks: names of tasks, in the papers' order.
-        grid: the options that are varied.
-    """
-
-    name: str
+    name: str  # the file's, without suffix
     title: str
     settings: list[Setting]
     seeds: list[int]
-    tasks: list[str]
-    grid: list[str]
+    tasks: list[str]  # names, in the papers' order
+    grid: list[str]  # the options that are varied
 
     @property
     def measures(self) -> list[str]:
@@ -91,67 +76,57 @@ class Study:
 
 
 def read_study(path: str | Path, overrides: Sequence[str] = (), seeds: Sequence[int] | None = None) -> Study:
-    """A study from its YAML file.
+    """A study from its YAML file. Raises UsageError where it cannot be read, or says what cannot be run.
 
     Args:
         overrides: option=value, stronger than the file but for its grid.
         seeds: in place of the file's.
-
-    Raises:
-        UsageError: the file cannot be read, or says what cannot be run; see the message.
     """
     path = Path(path)
+    if path.stem == "runs":
+        raise UsageError(f"{path}: the runs of all studies lie in a folder `runs`. Give the file another name.")
     given = read_mapping(path, str(path), f"a mapping of {', '.join(KEYS)}")
-    unknown = [str(key) for key in given if key not in KEYS]
-    if unknown:
-        raise UsageError(f"{path}: no such key: {', '.join(unknown)}.{_near(unknown, KEYS)} Needed {', '.join(KEYS)}.")
+    _refuse_unknown(str(path), "key", given, KEYS, f" Needed {', '.join(KEYS)}.")
     known = set(option_names())
-    recipes = _section(path, given, "recipes")
+    recipes = _mapping(f"{path}: recipes", given.get("recipes"))
     if not recipes:
         raise UsageError(f"{path}: needed `recipes`, a mapping of names to options; found none.")
-    recipes = {name: _checked(f"{path}: recipe {name}", options or {}, known) for name, options in recipes.items()}
-    base = _checked(f"{path}: base", _section(path, given, "base"), known)
-    grid = _checked(f"{path}: grid", _section(path, given, "grid"), known - {"config"})
+    recipes = {name: _checked(f"{path}: recipe {name}", options, known) for name, options in recipes.items()}
+    base = _checked(f"{path}: base", given.get("base"), known)
+    grid = _checked(f"{path}: grid", given.get("grid"), known - {"config"})
     forced = _checked("`set`", _overrides(overrides), known)
-    _check_grid(path, grid, forced)
-    study = Study(
+    for option, values in grid.items():
+        if not isinstance(values, list) or not values:
+            raise UsageError(f"{path}: grid: {option} is {values!r}; needed a list of values.")
+        if option in forced:
+            raise UsageError(f"`set` {option}: the grid of {path} varies it. Change the grid, or leave it out.")
+    return Study(
         name=path.stem,
         title=str(given.get("title", path.stem)),
-        settings=_settings(path, (base, forced), recipes, grid, _baselines(path, given.get("baseline"), recipes)),
+        settings=_settings(path, base, recipes, forced, grid, _baselines(path, given.get("baseline"), recipes)),
         seeds=_seeds(f"{path}: seeds", given.get("seeds")) if seeds is None else _seeds("`seeds`", seeds),
         tasks=_tasks(path, given.get("tasks")),
         grid=list(grid),
     )
-    if study.name == "runs":
-        raise UsageError(f"{path}: the runs of all studies lie in a folder `runs`. Give the file another name.")
-    return study
 
 
 def check_options(study: Study) -> None:
     """Parses the options of every setting, so that a mistake in the last one is found before the first one runs.
 
     What only the encoder or the sentences can tell (layers, heads, how many there are) is found when a run starts.
-
-    Raises:
-        UsageError: run_unsup.py would refuse a setting's options, or nothing of its runs would be scored.
+    Raises UsageError where run_unsup.py would refuse a setting's options, or nothing of its runs would be scored.
     """
     for setting in study.settings:
         try:
             *_, args = parse([], setting.options | {"seed": study.seeds[0], "output_dir": "unused"})
+            if args.eval_strategy == "no" and not study.tasks:
+                raise UsageError("nothing of its runs is scored. Give the study `tasks`, or leave eval_strategy on.")
         except UsageError as error:
             raise UsageError(f"{setting.name}: {error}") from None
-        if args.eval_strategy == "no" and not study.tasks:
-            raise UsageError(
-                f"{setting.name}: nothing of its runs is scored. Give the study `tasks`, or leave eval_strategy on."
-            )
 
 
 def check_data(study: Study) -> None:
-    """Reads the data of the tasks, so that what is missing of them is found before anything is trained.
-
-    Raises:
-        UsageError: they cannot be fetched, or are not what they should be; see `load_tasks`.
-    """
+    """Reads the data of the tasks before anything is trained. Raises UsageError as `load_tasks`."""
     for folder in dict.fromkeys(setting.options.get("senteval_dir") for setting in study.settings):
         load_tasks(senteval_folder(folder, DATA_INSTEAD), study.tasks)
 
@@ -162,10 +137,9 @@ def normalised(value):
         return {str(name): normalised(item) for name, item in value.items()}
     if isinstance(value, list):
         return normalised(value[0]) if len(value) == 1 else [normalised(item) for item in value]
-    if isinstance(value, str) and value.lower() in ("yes", "true", "no", "false"):
-        return value.lower() in ("yes", "true")
-    if isinstance(value, bool):
-        return value
+    word = str(value).lower()
+    if word in ("yes", "true", "no", "false"):
+        return word in ("yes", "true")
     try:
         number = float(value)
     except (ValueError, TypeError):
@@ -193,25 +167,26 @@ def without_paths(value):
     return path.resolve().name if path.is_absolute() or value.startswith("~") or path.exists() else value
 
 
-def _section(path: Path, given: dict, key: str) -> dict:
-    section = given.get(key) or {}
-    if not isinstance(section, dict):
-        raise UsageError(f"{path}: {key} is {type(section).__name__}; needed a mapping.")
-    return {str(name): value for name, value in section.items()}
-
-
-def _near(names: Iterable[str], known: Iterable[str]) -> str:
-    near = [match for name in names for match in difflib.get_close_matches(name, list(known), n=1)]
-    return f" Did you mean {', '.join(near)}?" if near else ""
-
-
-def _checked(where: str, options: dict, known: Iterable[str]) -> dict:
-    """Options by names that exist, and that a study leaves to its files."""
-    if not isinstance(options, dict):
-        raise UsageError(f"{where}: found {type(options).__name__}; needed a mapping of options.")
-    unknown = [str(name) for name in options if name not in known]
+def _refuse_unknown(where: str, kind: str, names: Iterable, known: Collection[str], needed: str = "") -> None:
+    """Raises UsageError where a name is none of those known, with the nearest of them."""
+    unknown = [str(name) for name in names if name not in known]
     if unknown:
-        raise UsageError(f"{where}: no such option: {', '.join(unknown)}.{_near(unknown, known)}")
+        near = [match for name in unknown for match in difflib.get_close_matches(name, known, n=1)]
+        hint = f" Did you mean {', '.join(near)}?" if near else ""
+        raise UsageError(f"{where}: no such {kind}: {', '.join(unknown)}.{hint}{needed}")
+
+
+def _mapping(where: str, given) -> dict:
+    """By names that are text; an empty one where nothing is given."""
+    if not isinstance(given or {}, dict):
+        raise UsageError(f"{where} is {type(given).__name__}; needed a mapping.")
+    return {str(name): value for name, value in (given or {}).items()}
+
+
+def _checked(where: str, given, known: Collection[str]) -> dict:
+    """Options by names that exist, and that a study leaves to its files."""
+    options = _mapping(where, given)
+    _refuse_unknown(where, "option", options, known)
     own = [name for name in OWN if name in options]
     if own:
         raise UsageError(f"{where} sets {', '.join(own)}, which the study decides for each run. Leave it out.")
@@ -232,15 +207,7 @@ def _overrides(given: Sequence[str]) -> dict:
     return options
 
 
-def _check_grid(path: Path, grid: dict, forced: dict) -> None:
-    for option, values in grid.items():
-        if not isinstance(values, list) or not values:
-            raise UsageError(f"{path}: grid: {option} is {values!r}; needed a list of values.")
-        if option in forced:
-            raise UsageError(f"`set` {option}: the grid of {path} varies it. Change the grid, or leave it out.")
-
-
-def _settings(path: Path, shared: tuple[dict, dict], recipes: dict, grid: dict, baselines: dict) -> list[Setting]:
+def _settings(path: Path, base: dict, recipes: dict, forced: dict, grid: dict, baselines: dict) -> list[Setting]:
     """Every recipe at every combination of the grid: by combination where there are baselines, else by recipe."""
     settings, names = [], {}
     for combination in itertools.product(*grid.values()):
@@ -249,7 +216,7 @@ def _settings(path: Path, shared: tuple[dict, dict], recipes: dict, grid: dict, 
         at = "".join(f", {SHORT.get(option, option.replace('_', ' '))} {shown(value)}" for option, value in seen)
         for recipe, own in recipes.items():
             baseline = f"{baselines[recipe]}{at}" if recipe in baselines else None
-            setting = Setting(f"{recipe}{at}", recipe, _resolved(path, shared, own, varied), baseline)
+            setting = Setting(f"{recipe}{at}", recipe, _resolved(base | own | forced | varied), baseline)
             if setting.digest in names:
                 both = f"{names[setting.digest]} and {setting.name}"
                 raise UsageError(f"{path}: {both} have the same options. Leave one out.")
@@ -257,38 +224,26 @@ def _settings(path: Path, shared: tuple[dict, dict], recipes: dict, grid: dict, 
                 raise UsageError(f"{path}: two settings would be called {setting.name}. Rename what they differ in.")
             names[setting.digest] = setting.name
             settings.append(setting)
-    if baselines:
-        return settings  # a baseline above those that are compared with it
-    order = list(recipes)
-    return sorted(settings, key=lambda setting: order.index(setting.recipe))
+    if not baselines:  # where there are, a baseline stands above those that are compared with it
+        settings.sort(key=lambda setting: list(recipes).index(setting.recipe))
+    return settings
 
 
-def _resolved(path: Path, shared: tuple[dict, dict], own: dict, varied: dict) -> dict:
-    """The options of a setting, `config` read; null and [] give way to what run_unsup.py fills in."""
-    base, forced = shared
-    options = base | own | forced | varied
-    file = options.pop("config", None)
-    if file:
-        start = read_mapping(file, str(file), "a mapping of options")
-        start = {name: value for name, value in start.items() if name not in OWN}
-        options = _checked(str(file), start, set(option_names()) - {"config"}) | options
-    return {name: value for name, value in options.items() if value is not None and value != []}
+def _resolved(options: dict) -> dict:
+    """Options over those of their `config`; null and [] give way to what run_unsup.py fills in."""
+    file = options.get("config")
+    start = {name: value for name, value in read_options_file(file).items() if name not in OWN} if file else {}
+    return {name: value for name, value in (start | options).items() if name != "config" and value not in (None, [])}
 
 
 def _baselines(path: Path, given, recipes: dict) -> dict[str, str]:
     """From recipes to their baselines."""
-    if given is None:
-        return {}
     if isinstance(given, dict):
         baselines = {str(name): str(baseline) for name, baseline in given.items()}
     else:
-        baselines = {name: str(given) for name in recipes if name != str(given)}
-    unknown = [name for name in dict.fromkeys([*baselines, *baselines.values()]) if name not in recipes]
-    if unknown:
-        raise UsageError(
-            f"{path}: baseline: no such recipe: {', '.join(unknown)}.{_near(unknown, recipes)} "
-            f"Needed of: {', '.join(recipes)}."
-        )
+        baselines = {} if given is None else {name: str(given) for name in recipes if name != str(given)}
+    named = dict.fromkeys([*baselines, *baselines.values()])
+    _refuse_unknown(f"{path}: baseline", "recipe", named, recipes, f" Needed of: {', '.join(recipes)}.")
     own = [name for name, baseline in baselines.items() if name == baseline]
     if own:
         raise UsageError(f"{path}: baseline: {', '.join(own)} would be compared with itself. Name another recipe.")
@@ -296,8 +251,7 @@ def _baselines(path: Path, given, recipes: dict) -> dict[str, str]:
 
 
 def _seeds(where: str, seeds) -> list[int]:
-    whole = isinstance(seeds, list) and all(type(seed) is int and seed >= 0 for seed in seeds)
-    if not whole or not seeds:
+    if not (seeds and isinstance(seeds, list) and all(type(seed) is int and seed >= 0 for seed in seeds)):
         raise UsageError(f"{where}: found {seeds!r}; needed a list of whole numbers, [1, 2, 3] for instance.")
     repeated = sorted({seed for seed in seeds if seeds.count(seed) > 1})
     if repeated:

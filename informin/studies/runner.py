@@ -1,7 +1,6 @@
 """Does what is missing of a study's runs, in subprocesses of run_unsup.py and run_eval.py. For POSIX systems."""
 
 import fcntl
-import itertools
 import os
 import shutil
 import signal
@@ -9,8 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import fmean
 
@@ -33,23 +32,15 @@ LOG_LINES = 6  # of a failed run that are shown
 
 
 class Runner:
-    """Trains and scores runs. A signal to this process reaches each of its subprocesses once.
+    """Trains runs and scores them on the tasks. A signal to this process reaches each of its subprocesses once.
 
     Within the `with` block, Ctrl-C, SIGTERM and SIGHUP are handed on, unless they are to be ignored: training saves
-    a checkpoint, and nothing new starts.
-
-    Args:
-        tasks: what is to be scored.
-        keep_checkpoints: after training too.
-        jobs: how many runs share the machine.
-        gpus: as from `visible_gpus`.
-
-    Attributes:
-        received: the signal's number, or None.
+    a checkpoint, and nothing new starts. `jobs` runs share the machine, each with a job from 0; `gpus` are as from
+    `visible_gpus`.
     """
 
     def __init__(self, tasks: Sequence[str], keep_checkpoints: bool, jobs: int, gpus: Sequence[str]):
-        self.received: int | None = None
+        self.received: int | None = None  # the signal's number
         self._tasks, self._keep_checkpoints, self._jobs, self._gpus = list(tasks), keep_checkpoints, jobs, gpus
         self._children: list[subprocess.Popen] = []
         self._guard = threading.Lock()
@@ -69,14 +60,7 @@ class Runner:
                 child.send_signal(number)
 
     def do(self, run: Run, job: int) -> str:
-        """Does what is missing of a run: training, scoring, run.json.
-
-        Args:
-            job: from 0; those that share the machine differ in it.
-
-        Returns:
-            "finished", or what keeps it from being so.
-        """
+        """Does what a run lacks: training, scoring, run.json. Returns "finished", or what keeps it from being so."""
         run.folder.mkdir(parents=True, exist_ok=True)
         with open(run.folder / "lock", "w") as lock, open(run.folder / "log.txt", "a", encoding="utf-8") as log:
             try:
@@ -148,58 +132,43 @@ def training_command(run: Run) -> list[str]:
     file = run.folder / "options.yaml"
     options = run.setting.options | {"seed": run.seed, "output_dir": str(run.model)}
     file.write_text(yaml.safe_dump(options, sort_keys=False, allow_unicode=True), encoding="utf-8")
-    more = {"resume_from_checkpoint": LAST} if resume else {}
-    return command("run_unsup.py", config=str(file), disable_tqdm="true", **more)
+    command = [sys.executable, str(SCRIPTS / "run_unsup.py"), "--config", str(file), "--disable_tqdm", "true"]
+    return [*command, "--resume_from_checkpoint", LAST] if resume else command
 
 
 def scoring_command(run: Run, tasks: Sequence[str]) -> list[str]:
     """Scores the exported model on what is missing."""
     options = run.setting.options
-    more = {"senteval_dir": str(options["senteval_dir"])} if "senteval_dir" in options else {}
-    more |= {"device": "cpu"} if options.get("use_cpu") in (True, "true", "yes") else {}
-    return command("run_eval.py", model_name=str(run.model), tasks=tasks, **more, output=str(run.results))
-
-
-def command(script: str, **options: str | Sequence[str]) -> list[str]:
-    """A script of this project with options, as a subprocess takes it."""
-    words = [[f"--{name}", *([value] if isinstance(value, str) else value)] for name, value in options.items()]
-    return [sys.executable, str(SCRIPTS / script), *itertools.chain(*words)]
+    command = [sys.executable, str(SCRIPTS / "run_eval.py"), "--model_name", str(run.model), "--tasks", *tasks]
+    command += ["--senteval_dir", str(options["senteval_dir"])] if "senteval_dir" in options else []
+    command += ["--device", "cpu"] if options.get("use_cpu") in (True, "true", "yes") else []
+    return [*command, "--output", str(run.results)]
 
 
 class Progress:
-    """The runs that are not finished, worked off by some threads, with a line at the start and at the end of each.
-
-    Attributes:
-        said: how each run ended, by its name.
-    """
+    """The runs that are not finished, worked off by some threads, with a line at the start and at the end of each."""
 
     def __init__(self, study: Study, runs: Sequence[Run], runner: Runner, jobs: int):
-        self.said: dict[str, str] = {}
+        self.said: dict[str, str] = {}  # how each run ended, by its name
         self._study, self._runner, self._jobs, self._all = study, runner, jobs, len(runs)
-        self._left: list[Run] = []
         self._seconds: dict[str, list[float]] = {}  # of each finished run, by setting
-        for run in runs:
-            if not self._add_seconds(run):
-                self._left.append(run)
-        self._todo = deque(self._left)
+        self._left = [run for run in runs if not self._add_seconds(run)]
+        self._todo = iter(list(enumerate(self._left, start=self._all - len(self._left) + 1)))
         self._guard = threading.Lock()
 
     def work_off(self) -> None:
         """Returns when nothing is left, or a signal was received and the running ones have stopped."""
         print(f"{self._all} runs, {self._all - len(self._left)} of them finished before", flush=True)
-        threads = [threading.Thread(target=self._work, args=(job,)) for job in range(self._jobs)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(self._jobs) as threads:
+            list(threads.map(self._work, range(self._jobs)))
 
     def _work(self, job: int) -> None:
         while not self._runner.received:
             with self._guard:
-                if not self._todo:
+                count, run = next(self._todo, (0, None))
+                if run is None:
                     return
-                run = self._todo.popleft()
-                number = f"[{self._all - len(self._todo):{len(str(self._all))}}/{self._all}]"
+                number = f"[{count:{len(str(self._all))}}/{self._all}]"
                 how = "starts" if untrained(run) else "is trained already"
                 how = "goes on from its checkpoint" if resumable(run) else how
                 print(f"{number} {run.name} {how}", flush=True)
@@ -214,15 +183,17 @@ class Progress:
     def _end(self, number: str, run: Run, outcome: str, seconds: float) -> None:
         self._left.remove(run)
         self.said[run.name] = outcome
+        how = f" {outcome}"
         if outcome == FINISHED:
             record = self._add_seconds(run)
             values = {name_of(measure): value_of(record, measure) for measure in self._study.measures}
             scores = [f"{name} {'undefined' if value is None else f'{value:.2f}'}" for name, value in values.items()]
-            print(f"{number} {run.name}: {', '.join(scores)} ({duration(seconds)}); {self._rest()}", flush=True)
-        else:
-            print(f"{number} {run.name} {outcome}; {self._rest()}", flush=True)
+            how = f": {', '.join(scores)} ({duration(seconds)})"
+        print(f"{number} {run.name}{how}; {self._rest()}", flush=True)
         if outcome.startswith("failed"):
-            print(f"{last_lines(run)}\n    (the end of {run.folder / 'log.txt'})", flush=True)
+            log = run.folder / "log.txt"
+            lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+            print(*(f"    {line}" for line in [*lines[-LOG_LINES:], f"(the end of {log})"]), sep="\n", flush=True)
 
     def _add_seconds(self, run: Run) -> dict | None:
         """Counts the whole of what a finished run took. Returns its run.json; None where it is not finished."""
@@ -246,9 +217,3 @@ def duration(seconds: float) -> str:
     if minutes < 1:
         return f"{rest} s"
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def last_lines(run: Run) -> str:
-    """Of the run's log, for who has to mend it."""
-    lines = (run.folder / "log.txt").read_text(encoding="utf-8", errors="replace").splitlines()
-    return "\n".join(f"    {line}" for line in [line for line in lines if line.strip()][-LOG_LINES:])

@@ -50,24 +50,30 @@ class Run:
 
 def runs_of(study: Study, output: str | Path) -> list[Run]:
     """All runs, seed after seed, so that a study that is broken off has as many seeds of one setting as of another."""
-    folders = {setting.name: _folder(Path(output, "runs"), setting) for setting in study.settings}
-    return [Run(s, seed, folders[s.name] / f"seed{seed}") for seed in study.seeds for s in study.settings]
+    folders = []
+    for setting in study.settings:
+        slug = re.sub(r"[^a-z0-9.]+", "-", setting.name.lower())[:40].strip("-.") or "run"
+        made = sorted(Path(output, "runs").glob(f"*-{setting.digest}"))  # under another name, by another study
+        folders.append(made[0] if made else Path(output, "runs", f"{slug}-{setting.digest}"))
+    return [Run(s, seed, folder / f"seed{seed}") for seed in study.seeds for s, folder in zip(study.settings, folders)]
 
 
-def _folder(runs: Path, setting: Setting) -> Path:
-    """A setting's folder. Another study may have made it under another name."""
-    made = sorted(runs.glob(f"*-{setting.digest}"))
-    slug = re.sub(r"[^a-z0-9.]+", "-", setting.name.lower())[:40].strip("-.")
-    return made[0] if made else runs / f"{slug or 'run'}-{setting.digest}"
+def _read(path: Path, otherwise: dict | None) -> dict | None:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return otherwise
 
 
 def read_run(run: Run, tasks: Sequence[str]) -> dict | None:
     """A finished run's run.json; None while it, or one of these tasks, is not there. An undefined score is there."""
-    try:
-        record = json.loads((run.folder / "run.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return record if set(tasks) <= record["scores"].keys() else None
+    record = _read(run.folder / "run.json", None)
+    return record if record and set(tasks) <= record["scores"].keys() else None
+
+
+def seconds_spent(run: Run) -> dict[str, float]:
+    """On training and scoring."""
+    return _read(run.folder / "seconds.json", {"training": 0.0, "scoring": 0.0})
 
 
 def untrained(run: Run) -> bool:
@@ -116,11 +122,3 @@ def run_record(run: Run) -> dict:
         "seconds": seconds_spent(run),
         "environment": training["environment"],
     }
-
-
-def seconds_spent(run: Run) -> dict[str, float]:
-    """On training and scoring."""
-    try:
-        return json.loads((run.folder / "seconds.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {"training": 0.0, "scoring": 0.0}

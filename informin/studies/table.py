@@ -15,6 +15,7 @@ from informin.studies.plan import CARD, DEVELOPMENT, Setting, Study, normalised,
 SCHEMA = 1
 RESAMPLES = 10_000
 FEWEST = 3  # seeds for an interval
+GEOMETRY = ("alignment", "uniformity")
 SEEDS_NOTE = (
     "n is the number of seeds that both sides of a difference have; resampling 3 to 5 values gives intervals that are "
     "too narrow, so the t interval, exact for normal differences, stands beside it, and a signal has 0 outside both; "
@@ -24,36 +25,34 @@ SEEDS_NOTE = (
 
 def name_of(measure: str) -> str:
     """A measure as tables and plots call it."""
-    names = {"sts": "STS average", "transfer": "transfer average", DEVELOPMENT: "dev Spearman"}
-    return names.get(measure, measure)
+    return {"sts": "STS average", "transfer": "transfer average", DEVELOPMENT: "dev Spearman"}.get(measure, measure)
 
 
 def value_of(record: dict, measure: str) -> float | None:
     """A measure of a run's run.json, x 100 but for alignment and uniformity."""
     if measure in GROUPS:
         return record["averages"][measure]
-    if measure in (DEVELOPMENT, "alignment", "uniformity"):
+    if measure in (DEVELOPMENT, *GEOMETRY):
         return record["dev"]["spearman" if measure == DEVELOPMENT else measure]
     return record["scores"].get(measure)
 
 
 def summarise(study: Study, records: dict[tuple[str, int], dict]) -> dict:
-    """The study in numbers, as summary.json keeps it.
-
-    Args:
-        records: run.json of each finished run, by setting's name and seed.
-    """
-    columns = list(dict.fromkeys([DEVELOPMENT, *study.measures, "alignment", "uniformity"]))
+    """The study in numbers, as summary.json keeps it: of run.json of each finished run, by setting's name and seed."""
     settings = {}
     for setting in study.settings:
         own = {seed: records[setting.name, seed] for seed in study.seeds if (setting.name, seed) in records}
-        values = {column: {seed: value_of(record, column) for seed, record in own.items()} for column in columns}
         settings[setting.name] = {
             "options": without_paths(setting.options),
             "baseline": setting.baseline,
-            **{column: mean_and_sd(by_seed) for column, by_seed in values.items()},
+            **{
+                column: mean_and_sd({seed: value_of(record, column) for seed, record in own.items()})
+                for column in (DEVELOPMENT, *study.measures, *GEOMETRY)
+            },
         }
     pairs = [setting for setting in study.settings if setting.baseline]
+    scored = study.tasks or [DEVELOPMENT]
+    undefined = [[*key, [name for name in scored if value_of(run, name) is None]] for key, run in records.items()]
     return {
         "schema": SCHEMA,
         "title": study.title,
@@ -61,12 +60,10 @@ def summarise(study: Study, records: dict[tuple[str, int], dict]) -> dict:
         "seeds": study.seeds,
         "measures": study.measures,
         "missing": [[s.name, seed] for seed in study.seeds for s in study.settings if (s.name, seed) not in records],
-        "undefined": _undefined(study, records),
+        "undefined": [run for run in undefined if run[-1]],
         "unlike": _unlike(study, list(records.values())),
         "settings": settings,
-        "differences": [
-            compare(setting, measure, settings, study.seeds) for measure in study.measures for setting in pairs
-        ],
+        "differences": [compare(pair, measure, settings, study.seeds) for measure in study.measures for pair in pairs],
         "best": _best(study.settings, settings) if study.grid and not pairs else {},
     }
 
@@ -120,27 +117,26 @@ def verdict(resampled: Sequence[float] | None, normal: Sequence[float] | None) -
 
 def tables(summary: dict) -> list[Table]:
     """Means of the settings, and where there are baselines the differences to them."""
-    columns = list(dict.fromkeys([DEVELOPMENT, *summary["measures"], "alignment", "uniformity"]))
-    lines = [
-        Row(name, {name_of(column): _mean(setting[column], column) for column in columns})
-        for name, setting in summary["settings"].items()
+    columns = {column: name_of(column) for column in (DEVELOPMENT, *summary["measures"], *GEOMETRY)}
+    rows = [
+        Row(label, {name: _mean(setting[column], column) for column, name in columns.items()})
+        for label, setting in summary["settings"].items()
     ]
-    means = Table(f"{summary['title']}: mean ± sd over seeds (n)", [name_of(column) for column in columns], lines)
+    means = Table(f"{summary['title']}: mean ± sd over seeds (n)", list(columns.values()), rows)
     return [means, *(_differences(summary, measure) for measure in summary["measures"] if summary["differences"])]
 
 
 def _differences(summary: dict, measure: str) -> Table:
     """Settings less their baselines by one measure."""
     columns = ["mean", "95% bootstrap", "95% t", "seeds (n)", "verdict", *(f"seed {seed}" for seed in summary["seeds"])]
-    lines = []
+    rows = []
     for gain in summary["differences"]:
         if gain["measure"] == measure:
-            cells = {"95% bootstrap": _interval(gain["bootstrap"]), "95% t": _interval(gain["t"])}
-            cells |= {"seeds (n)": str(gain["n"]), "verdict": gain["verdict"]}
-            cells |= {"mean": "-" if gain["mean"] is None else f"{gain['mean']:+.2f}"}
-            cells |= {f"seed {seed}": f"{value:+.2f}" for seed, value in gain["values"].items()}
-            lines.append(Row(f"{gain['setting']} - {gain['baseline']}", cells))
-    return Table(f"{name_of(measure)}: difference, paired by seed", columns, lines)
+            both = (gain[kind] and "{:+.2f} to {:+.2f}".format(*gain[kind]) for kind in ("bootstrap", "t"))
+            by_seed = (gain["values"].get(seed) for seed in summary["seeds"])
+            cells = [gain["mean"], *both, str(gain["n"]), gain["verdict"], *by_seed]
+            rows.append(Row(f"{gain['setting']} - {gain['baseline']}", dict(zip(columns, cells)), signed=True))
+    return Table(f"{name_of(measure)}: difference, paired by seed", columns, rows)
 
 
 def notes(summary: dict) -> list[str]:
@@ -152,11 +148,9 @@ def notes(summary: dict) -> list[str]:
         lines.append(f"{count} comparisons at 95% without correction: {chance}.")
     for gain in summary["differences"]:
         if gain["left_out"]:
-            seeds = ", ".join(map(str, gain["left_out"]))
             where = f"{gain['setting']} - {gain['baseline']}, {name_of(gain['measure'])}"
-            lines.append(
-                f"{where}: {len(gain['left_out'])} seed(s) left out ({seeds}): missing or undefined in one of the two."
-            )
+            seeds = f"{len(gain['left_out'])} seed(s) left out ({', '.join(map(str, gain['left_out']))})"
+            lines.append(f"{where}: {seeds}: missing or undefined in one of the two.")
     for name, seed, measures in summary["undefined"]:
         lines.append(f"{name} seed {seed}: undefined, {', '.join(map(name_of, measures))}.")
     for what, counts in summary["unlike"].items():
@@ -173,11 +167,10 @@ def notes(summary: dict) -> list[str]:
 
 def plot_rows(summary: dict) -> list[dict]:
     """A row a setting, seed and measure, as `plots.seeds` draws them."""
-    rows = []
+    rows, settings = [], summary["settings"]
     for measure in summary["measures"]:
-        for name, setting in summary["settings"].items():
-            baseline = setting["baseline"]
-            line = summary["settings"][baseline][measure]["mean"] if baseline else None
+        for name, setting in settings.items():
+            line = settings[setting["baseline"]][measure]["mean"] if setting["baseline"] else None
             for seed, value in setting[measure]["values"].items():
                 rows.append(dict(measure=name_of(measure), setting=name, seed=seed, value=value, baseline_mean=line))
     return rows
@@ -188,16 +181,9 @@ def _best(settings: Sequence[Setting], summaries: dict) -> dict:
     best = {}
     for setting in settings:
         mean = summaries[setting.name][DEVELOPMENT]["mean"]
-        if mean is not None and mean > best.get(setting.recipe, {"mean": -math.inf})["mean"]:
+        if mean is not None and (setting.recipe not in best or mean > best[setting.recipe]["mean"]):
             best[setting.recipe] = {"setting": setting.name, "mean": mean, "options": without_paths(setting.options)}
     return best
-
-
-def _undefined(study: Study, records: dict[tuple[str, int], dict]) -> list[list]:
-    """Setting, seed and measures without a value, of each finished run that has such."""
-    names = study.tasks or [DEVELOPMENT]
-    runs = [[*key, [name for name in names if value_of(record, name) is None]] for key, record in records.items()]
-    return [run for run in runs if run[-1]]
 
 
 def _unlike(study: Study, records: Sequence[dict]) -> dict[str, dict[str, int]]:
@@ -224,13 +210,9 @@ def _words(value) -> str:
     return " ".join(shlex.quote(words[i] if isinstance(i, bool) else shown(i)) for i in map(normalised, items))
 
 
-def _mean(summary: dict, column: str) -> str:
+def _mean(summary: dict, column: str) -> str | None:
     if not summary["n"]:
-        return "-"
-    digits = 3 if column in ("alignment", "uniformity") else 2
+        return None
+    digits = 3 if column in GEOMETRY else 2
     spread = "" if summary["sd"] is None else f" ± {summary['sd']:.{digits}f}"
     return f"{summary['mean']:.{digits}f}{spread} ({summary['n']})"
-
-
-def _interval(interval: Sequence[float] | None) -> str:
-    return "-" if interval is None else f"{interval[0]:+.2f} to {interval[1]:+.2f}"

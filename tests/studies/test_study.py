@@ -346,6 +346,7 @@ def test_the_digest_is_of_the_options_and_not_of_their_spelling(write):
     ]
     spellings.append(spellings[0] | dict(base_model="me/encoder", language="en"))  # what only the card reads
     assert {digest(write, **options) for options in spellings} == {expected.hexdigest()[:8]}
+    assert len({digest(write, masked_views=given) for given in (True, "true", "yes", [True])}) == 1
     others = [dict(learning_rate=0.00003), dict(learning_rate=0.0003), dict(train_file=["a", "b"])]
     others += [dict(train_file=["b", "a"]), dict(mlm_weight=1), dict(masked_views=True), dict(max_steps=1)]
     assert len({digest(write, **options) for options in others}) == len(others)
@@ -358,6 +359,8 @@ def test_folders_are_found_under_any_name(write, tmp_path):
     other = tmp_path / "runs" / f"other-name-{study.settings[0].digest}"
     other.mkdir(parents=True)
     assert [run.folder for run in runs_of(study, tmp_path)] == [other / "seed1", other / "seed2"]
+    (run, _) = runs_of(read_study(write(recipes={"ä": {"temperature": 1}}, baseline=None)), tmp_path)
+    assert run.folder.parent.name == f"run-{run.setting.digest}"
 
 
 def test_names_of_files_and_folders_only(tmp_path, monkeypatch):
@@ -402,6 +405,7 @@ def test_a_whole_study(write, stub, tmp_path, capsys):
     study = write("other", recipes={"same": {"temperature": "5e-2"}, "new": {"temperature": 0.2}}, baseline=None)
     assert run_study.main([str(study), *arguments, "--seeds", "1", "--jobs", "2"]) == 0
     assert done(stub)[len(before) :] == [("run_unsup", 0.2, 1)]
+    assert "2 runs, 1 of them finished before\n[2/2] new seed 1 starts\n" in capsys.readouterr().out
 
 
 def test_more_tasks_later_are_scored_without_training(write, stub, tmp_path, capsys):
@@ -412,7 +416,7 @@ def test_more_tasks_later_are_scored_without_training(write, stub, tmp_path, cap
     assert [call["script"] for call in calls(stub)] == ["run_unsup", "run_eval"] * 2 + ["run_eval"] * 2
     assert "[2/2] warm seed 1 is trained already\n[2/2] warm seed 1: STS12 62.00, MR 62.00 (" in capsys.readouterr().out
     asked = calls(stub)[-1]["argv"]
-    assert asked[asked.index("--tasks") :][:3] == ["--tasks", "MR", "--device"]
+    assert asked[asked.index("--tasks") :][:4] == ["--tasks", "MR", "--device", "cpu"]
     assert json.loads(run_json(tmp_path / "out")[0].read_text())["scores"].keys() == {"STS12", "MR"}
 
 
