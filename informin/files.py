@@ -3,43 +3,40 @@
 A checkpoint is whole when its manifest.json says so: written last, with the size and the SHA-256 of each of its files.
 """
 
-import hashlib
 import json
 import os
-from contextlib import suppress
 from pathlib import Path
 
-from huggingface_hub import constants, is_offline_mode
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HFValidationError,
-    LocalEntryNotFoundError,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from huggingface_hub import constants, errors, is_offline_mode
+from huggingface_hub.utils.sha import sha_fileobj
 
-from informin.errors import counted, error_line
+from informin.errors import UsageError, counted, error_line
 
 MANIFEST = "manifest.json"
 
 
 def sha256(path: str | Path) -> str:
     """SHA-256 of a file of any size, in hexadecimal."""
-    digest = hashlib.sha256()
     with open(path, "rb") as file:
-        while block := file.read(2**20):
-            digest.update(block)
-    return digest.hexdigest()
+        return sha_fileobj(file).hex()
+
+
+def read_json(path: str | Path, kind: type = dict):
+    """A JSON file of which the outermost is a `kind`; UsageError where it is no JSON, or something else."""
+    try:
+        value = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} is not JSON ({error_line(error)}). Copy it again from its source.") from None
+    if not isinstance(value, kind):
+        problem = f"found {type(value).__name__}, needed {kind.__name__}"
+        raise UsageError(f"{path} holds something else: {problem}. Copy it again from its source.")
+    return value
 
 
 def write_json(path: str | Path, values: object, indent: int = 1, allow_nan: bool = False) -> None:
     """Writes a JSON file in one go: whoever reads it finds the old one or the new one, whatever happens on the way.
 
-    Args:
-        allow_nan: write NaN and infinity, which JSON does not know and Python reads.
-
-    Raises:
-        ValueError: there is a number of those, and they are not allowed.
+    NaN and infinity, which JSON does not know and Python reads, are a ValueError unless they are allowed.
     """
     path = Path(path)
     partial = path.with_name(f".{path.name}.partial")
@@ -48,8 +45,7 @@ def write_json(path: str | Path, values: object, indent: int = 1, allow_nan: boo
         partial.write_text(text, encoding="utf-8")
         os.replace(partial, path)
     finally:
-        with suppress(OSError):
-            partial.unlink()
+        partial.unlink(missing_ok=True)
 
 
 def write_manifest(checkpoint: str | Path) -> None:
@@ -63,11 +59,7 @@ def write_manifest(checkpoint: str | Path) -> None:
 
 
 def damage(checkpoint: str | Path, contents: bool = True) -> str | None:
-    """What is wrong with a checkpoint, in words; None for a whole one.
-
-    Args:
-        contents: read every file and compare its checksum; without, sizes alone, which is quick.
-    """
+    """What is wrong with a checkpoint, in words, or None; without `contents`, by the sizes alone, which is quick."""
     folder = Path(checkpoint)
     if not folder.is_dir():
         return "there is no such folder"
@@ -98,16 +90,16 @@ def manifest_files(checkpoint: Path) -> dict[str, dict] | None:
 
 def hub_problem(error: BaseException, revision: str | None = None) -> str:
     """Why something was not fetched from the Hub, to be said after a colon or a comma."""
-    if isinstance(error, HFValidationError):
+    if isinstance(error, errors.HFValidationError):
         return "the Hub has no such names"
     if is_offline_mode():
         return "it is not in the Hub's cache (the Hub is not asked, as HF_HUB_OFFLINE is set)"
-    if isinstance(error, GatedRepoError):
+    if isinstance(error, errors.GatedRepoError):
         return "on the Hub its conditions must be accepted first, by whom `hf auth login` logs in"
-    if isinstance(error, RepositoryNotFoundError):
+    if isinstance(error, errors.RepositoryNotFoundError):
         return "the Hub has no such repository, or none that you may read (`hf auth login`)"
-    if isinstance(error, RevisionNotFoundError):
+    if isinstance(error, errors.RevisionNotFoundError):
         return f"on the Hub it has no revision {revision}"
-    if isinstance(error, LocalEntryNotFoundError):
+    if isinstance(error, errors.LocalEntryNotFoundError):
         return f"the Hub ({constants.ENDPOINT}) cannot be reached"
     return f"the Hub says: {error_line(error)}"

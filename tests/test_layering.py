@@ -125,7 +125,8 @@ PACKAGES = {
     "figures": ("encoders", "evaluation", "training"),
     "studies": ("evaluation", "publishing", "training"),
 }
-ABOUT_FLAGS = ("informin.program", "informin.training.command_line")
+# They are about flags, or start the scripts.
+ABOUT_FLAGS = ("informin.program", "informin.training.command_line", "informin.studies.runner")
 # Which libraries its modules do not load, by themselves or through others.
 WITHOUT = {"objectives": ("transformers",), "evaluation": ("transformers",)}
 

@@ -25,7 +25,6 @@ def encode(
 
     Args:
         model: an encoder whose output has `last_hidden_state`; left in the mode it was in.
-        tokenizer: its tokenizer.
         batch_size: sentences per forward pass.
         poolers: of `POOLERS`; see `pool`.
         length: sentences are cut at this many tokens; None for the model's own maximum.
@@ -34,14 +33,12 @@ def encode(
     Returns:
         For each pooler (N, d) float32, in the order of `sentences`.
     """
-    shape = (len(sentences), model.config.hidden_size)
-    embeddings = {pooler: np.empty(shape, dtype=np.float32) for pooler in poolers}
+    embeddings = {pooler: np.empty((len(sentences), model.config.hidden_size), np.float32) for pooler in poolers}
     if not sentences:
         return embeddings
     was_training = model.training
     model.eval()
-    all_layers = any(pooler not in ("cls", "mean", "mlp") for pooler in poolers)
-    extra = {"output_hidden_states": True} if all_layers else {}
+    extra = {"output_hidden_states": True} if set(poolers) - {"cls", "mean", "mlp"} else {}
     length = length or max_length(model.config, tokenizer)
     tokens = tokenizer(list(sentences), truncation=True, max_length=length)["input_ids"]
     order = sorted(range(len(tokens)), key=lambda i: -len(tokens[i]))
@@ -50,7 +47,7 @@ def encode(
         batch = tokenizer.pad({"input_ids": [tokens[i] for i in rows]}, return_tensors="pt").to(model.device)
         mask = batch["attention_mask"]
         output = model(input_ids=batch["input_ids"], attention_mask=mask, **extra)
-        layers = output.hidden_states if all_layers else (output.last_hidden_state,)
+        layers = output.hidden_states if extra else (output.last_hidden_state,)
         for pooler in poolers:
             pooled = model.mlp(layers[-1][:, 0]) if pooler == "mlp" else pool(pooler, layers, mask)
             embeddings[pooler][rows] = pooled.float().cpu().numpy()

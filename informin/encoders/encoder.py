@@ -12,14 +12,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from informin.encoders.architectures import InforMinModel
 from informin.encoders.encode import POOLERS, encode, max_length
-from informin.encoders.loading import (
-    BERT_POOLER,
-    load_config,
-    load_saved,
-    load_tokenizer,
-    optional_json,
-    saved_settings,
-)
+from informin.encoders.loading import BERT_POOLER, json_file, load_config, load_saved, load_tokenizer, saved_settings
 from informin.errors import UsageError, error_line
 
 # sentence-transformers' names of the poolings that are offered here.
@@ -51,12 +44,10 @@ class Encoder:
 
     @property
     def dimensions(self) -> int:
-        """Of an embedding."""
         return self.model.config.hidden_size
 
     @property
     def device(self) -> torch.device:
-        """That it computes on."""
         return self.model.device
 
     def __call__(self, sentences: Sequence[str], progress: Callable[[int], object] | None = None):
@@ -93,26 +84,20 @@ def weights_sha256(weights: Mapping[str, Tensor]) -> str:
 
 
 def starting_sha256(model: InforMinModel, model_name: str, revision: str | None = None) -> str:
-    """What `load_encoder(model_name).weights_sha256()` gives, from the model that training starts with.
+    """What `load_encoder(model_name).weights_sha256()` gives, from what `load_model` gave, before its first step.
 
     The names are those of the class that `load_encoder` takes, and a projection head counts where the checkpoint has
     one: a checkpoint is loaded again only if training leaves its head out.
-
-    Args:
-        model: from `load_model`, before its first step.
-        model_name: the checkpoint that it was loaded from.
     """
     config = load_config(model_name, revision)
     settings = saved_settings(config, model_name, revision)
     if not settings:
         return weights_sha256(model.base_model.state_dict())
-    prefixes = [f"{model.base_model_prefix}."]
-    if settings["projection_head"] == "mlp":
-        prefixes.append("mlp.")
-        if model.config.informin["projection_head"] != "mlp":
-            model = load_saved(config, model_name, revision)
-    weights = model.state_dict().items()
-    return weights_sha256({name: tensor for name, tensor in weights if name.startswith(tuple(prefixes))})
+    has_head = settings["projection_head"] == "mlp"
+    if has_head and model.config.informin["projection_head"] != "mlp":
+        model = load_saved(config, model_name, revision)
+    prefixes = (f"{model.base_model_prefix}.", *(["mlp."] if has_head else []))
+    return weights_sha256({name: x for name, x in model.state_dict().items() if name.startswith(prefixes)})
 
 
 def load_encoder(
@@ -144,7 +129,7 @@ def load_encoder(
     modules = _sentence_transformers(model_name, revision)
     resolved = tuple(dict.fromkeys(_resolve(pooler, model_name, config, modules) for pooler in poolers))
     most = max_length(config, tokenizer)
-    length = min(most, modules["max_seq_length"] or most) if length is None else length
+    length = min(most, modules.get("max_seq_length") or most) if length is None else length
     if not 3 <= length <= most:
         raise UsageError(f"`max_length` {length}: {model_name} reads at least 3 and at most {most} tokens.")
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -152,14 +137,14 @@ def load_encoder(
         model.eval().to(device)
     except (RuntimeError, AssertionError) as error:  # a torch without CUDA asserts
         raise UsageError(f"`device` {device} cannot be used: {error_line(error)}") from None
-    normalized = "auto" in poolers and modules["normalized"]
+    normalized = "auto" in poolers and modules.get("normalized", False)
     return Encoder(model_name, model, tokenizer, resolved, length, normalized, batch_size, bf16)
 
 
 def _resolve(pooler: str, model_name: str, config: PreTrainedConfig, modules: dict) -> str:
     own = getattr(config, "informin", None) or {}
     if pooler == "auto":
-        pooling = own.get("pooling") or modules["pooling"]
+        pooling = own.get("pooling") or modules.get("pooling")
         if pooling is None:
             raise UsageError(
                 f"`pooler` auto: {model_name} does not say how its sentence embedding is read ({modules['problem']}). "
@@ -178,22 +163,21 @@ def _resolve(pooler: str, model_name: str, config: PreTrainedConfig, modules: di
 
 def _sentence_transformers(model_name: str, revision: str | None) -> dict:
     """What sentence-transformers' files say: `pooling` or the `problem` with it, `normalized`, `max_seq_length`."""
-    none = {"pooling": None, "problem": "no sentence-transformers files", "normalized": False, "max_seq_length": None}
-    modules = optional_json(model_name, "modules.json", revision, list)
+    modules = json_file(model_name, "modules.json", revision, list)
     if not modules:
-        return none
+        return {"problem": "no sentence-transformers files"}
     if not all(isinstance(module, dict) and {"type", "path"} <= module.keys() for module in modules):
         raise UsageError(f"`model_name` {model_name}: its modules.json does not say type and path of each module.")
     kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]) or modules[0]["path"]:
-        return none | {"problem": f"its modules.json lists {', '.join(kinds)}, of which not all are known here"}
-    prompt = optional_json(model_name, "config_sentence_transformers.json", revision).get("default_prompt_name")
+        return {"problem": f"its modules.json lists {', '.join(kinds)}, of which not all are known here"}
+    prompt = json_file(model_name, "config_sentence_transformers.json", revision).get("default_prompt_name")
     if prompt is not None:
-        return none | {"problem": f"it puts its prompt {prompt!r} before every sentence, which is not done here"}
-    pooling = optional_json(model_name, f"{modules[1]['path']}/config.json", revision)
+        return {"problem": f"it puts its prompt {prompt!r} before every sentence, which is not done here"}
+    pooling = json_file(model_name, f"{modules[1]['path']}/config.json", revision)
     active = [name for name, on in pooling.items() if name.startswith("pooling_mode_") and on is True]
     mode = pooling.get("pooling_mode", active[0] if len(active) == 1 else None)
-    longest = optional_json(model_name, "sentence_bert_config.json", revision).get("max_seq_length")
+    longest = json_file(model_name, "sentence_bert_config.json", revision).get("max_seq_length")
     if not isinstance(longest, int | None):
         raise UsageError(f"`model_name` {model_name}: max_seq_length in its sentence_bert_config.json is {longest!r}.")
     return {

@@ -27,9 +27,6 @@ from informin.files import hub_problem, read_json
 from modeling_informin import HEAD_FILE, HEADS, TRAINING_HEADS
 
 BERT_POOLER = "pooler."
-# Their sizes are counts; 0 layers would be no encoder.
-SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings")
-KINDS = {"architectures": list, "auto_map": dict, "informin": dict}
 TOKENIZER_FILES = ("tokenizer_config.json", "tokenizer.json", "special_tokens_map.json")
 COPY_TOKENIZER = (
     "Copy the tokenizer files (tokenizer.json, tokenizer_config.json) of the checkpoint it was trained from there."
@@ -46,7 +43,11 @@ def load_config(model_name: str, revision: str | None = None, any_encoder: bool 
         UsageError: there is no such model, it is of another architecture, or its configuration cannot be.
     """
     values = read_json(find_config(model_name, revision))
-    for name, kind in KINDS.items():  # which transformers reads without a look
+    for name, kind in {
+        "architectures": list,
+        "auto_map": dict,
+        "informin": dict,
+    }.items():  # transformers just reads them
         if not isinstance(values.get(name) or kind(), kind):
             given = f"{name} in its config.json is a {type(values[name]).__name__}"
             raise UsageError(f"`model_name` {model_name}: {given}; needed a {kind.__name__}.")
@@ -67,12 +68,8 @@ def load_config(model_name: str, revision: str | None = None, any_encoder: bool 
 
 
 def refuse_no_encoder(model_name: str, config: PreTrainedConfig) -> None:
-    """What transformers builds, and what is no encoder, or fails at the first sentence.
-
-    Raises:
-        UsageError: a size is not positive, it has no table of positions, or it is a decoder.
-    """
-    for name in SIZES:
+    """UsageError for what transformers builds, and what is no encoder, or fails at the first sentence."""
+    for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings"):
         size = getattr(config, name, None)
         if isinstance(size, int) and size < 1:
             raise UsageError(f"`model_name` {model_name}: {name} in its config.json is {size}; needed 1 or more.")
@@ -88,11 +85,7 @@ def refuse_no_encoder(model_name: str, config: PreTrainedConfig) -> None:
 
 
 def find_config(model_name: str, revision: str | None = None) -> str:
-    """The path of a model's config.json, in a folder or fetched from the Hub.
-
-    Raises:
-        UsageError: there is none; names folders near by that have one.
-    """
+    """The path of a model's config.json, in a folder or from the Hub; else UsageError, with folders that have one."""
     folder = Path(model_name)
     if os.path.isfile(model_name):
         raise UsageError(f"`model_name` {model_name} is a file; needed its folder: `model_name` {folder.parent}")
@@ -134,16 +127,11 @@ def _models(folder: Path, pattern: str) -> list[Path]:
 
 def optional_file(model_name: str, name: str, revision: str | None = None) -> str | None:
     """The path of a file of a checkpoint, in a folder or fetched from the Hub; None where there is none."""
-    return cached_file(
-        model_name,
-        name,
-        revision=revision,
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False,
-    )
+    quiet = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
+    return cached_file(model_name, name, revision=revision, **quiet)
 
 
-def optional_json(model_name: str, name: str, revision: str | None = None, kind: type = dict):
+def json_file(model_name: str, name: str, revision: str | None = None, kind: type = dict):
     """What such a file holds, empty where there is none; see `informin.files.read_json`."""
     path = optional_file(model_name, name, revision)
     return kind() if path is None else read_json(path, kind)
@@ -158,7 +146,7 @@ def load_tokenizer(model_name: str, config: PreTrainedConfig, revision: str | No
     try:
         tokenizer = AutoTokenizer.from_pretrained(model_name, revision=revision, trust_remote_code=False)
     except Exception as error:  # tokenizers raises Exception itself
-        files = [optional_json(model_name, name, revision) for name in TOKENIZER_FILES]  # says which is damaged
+        files = [json_file(model_name, name, revision) for name in TOKENIZER_FILES]  # says which is damaged
         if any("auto_map" in values for values in files):
             raise UsageError(
                 f"`model_name` {model_name}: its tokenizer is code of the checkpoint, which is never run; "
@@ -184,11 +172,7 @@ def load_tokenizer(model_name: str, config: PreTrainedConfig, revision: str | No
 
 
 def refuse_other_tokenizer(model_name: str, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> None:
-    """The tokenizer of another model gives ids that mean other words, or nothing.
-
-    Raises:
-        UsageError: an id is outside of the model's vocabulary, or padding is not where positions expect it.
-    """
+    """UsageError for the tokenizer of another model: its ids mean other words, or nothing."""
     problem, last = None, max(tokenizer.all_special_ids)
     if len(tokenizer) > config.vocab_size:
         problem = f"its tokenizer has {counted(len(tokenizer), 'word')} and the model {config.vocab_size:,}"
@@ -213,12 +197,7 @@ def forget_truncation(tokenizer: PreTrainedTokenizerBase) -> None:
 def load_model(config: PreTrainedConfig, model_name: str, settings: dict, revision: str | None = None) -> InforMinModel:
     """The encoder in float32 with the heads that `settings` asks for; the projection head may be fresh.
 
-    Args:
-        config: of the same model, from `load_config`.
-        settings: what goes into `config.informin`; `modeling_informin.HEADS` says which heads it builds.
-
-    Raises:
-        UsageError: see `load_weights`.
+    The settings go into `config.informin`; `modeling_informin.HEADS` says which heads they build.
     """
     config.informin = settings
     model = load_weights(config, model_name, revision, fresh_head=True)
@@ -230,12 +209,7 @@ def load_model(config: PreTrainedConfig, model_name: str, settings: dict, revisi
 def load_saved(config: PreTrainedConfig, model_name: str, revision: str | None = None) -> PreTrainedModel:
     """The encoder in float32 as it was saved, with its projection head, and without the heads that only training reads.
 
-    Args:
-        config: of the same model, from `load_config`; where it has no settings of this project, or the architecture is
-            none of `ARCHITECTURES`, the model is of transformers' own class.
-
-    Raises:
-        UsageError: see `load_weights`.
+    Of transformers' own class, where `config` has no settings of this project or is of none of `ARCHITECTURES`.
     """
     config.informin = saved_settings(config, model_name, revision)
     return load_weights(config, model_name, revision)
@@ -247,8 +221,7 @@ def saved_settings(config: PreTrainedConfig, model_name: str, revision: str | No
     Without a projection head too where none was saved: another class that saves our checkpoint again loses it, and
     keeps the settings that name it.
     """
-    own = getattr(config, "informin", None)
-    if not own:
+    if not (own := getattr(config, "informin", None)):
         return None
     among_weights = _class_of(config).__name__ in (config.architectures or [])
     saved = among_weights or optional_file(model_name, HEAD_FILE, revision) is not None
@@ -316,11 +289,7 @@ def _missing_head(model: PreTrainedModel, model_name: str, revision: str | None)
 
 
 def refuse_without_dropout(encoder: PreTrainedModel) -> None:
-    """Two views of a sentence differ by dropout alone.
-
-    Raises:
-        UsageError: every dropout is 0, so the two views would be identical.
-    """
+    """UsageError where every dropout is 0: two views of a sentence differ by dropout alone."""
     if not any(module.p > 0 for module in encoder.modules() if isinstance(module, nn.Dropout)):
         dropouts = " and ".join(ARCHITECTURES[encoder.config.model_type].dropouts)
         raise UsageError(
@@ -330,17 +299,12 @@ def refuse_without_dropout(encoder: PreTrainedModel) -> None:
 
 
 def refuse_other_heads(model: InforMinModel, heads: dict) -> None:
-    """A head that is missing cannot be read; one that is never read breaks training over several processes.
+    """UsageError where the model's heads are not those of the objective, named as in `config.informin`.
 
-    Args:
-        heads: `projection_head` and `lm_head` as the objective needs them in `config.informin`.
-
-    Raises:
-        UsageError: the model's heads are not those of the objective.
+    A head that is missing cannot be read; one that is never read breaks training over several processes.
     """
     for name, needed in heads.items():
-        built = model.config.informin[name]
-        if built != needed:
+        if (built := model.config.informin[name]) != needed:
             raise UsageError(
                 f"The objective needs {name} = {needed}, but the model was built with {name} = {built}: a head that is "
                 "missing, or never read. Load it with informin.encoders.loading.load_model and `args.model_settings`."

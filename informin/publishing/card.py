@@ -8,7 +8,6 @@
 """
 
 import hashlib
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from informin.evaluation.results import load_results
 from informin.evaluation.senteval import STS_TASKS, TRANSFER_TASKS
 from informin.evaluation.senteval_files import HUB_DATA
 from informin.evaluation.table import render, score_tables
+from informin.files import read_json
 from informin.publishing.metadata import NO_LANGUAGE, known_id, known_language, known_license
 from informin.publishing.record import load_record
 
@@ -27,7 +27,6 @@ CARD = "README.md"
 TEMPLATE = Path(__file__).parents[2] / "model_cards" / "TEMPLATE.md"
 CITATIONS = TEMPLATE.parent / "citations"  # NAME.bib, of an objective or of what a term's `paper` names
 BY_POOLER = {"cls": "read at [CLS]", "mean": "read by its mean"}
-MARK = "<!-- Written from the run; SHA-256 of the page above: {}. A page edited by hand is left alone. -->"
 UNPUBLISHED = "path/to/this/folder"
 # What Markdown reads as more than text, within a line. An underscore within a word, or brackets without an address, it
 # does not.
@@ -36,17 +35,14 @@ ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
 
 
 def write_card(folder: str | Path, repo: str | None = None, revision: str | None = None) -> bool:
-    """Writes README.md, unless somebody edited it.
+    """Writes README.md, unless somebody edited it; returns whether it was written.
 
     Args:
         repo: the Hub id that the examples load from; None for the folder itself.
         revision: the commit that they pin.
-
-    Returns:
-        Whether it was written.
     """
     path = Path(folder, CARD)
-    if path.exists() and not is_untouched(path.read_text(encoding="utf-8", errors="replace")):
+    if is_edited(path):
         return False
     path.write_text(render_card(folder, repo, revision), encoding="utf-8")
     return True
@@ -58,10 +54,15 @@ def is_untouched(text: str) -> bool:
     return mark == _mark(page)
 
 
+def is_edited(path: Path) -> bool:
+    """Whether a file is there, and is no card as `render_card` wrote it."""
+    return path.is_file() and not is_untouched(path.read_text(encoding="utf-8", errors="replace"))
+
+
 def render_card(folder: str | Path, repo: str | None = None, revision: str | None = None) -> str:
     """The card of an exported folder: metadata in YAML, then Markdown; see `write_card`."""
     folder = Path(folder)
-    config = _one_line(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    config = _one_line(read_json(folder / "config.json"))
     unknown = {"base_model": None, "data": None, "history": [], "options": None, "earlier": []}
     record = _one_line(unknown | (load_record(folder) or {}))
     results = load_all_results(folder)
@@ -128,7 +129,8 @@ def _code(value: str) -> str:
 
 
 def _mark(page: str) -> str:
-    return MARK.format(hashlib.sha256(page.encode()).hexdigest())
+    checksum = hashlib.sha256(page.encode()).hexdigest()
+    return f"<!-- Written from the run; SHA-256 of the page above: {checksum}. A page edited by hand is left alone. -->"
 
 
 def _metadata(name: str, record: dict, objective: dict, results: dict, onnx: bool) -> ModelCardData:
@@ -183,11 +185,8 @@ def _base_text(base: dict) -> str:
 def _stages(record: dict, settings: dict) -> list[dict]:
     """The parts of the run that these weights went through; the last one is the record's own, unless it came too late.
 
-    Args:
-        settings: `config.informin`, of the last part.
-
-    Returns:
-        Each with its `objective` (see `_objective`), `options` and the number of its `steps`, None where nothing tells.
+    Each with its `objective` (see `_objective`), `options` and the number of its `steps`, None where nothing tells.
+    The settings are `config.informin`, of the last part.
     """
     kept, before, stages = record.get("kept_step"), 0, []
     for stage in record["earlier"]:
@@ -263,7 +262,7 @@ def _read_by(pooler: str) -> str:
 def _onnx_files(folder: Path) -> str:
     """The ONNX files and, where they were scored, what 8 bits cost."""
     path = folder / "onnx" / "scores.json"
-    scored = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"pairs": "", "spearman": {}}
+    scored = read_json(path) if path.is_file() else {"pairs": "", "spearman": {}}
     files = []
     for file in sorted(folder.glob("onnx/*.onnx")):
         score = scored["spearman"].get(file.name)
@@ -278,12 +277,12 @@ def _history_table(record: dict) -> str:
     if not chosen:
         return ""
     names = {"spearman": "Spearman x 100", "alignment": "alignment", "uniformity": "uniformity"}
-    lines = [f"| {_text(record['development'])} | {' | '.join(names.values())} |", "| --- | ---: | ---: | ---: |"]
+    rows = []
     for step, entry in sorted(chosen.items()):
         values = [(entry[name], 2 if name == "spearman" else 3) for name in names]
         cells = ["-" if value is None else f"{value:.{digits}f}" for value, digits in values]
-        lines.append(f"| {f'step {step:,}, these weights' if step else 'before training'} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append([f"step {step:,}, these weights" if step else "before training", *cells])
+    return _table([_text(record["development"]), *names.values()], rows, " ---: |")
 
 
 def _training_table(config: dict, record: dict, stages: list[dict]) -> str:
@@ -308,14 +307,13 @@ def _training_table(config: dict, record: dict, stages: list[dict]) -> str:
     return note + _table(["setting", *heads], rows)
 
 
-def _table(heads: list[str], rows: list[list]) -> str:
+def _table(heads: list[str], rows: list[list], align: str = " --- |") -> str:
     lines = [f"| {' | '.join(_text(cell) for cell in row)} |" for row in rows]
-    return "\n".join([f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}", *lines])
+    return "\n".join([f"| {' | '.join(heads)} |", f"| --- |{align * len(heads[1:])}", *lines])
 
 
 def _environment(record: dict) -> str:
-    environment = record.get("environment")
-    if not environment:
+    if not (environment := record.get("environment")):
         return ""
     packages = {name: version for name, version in environment.items() if name not in ("informin", "device", "threads")}
     versions = _text(", ".join(f"{name} {version}" for name, version in packages.items()))
@@ -339,9 +337,8 @@ def _citations(objectives: list[dict]) -> list[tuple[str, str]]:
 def _limits(folder: Path, config: dict, record: dict, results: dict) -> list[str]:
     """What a reader should know before trusting the figures, as far as the files tell."""
     limits = []
-    cut = config["informin"].get("max_seq_length")
-    if cut:
-        longest = json.loads((folder / "sentence_bert_config.json").read_text(encoding="utf-8"))["max_seq_length"]
+    if cut := config["informin"].get("max_seq_length"):
+        longest = read_json(folder / "sentence_bert_config.json")["max_seq_length"]
         limits.append(
             f"Trained on sentences cut to {cut} tokens; up to {longest} are read, and nothing here measures how well."
         )
@@ -360,8 +357,7 @@ def _limits(folder: Path, config: dict, record: dict, results: dict) -> list[str
                     f"The starting encoder without this training, {_read_by(pooler)}, has a higher {name} average: "
                     f"{theirs:.2f} against {ours:.2f}."
                 )
-    dtype = config.get("dtype", "float32")
-    if dtype != "float32":
+    if (dtype := config.get("dtype", "float32")) != "float32":
         limits.append(
             f"The weights are stored in {dtype}, and transformers loads them so; `dtype=torch.float32` widens them."
         )

@@ -14,7 +14,6 @@ README.md                               the model card, written from the above
 """
 
 import copy
-import json
 import os
 import shlex
 import shutil
@@ -27,6 +26,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+from transformers.utils import SAFE_WEIGHTS_NAME
 
 import modeling_informin
 from informin.encoders.architectures import InforMinModel
@@ -35,17 +35,16 @@ from informin.encoders.encoder import load_encoder
 from informin.encoders.loading import forget_truncation, load_config, load_saved, load_tokenizer
 from informin.errors import UsageError, counted, error_line
 from informin.evaluation.results import load_results, results_files, save_results
-from informin.files import sha256, write_json
+from informin.files import read_json, sha256, write_json
 from informin.publishing.card import write_card
 from informin.publishing.record import TRAINING, load_record, save_record
 from modeling_informin import HEAD_FILE, TRAINING_HEADS
 
-WEIGHTS = "model.safetensors"
 # What other weights make wrong. Of results what add_results puts there: run_eval.py's own files hold the model's path.
 MADE_FROM_WEIGHTS = ("results/model.json", "results/other_seeds/seed*.json", "onnx/*.onnx", "onnx/scores.json")
 # What may be published. Checkpoints, logs (their names hold the machine's) and whatever else lies in a folder may not.
 PUBLISHED = (
-    *("config.json", WEIGHTS, HEAD_FILE, "modeling_informin.py", TRAINING, "README.md"),
+    *("config.json", SAFE_WEIGHTS_NAME, HEAD_FILE, "modeling_informin.py", TRAINING, "README.md"),
     *("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "merges.txt", "special_tokens_map.json"),
     *("modules.json", "1_Pooling/config.json", "sentence_bert_config.json", "config_sentence_transformers.json"),
     *("results/base-*.json", *MADE_FROM_WEIGHTS),
@@ -81,20 +80,15 @@ def export_folder(
     folder = Path(folder)
     refuse_links(folder)
     clean = without_training_heads(model).to(dtype)
-    bad = _not_finite(clean.state_dict())
-    if bad:
-        raise UsageError(
-            f"NaN or infinity in {counted(len(bad), 'weight')} in {dtype}, {bad[0]} the first: such a model gives no "
-            "embeddings. Export an earlier checkpoint, or another `dtype`."
-        )
+    _refuse_not_finite(clean.state_dict(), within=f" in {dtype}")
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".export-") as partial:  # the disk may become full
         new = Path(partial)
         _save_model(clean, new)
         _save_tokenizer(tokenizer, new)
-        _save_sentence_transformers_files(clean.config, tokenizer, new)
-        before = folder / WEIGHTS
-        if before.is_file() and sha256(before) != sha256(new / WEIGHTS):
+        _save_sentence_transformers_files(clean.config.hidden_size, max_length(clean.config, tokenizer), new)
+        before = folder / SAFE_WEIGHTS_NAME
+        if before.is_file() and sha256(before) != sha256(new / SAFE_WEIGHTS_NAME):
             for path in (path for pattern in MADE_FROM_WEIGHTS for path in folder.glob(pattern)):
                 path.unlink()
         for path in (path for path in new.rglob("*") if path.is_file()):
@@ -117,23 +111,15 @@ def without_training_heads(model: InforMinModel) -> InforMinModel:
 
 
 def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "float32") -> None:
-    """Makes the folder to publish from a checkpoint of a run, or from such a folder.
-
-    Args:
-        checkpoint: what the trainer saved.
-        folder: must not exist, or be empty.
-        dtype: of `DTYPES`.
+    """Makes the folder to publish, which must be new or empty, from a checkpoint of a run, or from such a folder.
 
     Raises:
         UsageError: `checkpoint` is not of this project, or `folder` is in use.
     """
     checkpoint, folder = Path(checkpoint), Path(folder)
-    if not checkpoint.is_dir():
-        raise UsageError(f"{checkpoint}: there is no such folder.")
+    config = _our_config(checkpoint)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} is in use. Name a new folder.")
-    config = load_config(str(checkpoint))
-    refuse_other_models(checkpoint, config)
     model = load_saved(config, str(checkpoint))
     tokenizer = load_tokenizer(str(checkpoint), config)
     parent = next(path for path in folder.absolute().parents if path.exists())
@@ -151,57 +137,43 @@ def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "
         raise UsageError(f"{folder} cannot be written: {error_line(error)}") from None
 
 
-def refuse_other_models(folder: Path, config: PreTrainedConfig) -> None:
-    """Only this project's models have the files and the card that are made here.
-
-    Raises:
-        UsageError: the configuration has no settings of this project.
-    """
+def _our_config(folder: Path) -> PreTrainedConfig:
+    """Of a model of this project: only these have the files and the card that are made here."""
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: there is no such folder.")
+    config = load_config(str(folder))
     if not getattr(config, "informin", None):
         raise UsageError(
             f"{folder} is no model of this project: its config.json has no `informin` settings. Needed a folder that "
             "run_unsup.py or run_export.py wrote."
         )
+    return config
 
 
 def check_export(folder: str | Path) -> None:
-    """Refuses what must not be published.
-
-    Raises:
-        UsageError: the folder is no export, holds links, or its weights are no finite numbers.
-    """
+    """UsageError where a folder must not be published: no export, with links, or weights that are no finite numbers."""
     folder = Path(folder)
-    if not folder.is_dir():
-        raise UsageError(f"{folder}: there is no such folder.")
     refuse_links(folder)
-    refuse_other_models(folder, load_config(str(folder)))
-    missing = [name for name in (WEIGHTS, "modeling_informin.py", "modules.json") if not (folder / name).is_file()]
+    _our_config(folder)
+    missing = [
+        name for name in (SAFE_WEIGHTS_NAME, "modeling_informin.py", "modules.json") if not (folder / name).is_file()
+    ]
     if missing:
         raise UsageError(
             f"{folder} is a checkpoint, not the folder to publish: it has no {', no '.join(missing)}. Make one with: "
             f"python run_export.py {shlex.quote(str(folder))} NEW_FOLDER"
         )
     try:
-        bad = []
-        for path in (path for path in (folder / WEIGHTS, folder / HEAD_FILE) if path.is_file()):
-            bad += _not_finite(load_file(path))
+        for path in (path for path in (folder / SAFE_WEIGHTS_NAME, folder / HEAD_FILE) if path.is_file()):
+            _refuse_not_finite(load_file(path), f"{folder}: ")
     except (SafetensorError, OSError) as error:
         raise UsageError(f"The weights in {folder} cannot be read: {error_line(error)}") from None
-    if bad:
-        raise UsageError(
-            f"{folder}: NaN or infinity in {counted(len(bad), 'weight')}, {bad[0]} the first. Such a model gives no "
-            "embeddings and is not published; export an earlier checkpoint."
-        )
 
 
 def refuse_links(folder: str | Path, names: Sequence[str] = NO_LINKS) -> None:
-    """What lies elsewhere is neither published nor written over. The folder itself may be a link.
+    """UsageError where files by these patterns are links: what lies elsewhere is neither published nor written over.
 
-    Args:
-        names: patterns of what may be no link.
-
-    Raises:
-        UsageError: there are links.
+    The folder itself may be a link.
     """
     folder = Path(folder)
     links = sorted(path for path in folder.rglob("*") if path.is_symlink())
@@ -219,16 +191,11 @@ def refuse_links(folder: str | Path, names: Sequence[str] = NO_LINKS) -> None:
 
 
 def published_files(folder: str | Path) -> list[Path]:
-    """The files of a folder that are published, relative to it.
-
-    Raises:
-        UsageError: there are links among them.
-    """
+    """The files of a folder that are published, relative to it; UsageError where links are among them."""
     folder = Path(folder)
     refuse_links(folder)
-    return sorted(
-        {path.relative_to(folder) for pattern in PUBLISHED for path in folder.glob(pattern) if path.is_file()}
-    )
+    files = (path for pattern in PUBLISHED for path in folder.glob(pattern) if path.is_file())
+    return sorted({path.relative_to(folder) for path in files})
 
 
 def add_results(folder: str | Path, files: Sequence[str], seeds: Sequence[str] = ()) -> None:
@@ -255,7 +222,7 @@ def add_results(folder: str | Path, files: Sequence[str], seeds: Sequence[str] =
         seed = _other_seed(Path(other), folder, record)
         checksum = load_encoder(str(other), device="cpu").weights_sha256()
         places[checksum] = (f"other_seeds/seed{seed}.json", f"seed {seed}")
-    longest = json.loads((folder / "sentence_bert_config.json").read_text(encoding="utf-8"))["max_seq_length"]
+    longest = read_json(folder / "sentence_bert_config.json")["max_seq_length"]
     placed = {}
     for path in (path for given in files for path in results_files(given)):
         results = load_results(path)
@@ -277,8 +244,12 @@ def add_results(folder: str | Path, files: Sequence[str], seeds: Sequence[str] =
         save_results(folder / "results" / place, results)
 
 
-def _not_finite(weights: dict[str, torch.Tensor]) -> list[str]:
-    return [name for name, tensor in weights.items() if not torch.isfinite(tensor).all()]
+def _refuse_not_finite(weights: dict[str, torch.Tensor], before: str = "", within: str = "") -> None:
+    if bad := [name for name, tensor in weights.items() if not torch.isfinite(tensor).all()]:
+        raise UsageError(
+            f"{before}NaN or infinity in {counted(len(bad), 'weight')}{within}, {bad[0]} the first: such a model gives "
+            "no embeddings. Export an earlier checkpoint, or another `dtype`."
+        )
 
 
 def _other_seed(other: Path, folder: Path, record: dict) -> int:
@@ -299,12 +270,10 @@ def _save_model(model: InforMinModel, folder: Path) -> None:
     encoder.config.auto_map = {"AutoModel": f"modeling_informin.{type(model).__name__}"}
     encoder.save_pretrained(folder)
     shutil.copy(modeling_informin.__file__, folder / "modeling_informin.py")
-    written = [folder / WEIGHTS]
     if model.config.informin["projection_head"] == "mlp":
-        written.append(folder / HEAD_FILE)
-        written[-1].parent.mkdir(exist_ok=True)
-        save_file(model.mlp.state_dict(), written[-1], {"format": "pt"})
-    for path in written:
+        (folder / HEAD_FILE).parent.mkdir()
+        save_file(model.mlp.state_dict(), folder / HEAD_FILE, {"format": "pt"})
+    for path in folder.rglob("*.safetensors"):
         path.chmod(0o644)  # safetensors writes files that a server of another user cannot read
 
 
@@ -313,34 +282,29 @@ def _save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     forget_truncation(tokenizer)
     tokenizer.save_pretrained(folder)
     path = folder / "tokenizer_config.json"
-    settings = json.loads(path.read_text(encoding="utf-8"))
-    settings = {name: value for name, value in settings.items() if name not in TOKENIZER_TRACES}
+    settings = {name: value for name, value in read_json(path).items() if name not in TOKENIZER_TRACES}
     if settings.get("tokenizer_class") == "TokenizersBackend":  # transformers 5's name of it
         settings["tokenizer_class"] = "PreTrainedTokenizerFast"
     write_json(path, settings, indent=2, allow_nan=True)
     path = folder / "tokenizer.json"
-    settings = json.loads(path.read_text(encoding="utf-8"))
+    settings = read_json(path)
     merges = settings["model"].get("merges") or []
     if not any(isinstance(pair, str) or " " in "".join(pair) for pair in merges):
         settings["model"]["merges"] = [" ".join(pair) for pair in merges]  # pairs need tokenizers 0.20
     write_json(path, settings, indent=2, allow_nan=True)
 
 
-def _save_sentence_transformers_files(
-    config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase, folder: Path
-) -> None:
-    kinds = [("", "Transformer"), ("1_Pooling", "Pooling")]
-    modules = [
-        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for i, (path, kind) in enumerate(kinds)
-    ]
+def _save_sentence_transformers_files(width: int, longest: int, folder: Path) -> None:
     pooling = {f"pooling_mode_{mode}": mode == "cls_token" for mode in POOLING_MODES}
     files = {
-        "modules.json": modules,
-        "1_Pooling/config.json": {"word_embedding_dimension": config.hidden_size, **pooling},
+        "modules.json": [
+            {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+            for i, (path, kind) in enumerate([("", "Transformer"), ("1_Pooling", "Pooling")])
+        ],
+        "1_Pooling/config.json": {"word_embedding_dimension": width, **pooling},
         # Without model_args the plain class would have a pooler of random weights, and report it as missing.
         "sentence_bert_config.json": {
-            "max_seq_length": max_length(config, tokenizer),
+            "max_seq_length": longest,
             "do_lower_case": False,
             "model_args": {"add_pooling_layer": False},
         },
@@ -350,6 +314,6 @@ def _save_sentence_transformers_files(
             "similarity_fn_name": "cosine",
         },
     }
-    (folder / "1_Pooling").mkdir(exist_ok=True)
+    (folder / "1_Pooling").mkdir()
     for name, values in files.items():
         write_json(folder / name, values, indent=2)

@@ -4,44 +4,30 @@
 puts the first one's SHA into the examples of the model card.
 """
 
-import json
 import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from huggingface_hub import HfApi, ModelInfo, get_token
-from huggingface_hub.errors import (
-    HFValidationError,
-    HTTPError,
-    LocalEntryNotFoundError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-)
+from huggingface_hub.errors import HFValidationError, HTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 from huggingface_hub.utils import validate_repo_id
 from transformers.trainer import TRAINER_STATE_NAME
+from transformers.utils import SAFE_WEIGHTS_NAME
 
 from informin.errors import PushError, UsageError, error_line
-from informin.files import sha256, write_json, write_manifest
-from informin.publishing.card import CARD, is_untouched, write_card
-from informin.publishing.export import (
-    PUBLISHED,
-    WEIGHTS,
-    check_export,
-    export_checkpoint,
-    published_files,
-    refuse_links,
-)
+from informin.files import read_json, sha256, write_json, write_manifest
+from informin.publishing.card import CARD, is_edited, write_card
+from informin.publishing.export import PUBLISHED, check_export, export_checkpoint, published_files, refuse_links
 
 logger = logging.getLogger(__name__)
 
 CREATION = "initial commit"  # the Hub's, in the name of whoever created the repository
-
 TOKEN_HELP = "Make one with write access in your settings on the Hub, then run `hf auth login` or set HF_TOKEN."
 
 
@@ -98,32 +84,24 @@ def prepare(
         if access.get("role") == "read":
             raise UsageError(f"The token of {user['name']} may only read, and a push has to write. {TOKEN_HELP}")
         repo = repo if "/" in repo else f"{user['name']}/{repo}"
-        try:
-            info = api.model_info(repo)
-        except RepositoryNotFoundError:
+        if not api.repo_exists(repo):
             if branch:
-                raise UsageError(f"{repo} does not exist, so it has no branch {branch}. Push to main first.") from None
+                raise UsageError(f"{repo} does not exist, so it has no branch {branch}. Push to main first.")
             if not create:
-                raise UsageError(f"{repo} does not exist. Push the model first, without `update_card`.") from None
+                raise UsageError(f"{repo} does not exist. Push the model first, without `update_card`.")
             api.create_repo(repo, private=private)
             logger.info(f"Created the {'private ' if private else ''}repository {api.endpoint}/{repo}")
-            info = api.model_info(repo)
         api.auth_check(repo, write=True)
+        info = api.model_info(repo, revision=branch)
         if private and not info.private:
             raise UsageError(f"{repo} exists and is public, and a private repository was asked for. Name another one.")
-        if branch:
-            info = api.model_info(repo, revision=branch)
         if not overwrite:
             _refuse_foreign_files(api, info, user["name"], branch, folder)
     return Destination(api, repo, branch, overwrite)
 
 
 def refuse_bad_name(repo: str) -> None:
-    """What no repository can be called must not get into a card either.
-
-    Raises:
-        UsageError: the Hub takes no such name.
-    """
+    """UsageError for what no repository can be called, which must not get into a card either."""
     try:
         validate_repo_id(repo)
     except HFValidationError as error:
@@ -138,11 +116,12 @@ def push_folder(folder: str | Path, to: Destination, message: str = "Upload mode
         PushError: the upload failed; it says how to finish it.
     """
     check_export(folder)
-    _write_card(folder, to)
+    if not write_card(folder, to.repo):
+        logger.info(f"{folder}/{CARD} was edited by hand, and goes up as it is.")
     with _failures(folder, to):
-        commit = _upload(to, folder, published_files(folder), message, PUBLISHED)
-        if _write_card(folder, to, commit.oid):
-            _upload(to, folder, [Path(CARD)], "Model card: pin the commit that holds the weights")
+        commit = _upload_model(to, folder, message)
+        if write_card(folder, to.repo, commit.oid):
+            _upload(to, folder, "Model card: pin the commit that holds the weights", allow_patterns=[CARD])
     return to.url
 
 
@@ -157,14 +136,15 @@ def push_card(folder: str | Path, to: Destination) -> str:
     folder = Path(folder)
     with _failures(folder, to, update_card=True):
         info = to.api.model_info(to.repo, revision=to.branch, files_metadata=True)
-        held = {sibling.rfilename: sibling.lfs for sibling in info.siblings}.get(WEIGHTS)
-        if held is None or held.sha256 != sha256(folder / WEIGHTS):
+        held = {sibling.rfilename: sibling.lfs for sibling in info.siblings}.get(SAFE_WEIGHTS_NAME)
+        if held is None or held.sha256 != sha256(folder / SAFE_WEIGHTS_NAME):
             raise UsageError(
                 f"{to.repo} does not hold the weights of {folder}: its card cannot be written from there. Push the "
                 "folder first, without `update_card`."
             )
-        _write_card(folder, to, info.sha)
-        _upload(to, folder, card_files(folder), "Update model card and results")
+        write_card(folder, to.repo, info.sha)
+        names = [path.as_posix() for path in card_files(folder)]
+        _upload(to, folder, "Update model card and results", allow_patterns=names)
     return to.url
 
 
@@ -177,33 +157,25 @@ def push_in_background(checkpoint: str, to: Destination, message: str, state_as:
     """Uploads a checkpoint of a running training, exported. A failure is logged: training goes on.
 
     Args:
-        state_as: the folder of the repository that the checkpoint itself, optimizer state included, goes to; None to
-            leave it out.
+        state_as: the repository's folder for the checkpoint itself, optimizer state included; None to leave it out.
     """
     staging = tempfile.TemporaryDirectory(prefix="informin-push-")
     exported, state = Path(staging.name, "export"), Path(staging.name, "checkpoint")
-    staged = False
+
+    def upload():
+        with staging, _failures_logged(checkpoint, to):
+            _upload_model(to, exported, message)
+            if state_as:
+                _upload(to, state, f"{message}, checkpoint", path_in_repo=state_as)
+
     with _failures_logged(checkpoint, to):
         refuse_links(checkpoint, ["*"])
         export_checkpoint(checkpoint, exported)
         write_card(exported, to.repo)
         if state_as:
             _copy_checkpoint(Path(checkpoint), state)
-        staged = True
-
-    def upload():
-        with staging, _failures_logged(checkpoint, to):
-            _upload(to, exported, published_files(exported), message, PUBLISHED)
-            if state_as:
-                to.api.upload_folder(
-                    repo_id=to.repo,
-                    folder_path=state,
-                    path_in_repo=state_as,
-                    commit_message=f"{message}, checkpoint",
-                    revision=to.branch,
-                )
-
-    return to.api.run_as_future(upload if staged else staging.cleanup)
+        return to.api.run_as_future(upload)
+    return to.api.run_as_future(staging.cleanup)
 
 
 def _copy_checkpoint(checkpoint: Path, folder: Path) -> None:
@@ -217,30 +189,23 @@ def _copy_checkpoint(checkpoint: Path, folder: Path) -> None:
 
     shutil.copytree(checkpoint, folder, copy_function=link)
     path = folder / TRAINER_STATE_NAME
-    state = json.loads(path.read_text(encoding="utf-8"))
+    state = read_json(path)
     if state["best_model_checkpoint"]:
         state["best_model_checkpoint"] = Path(state["best_model_checkpoint"]).name
     write_json(path, state, indent=2, allow_nan=True)  # a new file: the one that it was a link to is as it was
     write_manifest(folder)
 
 
-def _upload(to: Destination, folder: str | Path, files: Sequence[Path], message: str, replaces: Sequence[str] = ()):
-    """One commit; files of the repository that match `replaces` and are not in the folder are removed in it."""
+def _upload_model(to: Destination, folder: str | Path, message: str):
+    """One commit of what is published; what the repository has of that, and the folder has not, is removed in it."""
+    names = [path.as_posix() for path in published_files(folder)]
+    return _upload(to, folder, message, allow_patterns=names, delete_patterns=list(PUBLISHED))
+
+
+def _upload(to: Destination, folder: str | Path, message: str, **options):
     return to.api.upload_folder(
-        repo_id=to.repo,
-        folder_path=folder,
-        allow_patterns=[path.as_posix() for path in files],
-        delete_patterns=list(replaces) or None,
-        commit_message=message,
-        revision=to.branch,
+        repo_id=to.repo, revision=to.branch, folder_path=folder, commit_message=message, **options
     )
-
-
-def _write_card(folder: str | Path, to: Destination, revision: str | None = None) -> bool:
-    written = write_card(folder, to.repo, revision)
-    if not written and revision is None:
-        logger.info(f"{folder}/{CARD} was edited by hand, and goes up as it is.")
-    return written
 
 
 def _refuse_foreign_files(api: HfApi, info: ModelInfo, user: str, branch: str | None, folder) -> None:
@@ -249,20 +214,20 @@ def _refuse_foreign_files(api: HfApi, info: ModelInfo, user: str, branch: str | 
     if not held:
         return
 
-    def text(name: str) -> str:
-        path = Path(api.hf_hub_download(info.id, name, revision=info.sha))
-        return path.read_text(encoding="utf-8", errors="replace")
+    def fetched(name: str) -> Path:
+        return Path(api.hf_hub_download(info.id, name, revision=info.sha))
 
     commits = api.list_repo_commits(info.id, revision=branch)
     authors = {author for commit in commits if commit.title != CREATION for author in commit.authors}
-    ours = "config.json" in held and _is_ours(text("config.json"))
-    own = Path(folder, CARD) if folder else None
-    own_card = own and own.is_file() and not is_untouched(own.read_text(encoding="utf-8", errors="replace"))
+    try:
+        ours = "config.json" in held and "informin" in read_json(fetched("config.json"))
+    except UsageError:
+        ours = False
     if not ours:
         problem = f"holds files that this project did not put there ({', '.join(held[:3])}, {len(held)} in all)"
     elif others := authors - {user}:
         problem = f"holds a model that {', '.join(sorted(others))} worked on"
-    elif CARD in held and not is_untouched(text(CARD)) and not own_card:
+    elif CARD in held and is_edited(fetched(CARD)) and not (folder and is_edited(Path(folder, CARD))):
         problem = f"has a {CARD} that was edited by hand"
     else:
         return
@@ -270,13 +235,6 @@ def _refuse_foreign_files(api: HfApi, info: ModelInfo, user: str, branch: str | 
         f"{info.id} {problem}. Nothing was changed there. Name another repository, or consent to write over it: give "
         "`overwrite`, in training `hub_overwrite`."
     )
-
-
-def _is_ours(config: str) -> bool:
-    try:
-        return "informin" in json.loads(config)
-    except ValueError:
-        return False
 
 
 @contextmanager
@@ -317,9 +275,8 @@ def _reason(error: BaseException, repo: str) -> str:
     """A failed request in words."""
     while not isinstance(error, HTTPError) and error.__cause__ is not None:
         error = error.__cause__  # the client wraps what happened to a file
-    response = getattr(error, "response", None)
-    status = response.status_code if response is not None else None
-    said = " ".join((getattr(error, "server_message", None) or str(error)).split())
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    said = error_line(getattr(error, "server_message", None) or error)
     if isinstance(error, OfflineModeIsEnabled):
         return "HF_HUB_OFFLINE is set, so that the Hub is not asked. Unset it."
     if status == 401:

@@ -28,8 +28,7 @@ def known_license(value: object) -> str | list[str] | None:
 
 def known_language(value: object) -> str | None:
     """A code of two or three letters, as ISO 639 has them, or of `NO_LANGUAGE`; None of anything else."""
-    fits = isinstance(value, str) and (value in NO_LANGUAGE or re.fullmatch("[a-z]{2,3}", value))
-    return value if fits else None
+    return value if isinstance(value, str) and (value in NO_LANGUAGE or re.fullmatch("[a-z]{2,3}", value)) else None
 
 
 def known_id(value: object) -> str | None:

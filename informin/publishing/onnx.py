@@ -60,8 +60,8 @@ class OnnxModel(nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> BaseModelOutput:
         """(N, L) ids and mask of one sentence each to (N, L, d)."""
-        tokens = {"input_ids": input_ids, "attention_mask": attention_mask}
-        tokens["token_type_ids"] = torch.zeros_like(input_ids)
+        types = torch.zeros_like(input_ids)
+        tokens = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": types}
         (hidden,) = self.session.run([OUTPUT], {name: tokens[name].numpy() for name in self.names})
         return BaseModelOutput(last_hidden_state=torch.from_numpy(hidden))
 
@@ -81,13 +81,12 @@ class OnnxEncoder:
 def load_onnx_encoder(folder: str | Path, file: str = MODEL, batch_size: int = 64) -> OnnxEncoder:
     """The encoder in an ONNX file of an exported folder, with the folder's tokenizer.
 
-    Args:
-        file: `MODEL`, `QUANTISED` or another of this layout, relative to the folder.
+    The file is `MODEL`, `QUANTISED` or another of this layout, relative to the folder.
 
     Raises:
         UsageError: no such file, one that onnxruntime cannot read, or onnxruntime is not installed.
     """
-    _require("onnxruntime")
+    require_packages(["onnxruntime"])
     path = _file_of(folder, file)
     config = load_config(str(folder))
     try:
@@ -98,19 +97,15 @@ def load_onnx_encoder(folder: str | Path, file: str = MODEL, batch_size: int = 6
 
 
 def export_onnx(folder: str | Path) -> Path:
-    """Writes `MODEL` beside the weights of a folder, in float32, for 1 and more sentences of up to the full length.
+    """Writes `MODEL`, in float32, for 1 and more sentences of up to the full length; returns its path.
+
+    The folder has a model of `ARCHITECTURES`, of this project or not, and its tokenizer.
 
     By torch.onnx.export(dynamo=True): the TorchScript exporter gives a file as good, but is deprecated. The attention
     is transformers' `eager` one: `sdpa` becomes guards against rows without a token, which cost a tenth of the speed.
 
     The file takes its place once it gives the embeddings that the model gives, of a short sentence alone and of a batch
     up to the full length. `QUANTISED` and `SCORES` are removed: they may be of other weights.
-
-    Args:
-        folder: a model of `ARCHITECTURES` with its tokenizer; of this project or not.
-
-    Returns:
-        The path of the file.
 
     Raises:
         UsageError: no such model, or the packages are not installed.
@@ -146,13 +141,10 @@ def quantise_onnx(folder: str | Path) -> Path:
     An embedding depends on the other sentences of its batch, which share the scale of the activations, about as much as
     on the 8 bits. Embeddings to be compared exactly need `MODEL`, or a batch of 1.
 
-    Returns:
-        The path of the file.
-
     Raises:
         UsageError: there is no `MODEL`, or the packages are not installed.
     """
-    _require("onnx", "onnxruntime")
+    require_packages(["onnx", "onnxruntime"])
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     folder = Path(folder)
@@ -172,26 +164,17 @@ def quantise_onnx(folder: str | Path) -> Path:
 
 
 def score_files(folder: str | Path, pairs: GradedPairs) -> dict[str, float]:
-    """Spearman x 100 of each ONNX file of a folder, by name; kept in `SCORES` for the model card.
-
-    Raises:
-        UsageError: see `load_onnx_encoder`.
-    """
-    files = sorted(Path(folder, "onnx").glob("*.onnx"))
-    scores = {
-        file.name: score_pairs(load_onnx_encoder(folder, f"onnx/{file.name}"), pairs)["spearman"] for file in files
-    }
+    """Spearman x 100 of each ONNX file of a folder, by name; kept in `SCORES` for the model card."""
+    names = sorted(path.name for path in Path(folder, "onnx").glob("*.onnx"))
+    scores = {name: score_pairs(load_onnx_encoder(folder, f"onnx/{name}"), pairs)["spearman"] for name in names}
     write_json(Path(folder, SCORES), {"pairs": pairs.name, "spearman": scores})
     return scores
 
 
-def require_packages() -> None:
-    """What exporting needs, and nothing else here does.
-
-    Raises:
-        UsageError: a package is not installed.
-    """
-    _require("onnx", "onnxscript", "onnxruntime")
+def require_packages(names: Sequence[str] = ("onnx", "onnxscript", "onnxruntime")) -> None:
+    """UsageError where one is not installed; together they are what exporting needs, and nothing else here does."""
+    if absent := [name for name in names if find_spec(name) is None]:
+        raise UsageError(f"ONNX needs packages that are not installed: pip install {' '.join(absent)}")
 
 
 def _trace(model: PreTrainedModel, path: Path) -> None:
@@ -199,14 +182,13 @@ def _trace(model: PreTrainedModel, path: Path) -> None:
     import onnx
 
     names = ARCHITECTURES[model.config.model_type].onnx_inputs
-    axes = {0: "batch_size", 1: "sequence_length"}
     with _quiet():
         proto = torch.onnx.export(
             model,
             kwargs={name: torch.ones(2, 8, dtype=torch.long) for name in names},
             input_names=names,
             output_names=[OUTPUT],
-            dynamic_shapes=dict.fromkeys(names, axes),
+            dynamic_shapes={name: {0: "batch_size", 1: "sequence_length"} for name in names},
             opset_version=OPSET,
             dynamo=True,
             verbose=False,
@@ -219,11 +201,7 @@ def _trace(model: PreTrainedModel, path: Path) -> None:
 
 
 def _refuse_difference(model: PreTrainedModel, exported: OnnxModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Compares the embeddings of a batch of two lengths, and of a sentence alone.
-
-    Raises:
-        OnnxMismatchError: [CLS] or mean vectors differ by more than `TOLERANCE`, or are NaN.
-    """
+    """OnnxMismatchError where [CLS] or mean vectors differ, of a batch of two lengths or of a sentence alone."""
     longest = "word " * max_length(model.config, tokenizer)
     sentences = (longest, "Two men play chess in the park.", "A dog.")
     ours, theirs = (encode(either, tokenizer, sentences, 2, ("cls", "mean")) for either in (model, exported))
@@ -240,12 +218,6 @@ def _file_of(folder: str | Path, name: str) -> Path:
     if not path.is_file():
         raise UsageError(f"{folder} has no {name}. Write {MODEL} by export_onnx, {QUANTISED} by quantise_onnx.")
     return path
-
-
-def _require(*packages: str) -> None:
-    absent = [name for name in packages if find_spec(name) is None]
-    if absent:
-        raise UsageError(f"ONNX needs packages that are not installed: pip install {' '.join(absent)}")
 
 
 @contextmanager

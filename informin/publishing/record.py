@@ -21,11 +21,10 @@ environment           versions, device, number of threads
 No path, user or machine name is in it: of files and folders the last part of the name alone.
 """
 
-import json
 from pathlib import Path
 
 from informin.errors import UsageError
-from informin.files import write_json
+from informin.files import read_json, write_json
 
 TRAINING = "training.json"
 SCHEMA = 1
@@ -37,18 +36,11 @@ def save_record(folder: str | Path, record: dict) -> None:
 
 
 def load_record(folder: str | Path) -> dict | None:
-    """Reads training.json; None where there is none.
-
-    Raises:
-        UsageError: it is no record of this schema.
-    """
+    """Reads training.json; None where there is none, UsageError where it is no record of this schema."""
     path = Path(folder, TRAINING)
     if not path.is_file():
         return None
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UsageError(f"{path} is not JSON: {error}.") from None
+    record = read_json(path, object)
     if not isinstance(record, dict) or record.get("schema") != SCHEMA:
         raise UsageError(f"{path}: needed a training record of `schema` {SCHEMA}; found something else.")
     return record

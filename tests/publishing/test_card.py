@@ -239,6 +239,7 @@ def test_tables_of_one_seed_and_some_tasks(folder):
 def test_history_shows_the_start_and_the_step_that_was_kept(folder):
     """Undefined is a dash, not a number."""
     table = tables(render_card(folder))["pairs.tsv"]
+    assert "\n| --- | ---: | ---: | ---: |\n| before" in render_card(folder)
     assert table == {
         "pairs.tsv": ["Spearman x 100", "alignment", "uniformity"],
         "before training": ["61.23", "0.250", "-2.500"],

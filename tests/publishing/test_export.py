@@ -454,7 +454,7 @@ def test_check_export_names_the_command_that_mends_a_checkpoint(bert_run, tmp_pa
         (cut, "weights in .* cannot be read"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b""), "weights in .* cannot be read"),
         (lambda folder: cut(folder / "projection_head"), "weights in .* cannot be read"),
-        (lambda folder: change_weights(folder, pooler__x=NAN), "NaN or infinity in 1 weight, pooler.x the first"),
+        (lambda folder: change_weights(folder, pooler__x=NAN), "run: NaN or infinity in 1 weight, pooler.x the first"),
         (lambda folder: change_weights(folder / "projection_head", dense__bias=NAN), "dense.bias the first"),
         (lambda folder: (folder / "config.json").write_text('{"model_type": "bert"}'), "is no model of this project"),
     ],

@@ -21,7 +21,7 @@ from informin.encoders.loading import load_config, load_model
 from informin.errors import PushError, UsageError
 from informin.evaluation.results import add_task, new_results, save_results
 from informin.publishing.export import export_folder
-from informin.publishing.hub import prepare, push_card, push_folder
+from informin.publishing.hub import prepare, push_card, push_folder, push_in_background
 from tests.conftest import tokenizer_of
 from tests.hub_server import GITATTRIBUTES, HubServer
 
@@ -113,6 +113,14 @@ def finish(error: PushError | str) -> int:
     python, script, *arguments = shlex.split(command)
     assert (python, script) == ("python", "run_push.py")
     return run_push.main(arguments)
+
+
+def test_a_checkpoint_that_cannot_be_exported_is_said_once(hub, folder, caplog):
+    """And nothing is sent."""
+    to = prepare(REPO)
+    before = len(hub.requests)
+    push_in_background(str(folder / "checkpoint-4"), to, "Training in progress", None).result()
+    assert caplog.text.count("The push of checkpoint-4 failed: ") == 1 and len(hub.requests) == before
 
 
 # Who may push
