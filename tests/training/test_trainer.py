@@ -159,11 +159,14 @@ def test_gradient_accumulation_is_the_mean_of_the_micro_batches(build, mlm_weigh
         torch.testing.assert_close(gradients.kept[name], parameter.grad, rtol=1e-4, atol=1e-7, msg=name)
 
 
-def test_micro_batches_draw_masks_of_their_own(build):
+def test_micro_batches_and_processes_draw_masks_of_their_own(build, monkeypatch):
     trainer = build(mlm_weight=0.3, gradient_accumulation_steps=2, per_device_train_batch_size=8)
     batch = {name: torch.tensor([trainer.train_dataset[0][name]] * 8) for name in ("input_ids", "attention_mask")}
-    first, second = trainer.get_batch_samples(iter([batch, batch]), 2, torch.device("cpu"))[0]
-    assert not torch.equal(first["lm_labels"], second["lm_labels"])
+    drawn = []
+    for process in (0, 1):
+        monkeypatch.setattr(type(trainer.args), "process_index", process)
+        drawn += trainer.get_batch_samples(iter([batch, batch]), 2, torch.device("cpu"))[0]
+    assert len({str(rows["lm_labels"].tolist()) for rows in drawn}) == 4
 
 
 def test_step_zero_mlm_loss_is_the_pretrained_models(build, encoder):
