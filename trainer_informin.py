@@ -23,6 +23,7 @@ from informin.encoders.encode import encode
 from informin.encoders.loading import refuse_other_heads, refuse_without_dropout
 from informin.errors import NonFiniteLossError, UndefinedScoreError, UsageError, counted
 from informin.evaluation import GradedPairs, load_pairs, score_pairs
+from informin.evaluation.pairs import SCORES
 from informin.objectives.terms import fill_heads
 from informin.publishing.trainer import PublishingTrainer
 from informin.training.checkpoints import complete_checkpoints
@@ -235,7 +236,7 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
             scores = score_pairs(self.encode, pairs)
         except UndefinedScoreError as error:
             logger.warning(f"No score of {pairs.name} at step {self.state.global_step}: {error}.")
-            scores = dict.fromkeys(("spearman", "alignment", "uniformity"), float("nan"))
+            scores = dict.fromkeys(SCORES, float("nan"))
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in scores.items()}
         metrics[f"{metric_key_prefix}_runtime"] = time.perf_counter() - start
         self.log(metrics)

@@ -15,6 +15,8 @@ from informin.evaluation.once import Encode, embed_once
 from informin.textfiles import TABLES, as_text, json_records, plain_suffix, require_file, shown, table_rows
 
 COLUMNS = ("sentence1", "sentence2", "score")
+# What `score_pairs` gives: what people call it, and how many digits they read.
+SCORES = {"spearman": ("Spearman x 100", 2), "alignment": ("alignment", 3), "uniformity": ("uniformity", 3)}
 
 
 @dataclass(frozen=True)

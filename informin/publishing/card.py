@@ -15,6 +15,7 @@ from pathlib import Path
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from informin.errors import counted
+from informin.evaluation.pairs import SCORES
 from informin.evaluation.results import load_results
 from informin.evaluation.senteval import STS_TASKS, TRANSFER_TASKS
 from informin.evaluation.senteval_files import HUB_DATA
@@ -276,13 +277,12 @@ def _history_table(record: dict) -> str:
     chosen = {entry["step"]: entry for entry in record["history"] if entry["step"] in (0, record["kept_step"])}
     if not chosen:
         return ""
-    names = {"spearman": "Spearman x 100", "alignment": "alignment", "uniformity": "uniformity"}
     rows = []
     for step, entry in sorted(chosen.items()):
-        values = [(entry[name], 2 if name == "spearman" else 3) for name in names]
+        values = [(entry[name], digits) for name, (_, digits) in SCORES.items()]
         cells = ["-" if value is None else f"{value:.{digits}f}" for value, digits in values]
         rows.append([f"step {step:,}, these weights" if step else "before training", *cells])
-    return _table([_text(record["development"]), *names.values()], rows, " ---: |")
+    return _table([_text(record["development"]), *(label for label, _ in SCORES.values())], rows, " ---: |")
 
 
 def _training_table(config: dict, record: dict, stages: list[dict]) -> str:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from informin.errors import UsageError
+from informin.evaluation.pairs import SCORES
 from informin.evaluation.results import load_results
 from informin.publishing.record import load_record
 from informin.studies.plan import Setting, Study, without_paths
@@ -108,7 +109,7 @@ def run_record(run: Run) -> dict:
     training = load_record(run.model)
     results = load_results(run.results) if run.results.exists() else {"tasks": {}, "average": {}}
     kept = next((entry for entry in training["history"] if entry["step"] == training["kept_step"]), {})
-    dev = {name: kept.get(name) for name in ("spearman", "alignment", "uniformity")}
+    dev = {name: kept.get(name) for name in SCORES}
     return {
         "schema": SCHEMA,
         "seed": run.seed,

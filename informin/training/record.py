@@ -20,6 +20,7 @@ from informin.encoders.architectures import InforMinModel
 from informin.encoders.encoder import starting_sha256
 from informin.encoders.loading import optional_file
 from informin.evaluation import GradedPairs
+from informin.evaluation.pairs import SCORES
 from informin.evaluation.results import environment
 from informin.evaluation.senteval_files import HUB_DATA
 from informin.objectives import OBJECTIVES
@@ -155,7 +156,7 @@ def describe_objective(args: InforMinTrainingArguments) -> dict:
 
 
 def _scores(entry: dict) -> dict:
-    values = {name: entry[f"eval_{name}"] for name in ("spearman", "alignment", "uniformity")}
+    values = {name: entry[f"eval_{name}"] for name in SCORES}
     return {"step": entry["step"], **{name: value if math.isfinite(value) else None for name, value in values.items()}}
 
 

@@ -8,6 +8,7 @@ import torch
 from transformers import Trainer, TrainerState
 
 from informin.errors import counted
+from informin.evaluation.pairs import SCORES
 from informin.objectives import OBJECTIVES
 from informin.training.history import logged_terms
 from informin.training.options import InforMinTrainingArguments
@@ -89,11 +90,7 @@ def _score_rows(scored: list[dict], kept_step: int | None, pairs_name: str | Non
         return []
     kept = next((entry for entry in scored if entry["step"] == kept_step), scored[-1])
     rows = []
-    for name, label, digits in (
-        ("spearman", "Spearman x 100", 2),
-        ("alignment", "alignment", 3),
-        ("uniformity", "uniformity", 3),
-    ):
+    for name, (label, digits) in SCORES.items():
         before = f"{scored[0][f'eval_{name}']:.{digits}f} before, " if scored[0]["step"] == 0 else ""
         rows.append(
             (f"{pairs_name}, {label}", f"{before}{kept[f'eval_{name}']:.{digits}f} after (step {kept['step']})")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tqdm.auto import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
+from informin.evaluation.pairs import SCORES
 from informin.training.history import logged_terms
 from informin.training.options import InforMinTrainingArguments
 
@@ -62,9 +63,9 @@ class Screen(TrainerCallback):
 
 def scores(logs: dict, pairs_name: str) -> str:
     """STS-B dev 83.47  alignment 0.150  uniformity -2.400."""
-    labels = {"spearman": (pairs_name, 2), "alignment": ("alignment", 3), "uniformity": ("uniformity", 3)}
-    values = [(label, logs[f"eval_{name}"], digits) for name, (label, digits) in labels.items()]
-    return "  ".join(
-        f"{label} {value:.{digits}f}" if math.isfinite(value) else f"{label} undefined"
-        for label, value, digits in values
-    )
+    shown = []
+    for name, (label, digits) in SCORES.items():
+        value = logs[f"eval_{name}"]
+        label = pairs_name if name == "spearman" else label
+        shown.append(f"{label} {value:.{digits}f}" if math.isfinite(value) else f"{label} undefined")
+    return "  ".join(shown)
