@@ -17,12 +17,7 @@ from informin.errors import UsageError
 from informin.objectives import OBJECTIVES
 from informin.program import NearestOption
 from informin.training import defaults
-from informin.training.options import (
-    CardArguments,
-    DataArguments,
-    InforMinTrainingArguments,
-    TrainingDefaults,
-)
+from informin.training.options import CardArguments, DataArguments, InforMinTrainingArguments, TrainingDefaults
 
 OFTEN_USED = (
     "output_dir per_device_train_batch_size learning_rate num_train_epochs max_steps warmup_steps lr_scheduler_type "
