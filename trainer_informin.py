@@ -22,13 +22,13 @@ from informin.encoders.architectures import ARCHITECTURES, InforMinModel
 from informin.encoders.encode import encode
 from informin.encoders.loading import refuse_other_heads, refuse_without_dropout
 from informin.errors import NonFiniteLossError, UndefinedScoreError, UsageError, counted
-from informin.evaluation import GradedPairs, load_pairs, score_pairs
+from informin.evaluation import GradedPairs, score_pairs
 from informin.evaluation.pairs import SCORES
 from informin.objectives.terms import fill_heads
 from informin.publishing.trainer import PublishingTrainer
 from informin.training.checkpoints import complete_checkpoints
 from informin.training.history import TERM
-from informin.training.inputs import load_for_training, refuse_arguments, training_rows
+from informin.training.inputs import as_pairs, load_for_training, refuse_arguments, training_rows
 from informin.training.options import InforMinTrainingArguments
 from informin.training.report import headline
 from informin.training.resuming import ResumableTrainer
@@ -107,7 +107,7 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         if described:
             self.known["data"] = described | (self.known.get("data") or {})
         refuse_few_sentences(rows, args)
-        pairs = load_pairs(eval_dataset) if isinstance(eval_dataset, str | PathLike) else eval_dataset
+        pairs = as_pairs(eval_dataset)
         self._prepare(model, args, processing_class)
         self._step_values: dict[str, Tensor] = {}  # of the newest forward pass
         self._summed_values: dict[str, Tensor] = {}  # since the last log line
@@ -170,15 +170,14 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         if warmup >= num_training_steps:
             logger.warning(
                 f"The learning rate rises over {counted(warmup, 'step')} and the run has {num_training_steps}: it "
-                f"never reaches {self.args.learning_rate}. Give a lower `warmup_steps`."
+                f"never reaches {self.args.learning_rate}. Give fewer warmup_steps."
             )
         return super().create_scheduler(num_training_steps, optimizer)
 
     def training_step(self, model, inputs, num_items_in_batch=None) -> Tensor:
         """Trainer's, then a look at the loss before any weight changes.
 
-        Raises:
-            NonFiniteLossError: the loss is NaN or infinite.
+        NonFiniteLossError: the loss is NaN or infinite.
         """
         loss = super().training_step(model, inputs, num_items_in_batch)
         if not torch.isfinite(loss):
@@ -228,8 +227,7 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         NaN, and said, where undefined.
         """
         start = time.perf_counter()
-        pairs = load_pairs(eval_dataset) if isinstance(eval_dataset, str | PathLike) else eval_dataset
-        pairs = self.eval_dataset if pairs is None else pairs
+        pairs = as_pairs(eval_dataset) or self.eval_dataset
         if pairs is None:
             raise UsageError("There are no graded pairs to score: give `eval_dataset`.")
         try:
@@ -240,6 +238,8 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in scores.items()}
         metrics[f"{metric_key_prefix}_runtime"] = time.perf_counter() - start
         self.log(metrics)
+        if not self.is_in_train:
+            self.state.log_history[-1]["aside"] = True  # no part of the run, and maybe of other pairs
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 

@@ -128,8 +128,7 @@ def shown(names: Iterable[str]) -> str:
 def table_column(path: Path, text_column: str | None) -> str | None:
     """The column that `read_sentences` reads; None where the file is no table, or empty.
 
-    Raises:
-        UsageError: as `table_rows`, and: no such column, or a first line that looks like sentences.
+    Raises UsageError: as `table_rows`, and: no such column, or a first line that looks like sentences.
     """
     kind = plain_suffix(path)
     _, header = next(table_rows(path), (0, None)) if kind in TABLES else (0, None)
@@ -186,8 +185,7 @@ def table_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 def json_records(path: Path) -> Iterator[tuple[int, dict]]:
     """The objects of a JSON-lines file with their line numbers; an empty one for a blank line.
 
-    Raises:
-        UsageError: as `decoded_lines`, and for a line that is not a JSON object.
+    Raises UsageError: as `decoded_lines`, and for a line that is not a JSON object.
     """
     for number, line in decoded_lines(path):
         try:

@@ -89,3 +89,11 @@ def test_it_trains_from_python(bert, sentences_file, pairs_file, tmp_path):
     trainer.train()
     assert not torch.equal(trainer.model.heads["spread"].linear.weight, before)
     assert trainer.model.heads["spread"].centre.abs().sum() > 0
+
+
+def test_a_run_keeps_its_head(own, capsys):
+    """Although the term does not say which of its options shape it."""
+    assert run_unsup.main(own("run", max_steps=2)) == 0
+    changed = own("run", spread_weight=0, spread_power=None, resume_from_checkpoint="last", resume_with_changes="true")
+    assert run_unsup.main(changed) == 2
+    assert "with the head of spread True, and now it is False (--spread_weight says so)" in capsys.readouterr().err

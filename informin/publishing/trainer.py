@@ -37,8 +37,7 @@ class PublishingTrainer(Trainer):
     def export(self, folder: str | None = None) -> None:
         """Writes the folder that people load, by default to the output folder; see `informin.publishing.export`.
 
-        Raises:
-            SaveError: it could not be written; what was there before is as it was.
+        SaveError: it could not be written; what was there before is as it was.
         """
         if not self.is_world_process_zero():
             return
@@ -54,8 +53,7 @@ class PublishingTrainer(Trainer):
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
         """Trainer's, after a look whether a push can work.
 
-        Raises:
-            UsageError: it cannot; see `informin.publishing.hub.prepare`.
+        Raises UsageError: it cannot; see `informin.publishing.hub.prepare`.
         """
         if self.is_world_process_zero():
             self._hub = hub_destination(self.args, token, private)
@@ -76,7 +74,7 @@ class PublishingTrainer(Trainer):
         Args:
             blocking: True; see Raises.
             revision: the branch; None for `hub_revision`.
-            private: of a repository that is made; None for `hub_private_repo`.
+            token, private: of a repository that is made; None for `hub_token` and `hub_private_repo`.
             card: none; see Raises.
 
         Returns:
@@ -97,7 +95,7 @@ class PublishingTrainer(Trainer):
                 f"{', '.join(card)}: the model card is written from what the run was. Say `license` and `language` in "
                 "the trainer's `provenance`, or write into the card of the exported folder."
             )
-        if self.hub_model_id is None:
+        if self.hub_model_id is None or token:
             self.init_hf_repo(token, private)
         if not self.is_world_process_zero():
             return None
@@ -106,6 +104,10 @@ class PublishingTrainer(Trainer):
         self._finish_current_push()
         to = replace(self._hub, branch=revision) if revision else self._hub
         return push_folder(self.args.output_dir, to, commit_message)
+
+    def create_model_card(self, *args, **kwargs):
+        """Raises UsageError: Trainer's would stand in the place of ours."""
+        raise UsageError("`create_model_card` has no use here: `export` writes the model card from what the run was.")
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """Trainer's, with the exported checkpoint at the root of the repository."""
@@ -125,8 +127,7 @@ class PublishingTrainer(Trainer):
 def hub_destination(args: TrainingArguments, token: str | None = None, private: bool | None = None) -> Destination:
     """The repository that the options name, fit to be pushed to; see `informin.publishing.hub.prepare`.
 
-    Raises:
-        UsageError: a push cannot work.
+    Raises UsageError: a push cannot work.
     """
     name = args.hub_model_id or Path(args.output_dir).absolute().name
     private = args.hub_private_repo if private is None else private

@@ -10,6 +10,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from informin.errors import UsageError
 from informin.files import MANIFEST, damage, manifest_files
+from informin.objectives import Term
 from informin.publishing.record import load_record
 from informin.training.defaults import terms
 
@@ -56,9 +57,14 @@ def checkpoint_to_resume(output_dir: str | Path, wanted: str, settings: dict) ->
 
 def refuse_other_heads(checkpoint: Path, began: dict, now: dict) -> None:
     """Raises UsageError where a run would have other heads than its checkpoint, by the settings of both."""
+    began, now = dict(began), dict(now)
     lm_heads = " and ".join(f"`{term.weight}`" for term in terms() if term.lm_head)
     deciding = {"projection_head": "`projection_head` says so", "lm_head": f"{lm_heads} says so"}
     for term in terms():
+        if term.head is not Term.head and term.weight and not term.fixed:
+            deciding[f"the head of {term.name}"] = f"`{term.weight}` says so"
+            for settings in (began, now):
+                settings[f"the head of {term.name}"] = bool(settings.get(term.weight))
         weight = f", or a `{term.weight}` of 0," * (term.weight not in (None, *term.fixed))
         deciding |= {name: f"`{name}`{weight} says so" for name in term.fixed}
     for name, said in deciding.items():
@@ -117,8 +123,7 @@ def set_aside_damaged(output_dir: str | Path, checkpoint: str | Path) -> None:
 def read_history(output_dir: str | Path) -> list[dict]:
     """The log of a run, `log_history` of its newest complete checkpoint.
 
-    Raises:
-        UsageError: the folder holds no complete checkpoint.
+    Raises UsageError: the folder holds no complete checkpoint.
     """
     for checkpoint in reversed(_checkpoints(output_dir)):
         try:
@@ -132,11 +137,7 @@ def read_history(output_dir: str | Path) -> list[dict]:
 
 
 def refuse_used_folder(output_dir: str | Path) -> None:
-    """Keeps a new run from writing over an older one.
-
-    Raises:
-        UsageError: the folder already holds a model or a checkpoint.
-    """
+    """Raises UsageError where the folder of a new run holds a model or a checkpoint already."""
     folder = Path(output_dir)
     if folder.is_file():
         raise UsageError(f"`output_dir`: {folder} is a file; needed a folder.")

@@ -63,7 +63,7 @@ def parse(
     try:
         data, card = (kind(**values) for kind, values in zip(kinds, own))
         args = InforMinTrainingArguments(**given)
-    except (ValueError, ImportError) as error:  # TrainingArguments' own checks
+    except (ValueError, TypeError, ImportError) as error:  # TrainingArguments' own checks
         raise UsageError(str(error)) from None
     args.for_model(model_name, config)
     return model_name, data, card, args
@@ -92,7 +92,7 @@ class Parser(NearestOption, HfArgumentParser):
             kinds(), usage="run_unsup.py --model_name MODEL [--config FILE.yaml] [options]", allow_abbrev=False
         )
         for name in OWN:
-            self.add_argument(f"--{name}")
+            self.add_argument(f"--{name}", f"--{name.replace('_', '-')}")
 
     def error(self, message: str):
         """Raises UsageError, where argparse ends the program."""
@@ -106,8 +106,7 @@ class Parser(NearestOption, HfArgumentParser):
     def given_in_yaml(self, values: Mapping) -> dict:
         """The same of values as from a YAML file, where null and an empty list say nothing.
 
-        Raises:
-            UsageError: one is not of its option's kind, or a list for an option that takes one value.
+        Raises UsageError: one is not of its option's kind, or a list for an option that takes one value.
         """
         hints = {name: str(hint) for kind in kinds() for name, hint in get_type_hints(kind).items()}
         given = {}
@@ -211,11 +210,7 @@ def read_mapping(path: str | Path, name: str, needed: str) -> dict:
 
 
 def read_options_file(path: str) -> dict:
-    """A YAML file of options.
-
-    Raises:
-        UsageError: no such file, not a mapping, or a key that is no option.
-    """
+    """A YAML file of options. Raises UsageError where it is none, or has a key that is no option."""
     values = read_mapping(path, f"`config` {path}", "lines of `option: value`")
     known = [name for name in option_names() if name != "config"]
     unknown = sorted(str(key) for key in values if key not in known)

@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerBase, set_seed
 from informin.encoders.architectures import InforMinModel
 from informin.encoders.loading import load_config, load_model, load_tokenizer
 from informin.errors import UsageError
+from informin.evaluation import GradedPairs, load_pairs
 from informin.training.options import InforMinTrainingArguments
 from informin.training.record import describe_model, describe_sentences
 from informin.training.sentences import not_blank, tokenise
@@ -69,11 +70,21 @@ def training_rows(data, tokenizer: PreTrainedTokenizerBase, max_seq_length: int)
     return tokenise(sentences, tokenizer, max_seq_length), describe_sentences(sentences)
 
 
+def as_pairs(given: GradedPairs | str | PathLike | None) -> GradedPairs | None:
+    """Graded pairs, of a file where its path is given. Raises UsageError for something else."""
+    if isinstance(given, str | PathLike):
+        return load_pairs(given)
+    if given is not None and not isinstance(given, GradedPairs):
+        raise UsageError(
+            f"`eval_dataset` is a {type(given).__name__}; needed GradedPairs, or the path of a file of pairs."
+        )
+    return given
+
+
 def as_sentences(data) -> datasets.Dataset | datasets.IterableDataset | None:
     """The sentences of a list, or of a data set with a column `text`, blank ones left out; None of tokenised rows.
 
-    Raises:
-        UsageError: it is something else, or a list that holds something else.
+    Raises UsageError: it is something else, or a list that holds something else.
     """
     if isinstance(data, list | tuple) and not (data and isinstance(data[0], Mapping)):
         wrong = [item for item in data if not isinstance(item, str)]
@@ -86,8 +97,10 @@ def as_sentences(data) -> datasets.Dataset | datasets.IterableDataset | None:
             f"`train_dataset` is a {type(data).__name__}; needed a list of sentences, or a data set (of several splits "
             "one). informin.training.sentences.load_sentences reads files."
         )
-    columns = getattr(data, "column_names", None) or []
-    if "text" not in columns or "input_ids" in columns:
+    columns = getattr(data, "column_names", None) or ["input_ids"]
+    if not {"text", "input_ids"} & set(columns):
+        raise UsageError(f"`train_dataset` has the columns {', '.join(columns)}; needed text, or tokens as input_ids.")
+    if "input_ids" in columns:
         return None
     sentences = data.select_columns("text")
     return sentences.select(not_blank(sentences)) if isinstance(sentences, datasets.Dataset) else sentences

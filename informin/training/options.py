@@ -12,7 +12,7 @@ from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_rep
 
 from informin.errors import UsageError
 from informin.objectives import OBJECTIVES, Term
-from informin.objectives.terms import option
+from informin.objectives.terms import option, require
 from informin.publishing.metadata import LICENSES, LICENSES_PAGE, NO_LANGUAGE, known_id, known_language, known_license
 from informin.training.checkpoints import LAST
 from informin.training.defaults import FILLED, NOT_PUBLISHED, default_output_dir, filled_in, term_options
@@ -51,8 +51,8 @@ class DataArguments:
             raise UsageError("`train_file` and `dataset_name` both say what to train on. Give one.")
         if self.streaming and not self.dataset_name:
             raise UsageError("`streaming` reads a Hub data set: it needs `dataset_name`.")
-        if self.max_train_samples is not None and self.max_train_samples < 1:
-            raise UsageError(f"`max_train_samples` is {self.max_train_samples}; needed 1 or more.")
+        samples = self.max_train_samples
+        require(samples is None or samples >= 1, "max_train_samples", samples, "1 or more")
 
 
 @dataclass
@@ -181,16 +181,12 @@ class TrainingDefaults(TrainingArguments):
         self._check_batches()
 
     def _check_views(self) -> None:
-        if self.max_seq_length < 3:
-            raise UsageError(f"`max_seq_length` is {self.max_seq_length}; needed 3 or more ([CLS], a word, [SEP]).")
-        if self.projection_head not in ("mlp", "none"):
-            raise UsageError(f"`projection_head` is {self.projection_head}; needed mlp or none.")
-        rates = self.view_dropout
-        if rates is not None and not (len(rates) == 2 and 0 <= rates[0] < rates[1] < 1):
-            raise UsageError(
-                f"`view_dropout` is {' '.join(map(str, rates))}; needed two rates of which the second is higher, at "
-                "least 0 and below 1: 0.05 0.15, for instance."
-            )
+        length, head, rates = self.max_seq_length, self.projection_head, self.view_dropout
+        require(length >= 3, "max_seq_length", length, "3 or more ([CLS], a word, [SEP])")
+        require(head in ("mlp", "none"), "projection_head", head, "mlp or none")
+        fits = rates is None or (len(rates) == 2 and 0 <= rates[0] < rates[1] < 1)
+        needed = "two rates of which the second is higher, at least 0 and below 1: 0.05 0.15, for instance"
+        require(fits, "view_dropout", rates, needed)
 
     def _check_metric(self) -> None:
         """Of alignment and uniformity the lower is the better; Trainer would take the higher."""
@@ -253,6 +249,8 @@ class InforMinTrainingArguments(TrainingDefaults):
         self.given = {name: value for name, value in options.items() if value is not None or name not in FILLED}
         if output_dir is not None:
             self.given["output_dir"] = output_dir
+        if {*options, "output_dir"} >= {field.name for field in fields(TrainingDefaults) if field.init}:
+            raise UsageError("Every option is given, as by dataclasses.replace: give those alone that you chose.")
         self._filled, self.paper_row = filled_in(self.given)
         values = self._filled | self.given
         own = term_options()
@@ -274,8 +272,10 @@ class InforMinTrainingArguments(TrainingDefaults):
         """Fills in, for this encoder, what was neither given nor set since."""
         self.given |= {name: getattr(self, name) for name, v in self._filled.items() if getattr(self, name) != v}
         self.given["objective"] = self.objective
+        usual = {field.name: field.default for field in fields(TrainingDefaults)} | term_options()
+        stale = {name: usual[name] for name in self._filled.keys() - self.given.keys() - {"output_dir"}}
         self._filled, self.paper_row = filled_in(self.given, config)
-        for name, value in self._filled.items():
+        for name, value in (stale | self._filled).items():  # stale: of another objective
             setattr(self, name, value)
         if "output_dir" not in self.given:
             self._filled["output_dir"] = self.output_dir = default_output_dir(model_name, self)
@@ -313,34 +313,35 @@ class InforMinTrainingArguments(TrainingDefaults):
         """TrainingArguments', with the options of the terms."""
         return super().to_dict() | {name: getattr(self, name) for name in term_options()}
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, InforMinTrainingArguments) and self.to_dict() == other.to_dict()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.to_dict().items())})"
+
+    __str__ = __repr__
+
 
 LOWER_IS_BETTER = {"spearman": False, "alignment": True, "uniformity": True}
-# What a number must be: least, most, and both in words.
-COUNT = (1, math.inf, "1 or more")
-SOME = (0, math.inf, "0 or more")
-ABOVE = (math.ulp(0), math.inf, "a number above 0")
-SHARE = (0, math.nextafter(1, 0), "0 or more, and below 1")
-SEED = (0, 2**32 - 1, "a whole number from 0 to 4294967295")  # numpy's
-NUMBERS = {
-    **dict.fromkeys(
-        ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"), COUNT
-    ),
-    **dict.fromkeys(("max_steps", "save_total_limit"), COUNT),
-    **dict.fromkeys(("learning_rate", "num_train_epochs", "logging_steps", "eval_steps", "save_steps"), ABOVE),
-    **dict.fromkeys(("weight_decay", "max_grad_norm", "warmup_steps", "dataloader_num_workers", "eval_delay"), SOME),
-    **dict.fromkeys(("adam_beta1", "adam_beta2"), SHARE),
-    "adam_epsilon": ABOVE,
-    **dict.fromkeys(("seed", "data_seed"), SEED),
+LARGEST = math.nextafter(math.inf, 0)
+NUMBERS = {  # what a number must be: least, most, and both in words
+    (1, LARGEST, "1 or more"): "per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps "
+    "max_steps save_total_limit",
+    (math.ulp(0), LARGEST, "a number above 0"): "learning_rate num_train_epochs logging_steps eval_steps save_steps "
+    "adam_epsilon",
+    (0, LARGEST, "0 or more"): "weight_decay max_grad_norm warmup_steps dataloader_num_workers eval_delay",
+    (0, math.nextafter(1, 0), "0 or more, and below 1"): "adam_beta1 adam_beta2",
+    (0, 2**32 - 1, "a whole number from 0 to 4294967295"): "seed data_seed",  # numpy's
 }
 
 
 def _check_numbers(args: TrainingArguments) -> None:
     """Raises UsageError for a number that is out of range; -1 and None, where they are the default, pass."""
     defaults = {field.name: field.default for field in fields(args)}
-    for name, (least, most, words) in NUMBERS.items():
-        value = getattr(args, name)
-        if value not in (None, defaults[name]) and not (least <= float(value) <= most and math.isfinite(value)):
-            raise UsageError(f"`{name}` is {value}; needed {words}.")
+    for (least, most, words), names in NUMBERS.items():
+        for name in names.split():
+            value = getattr(args, name)
+            require(value in (None, defaults[name]) or least <= float(value) <= most, name, value, words)
 
 
 def _checkpoint_wanted(value: str | bool | None) -> str | None:

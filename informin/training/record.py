@@ -27,7 +27,7 @@ from informin.objectives import OBJECTIVES
 from informin.publishing.metadata import known_license
 from informin.publishing.record import SCHEMA
 from informin.training.options import CardArguments, DataArguments, InforMinTrainingArguments, TrainingDefaults
-from informin.training.report import precision
+from informin.training.report import evaluations, precision
 from informin.training.sentences import HUB_SENTENCES
 
 logger = logging.get_logger(__name__)
@@ -136,7 +136,7 @@ def training_record(trainer: Trainer) -> dict:
         **trainer.known,
         "objective": describe_objective(args),
         **weights_settings(args, trainer.eval_dataset),
-        "history": [_scores(entry) for entry in state.log_history if "eval_spearman" in entry],
+        "history": [_scores(entry) for entry in evaluations(state, defined=False)],
         "steps": state.global_step,
         "kept_step": state.best_global_step if chosen else state.global_step,
         "chosen": chosen,

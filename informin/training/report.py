@@ -14,9 +14,10 @@ from informin.training.history import logged_terms
 from informin.training.options import InforMinTrainingArguments
 
 
-def evaluations(state: TrainerState) -> list[dict]:
-    """The evaluations of a run that gave a score, in order; the first is from before the first step."""
-    return [entry for entry in state.log_history if math.isfinite(entry.get("eval_spearman", math.nan))]
+def evaluations(state: TrainerState, defined: bool = True) -> list[dict]:
+    """The evaluations of a run, in order, `defined` alone where they gave a score; the first is of before training."""
+    scored = [entry for entry in state.log_history if "eval_spearman" in entry and "aside" not in entry]
+    return [entry for entry in scored if math.isfinite(entry["eval_spearman"]) or not defined]
 
 
 def peak_memory(device: torch.device) -> str:
@@ -43,7 +44,7 @@ def headline(trainer: Trainer) -> str:
         f"{OBJECTIVES[args.objective].title} on {name}: {of}, {processes}{args.per_device_train_batch_size} a step, "
         f"learning rate {args.learning_rate:g}, {precision(args)} on {args.device}, to {args.output_dir}"
         f"{f', going on from step {step}' if step else ''}"
-        f"{'; what was not given is as in the paper (`verbose` lists it)' if args.paper_row else ''}"
+        f"{'; what was not given is as in the paper (verbose lists it)' if args.paper_row else ''}"
     )
 
 
@@ -69,12 +70,12 @@ def summary(
     rows.append(("model", folder))
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:<{width}}  {value}" for name, value in rows]
-    best = max(scored, key=lambda entry: entry["eval_spearman"], default=None)
+    best = max(reversed(scored), key=lambda entry: entry["eval_spearman"], default=None)
     if best and best["step"] == 0 and len(scored) > 1:
         lines.append(
             f"\nNote: the best score on {pairs_name} is the one before the first step. Training made this encoder "
             "worse; the model saved is the best of the checkpoints after training began. Weak encoders do this: start "
-            "from a stronger one, or lower `learning_rate`."
+            "from a stronger one, or lower learning_rate."
         )
     lines += [
         "\nLoad it:",

@@ -13,7 +13,8 @@ from transformers import Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
 
 from informin.errors import SaveError, UsageError, counted, error_line
-from informin.files import damage, write_manifest
+from informin.files import damage, manifest_files, write_manifest
+from informin.objectives import Term
 from informin.publishing.record import load_record
 from informin.training.checkpoints import (
     LAST,
@@ -130,6 +131,7 @@ class ResumableTrainer(Trainer):
     """The Trainer with checkpoints that say whether they are whole, and a run that goes on as its options say."""
 
     known: dict  # of the run, beside what the trainer sees: see `informin.training.record.training_record`
+    terms: tuple[Term, ...]
     throughput: Throughput
 
     def record(self) -> dict:
@@ -143,8 +145,11 @@ class ResumableTrainer(Trainer):
             resume_from_checkpoint: a checkpoint folder; True or "last" for the newest whole one in the output folder.
 
         Raises:
-            UsageError: see `checkpoint_to_resume` and `continued`.
+            UsageError: see `checkpoint_to_resume` and `continued`; or options of the objective were changed since the
+                trainer was made.
         """
+        if self.args.terms != self.terms:
+            raise UsageError("Options of the objective were changed after the trainer was made. Make a new trainer.")
         if not resume_from_checkpoint:
             return super().train(None, *args, **kwargs)
         wanted = LAST if resume_from_checkpoint is True else resume_from_checkpoint
@@ -168,8 +173,7 @@ class ResumableTrainer(Trainer):
     def _save_checkpoint(self, model: nn.Module, trial) -> None:
         """Trainer's, then the manifest; only then is it pushed, and are older checkpoints deleted.
 
-        Raises:
-            SaveError: it could not be written. Nothing of it is left.
+        SaveError: it could not be written. Nothing of it is left.
         """
         args, folder = self.args, Path(self._get_output_dir(trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
         self.args = copy.copy(args)
@@ -194,7 +198,8 @@ class ResumableTrainer(Trainer):
     def _unsaved(self, folder: Path, error: Exception) -> Exception:
         """The error to raise where a checkpoint could not be written."""
         whole = complete_checkpoints(folder.parent)
-        needed = folder_bytes(whole[-1]) if whole else state_bytes(self.model, self.optimizer)
+        files = manifest_files(whole[-1]).values() if whole else ()
+        needed = sum(entry["size"] for entry in files) or state_bytes(self.model, self.optimizer)
         free = shutil.disk_usage(folder.parent).free
         full = getattr(error, "errno", None) in FULL or NOT_WRITTEN[0] in str(error) or free < needed
         if not full and not isinstance(error, OSError) and not any(words in str(error) for words in NOT_WRITTEN):
@@ -212,8 +217,7 @@ class ResumableTrainer(Trainer):
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         """Trainer's, and logs and checkpoints at the options' steps; with `resume_with_changes`, rates are theirs too.
 
-        Raises:
-            UsageError: the run is past its last step already.
+        Raises UsageError: the run is past its last step already.
         """
         if checkpoint is None:
             return super()._load_optimizer_and_scheduler(checkpoint)
@@ -266,11 +270,6 @@ class ResumableTrainer(Trainer):
 
 def _says_more_than_where_the_best_was(record: logging.LogRecord) -> bool:
     return not record.getMessage().startswith("The best checkpoint")
-
-
-def folder_bytes(folder: Path) -> int:
-    """What the files of a folder take."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def mebibytes(size: int) -> str:

@@ -88,8 +88,7 @@ def not_blank(dataset: datasets.Dataset) -> np.ndarray:
 def tokenise(sentences, tokenizer: PreTrainedTokenizerBase, max_seq_length: int):
     """`input_ids` and `attention_mask` of every sentence, cut at `max_seq_length` tokens; cached on disk.
 
-    Raises:
-        UsageError: `max_seq_length` is more than the tokenizer's model reads.
+    Raises UsageError: `max_seq_length` is more than the tokenizer's model reads.
     """
     if max_seq_length > tokenizer.model_max_length:
         raise UsageError(
@@ -131,8 +130,7 @@ def refuse_few_sentences(train_dataset, args: InforMinTrainingArguments) -> None
 def load_evaluation_pairs(args: DataArguments) -> GradedPairs:
     """The pairs that choose the checkpoint: the user's own, else STS-B dev from a folder, the environment or the Hub.
 
-    Raises:
-        UsageError: there are none to be had; the message says how to go on without.
+    Raises UsageError: there are none to be had; the message says how to go on without.
     """
     if args.eval_pairs:
         return load_pairs(args.eval_pairs)
@@ -146,8 +144,7 @@ def load_evaluation_pairs(args: DataArguments) -> GradedPairs:
 def find_files(paths: list[str]) -> list[Path]:
     """The files named, and those in the folders named, in a fixed order.
 
-    Raises:
-        UsageError: one does not exist or is no file, or a folder holds none that can be read.
+    Raises UsageError: one does not exist or is no file, or a folder holds none that can be read.
     """
     files = []
     for path in map(Path, paths):

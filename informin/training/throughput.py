@@ -26,18 +26,14 @@ class Throughput(TrainerCallback):
         self._mark = time.perf_counter()
 
     def on_evaluate(self, args, state, control, **kwargs):
-        self._set_aside()
+        now = time.perf_counter()
+        self._aside += now - self._mark
+        self._mark = now
 
-    def on_save(self, args, state, control, **kwargs):
-        self._set_aside()
+    on_save = on_evaluate
 
     def on_train_end(self, args, state, control, **kwargs):
         steps, batch = state.global_step - self._first_step, args.per_device_train_batch_size * args.world_size
         if steps:
             seconds = self._mark - self._start - self._aside
             self.sentences_per_second = steps * batch * args.gradient_accumulation_steps / seconds
-
-    def _set_aside(self) -> None:
-        now = time.perf_counter()
-        self._aside += now - self._mark
-        self._mark = now

@@ -178,3 +178,8 @@ def test_a_model_is_needed(argv, message):
 )
 def test_resume_from_checkpoint(options, argv, expected):
     assert options(*argv)["resume_from_checkpoint"] == expected
+
+
+def test_dashes_do_for_underscores(model):
+    name, *_, args = parse([f"--model-name={model()}", "--use-cpu=true", "--learning-rate=1e-4"])
+    assert name == model() and args.learning_rate == 1e-4

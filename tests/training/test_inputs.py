@@ -9,7 +9,7 @@ from informin.encoders.loading import load_config, load_model
 from informin.errors import UsageError
 from informin.evaluation import load_pairs
 from informin.training.sentences import tokenise
-from tests.conftest import make_sentences, tokenizer_of
+from tests.conftest import make_sentences, save_pairs, tokenizer_of
 from trainer_informin import InforMinTrainer
 
 SENTENCES = make_sentences(64)
@@ -200,3 +200,35 @@ def test_the_objective_may_be_set_later(bert, arguments):
     args.objective = "informin"
     InforMinTrainer(bert, args, SENTENCES)
     assert args.reconstruction_weight == 0.4 and [term.name for term in args.terms] == ["contrast", "reconstruction"]
+
+
+@pytest.mark.parametrize("given", [[("a", "b", 1)], {"dev": None}, datasets.Dataset.from_dict({"sentence1": ["a"]})])
+def test_pairs_of_another_kind_are_refused(bert, unscored, given):
+    with pytest.raises(UsageError, match=f"`eval_dataset` is a {type(given).__name__}; needed GradedPairs"):
+        InforMinTrainer(bert, unscored(), SENTENCES, given)
+
+
+def test_a_data_set_without_text_is_refused(bert, unscored):
+    with pytest.raises(UsageError, match="`train_dataset` has the columns sentence, n; needed text, or tokens"):
+        InforMinTrainer(bert, unscored(), datasets.Dataset.from_dict({"sentence": SENTENCES, "n": range(64)}))
+
+
+def test_options_that_are_changed_too_late_are_refused(bert, unscored):
+    trainer = InforMinTrainer(bert, unscored(objective="simcse"), SENTENCES)
+    trainer.args.temperature = 0.5
+    with pytest.raises(UsageError, match="Options of the objective were changed after the trainer was made"):
+        trainer.train()
+
+
+def test_scores_beside_the_training_are_no_part_of_the_run(bert, arguments, pairs_file, tmp_path):
+    trainer = trained(bert, arguments(max_steps=4, eval_steps=2), SENTENCES, pairs_file)
+    history = trainer.record()["history"]
+    assert [entry["step"] for entry in history] == [0, 2, 4]
+    trainer.evaluate(save_pairs(tmp_path / "other.tsv", seed=5))
+    trainer.evaluate()
+    assert trainer.record()["history"] == history
+
+
+def test_a_card_is_written_by_the_export_alone(bert, unscored):
+    with pytest.raises(UsageError, match="`create_model_card` has no use here: `export` writes the model card"):
+        InforMinTrainer(bert, unscored(), SENTENCES).create_model_card()

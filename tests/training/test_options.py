@@ -1,11 +1,14 @@
 """The checks of options with their messages, on the command line and from Python."""
 
+import copy
+import dataclasses
 import json
 import re
 
 import pytest
 from transformers import TrainingArguments
 
+from informin.encoders.loading import load_config
 from informin.errors import UsageError
 from informin.training.command_line import parse
 from informin.training.options import InforMinTrainingArguments
@@ -275,3 +278,23 @@ def test_of_alignment_the_lower_is_the_better(options):
 )
 def test_numbers_at_their_limits_pass(options, name, given, value):
     assert options(f"--{name}={given}")[name] == value
+
+
+def test_another_objective_leaves_nothing_of_the_first(model):
+    args, other = (InforMinTrainingArguments(objective=name, use_cpu=True) for name in ("micse", "simcse"))
+    args.objective = "simcse"
+    for each in (args, other):
+        each.for_model(model(), load_config(model()))
+    assert args == other and args.warmup_steps == 0 and [term.name for term in args.terms] == ["contrast"]
+
+
+def test_options_are_compared_and_shown_with_those_of_the_terms():
+    first, second = (InforMinTrainingArguments(temperature=t, use_cpu=True) for t in (0.1, 0.2))
+    assert first != second and first == copy.copy(first)
+    assert "temperature=0.1" in str(first) and "temperature=0.2" in repr(second)
+
+
+def test_replace_which_would_lose_the_terms_options_is_refused():
+    args = InforMinTrainingArguments(temperature=0.1, use_cpu=True)
+    with pytest.raises(UsageError, match=r"Every option is given, as by dataclasses\.replace"):
+        dataclasses.replace(args, seed=3)
