@@ -22,8 +22,7 @@ from informin.encoders.architectures import ARCHITECTURES, InforMinModel
 from informin.encoders.encode import encode
 from informin.encoders.loading import refuse_other_heads, refuse_without_dropout
 from informin.errors import NonFiniteLossError, UndefinedScoreError, UsageError, counted
-from informin.evaluation import GradedPairs, score_pairs
-from informin.evaluation.pairs import SCORES
+from informin.evaluation.pairs import SCORES, GradedPairs, score_pairs
 from informin.objectives.terms import fill_heads
 from informin.publishing.trainer import PublishingTrainer
 from informin.training.checkpoints import complete_checkpoints

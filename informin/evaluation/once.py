@@ -44,12 +44,16 @@ class EncodeOnce:
 def embed_once(encode: Encode, sentences: Sequence[str]) -> Encode:
     """Encodes the distinct ones of the sentences, in one call, and gives a look-up: M of them to (M, d).
 
-    Raises:
-        UndefinedScoreError: an embedding is not finite.
+    Raises UndefinedScoreError where an embedding is not finite.
     """
-    row = {sentence: i for i, sentence in enumerate(dict.fromkeys(sentences))}
-    embeddings = encode(list(row))  # (distinct sentences, d)
-    broken = int((~np.isfinite(embeddings)).any(axis=1).sum())
-    if broken:
-        raise UndefinedScoreError(f"the embeddings of {broken:,} of {len(row):,} sentences are not finite")
-    return lambda wanted: embeddings[[row[sentence] for sentence in wanted]]
+
+    def finite(distinct: Sequence[str]) -> dict[str, np.ndarray]:
+        embeddings = encode(distinct)  # (distinct sentences, d)
+        broken = int((~np.isfinite(embeddings)).any(axis=1).sum())
+        if broken:
+            raise UndefinedScoreError(f"the embeddings of {broken:,} of {len(distinct):,} sentences are not finite")
+        return {"": embeddings}
+
+    once = EncodeOnce(finite)
+    once.add(sentences)
+    return once.by("")

@@ -1,6 +1,7 @@
 """What a term of a loss is, what it is computed from, and what an objective is: a sum of terms."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
@@ -32,7 +33,7 @@ class Views:
     lm_labels: Tensor | None = None
 
 
-class Head(nn.Module):
+class Head(nn.Module, ABC):
     """A module that a term trains on top of the encoder: part of checkpoints, not of the exported model.
 
     Attributes:
@@ -41,6 +42,7 @@ class Head(nn.Module):
 
     old_names: ClassVar[dict[str, str]] = {}
 
+    @abstractmethod
     def forward(
         self,
         model: nn.Module,
@@ -59,7 +61,6 @@ class Head(nn.Module):
             sentence_ids: (B,) int64, equal for equal sentences.
             gather: joins the rows (B, ...) of all processes, with gradient.
         """
-        raise NotImplementedError
 
     def after_step(self, model: nn.Module) -> None:
         """Called after each optimizer step; for heads with a state of their own."""

@@ -1,5 +1,6 @@
 """A Trainer that leaves, and pushes, folders that people can load."""
 
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,12 +18,12 @@ from informin.publishing.hub import Destination, prepare, push_folder, push_in_b
 from informin.publishing.record import save_record
 
 
-class PublishingTrainer(Trainer):
+class PublishingTrainer(Trainer, ABC):
     """The Trainer with training.json in every checkpoint, and the exported folder, not the checkpoint, on the Hub."""
 
+    @abstractmethod
     def record(self) -> dict:
         """What the run was so far, for training.json; see `informin.publishing.record`."""
-        raise NotImplementedError
 
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
         forget_truncation(self.processing_class)

@@ -5,7 +5,7 @@ line, and `command_line` has put the two together before.
 """
 
 import os
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from pathlib import Path
 
 import torch
@@ -28,8 +28,7 @@ def terms() -> list[type[Term]]:
 
 def term_options() -> dict[str, object]:
     """The options of all terms by name, with their defaults."""
-    own = {field.name: field.default for term in terms() for field in fields(term)}
-    return {name: None if default is MISSING else default for name, default in own.items()}
+    return {field.name: field.default for term in terms() for field in fields(term)}
 
 
 def filled_in(given: dict, config: PreTrainedConfig | None = None) -> tuple[dict, str | None]:

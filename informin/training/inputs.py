@@ -75,9 +75,7 @@ def as_pairs(given: GradedPairs | str | PathLike | None) -> GradedPairs | None:
     if isinstance(given, str | PathLike):
         return load_pairs(given)
     if given is not None and not isinstance(given, GradedPairs):
-        raise UsageError(
-            f"`eval_dataset` is a {type(given).__name__}; needed GradedPairs, or the path of a file of pairs."
-        )
+        raise UsageError(f"`eval_dataset` is a {type(given).__name__}; needed GradedPairs, or the path of their file.")
     return given
 
 

@@ -253,12 +253,10 @@ class InforMinTrainingArguments(TrainingDefaults):
             raise UsageError("Every option is given, as by dataclasses.replace: give those alone that you chose.")
         self._filled, self.paper_row = filled_in(self.given)
         values = self._filled | self.given
-        own = term_options()
-        for name, default in own.items():
+        for name, default in term_options().items():
             setattr(self, name, values.pop(name, default))
         super().__init__(**values)
-        if "output_dir" not in self.given:
-            self._filled["output_dir"] = self.output_dir
+        self._filled["output_dir"] = self.output_dir
         if not any(term.summand for term in self.terms):
             raise UsageError(f"Every term of `objective` {self.objective} has the weight 0: there is nothing to learn.")
         reentrant = (self.gradient_checkpointing_kwargs or {}).get("use_reentrant", False)

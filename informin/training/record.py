@@ -19,8 +19,7 @@ from informin import __version__
 from informin.encoders.architectures import InforMinModel
 from informin.encoders.encoder import starting_sha256
 from informin.encoders.loading import optional_file
-from informin.evaluation import GradedPairs
-from informin.evaluation.pairs import SCORES
+from informin.evaluation.pairs import SCORES, GradedPairs
 from informin.evaluation.results import environment
 from informin.evaluation.senteval_files import HUB_DATA
 from informin.objectives import OBJECTIVES
