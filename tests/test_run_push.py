@@ -19,6 +19,7 @@ import run_push
 import run_unsup
 from informin.encoders.encoder import load_encoder
 from informin.encoders.loading import load_config, load_model
+from informin.errors import UsageError
 from informin.publishing.export import published_files
 from informin.publishing.hub import prepare, push_in_background
 from tests.conftest import ROOT, make_sentences, tokenizer_of
@@ -360,6 +361,8 @@ def test_push_that_was_no_option_of_the_run(hub, bert, tmp_path):
     assert trainer.push_to_hub(commit_message="My own", private=True) == f"{hub.url}/alice/own"
     assert remote(hub, "alice/own").keys() == UPLOADED and state(hub)["alice/own"][0]
     assert hub.commits("alice/own")[1].title == "My own"
+    with pytest.raises(UsageError, match="token"):  # another token counts, also after a push
+        trainer.push_to_hub(token="hf_nobodys")
 
 
 def test_hub_overwrite(hub, train):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainerState
 
 from informin.errors import NonFiniteLossError, UndefinedScoreError, UsageError
 from informin.evaluation import load_pairs
@@ -344,3 +344,11 @@ def test_loading_the_best_checkpoint_warns_of_nothing(build, monkeypatch):
     trainer.train()
     assert trainer.state.best_model_checkpoint
     assert [message for message in warnings if "keys" in message] == []
+
+
+@pytest.mark.parametrize("after, worse", [(49.0, True), (50.0, False), (51.0, False)])
+def test_a_training_that_lowers_the_score_is_told(arguments, after, worse):
+    entry = {"eval_alignment": 0.1, "eval_uniformity": -1.0}
+    scored = [entry | {"step": step, "eval_spearman": score} for step, score in ((0, 50.0), (2, after))]
+    state = TrainerState(log_history=scored, global_step=2)
+    assert ("made this encoder worse" in " ".join(summary(state, arguments(), "pairs", None, "run").split())) is worse
