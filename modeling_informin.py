@@ -1,19 +1,26 @@
-"""BERT and RoBERTa encoders that give sentence embeddings, with a projection head and a place for an objective's heads.
+"""Encoders that give sentence embeddings, with a projection head and a place for an objective's heads.
 
-The [CLS] vector is the embedding. In training, a projection head sits on top of it (Gao et al., EMNLP 2021, section 3;
-Chen et al., COLING 2022, section 3.1); where masked language modelling is on, the pretrained language-model head
-reads the masked copy of each sentence. Other heads are an objective's own: it puts them into `heads`.
+The embedding is the [CLS] vector, or what else `config.informin` says. In training, a projection head sits on top of it
+(Gao et al., EMNLP 2021, section 3; Chen et al., COLING 2022, section 3.1); where masked language modelling is on, the
+pretrained language-model head reads the masked copy of each sentence. Other heads are an objective's own: it puts them
+into `heads`.
+
+BERT and RoBERTa have classes of their own, which a published folder names, for AutoModel with trust_remote_code=True.
+Those of other encoders are made by `sister`; their published folders are plain encoders.
 
 This file is copied beside every saved checkpoint and imported from there, so it may import only the standard library,
 torch and transformers.
 """
 
+import functools
+import inspect
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, ClassVar, Optional
 
 import torch
 from torch import Tensor, nn
-from transformers.modeling_utils import load_state_dict
+from torch.nn.functional import normalize
+from transformers.modeling_utils import PreTrainedModel, load_state_dict
 from transformers.models.bert.modeling_bert import BertModel, BertOnlyMLMHead, BertPreTrainedModel
 from transformers.models.roberta.modeling_roberta import RobertaLMHead, RobertaModel, RobertaPreTrainedModel
 from transformers.utils import ModelOutput, cached_file
@@ -24,6 +31,7 @@ HEAD_FILE = "projection_head/model.safetensors"
 # Of config.informin: which heads are built.
 HEADS = {"projection_head": "mlp", "lm_head": False}  # mlp or none
 TRAINING_HEADS = {"lm_head": False}  # what an exported model does without
+POOLINGS = ("cls", "mean", "last")
 
 
 @dataclass
@@ -32,7 +40,7 @@ class InforMinOutput(ModelOutput):
 
     Attributes:
         last_hidden_state: (N, L, d).
-        pooler_output: (N, d), the [CLS] vector: the sentence embedding.
+        pooler_output: (N, d), the sentence embedding, pooled and, outside training, scaled as the settings say.
         projection: (N, d), what the objectives compare; only in training mode.
         lm_logits: (M, V), at the positions of `lm_mask` in row-major order; only when `lm_mask` is given.
         heads: what each of `model.heads` gave, by its name; only in training mode, when `views` is given.
@@ -48,15 +56,42 @@ class InforMinOutput(ModelOutput):
     attentions: Optional[tuple[Tensor, ...]] = None
 
 
+def pool(pooling: str, hidden: Tensor, mask: Optional[Tensor] = None) -> Tensor:
+    """(N, d): one vector for each of N sentences of L tokens, padded on either side.
+
+    * `cls`: the first token.
+    * `mean`: the mean over the tokens.
+    * `last`: the last token.
+
+    Args:
+        hidden: (N, L, d).
+        mask: (N, L), 1 at tokens, 0 at padding; None where there is no padding.
+    """
+    if mask is None:
+        mask = hidden.new_ones(hidden.shape[:2])
+    if pooling == "mean":
+        weights = mask[..., None].to(hidden.dtype)
+        dtype = torch.promote_types(hidden.dtype, torch.float32)  # sums of half precision would be rounded
+        total = (hidden * weights).sum(1, dtype=dtype)
+        return (total / weights.sum(1, dtype=dtype).clamp(min=1)).to(hidden.dtype)
+    if pooling == "cls":
+        at = mask.int().argmax(1)
+    elif pooling == "last":
+        at = mask.shape[1] - 1 - mask.int().flip(1).argmax(1)
+    else:
+        raise ValueError(f"The pooling {pooling!r} is unknown; needed one of: {', '.join(POOLINGS)}.")
+    return hidden[torch.arange(len(hidden), device=hidden.device), at]
+
+
 class ProjectionHead(nn.Module):
-    """Linear d -> d and tanh on the [CLS] vector: a fresh layer, not BERT's pooler, used only in training."""
+    """Linear d -> d and tanh on the embedding: a fresh layer, not BERT's pooler, used only in training."""
 
     def __init__(self, hidden_size: int):
         super().__init__()
         self.dense = nn.Linear(hidden_size, hidden_size)
 
-    def forward(self, cls: Tensor) -> Tensor:
-        return torch.tanh(self.dense(cls))
+    def forward(self, embedding: Tensor) -> Tensor:
+        return torch.tanh(self.dense(embedding))
 
 
 class InforMinMixin:
@@ -64,8 +99,14 @@ class InforMinMixin:
 
     `config.informin` says which of `HEADS` exist. A head that nothing reads would never get a gradient, so it is not
     built. `heads` is empty; whoever trains fills it with modules that are called with the model, the projection of the
-    two views and their inputs, and whose results are in the output.
+    two views and their inputs, and whose results are in the output. `config.informin` also says how the embedding is
+    read: its `pooling`, of `POOLINGS`, and whether to `normalize`, scale to length 1.
+
+    Attributes:
+        dropouts: the rates in config.json.
     """
+
+    dropouts: ClassVar[tuple[str, ...]] = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
     # The projection head is fresh unless it was trained before. Checkpoints bring heads that are not wanted here.
     _keys_to_ignore_on_load_missing = [r"^mlp\."]
@@ -90,14 +131,18 @@ class InforMinMixin:
             model.mlp.to(device=model.device, dtype=model.dtype)
         return loaded
 
-    def _build_heads(self, lm_head_name: str, lm_head_class: type[nn.Module], tied: dict[str, str]) -> None:
+    def _build_heads(
+        self, lm_head_name: str = "", lm_head_class: Optional[type[nn.Module]] = None, tied: Optional[dict] = None
+    ) -> None:
         config = self.config
-        config.informin = HEADS | (getattr(config, "informin", None) or {})
+        config.informin = HEADS | {"pooling": "cls"} | (getattr(config, "informin", None) or {})
         self._lm_head_name = lm_head_name
         if config.informin["projection_head"] == "mlp":
             self.mlp = ProjectionHead(config.hidden_size)
         self.heads = nn.ModuleDict()
         if config.informin["lm_head"]:
+            if lm_head_class is None:
+                raise ValueError(f"{type(self).__name__} has no language-model head.")
             setattr(self, lm_head_name, lm_head_class(config))
             # transformers 5 looks up every name listed here: name only weights that exist.
             self._tied_weights_keys = tied
@@ -124,23 +169,23 @@ class InforMinMixin:
             lm_mask: (N, L) bool, the positions whose language-model logits are wanted. Needs the LM head.
             views: in training, where rows 0 to B are one view of B sentences and rows B to 2B the other: what the
                 `heads` are to know beside these rows, by name: `sentence_ids` (B,) and what else they take.
-            Everything else is passed on to the encoder and means what it means there.
+            Everything else that is given is passed on to the encoder and means what it means there.
 
         Raises:
             ValueError: `lm_mask` is given and the model was built without its LM head.
         """
-        outputs = self.base_model(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
-            return_dict=True,
-            **kwargs,
-        )
+        inputs = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "token_type_ids": token_type_ids,
+            "position_ids": position_ids,
+            "inputs_embeds": inputs_embeds,
+        }
+        given = {name: x for name, x in inputs.items() if x is not None}  # not every encoder takes all of them
+        outputs = self.base_model(**given, return_dict=True, **kwargs)
         hidden = outputs.last_hidden_state  # (N, L, d)
-        cls = hidden[:, 0]  # (N, d)
-        projection = self.project(cls) if self.training else None
+        pooled = self.pool(hidden, attention_mask)  # (N, d)
+        projection = self.project(pooled) if self.training else None
         heads = None
         if self.training and views is not None:
             rows = slice(2 * len(views["sentence_ids"]))
@@ -148,7 +193,7 @@ class InforMinMixin:
             heads = {name: head(self, projection[rows], **inputs) for name, head in self.heads.items()}
         result = InforMinOutput(
             last_hidden_state=hidden,
-            pooler_output=cls,
+            pooler_output=pooled if self.training or not self.config.informin.get("normalize") else normalize(pooled),
             projection=projection,
             lm_logits=None if lm_mask is None else self._lm_logits(hidden[lm_mask]),
             heads=heads,
@@ -157,9 +202,13 @@ class InforMinMixin:
         )
         return result.to_tuple() if return_dict is False else result
 
-    def project(self, cls: Tensor) -> Tensor:
-        """(N, d), the projection head on [CLS] vectors (N, d); without one, themselves."""
-        return self.mlp(cls) if self.config.informin["projection_head"] == "mlp" else cls
+    def pool(self, hidden: Tensor, mask: Optional[Tensor] = None) -> Tensor:
+        """(N, d), the embeddings as the settings say, not scaled; see `pool`."""
+        return pool(self.config.informin["pooling"], hidden, mask)
+
+    def project(self, pooled: Tensor) -> Tensor:
+        """(N, d), the projection head on embeddings (N, d); without one, themselves."""
+        return self.mlp(pooled) if self.config.informin["projection_head"] == "mlp" else pooled
 
     def _lm_logits(self, masked: Tensor) -> Tensor:
         if not self.config.informin["lm_head"]:
@@ -171,7 +220,7 @@ class InforMinMixin:
 
 
 class BertForInforMinCL(InforMinMixin, BertPreTrainedModel):
-    """BERT with the [CLS] vector as sentence embedding, for InforMin-CL and its family."""
+    """BERT with a sentence embedding, for InforMin-CL and its family."""
 
     def __init__(self, config, add_pooling_layer: bool = False):  # sentence-transformers hands it on; there is none
         super().__init__(config)
@@ -187,7 +236,7 @@ class BertForInforMinCL(InforMinMixin, BertPreTrainedModel):
 
 
 class RobertaForInforMinCL(InforMinMixin, RobertaPreTrainedModel):
-    """RoBERTa with the <s> vector as sentence embedding, for InforMin-CL and its family."""
+    """RoBERTa with a sentence embedding, for InforMin-CL and its family."""
 
     def __init__(self, config, add_pooling_layer: bool = False):
         super().__init__(config)
@@ -200,6 +249,47 @@ class RobertaForInforMinCL(InforMinMixin, RobertaPreTrainedModel):
                 "lm_head.decoder.bias": "lm_head.bias",
             },
         )
+
+
+@functools.cache
+def sister(
+    encoder: type[PreTrainedModel],
+    lm_head: Optional[type[nn.Module]] = None,
+    dropouts: tuple[str, ...] = InforMinMixin.dropouts,
+) -> type[PreTrainedModel]:
+    """The class for one more encoder of transformers, as `BertForInforMinCL` is BERT's: DistilBertForInforMinCL.
+
+    Args:
+        encoder: what AutoModel gives.
+        lm_head: of RoBERTa's form; None where there is none, or one of another form.
+        dropouts: the rates in its config.json.
+    """
+    family = next(kind for kind in encoder.__mro__[1:] if issubclass(kind, PreTrainedModel) and kind.base_model_prefix)
+    prefix = family.base_model_prefix
+    options = {"add_pooling_layer": False} if has_pooler(encoder) else {}
+    tied = {
+        "lm_head.decoder.weight": f"{prefix}.embeddings.word_embeddings.weight",
+        "lm_head.decoder.bias": "lm_head.bias",
+    }
+
+    class Sister(InforMinMixin, family):
+        # Whatever else a checkpoint holds is the head of some task.
+        _keys_to_ignore_on_load_unexpected = [r"(^|\.)pooler\.", rf"^(?!{prefix}\.)"]
+
+        def __init__(self, config):
+            super().__init__(config)
+            setattr(self, prefix, encoder(config, **options))
+            self._build_heads("lm_head", lm_head, tied)
+
+    Sister.dropouts = dropouts
+    Sister.__name__ = Sister.__qualname__ = f"{encoder.__name__.removesuffix('Model')}ForInforMinCL"
+    Sister.__doc__ = f"{encoder.__name__} with a sentence embedding, for InforMin-CL and its family."
+    return Sister
+
+
+def has_pooler(encoder: type[PreTrainedModel]) -> bool:
+    """Whether an encoder's class has a pooling layer of its own, which `add_pooling_layer=False` leaves out."""
+    return "add_pooling_layer" in inspect.signature(encoder.__init__).parameters
 
 
 # save_pretrained then writes auto_map and copies this file beside the weights.

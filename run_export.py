@@ -39,6 +39,7 @@ def export(args: argparse.Namespace) -> None:
     pairs = load_stsb_dev(senteval_folder(args.senteval_dir)) if args.int8 else None
     if args.onnx:
         onnx.require_packages()
+        onnx.refuse_no_file(args.checkpoint)
     export_checkpoint(args.checkpoint, args.folder, args.dtype)
     try:
         if args.onnx:

@@ -8,6 +8,7 @@ import os
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
 
+import functools
 import logging
 import random
 from pathlib import Path
@@ -19,6 +20,8 @@ import torch
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
+    AutoConfig,
+    AutoModelForMaskedLM,
     BertConfig,
     BertForMaskedLM,
     BertTokenizerFast,
@@ -106,6 +109,41 @@ def save_roberta(folder: Path, **changes) -> Path:
     return folder
 
 
+# What differs from BERT in the configurations of tiny encoders.
+OTHERS = {
+    "xlm-roberta": {},
+    "camembert": {},
+    "mpnet": {},
+    "distilbert": dict(hidden_dim=64, dropout=0.1, attention_dropout=0.1),
+    "electra": dict(embedding_size=16),
+    "deberta-v2": dict(
+        **dict(relative_attention=True, position_biased_input=False, pos_att_type=["p2c", "c2p"], position_buckets=16),
+        **dict(share_att_key=True, norm_rel_ebd="layer_norm", type_vocab_size=0),
+    ),
+    "modernbert": dict(
+        **dict(local_attention=8, global_attn_every_n_layers=2, initializer_cutoff_factor=2.0),
+        **dict(bos_token_id=2, cls_token_id=2, eos_token_id=3, sep_token_id=3),
+    ),
+    "albert": dict(embedding_size=16, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1),  # has no row
+}
+
+
+def save_encoder(architecture: str, folder: Path, **changes) -> Path:
+    """An encoder by its `model_type`, with its language-model head, and the tokenizer of BERT or of RoBERTa."""
+    if architecture in ("bert", "roberta"):
+        return {"bert": save_bert, "roberta": save_roberta}[architecture](folder, **changes)
+    like_roberta = architecture in ("xlm-roberta", "camembert", "mpnet")
+    start = save_roberta(folder) if like_roberta else save_bert(folder)
+    ids = dict(pad_token_id=1, bos_token_id=0, eos_token_id=2) if like_roberta else dict(pad_token_id=0)
+    other_dropouts = architecture in ("distilbert", "modernbert")
+    sizes = {name: size for name, size in SIZES.items() if not (other_dropouts and "dropout" in name)}
+    values = sizes | ids | OTHERS[architecture] | changes
+    torch.manual_seed(1)
+    config = AutoConfig.for_model(architecture, vocab_size=5 + len(WORDS), **values)
+    AutoModelForMaskedLM.from_config(config).save_pretrained(start)
+    return start
+
+
 def tokenizer_of(folder: Path):
     """The tokenizer of a model folder as training loads it."""
     from informin.encoders.loading import load_config, load_tokenizer
@@ -127,6 +165,12 @@ def roberta(tmp_path_factory) -> Path:
 def encoder(request) -> Path:
     """Each architecture in turn."""
     return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="session")
+def folder_of(tmp_path_factory):
+    """The folder of a tiny encoder by its `model_type`, made when it is first asked for."""
+    return functools.cache(lambda name: save_encoder(name, tmp_path_factory.mktemp("models") / f"tiny-{name}"))
 
 
 @pytest.fixture(scope="session")

@@ -120,8 +120,8 @@ def test_checkpoint_without_lm_head_is_refused(tmp_path, bert):
 
 
 def test_other_architecture_is_refused(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "distilbert"}))
-    with pytest.raises(UsageError, match="'distilbert'; needed one of: bert, roberta"):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
+    with pytest.raises(UsageError, match="is of the architecture 'gpt2'; needed an encoder like BERT"):
         load_config(str(tmp_path))
 
 

@@ -4,11 +4,16 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
+from accelerate import Accelerator
 from torch import Tensor
+from torch.nn.functional import normalize
 
+import modeling_informin
 from informin.encoders.architectures import OFFSET_POSITIONS
+from informin.encoders.usage import Usage, reading_length
+from modeling_informin import POOLINGS
 
-POOLERS = ("cls", "mean", "first_last", "embeddings_last", "last2", "mlp")
+POOLERS = (*POOLINGS, "first_last", "embeddings_last", "last2", "mlp")
 
 
 @torch.inference_mode()
@@ -20,6 +25,8 @@ def encode(
     poolers: Sequence[str] = ("cls",),
     length: int | None = None,
     progress: Callable[[int], object] | None = None,
+    prompt: str = "",
+    normalized: bool = False,
 ) -> dict[str, np.ndarray]:
     """The embeddings of sentences, longest first so that batches hold little padding, by every pooler in one pass.
 
@@ -29,6 +36,8 @@ def encode(
         poolers: of `POOLERS`; see `pool`.
         length: sentences are cut at this many tokens; None for the model's own maximum.
         progress: called after each batch with the number of its sentences.
+        prompt: is put before every sentence.
+        normalized: scales embeddings to length 1.
 
     Returns:
         For each pooler (N, d) float32, in the order of `sentences`.
@@ -38,9 +47,9 @@ def encode(
         return embeddings
     was_training = model.training
     model.eval()
-    extra = {"output_hidden_states": True} if set(poolers) - {"cls", "mean", "mlp"} else {}
+    extra = {"output_hidden_states": True} if set(poolers) - {*POOLINGS, "mlp"} else {}
     length = length or max_length(model.config, tokenizer)
-    tokens = tokenizer(list(sentences), truncation=True, max_length=length)["input_ids"]
+    tokens = tokenizer([prompt + sentence for sentence in sentences], truncation=True, max_length=length)["input_ids"]
     order = sorted(range(len(tokens)), key=lambda i: -len(tokens[i]))
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]
@@ -49,35 +58,40 @@ def encode(
         output = model(input_ids=batch["input_ids"], attention_mask=mask, **extra)
         layers = output.hidden_states if extra else (output.last_hidden_state,)
         for pooler in poolers:
-            pooled = model.mlp(layers[-1][:, 0]) if pooler == "mlp" else pool(pooler, layers, mask)
-            embeddings[pooler][rows] = pooled.float().cpu().numpy()
+            pooled = model.mlp(model.pool(layers[-1], mask)) if pooler == "mlp" else pool(pooler, layers, mask)
+            pooled = normalize(pooled.float()) if normalized else pooled.float()
+            embeddings[pooler][rows] = pooled.cpu().numpy()
         if progress:
             progress(len(rows))
     model.train(was_training)
     return embeddings
 
 
+def embed(model, tokenizer, sentences: Sequence[str], usage: Usage, batch_size: int = 64) -> np.ndarray:
+    """(N, d) float32, the embeddings of N sentences as `usage` says that they are read; see `encode`."""
+    length = reading_length(max_length(model.config, tokenizer), usage)
+    how = {"length": length, "prompt": usage.prompt, "normalized": usage.normalize}
+    return encode(model, tokenizer, sentences, batch_size, (usage.pooling,), **how)[usage.pooling]
+
+
 def pool(pooler: str, layers: Sequence[Tensor], mask: Tensor) -> Tensor:
     """(N, d): one vector for each of N sentences of L tokens.
 
-    * `cls`: the first token's last hidden state.
-    * `mean`: the mean over the tokens of the last layer.
+    * `cls`, `mean`, `last`: the first token, the mean over the tokens, the last token, of the last layer.
     * `first_last`: the mean of the first and the last layer (SimCSE's code; BERT-base: 60.73 STS average).
     * `embeddings_last`: of the embedding layer and the last layer (the papers' "first-last avg"; BERT-base: 56.70).
     * `last2`: of the last two layers.
 
-    `mlp`, the projection head on `cls`, is the model's own.
+    `mlp`, the projection head on the embedding, is the model's own.
 
     Args:
-        layers: hidden states (N, L, d) from the embedding layer to the last; for `cls` and `mean` the last is enough.
+        layers: hidden states (N, L, d) from the embedding layer to the last; for the first three the last is enough.
         mask: (N, L), 1 at tokens, 0 at padding.
     """
-    if pooler == "cls":
-        return layers[-1][:, 0]
-    chosen = {"mean": (-1,), "first_last": (1, -1), "embeddings_last": (0, -1), "last2": (-2, -1)}[pooler]
-    hidden = sum(layers[i] for i in chosen) / len(chosen)  # (N, L, d)
-    weights = mask[..., None].to(hidden.dtype)
-    return (hidden * weights).sum(1) / weights.sum(1)
+    if pooler in POOLINGS:
+        return modeling_informin.pool(pooler, layers[-1], mask)
+    chosen = {"first_last": (1, -1), "embeddings_last": (0, -1), "last2": (-2, -1)}[pooler]
+    return modeling_informin.pool("mean", sum(layers[i] for i in chosen) / len(chosen), mask)
 
 
 def max_length(config, tokenizer) -> int:
@@ -86,3 +100,16 @@ def max_length(config, tokenizer) -> int:
     if config.model_type in OFFSET_POSITIONS:
         positions -= config.pad_token_id + 1
     return min(positions, tokenizer.model_max_length)
+
+
+def join_shares(x: np.ndarray, accelerator: Accelerator) -> np.ndarray:
+    """Every process's rows (n, d) of an array whose rows were dealt out in turn, put together again, in every process.
+
+    Shares that are one short are padded: the rows (N, d) that were dealt out come first.
+    """
+    if accelerator.num_processes == 1:
+        return x
+    padded = accelerator.pad_across_processes(torch.from_numpy(x).to(accelerator.device))
+    gathered = accelerator.gather(padded).cpu().numpy()  # process after process
+    shares = gathered.reshape(accelerator.num_processes, -1, gathered.shape[-1])
+    return shares.swapaxes(0, 1).reshape(-1, gathered.shape[-1])

@@ -8,15 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from informin.encoders.architectures import InforMinModel
 from informin.encoders.encode import POOLERS, encode, max_length
-from informin.encoders.loading import BERT_POOLER, json_file, load_config, load_saved, load_tokenizer, saved_settings
+from informin.encoders.loading import BERT_POOLER, load_config, load_saved, load_tokenizer, saved_settings
+from informin.encoders.usage import Usage, lower_case, reading_length, refuse_long_prompt, usage_of
 from informin.errors import UsageError, error_line
-
-# sentence-transformers' names of the poolings that are offered here.
-THEIR_POOLINGS = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "cls": "cls", "mean": "mean"}
 
 
 @dataclass
@@ -27,7 +25,8 @@ class Encoder:
         name: the Hub id or folder it was loaded from.
         poolers: of `encode.POOLERS`, resolved: never `auto`.
         length: sentences are cut at this many tokens.
-        normalized: embeddings are scaled to length 1, as the checkpoint's own modules say.
+        normalized: embeddings are scaled to length 1, as the checkpoint says of itself.
+        prompt: is put before every sentence.
         bf16: computes under bfloat16 autocast.
         truncated: the sentences met so far that were cut.
     """
@@ -40,6 +39,7 @@ class Encoder:
     normalized: bool = False
     batch_size: int = 64
     bf16: bool = False
+    prompt: str = ""
     truncated: set[str] = field(default_factory=set)
 
     @property
@@ -54,16 +54,12 @@ class Encoder:
         """(N, d) float32 of N sentences for each pooler, by name."""
         # A token is a byte at least (not so where a tokenizer expands ligatures) and two are special, so that short
         # sentences need no counting.
-        long = [s for s in sentences if len(s.encode()) > self.length - 2]
-        tokens = self.tokenizer(long, verbose=False)["input_ids"] if long else []
+        long = [s for s in sentences if len((self.prompt + s).encode()) > self.length - 2]
+        tokens = self.tokenizer([self.prompt + s for s in long], verbose=False)["input_ids"] if long else []
         self.truncated.update(s for s, ids in zip(long, tokens) if len(ids) > self.length)
         with torch.autocast(self.device.type, dtype=torch.bfloat16) if self.bf16 else nullcontext():
-            embeddings = encode(
-                self.model, self.tokenizer, sentences, self.batch_size, self.poolers, self.length, progress
-            )
-        if self.normalized:
-            embeddings = {pooler: x / np.linalg.norm(x, axis=1, keepdims=True) for pooler, x in embeddings.items()}
-        return embeddings
+            how = (self.batch_size, self.poolers, self.length, progress, self.prompt, self.normalized)
+            return encode(self.model, self.tokenizer, sentences, *how)
 
     def weights_sha256(self) -> str:
         """Tells checkpoints apart, whatever their folder; see `weights_sha256`."""
@@ -108,6 +104,7 @@ def load_encoder(
     device: str | None = None,
     bf16: bool = False,
     revision: str | None = None,
+    prompt: str | None = None,
 ) -> Encoder:
     """Loads any BERT-like checkpoint in float32, from a folder or the Hub.
 
@@ -115,74 +112,51 @@ def load_encoder(
         poolers: names of `encode.POOLERS`, or `auto` alone for what the checkpoint says of itself.
         length: cut sentences at this many tokens; None for the checkpoint's own maximum.
         device: None for a GPU where there is one.
+        prompt: what is put before every sentence; None for what the checkpoint says of itself, which may be nothing.
 
     Raises:
-        UsageError: no such model, no tokenizer, a pooler that the model cannot do, or `auto` where it says nothing.
+        UsageError: no such model, no tokenizer, a pooler that the model cannot do, `auto` where it says nothing, or a
+            prompt that leaves no room for a sentence.
     """
     if batch_size < 1:
         raise UsageError(f"`batch_size` {batch_size}: needed 1 or more.")
     if "auto" in poolers and len(poolers) > 1:
         raise UsageError(f"`pooler` {' '.join(poolers)}: auto is one of the others already. Give auto, or names.")
-    model = load_saved(load_config(model_name, revision, any_encoder=True), model_name, revision)
-    config = model.config
+    config = load_config(model_name, revision, any_encoder=True)
+    usage = usage_of(model_name, config, revision)
+    model = load_saved(config, model_name, revision)
     tokenizer = load_tokenizer(model_name, config, revision)
-    modules = _sentence_transformers(model_name, revision)
-    resolved = tuple(dict.fromkeys(_resolve(pooler, model_name, config, modules) for pooler in poolers))
+    lower_case(tokenizer, usage)
+    resolved = tuple(dict.fromkeys(_resolve(pooler, model_name, model, usage) for pooler in poolers))
     most = max_length(config, tokenizer)
-    length = min(most, modules.get("max_seq_length") or most) if length is None else length
+    length = reading_length(most, usage) if length is None else length
     if not 3 <= length <= most:
         raise UsageError(f"`max_length` {length}: {model_name} reads at least 3 and at most {most} tokens.")
+    prompt = usage.prompt if prompt is None else prompt
+    refuse_long_prompt(prompt, tokenizer, "max_length", length)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         model.eval().to(device)
     except (RuntimeError, AssertionError) as error:  # a torch without CUDA asserts
         raise UsageError(f"`device` {device} cannot be used: {error_line(error)}") from None
-    normalized = "auto" in poolers and modules.get("normalized", False)
-    return Encoder(model_name, model, tokenizer, resolved, length, normalized, batch_size, bf16)
+    normalized = "auto" in poolers and usage.normalize
+    return Encoder(model_name, model, tokenizer, resolved, length, normalized, batch_size, bf16, prompt)
 
 
-def _resolve(pooler: str, model_name: str, config: PreTrainedConfig, modules: dict) -> str:
-    own = getattr(config, "informin", None) or {}
+def _resolve(pooler: str, model_name: str, model: PreTrainedModel, usage: Usage) -> str:
     if pooler == "auto":
-        pooling = own.get("pooling") or modules.get("pooling")
-        if pooling is None:
+        if usage.pooling is None:
             raise UsageError(
-                f"`pooler` auto: {model_name} does not say how its sentence embedding is read ({modules['problem']}). "
-                f"Give one of: `pooler` {', '.join(POOLERS)}."
+                f"`pooler` auto: {model_name} does not say how its sentence embedding is read "
+                f"({usage.problem or 'no sentence-transformers files'}). Give one of: `pooler` {', '.join(POOLERS)}."
             )
-        return pooling
+        return usage.pooling
     if pooler not in POOLERS:
         raise UsageError(f"`pooler` {pooler}: needed one of: auto, {', '.join(POOLERS)}.")
-    if pooler == "mlp" and own.get("projection_head") != "mlp":
+    has_head = isinstance(model, InforMinModel) and model.config.informin["projection_head"] == "mlp"
+    if pooler == "mlp" and not has_head:
         raise UsageError(
             f"`pooler` mlp: {model_name} has no projection head; it is in checkpoints that this project trained with "
             "`projection_head` mlp."
         )
     return pooler
-
-
-def _sentence_transformers(model_name: str, revision: str | None) -> dict:
-    """What sentence-transformers' files say: `pooling` or the `problem` with it, `normalized`, `max_seq_length`."""
-    modules = json_file(model_name, "modules.json", revision, list)
-    if not modules:
-        return {"problem": "no sentence-transformers files"}
-    if not all(isinstance(module, dict) and {"type", "path"} <= module.keys() for module in modules):
-        raise UsageError(f"`model_name` {model_name}: its modules.json does not say type and path of each module.")
-    kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
-    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]) or modules[0]["path"]:
-        return {"problem": f"its modules.json lists {', '.join(kinds)}, of which not all are known here"}
-    prompt = json_file(model_name, "config_sentence_transformers.json", revision).get("default_prompt_name")
-    if prompt is not None:
-        return {"problem": f"it puts its prompt {prompt!r} before every sentence, which is not done here"}
-    pooling = json_file(model_name, f"{modules[1]['path']}/config.json", revision)
-    active = [name for name, on in pooling.items() if name.startswith("pooling_mode_") and on is True]
-    mode = pooling.get("pooling_mode", active[0] if len(active) == 1 else None)
-    longest = json_file(model_name, "sentence_bert_config.json", revision).get("max_seq_length")
-    if not isinstance(longest, int | None):
-        raise UsageError(f"`model_name` {model_name}: max_seq_length in its sentence_bert_config.json is {longest!r}.")
-    return {
-        "pooling": THEIR_POOLINGS.get(mode) if isinstance(mode, str) else None,
-        "problem": f"its pooling is {mode or active}, which is not known here",
-        "normalized": kinds[-1] == "Normalize",
-        "max_seq_length": longest,
-    }

@@ -1,12 +1,8 @@
 """Loading of configurations, tokenizers and weights, never of code that a checkpoint brings along."""
 
-import difflib
-import glob
-import os
-from pathlib import Path
-
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
 from torch import nn
 from transformers import (
     CONFIG_MAPPING,
@@ -18,12 +14,14 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.utils import SAFE_WEIGHTS_NAME, cached_file
+from transformers.utils import SAFE_WEIGHTS_NAME
 
-from informin.encoders.architectures import ARCHITECTURES, OFFSET_POSITIONS, InforMinModel
+from informin.encoders.architectures import ARCHITECTURES, OFFSET_POSITIONS, InforMinModel, architecture_of
 from informin.encoders.encode import max_length
+from informin.encoders.files import find_config, json_file, optional_file
+from informin.encoders.usage import usage_of
 from informin.errors import UsageError, counted, error_line
-from informin.files import hub_problem, read_json
+from informin.files import read_json
 from modeling_informin import HEAD_FILE, HEADS, TRAINING_HEADS
 
 BERT_POOLER = "pooler."
@@ -37,7 +35,8 @@ def load_config(model_name: str, revision: str | None = None, any_encoder: bool 
     """The configuration of an encoder, from a folder or the Hub.
 
     Args:
-        any_encoder: takes every encoder like BERT that transformers has; else those of `ARCHITECTURES` alone.
+        any_encoder: takes every encoder like BERT that transformers has; else those alone that can be trained, see
+            `architecture_of`.
 
     Raises:
         UsageError: there is no such model, it is of another architecture, or its configuration cannot be.
@@ -52,17 +51,18 @@ def load_config(model_name: str, revision: str | None = None, any_encoder: bool 
             given = f"{name} in its config.json is a {type(values[name]).__name__}"
             raise UsageError(f"`model_name` {model_name}: {given}; needed a {kind.__name__}.")
     name = values.get("model_type")
-    known = isinstance(name, str) and name in (CONFIG_MAPPING if any_encoder else ARCHITECTURES)
+    known = isinstance(name, str) and name in CONFIG_MAPPING
     try:
         config = AutoConfig.from_pretrained(model_name, revision=revision, trust_remote_code=False) if known else None
     except Exception as error:  # what transformers raises depends on the value
         raise UsageError(f"`model_name` {model_name} cannot be loaded: {_reason(error)}") from None
     if not known or config.is_encoder_decoder or type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
-        needed = "an encoder like BERT" if any_encoder else f"one of: {', '.join(ARCHITECTURES)}"
         code = " Code that a checkpoint brings along is never run." if "auto_map" in values else ""
         problem = f"is of the architecture {name!r}" if name else "has no model_type in its config.json"
-        raise UsageError(f"`model_name` {model_name} {problem}; needed {needed}.{code}")
+        raise UsageError(f"`model_name` {model_name} {problem}; needed an encoder like BERT.{code}")
     refuse_no_encoder(model_name, config)
+    if not any_encoder:
+        architecture_of(config)
     config._attn_implementation = None  # by a name of the Hub, transformers would fetch code from there
     return config
 
@@ -84,59 +84,6 @@ def refuse_no_encoder(model_name: str, config: PreTrainedConfig) -> None:
         )
 
 
-def find_config(model_name: str, revision: str | None = None) -> str:
-    """The path of a model's config.json, in a folder or from the Hub; else UsageError, with folders that have one."""
-    folder = Path(model_name)
-    if os.path.isfile(model_name):
-        raise UsageError(f"`model_name` {model_name} is a file; needed its folder: `model_name` {folder.parent}")
-    if os.path.isdir(model_name):
-        if (folder / "config.json").is_file():
-            return str(folder / "config.json")
-        problem = " cannot be loaded: the folder has no config.json"
-    elif model_name.startswith((".", "/", "~")) or model_name.count("/") > 1:  # none of the Hub's names
-        problem = ": there is no such folder"
-    else:
-        try:
-            if path := cached_file(model_name, "config.json", revision=revision):
-                return path
-            problem = "its repository on the Hub has no config.json"
-        except Exception as error:  # transformers' OSError is about the Hub's own error, or it is that itself
-            problem = hub_problem(error.__cause__ or error, revision)
-        problem = f" cannot be loaded: there is no such folder, and {problem}"
-    raise UsageError(f"`model_name` {model_name}{problem}.{_near(model_name)}")
-
-
-def _near(model_name: str) -> str:
-    """Up to three folders with a config.json: inside, beside of a like name, elsewhere of the same name."""
-    path = Path(os.path.expanduser(model_name))
-    beside = {folder.name: folder for folder in _models(path.parent, "*")}
-    alike = [beside[name] for name in difflib.get_close_matches(path.name, beside)]
-    folders = [*_models(path, "*"), *alike, *_models(Path(), f"*/{glob.escape(path.name)}")]
-    names = list(dict.fromkeys(map(str, folders)))[:3]
-    return f" Did you mean {', '.join(names)}?" if names else ""
-
-
-def _models(folder: Path, pattern: str) -> list[Path]:
-    """Folders of models; sentence-transformers' other modules have a config.json too, without a model_type."""
-    try:
-        files = [path for path in folder.glob(f"{pattern}/config.json") if b'"model_type"' in path.read_bytes()]
-    except OSError:  # a help less
-        return []
-    return sorted(path.parent for path in files)
-
-
-def optional_file(model_name: str, name: str, revision: str | None = None) -> str | None:
-    """The path of a file of a checkpoint, in a folder or fetched from the Hub; None where there is none."""
-    quiet = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
-    return cached_file(model_name, name, revision=revision, **quiet)
-
-
-def json_file(model_name: str, name: str, revision: str | None = None, kind: type = dict):
-    """What such a file holds, empty where there is none; see `informin.files.read_json`."""
-    path = optional_file(model_name, name, revision)
-    return kind() if path is None else read_json(path, kind)
-
-
 def load_tokenizer(model_name: str, config: PreTrainedConfig, revision: str | None = None) -> PreTrainedTokenizerBase:
     """The tokenizer beside a model; its `model_max_length` is never more than the model has positions for.
 
@@ -153,6 +100,11 @@ def load_tokenizer(model_name: str, config: PreTrainedConfig, revision: str | No
                 "needed a tokenizer.json."
             ) from None
         raise UsageError(f"`model_name` {model_name} has no tokenizer that can be loaded: {_reason(error)}") from None
+    if not tokenizer.is_fast:
+        raise UsageError(
+            f"`model_name` {model_name}: its tokenizer, {type(tokenizer).__name__}, is none of the tokenizers library; "
+            "needed a tokenizer.json."
+        )
     if len(tokenizer) <= len(tokenizer.all_special_tokens):  # what transformers makes up where the files are missing
         raise UsageError(
             f"`model_name` {model_name} has no tokenizer: no vocabulary was found beside the weights. {COPY_TOKENIZER}"
@@ -197,10 +149,26 @@ def forget_truncation(tokenizer: PreTrainedTokenizerBase) -> None:
 def load_model(config: PreTrainedConfig, model_name: str, settings: dict, revision: str | None = None) -> InforMinModel:
     """The encoder in float32 with the heads that `settings` asks for; the projection head may be fresh.
 
-    The settings go into `config.informin`; `modeling_informin.HEADS` says which heads they build.
+    The settings go into `config.informin`: `modeling_informin.HEADS` says which heads they build. A `pooling` of auto
+    and a `prompt` of None become what the checkpoint says, beside the rest of how it is used. `view_dropout_rate` is
+    the rate of every dropout of the encoder; `dropouts` then keeps its own.
+
+    Raises:
+        UsageError: see `load_weights` and `Usage.trained`; or the encoder cannot be trained.
     """
-    config.informin = settings
+    architecture = architecture_of(config)
+    usage = usage_of(model_name, config, revision).trained(settings.get("pooling", "cls"), settings.get("prompt"))
+    before = getattr(config, "informin", None) or {}
+    config.update(before.get("dropouts", {}))  # of a checkpoint: the encoder's own
+    config.informin = {name: value for name, value in settings.items() if name != "prompt"} | usage.settings
+    if settings.get("view_dropout_rate") is not None:
+        config.informin["dropouts"] = {name: getattr(config, name) for name in architecture.dropouts}
+        config.update(dict.fromkeys(architecture.dropouts, settings["view_dropout_rate"]))
     model = load_weights(config, model_name, revision, fresh_head=True)
+    if before:
+        _read_head(model, model_name, revision)
+    if config.model_type not in ARCHITECTURES:
+        refuse_unsafe(model)
     # save_pretrained leaves tied weights out anyway; named here, Trainer does not warn that a checkpoint lacks them.
     model._keys_to_ignore_on_save = set(model.all_tied_weights_keys)
     return model
@@ -209,10 +177,12 @@ def load_model(config: PreTrainedConfig, model_name: str, settings: dict, revisi
 def load_saved(config: PreTrainedConfig, model_name: str, revision: str | None = None) -> PreTrainedModel:
     """The encoder in float32 as it was saved, with its projection head, and without the heads that only training reads.
 
-    Of transformers' own class, where `config` has no settings of this project or is of none of `ARCHITECTURES`.
+    Of transformers' own class, where `config` has no settings of this project.
     """
     config.informin = saved_settings(config, model_name, revision)
-    return load_weights(config, model_name, revision)
+    model = load_weights(config, model_name, revision)
+    _read_head(model, model_name, revision)
+    return model
 
 
 def saved_settings(config: PreTrainedConfig, model_name: str, revision: str | None = None) -> dict | None:
@@ -260,8 +230,8 @@ def load_weights(
         )
     missing = report["missing_keys"] | (set() if fresh_head else _missing_head(model, model_name, revision))
     missing = sorted(name for name in missing if not name.startswith(BERT_POOLER))
-    architecture = ARCHITECTURES.get(config.model_type)
-    if architecture and {name.partition(".")[0] for name in missing} == {architecture.lm_head}:
+    lm_head = architecture_of(config).lm_head if isinstance(model, InforMinModel) else None
+    if {name.partition(".")[0] for name in missing} == {lm_head}:
         raise UsageError(
             f"The checkpoint {model_name} has no language-model head, which the objective reads: its logits would be "
             "random. Start from a checkpoint that has one, or leave MLM off (`mlm_weight` 0)."
@@ -275,8 +245,51 @@ def load_weights(
 
 
 def _class_of(config: PreTrainedConfig) -> type:
-    ours = getattr(config, "informin", None) and ARCHITECTURES.get(config.model_type)
-    return ours.model if ours else AutoModel
+    return architecture_of(config).model if getattr(config, "informin", None) else AutoModel
+
+
+def _read_head(model: PreTrainedModel, model_name: str, revision: str | None) -> None:
+    """The projection head of a published folder, where the class does not read it itself: those of `sister` do not."""
+    if not isinstance(model, InforMinModel) or model.config.informin["projection_head"] != "mlp":
+        return
+    path = None if model._auto_class else optional_file(model_name, HEAD_FILE, revision)
+    if path is None:
+        return
+    try:
+        model.mlp.load_state_dict(load_file(path))
+    except (SafetensorError, OSError, RuntimeError) as error:
+        raise UsageError(f"`model_name` {model_name} cannot be loaded: {_reason(error)}") from None
+
+
+def refuse_unsafe(model: InforMinModel) -> None:
+    """UsageError for an encoder that cannot be trained as others are, by a try with one sentence.
+
+    What it gives would depend on the padding of a batch; or some of its weights would not be reached by a sentence, and
+    several processes would wait for their gradients.
+    """
+    pad = model.config.pad_token_id or 0
+    words = [word for word in range(5) if word != pad][-3:]
+    try:
+        alone, padded = (
+            model.base_model(
+                input_ids=torch.tensor([words + [pad] * more]), attention_mask=torch.tensor([[1] * 3 + [0] * more])
+            ).last_hidden_state[:, :3]
+            for more in (0, 2)
+        )
+        alone.sum().backward()
+        fits = alone.shape == (1, 3, model.config.hidden_size) and torch.allclose(alone, padded, rtol=1e-3, atol=1e-4)
+        problem = None if fits else "what it gives depends on the padding of a batch"
+    except Exception as error:  # of a model that was never tried here
+        problem = f"{error_line(error)} ({type(error).__name__})"
+    unread = [name for name, x in model.base_model.named_parameters() if x.requires_grad and x.grad is None]
+    if problem is None and unread:
+        problem = f"a sentence does not reach {counted(len(unread), 'weight')} of it, {unread[0]} the first"
+    model.zero_grad()
+    if problem:
+        raise UsageError(
+            f"The architecture {model.config.model_type!r} cannot be trained here: {problem}. Take an encoder of: "
+            f"{', '.join(ARCHITECTURES)}."
+        )
 
 
 def _missing_head(model: PreTrainedModel, model_name: str, revision: str | None) -> set[str]:
@@ -291,10 +304,10 @@ def _missing_head(model: PreTrainedModel, model_name: str, revision: str | None)
 def refuse_without_dropout(encoder: PreTrainedModel) -> None:
     """UsageError where every dropout is 0: two views of a sentence differ by dropout alone."""
     if not any(module.p > 0 for module in encoder.modules() if isinstance(module, nn.Dropout)):
-        dropouts = " and ".join(ARCHITECTURES[encoder.config.model_type].dropouts)
+        dropouts = " and ".join(architecture_of(encoder.config).dropouts)
         raise UsageError(
-            "Every dropout of this model is 0, so the two views of a sentence would be identical. Set "
-            f"{dropouts} in its config.json, to 0.1 for instance, or give `view_dropout`."
+            "Every dropout of this model is 0, so the two views of a sentence would be identical. Give "
+            f"`view_dropout_rate` 0.1, for instance, or set {dropouts} in its config.json, or give `view_dropout`."
         )
 
 

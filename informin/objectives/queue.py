@@ -23,13 +23,12 @@ class MomentumQueue(Head):
         super().__init__()
         config = copy.deepcopy(model.config)
         config._attn_implementation = None  # transformers' own choice, whatever stands in for it in the encoder
+        for name in model.dropouts:
+            setattr(config, name, dropout)
         with torch.random.fork_rng(devices=[]):  # the weights that are drawn here are not kept
             self.encoder = type(model)(config).base_model
         self.encoder.load_state_dict(model.base_model.state_dict())
         self.encoder.requires_grad_(False)
-        for module in self.encoder.modules():
-            if isinstance(module, nn.Dropout):
-                module.p = dropout
         self.decay = decay
         self.register_buffer("embeddings", torch.zeros(size, model.config.hidden_size))
         self.register_buffer("ids", torch.zeros(size, dtype=torch.int64))
@@ -43,8 +42,9 @@ class MomentumQueue(Head):
         size = len(sentence_ids)
         earlier = self.embeddings.clone(), sentence_ids[:, None] == self.ids
         with torch.no_grad():
-            cls = self.encoder(input_ids[:size], attention_mask[:size]).last_hidden_state[:, 0]
-            self.enqueue(gather(model.project(cls)), gather(sentence_ids))
+            mask = attention_mask[:size]
+            hidden = self.encoder(input_ids=input_ids[:size], attention_mask=mask).last_hidden_state
+            self.enqueue(gather(model.project(model.pool(hidden, mask))), gather(sentence_ids))
         return earlier
 
     @torch.no_grad()

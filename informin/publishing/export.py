@@ -1,12 +1,13 @@
 """The folder that people load, and that goes to the Hub: weights, settings, tokenizer, model card.
 
-config.json, model.safetensors          the encoder as a plain BERT or RoBERTa, which every reader knows
+config.json, model.safetensors          the encoder by its plain class, which every reader knows
 projection_head/model.safetensors       to train on; heads that only training needs are left out
-modeling_informin.py                    imported by AutoModel with trust_remote_code=True
+modeling_informin.py                    of BERT and RoBERTa: imported by AutoModel with trust_remote_code=True
 tokenizer.json, tokenizer_config.json   without a trace of how training called the tokenizer
 modules.json, 1_Pooling/config.json,
 sentence_bert_config.json,
-config_sentence_transformers.json       sentence-transformers' files in the older, verbose form, which all read
+config_sentence_transformers.json       sentence-transformers' files in the older, verbose form, which all read; they
+                                        say what those of the starting encoder said
 training.json                           what the run was: see `informin.publishing.record`
 results/                                of run_eval.py: see `informin.publishing.card`
 onnx/                                   see `informin.publishing.onnx`
@@ -29,16 +30,17 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.utils import SAFE_WEIGHTS_NAME
 
 import modeling_informin
-from informin.encoders.architectures import InforMinModel
+from informin.encoders.architectures import InforMinModel, architecture_of
 from informin.encoders.encode import max_length
 from informin.encoders.encoder import load_encoder
 from informin.encoders.loading import forget_truncation, load_config, load_saved, load_tokenizer
+from informin.encoders.usage import Usage, reading_length, usage_of, usage_of_settings
 from informin.errors import UsageError, counted, error_line
 from informin.evaluation.results import load_results, results_files, save_results
 from informin.files import read_json, sha256, write_json
 from informin.publishing.card import write_card
 from informin.publishing.record import TRAINING, load_record, save_record
-from modeling_informin import HEAD_FILE, TRAINING_HEADS
+from modeling_informin import HEAD_FILE, TRAINING_HEADS, has_pooler
 
 # What other weights make wrong. Of results what add_results puts there: run_eval.py's own files hold the model's path.
 MADE_FROM_WEIGHTS = ("results/model.json", "results/other_seeds/seed*.json", "onnx/*.onnx", "onnx/scores.json")
@@ -51,9 +53,11 @@ PUBLISHED = (
 )
 # Their folders too: a file in a folder that is a link lies elsewhere.
 NO_LINKS = (*PUBLISHED, *sorted({folder.as_posix() for name in PUBLISHED for folder in PurePath(name).parents} - {"."}))
+TRAINING_SETTINGS = ("dropouts", "sentence_transformers")  # which other files of the folder say
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 # Those of sentence-transformers 2.2: it refuses others. All are written: mean_tokens was on where it was not named.
 POOLING_MODES = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
+THEIR_MODES = {"cls": "cls_token", "mean": "mean_tokens", "last": "lasttoken"}
 # Traces of the machine that loaded a tokenizer, and of how another project once called it.
 TOKENIZER_TRACES = (
     *("is_local", "local_files_only", "name_or_path", "backend"),
@@ -86,7 +90,8 @@ def export_folder(
         new = Path(partial)
         _save_model(clean, new)
         _save_tokenizer(tokenizer, new)
-        _save_sentence_transformers_files(clean.config.hidden_size, max_length(clean.config, tokenizer), new)
+        usage, longest = usage_of_settings(model.config.informin), max_length(clean.config, tokenizer)
+        _save_sentence_transformers_files(clean, usage, reading_length(longest, usage), new)
         before = folder / SAFE_WEIGHTS_NAME
         if before.is_file() and sha256(before) != sha256(new / SAFE_WEIGHTS_NAME):
             for path in (path for pattern in MADE_FROM_WEIGHTS for path in folder.glob(pattern)):
@@ -101,9 +106,11 @@ def export_folder(
 
 
 def without_training_heads(model: InforMinModel) -> InforMinModel:
-    """The encoder and its projection head, sharing the weights of `model`."""
+    """The encoder with its own dropout rates, and its projection head, sharing the weights of `model`."""
     config = copy.deepcopy(model.config)
-    config.informin = config.informin | TRAINING_HEADS
+    config.update(config.informin.get("dropouts", {}))
+    settings = {name: value for name, value in config.informin.items() if name not in TRAINING_SETTINGS}
+    config.informin = settings | TRAINING_HEADS
     with torch.device("meta"):
         clean = type(model)(config)
     clean.load_state_dict(model.state_dict(), strict=False, assign=True)
@@ -120,7 +127,9 @@ def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "
     config = _our_config(checkpoint)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} is in use. Name a new folder.")
+    usage = usage_of(str(checkpoint), config)
     model = load_saved(config, str(checkpoint))
+    model.config.informin |= usage.settings
     tokenizer = load_tokenizer(str(checkpoint), config)
     parent = next(path for path in folder.absolute().parents if path.exists())
     if not parent.is_dir():
@@ -154,10 +163,8 @@ def check_export(folder: str | Path) -> None:
     """UsageError where a folder must not be published: no export, with links, or weights that are no finite numbers."""
     folder = Path(folder)
     refuse_links(folder)
-    _our_config(folder)
-    missing = [
-        name for name in (SAFE_WEIGHTS_NAME, "modeling_informin.py", "modules.json") if not (folder / name).is_file()
-    ]
+    code = ["modeling_informin.py"] if architecture_of(_our_config(folder)).model._auto_class else []
+    missing = [name for name in (SAFE_WEIGHTS_NAME, *code, "modules.json") if not (folder / name).is_file()]
     if missing:
         raise UsageError(
             f"{folder} is a checkpoint, not the folder to publish: it has no {', no '.join(missing)}. Make one with: "
@@ -223,6 +230,8 @@ def add_results(folder: str | Path, files: Sequence[str], seeds: Sequence[str] =
         checksum = load_encoder(str(other), device="cpu").weights_sha256()
         places[checksum] = (f"other_seeds/seed{seed}.json", f"seed {seed}")
     longest = read_json(folder / "sentence_bert_config.json")["max_seq_length"]
+    usage = usage_of_settings(read_json(folder / "config.json")["informin"])
+    read_as_used = {"pooler": usage.pooling, "normalized": usage.normalize, "prompt": usage.prompt or None}
     placed = {}
     for path in (path for given in files for path in results_files(given)):
         results = load_results(path)
@@ -234,9 +243,9 @@ def add_results(folder: str | Path, files: Sequence[str], seeds: Sequence[str] =
             )
         place, model = places[results["weights_sha256"]]
         expected = {"whitening": None, "split": "test", "precision": "fp32"}
-        expected |= {} if place.startswith("base") else {"pooler": "cls", "max_length": longest}
+        expected |= {} if place.startswith("base") else {"max_length": longest, **read_as_used}
         for name, value in expected.items():
-            if results[name] != value:
+            if results.get(name) != value:  # files from before there were prompts have none
                 raise UsageError(f"{path} was scored with {name} {results[name]!r}; the card needs {value!r}.")
         # The name that was given to run_eval.py may be a path of this machine.
         placed[place.format(pooler=results["pooler"])] = results | {"model": model}
@@ -265,11 +274,17 @@ def _other_seed(other: Path, folder: Path, record: dict) -> int:
 
 
 def _save_model(model: InforMinModel, folder: Path) -> None:
-    """The encoder by its plain class, so that its weights have the names that servers look for; our class beside it."""
+    """The encoder by its plain class, so that its weights have the names that servers look for; our class beside it.
+
+    What the starting encoder's own `auto_map` named is not in the folder.
+    """
     encoder = model.base_model
     encoder.config.auto_map = {"AutoModel": f"modeling_informin.{type(model).__name__}"}
+    if model._auto_class:
+        shutil.copy(modeling_informin.__file__, folder / "modeling_informin.py")
+    else:
+        del encoder.config.auto_map
     encoder.save_pretrained(folder)
-    shutil.copy(modeling_informin.__file__, folder / "modeling_informin.py")
     if model.config.informin["projection_head"] == "mlp":
         (folder / HEAD_FILE).parent.mkdir()
         save_file(model.mlp.state_dict(), folder / HEAD_FILE, {"format": "pt"})
@@ -294,26 +309,41 @@ def _save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     write_json(path, settings, indent=2, allow_nan=True)
 
 
-def _save_sentence_transformers_files(width: int, longest: int, folder: Path) -> None:
-    pooling = {f"pooling_mode_{mode}": mode == "cls_token" for mode in POOLING_MODES}
+def _save_sentence_transformers_files(model: InforMinModel, usage: Usage, longest: int, folder: Path) -> None:
+    kinds = [
+        ("", "Transformer"),
+        ("1_Pooling", "Pooling"),
+        *([("2_Normalize", "Normalize")] if usage.normalize else []),
+    ]
+    modes = dict.fromkeys(POOLING_MODES, False) | {THEIR_MODES[usage.pooling]: True}
+    width, lowers = model.config.hidden_size, usage.files.get("do_lower_case", False)
+    # Without it the plain class would have a pooler of random weights, and report it as missing.
+    no_pooler = {"model_args": {"add_pooling_layer": False}} if has_pooler(type(model.base_model)) else {}
     files = {
         "modules.json": [
             {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
-            for i, (path, kind) in enumerate([("", "Transformer"), ("1_Pooling", "Pooling")])
+            for i, (path, kind) in enumerate(kinds)
         ],
-        "1_Pooling/config.json": {"word_embedding_dimension": width, **pooling},
-        # Without model_args the plain class would have a pooler of random weights, and report it as missing.
-        "sentence_bert_config.json": {
-            "max_seq_length": longest,
-            "do_lower_case": False,
-            "model_args": {"add_pooling_layer": False},
+        "1_Pooling/config.json": {
+            "word_embedding_dimension": width,
+            **{f"pooling_mode_{mode}": on for mode, on in modes.items()},
         },
+        "sentence_bert_config.json": {"max_seq_length": longest, "do_lower_case": lowers, **no_pooler},
         "config_sentence_transformers.json": {
-            "prompts": {},
-            "default_prompt_name": None,
-            "similarity_fn_name": "cosine",
+            **_prompts(usage),
+            "similarity_fn_name": usage.files.get("similarity_fn_name", "cosine"),
         },
     }
     (folder / "1_Pooling").mkdir()
     for name, values in files.items():
         write_json(folder / name, values, indent=2)
+
+
+def _prompts(usage: Usage) -> dict:
+    """The prompts of the starting encoder, of which the one that it was trained with is put in unasked."""
+    prompts = usage.files.get("prompts", {})
+    if not usage.prompt:
+        return {"prompts": prompts, "default_prompt_name": None}
+    names = [usage.files.get("default_prompt_name"), *prompts]
+    name = next((name for name in names if prompts.get(name) == usage.prompt), "default")
+    return {"prompts": prompts | {name: usage.prompt}, "default_prompt_name": name}

@@ -3,12 +3,12 @@
     export_onnx("outputs/model")          # onnx/model.onnx
     quantise_onnx("outputs/model")        # onnx/model_quantized.onnx, a quarter of the size
     encode = load_onnx_encoder("outputs/model")
-    embeddings = encode(["A dog."])       # (N, d), as by run_eval.py's pooler `cls`
+    embeddings = encode(["A dog."])       # (N, d), as by run_eval.py's pooler `auto`
 
 `onnx/model.onnx` is the layout of optimum's feature-extraction export, which sentence-transformers (backend="onnx"),
-transformers.js and text-embeddings-inference load by name: inputs input_ids, attention_mask and, of BERT,
-token_type_ids, each (N, L) int64; output last_hidden_state (N, L, d), of which [:, 0] is the embedding. No output
-`sentence_embedding`: text-embeddings-inference would take it whatever pooling it is asked for.
+transformers.js and text-embeddings-inference load by name: inputs input_ids, attention_mask and, of BERT and others,
+token_type_ids, each (N, L) int64; output last_hidden_state (N, L, d), of which the reader makes the embedding. No
+output `sentence_embedding`: text-embeddings-inference would take it whatever pooling it is asked for.
 """
 
 import logging
@@ -17,7 +17,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -27,13 +27,15 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_outputs import BaseModelOutput
 
-from informin.encoders.architectures import ARCHITECTURES
-from informin.encoders.encode import encode, max_length
+from informin.encoders.architectures import ARCHITECTURES, architecture_of
+from informin.encoders.encode import embed, encode, max_length
 from informin.encoders.encoder import load_encoder
 from informin.encoders.loading import load_config, load_tokenizer
+from informin.encoders.usage import Usage, lower_case, usage_of
 from informin.errors import OnnxMismatchError, UsageError, error_line
 from informin.evaluation import GradedPairs, score_pairs
 from informin.files import write_json
+from modeling_informin import has_pooler
 
 MODEL = "onnx/model.onnx"
 QUANTISED = "onnx/model_quantized.onnx"  # transformers.js' name of 8 bits, which it takes in a browser unless told
@@ -42,6 +44,7 @@ OUTPUT = "last_hidden_state"
 # The first that has GELU as one operator, which onnxruntime fuses with the bias. Read by onnxruntime 1.18 and newer.
 OPSET = 20
 TOLERANCE = 1e-4
+LONGEST = 1_024  # tokens that a file is tried with: attention over the 8,192 of ModernBERT would take gigabytes
 
 
 class OnnxModel(nn.Module):
@@ -53,7 +56,7 @@ class OnnxModel(nn.Module):
         from onnxruntime import InferenceSession, SessionOptions
 
         super().__init__()
-        self.config, self.names = config, ARCHITECTURES[config.model_type].onnx_inputs
+        self.config, self.names = config, architecture_of(config).onnx_inputs
         options = SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
         self.session = InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
@@ -68,32 +71,38 @@ class OnnxModel(nn.Module):
 
 @dataclass
 class OnnxEncoder:
-    """Embeds sentences by an ONNX file: N sentences to the (N, d) float32 [CLS] vectors."""
+    """Embeds sentences by an ONNX file: N sentences to (N, d) float32, pooled, scaled and prompted as `usage` says."""
 
     model: OnnxModel
     tokenizer: PreTrainedTokenizerBase
     batch_size: int = 64
+    usage: Usage = field(default_factory=lambda: Usage("cls"))
 
     def __call__(self, sentences: Sequence[str]) -> np.ndarray:
-        return encode(self.model, self.tokenizer, sentences, self.batch_size)["cls"]
+        return embed(self.model, self.tokenizer, sentences, self.usage, self.batch_size)
 
 
 def load_onnx_encoder(folder: str | Path, file: str = MODEL, batch_size: int = 64) -> OnnxEncoder:
     """The encoder in an ONNX file of an exported folder, with the folder's tokenizer.
 
-    The file is `MODEL`, `QUANTISED` or another of this layout, relative to the folder.
+    The file is `MODEL`, `QUANTISED` or another of this layout, relative to the folder. A folder that does not say how
+    the embedding is read is read at [CLS].
 
     Raises:
-        UsageError: no such file, one that onnxruntime cannot read, or onnxruntime is not installed.
+        UsageError: no such file, one that onnxruntime cannot read, an encoder whose reading is not known here, or
+            onnxruntime is not installed.
     """
     require_packages(["onnxruntime"])
     path = _file_of(folder, file)
     config = load_config(str(folder))
+    usage = usage_of(str(folder), config).trained("auto", None)
     try:
         model = OnnxModel(path, config)
     except Exception as error:  # onnxruntime's errors have no base class of their own
         raise UsageError(f"{path} cannot be read: {error_line(error)}") from None
-    return OnnxEncoder(model, load_tokenizer(str(folder), config), batch_size)
+    tokenizer = load_tokenizer(str(folder), config)
+    lower_case(tokenizer, usage)
+    return OnnxEncoder(model, tokenizer, batch_size, usage)
 
 
 def export_onnx(folder: str | Path) -> Path:
@@ -115,10 +124,11 @@ def export_onnx(folder: str | Path) -> Path:
     folder = Path(folder)
     if not (folder / "config.json").is_file():
         raise UsageError(f"{folder} is no model: it has no config.json. Give a folder that training exported.")
-    load_config(str(folder))  # refuses other architectures than ours
+    refuse_no_file(folder)
     encoder = load_encoder(str(folder), ("cls",), device="cpu")
     model = encoder.model.base_model
-    model.pooler = None  # BERT's own, where a checkpoint has one: not our embedding, and a second output
+    if has_pooler(type(model)):
+        model.pooler = None  # BERT's own, where a checkpoint has one: not our embedding, and a second output
     model.set_attn_implementation("eager")
     with tempfile.TemporaryDirectory(dir=folder, prefix=".onnx-") as unfinished:
         path = Path(unfinished, "model.onnx")
@@ -129,6 +139,16 @@ def export_onnx(folder: str | Path) -> Path:
             (folder / stale).unlink(missing_ok=True)
         os.replace(path, folder / MODEL)
     return folder / MODEL
+
+
+def refuse_no_file(folder: str | Path) -> None:
+    """UsageError for a model that cannot be trained here, or of whose architecture no ONNX file is made."""
+    config = load_config(str(folder))
+    if architecture_of(config).onnx_inputs is None:
+        able = ", ".join(name for name, row in ARCHITECTURES.items() if row.onnx_inputs)
+        raise UsageError(
+            f"No ONNX file is made here of the architecture {config.model_type!r}; only of: {able}. Export it without."
+        )
 
 
 def quantise_onnx(folder: str | Path) -> Path:
@@ -181,7 +201,7 @@ def _trace(model: PreTrainedModel, path: Path) -> None:
     """Writes the model without what the exporter notes beside it: stack traces with the paths of this machine."""
     import onnx
 
-    names = ARCHITECTURES[model.config.model_type].onnx_inputs
+    names = architecture_of(model.config).onnx_inputs
     with _quiet():
         proto = torch.onnx.export(
             model,
@@ -202,7 +222,7 @@ def _trace(model: PreTrainedModel, path: Path) -> None:
 
 def _refuse_difference(model: PreTrainedModel, exported: OnnxModel, tokenizer: PreTrainedTokenizerBase) -> None:
     """OnnxMismatchError where [CLS] or mean vectors differ, of a batch of two lengths or of a sentence alone."""
-    longest = "word " * max_length(model.config, tokenizer)
+    longest = "word " * min(max_length(model.config, tokenizer), LONGEST)
     sentences = (longest, "Two men play chess in the park.", "A dog.")
     ours, theirs = (encode(either, tokenizer, sentences, 2, ("cls", "mean")) for either in (model, exported))
     difference = np.max([np.abs(ours[pooler] - theirs[pooler]).max() for pooler in ours])

@@ -1,102 +1,88 @@
-"""The rows of the architectures, against transformers' own classes; and a further row, which is all one more takes."""
+"""The rows of the architectures, against transformers' own classes; and the row that is made where there is none."""
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
-from transformers import AutoModel, AutoModelForMaskedLM, CamembertConfig, CamembertForMaskedLM, CamembertModel
-from transformers.models.camembert.modeling_camembert import CamembertLMHead, CamembertPreTrainedModel
+from transformers import AlbertConfig, AlbertModel, AutoModel, AutoModelForMaskedLM, XLMConfig
 
-from informin.encoders.architectures import ARCHITECTURES, Architecture
+from informin.encoders.architectures import ARCHITECTURES, architecture_of
 from informin.encoders.encode import max_length
-from informin.encoders.encoder import load_encoder
 from informin.encoders.loading import load_config, load_model
 from informin.errors import UsageError
-from informin.publishing.export import export_folder
-from modeling_informin import InforMinMixin
-from tests.conftest import SIZES, WORDS, make_sentences, save_roberta, tokenizer_of
+from modeling_informin import InforMinMixin, sister
+from tests.conftest import tokenizer_of
 
 SETTINGS = {"projection_head": "mlp", "lm_head": True, "pooling": "cls"}
+EXCHANGED = [name for name, row in ARCHITECTURES.items() if row.attention]
+WITH_HEAD = [name for name, row in ARCHITECTURES.items() if row.lm_head]
+ABSOLUTE = [name for name in ARCHITECTURES if name not in ("deberta-v2", "modernbert")]  # have a table of positions
 
 
-def row(folder):
-    return ARCHITECTURES[load_config(str(folder)).model_type]
-
-
-def test_attentions_are_those_that_give_the_maps(encoder):
+@pytest.mark.parametrize("name", EXCHANGED)
+def test_attentions_are_those_that_give_the_maps(folder_of, name):
     """In the order of the layers, which transformers numbers for its caches."""
-    model = AutoModel.from_pretrained(encoder, attn_implementation="eager").train()
-    attentions = row(encoder).attentions(model)
+    model = AutoModel.from_pretrained(folder_of(name), attn_implementation="eager").train()
+    attentions = ARCHITECTURES[name].attentions(model)
     maps = []
     for module in attentions:
         module.register_forward_hook(lambda module, given, output: maps.append(output[1]))
-    output = model(**tokenizer_of(encoder)(["the dog"], return_tensors="pt"), output_attentions=True)
+    batch = tokenizer_of(folder_of(name))(["the dog"], return_tensors="pt", return_token_type_ids=False)
+    output = model(**batch, output_attentions=True)
     assert len(maps) == model.config.num_hidden_layers
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(maps, output.attentions, strict=True))
     assert {type(module.dropout) for module in attentions} == {nn.Dropout}
 
 
-def test_the_language_model_head_is_named_as_in_checkpoints_and_in_the_class(encoder):
-    name = row(encoder).lm_head
-    plain = {key.partition(".")[0] for key in load_file(encoder / "model.safetensors")}
-    assert plain == {load_config(str(encoder)).model_type, name}
-    model = load_model(load_config(str(encoder)), str(encoder), dict(SETTINGS))
-    assert type(model) is row(encoder).model
-    ours = getattr(model, name).state_dict()
-    theirs = getattr(AutoModelForMaskedLM.from_pretrained(encoder), name).state_dict()
+@pytest.mark.parametrize("name", WITH_HEAD)
+def test_the_language_model_head_is_named_as_in_checkpoints_and_in_the_class(folder_of, name):
+    folder, head = folder_of(name), ARCHITECTURES[name].lm_head
+    config = load_config(str(folder))
+    model = load_model(config, str(folder), dict(SETTINGS))
+    plain = {key.partition(".")[0] for key in load_file(folder / "model.safetensors")}
+    assert plain == {model.base_model_prefix, head}
+    assert type(model) is ARCHITECTURES[name].model
+    ours = getattr(model, head).state_dict()
+    theirs = getattr(AutoModelForMaskedLM.from_pretrained(folder), head).state_dict()
     assert ours.keys() == theirs.keys() and all(torch.equal(ours[key], theirs[key]) for key in ours)
+    decoder = (model.cls.predictions if head == "cls" else model.lm_head).decoder
+    assert decoder.weight is model.get_input_embeddings().weight
 
 
-def test_the_longest_input_is_all_that_there_are_positions_for(encoder):
+@pytest.mark.parametrize("name", ABSOLUTE)
+def test_the_longest_input_is_all_that_there_are_positions_for(folder_of, name):
     """One token more has none."""
-    model, config = AutoModel.from_pretrained(encoder), load_config(str(encoder))
-    longest = max_length(config, tokenizer_of(encoder))
+    model, config = AutoModel.from_pretrained(folder_of(name)), load_config(str(folder_of(name)))
+    longest = max_length(config, tokenizer_of(folder_of(name)))
     ids = torch.full((1, longest + 1), 7)
     assert model(ids[:, :longest]).last_hidden_state.shape == (1, longest, 32)
     with pytest.raises((IndexError, RuntimeError)):
         model(ids)
 
 
-def test_dropouts_are_all_that_there_are(encoder, tmp_path):
-    config = load_config(str(encoder))
-    rates = dict(zip(row(encoder).dropouts, (0.25, 0.5), strict=True))
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_dropouts_are_all_that_there_are(folder_of, name):
+    config, row = load_config(str(folder_of(name))), ARCHITECTURES[name]
+    rates = dict(zip(row.dropouts, (0.25, 0.5, 0.125)))
     model = AutoModel.from_config(type(config)(**(config.to_dict() | rates)))
-    assert {module.p for module in model.modules() if isinstance(module, nn.Dropout)} == {0.25, 0.5}
-    assert {module.dropout.p for module in row(encoder).attentions(model)} == {0.5}
+    assert {module.p for module in model.modules() if isinstance(module, nn.Dropout)} == set(rates.values())
+    assert {module.dropout.p for module in row.attentions(model)} <= {rates[row.dropouts[-1]]}
 
 
-class CamembertForInforMinCL(InforMinMixin, CamembertPreTrainedModel):
-    """A class as in modeling_informin.py."""
-
-    def __init__(self, config, add_pooling_layer: bool = False):
-        super().__init__(config)
-        self.roberta = CamembertModel(config, add_pooling_layer=False)
-        tied = {
-            "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
-            "lm_head.decoder.bias": "lm_head.bias",
-        }
-        self._build_heads("lm_head", CamembertLMHead, tied)
+def test_an_encoder_without_a_row_has_one_made(folder_of):
+    """Of its class alone: what the row cannot say is left out."""
+    row = architecture_of(AlbertConfig())
+    assert row.dropouts == ("hidden_dropout_prob", "attention_probs_dropout_prob")
+    assert (row.lm_head, row.attention, row.onnx_inputs) == (None, None, None) and row.attentions(nn.Module()) == []
+    assert row.model is architecture_of(AlbertConfig()).model is sister(AlbertModel, dropouts=row.dropouts)
+    assert row.model.__name__ == "AlbertForInforMinCL" and issubclass(row.model, InforMinMixin)
+    model = load_model(load_config(str(folder_of("albert"))), str(folder_of("albert")), SETTINGS | {"lm_head": False})
+    assert type(model) is row.model and type(model.base_model) is AlbertModel and model.base_model.pooler is None
 
 
-def test_one_more_architecture_is_a_row(monkeypatch, tmp_path):
-    """Loaded for training, exported, loaded to embed; without the row it is refused."""
-    start, folder = save_roberta(tmp_path / "start"), tmp_path / "export"
-    ids = dict(pad_token_id=1, bos_token_id=0, eos_token_id=2, type_vocab_size=1)
-    CamembertForMaskedLM(CamembertConfig(vocab_size=5 + len(WORDS), **(SIZES | ids))).save_pretrained(start)
-    with pytest.raises(UsageError, match="'camembert'; needed one of: bert, roberta"):
-        load_config(str(start))
-    camembert = Architecture(CamembertForInforMinCL, "lm_head", ("input_ids", "attention_mask"), offset_positions=True)
-    monkeypatch.setitem(ARCHITECTURES, "camembert", camembert)
-    CamembertForInforMinCL.register_for_auto_class("AutoModel")
-    model = load_model(load_config(str(start)), str(start), dict(SETTINGS))
-    assert type(model) is CamembertForInforMinCL and len(camembert.attentions(model.base_model)) == 2
-    export_folder(model, tokenizer_of(start), folder)
-    encoder = load_encoder(str(folder), ("cls", "mlp"))
-    assert type(encoder.model) is CamembertForInforMinCL and encoder.length == 64
-    sentences = make_sentences(3)
-    batch = encoder.tokenizer(sentences, padding=True, return_tensors="pt")
-    with torch.no_grad():
-        cls = model.eval()(**batch).pooler_output
-        expected = {"cls": cls, "mlp": model.mlp(cls)}
-    for pooler, embeddings in encoder(sentences).items():
-        torch.testing.assert_close(torch.from_numpy(embeddings), expected[pooler], atol=2e-6, rtol=0)
+def test_an_encoder_that_drops_by_functions_has_none():
+    with pytest.raises(
+        UsageError,
+        match="'xlm' cannot be trained here: needed a rate in its configuration that dropout modules",
+    ):
+        architecture_of(XLMConfig())

@@ -69,8 +69,8 @@ def one_by_one(model, tokenizer, pooler: str, sentences, **options) -> np.ndarra
         if pooler == "mlp":
             weight, bias = (getattr(model.mlp.dense, name).detach().numpy() for name in ("weight", "bias"))
             embeddings.append(np.tanh(weight @ last[0] + bias))
-        elif pooler == "cls":
-            embeddings.append(last[0])
+        elif pooler in ("cls", "last"):
+            embeddings.append(last[0 if pooler == "cls" else -1])
         else:
             other = {"mean": last, "first_last": first, "embeddings_last": layers[0], "last2": layers[-2]}[pooler]
             embeddings.append(np.mean([token for layer in (other, last) for token in layer], axis=0))
@@ -198,7 +198,7 @@ def test_our_checkpoint_without_its_head(ours, tmp_path):
 def test_a_plain_checkpoint_needs_a_pooler(bert):
     message = (
         f"`pooler` auto: {bert} does not say how its sentence embedding is read (no sentence-transformers files). Give "
-        "one of: `pooler` cls, mean, first_last, embeddings_last, last2, mlp."
+        "one of: `pooler` cls, mean, last, first_last, embeddings_last, last2, mlp."
     )
     with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
         load_encoder(str(bert))
@@ -216,7 +216,7 @@ def test_a_plain_checkpoint_with_a_pooler(encoder, pooler):
     "pooler, message",
     [
         ("mlp", "`pooler` mlp: MODEL has no projection head; it is in checkpoints that this project trained with"),
-        ("max", "`pooler` max: needed one of: auto, cls, mean, first_last, embeddings_last, last2, mlp."),
+        ("max", "`pooler` max: needed one of: auto, cls, mean, last, first_last, embeddings_last, last2, mlp."),
     ],
 )
 def test_poolers_that_a_plain_checkpoint_does_not_have(bert, pooler, message):

@@ -159,9 +159,8 @@ def test_an_architecture_of_the_checkpoint(foreign, commands, write_study, capsy
         "study": lambda model: run_study.main([str(write_study(model)), "--output", f"{model}-study"]),
     }
     for name, call in calls.items():
-        needed = "an encoder like BERT" if name in ("eval", "analysis") else "one of: bert, roberta"
-        message = f"`model_name` {foreign} is of the architecture 'foreign'; needed {needed}. Code that a checkpoint"
-        assert f"{printed(name, message)} brings along is never run." in refusal(capsys, call, foreign)
+        message = f"`model_name` {foreign} is of the architecture 'foreign'; needed an encoder like BERT. Code that a"
+        assert f"{printed(name, message)} checkpoint brings along is never run." in refusal(capsys, call, foreign)
     for load in (export_onnx, load_onnx_encoder):
         (foreign / "onnx").mkdir(exist_ok=True)
         (foreign / "onnx" / "model.onnx").touch()
@@ -466,8 +465,9 @@ def test_without_dropout(encoder, tmp_path):
         with pytest.raises(UsageError) if still else nullcontext() as caught:
             refuse_without_dropout(train(model).base_model)
     assert str(caught.value) == (
-        "Every dropout of this model is 0, so the two views of a sentence would be identical. Set hidden_dropout_prob "
-        "and attention_probs_dropout_prob in its config.json, to 0.1 for instance, or give `view_dropout`."
+        "Every dropout of this model is 0, so the two views of a sentence would be identical. Give `view_dropout_rate` "
+        "0.1, for instance, or set hidden_dropout_prob and attention_probs_dropout_prob in its config.json, or give "
+        "`view_dropout`."
     )
 
 

@@ -14,6 +14,7 @@ from huggingface_hub import ModelCard
 
 from informin.encoders.encode import encode
 from informin.encoders.loading import load_config, load_model
+from informin.evaluation.measures import KINDS
 from informin.evaluation.results import add_task, environment, new_results, save_results
 from informin.evaluation.senteval import STS_TASKS, TASKS, TRANSFER_TASKS
 from informin.objectives import OBJECTIVES
@@ -95,7 +96,7 @@ def with_record(folder: Path, **changes) -> Path:
 
 def put_results(folder: Path, name: str, scores: dict[str, float | None]) -> dict:
     """Results of these tasks, where `informin.publishing.export.add_results` puts them."""
-    identity = dict(weights_sha256="2" * 64, pooler="cls", normalized=False, whitening=None, max_length=66)
+    identity = dict(weights_sha256="2" * 64, pooler="cls", normalized=False, prompt=None, whitening=None, max_length=66)
     results = new_results("these weights", identity | dict(precision="fp32", split="test"), {})
     for task, score in scores.items():
         entry = dict(score=score, n=3, seconds=dict(encode=0.1, score=0.1), truncated=0, data={})
@@ -234,6 +235,75 @@ def test_tables_of_one_seed_and_some_tasks(folder):
     assert "Transfer, accuracy x 100" not in tables(card) and "The seeds are" not in card
     assert "Transfer: " not in card
     assert "Not scored" not in card
+
+
+def put_samples(folder: Path, name: str, **scores: float) -> None:
+    """Results with a labelled sample and a search beside STS-B."""
+    results = put_results(folder, name, {"STS-B": 80.0})
+    common = dict(n=1200, seconds=dict(encode=0.1, score=0.1), truncated=0, data={})
+    for task, kind, size in (("my_titles", "labels", "classes"), ("a*b*", "triplets", "documents")):
+        measures = {key: scores[kind] + i for i, key in enumerate(KINDS[kind])}
+        add_task(results, task, common | {"score": scores[kind], "kind": kind, size: 20, "measures": measures})
+    save_results(folder / "results" / name, results)
+
+
+def test_samples_have_tables_and_a_place_in_the_model_index(folder):
+    put_samples(folder, "model.json", labels=60.5, triplets=40.0)
+    put_samples(folder, "base-mean.json", labels=70.25, triplets=30.0)
+    card = render_card(folder)
+    found = tables(card)["my_titles: 1,200 sentences of 20 classes, x 100"]
+    assert found[""] == ["V-measure", "1-NN", "10-NN", "8-shot"]
+    assert found["before training, read by its mean"] == ["70.25", "71.25", "72.25", "73.25"]
+    assert found["these weights (seed 42)"] == ["60.50", "61.50", "62.50", "63.50"]
+    assert r"**a\*b\*: search, 1,200 queries among 20 documents, x 100**" in body(card)
+    assert "V-measure: k-means with the true number of classes" in body(card) and "MRR@10, recall: how" in body(card)
+    results = {entry.dataset_name: [] for entry in ModelCard(card).data.eval_results}
+    for entry in ModelCard(card).data.eval_results:
+        results[entry.dataset_name].append((entry.task_type, entry.metric_type, entry.metric_value))
+    assert results["my_titles"][:2] == [("Clustering", "v_measure", 60.5), ("Clustering", "nearest_neighbour", 61.5)]
+    assert results["a*b*"][0] == ("Retrieval", "mrr_10", 40.0) and len(results["a*b*"]) == 3
+    lower = "The starting encoder without this training, read by its mean, has a higher V-measure on my_titles: 70.25 "
+    assert [limit for limit in limits(card) if limit.startswith(lower)] and "MRR@10 on" not in card
+
+
+def test_history_of_several_sets(folder):
+    """A table for each; records of older versions, which have none of them, know pairs."""
+    sets = [{"kind": "pairs", "name": "pairs.tsv"}, {"kind": "labels", "name": "titles.tsv"}]
+    history = [
+        {"step": 0, "spearman": 60.0, "alignment": 0.25, "uniformity": -2.5, "v_measure": 70.254, "few_shot": 80.0},
+        {"step": 125, "spearman": 61.0, "alignment": 0.25, "uniformity": -2.5, "v_measure": None, "few_shot": 81.0},
+    ]
+    card = render_card(with_record(folder, development_sets=sets, history=history))
+    assert tables(card)["pairs.tsv"]["before training"] == ["60.00", "0.250", "-2.500"]
+    assert tables(card)["titles.tsv"]["titles.tsv"] == ["V-measure", "1-NN", "10-NN", "8-shot"]
+    assert tables(card)["titles.tsv"]["before training"] == ["70.25", "-", "-", "80.00"]
+    assert tables(card)["titles.tsv"]["step 125, these weights"] == ["-", "-", "-", "81.00"]
+    assert "**Development data**" in card and "Alignment (of pairs" in card
+    card = render_card(with_record(folder, development_sets=sets[1:], history=history))
+    assert "pairs.tsv |" not in card and "Alignment (of pairs" not in card
+    assert "**Development pairs**" in render_card(with_record(folder))
+
+
+def test_drift_is_told_with_its_warnings(folder):
+    values = dict(alignment=0.75, neighbour_distance=38.52, uniformity=-3.7, effective_rank=295.3, hubness=2.2)
+    old = values | dict(neighbours_kept=100.0, rotated_cosine=1.0, stsb_dev=None)
+    new = old | dict(neighbours_kept=69.18, rotated_cosine=0.977, neighbour_distance=None)
+    drift = {"sentences": 2000, "old": old, "new": new, "warnings": ["tore *apart*: 47%.", "made hubs."]}
+    card = render_card(with_record(folder, drift=drift))
+    rows = tables(card)["Drift on 2,000 sentences"]
+    assert rows["Drift on 2,000 sentences"] == ["before training", "these weights"]
+    assert rows["10 nearest neighbours kept, %"] == ["100.0", "69.2"]
+    assert rows["distance of old neighbours, % of all pairs"] == ["38.5", "not scored"]
+    assert rows["STS-B dev"] == ["not scored", "not scored"]
+    section = card.partition("## What training changed\n")[2].partition("\n## ")[0]
+    assert "\nTraining tore \\*apart\\*: 47%.\n\nTraining made hubs.\n" in section
+    without = {name: value for name, value in RECORD.items() if name != "drift"}
+    for record in (without, RECORD | {"drift": None}):
+        save_record(folder, record)
+        assert "What training changed" not in render_card(folder)
+    del old["hubness"]  # of another version
+    rows = tables(render_card(with_record(folder, drift=drift)))["Drift on 2,000 sentences"]
+    assert rows["hubness"] == ["not scored", "2.20"]
 
 
 def test_history_shows_the_start_and_the_step_that_was_kept(folder):

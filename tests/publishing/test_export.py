@@ -403,7 +403,7 @@ def cut(folder: Path) -> None:
     [
         (shutil.rmtree, ": there is no such folder"),
         (lambda folder: (folder / "config.json").unlink(), "cannot be loaded"),
-        (lambda folder: (folder / "config.json").write_text('{"model_type": "gpt2"}'), "needed one of: bert, roberta"),
+        (lambda folder: (folder / "config.json").write_text('{"model_type": "gpt2"}'), "needed an encoder like"),
         (lambda folder: (folder / "model.safetensors").unlink(), "cannot be loaded"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b""), "cannot be loaded"),
         (cut, "cannot be loaded"),
@@ -769,7 +769,8 @@ def test_checkpoint_without_a_record_is_exported(bert_run, tmp_path):
 
 def results_of(folder: Path, score: float = 70.0, **how) -> dict:
     """What run_eval.py would write of a folder."""
-    read = dict(pooler="cls", normalized=False, whitening=None, max_length=66, precision="fp32", split="test")
+    read = dict(pooler="cls", normalized=False, prompt=None, whitening=None, max_length=66)
+    read |= dict(precision="fp32", split="test")
     identity = {"weights_sha256": weights_sha256(folder), **read, **how}
     results = new_results(str(folder), identity, environment(torch.device("cpu")))
     for name in TASKS:

@@ -14,6 +14,7 @@ from transformers import AutoModel, AutoTokenizer
 
 import informin.publishing.onnx
 import run_export
+from informin.encoders.architectures import ARCHITECTURES
 from informin.encoders.encoder import load_encoder
 from informin.encoders.loading import load_config, load_model
 from informin.errors import OnnxMismatchError, UsageError
@@ -54,6 +55,24 @@ def session(path: Path):
 
 def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in ARCHITECTURES if name not in ("bert", "roberta", "xlm-roberta", "camembert")]
+)
+def test_other_architectures(folder_of, tmp_path, name):
+    """Pooled, scaled and prompted as the settings say."""
+    start = folder_of(name)
+    settings = {"pooling": "mean", "projection_head": "none", "lm_head": False, "prompt": "the old "}
+    model = load_model(load_config(str(start)), str(start), settings)
+    model.config.informin["normalize"] = True
+    export_folder(model, tokenizer_of(start), tmp_path)
+    export_onnx(tmp_path)
+    assert [tensor.name for tensor in session(tmp_path / MODEL).get_inputs()] == [*ARCHITECTURES[name].onnx_inputs]
+    sentences = [*make_sentences(5), LONG, "dog"]
+    expected, embeddings = load_encoder(str(tmp_path))(sentences)["mean"], load_onnx_encoder(tmp_path)(sentences)
+    np.testing.assert_allclose(embeddings, expected, atol=1e-5, rtol=0)
+    np.testing.assert_allclose(np.linalg.norm(embeddings, axis=1), 1, atol=1e-5)
 
 
 @pytest.mark.parametrize("file", [MODEL, QUANTISED])
@@ -192,8 +211,8 @@ def test_what_cannot_be_exported(copied, tmp_path):
     with pytest.raises(UsageError, match=r"nowhere is no model: it has no config\.json"):
         export_onnx(tmp_path / "nowhere")
     config = json.loads((copied / "config.json").read_text())
-    (copied / "config.json").write_text(json.dumps(config | {"model_type": "distilbert"}))
-    with pytest.raises(UsageError, match="architecture 'distilbert'; needed one of: bert, roberta"):
+    (copied / "config.json").write_text(json.dumps(config | {"model_type": "albert"}))
+    with pytest.raises(UsageError, match="is made here of the architecture 'albert'; only of: bert, roberta"):
         export_onnx(copied)
     (copied / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))
     with pytest.raises(UsageError, match=r"16 weights of the encoder, .* would be random"):

@@ -97,7 +97,8 @@ def state(hub: HubServer) -> dict:
 def results_of(folder: Path, path: Path, score: float = 70.0) -> Path:
     """A results file of this folder's weights."""
     sha256 = load_encoder(str(folder), device="cpu").weights_sha256()
-    identity = dict(pooler="cls", normalized=False, whitening=None, max_length=66, precision="fp32", split="test")
+    identity = dict(pooler="cls", normalized=False, prompt=None, whitening=None, max_length=66)
+    identity |= dict(precision="fp32", split="test")
     results = new_results(str(folder), identity | {"weights_sha256": sha256}, {"torch": "2"})
     entry = {"score": score, "n": 9, "truncated": 0, "data": {}, "seconds": {"encode": 1.0, "score": 1.0}}
     add_task(results, "STS12", entry)

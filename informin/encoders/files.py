@@ -1,0 +1,64 @@
+"""The files of a checkpoint, in a folder or on the Hub, and what a name that leads to none may have meant."""
+
+import difflib
+import glob
+import os
+from pathlib import Path
+
+from transformers.utils import cached_file
+
+from informin.errors import UsageError
+from informin.files import hub_problem, read_json
+
+
+def find_config(model_name: str, revision: str | None = None) -> str:
+    """The path of a model's config.json, in a folder or from the Hub; else UsageError, with folders that have one."""
+    folder = Path(model_name)
+    if os.path.isfile(model_name):
+        raise UsageError(f"`model_name` {model_name} is a file; needed its folder: `model_name` {folder.parent}")
+    if os.path.isdir(model_name):
+        if (folder / "config.json").is_file():
+            return str(folder / "config.json")
+        problem = " cannot be loaded: the folder has no config.json"
+    elif model_name.startswith((".", "/", "~")) or model_name.count("/") > 1:  # none of the Hub's names
+        problem = ": there is no such folder"
+    else:
+        try:
+            if path := cached_file(model_name, "config.json", revision=revision):
+                return path
+            problem = "its repository on the Hub has no config.json"
+        except Exception as error:  # transformers' OSError is about the Hub's own error, or it is that itself
+            problem = hub_problem(error.__cause__ or error, revision)
+        problem = f" cannot be loaded: there is no such folder, and {problem}"
+    raise UsageError(f"`model_name` {model_name}{problem}.{_near(model_name)}")
+
+
+def _near(model_name: str) -> str:
+    """Up to three folders with a config.json: inside, beside of a like name, elsewhere of the same name."""
+    path = Path(os.path.expanduser(model_name))
+    beside = {folder.name: folder for folder in _models(path.parent, "*")}
+    alike = [beside[name] for name in difflib.get_close_matches(path.name, beside)]
+    folders = [*_models(path, "*"), *alike, *_models(Path(), f"*/{glob.escape(path.name)}")]
+    names = list(dict.fromkeys(map(str, folders)))[:3]
+    return f" Did you mean {', '.join(names)}?" if names else ""
+
+
+def _models(folder: Path, pattern: str) -> list[Path]:
+    """Folders of models; sentence-transformers' other modules have a config.json too, without a model_type."""
+    try:
+        files = [path for path in folder.glob(f"{pattern}/config.json") if b'"model_type"' in path.read_bytes()]
+    except OSError:  # a help less
+        return []
+    return sorted(path.parent for path in files)
+
+
+def optional_file(model_name: str, name: str, revision: str | None = None) -> str | None:
+    """The path of a file of a checkpoint, in a folder or fetched from the Hub; None where there is none."""
+    quiet = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
+    return cached_file(model_name, name, revision=revision, **quiet)
+
+
+def json_file(model_name: str, name: str, revision: str | None = None, kind: type = dict):
+    """What such a file holds, empty where there is none; see `informin.files.read_json`."""
+    path = optional_file(model_name, name, revision)
+    return kind() if path is None else read_json(path, kind)

@@ -1,0 +1,172 @@
+"""A guide: a frozen encoder's embeddings of the training sentences, computed once and kept in a file.
+
+    guide = load_guide("outputs/guides", load_encoder("all-MiniLM-L6-v2"), sentences)
+    guide.embeddings                      # (N, d), unit vectors
+    guide.nearest(10)                     # (N, 10) places and cosines of their nearest neighbours
+
+Nothing here needs memory for N x N cosines: they are looked at in blocks.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+from tqdm import tqdm
+
+from informin.encoders.encoder import Encoder
+from informin.errors import UsageError, counted, error_line
+
+logger = logging.getLogger(__name__)
+
+CHUNK = 8_192  # sentences that are encoded, and written, together
+BLOCK = 2**25  # cosines that are in memory together: 128 MiB
+PAIRS = 1_000_000  # drawn to estimate how near pairs of sentences are
+
+
+class Guide:
+    """What a frozen encoder holds of N sentences, mapped from a file.
+
+    Attributes:
+        name: of the encoder.
+        path: of the file.
+        embeddings: (N, d) float16 unit vectors, in the order of the sentences.
+        device: where cosines are computed.
+    """
+
+    def __init__(self, name: str, path: Path, device: torch.device):
+        self.name, self.path, self.device = name, path, device
+        self.embeddings = np.load(path, mmap_mode="r")
+
+    def __len__(self) -> int:
+        return len(self.embeddings)
+
+    @property
+    def dimensions(self) -> int:
+        return self.embeddings.shape[1]
+
+    def of(self, rows: Tensor) -> Tensor:
+        """(B, d) float32, the embeddings of the sentences at these places (B,), on the device of `rows`."""
+        return torch.from_numpy(self.embeddings[rows.cpu().numpy()]).to(rows.device, torch.float32)
+
+    def nearest(self, k: int) -> tuple[Tensor, Tensor]:
+        """The k nearest other sentences of each by cosine: their places (N, k) int64, and the cosines (N, k) float32.
+
+        Exact, in O(N^2 d) time and O(N d + BLOCK) memory.
+
+        Raises:
+            UsageError: there are not k others.
+        """
+        if k >= len(self):
+            raise UsageError(f"{counted(k, 'neighbour')} of each of {counted(len(self), 'sentence')}: needed more.")
+        everything = torch.from_numpy(np.array(self.embeddings)).to(self.device)
+        everything = everything if self.device.type == "cuda" else everything.float()
+        places, cosines, rows = [], [], max(1, BLOCK // len(self))
+        for start in tqdm(range(0, len(self), rows), desc="neighbours", leave=False, disable=None):
+            block = everything[start : start + rows] @ everything.T  # (rows, N)
+            block[torch.arange(len(block)), torch.arange(start, start + len(block))] = -torch.inf  # itself
+            values, found = block.topk(k, dim=-1)
+            places.append(found.cpu())
+            cosines.append(values.float().cpu())
+        return torch.cat(places), torch.cat(cosines)
+
+    def quantile(self, share: float) -> float:
+        """The cosine that this share of the pairs of different sentences is above, estimated from random pairs."""
+        draw = np.random.default_rng(0)
+        first = draw.integers(0, len(self), PAIRS)
+        second = (first + draw.integers(1, len(self), PAIRS)) % len(self)
+        cosines = [
+            (self.of(torch.from_numpy(first[i : i + CHUNK])) * self.of(torch.from_numpy(second[i : i + CHUNK]))).sum(-1)
+            for i in range(0, PAIRS, CHUNK)
+        ]
+        return float(np.quantile(torch.cat(cosines).numpy(), 1 - share))
+
+    def neighbourhoods(self, k: int) -> "Guide":
+        """A guide of the means of a sentence and its k nearest, weighted by their cosines cubed, taken twice.
+
+        The second mean is over the first means of the same neighbours: of what is two steps away on the graph of
+        neighbours. They are kept beside the embeddings' own file.
+
+        Source:
+            Radenović, Tolias & Chum (2019), alpha query expansion, with alpha = 3; repeated, a diffusion on the graph.
+        """
+        path = self.path.with_name(f"{self.path.stem}-means{k}.npy")
+        if not path.is_file():
+            places, cosines = self.nearest(k)
+            weights = cosines.clamp(min=0) ** 3  # (N, k)
+            with _new_file(path, self.embeddings.shape) as means:
+                once = np.empty_like(means)
+                _mean(self.embeddings, places, weights, into=once)
+                _mean(once, places, weights, into=means)
+        return Guide(self.name, path, self.device)
+
+
+def _mean(x: np.ndarray, places: Tensor, weights: Tensor, into: np.ndarray) -> None:
+    """Writes the unit vectors of x_i + sum_j weights_ij x_places_ij, for x (N, d), places and weights (N, k)."""
+    for start in range(0, len(x), CHUNK):
+        rows = slice(start, start + CHUNK)
+        own, others = (torch.from_numpy(part).float() for part in (np.array(x[rows]), x[places[rows].numpy()]))
+        into[rows] = normalize(own + (weights[rows][..., None] * others).sum(1), dim=-1).numpy()
+
+
+def load_guide(folder: str | Path, encoder: Encoder, sentences: Sequence[str]) -> Guide:
+    """The guide's embeddings of N sentences, from a file of the folder, or computed and written there.
+
+    The file is named by a checksum of the encoder's weights, of how it reads, and of the sentences.
+
+    Raises:
+        UsageError: the file cannot be written, or an embedding is not finite.
+    """
+    path = Path(folder, f"{_key(encoder, sentences)}.npy")
+    if not path.is_file():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _write(path, encoder, sentences)
+        except OSError as error:
+            raise UsageError(
+                f"The guide's embeddings cannot be written to {path.parent}: {error_line(error)}. Give another "
+                "`guide_cache`."
+            ) from None
+    return Guide(encoder.name, path, encoder.device)
+
+
+def _key(encoder: Encoder, sentences: Iterable[str]) -> str:
+    settings = [encoder.weights_sha256(), encoder.poolers, encoder.prompt, encoder.length, encoder.bf16]
+    digest = hashlib.sha256(json.dumps(settings).encode())
+    for sentence in sentences:
+        digest.update(sentence.encode() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _write(path: Path, encoder: Encoder, sentences: Sequence[str]) -> None:
+    """Writes the unit vectors, a chunk at a time."""
+    (pooler,) = encoder.poolers
+    logger.info(f"{encoder.name} as guide: {counted(len(sentences), 'sentence')} to embed, once, into {path}")
+    with (
+        _new_file(path, (len(sentences), encoder.dimensions)) as embeddings,
+        tqdm(total=len(sentences), desc="guide", unit=" sentences", leave=False, disable=None) as bar,
+    ):
+        for start in range(0, len(sentences), CHUNK):
+            chunk = torch.from_numpy(encoder(sentences[start : start + CHUNK], bar.update)[pooler])
+            if not torch.isfinite(chunk).all():
+                raise UsageError(f"`guide_model` {encoder.name}: its embeddings are not finite. Take another.")
+            embeddings[start : start + CHUNK] = normalize(chunk, dim=-1).numpy()
+
+
+@contextmanager
+def _new_file(path: Path, shape: tuple[int, int]) -> Iterator[np.ndarray]:
+    """An array to be filled, whose file takes its place when it is whole."""
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".guide-") as partial:
+        new = Path(partial, path.name)
+        array = np.lib.format.open_memmap(new, "w+", np.float16, shape)
+        yield array
+        array.flush()
+        os.replace(new, path)

@@ -1,0 +1,200 @@
+"""How a checkpoint is used: pooled, scaled, prompted, cut; as its own settings say, or sentence-transformers' files."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from tokenizers.normalizers import Lowercase, Sequence
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+
+from informin.encoders.files import json_file
+from informin.errors import UsageError, counted
+from modeling_informin import POOLINGS
+
+# sentence-transformers' names of the poolings that are offered here.
+THEIR_POOLINGS = {
+    **{"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "pooling_mode_lasttoken": "last"},
+    **{"cls": "cls", "mean": "mean", "lasttoken": "last"},
+}
+KNOWN_MODULES = (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
+# Of its first module's file: what is read here, or is of no consequence; and what else there may be, with this value.
+READ = ("max_seq_length", "do_lower_case", "model_args", "model_kwargs", "unpad_inputs")
+TRANSFORMER = {
+    "transformer_task": "feature-extraction",
+    "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+    "module_output_name": "token_embeddings",
+}
+# That file has had a name for each architecture.
+TRANSFORMER_FILES = (
+    "sentence_bert_config.json",
+    *(f"sentence_{name}_config.json" for name in ("roberta", "distilbert", "camembert", "albert", "xlm-roberta")),
+)
+KEPT = ("prompts", "default_prompt_name", "similarity_fn_name", "do_lower_case")  # whatever the pooling
+
+
+@dataclass(frozen=True)
+class Usage:
+    """How the embedding of a sentence is read from an encoder.
+
+    Attributes:
+        pooling: of `POOLINGS`; None where nothing says, or something that is not known here.
+        normalize: it is scaled to length 1.
+        prompt: is put before every sentence.
+        files: what else the files of sentence-transformers say, to be written again: `max_seq_length`,
+            `do_lower_case`, `prompts`, `default_prompt_name`, `similarity_fn_name`.
+        problem: why there is no pooling; None where there are no such files.
+    """
+
+    pooling: str | None = None
+    normalize: bool = False
+    prompt: str = ""
+    files: dict = field(default_factory=dict)
+    problem: str | None = None
+
+    def trained(self, pooler: str, prompt: str | None) -> "Usage":
+        """How the encoder is used in training, and afterwards.
+
+        With another pooling than its own it is another encoder: its scaling and its length are not kept, its prompts
+        and what else is of the text are.
+
+        Args:
+            pooler: of `POOLINGS`, or auto for its own; [CLS] where nothing says.
+            prompt: None for its own.
+
+        Raises:
+            UsageError: auto, and its files say something that is not known here.
+        """
+        prompt = self.prompt if prompt is None else prompt
+        if pooler == "auto" and self.pooling is None and self.problem:
+            raise UsageError(
+                f"`pooler` auto: the encoder does not say how its sentence embedding is read ({self.problem}). Give "
+                f"one of: `pooler` {', '.join(POOLINGS)}."
+            )
+        pooling = (self.pooling or "cls") if pooler == "auto" else pooler
+        if pooling == self.pooling:
+            return replace(self, prompt=prompt)
+        return Usage(pooling, prompt=prompt, files={name: self.files[name] for name in KEPT if name in self.files})
+
+    @property
+    def settings(self) -> dict:
+        """The same for `config.informin`, without what says nothing; `usage_of_settings` reads it again."""
+        return {"pooling": self.pooling} | {
+            name: value
+            for name, value in (
+                *(("normalize", self.normalize), ("prompt", self.prompt)),
+                ("sentence_transformers", self.files),
+            )
+            if value
+        }
+
+
+def usage_of_settings(settings: Mapping) -> Usage | None:
+    """What `config.informin` says; None where it says nothing."""
+    if not settings.get("pooling"):
+        return None
+    names = ("pooling", "normalize", "prompt")
+    own = {name: settings[name] for name in names if name in settings}
+    return Usage(**own, files=settings.get("sentence_transformers", {}))
+
+
+def usage_of(model_name: str, config: PreTrainedConfig, revision: str | None = None) -> Usage:
+    """How a checkpoint says that it is used: its own settings, then the files of sentence-transformers beside it.
+
+    Raises:
+        UsageError: such a file is damaged.
+    """
+    theirs = _sentence_transformers(model_name, revision)
+    own = usage_of_settings(getattr(config, "informin", None) or {})
+    return theirs if own is None else replace(own, files=own.files or theirs.files)
+
+
+def reading_length(longest: int, usage: Usage) -> int:
+    """The most tokens that are read of a sentence, where the model can read `longest`."""
+    return min(longest, usage.files.get("max_seq_length") or longest)
+
+
+def lower_case(tokenizer: PreTrainedTokenizerBase, usage: Usage) -> None:
+    """Has the tokenizer lower the case of what it reads, where the files of sentence-transformers ask for it."""
+    backend = tokenizer.backend_tokenizer
+    normalizer = json.dumps(json.loads(backend.to_str())["normalizer"])
+    lowers = '"Lowercase"' in normalizer or '"lowercase": true' in normalizer
+    if usage.files.get("do_lower_case") and not lowers:
+        own = [backend.normalizer] if backend.normalizer else []
+        backend.normalizer = Sequence([Lowercase(), *own])
+
+
+def refuse_long_prompt(prompt: str, tokenizer: PreTrainedTokenizerBase, name: str, length: int) -> None:
+    """UsageError where a prompt leaves no room for a word between the two special tokens.
+
+    Args:
+        name, length: the option that cuts sentences, and the tokens that it leaves.
+    """
+    tokens = len(tokenizer(prompt, add_special_tokens=False, verbose=False)["input_ids"]) if prompt else 0
+    if tokens and tokens + 3 > length:
+        raise UsageError(
+            f"`prompt` has {counted(tokens, 'token')}, which with a word and the two special tokens are more than "
+            f"`{name}` {length}: nothing of a sentence would be read. Give a shorter one, or a `{name}` of "
+            f"{tokens + 3} or more."
+        )
+
+
+def _sentence_transformers(model_name: str, revision: str | None) -> Usage:
+    """What sentence-transformers' files say."""
+    modules = json_file(model_name, "modules.json", revision, list)
+    if not modules:
+        return Usage()
+    if not all(isinstance(module, dict) and {"type", "path"} <= module.keys() for module in modules):
+        raise UsageError(f"`model_name` {model_name}: its modules.json does not say type and path of each module.")
+    prompt, files = _prompts(model_name, revision)
+    kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
+    if kinds not in KNOWN_MODULES or modules[0]["path"]:
+        problem = f"its modules.json lists {', '.join(kinds)}, of which not all are known here"
+        return Usage(prompt=prompt, files=files, problem=problem)
+    more, problem = _transformer(model_name, revision)
+    files |= more
+    pooling, pooling_problem = _pooling(json_file(model_name, f"{modules[1]['path']}/config.json", revision))
+    if problem := problem or pooling_problem:
+        return Usage(prompt=prompt, files=files, problem=problem)
+    return Usage(pooling, kinds[-1] == "Normalize", prompt, files)
+
+
+def _prompts(model_name: str, revision: str | None) -> tuple[str, dict]:
+    """The text that is put before every sentence, and what the file with the prompts says."""
+    name = "config_sentence_transformers.json"
+    values = json_file(model_name, name, revision)
+    prompts, default = values.get("prompts") or {}, values.get("default_prompt_name")
+    if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
+        raise UsageError(f"`model_name` {model_name}: prompts in its {name} are no texts by name.")
+    if default is not None and default not in prompts:
+        raise UsageError(
+            f"`model_name` {model_name}: default_prompt_name in its {name} is {default!r}, and its prompts are "
+            f"{', '.join(prompts) or 'none'}."
+        )
+    said = {"prompts": prompts, "default_prompt_name": default, "similarity_fn_name": values.get("similarity_fn_name")}
+    return prompts.get(default, ""), {name: value for name, value in said.items() if value}
+
+
+def _transformer(model_name: str, revision: str | None) -> tuple[dict, str | None]:
+    """What the file of the first module says, and the problem with it."""
+    name, values = "", {}
+    for name in TRANSFORMER_FILES:
+        if values := json_file(model_name, name, revision):
+            break
+    longest = values.get("max_seq_length")
+    if not isinstance(longest, int | None):
+        raise UsageError(f"`model_name` {model_name}: max_seq_length in its {name} is {longest!r}.")
+    others = [key for key, value in values.items() if key not in READ and value and value != TRANSFORMER.get(key)]
+    problem = f"its {name} has {', '.join(others)}, not known here" if others else None
+    return {key: values[key] for key in READ[:2] if values.get(key)}, problem
+
+
+def _pooling(values: dict) -> tuple[str | None, str | None]:
+    """The pooling that the file of the second module names, and the problem with it."""
+    active = [name for name, on in values.items() if name.startswith("pooling_mode_") and on is True]
+    mode = values.get("pooling_mode", active[0] if len(active) == 1 else None)
+    pooling = THEIR_POOLINGS.get(mode) if isinstance(mode, str) else None
+    if pooling is None:
+        return None, f"its pooling is {mode or active}, which is not known here"
+    if values.get("include_prompt") is False:
+        return None, "its pooling leaves out the prompt, which is not done here"
+    return pooling, None
