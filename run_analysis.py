@@ -54,6 +54,9 @@ def parser() -> program.Parser:
     add("--run", required=True, metavar="FOLDER", help="The --output_dir of a run.")
     add = figure(figures.redundancy, "What embeddings keep of changes of style, and of content.", "sentences")
     add("--compare", metavar="MODEL", help="A checkpoint to take the differences to.")
+    add = figure(figures.drift, "What training changed, without labels: neighbours, spread, hubs.", "sentences")
+    add("--compare", required=True, metavar="MODEL", help="The checkpoint before training.")
+    add("--senteval_dir", help="SentEval's data/downstream, for STS-B dev. Default: $SENTEVAL_DATA, else not scored.")
     return parser
 
 

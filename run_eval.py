@@ -14,10 +14,10 @@ from informin.encoders.encode import POOLERS
 from informin.encoders.encoder import load_encoder
 from informin.errors import UsageError
 from informin.evaluation.results import load_results, results_files
-from informin.evaluation.scoring import ALL_DIMENSIONS, load_tasks, score_encoder, whitening_options
+from informin.evaluation.scoring import ALL_DIMENSIONS, Tasks, load_tasks, score_encoder, whitening_options
 from informin.evaluation.senteval import TASKS, chosen_tasks
 from informin.evaluation.senteval_files import senteval_folder
-from informin.evaluation.table import FORMATS, aggregation_table, footnotes, render, score_tables, time_table
+from informin.evaluation.table import FORMATS, aggregation_table, footnotes, render, samples, score_tables, time_table
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -33,9 +33,17 @@ def parser() -> program.Parser:
     parser = program.Parser(description=__doc__)
     add = parser.add_argument
     add("--model_name", nargs="+", required=True, metavar="MODEL", help="Hub ids or folders; a row each.")
-    add("--tasks", nargs="+", default=["all"], metavar="TASK", help=f"all, sts, transfer, or of: {', '.join(TASKS)}.")
+    add("--tasks", nargs="+", metavar="TASK",
+        help=f"all (default; none with labels or triplets), sts, transfer, or of: {', '.join(TASKS)}.")  # fmt: skip
+    add("--labels", nargs="+", default=[], metavar="FILE",
+        help="Labelled samples, a task each: TSV, CSV or JSONL with text and label. V-measure, nearest neighbours, "
+        "8 shots.")  # fmt: skip
+    add("--triplets", nargs="+", default=[], metavar="FILE",
+        help="Searches, a task each: TSV, CSV or JSONL with query, document and, if you like, negative.")  # fmt: skip
     add("--pooler", nargs="+", default=["auto"], metavar="POOLER", choices=["auto", *POOLERS],
         help=f"auto (what the checkpoint says) or of: {', '.join(POOLERS)}; a row each, in one pass.")  # fmt: skip
+    add("--prompt", metavar="TEXT",
+        help="Put before every sentence; '' for none. Default: the checkpoint's own.")  # fmt: skip
     add("--senteval_dir", help="SentEval's data/downstream. Default: $SENTEVAL_DATA, else senteval.tar from the Hub.")
     add("--split", choices=["test", "dev"], default="test", help="dev: STS-B, SICK-R and what C is chosen by.")
     add("--max_length", type=int, help="Cut sentences at this many tokens. Default: the checkpoint's maximum.")
@@ -57,19 +65,22 @@ def evaluate(args: argparse.Namespace) -> int:
     """Every model in turn, then the tables."""
     outputs = output_paths(args)
     others = others_of(args)
-    names = chosen_tasks(args.tasks, args.split)
+    asked = args.tasks or ([] if args.labels or args.triplets else ["all"])
+    names = chosen_tasks(asked, args.split)
     whitening = whitening_options(args.whitening, args.whitening_file)
-    tasks = load_tasks(senteval_folder(args.senteval_dir), names, args.split)
+    folder = senteval_folder(args.senteval_dir) if names else None
+    tasks = load_tasks(folder, names, args.split, args.labels, args.triplets)
+    refuse_other_samples(others, tasks)
     how = (args.pooler, args.max_length, args.batch_size, args.device, args.bf16)
     for model_name in args.model_name[1:]:
-        load_encoder(model_name, *how)  # a mistake in the last is found before the first is scored
+        load_encoder(model_name, *how, prompt=args.prompt)  # a mistake in the last is found before the first is scored
     rows = []
     for model_name in args.model_name:
-        encoder = load_encoder(model_name, *how)
+        encoder = load_encoder(model_name, *how, prompt=args.prompt)
         kept = outputs and {pooler: outputs(model_name, pooler) for pooler in encoder.poolers}
         rows += score_encoder(encoder, tasks, whitening, kept)
-    show([results | {"tasks": {name: results["tasks"][name] for name in names}} for results in rows], others, args)
-    return 1 if any(results["tasks"][name]["score"] is None for results in rows for name in names) else 0
+    show([results | {"tasks": {name: results["tasks"][name] for name in tasks.data}} for results in rows], others, args)
+    return 1 if any(results["tasks"][name]["score"] is None for results in rows for name in tasks.data) else 0
 
 
 def output_paths(args: argparse.Namespace) -> Callable[[str, str], Path] | None:
@@ -105,6 +116,14 @@ def others_of(args: argparse.Namespace) -> list[dict]:
         if other["split"] != args.split:
             raise UsageError(f"--compare: {other['model']} was scored on the {other['split']} split, not {args.split}.")
     return others
+
+
+def refuse_other_samples(others: list[dict], tasks: Tasks) -> None:
+    """Raises UsageError where --compare names results of another file of the same name."""
+    for other in others:
+        for name, entry in samples(other).items():
+            if name in tasks.data and [*entry["data"].values()] != [*tasks.checksums[name].values()]:
+                raise UsageError(f"--compare: {other['model']} was scored on another {name}. Score it on this file.")
 
 
 def show(rows: list[dict], others: list[dict], args: argparse.Namespace) -> None:

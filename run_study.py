@@ -48,6 +48,8 @@ def parser() -> program.Parser:
         metavar="OPTION=VALUE",
         help="Options of run_unsup.py, over those of base and of all recipes; not what the grid varies.",
     )
+    add("--labels", nargs="+", default=[], metavar="FILE",
+        help="In place of those of the study's `labels` and `triplets` that have the same file names.")  # fmt: skip
     add("--seeds", nargs="+", type=int, metavar="N", help="In place of the study's.")
     add("--jobs", type=int, metavar="N", help="Runs at a time. Default: one for each GPU, else 1.")
     add("--keep_checkpoints", action="store_true", help="Do not delete them when a run is trained.")
@@ -57,7 +59,7 @@ def parser() -> program.Parser:
 
 def work(args: argparse.Namespace) -> int | None:
     """Runs the study, or reports on it."""
-    study = read_study(args.study, args.set, args.seeds)
+    study = read_study(args.study, args.set, args.seeds, args.labels)
     runs = runs_of(study, args.output)
     return report(study, runs, args.output) if args.report else run_study(study, runs, args)
 
@@ -71,10 +73,10 @@ def run_study(study: Study, runs: list[Run], args: argparse.Namespace) -> int:
     if gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus[0]  # options are checked as a run will see them, with one GPU
     check_options(study)
-    if study.tasks and _unfinished(study, runs):
+    if study.scored and _unfinished(study, runs):
         check_data(study)
     make_folder(args.output)
-    with Runner(study.tasks, args.keep_checkpoints, jobs, gpus) as runner:
+    with Runner(study.tasks, args.keep_checkpoints, jobs, gpus, study.samples) as runner:
         progress = Progress(study, runs, runner, jobs)
         progress.work_off()
     if runner.received:
@@ -89,7 +91,7 @@ def run_study(study: Study, runs: list[Run], args: argparse.Namespace) -> int:
 
 
 def _unfinished(study: Study, runs: Sequence[Run]) -> list[Run]:
-    return [run for run in runs if not read_run(run, study.tasks)]
+    return [run for run in runs if not read_run(run, study.scored)]
 
 
 def report(study: Study, runs: Sequence[Run], output: str) -> None:
@@ -97,7 +99,7 @@ def report(study: Study, runs: Sequence[Run], output: str) -> None:
 
     Raises UsageError where nothing is finished.
     """
-    records = {(run.setting.name, run.seed): record for run in runs if (record := read_run(run, study.tasks))}
+    records = {(run.setting.name, run.seed): record for run in runs if (record := read_run(run, study.scored))}
     if not records:
         raise UsageError(f"{output} has no finished run of {study.name}. Without --report they are run.")
     summary, folder = summarise(study, records), Path(output, study.name)

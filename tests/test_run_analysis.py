@@ -134,6 +134,26 @@ def test_redundancy_with_differences(draw, bert, roberta, sentences):
     assert gains[0][-1] == f"{change:+.3f}"
 
 
+def test_drift_against_another(draw, bert, roberta, data, tmp_path):
+    path = tmp_path / "many.txt"
+    path.write_text("\n".join(make_sentences(70, seed=3)))
+    options = dict(model_name=roberta, compare=bert, pooler="mean", sentences=path, max_sentences=50)
+    code, out, rows = draw("drift", **options, senteval_dir=data)
+    assert code == 0 and [row["checkpoint"] for row in rows] == ["tiny-roberta"] * 50
+    lines = out.out.splitlines()
+    assert lines[:2] == ["Drift on 50 sentences", lines[1]] and lines[1].split() == ["tiny-bert", "tiny-roberta"]
+    kept = sum(int(row["neighbours_kept"]) for row in rows) / 5
+    assert lines[2].split()[-2:] == ["100.0", f"{kept:.1f}"] and kept < 60
+    (pairs,) = load_task(data, "STS-B", "dev").subsets
+    encoders = [load_encoder(str(name), ["mean"]) for name in (bert, roberta)]
+    scores = [score_pairs(lambda wanted, e=e: e(wanted)["mean"], pairs)["spearman"] for e in encoders]
+    assert next(line for line in lines if line.startswith("STS-B dev")).split()[-2:] == [f"{x:.2f}" for x in scores]
+    assert any(line.startswith("tiny-roberta moved sentences far: they kept") for line in lines)
+    _, out, again = draw("drift", **options)
+    assert [row["sentence"] for row in again] == [row["sentence"] for row in rows] and "not scored" in out.out
+    assert [row["sentence"] for row in draw("drift", **options, seed=1)[2]] != [row["sentence"] for row in rows]
+
+
 def test_folders_of_one_name_are_shown_whole(draw, bert, sentences, tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -152,13 +172,16 @@ def test_folders_of_one_name_are_shown_whole(draw, bert, sentences, tmp_path):
         ("tsne", {"sentences": "PATH/few.txt", "pooler": "auto"}, "does not say how its sentence embedding is read"),
         ("redundancy", {"sentences": "PATH/few.txt"}, "Found too few sentences that have a variant"),
         ("cosines", {"senteval_dir": "PATH"}, "STS/STSBenchmark/sts-dev.csv does not exist"),
+        ("drift", {"sentences": "PATH/few.txt", "compare": "BERT"}, "Found 2 distinct sentences; drift is measured on"),
+        ("drift", {"sentences": "PATH/blank.txt", "compare": "BERT"}, "--sentences: PATH/blank.txt holds no sentence"),
         ("alignment", {"senteval_dir": "DATA", "results": "PATH/few.txt"}, "cannot be read as results of run_eval.py"),
     ],
 )
 def test_mistakes(draw, bert, data, tmp_path, figure, options, message):
     (tmp_path / "blank.txt").write_text("\n \n")
     (tmp_path / "few.txt").write_text("the dog\nthe cat\n")
-    paths = {name: value.replace("PATH", str(tmp_path)).replace("DATA", str(data)) for name, value in options.items()}
+    known = {"PATH": tmp_path, "DATA": data, "BERT": bert}
+    paths = {name: re.sub("|".join(known), lambda match: str(known[match[0]]), x) for name, x in options.items()}
     code, out, _ = draw(figure, model_name=bert, **({"pooler": "cls"} | paths))
     assert code == 2
     assert re.match(r"error: .*" + re.escape(message.replace("PATH", str(tmp_path))), out.err.splitlines()[-1])

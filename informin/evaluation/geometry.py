@@ -1,7 +1,12 @@
-"""What embeddings look like: alignment and uniformity (Wang & Isola, ICML 2020). Takes arrays, knows no model."""
+"""What embeddings look like: alignment and uniformity (Wang & Isola, ICML 2020), neighbours, hubs, directions.
+
+Takes arrays, knows no model.
+"""
 
 import numpy as np
+from scipy.linalg import orthogonal_procrustes
 from scipy.spatial.distance import pdist
+from scipy.stats import skew
 
 
 def unit(x: np.ndarray) -> np.ndarray:
@@ -33,3 +38,71 @@ def uniformity(x: np.ndarray) -> float:
         Wang & Isola (2020), with t = 2; Gao et al. (2021), eq. 3.
     """
     return float(np.log(np.exp(-2 * pdist(unit(x), "sqeuclidean")).mean()))
+
+
+def nearest(x: np.ndarray, k: int) -> np.ndarray:
+    """(N, k): for each row the k other rows of the highest cosine, in no order.
+
+    Args:
+        x: (N, d), N > k. Takes O(N^2) memory: 2,000 rows need 64 MB.
+    """
+    rows = unit(x)
+    similarity = rows @ rows.T  # (N, N)
+    np.fill_diagonal(similarity, -np.inf)
+    return np.argpartition(similarity, -k, axis=1)[:, -k:]
+
+
+def occurrences(neighbours: np.ndarray) -> np.ndarray:
+    """(N,): how often each row is among the k nearest of another; k on average.
+
+    Args:
+        neighbours: (N, k), from `nearest`.
+    """
+    return np.bincount(neighbours.ravel(), minlength=len(neighbours))
+
+
+def hubness(neighbours: np.ndarray) -> float:
+    """Skewness of how often rows are neighbours of others: 0 without hubs, high where a few are near to very many.
+
+    Args:
+        neighbours: (N, k), from `nearest`.
+
+    Source:
+        Radovanovic, Nanopoulos & Ivanovic (JMLR 2010), eq. 1.
+    """
+    counts = occurrences(neighbours)
+    return float(skew(counts)) if np.ptp(counts) else 0.0  # equal counts have no skewness by the formula
+
+
+def effective_rank(x: np.ndarray) -> float:
+    """In how many directions the embeddings spread around their mean: 1 to d, exp of the entropy of the spread.
+
+    Args:
+        x: (N, d); rows are scaled to length 1.
+
+    Source:
+        Roy & Vetterli (EUSIPCO 2007), of the singular values, centred here: most encoders' embeddings share a direction
+        that says nothing of the sentence.
+    """
+    rows = unit(x)
+    values = np.linalg.svd(rows - rows.mean(0), compute_uv=False)
+    share = values[values > 0] / values.sum() if values.any() else np.ones(1)
+    return float(np.exp(-(share * np.log(share)).sum()))
+
+
+def rotated_cosine(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """(N,): the cosine of each row of x with its row of y after the rotation (or reflection) that brings x nearest.
+
+    Unit vectors less their mean: a direction that all embeddings share would make every cosine high. The rotation is
+    fitted on these very rows, so that unrelated embeddings have some 0.85 sqrt(d / N) too, where that is small.
+
+    Args:
+        x, y: (N, d) and (N, e); the narrower one is filled up with zeros.
+
+    Source:
+        Orthogonal Procrustes, Schoenemann (1966).
+    """
+    wide = max(x.shape[1], y.shape[1])
+    x, y = (np.pad(unit(z) - unit(z).mean(0), ((0, 0), (0, wide - z.shape[1]))) for z in (x, y))
+    rotation, _ = orthogonal_procrustes(x, y)  # (wide, wide)
+    return (unit(x @ rotation) * unit(y)).sum(-1)

@@ -2,21 +2,21 @@
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from scipy.stats import pearsonr, spearmanr
 
 from informin.errors import UndefinedScoreError, UsageError, counted
 from informin.evaluation.geometry import alignment, uniformity, unit
+from informin.evaluation.measures import PAIRS, Measure
 from informin.evaluation.once import Encode, embed_once
-from informin.textfiles import TABLES, as_text, json_records, plain_suffix, require_file, shown, table_rows
+from informin.evaluation.rows import rows_by_column, text_in
 
 COLUMNS = ("sentence1", "sentence2", "score")
-# What `score_pairs` gives: what people call it, and how many digits they read.
-SCORES = {"spearman": ("Spearman x 100", 2), "alignment": ("alignment", 3), "uniformity": ("uniformity", 3)}
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,9 @@ class GradedPairs:
     sentences1: list[str]
     sentences2: list[str]
     scores: np.ndarray  # (N,), on any scale
+
+    kind: ClassVar[str] = "pairs"
+    measures: ClassVar[dict[str, Measure]] = PAIRS
 
     @classmethod
     def of_rows(cls, name: str, rows: Sequence[tuple[str, str, float]]) -> "GradedPairs":
@@ -43,6 +46,14 @@ class GradedPairs:
         text = "\0".join([*self.sentences1, *self.sentences2, *map(str, self.scores.tolist())])
         return hashlib.sha256(text.encode()).hexdigest()
 
+    def texts(self) -> list[str]:
+        """The distinct sentences."""
+        return list(dict.fromkeys(self.sentences1 + self.sentences2))
+
+    def score(self, encode: Encode) -> dict[str, float]:
+        """See `score_pairs`."""
+        return score_pairs(encode, self)
+
 
 def load_pairs(path: str | Path) -> GradedPairs:
     """The user's own pairs: TSV, CSV or JSONL with sentence1, sentence2 and score.
@@ -51,17 +62,9 @@ def load_pairs(path: str | Path) -> GradedPairs:
         UsageError: no such file or column, a grade that is no number, fewer than 2 pairs, grades all alike, or every
             pair one sentence twice.
     """
-    path = Path(path)
-    require_file("`eval_pairs`", path)
-    rows = []
-    for number, record in _records(path):
-        missing = [name for name in COLUMNS if record.get(name) in (None, "")]
-        if missing:
-            raise UsageError(
-                f"{path}, line {number}: no {' and no '.join(missing)}. Every row needs {', '.join(COLUMNS)}; "
-                f"found {shown(record)}."
-            )
-        first, second = (as_text(record[name], path, number) for name in COLUMNS[:2])
+    path, rows = Path(path), []
+    for number, record in rows_by_column(path, "eval_pairs", COLUMNS):
+        first, second = (text_in(record, name, path, number) for name in COLUMNS[:2])
         rows.append((first, second, read_grade(record["score"], path, number)))
     if len({grade for _, _, grade in rows}) < 2:
         raise UsageError(
@@ -89,13 +92,13 @@ def score_pairs(encode: Encode, pairs: GradedPairs) -> dict[str, float]:
     Raises:
         UndefinedScoreError: see `embed_once` and `correlations`.
     """
-    embedding = embed_once(encode, pairs.sentences1 + pairs.sentences2)
+    embedding = embed_once(encode, pairs.texts())
     x, y = embedding(pairs.sentences1), embedding(pairs.sentences2)  # (N, d)
     alike = positive(pairs.scores)
     return {
         "spearman": correlations(cosine(x, y), pairs.scores)["spearman"],
         "alignment": alignment(x[alike], y[alike]),
-        "uniformity": uniformity(embedding(list(dict.fromkeys(pairs.sentences1 + pairs.sentences2)))),
+        "uniformity": uniformity(embedding(pairs.texts())),
     }
 
 
@@ -137,19 +140,3 @@ def read_grade(text: object, path: Path, number: int) -> float:
     if not math.isfinite(grade):
         raise UsageError(f"{path}, line {number}: the score is {text!r}; needed a number.")
     return grade
-
-
-def _records(path: Path) -> Iterator[tuple[int, dict]]:
-    """The rows that are not blank, by column, with the numbers of their lines."""
-    kind = plain_suffix(path)
-    if kind == ".jsonl":
-        return ((number, record) for number, record in json_records(path) if record)
-    if kind not in TABLES:
-        raise UsageError(f"`eval_pairs`: {path} ends in {kind or 'nothing'}; needed .tsv, .csv or .jsonl.")
-    rows = table_rows(path)
-    _, header = next(rows, (0, []))
-    absent = [name for name in COLUMNS if name not in header]
-    if absent:
-        columns = " and no column ".join(absent)
-        raise UsageError(f"{path}: no column {columns} in its first line; found {shown(header)}.")
-    return ((number, dict(zip(header, row))) for number, row in rows if row)

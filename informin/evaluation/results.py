@@ -4,6 +4,7 @@ schema           1
 model            the Hub id or folder, as it was given
 weights_sha256   of the names and float32 values of all weights
 pooler           cls, mean, ...; normalized: embeddings were scaled to length 1, as the checkpoint says
+prompt           what was put before every sentence, or null
 whitening        null, or {dimensions: K or null for all, fitted_on: text}
 max_length       sentences were cut at this many tokens
 precision        fp32 or bf16
@@ -12,6 +13,8 @@ classifier       how the transfer tasks are classified
 tasks.NAME       score (null where it is undefined, and `error` says why), n, and:
                    STS: mean, wmean, pearson, subsets.SUBSET.score and .n;  Spearman x 100
                    transfer: dev, what C was chosen by;  accuracy x 100
+                   samples: kind (labels or triplets), measures: every score (`evaluation.measures`) and its sd over
+                   draws; classes, or documents that are searched; the score is V-measure or MRR@10
                    truncated: sentences that were cut;  data: SHA-256 of each file read
                    seconds: {encode, score}; a sentence that an earlier task shares was encoded there, and the
                    poolers of one call share one pass, which counts for each
@@ -36,7 +39,7 @@ from informin.files import sha256, write_json
 SCHEMA = 1
 CLASSIFIER = "L2 logistic regression, one class against the rest; C = 2^t by SentEval's scikit-learn grids"
 # What must be equal for results to be gone on with.
-IDENTITY = ("weights_sha256", "pooler", "normalized", "whitening", "max_length", "precision", "split")
+IDENTITY = ("weights_sha256", "pooler", "normalized", "prompt", "whitening", "max_length", "precision", "split")
 
 
 def new_results(model: str, identity: dict, environment: dict) -> dict:
@@ -84,6 +87,8 @@ def load_results(path: str | Path) -> dict:
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read as results of run_eval.py: {error}") from None
     needed = {"schema", "model", "tasks", "average", *IDENTITY}
+    if isinstance(results, dict):
+        results.setdefault("prompt", None)  # files of before there were prompts
     if not isinstance(results, dict) or needed - results.keys() or results["schema"] != SCHEMA:
         raise UsageError(f"{path}: needed results of run_eval.py of `schema` {SCHEMA}; found something else.")
     return results

@@ -14,18 +14,21 @@ from tqdm import tqdm
 
 from informin.errors import UndefinedScoreError, UsageError, counted
 from informin.evaluation import results
+from informin.evaluation.labels import LabelledSentences, load_labels
 from informin.evaluation.once import Encode, EncodeOnce
-from informin.evaluation.senteval import StsTask, TransferTask, load_task
+from informin.evaluation.retrieval import SearchPairs, load_search_pairs
+from informin.evaluation.senteval import TASKS, StsTask, TransferTask, load_task
 from informin.evaluation.sts import score_sts
 from informin.evaluation.table import label
 from informin.evaluation.transfer import score_transfer
 from informin.evaluation.whitening import whitened
 from informin.files import sha256
-from informin.textfiles import read_sentences, require_file
+from informin.textfiles import COMPRESSIONS, read_sentences, require_file
 
 logger = logging.getLogger(__name__)
 
 ALL_DIMENSIONS = math.inf
+Task = StsTask | TransferTask | LabelledSentences | SearchPairs
 
 
 class AnyEncoder(Protocol):
@@ -37,6 +40,7 @@ class AnyEncoder(Protocol):
     device: torch.device
     length: int  # the most tokens that it reads
     normalized: bool  # embeddings have length 1
+    prompt: str | None  # is put before every sentence
     bf16: bool  # it computes in bfloat16, else in float32
     truncated: set[str]  # longer sentences, which were cut
 
@@ -89,17 +93,45 @@ def whitening_options(dimensions: float | None, file: str | None) -> WhiteningOp
 
 @dataclass(frozen=True)
 class Tasks:
-    """The data of the tasks of a call, by name, all of one split, and the SHA-256 of their files."""
+    """The data of the tasks of a call, by name, and the SHA-256 of their files; SentEval's are all of one split."""
 
     split: str
-    data: dict[str, StsTask | TransferTask]
+    data: dict[str, Task]
     checksums: dict[str, dict[str, str]]
 
 
-def load_tasks(folder: Path, names: Sequence[str], split: str = "test") -> Tasks:
-    """Reads and checks the data of all tasks, before any of them is scored. Raises what `load_task` raises."""
-    data = {name: load_task(folder, name, split) for name in names}
-    return Tasks(split, data, {name: results.checksums(task.files, folder) for name, task in data.items()})
+def load_tasks(
+    folder: Path | None,
+    names: Sequence[str],
+    split: str = "test",
+    labels: Sequence[str] = (),
+    triplets: Sequence[str] = (),
+) -> Tasks:
+    """Reads and checks the data of all tasks, before any of them is scored.
+
+    Args:
+        folder: SentEval's `data/downstream`; None without `names`, its tasks.
+        labels, triplets: files, a task each, by the name of the file: see `load_labels` and `load_search_pairs`.
+
+    Raises:
+        UsageError: as `load_task`, `load_labels` and `load_search_pairs`; or two tasks would have one name.
+    """
+    data: dict[str, Task] = {name: load_task(folder, name, split) for name in names}
+    checksums = {name: results.checksums(task.files, folder) for name, task in data.items()}
+    for option, load, files in (("labels", load_labels, labels), ("triplets", load_search_pairs, triplets)):
+        for file in files:
+            name = sample_name(file)
+            if name in (*TASKS, *data):
+                raise UsageError(f"`{option}` {file}: there is a task {name} already. Rename the file.")
+            data[name] = load(file, option)
+            checksums[name] = {Path(file).name: sha256(file)}
+    return Tasks(split, data, checksums)
+
+
+def sample_name(file: str | Path) -> str:
+    """What a file's task is called: banking77 for data/banking77.tsv.gz."""
+    path = Path(file)
+    return (path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path).stem
 
 
 def score_encoder(
@@ -128,7 +160,7 @@ def score_encoder(
     for name, poolers in pending.items():
         if not poolers:
             continue
-        sentences, start = tasks.data[name].sentences(), time.perf_counter()
+        sentences, start = _sentences(tasks.data[name]), time.perf_counter()
         once.add(sentences)
         seconds = time.perf_counter() - start
         for pooler in poolers:
@@ -148,6 +180,7 @@ def _start(encoder: AnyEncoder, pooler: str, split: str, whitening: WhiteningOpt
         "weights_sha256": encoder.weights_sha256(),
         "pooler": pooler,
         "normalized": encoder.normalized,
+        "prompt": encoder.prompt or None,
         "whitening": whitening and {"dimensions": whitening.dimensions, "fitted_on": whitening.fitted_on},
         "max_length": encoder.length,
         "precision": "bf16" if encoder.bf16 else "fp32",
@@ -172,11 +205,30 @@ def encode_with_bar(encoder: AnyEncoder, sentences: Sequence[str]) -> dict[str, 
         return encoder(sentences, bar.update)
 
 
-def _score(encode: Encode, task: StsTask | TransferTask, seconds: float) -> dict:
+def _score(encode: Encode, task: Task, seconds: float) -> dict:
     """The entry of a task whose sentences took so many seconds to encode."""
     start = time.perf_counter()
     try:
-        entry = score_sts(encode, task) if isinstance(task, StsTask) else score_transfer(encode, task)
+        entry = _scores(encode, task)
     except UndefinedScoreError as error:
-        entry = {"score": None, "n": task.examples, "error": str(error)}
+        entry = {"score": None, **_facts(task), "error": str(error)}
     return entry | {"seconds": {"encode": seconds, "score": time.perf_counter() - start}}
+
+
+def _scores(encode: Encode, task: Task) -> dict:
+    if isinstance(task, StsTask):
+        return score_sts(encode, task)
+    if isinstance(task, TransferTask):
+        return score_transfer(encode, task)
+    measures = task.score(encode)
+    return {"score": measures[next(iter(task.measures))], **_facts(task), "measures": measures}
+
+
+def _facts(task: Task) -> dict:
+    if isinstance(task, StsTask | TransferTask):
+        return {"n": task.examples}
+    return {"kind": task.kind, **task.counts}
+
+
+def _sentences(task: Task) -> list[str]:
+    return task.sentences() if isinstance(task, StsTask | TransferTask) else task.texts()

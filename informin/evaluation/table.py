@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from informin.errors import counted
+from informin.evaluation.measures import KINDS
 from informin.evaluation.senteval import GROUPS, YEARS
 
 FORMATS = ("text", "markdown", "latex", "json")
@@ -47,11 +49,12 @@ def label(results: dict) -> str:
     """The checkpoint's own name and how it was read: `all-MiniLM-L6-v2, cls`."""
     whitening = results["whitening"]
     size = f" {whitening['dimensions']}" if whitening and whitening["dimensions"] else ""
-    return f"{Path(results['model']).name}, {results['pooler']}{f', whitening{size}' if whitening else ''}"
+    prompt = f", prompt {results['prompt']!r}" if results["prompt"] else ""
+    return f"{Path(results['model']).name}, {results['pooler']}{prompt}{f', whitening{size}' if whitening else ''}"
 
 
 def score_tables(rows: Sequence[dict], others: Sequence[dict] = (), seeds: bool = False) -> list[Table]:
-    """The tables of scores: STS and transfer, as far as there are such tasks.
+    """The tables of scores: STS and transfer, as far as there are such tasks, then one for each sample.
 
     Args:
         rows: results.
@@ -70,11 +73,35 @@ def score_tables(rows: Sequence[dict], others: Sequence[dict] = (), seeds: bool 
             scores = {task: results["tasks"].get(task, {}).get("score") for task in columns}
             return Row(label(results), scores | {AVERAGE: average and results["average"][average]})
 
-        before, own = list(map(line, others)), list(map(line, rows))
-        gains = [difference(row, other) for row, other in zip(own, before * len(own))]  # one for all, or one for each
-        lines = [row for block in (before, own, gains) for row in (_with_mean(block) if seeds else block)]
+        lines = _compared(list(map(line, others)), list(map(line, rows)), seeds)
         tables.append(Table(TITLES[group], [*columns, AVERAGE], lines))
+    for name, entry in {name: entry for results in rows for name, entry in samples(results).items()}.items():
+        measures = KINDS[entry["kind"]]
+
+        def line(results, name=name, measures=measures):
+            scores = results["tasks"].get(name, {}).get("measures", {})
+            return Row(label(results), {measure.title: scores.get(key) for key, measure in measures.items()})
+
+        lines = _compared(list(map(line, others)), list(map(line, rows)), seeds)
+        tables.append(Table(_sample_title(name, entry), [measure.title for measure in measures.values()], lines))
     return tables
+
+
+def samples(results: dict) -> dict[str, dict]:
+    """The entries of the user's own samples, by name."""
+    return {name: entry for name, entry in results["tasks"].items() if "kind" in entry}
+
+
+def _sample_title(name: str, entry: dict) -> str:
+    if entry["kind"] == "labels":
+        return f"{name}: {counted(entry['n'], 'sentence')} of {entry['classes']:,} classes, x 100"
+    return f"{name}: search, {entry['n']:,} queries among {counted(entry['documents'], 'document')}, x 100"
+
+
+def _compared(before: list[Row], own: list[Row], seeds: bool) -> list[Row]:
+    """Lines to compare with, our own, and the differences; with the mean of each, where they are seeds."""
+    gains = [difference(row, other) for row, other in zip(own, before * len(own))]  # one for all, or one for each
+    return [row for block in (before, own, gains) for row in (_with_mean(block) if seeds else block)]
 
 
 def aggregation_table(rows: Sequence[dict]) -> list[Table]:

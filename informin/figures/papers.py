@@ -13,7 +13,8 @@ import numpy as np
 from informin.encoders.encoder import Encoder, load_encoder
 from informin.errors import UsageError
 from informin.evaluation import score_pairs
-from informin.evaluation.once import embed_once
+from informin.evaluation.drift import SAMPLE, SEED, draw, drift_table, measure_drift, stsb_dev
+from informin.evaluation.once import EncodeOnce, embed_once
 from informin.evaluation.pairs import cosine, positive
 from informin.evaluation.results import load_results, results_files
 from informin.evaluation.scoring import encode_with_bar, load_tasks, score_encoder
@@ -117,6 +118,30 @@ def redundancy(
     return plots.redundancy(rows, output)
 
 
+def drift(
+    model_name: Sequence[str],
+    output: str,
+    sentences: str,
+    compare: str,
+    max_sentences: int = SAMPLE,
+    seed: int = SEED,
+    senteval_dir: str | None = None,
+    **loading,
+) -> Sequence[Path]:
+    """What training changed, without labels: `model_name` against `compare`, on a sample; see `evaluation.drift`."""
+    texts, pairs = draw(read_lines(sentences), max_sentences, seed), stsb_dev(senteval_dir)
+    loaded = encoders([compare, *model_name], **loading)
+    old_name, old = next(loaded)
+    once = EncodeOnce(lambda wanted: encode_with_bar(old, wanted)).by(old.poolers[0])
+    drifts = {name: measure_drift(once, encode_with(encoder), texts, pairs) for name, encoder in loaded}
+    records = {name: measured.record() for name, measured in drifts.items()}
+    print(render(drift_table(records, old_name), "text") + "\n")
+    for name, record in records.items():
+        for warning in record["warnings"]:
+            print(f"{name} {warning}\n")
+    return plots.drift(drifts, old_name, output)
+
+
 def encoders(
     names: Sequence[str], pooler: str = "auto", batch_size: int = 64, device: str | None = None
 ) -> Iterator[tuple[str, Encoder]]:
@@ -137,13 +162,19 @@ def encode_with(encoder: Encoder) -> Callable[[Sequence[str]], np.ndarray]:
 
 def sample(file: str, count: int, seed: int) -> list[str]:
     """At most so many of a file's distinct sentences, drawn at random. Raises UsageError without file or sentence."""
-    path = Path(file)
-    require_file("`sentences`", path)
-    distinct = list(dict.fromkeys(" ".join(line.split()) for line in read_sentences(path, None) if line.strip()))
-    if not distinct:
-        raise UsageError(f"`sentences`: {path} holds no sentence.")
+    distinct = list(dict.fromkeys(" ".join(line.split()) for line in read_lines(file)))
     chosen = np.random.default_rng(seed).permutation(len(distinct))[:count]
     return [distinct[i] for i in chosen]
+
+
+def read_lines(file: str) -> list[str]:
+    """A file's sentences, blank ones left out. Raises UsageError without file or sentence."""
+    path = Path(file)
+    require_file("`sentences`", path)
+    lines = [line for line in read_sentences(path, None) if line.strip()]
+    if not lines:
+        raise UsageError(f"`sentences`: {path} holds no sentence.")
+    return lines
 
 
 def is_of(results: dict, encoder: Encoder) -> bool:

@@ -27,6 +27,7 @@ from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
 
 from informin.errors import UsageError
+from informin.evaluation.drift import NEIGHBOURS, Drift
 from informin.evaluation.geometry import unit
 from informin.training.history import logged_terms
 
@@ -280,6 +281,51 @@ def redundancy(rows: Sequence[Mapping], stem: str | Path) -> Files:
 
 
 @matplotlib.rc_context(STYLE)
+def drift(panels: Mapping[str, Drift], old: str, stem: str | Path) -> Files:
+    """How far sentences moved: neighbours that they kept, cosine to where they were, and how often they are neighbours.
+
+    The CSV has a row a checkpoint and sentence.
+
+    Args:
+        panels: by the name of the new checkpoint; all against the same old one, on the same sentences.
+        old: the name of the old one.
+    """
+    _require(list(panels), "checkpoint")
+    figure = Figure(figsize=(11, 3.8))
+    left, middle, right = figure.subplots(1, 3)
+    lowest = min(1, *(drift.cosine.min() for drift in panels.values()))
+    edges = np.linspace(math.ceil(10 * lowest) / 10 - 0.1, 1, COSINE_BINS + 1)
+    for i, (name, drift) in enumerate(panels.items(), start=1):
+        counts = np.bincount(drift.kept, minlength=NEIGHBOURS + 1)
+        left.plot(range(NEIGHBOURS + 1), 100 * counts / len(drift.kept), markersize=5, **_look(i))
+        shares = 100 * np.histogram(np.minimum(drift.cosine, 1), edges)[0] / len(drift.cosine)
+        middle.stairs(shares, edges, color=COLOURS[i % 10], linewidth=1.5)
+        if i == 1:
+            _draw_occurrences(right, drift.old_occurrences, label=textwrap.fill(old, 40), **_look(0))
+        _draw_occurrences(right, drift.new_occurrences, label=textwrap.fill(name, 40), **_look(i))
+    left.set(xlabel=f"of its {NEIGHBOURS} nearest neighbours a sentence kept", ylabel="sentences (%)", ylim=(0, None))
+    left.set_xticks(range(0, NEIGHBOURS + 1, 2))
+    middle.set(xlabel="cosine to its old embedding, after the best rotation", ylabel="sentences (%)")
+    right.set(xlabel="is a neighbour of at least so many others\n(far right: hubs)", ylabel="sentences (%)")
+    right.set(xscale="log", yscale="log")
+    for axis in (right.xaxis, right.yaxis):
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter(NullFormatter())
+    figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    header = ["checkpoint", "sentence", "neighbours_kept", "cosine", "old_occurrences", "new_occurrences"]
+    rows = (
+        (name, *row)
+        for name, drift in panels.items()
+        for row in zip(
+            drift.sentences,
+            *(x.tolist() for x in (drift.kept, drift.cosine, drift.old_occurrences, drift.new_occurrences)),
+            strict=True,
+        )
+    )
+    return _save(figure, stem, header, rows)
+
+
+@matplotlib.rc_context(STYLE)
 def seeds(rows: Sequence[Mapping], title: str, stem: str | Path) -> Files:
     """What each seed of each setting scored, with their mean and standard deviation, a panel a measure.
 
@@ -372,6 +418,13 @@ def _draw_seeds(axes: Axes, y: int, rows: Sequence[Mapping]) -> None:
     line = rows[0]["baseline_mean"] if rows else None
     if line is not None:
         axes.vlines(line, y - 0.45, y + 0.45, color=COLOURS[1], linestyle="--", linewidth=1.2, zorder=1)
+
+
+def _draw_occurrences(axes: Axes, counts: np.ndarray, **look) -> None:
+    """The share of sentences that are a neighbour of so many others or more; those of none are not on a log axis."""
+    values = np.unique(counts[counts > 0])
+    shares = [100 * (counts >= value).mean() for value in values]
+    axes.plot(values, shares, markersize=3, markevery=math.ceil(len(values) / 25), **look)
 
 
 def _draw_terms(axes: Axes, steps: Sequence[Mapping]) -> None:

@@ -8,6 +8,7 @@
 """
 
 import hashlib
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +16,12 @@ from pathlib import Path
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from informin.errors import counted
-from informin.evaluation.pairs import SCORES
+from informin.evaluation.drift import drift_table
+from informin.evaluation.measures import KINDS
 from informin.evaluation.results import load_results
 from informin.evaluation.senteval import STS_TASKS, TRANSFER_TASKS
 from informin.evaluation.senteval_files import HUB_DATA
-from informin.evaluation.table import render, score_tables
+from informin.evaluation.table import TITLES, render, samples, score_tables
 from informin.files import read_json
 from informin.publishing.metadata import NO_LANGUAGE, known_id, known_language, known_license
 from informin.publishing.record import load_record
@@ -27,7 +29,9 @@ from informin.publishing.record import load_record
 CARD = "README.md"
 TEMPLATE = Path(__file__).parents[2] / "model_cards" / "TEMPLATE.md"
 CITATIONS = TEMPLATE.parent / "citations"  # NAME.bib, of an objective or of what a term's `paper` names
-BY_POOLER = {"cls": "read at [CLS]", "mean": "read by its mean"}
+BEFORE, AFTER = "before training", "these weights"
+BY_POOLER = {"cls": "read at [CLS]", "mean": "read by its mean", "last": "read at its last token"}
+EMBEDDINGS = {"cls": "the [CLS] vector", "mean": "the mean over its tokens", "last": "the vector of its last token"}
 UNPUBLISHED = "path/to/this/folder"
 # What Markdown reads as more than text, within a line. An underscore within a word, or brackets without an address, it
 # does not.
@@ -64,7 +68,7 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
     """The card of an exported folder: metadata in YAML, then Markdown; see `write_card`."""
     folder = Path(folder)
     config = _one_line(read_json(folder / "config.json"))
-    unknown = {"base_model": None, "data": None, "history": [], "options": None, "earlier": []}
+    unknown = {"base_model": None, "data": None, "history": [], "options": None, "earlier": [], "drift": None}
     record = _one_line(unknown | (load_record(folder) or {}))
     results = load_all_results(folder)
     base = record["base_model"] or {}
@@ -78,16 +82,21 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
         name=_text(name),
         base=_base_text(base),
         method=_methods(stages),
-        dimensions=config["hidden_size"],
+        dimensions=read_json(folder / "1_Pooling" / "config.json")["word_embedding_dimension"],
+        **_use(read_json(folder / "config.json")["informin"]),
+        has_pooler="model_args" in read_json(folder / "sentence_bert_config.json"),
         repo=repo or UNPUBLISHED,
         published=bool(repo),
         pin=f', revision="{revision}"' if revision else "",
-        architecture=_code(config["auto_map"]["AutoModel"].rpartition(".")[2]),
+        architecture=_code((config.get("auto_map") or {}).get("AutoModel", "").rpartition(".")[2]),
         onnx=_onnx_files(folder),
-        tables=_score_tables(results, record.get("seed")),
+        tables=_score_tables(results, record.get("seed"), samples=False),
+        samples=_score_tables(results, record.get("seed"), samples=True),
         seeds=len(results["seeds"]) + 1,
         seed=_text(record.get("seed")),
-        history=_history_table(record),
+        history=_history_tables(record),
+        developed_on=[one["kind"] for one in _development_sets(record)],
+        drift=_drift_table(record["drift"]),
         training=_training_table(config, record, stages),
         environment=_environment(record),
         limits=_limits(folder, config, record, results),
@@ -95,6 +104,29 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
     )
     page = re.sub(r"\n{3,}", "\n\n", str(card)).strip()
     return f"{page}\n{_mark(page)}\n"
+
+
+def _use(settings: dict) -> dict[str, str]:
+    """How the embedding is read: in words, and as code for tensors and arrays, from `config.informin`."""
+    pooling, prompt = settings.get("pooling", "cls"), settings.get("prompt")
+    scaled = ", scaled to length 1" if settings.get("normalize") else ""
+    code = {
+        "cls": "{}[:, 0]",
+        "mean": '{}\nmask = batch["attention_mask"][..., None]\nembeddings = (embeddings * mask).sum(1) / mask.sum(1)',
+        "last": '{}\nembeddings = embeddings[range(len(embeddings)), batch["attention_mask"].sum(1) - 1]',
+    }[pooling]
+    if scaled:
+        code += "\nembeddings = embeddings / (embeddings**2).sum(1)[:, None] ** 0.5"
+    texts = [(prompt or "") + text for text in ("A dog sleeps.", "The dog is asleep.")]
+    embedding = EMBEDDINGS[pooling] + scaled
+    return {
+        "embedding": embedding,
+        "pooler_output": embedding if embedding == EMBEDDINGS["cls"] else "the embedding",
+        "prompt": _code(" ".join(prompt.split())) if prompt else "",
+        "texts": json.dumps(texts, ensure_ascii=False),
+        "torch_embeddings": code.format("model(**batch).last_hidden_state"),
+        "onnx_embeddings": code.format('session.run(["last_hidden_state"], inputs)[0]'),
+    }
 
 
 def load_all_results(folder: str | Path) -> dict:
@@ -155,11 +187,25 @@ def _metadata(name: str, record: dict, objective: dict, results: dict, onnx: boo
 
 
 def _eval_results(results: dict | None) -> list[EvalResult]:
-    """The scores of these weights, one for each task that has one."""
+    """The scores of these weights, one for each task that has one, and every measure of samples."""
+    results = results or {"tasks": {}}
     kinds = {
         **dict.fromkeys(STS_TASKS, ("semantic-similarity", "Semantic similarity", "spearman_cosine", "Spearman x 100")),
         **dict.fromkeys(TRANSFER_TASKS, ("text-classification", "Transfer", "accuracy", "Accuracy x 100")),
     }
+    own = [
+        EvalResult(
+            task_type={"labels": "Clustering", "triplets": "Retrieval"}[entry["kind"]],
+            dataset_type=name,
+            dataset_name=name,
+            metric_type=key,
+            metric_name=measure.title,
+            metric_value=round(entry["measures"][key], 2),
+        )
+        for name, entry in _one_line(samples(results)).items()
+        for key, measure in KINDS[entry["kind"]].items()
+        if entry["score"] is not None
+    ]
     return [
         EvalResult(
             task_type=kinds[task][0],
@@ -172,9 +218,9 @@ def _eval_results(results: dict | None) -> list[EvalResult]:
             metric_name=kinds[task][3],
             metric_value=round(entry["score"], 2),
         )
-        for task, entry in (results or {"tasks": {}})["tasks"].items()
-        if entry["score"] is not None
-    ]
+        for task, entry in results["tasks"].items()
+        if task in kinds and entry["score"] is not None
+    ] + own
 
 
 def _base_text(base: dict) -> str:
@@ -236,8 +282,8 @@ def _sentences(data: dict) -> str:
     return f"{number} ({named})" if named else number
 
 
-def _score_tables(results: dict, seed: int | None) -> str:
-    """A table of STS and one of transfer: before training, each seed, mean and spread."""
+def _score_tables(results: dict, seed: int | None, samples: bool) -> str:
+    """A table of STS and one of transfer, or one of each sample: before training, each seed, mean and spread."""
     if results["model"] is None:
         return ""
     runs = [results["model"], *results["seeds"].values()]
@@ -248,10 +294,13 @@ def _score_tables(results: dict, seed: int | None) -> str:
     before = {table.title: table.rows for table in score_tables(list(results["base"].values()))}
     rendered = []
     for table in score_tables(runs, seeds=len(runs) > 1):
+        if samples == (table.title in TITLES.values()):
+            continue
         own = [replace(row, label=name) for row, name in zip(table.rows, labels)] + table.rows[len(labels) :]
         base = zip(before.get(table.title, []), results["base"])
         rows = [replace(row, label=f"before training, {_read_by(pooler)}") for row, pooler in base]
-        rendered.append(render(replace(table, rows=rows + own), "markdown"))
+        title = _text(_one_line(table.title))
+        rendered.append(render(replace(table, title=title, rows=rows + own), "markdown"))
     return "\n\n".join(rendered)
 
 
@@ -272,17 +321,36 @@ def _onnx_files(folder: Path) -> str:
     return ", ".join(files)
 
 
-def _history_table(record: dict) -> str:
-    """Development score, alignment and uniformity before training and at the step that was kept."""
+def _development_sets(record: dict) -> list[dict]:
+    """What was scored in training, `kind` and `name` of each; records of before there were others have pairs."""
+    return record.get("development_sets") or [{"kind": "pairs", "name": record.get("development")}]
+
+
+def _history_tables(record: dict) -> str:
+    """The scores before training and at the step that was kept, a table for each development set."""
     chosen = {entry["step"]: entry for entry in record["history"] if entry["step"] in (0, record["kept_step"])}
     if not chosen:
         return ""
-    rows = []
-    for step, entry in sorted(chosen.items()):
-        values = [(entry[name], digits) for name, (_, digits) in SCORES.items()]
-        cells = ["-" if value is None else f"{value:.{digits}f}" for value, digits in values]
-        rows.append([f"step {step:,}, these weights" if step else "before training", *cells])
-    return _table([_text(record["development"]), *(label for label, _ in SCORES.values())], rows, " ---: |")
+    tables = []
+    for one in _development_sets(record):
+        rows, measures = [], KINDS[one["kind"]]
+        for step, entry in sorted(chosen.items()):
+            values = [(entry.get(name), measure) for name, measure in measures.items()]
+            cells = ["-" if value is None else measure.shown(value) for value, measure in values]
+            rows.append([f"step {step:,}, these weights" if step else "before training", *cells])
+        heads = [_text(one["name"]), *(measure.title for measure in measures.values())]
+        tables.append(_table(heads, rows, " ---: |"))
+    return "\n\n".join(tables)
+
+
+def _drift_table(drift: dict | None) -> str:
+    """What training changed, without labels, and the warnings; records of older versions have none."""
+    if not drift:
+        return ""
+    table = drift_table({AFTER: drift}, BEFORE)
+    rows = [[row.label, *map(row.cell, table.columns)] for row in table.rows]
+    notes = [f"Training {_text(warning)}" for warning in drift["warnings"]]
+    return "\n\n".join([_table([table.title, *table.columns], rows, " ---: |"), *notes])
 
 
 def _training_table(config: dict, record: dict, stages: list[dict]) -> str:
@@ -356,6 +424,16 @@ def _limits(folder: Path, config: dict, record: dict, results: dict) -> list[str
                 limits.append(
                     f"The starting encoder without this training, {_read_by(pooler)}, has a higher {name} average: "
                     f"{theirs:.2f} against {ours:.2f}."
+                )
+    for pooler, base in results["base"].items() if results["model"] else ():
+        known = samples(base)
+        for name, entry in samples(results["model"]).items():
+            ours, theirs = entry["score"], known.get(name, {}).get("score")
+            if ours is not None and theirs is not None and theirs > ours:
+                title = next(iter(KINDS[entry["kind"]].values())).title
+                limits.append(
+                    f"The starting encoder without this training, {_read_by(pooler)}, has a higher {title} on "
+                    f"{_text(_one_line(name))}: {theirs:.2f} against {ours:.2f}."
                 )
     if (dtype := config.get("dtype", "float32")) != "float32":
         limits.append(

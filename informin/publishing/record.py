@@ -10,11 +10,16 @@ language, license     for the card; null where nothing says
 objective             name; title; terms: those that were on, in their order: name, title, paper (a file of
                       model_cards/citations, or null), own (false: added to the objective by an option)
 seed, options         every option that shapes the weights
-development           the pairs that were scored in training, and development_sha256; null where none were
-history               step, spearman (x 100), alignment, uniformity of each evaluation; null: undefined
+development           the name of what was scored in training, and development_sha256; null where nothing was;
+                      development_sets, kind (pairs, labels, triplets) and name of each (older files: pairs alone)
+history               step and the measures of each evaluation by their names in `informin.evaluation.measures`;
+                      null: undefined
 earlier               the parts of the run before its options, seed, sentences or pairs were changed, each with its
                       until_step; the rest of this file tells the last part
 steps, kept_step      taken; of the weights that were kept; chosen: they were the best of those scored
+drift                 what training changed: sentences, their number; old and new, the measures of
+                      `informin.evaluation.drift`, null where not scored; warnings; null where it was not measured, and
+                      in a checkpoint
 sentences_per_second  of training, all processes together; null in a checkpoint
 environment           versions, device, number of threads
 

@@ -8,6 +8,8 @@ seeds      of the runs
 baseline   the recipe that the others are compared with, seed by seed and at the same combination of the grid; or a
            mapping, recipe: its baseline
 tasks      of run_eval.py: sts, transfer or names; none for the development score of the training alone
+labels     files of labelled samples, triplets of searches, that runs are scored on too: see run_eval.py
+before     true: the tables begin with the encoders before training, scored once
 
 `recipes` and `seeds` are needed. An option `config: FILE` of base or of a recipe starts from a recipe file, without its
 seed and output_dir. What sets an option, the strongest first: grid, the command line (which may not set what the grid
@@ -20,23 +22,27 @@ import itertools
 import json
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import yaml
 
 from informin.errors import UsageError
-from informin.evaluation.scoring import load_tasks
-from informin.evaluation.senteval import GROUPS, chosen_tasks
+from informin.evaluation.scoring import load_tasks, sample_name
+from informin.evaluation.senteval import GROUPS, TASKS, chosen_tasks
 from informin.evaluation.senteval_files import senteval_folder
 from informin.training.command_line import option_names, parse, read_mapping, read_options_file
 from informin.training.options import CardArguments
 
-KEYS = ("title", "base", "recipes", "grid", "seeds", "baseline", "tasks")
+SAMPLES = ("labels", "triplets")
+KEYS = ("title", "base", "recipes", "grid", "seeds", "baseline", "tasks", *SAMPLES, "before")
 OWN = ("seed", "output_dir", "resume_from_checkpoint", "resume_with_changes", "push_to_hub")  # what a study decides
 CARD = {field.name for field in fields(CardArguments)}
 SHORT = {"per_device_train_batch_size": "batch", "learning_rate": "lr", "max_train_samples": "sentences"}
 DEVELOPMENT = "dev"
+BEFORE = "before training"
+READING = ("model_name", "pooler", "prompt")  # options that say what is scored before training
+COMPARED = {"labels": ("v_measure", "nearest_neighbour"), "triplets": ("mrr_10", "recall_10")}  # measures of samples
 DATA_INSTEAD = "`set` senteval_dir=FOLDER (SentEval's data/downstream), or set SENTEVAL_DATA to it"
 
 
@@ -48,11 +54,13 @@ class Setting:
     recipe: str
     options: dict  # of run_unsup.py, without seed and output_dir
     baseline: str | None = None  # the name of the setting that it is compared with
+    trained: bool = True  # else it is an encoder as it came
 
     @property
     def digest(self) -> str:
         """8 hexadecimal digits of the SHA-256 of the options that change a weight, however their numbers are spelt."""
         shaping = {name: value for name, value in self.options.items() if name not in CARD}
+        shaping |= {} if self.trained else {"trained": False}
         return hashlib.sha256(json.dumps(normalised(shaping), sort_keys=True).encode()).hexdigest()[:8]
 
 
@@ -66,21 +74,38 @@ class Study:
     seeds: list[int]
     tasks: list[str]  # names, in the papers' order
     grid: list[str]  # the options that are varied
+    samples: dict[str, tuple[str, str]] = field(default_factory=dict)  # by name: labels or triplets, and the file
+    before: list[Setting] = field(default_factory=list)  # encoders as they came
+
+    @property
+    def scored(self) -> list[str]:
+        """The tasks of run_eval.py that runs are scored on, samples among them."""
+        return [*self.tasks, *self.samples]
 
     @property
     def measures(self) -> list[str]:
-        """What settings are compared by: the averages of whole groups of tasks, tasks by themselves, else `dev`."""
+        """What settings are compared by: the averages of whole groups of tasks, tasks by themselves, SAMPLE/MEASURE.
+
+        Without any of them, `dev`.
+        """
         whole = [group for group, names in GROUPS.items() if set(names) <= set(self.tasks)]
         averaged = {name for group in whole for name in GROUPS[group]}
-        return [*whole, *(name for name in self.tasks if name not in averaged)] or [DEVELOPMENT]
+        own = [f"{name}/{measure}" for name, (kind, _) in self.samples.items() for measure in COMPARED[kind]]
+        return [*whole, *(name for name in self.tasks if name not in averaged), *own] or [DEVELOPMENT]
 
 
-def read_study(path: str | Path, overrides: Sequence[str] = (), seeds: Sequence[int] | None = None) -> Study:
+def read_study(
+    path: str | Path,
+    overrides: Sequence[str] = (),
+    seeds: Sequence[int] | None = None,
+    files: Sequence[str] = (),
+) -> Study:
     """A study from its YAML file. Raises UsageError where it cannot be read, or says what cannot be run.
 
     Args:
         overrides: option=value, stronger than the file but for its grid.
         seeds: in place of the file's.
+        files: in place of those samples of the file that have the same names.
     """
     path = Path(path)
     if path.stem == "runs":
@@ -100,13 +125,17 @@ def read_study(path: str | Path, overrides: Sequence[str] = (), seeds: Sequence[
             raise UsageError(f"{path}: grid: {option} is {values!r}; needed a list of values.")
         if option in forced:
             raise UsageError(f"`set` {option}: the grid of {path} varies it. Change the grid, or leave it out.")
+    settings = _settings(path, base, recipes, forced, grid, _baselines(path, given.get("baseline"), recipes))
+    tasks, samples = _tasks(path, given.get("tasks")), _samples(path, given, files)
     return Study(
         name=path.stem,
         title=str(given.get("title", path.stem)),
-        settings=_settings(path, base, recipes, forced, grid, _baselines(path, given.get("baseline"), recipes)),
+        settings=settings,
         seeds=_seeds(f"{path}: seeds", given.get("seeds")) if seeds is None else _seeds("`seeds`", seeds),
-        tasks=_tasks(path, given.get("tasks")),
+        tasks=tasks,
         grid=list(grid),
+        samples=samples,
+        before=_before(path, given.get("before"), settings, [*tasks, *samples]),
     )
 
 
@@ -119,16 +148,22 @@ def check_options(study: Study) -> None:
     for setting in study.settings:
         try:
             *_, args = parse([], setting.options | {"seed": study.seeds[0], "output_dir": "unused"})
-            if args.eval_strategy == "no" and not study.tasks:
-                raise UsageError("nothing of its runs is scored. Give the study `tasks`, or leave eval_strategy on.")
+            if args.eval_strategy == "no" and not study.scored:
+                raise UsageError(
+                    "nothing of its runs is scored. Give the study `tasks`, or labels or triplets, or leave "
+                    "eval_strategy on."
+                )
         except UsageError as error:
             raise UsageError(f"{setting.name}: {error}") from None
 
 
 def check_data(study: Study) -> None:
     """Reads the data of the tasks before anything is trained. Raises UsageError as `load_tasks`."""
-    for folder in dict.fromkeys(setting.options.get("senteval_dir") for setting in study.settings):
-        load_tasks(senteval_folder(folder, DATA_INSTEAD), study.tasks)
+    files = {kind: [file for own, file in study.samples.values() if own == kind] for kind in SAMPLES}
+    load_tasks(None, [], **files)
+    if study.tasks:
+        for folder in dict.fromkeys(setting.options.get("senteval_dir") for setting in study.settings):
+            load_tasks(senteval_folder(folder, DATA_INSTEAD), study.tasks)
 
 
 def normalised(value):
@@ -266,3 +301,42 @@ def _tasks(path: Path, tasks) -> list[str]:
         return chosen_tasks([str(task) for task in tasks or []], "test")
     except UsageError as error:
         raise UsageError(f"{path}: tasks: {str(error).removeprefix('`tasks`: ')}") from None
+
+
+def _samples(path: Path, given: dict, files: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """The labelled samples and searches by name: their kind and file; `files` stand for those of the same name."""
+    instead, samples = {Path(file).name: file for file in files}, {}
+    for kind in SAMPLES:
+        named = given.get(kind) or []
+        if not isinstance(named, list) or not all(isinstance(file, str) for file in named):
+            raise UsageError(f"{path}: {kind}: found {named!r}; needed a list of files.")
+        for file in named:
+            name = sample_name(file)
+            if name in samples or name in TASKS:
+                raise UsageError(f"{path}: {kind}: there is a task {name} already. Rename {file}.")
+            samples[name] = (kind, instead.pop(Path(file).name, file))
+    if instead:
+        known = ", ".join(Path(file).name for _, file in samples.values()) or "none"
+        raise UsageError(f"`labels` {', '.join(instead.values())}: {path} names no such file. It names: {known}.")
+    return samples
+
+
+def _before(path: Path, given, settings: Sequence[Setting], scored: Sequence[str]) -> list[Setting]:
+    """The encoders that the settings start from, as they are read."""
+    if given not in (None, True, False):
+        raise UsageError(f"{path}: before: found {given!r}; needed true or false.")
+    if not given:
+        return []
+    if not scored:
+        raise UsageError(f"{path}: before: nothing says what is scored. Give the study tasks or labels.")
+    if any("model_revision" in setting.options for setting in settings):
+        raise UsageError(f"{path}: before: run_eval.py reads no `model_revision`. Leave one of them out.")
+    kept = [*READING, "senteval_dir", "use_cpu"]
+    starts = [{name: s.options[name] for name in kept if name in s.options} for s in settings]
+    read = [{name: start[name] for name in READING if name in start} for start in map(without_paths, starts)]
+    told = [name for name in READING if len({str(own.get(name)) for own in read}) > 1]
+    found: dict[str, Setting] = {}
+    for start, own in zip(starts, read):
+        name = ", ".join([BEFORE, *(f"{option} {shown(own.get(option))}" for option in told)])
+        found.setdefault(name, Setting(name, BEFORE, start, trained=False))
+    return list(found.values())

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import fmean
@@ -19,7 +19,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from informin.errors import UsageError
 from informin.files import write_json
-from informin.studies.plan import Study
+from informin.studies.plan import SAMPLES, Study
 from informin.studies.runs import Run, read_run, resumable, run_record, seconds_spent, unscored, untrained
 from informin.studies.table import name_of, value_of
 from informin.training.checkpoints import LAST
@@ -32,15 +32,24 @@ LOG_LINES = 6  # of a failed run that are shown
 
 
 class Runner:
-    """Trains runs and scores them on the tasks. A signal to this process reaches each of its subprocesses once.
+    """Trains runs and scores them. A signal to this process reaches each of its subprocesses once.
 
     Within the `with` block, Ctrl-C, SIGTERM and SIGHUP are handed on, unless they are to be ignored: training saves
     a checkpoint, and nothing new starts. `jobs` runs share the machine, each with a job from 0; `gpus` are as from
-    `visible_gpus`.
+    `visible_gpus`, `tasks` and `samples` those of a study.
     """
 
-    def __init__(self, tasks: Sequence[str], keep_checkpoints: bool, jobs: int, gpus: Sequence[str]):
+    def __init__(
+        self,
+        tasks: Sequence[str],
+        keep_checkpoints: bool,
+        jobs: int,
+        gpus: Sequence[str],
+        samples: Mapping[str, tuple[str, str]] | None = None,
+    ):
         self.received: int | None = None  # the signal's number
+        self._samples = dict(samples or {})
+        tasks = [*tasks, *self._samples]
         self._tasks, self._keep_checkpoints, self._jobs, self._gpus = list(tasks), keep_checkpoints, jobs, gpus
         self._children: list[subprocess.Popen] = []
         self._guard = threading.Lock()
@@ -75,7 +84,8 @@ class Runner:
                 for checkpoint in run.model.glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
                     shutil.rmtree(checkpoint)
             tasks = unscored(run, self._tasks)
-            if tasks and (code := self._call("scoring", run, scoring_command(run, tasks), log, lock, job)):
+            command = scoring_command(run, tasks, self._samples)
+            if tasks and (code := self._call("scoring", run, command, log, lock, job)):
                 if code != UNDEFINED or unscored(run, tasks):
                     return STOPPED if self.received else f"failed with exit code {code}"
             write_json(run.folder / "run.json", run_record(run))
@@ -136,12 +146,20 @@ def training_command(run: Run) -> list[str]:
     return [*command, "--resume_from_checkpoint", LAST] if resume else command
 
 
-def scoring_command(run: Run, tasks: Sequence[str]) -> list[str]:
-    """Scores the exported model on what is missing."""
+def scoring_command(run: Run, tasks: Sequence[str], samples: Mapping[str, tuple[str, str]]) -> list[str]:
+    """Scores the exported model, or the encoder as it came, on what is missing."""
     options = run.setting.options
-    command = [sys.executable, str(SCRIPTS / "run_eval.py"), "--model_name", str(run.model), "--tasks", *tasks]
+    model = run.model if run.setting.trained else options["model_name"]
+    command = [sys.executable, str(SCRIPTS / "run_eval.py"), "--model_name", str(model)]
+    if not run.setting.trained:  # an exported model knows how it is read
+        command += [f"--{name}={options[name]}" for name in ("pooler", "prompt") if name in options]
+    asked = {"tasks": [task for task in tasks if task not in samples]}
+    for kind in SAMPLES:
+        asked[kind] = [samples[task][1] for task in tasks if task in samples and samples[task][0] == kind]
+    command += [word for name, values in asked.items() if values for word in (f"--{name}", *values)]
     command += ["--senteval_dir", str(options["senteval_dir"])] if "senteval_dir" in options else []
     command += ["--device", "cpu"] if options.get("use_cpu") in (True, "true", "yes") else []
+    command += ["--bf16"] if options.get("bf16") in (True, "true", "yes") else []  # as it was trained
     return [*command, "--output", str(run.results)]
 
 
@@ -169,7 +187,8 @@ class Progress:
                 if run is None:
                     return
                 number = f"[{count:{len(str(self._all))}}/{self._all}]"
-                how = "starts" if untrained(run) else "is trained already"
+                how = "is trained already" if run.setting.trained else "is scored"
+                how = "starts" if untrained(run) else how
                 how = "goes on from its checkpoint" if resumable(run) else how
                 print(f"{number} {run.name} {how}", flush=True)
             start = time.perf_counter()
@@ -197,7 +216,7 @@ class Progress:
 
     def _add_seconds(self, run: Run) -> dict | None:
         """Counts the whole of what a finished run took. Returns its run.json; None where it is not finished."""
-        record = read_run(run, self._study.tasks)
+        record = read_run(run, self._study.scored)
         if record:
             self._seconds.setdefault(run.setting.name, []).append(sum(record["seconds"].values()))
         return record

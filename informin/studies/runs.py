@@ -4,6 +4,7 @@ OUTPUT/runs/SETTING-DIGEST/seedN    one run, whatever studies it is in; DIGEST, 
     options.yaml                    as run_unsup.py reads them
     model/                          its output_dir
     results.json                    of run_eval.py
+    (before-training-DIGEST/once    an encoder as it came: no model, no seed)
     seconds.json                    spent on training and scoring so far
     run.json                        written when all is done: see `run_record`
     log.txt                         what both commands print
@@ -19,8 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from informin.errors import UsageError
-from informin.evaluation.pairs import SCORES
+from informin.evaluation.measures import PAIRS
 from informin.evaluation.results import load_results
+from informin.evaluation.table import samples
 from informin.publishing.record import load_record
 from informin.studies.plan import Setting, Study, without_paths
 from informin.training.checkpoints import complete_checkpoints
@@ -30,15 +32,15 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Run:
-    """One training of a setting, and its scores."""
+    """One training of a setting, and its scores; or those of an encoder as it came."""
 
     setting: Setting
-    seed: int
+    seed: int | None  # None where nothing is trained
     folder: Path
 
     @property
     def name(self) -> str:
-        return f"{self.setting.name} seed {self.seed}"
+        return run_name(self.setting.name, self.seed)
 
     @property
     def model(self) -> Path:
@@ -49,14 +51,23 @@ class Run:
         return self.folder / "results.json"
 
 
+def run_name(setting: str, seed: int | None) -> str:
+    """What tables and messages call a run."""
+    return setting if seed is None else f"{setting} seed {seed}"
+
+
 def runs_of(study: Study, output: str | Path) -> list[Run]:
-    """All runs, seed after seed, so that a study that is broken off has as many seeds of one setting as of another."""
-    folders = []
-    for setting in study.settings:
+    """All runs, seed after seed, so that a study that is broken off has as many seeds of one setting as of another.
+
+    Encoders as they came are first: what is wrong with scoring shows soon.
+    """
+    folders = {}
+    for setting in (*study.before, *study.settings):
         slug = re.sub(r"[^a-z0-9.]+", "-", setting.name.lower())[:40].strip("-.") or "run"
         made = sorted(Path(output, "runs").glob(f"*-{setting.digest}"))  # under another name, by another study
-        folders.append(made[0] if made else Path(output, "runs", f"{slug}-{setting.digest}"))
-    return [Run(s, seed, folder / f"seed{seed}") for seed in study.seeds for s, folder in zip(study.settings, folders)]
+        folders[setting.name] = made[0] if made else Path(output, "runs", f"{slug}-{setting.digest}")
+    before = [Run(setting, None, folders[setting.name] / "once") for setting in study.before]
+    return before + [Run(s, seed, folders[s.name] / f"seed{seed}") for seed in study.seeds for s in study.settings]
 
 
 def _read(path: Path, otherwise: dict | None) -> dict | None:
@@ -79,6 +90,8 @@ def seconds_spent(run: Run) -> dict[str, float]:
 
 def untrained(run: Run) -> bool:
     """Whether the exported folder is missing or cut off: training.json is written after the files that load it."""
+    if not run.setting.trained:
+        return False
     try:
         return not (load_record(run.model) and (run.model / "modules.json").exists())
     except UsageError:  # cut off
@@ -104,22 +117,40 @@ def run_record(run: Run) -> dict:
                      kept_step and environment as in training.json: see `informin.publishing.record`
     dev              name of the development pairs; spearman (x 100), alignment, uniformity at the kept step, or null
     scores, averages of run_eval.py, x 100; null where they are undefined, or not all of a group is scored
+    samples          every measure of each labelled sample or search, by name, and the SHA-256 of its file
     seconds          training and scoring, attempts that were broken off included
+
+    Of an encoder as it came, seed, training, data and what dev holds are null.
     """
-    training = load_record(run.model)
     results = load_results(run.results) if run.results.exists() else {"tasks": {}, "average": {}}
+    training = load_record(run.model) if run.setting.trained else _untrained_record(run, results)
     kept = next((entry for entry in training["history"] if entry["step"] == training["kept_step"]), {})
-    dev = {name: kept.get(name) for name in SCORES}
+    dev = {name: kept.get(name) for name in PAIRS}
     return {
         "schema": SCHEMA,
         "seed": run.seed,
         "options": without_paths(run.setting.options),
         "training": training["options"],
         **{name: training[name] for name in ("base_model", "data", "steps", "kept_step")},
-        "precision": training["options"]["precision"],
+        "precision": training["options"]["precision"] if run.setting.trained else results["precision"],
         "dev": {"name": training["development"], **dev},
         "scores": {name: task["score"] for name, task in results["tasks"].items()},
+        "samples": {
+            name: {"measures": entry.get("measures", {}), "data": entry["data"]}
+            for name, entry in samples(results).items()
+        },
         "averages": {name: results["average"].get(name) for name in ("sts", "transfer")},
         "seconds": seconds_spent(run),
         "environment": training["environment"],
+    }
+
+
+def _untrained_record(run: Run, results: dict) -> dict:
+    """What takes the place of training.json for an encoder as it came."""
+    name = without_paths(run.setting.options)["model_name"]
+    return {
+        "options": None,
+        "base_model": {"name": name, "weights_sha256": results["weights_sha256"]},
+        **{"data": None, "steps": 0, "kept_step": 0, "development": None, "history": []},
+        "environment": results["environment"],
     }

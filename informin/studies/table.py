@@ -4,13 +4,16 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from scipy.stats import bootstrap, t
 
+from informin.evaluation.measures import ALL
 from informin.evaluation.senteval import GROUPS
 from informin.evaluation.table import Row, Table
 from informin.studies.plan import CARD, DEVELOPMENT, Setting, Study, normalised, shown, without_paths
+from informin.studies.runs import run_name
 
 SCHEMA = 1
 RESAMPLES = 10_000
@@ -25,6 +28,9 @@ SEEDS_NOTE = (
 
 def name_of(measure: str) -> str:
     """A measure as tables and plots call it."""
+    if "/" in measure:  # of a sample
+        sample, _, key = measure.rpartition("/")
+        return f"{sample} {ALL[key].title}"
     return {"sts": "STS average", "transfer": "transfer average", DEVELOPMENT: "dev Spearman"}.get(measure, measure)
 
 
@@ -34,12 +40,18 @@ def value_of(record: dict, measure: str) -> float | None:
         return record["averages"][measure]
     if measure in (DEVELOPMENT, *GEOMETRY):
         return record["dev"]["spearman" if measure == DEVELOPMENT else measure]
+    if "/" in measure:
+        sample, _, key = measure.rpartition("/")
+        return record["samples"][sample]["measures"].get(key)
     return record["scores"].get(measure)
 
 
 def summarise(study: Study, records: dict[tuple[str, int], dict]) -> dict:
-    """The study in numbers, as summary.json keeps it: of run.json of each finished run, by setting's name and seed."""
-    settings = {}
+    """The study in numbers, as summary.json keeps it: of run.json of each finished run, by setting's name and seed.
+
+    The seed of an encoder as it came is None.
+    """
+    settings, columns = {}, (DEVELOPMENT, *study.measures, *GEOMETRY)
     for setting in study.settings:
         own = {seed: records[setting.name, seed] for seed in study.seeds if (setting.name, seed) in records}
         settings[setting.name] = {
@@ -47,25 +59,33 @@ def summarise(study: Study, records: dict[tuple[str, int], dict]) -> dict:
             "baseline": setting.baseline,
             **{
                 column: mean_and_sd({seed: value_of(record, column) for seed, record in own.items()})
-                for column in (DEVELOPMENT, *study.measures, *GEOMETRY)
+                for column in columns
             },
         }
+    before = {s.name: records[s.name, None] for s in study.before if (s.name, None) in records}
+    trained = [record for (_, seed), record in records.items() if seed is not None]
     pairs = [setting for setting in study.settings if setting.baseline]
-    scored = study.tasks or [DEVELOPMENT]
+    scored = study.scored or [DEVELOPMENT]
     undefined = [[*key, [name for name in scored if value_of(run, name) is None]] for key, run in records.items()]
     return {
         "schema": SCHEMA,
         "title": study.title,
         "tasks": study.tasks,
+        "samples": {name: [kind, Path(file).name] for name, (kind, file) in study.samples.items()},
         "seeds": study.seeds,
         "measures": study.measures,
-        "missing": [[s.name, seed] for seed in study.seeds for s in study.settings if (s.name, seed) not in records],
+        "missing": [[name, seed] for name, seed in _all_runs(study) if (name, seed) not in records],
         "undefined": [run for run in undefined if run[-1]],
-        "unlike": _unlike(study, list(records.values())),
+        "unlike": _unlike(study, trained),
+        "before": {name: {column: value_of(record, column) for column in columns} for name, record in before.items()},
         "settings": settings,
         "differences": [compare(pair, measure, settings, study.seeds) for measure in study.measures for pair in pairs],
         "best": _best(study.settings, settings) if study.grid and not pairs else {},
     }
+
+
+def _all_runs(study: Study) -> list[tuple[str, int | None]]:
+    return [(s.name, None) for s in study.before] + [(s.name, seed) for seed in study.seeds for s in study.settings]
 
 
 def mean_and_sd(values: dict[int, float | None]) -> dict:
@@ -119,6 +139,10 @@ def tables(summary: dict) -> list[Table]:
     """Means of the settings, and where there are baselines the differences to them."""
     columns = {column: name_of(column) for column in (DEVELOPMENT, *summary["measures"], *GEOMETRY)}
     rows = [
+        Row(label, {name: _number(before[column], column) for column, name in columns.items()})
+        for label, before in summary["before"].items()
+    ]
+    rows += [
         Row(label, {name: _mean(setting[column], column) for column, name in columns.items()})
         for label, setting in summary["settings"].items()
     ]
@@ -152,12 +176,12 @@ def notes(summary: dict) -> list[str]:
             seeds = f"{len(gain['left_out'])} seed(s) left out ({', '.join(map(str, gain['left_out']))})"
             lines.append(f"{where}: {seeds}: missing or undefined in one of the two.")
     for name, seed, measures in summary["undefined"]:
-        lines.append(f"{name} seed {seed}: undefined, {', '.join(map(name_of, measures))}.")
+        lines.append(f"{run_name(name, seed)}: undefined, {', '.join(map(name_of, measures))}.")
     for what, counts in summary["unlike"].items():
         values = ", ".join(f"{value} ({runs})" for value, runs in counts.items())
         lines.append(f"The finished runs differ in {what} (runs): {values}.")
     if summary["missing"]:
-        runs = ", ".join(f"{name} seed {seed}" for name, seed in summary["missing"])
+        runs = ", ".join(run_name(name, seed) for name, seed in summary["missing"])
         lines.append(f"Not finished, {len(summary['missing'])} run(s): {runs}.")
     for recipe, best in summary["best"].items():
         options = " ".join(f"--{name} {_words(value)}" for name, value in best["options"].items() if name not in CARD)
@@ -213,6 +237,9 @@ def _words(value) -> str:
 def _mean(summary: dict, column: str) -> str | None:
     if not summary["n"]:
         return None
-    digits = 3 if column in GEOMETRY else 2
-    spread = "" if summary["sd"] is None else f" ± {summary['sd']:.{digits}f}"
-    return f"{summary['mean']:.{digits}f}{spread} ({summary['n']})"
+    spread = "" if summary["sd"] is None else f" ± {_number(summary['sd'], column)}"
+    return f"{_number(summary['mean'], column)}{spread} ({summary['n']})"
+
+
+def _number(value: float | None, column: str) -> str | None:
+    return None if value is None else f"{value:.{3 if column in GEOMETRY else 2}f}"

@@ -37,6 +37,7 @@ WHO = dict(
     weights_sha256="0" * 64,
     pooler="cls",
     normalized=False,
+    prompt=None,
     whitening=None,
     max_length=512,
     precision="fp32",
@@ -74,6 +75,17 @@ def test_new_results():
         "seconds": 0.0,
     }
     assert new_results("org/model", WHO, {"torch": "2"}) == expected and SCHEMA == 1 and set(IDENTITY) == set(WHO)
+
+
+def test_older_files_have_no_prompt(tmp_path):
+    old = results(STS)
+    del old["prompt"]
+    save_results(tmp_path / "a.json", old)
+    assert load_results(tmp_path / "a.json") == results(STS)
+    assert resume_results(tmp_path / "a.json", results({}))["tasks"] == old["tasks"]
+    with pytest.raises(UsageError, match=r"holds other results \(prompt None, now 'query: '\)"):
+        resume_results(tmp_path / "a.json", results({}, prompt="query: "))
+    assert label(results({}, prompt="query: ")) == "model, cls, prompt 'query: '"
 
 
 def test_averages_only_when_all_seven_are_there():
@@ -455,3 +467,43 @@ def test_tables_leave_the_results_as_they_are():
     before = copy.deepcopy((rows, others))
     score_tables(rows, others, seeds=True), aggregation_table(rows), time_table(rows), footnotes(rows)
     assert (rows, others) == before == tuple(json.loads(json.dumps(before)))
+
+
+def sample(score: float | None, **more) -> dict:
+    """The entry of a labelled sample."""
+    names = ("v_measure", "nearest_neighbour", "nearest_10", "few_shot")
+    measures = {} if score is None else {"measures": {name: score + i for i, name in enumerate(names)}}
+    return entry(score, kind="labels", classes=3, **measures) | {"n": 1200} | more
+
+
+def test_tables_of_samples():
+    """One for each, with all measures; differences and means as in other tables."""
+    rows, other = [results({}, model=f"org/seed{i}") for i in (1, 2)], results({}, model="org/start")
+    for one, score in zip((*rows, other), (70.0, 72.0, 60.5)):
+        add_task(one, "titles", sample(score))
+    search = {"measures": {"mrr_10": 50.0, "recall_1": 40.0, "recall_10": None}, "documents": 1}
+    add_task(rows[0], "faq", entry(50.0, kind="triplets", **search))
+    titles, faq = score_tables(rows, [other], seeds=True)
+    assert render(titles, "markdown").splitlines() == [
+        "**titles: 1,200 sentences of 3 classes, x 100**",
+        "",
+        "|                         |     V-measure |          1-NN |         10-NN |        8-shot |",
+        "| ----------------------- | ------------: | ------------: | ------------: | ------------: |",
+        "| start, cls              |         60.50 |         61.50 |         62.50 |         63.50 |",
+        "| seed1, cls              |         70.00 |         71.00 |         72.00 |         73.00 |",
+        "| seed2, cls              |         72.00 |         73.00 |         74.00 |         75.00 |",
+        "| mean ± sd of these 2    |  71.00 ± 1.41 |  72.00 ± 1.41 |  73.00 ± 1.41 |  74.00 ± 1.41 |",
+        "| seed1, cls - start, cls |         +9.50 |         +9.50 |         +9.50 |         +9.50 |",
+        "| seed2, cls - start, cls |        +11.50 |        +11.50 |        +11.50 |        +11.50 |",
+        "| mean ± sd of these 2    | +10.50 ± 1.41 | +10.50 ± 1.41 | +10.50 ± 1.41 | +10.50 ± 1.41 |",
+    ]
+    assert faq.title == "faq: search, 9 queries among 1 document, x 100"
+    assert faq.columns == ["MRR@10", "recall@1", "recall@10"] and faq.rows[1].cell("recall@10") == "-"
+
+
+def test_a_sample_without_scores_is_told():
+    one = results({})
+    add_task(one, "titles", sample(None))
+    (table,) = score_tables([one])
+    assert table.rows[0].cell("1-NN") == "-"
+    assert footnotes([one]) == ["model, cls: titles has no score: nothing is finite."]

@@ -1,5 +1,6 @@
 """Scoring of any encoder: an object that has what `AnyEncoder` says is enough."""
 
+import gzip
 import math
 
 import numpy as np
@@ -7,11 +8,13 @@ import pytest
 import torch
 
 from informin.errors import UsageError
+from informin.evaluation.labels import score_labels
 from informin.evaluation.results import load_results
 from informin.evaluation.scoring import WhiteningOptions, load_tasks, score_encoder, whitening_options
 from informin.evaluation.senteval import load_task
 from informin.evaluation.sts import score_sts
-from tests.conftest import WORDS
+from informin.files import sha256
+from tests.conftest import WORDS, make_sentences
 from tests.senteval_data import small_counts, write_senteval
 
 SHARE = 0.01
@@ -21,7 +24,7 @@ class WordCounts:
     """How often each word stands in a sentence; no model, and no class of this project."""
 
     name, poolers, dimensions, device = "words", ("sum", "minus"), len(WORDS), torch.device("cpu")
-    length, normalized, bf16 = 9, False, False
+    length, normalized, bf16, prompt = 9, False, False, None
 
     def __init__(self):
         self.truncated = set()
@@ -55,6 +58,36 @@ def test_an_encoder_of_another_kind_is_scored(data, tmp_path):
     assert rows[0] | known == rows[0] and rows[0]["environment"]["device"].startswith("cpu ")
     cut = sum(len(sentence.split()) > 9 for sentence in load_task(data, "MR").sentences())
     assert rows[0]["tasks"]["MR"]["truncated"] == cut > 0
+
+
+def test_a_sample_is_a_task_like_others(tmp_path):
+    """Named by its file, kept with every measure, whatever there is of SentEval."""
+    sentences = make_sentences(40)
+    (tmp_path / "titles.tsv.gz").write_bytes(
+        gzip.compress("\n".join(["text\tlabel", *(f"{s}\t{s.split()[0] < 'h'}" for s in sentences)]).encode())
+    )
+    tasks = load_tasks(None, [], labels=[str(tmp_path / "titles.tsv.gz")])
+    output = {name: tmp_path / f"{name}.json" for name in WordCounts.poolers}
+    (row, _) = score_encoder(WordCounts(), tasks, None, output)
+    entry = load_results(output["sum"])["tasks"]["titles"]
+    scores = score_labels(lambda wanted: WordCounts()(wanted, int)["sum"], tasks.data["titles"])
+    assert entry["measures"] == pytest.approx(scores) and entry["score"] == entry["measures"]["v_measure"]
+    assert (entry["kind"], entry["n"], entry["classes"]) == ("labels", 40, 2) and row["average"]["sts"] is None
+    assert entry["data"] == {"titles.tsv.gz": sha256(tmp_path / "titles.tsv.gz")}
+
+
+@pytest.mark.parametrize(
+    "labels, triplets", [(["STS12.tsv"], []), (["a/x.tsv", "b/x.csv"], []), (["a/x.tsv"], ["x.tsv"])]
+)
+def test_two_tasks_of_one_name_are_refused(tmp_path, labels, triplets):
+    for file in {*labels, *triplets}:
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        rows = ["query\tdocument", "a\tb", "c\td"] if file in triplets else ["text,label", "a,x", "b,x", "c,y"]
+        text = "\n".join(rows)
+        (tmp_path / file).write_text(text if file.endswith(".csv") else text.replace(",", "\t"))
+    files = [[str(tmp_path / file) for file in given] for given in (labels, triplets)]
+    with pytest.raises(UsageError, match=r"x\.(tsv|csv): there is a task x already|there is a task STS12 already"):
+        load_tasks(None, [], labels=files[0], triplets=files[1])
 
 
 def test_more_dimensions_than_there_are(data):

@@ -19,6 +19,7 @@ from matplotlib.text import Text
 from scipy.stats import spearmanr
 
 from informin.errors import UsageError
+from informin.evaluation.drift import Drift
 from informin.figures import plots
 from tests.conftest import ROOT
 
@@ -70,12 +71,21 @@ def probe_rows() -> list[dict]:
     ]
 
 
+def drift_panels() -> dict[str, Drift]:
+    """40 sentences; the second checkpoint has not moved at all."""
+    source = np.random.default_rng(5)
+    old = source.integers(0, 40, 40)
+    moved = Drift(SENTENCES, source.integers(0, 11, 40), source.uniform(-0.2, 1, 40), old, old[::-1], {}, {})
+    return {NAMES[1]: moved, NAMES[2]: Drift(SENTENCES, np.full(40, 10), np.full(40, 1 + 1e-12), old, old, {}, {})}
+
+
 PICTURES = {
     "alignment_uniformity": lambda stem: plots.alignment_uniformity(score_rows(), "STS-B dev", stem),
     "tsne": lambda stem: plots.tsne(tsne_panels(), SENTENCES, stem),
     "cosine_against_gold": lambda stem: plots.cosine_against_gold(cosine_panels(), stem),
     "training_curves": lambda stem: plots.training_curves(HISTORY, stem),
     "redundancy": lambda stem: plots.redundancy(probe_rows(), stem),
+    "drift": lambda stem: plots.drift(drift_panels(), NAMES[0], stem),
 }
 LABELS = {
     "alignment_uniformity": ["informin, seed 42", "a $_b$ < c & d", "no STS average", "← lower is better"],
@@ -89,6 +99,7 @@ LABELS = {
         "step",
     ],
     "redundancy": [*NAMES, "stop words removed", "capitalised", "accuracy of the style probe (%), ± 1 sd"],
+    "drift": [*NAMES, "of its 10 nearest neighbours a sentence kept", "(far right: hubs)"],
 }
 
 
@@ -195,6 +206,33 @@ def test_numbers_of_training_curves(written):
     merged = [HISTORY[0], HISTORY[1] | HISTORY[2], HISTORY[3] | HISTORY[4] | HISTORY[5]]
     numbers = [{name: float(value) for name, value in row.items() if value} for row in found]
     assert numbers == merged and found[0].keys() == {name for entry in HISTORY for name in entry}
+
+
+def test_numbers_of_drift(written):
+    panels = drift_panels()
+    found = read_csv(written("drift")[2])
+    assert [(row["checkpoint"], row["sentence"]) for row in found] == [(n, s) for n in NAMES[1:] for s in SENTENCES]
+    for name, get in (
+        ("neighbours_kept", lambda drift: drift.kept),
+        ("cosine", lambda drift: drift.cosine),
+        ("old_occurrences", lambda drift: drift.old_occurrences),
+        ("new_occurrences", lambda drift: drift.new_occurrences),
+    ):
+        assert [float(row[name]) for row in found] == np.concatenate([get(drift) for drift in panels.values()]).tolist()
+
+
+def test_curves_of_drift(figure_of):
+    """Each sums to all sentences; the last one is a share of sentences that are neighbours so often or more."""
+    panels = drift_panels()
+    left, middle, right = figure_of(plots.drift, panels, NAMES[0]).axes
+    for line, drift in zip(left.lines, panels.values(), strict=True):
+        assert line.get_ydata().tolist() == [2.5 * (drift.kept == count).sum() for count in range(11)]
+    assert [patch.get_data().values.sum() for patch in middle.patches] == pytest.approx([100, 100])
+    first = panels[NAMES[1]]
+    counts = [first.old_occurrences, first.new_occurrences, first.old_occurrences]
+    for line, times in zip(right.lines, counts, strict=True):
+        assert line.get_ydata() == pytest.approx([2.5 * (times >= x).sum() for x in line.get_xdata()])
+        assert line.get_xdata().tolist() == sorted({*times.tolist()} - {0})
 
 
 def test_numbers_of_redundancy(written):

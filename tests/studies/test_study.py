@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,7 @@ from informin.studies import runner as study_runner
 from informin.studies.plan import check_options, read_study, without_paths
 from informin.studies.runner import Progress, Runner, duration
 from informin.studies.runs import runs_of
-from informin.studies.table import intervals, notes, plot_rows, summarise, tables, verdict
+from informin.studies.table import intervals, name_of, notes, plot_rows, summarise, tables, verdict
 from informin.training.command_line import option_names, parse
 from informin.training.defaults import term_options
 from tests.conftest import ROOT
@@ -51,7 +52,8 @@ if name == "run_unsup":
     folder = pathlib.Path(options["output_dir"])
 else:
     folder = pathlib.Path(argv[argv.index("--model_name") + 1])
-    options = yaml.safe_load((folder.parent / "options.yaml").read_text())
+    own = folder.parent / "options.yaml"  # none of an encoder as it came
+    options = yaml.safe_load(own.read_text()) if own.exists() else dict(temperature=0, seed=0)
 call = dict(script=name, options=options, argv=argv, threads=os.environ.get("OMP_NUM_THREADS"))
 call |= dict(gpu=os.environ.get("CUDA_VISIBLE_DEVICES"), leads_session=os.getsid(0) == os.getpid())
 with open(here / "calls.jsonl", "a") as file:
@@ -79,12 +81,18 @@ if name == "run_unsup":
 else:
     file = pathlib.Path(argv[argv.index("--output") + 1])
     tasks = json.loads(file.read_text())["tasks"] if file.exists() else {}
-    asked = argv[argv.index("--tasks") + 1 : argv.index("--device")]
+    asked = argv[argv.index("--tasks") + 1 : argv.index("--device")] if "--tasks" in argv else []
+    asked = [task for task in asked if not task.startswith("--") and "/" not in task]
+    titles = ["titles"] if "--labels" in argv else []
     undefined = [task for task in asked if [task, options["seed"]] in behaviour.get("undefined", [])]
     tasks |= {task: dict(score=None if task in undefined else score - 10) for task in asked}
+    measures = dict(v_measure=score - 20, v_measure_sd=1.0, nearest_neighbour=score, nearest_10=1.0, few_shot=1.0)
+    sample = dict(score=score - 20, kind="labels", measures=measures, data={"titles.tsv": "0" * 64})
+    tasks |= {task: sample for task in titles}
     average = {group: score - 10 if len(asked) > 6 and not undefined else None for group in ("sts", "transfer")}
     identity = "weights_sha256 pooler normalized whitening max_length precision split".split()
-    file.write_text(json.dumps(dict(schema=1, model="x", tasks=tasks, average=average) | dict.fromkeys(identity)))
+    found = dict(schema=1, model="x", tasks=tasks, average=average, environment=dict(torch="2", device="cpu"))
+    file.write_text(json.dumps(found | dict.fromkeys(identity)))
     sys.exit(1 if undefined else 0)
 """
 
@@ -202,6 +210,40 @@ def test_measures(write):
     assert read_study(write()).measures == ["dev"]
     assert read_study(write(tasks=["transfer", "sts"])).measures == ["sts", "transfer"]
     assert read_study(write(tasks=["sts", "MR"])).measures == ["sts", "MR"]
+    study = read_study(write(tasks=["MR"], labels=["x/titles.tsv"], triplets=["faq.jsonl.gz"]))
+    own = ["titles/v_measure", "titles/nearest_neighbour", "faq/mrr_10", "faq/recall_10"]
+    assert study.measures == ["MR", *own] and study.scored == ["MR", "titles", "faq"]
+    assert read_study(write(labels=["titles.tsv"])).measures == own[:2]
+    names = ["titles V-measure", "titles 1-NN", "faq MRR@10", "faq recall@10"]
+    assert [name_of(measure) for measure in own] == names
+
+
+def test_samples_may_lie_elsewhere(write):
+    path = write(labels=["x/titles.tsv"], triplets=["faq.tsv"])
+    found = read_study(path, files=["/y/titles.tsv"]).samples
+    assert found == {"titles": ("labels", "/y/titles.tsv"), "faq": ("triplets", "faq.tsv")}
+    message = r"`labels` /y/other.tsv: .*tiny\.yaml names no such file\. It names: titles\.tsv, faq\.tsv\."
+    with pytest.raises(UsageError, match=message):
+        read_study(path, files=["/y/other.tsv"])
+
+
+def test_samples_are_read_before_anything_runs(write, stub, tmp_path, capsys):
+    assert run_study.main([str(write(labels=["no/a.tsv"])), "--output", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err == "error: --labels: no/a.tsv does not exist.\n" and calls(stub) == []
+
+
+def test_encoders_before_training(write, bert, roberta):
+    """One for each way to read one, whatever else is varied."""
+    (one,) = read_study(write(labels=["a.tsv"], before=True, grid={"learning_rate": [0.1, 0.2]})).before
+    assert (one.name, one.trained, one.options["model_name"]) == ("before training", False, str(bert))
+    assert one.options["use_cpu"] and "train_file" not in one.options
+    grid = {"model_name": [str(bert), str(roberta)], "learning_rate": [0.1, 0.2]}
+    names = ["before training, model_name tiny-bert", "before training, model_name tiny-roberta"]
+    study = read_study(write(labels=["a.tsv"], before=True, grid=grid))
+    assert [setting.name for setting in study.before] == names
+    assert len({setting.digest for setting in (*study.before, *study.settings)}) == 10
+    assert read_study(write(labels=["a.tsv"], before=False)).before == []
+    assert replace(one, trained=True).digest != one.digest, "a run without options would lie in the same folder"
 
 
 @pytest.mark.parametrize(
@@ -225,6 +267,11 @@ def test_measures(write):
         (dict(seeds=[1, 2, 1]), "seeds: 1 repeated. A seed is run once."),
         (dict(tasks=["sst"]), "tasks: no task 'sst'; needed all, sts, transfer, or of:"),
         (dict(tasks="sts"), "tasks: found 'sts'; needed a list"),
+        (dict(labels="a.tsv"), "labels: found 'a.tsv'; needed a list of files"),
+        (dict(labels=["a.tsv"], triplets=["b/a.csv"]), "triplets: there is a task a already. Rename b/a.csv."),
+        (dict(labels=["STS12.tsv"]), "labels: there is a task STS12 already. Rename STS12.tsv."),
+        (dict(before="yes please"), "before: found 'yes please'; needed true or false"),
+        (dict(before=True), "before: nothing says what is scored. Give the study tasks or labels."),
         (
             dict(recipes={"a": {"learning_rate": "3e-5"}, "b": {"learning_rate": 0.00003}}, baseline=None),
             "a and b have the same options. Leave one out.",
@@ -406,6 +453,44 @@ def test_a_whole_study(write, stub, tmp_path, capsys):
     assert run_study.main([str(study), *arguments, "--seeds", "1", "--jobs", "2"]) == 0
     assert done(stub)[len(before) :] == [("run_unsup", 0.2, 1)]
     assert "2 runs, 1 of them finished before\n[2/2] new seed 1 starts\n" in capsys.readouterr().out
+
+
+@pytest.fixture
+def titles(tmp_path) -> Path:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "titles.tsv").write_text("text\tlabel\na\tx\nb\tx\nc\ty\n")
+    return tmp_path / "data" / "titles.tsv"
+
+
+def test_samples_and_the_encoder_before_training(write, stub, tmp_path, titles, bert, capsys):
+    """The encoder is scored once, first; every measure is kept, the first two are compared."""
+    path, output = write(labels=["elsewhere/titles.tsv"], tasks=["MR"], before=True), tmp_path / "out"
+    arguments = [str(path), "--output", str(output), "--labels", str(titles)]
+    assert run_study.main(arguments) == 0
+    first, *others = calls(stub)
+    assert first["script"] == "run_eval" and len(others) == 8
+    asked = ["--model_name", str(bert), "--tasks", "MR", "--labels", str(titles), "--device", "cpu"]
+    assert first["argv"][: len(asked)] == asked
+    out = capsys.readouterr().out
+    assert "5 runs, 0 of them finished before\n[1/5] before training is scored\n[1/5] before training: MR 60.0" in out
+    assert "titles V-measure 50.00, titles 1-NN 70.00 (" in out
+    table = out[out.index("tiny: mean") :].split("\n\n")[0].splitlines()
+    assert table[1].split("  ")[-1].strip() == "uniformity" and "titles V-measure" in table[1]
+    assert table[2].split() == ["before", "training", "-", "60.00", "50.00", "70.00", "-", "-"]
+    assert table[3].startswith("cold") and "52.00 ± 0.71 (2)  72.00 ± 0.71 (2)" in table[3]
+    assert "titles 1-NN: difference, paired by seed" in out
+    (before,) = output.glob("runs/before-training-*/once/run.json")
+    kept = json.loads(before.read_text())
+    assert (kept["seed"], kept["training"], kept["data"]) == (None, None, None)
+    assert kept["options"]["model_name"] == "tiny-bert" and kept["base_model"]["name"] == "tiny-bert"
+    finished = json.loads(run_json(output)[0].read_text())["samples"]["titles"]
+    assert finished["measures"].keys() >= {"v_measure", "v_measure_sd", "nearest_10", "few_shot"} and finished["data"]
+    summary = json.loads((output / "tiny" / "summary.json").read_text())
+    assert summary["samples"] == {"titles": ["labels", "titles.tsv"]} and summary["missing"] == []
+    assert summary["before"]["before training"]["titles/nearest_neighbour"] == 70
+
+    assert run_study.main(arguments) == 0 and len(calls(stub)) == 9
+    assert "5 runs, 5 of them finished before" in capsys.readouterr().out
 
 
 def test_more_tasks_later_are_scored_without_training(write, stub, tmp_path, capsys):

@@ -1,0 +1,33 @@
+"""What scores are called. Cards and tables read it without what computes them."""
+
+import math
+from typing import NamedTuple
+
+
+class Measure(NamedTuple):
+    """What people call a score, and how they read it."""
+
+    title: str
+    digits: int = 2  # after the point
+    lower_is_better: bool = False
+
+    def shown(self, value: float) -> str:
+        """A score as people read it."""
+        return f"{value:.{self.digits}f}" if math.isfinite(value) else "undefined"
+
+
+# By kind of data, each score by its key; the first is what a set is summed up by.
+PAIRS = {
+    "spearman": Measure("Spearman x 100"),
+    "alignment": Measure("alignment", 3, lower_is_better=True),
+    "uniformity": Measure("uniformity", 3, lower_is_better=True),
+}
+LABELS = {
+    "v_measure": Measure("V-measure"),
+    "nearest_neighbour": Measure("1-NN"),
+    "nearest_10": Measure("10-NN"),
+    "few_shot": Measure("8-shot"),
+}
+SEARCH = {"mrr_10": Measure("MRR@10"), "recall_1": Measure("recall@1"), "recall_10": Measure("recall@10")}
+KINDS = {"pairs": PAIRS, "labels": LABELS, "triplets": SEARCH}
+ALL = PAIRS | LABELS | SEARCH

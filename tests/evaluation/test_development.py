@@ -1,0 +1,70 @@
+"""What a run is scored on: one of each kind, all encoded once."""
+
+import hashlib
+import math
+
+import numpy as np
+import pytest
+
+from informin.errors import UsageError
+from informin.evaluation import GradedPairs, load_pairs, score_pairs
+from informin.evaluation.development import Development, as_development
+from informin.evaluation.labels import LabelledSentences, score_labels
+from informin.evaluation.measures import ALL, KINDS
+from informin.evaluation.retrieval import SearchPairs, score_search
+
+PAIRS = GradedPairs("pairs", ["a", "b", "c"], ["b", "c", "a"], np.array([1.0, 5.0, 2.0]))
+LABELS = LabelledSentences("titles", list("abcdefgh"), list("xxxxyyyy"))
+SEARCH = SearchPairs("faq", ["a", "b"], ["d", "z"])
+
+
+def letters(sentences) -> np.ndarray:
+    source = np.random.default_rng(3).normal(size=(26, 8))
+    return np.stack([source[ord(letter) - ord("a")] for letter in sentences])
+
+
+def test_all_are_scored_and_each_sentence_is_encoded_once():
+    calls = []
+    scores, problems = Development((SEARCH, LABELS, PAIRS)).score(lambda s: calls.append(list(s)) or letters(s))
+    assert len(calls) == 1 and sorted(calls[0]) == sorted("abcdefghz")
+    expected = score_pairs(letters, PAIRS) | score_labels(letters, LABELS) | score_search(letters, SEARCH)
+    assert problems == {} and scores == pytest.approx({name: expected[name] for name in ALL})
+    assert list(scores) == list(ALL), "in the order of the kinds, whatever was given first"
+
+
+def test_a_score_that_is_undefined_leaves_the_others():
+    """All cosines of the pairs are alike; the classes of a search and of a sample have scores still."""
+    pairs = GradedPairs("pairs", ["a", "a"], ["b", "b"], np.array([1.0, 2.0]))
+    scores, problems = Development((pairs, LABELS)).score(letters)
+    assert list(problems) == ["pairs"] and "so that no correlation is defined" in problems["pairs"]
+    assert all(math.isnan(scores[name]) for name in KINDS["pairs"])
+    assert all(math.isfinite(scores[name]) for name in KINDS["labels"])
+
+
+def test_names_and_checksums():
+    """Those of one set are its own, so that runs of older versions are gone on with."""
+    alone, several = Development((PAIRS,)), Development((LABELS, PAIRS))
+    assert (alone.name, alone.sha256) == ("pairs", PAIRS.sha256) and several.name == "pairs, titles"
+    assert several.sha256 == hashlib.sha256((PAIRS.sha256 + LABELS.sha256).encode()).hexdigest()
+    assert next(iter(several.measures)) == "spearman" and next(iter(Development((LABELS,)).measures)) == "v_measure"
+    other = LabelledSentences("titles", LABELS.sentences, list("xxxxyyyx"))
+    assert len({one.sha256 for one in (LABELS, other, SEARCH, PAIRS)}) == 4
+
+
+def test_two_of_one_kind_are_refused():
+    with pytest.raises(UsageError, match=r"^titles and more are of one kind, .* a run is scored on one of each kind"):
+        Development((LABELS, PAIRS, LabelledSentences("more", LABELS.sentences, LABELS.labels)))
+
+
+def test_what_a_trainer_may_be_given(pairs_file):
+    assert as_development(None) is None
+    for given in (pairs_file, str(pairs_file), load_pairs(pairs_file)):
+        assert as_development(given).sha256 == load_pairs(pairs_file).sha256
+    several = as_development([LABELS, pairs_file])
+    assert as_development(several) is several and several.name == "pairs.tsv, titles"
+
+
+@pytest.mark.parametrize("given, kind", [([], "list"), ({"a": 1}, "dict"), ([LABELS, 3], "int"), ([None], "NoneType")])
+def test_what_a_trainer_may_not_be_given(given, kind):
+    with pytest.raises(UsageError, match=f"`eval_dataset` is a {kind}; needed GradedPairs, LabelledSentences or Sea"):
+        as_development(given)

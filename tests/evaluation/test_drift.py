@@ -1,0 +1,229 @@
+"""Drift against plain loops, closed forms and what does not matter to it; its warnings."""
+
+import itertools
+import math
+import re
+
+import numpy as np
+import pytest
+from scipy.stats import ortho_group
+
+from informin.errors import UndefinedScoreError, UsageError
+from informin.evaluation import GradedPairs, load_stsb_dev
+from informin.evaluation.drift import MEASURES, draw, drift_table, measure_drift, mutual_neighbours, stsb_dev, warnings
+from informin.evaluation.geometry import effective_rank, hubness, nearest, occurrences, rotated_cosine, uniformity
+from informin.evaluation.table import render
+from tests.senteval_data import small_counts, write_senteval
+
+NAMES = [f"sentence {i}" for i in range(60)]
+
+
+def encoder(x: np.ndarray):
+    """An encode() that knows the sentences of `NAMES`."""
+    return lambda sentences: x[[NAMES.index(sentence) for sentence in sentences]]
+
+
+@pytest.fixture
+def x() -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(60, 5)) + 3 * np.eye(5)[0]
+
+
+@pytest.fixture
+def y(x) -> np.ndarray:
+    return x + np.random.default_rng(1).normal(size=x.shape)
+
+
+def cosines(x: np.ndarray) -> list[list[float]]:
+    return [[a @ b / math.sqrt((a @ a) * (b @ b)) for b in x] for a in x]
+
+
+def closest(x: np.ndarray, k: int) -> list[list[int]]:
+    """Of each row the k others, by sorting."""
+    return [sorted((j for j in range(len(x)) if j != i), key=lambda j: -c[j])[:k] for i, c in enumerate(cosines(x))]
+
+
+def test_neighbours_and_what_they_say_equal_plain_loops(x, y):
+    measured = measure_drift(encoder(x), encoder(y), NAMES)
+    old, new = closest(x, 10), closest(y, 10)
+    assert [sorted(row) for row in nearest(x, 10).tolist()] == [sorted(row) for row in old]
+    kept = [sum(j in theirs for j in ours) for ours, theirs in zip(old, new)]
+    assert measured.kept.tolist() == kept and 0 < sum(kept) < 600
+    assert measured.new["neighbours_kept"] == pytest.approx(100 * sum(kept) / 600)
+    for neighbours, counted, end in (
+        (old, measured.old_occurrences, measured.old),
+        (new, measured.new_occurrences, measured.new),
+    ):
+        times = [sum(i in row for row in neighbours) for i in range(60)]
+        assert counted.tolist() == times
+        sd = math.sqrt(sum((t - 10) ** 2 for t in times) / 60)
+        assert end["hubness"] == pytest.approx(sum((t - 10) ** 3 for t in times) / 60 / sd**3)
+
+
+def test_positive_pairs_are_mutual_neighbours_of_the_old_encoder(x, y):
+    measured = measure_drift(encoder(x), encoder(y), NAMES)
+    first = [row[0] for row in closest(x, 1)]
+    pairs = [(i, j) for i, j in enumerate(first) if first[j] == i and i < j]
+    assert mutual_neighbours(x).tolist() == [list(pair) for pair in pairs]
+    for z, end in ((x, measured.old), (y, measured.new)):
+        distance = [[2 - 2 * c for c in row] for row in cosines(z)]
+        near = np.mean([distance[i][j] for i, j in pairs])
+        far = np.mean([distance[i][j] for i, j in itertools.combinations(range(60), 2)])
+        assert end["alignment"] == pytest.approx(near)
+        assert end["neighbour_distance"] == pytest.approx(100 * near / far)
+        assert end["uniformity"] == pytest.approx(uniformity(z))
+
+
+def test_best_rotation_equals_a_search_over_all_angles():
+    x, y = np.random.default_rng(2).normal(size=(2, 40, 2))
+    centred = [[row / math.hypot(*row) for row in z] for z in (x, y)]
+    (a, b) = (np.array(rows) - np.mean(rows, axis=0) for rows in centred)
+    best = (-math.inf, 0.0)
+    for angle, mirror in itertools.product(np.linspace(0, 2 * math.pi, 20_001), (1, -1)):
+        turn = np.array([[math.cos(angle), math.sin(angle)], [-mirror * math.sin(angle), mirror * math.cos(angle)]])
+        turned = a @ turn
+        each = (turned * b).sum(1) / np.linalg.norm(turned, axis=1) / np.linalg.norm(b, axis=1)
+        best = max(best, ((turned * b).sum(), each.mean()))
+    assert rotated_cosine(x, y).mean() == pytest.approx(best[1], abs=1e-3)
+
+
+@pytest.mark.parametrize("wider", [0, 3])
+def test_a_turned_and_stretched_copy_has_not_moved(x, wider):
+    """Nor has one with more dimensions that hold nothing."""
+    turned = np.pad(x, ((0, 0), (0, wider))) @ ortho_group.rvs(5 + wider, random_state=0)
+    turned *= np.random.default_rng(3).uniform(0.1, 9, (60, 1))
+    for old, new in ((x, turned), (turned, x)):
+        measured = measure_drift(encoder(old), encoder(new), NAMES)
+        assert measured.new["neighbours_kept"] == 100 and measured.kept.tolist() == [10] * 60
+        assert measured.cosine == pytest.approx(np.ones(60))
+        assert measured.new == pytest.approx(measured.old | {"stsb_dev": None})
+        assert measured.record()["warnings"] == []
+
+
+def test_chance_is_what_the_docstring_says():
+    a, b = np.random.default_rng(4).normal(size=(2, 2000, 100))
+    assert rotated_cosine(a, b).mean() == pytest.approx(0.85 * math.sqrt(100 / 2000), abs=0.02)
+
+
+def test_hubs():
+    everyone_near_one = np.array([[1], *[[0]] * 9])
+    assert occurrences(everyone_near_one).tolist() == [9, 1, *[0] * 8]
+    p, q = 0.1, 0.9
+    assert hubness(np.array([[0]] * 10)) == pytest.approx((q - p) / math.sqrt(p * q))  # skewness of one in ten
+    assert hubness(np.array([[1], [2], [0]])) == 0
+
+
+def test_effective_rank():
+    both = np.concatenate([np.eye(6), -np.eye(6)])
+    assert effective_rank(both) == pytest.approx(6)
+    assert effective_rank(both[[0, 6]] + 0) == pytest.approx(1)
+    assert effective_rank(7 * both @ ortho_group.rvs(6, random_state=1)) == pytest.approx(6)
+    assert effective_rank(np.ones((4, 3))) == 1
+    values = np.array([3.0, 1.0])  # of rows on a circle, with two spreads
+    angles = np.arccos(values / np.linalg.norm(values))
+    rows = np.array(
+        [[math.cos(t), math.sin(t)] for t in (angles[0], -angles[0], angles[0] + math.pi, math.pi - angles[0])]
+    )
+    share = np.abs([math.cos(angles[0]), math.sin(angles[0])])
+    share /= share.sum()
+    assert effective_rank(rows) == pytest.approx(math.exp(-(share * np.log(share)).sum()))
+
+
+def test_each_encoder_reads_each_sentence_once_and_pairs_with_it(x, y):
+    asked = []
+
+    def old(sentences):
+        asked.append(list(sentences))
+        return encoder(x)(sentences)
+
+    pairs = GradedPairs("STS-B dev", NAMES[:6], NAMES[50:56], np.arange(6.0))
+    measured = measure_drift(old, encoder(y), NAMES[:40] + NAMES[:3], pairs)
+    assert [sorted(sentences) for sentences in asked] == [sorted(NAMES[:40] + NAMES[50:56])]
+    assert measured.sentences == NAMES[:40]
+    for z, end in ((x, measured.old), (y, measured.new)):
+        ranks = np.argsort(np.argsort([cosines(z)[i][50 + i] for i in range(6)]))
+        assert end["stsb_dev"] == pytest.approx(100 * np.corrcoef(ranks, np.arange(6))[0, 1])
+    constant = measure_drift(encoder(x), encoder(np.ones((60, 4))), NAMES, pairs)
+    assert constant.new["stsb_dev"] is None and constant.new["neighbour_distance"] is None
+
+
+def test_what_cannot_be_measured(x):
+    with pytest.raises(UsageError, match=r"^Found 29 distinct sentences; drift is measured on 30 or more\.$"):
+        measure_drift(encoder(x), encoder(x), NAMES[:29] * 2)
+    broken = x.copy()
+    broken[3] = np.nan
+    with pytest.raises(UndefinedScoreError, match="the embeddings of 1 of 60 sentences are not finite"):
+        measure_drift(encoder(x), encoder(broken), NAMES)
+
+
+def test_a_sample_is_of_distinct_sentences_at_random():
+    lines = ["", " a  b\t", "a b", *NAMES, *NAMES, "  "]
+    assert sorted(draw(lines, 100)) == sorted(["a b", *NAMES])
+    few = draw(lines, 20)
+    assert len(set(few)) == 20 and few == draw(lines, 20) != draw(lines, 20, seed=1)
+    assert few != sorted(few, key=lines.index)
+
+
+def test_stsb_dev_is_never_fetched(tmp_path, monkeypatch):
+    monkeypatch.delenv("SENTEVAL_DATA", raising=False)
+    assert stsb_dev(None) is None
+    small_counts(monkeypatch, 0.02)
+    folder = write_senteval(tmp_path, 0.02)
+    expected = load_stsb_dev(folder).sha256
+    assert stsb_dev(str(folder)).sha256 == expected
+    monkeypatch.setenv("SENTEVAL_DATA", str(folder))
+    assert stsb_dev(None).sha256 == expected
+    with pytest.raises(UsageError, match=re.escape("STS/STSBenchmark/sts-dev.csv does not exist")):
+        stsb_dev(str(tmp_path / "absent"))
+
+
+def test_table(x, y):
+    record = measure_drift(encoder(x), encoder(y), NAMES).record()
+    assert record["sentences"] == 60 and record["old"].keys() == record["new"].keys() == MEASURES.keys()
+    lines = render(drift_table({"after": record, "again": record}, "before"), "text").splitlines()
+    assert lines[0] == "Drift on 60 sentences" and lines[1].split() == ["before", "after", "again"]
+    kept = f"{record['new']['neighbours_kept']:.1f}"
+    assert lines[2].split()[-3:] == ["100.0", kept, kept]
+    assert lines[-1].endswith("not scored  not scored  not scored")
+
+
+STILL = dict(neighbours_kept=100.0, rotated_cosine=1.0, alignment=0.75, neighbour_distance=38.5, uniformity=-3.79)
+STILL |= dict(effective_rank=295.0, hubness=2.2, stsb_dev=86.7)
+
+
+@pytest.mark.parametrize(
+    "change, told",
+    [
+        (dict(neighbours_kept=60.0, neighbour_distance=44.2, hubness=3.1, stsb_dev=84.8, uniformity=-0.21), []),
+        (dict(effective_rank=148.0, stsb_dev=99.0, hubness=-1.0, neighbour_distance=3.0, rotated_cosine=0.2), []),
+        (dict(effective_rank=147.0), ["collapsed the embeddings: their effective rank is 147 (before: 295), and"]),
+        (
+            dict(uniformity=-0.19),
+            ["collapsed the embeddings: their effective rank is 295 (before: 295), and their unif"],
+        ),
+        (
+            dict(neighbour_distance=44.3),
+            ["tore neighbours apart: pairs of sentences that were each other's nearest are"],
+        ),
+        (dict(neighbour_distance=None), []),
+        (
+            dict(neighbours_kept=59.9),
+            ["moved sentences far: they kept 59.9% of their 10 nearest neighbours. Of a weak"],
+        ),
+        (dict(stsb_dev=84.6), ["made the encoder forget: STS-B dev fell to 84.60 (before: 86.70). Train less"]),
+        (dict(stsb_dev=None), ["made the encoder forget: STS-B dev has no score (before: 86.70)."]),
+        (
+            dict(hubness=3.3),
+            ["made hubs: the skewness of how often a sentence is a neighbour rose to 3.30 (before: 2.20"],
+        ),
+        (dict(neighbours_kept=1.0, hubness=9.0), ["moved sentences far: they kept 1.0%", "made hubs: "]),
+    ],
+)
+def test_warnings(change, told):
+    found = warnings(STILL, STILL | change)
+    assert [warning[: len(start)] for warning, start in zip(found, told, strict=True)] == told
+
+
+def test_no_warning_of_what_was_so_before():
+    """An encoder that began with all sentences alike, or without STS-B."""
+    alike = STILL | dict(uniformity=-0.1, stsb_dev=None, neighbour_distance=None)
+    assert warnings(alike, alike | dict(uniformity=-0.15, neighbour_distance=40.0, stsb_dev=None)) == []

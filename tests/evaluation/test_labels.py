@@ -1,0 +1,210 @@
+"""Scores of a labelled sample against plain loops, closed forms and invariances."""
+
+import math
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+from sklearn.metrics import homogeneity_completeness_v_measure
+
+from informin.errors import UndefinedScoreError, UsageError
+from informin.evaluation import labels
+from informin.evaluation.geometry import unit
+from informin.evaluation.labels import LabelledSentences, few_shot_accuracy, load_labels, nearest, score_labels
+from informin.evaluation.measures import LABELS
+from tests.conftest import SHARED
+
+STACKOVERFLOW = SHARED / "data/domain/stackoverflow.tsv"
+HEADER = "text\tlabel\n"
+
+
+def write(path, content: str):
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("a.tsv", "label\tid\ttext\n1\t7\tone, two\n\n1\t8\tthré\n2\t9\tc\n"),
+        ("a.csv", 'text,label\n"one, two",1\nthré,1\nc,2\n'),
+        ("a.jsonl", '{"text": "one, two", "label": 1}\n{"label": "1 ", "text": "thré"}\n{"text": "c", "label": 2}'),
+    ],
+)
+def test_load_labels(tmp_path, name, content):
+    found = load_labels(str(write(tmp_path / name, content)), "labels")
+    assert (found.name, found.sentences, found.labels) == (name, ["one, two", "thré", "c"], ["1", "1", "2"])
+    assert found.counts == {"n": 3, "classes": 2}
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("a.tsv", None, "`labels`: PATH does not exist"),
+        ("a.parquet", HEADER, "`labels`: PATH ends in .parquet; needed .tsv, .csv or .jsonl"),
+        ("a.tsv", "text\ttag\na\tx\n", "PATH: no column label in its first line; found text, tag"),
+        ("a.tsv", "", "PATH: no column text and no column label in its first line; found nothing"),
+        ("a.tsv", HEADER + "a\tx\nb\t\n", "PATH, line 3: no label. Every row needs text, label; found text, label."),
+        ("a.tsv", HEADER + "a\tx\nb\n", "PATH, line 3: no label. Every row needs text, label"),
+        ("a.tsv", HEADER + "a\tx\nb\t  \n", "PATH, line 3: no label. Every row needs text, label"),
+        ("a.jsonl", '{"text": "a", "label": true}', "PATH, line 1: the label is True; needed a word or a number"),
+        ("a.jsonl", '{"text": "a", "label": ["x"]}', "PATH, line 1: the label is ['x']; needed a word or a number"),
+        ("a.jsonl", '{"text": 3, "label": "x"}', "PATH, line 1: text is 3; needed text"),
+        ("a.tsv", HEADER, "PATH: found 0 different sentences with 0 labels; needed two labels or more"),
+        ("a.tsv", HEADER + "a\tx\nb\tx\n", "PATH: found 2 different sentences with 1 label; needed two labels or more"),
+        ("a.tsv", HEADER + "a\tx\nb\ty\nb\tz\n", "PATH: found 2 different sentences, each with a label of its own."),
+        ("a.tsv", HEADER + "a\tx\nb\tx\ty\n", "PATH, line 3: found 3 fields, but the header has 2"),
+    ],
+)
+def test_samples_that_cannot_be_used(tmp_path, name, content, message):
+    if content is not None:
+        write(tmp_path / name, content)
+    with pytest.raises(UsageError, match=re.escape(message.replace("PATH", str(tmp_path / name)))):
+        load_labels(tmp_path / name, "labels")
+
+
+def test_a_file_that_cannot_be_read(tmp_path):
+    (tmp_path / "a.tsv").write_bytes(b"text\tlabel\ncaf\xe9\tx\n")
+    with pytest.raises(UsageError, match=r"a\.tsv, line 2: not UTF-8 \(byte 0xe9 at column 4\)"):
+        load_labels(tmp_path / "a.tsv", "labels")
+
+
+def sample(count: int = 90, classes: int = 4, spread: float = 0.9, seed: int = 0):
+    """Sentences around a centre for each class, and their embeddings by sentence."""
+    source = np.random.default_rng(seed)
+    y = source.integers(0, classes, count)
+    x = source.normal(size=(classes, 16))[y] + spread * source.normal(size=(count, 16))
+    texts = [f"sentence {i}" for i in range(count)]
+    return LabelledSentences("sample", texts, [f"class {c}" for c in y]), dict(zip(texts, x.astype(np.float32)))
+
+
+def encoder(vectors, calls=None):
+    def encode(sentences):
+        if calls is not None:
+            calls.append(list(sentences))
+        return np.stack([vectors[sentence] for sentence in sentences])
+
+    return encode
+
+
+def cosine(x, y) -> float:
+    return float(x @ y / math.sqrt((x @ x) * (y @ y)))
+
+
+def test_neighbours_equal_plain_loops(monkeypatch):
+    """Whatever the size of a block."""
+    labelled, vectors = sample(spread=1.5)
+    right, right_10 = 0, 0
+    for text, label in zip(labelled.sentences, labelled.labels):
+        others = zip(labelled.sentences, labelled.labels)
+        near = [(cosine(vectors[text], vectors[other]), c) for other, c in others if other != text]
+        near = sorted(near, key=lambda pair: -pair[0])[:10]
+        votes = Counter()
+        for value, other in near:
+            votes[other] += max(value, 0)
+        right += near[0][1] == label
+        right_10 += votes.most_common(1)[0][0] == label
+    expected = [100 * right / 90, 100 * right_10 / 90]
+    assert 30 < min(expected) < max(expected) < 100
+    for block in (labels.BLOCK, 7 * 90, 1):
+        monkeypatch.setattr(labels, "BLOCK", block)
+        found = score_labels(encoder(vectors), labelled)
+        assert [found["nearest_neighbour"], found["nearest_10"]] == pytest.approx(expected)
+
+
+def test_scores_of_classes_far_apart_are_100():
+    labelled, vectors = sample(spread=0.01)
+    calls = []
+    found = score_labels(encoder(vectors, calls), labelled)
+    assert [found[name] for name in LABELS] == pytest.approx([100] * 4)
+    assert found["v_measure_sd"] == found["few_shot_sd"] == pytest.approx(0)
+    assert calls == [labelled.sentences], "encoded once"
+
+
+def test_v_measure_is_the_mean_over_seeds_of_the_harmonic_mean(monkeypatch):
+    labelled, vectors = sample(spread=1.5)
+    seen = []
+
+    class Spied(labels.KMeans):
+        def fit_predict(self, x, y=None):
+            clusters = super().fit_predict(x)
+            seen.append((self.random_state, self.n_clusters, self.n_init, clusters))
+            return clusters
+
+    monkeypatch.setattr(labels, "KMeans", Spied)
+    found = score_labels(encoder(vectors), labelled)
+    assert [(seed, k, starts) for seed, k, starts, _ in seen] == [(seed, 4, 1) for seed in range(10)]
+    values = []
+    for *_, clusters in seen:
+        homogeneity, completeness, _ = homogeneity_completeness_v_measure(labelled.labels, clusters)
+        values.append(100 * 2 * homogeneity * completeness / (homogeneity + completeness))
+    assert found["v_measure"] == pytest.approx(np.mean(values)) and len(set(values)) > 1
+    assert found["v_measure_sd"] == pytest.approx(np.std(values, ddof=1))
+
+
+def test_few_shots_learn_from_8_of_each_class_or_half(monkeypatch):
+    fitted = []
+
+    class Spied(labels.LogisticRegression):
+        def fit(self, x, y):
+            fitted.append(((100 * x[:, 0]).round().astype(int).tolist(), y.tolist()))
+            return super().fit(x, y)
+
+        def score(self, x, y):
+            fitted[-1] += ((100 * x[:, 0]).round().astype(int).tolist(),)
+            return super().score(x, y)
+
+    monkeypatch.setattr(labels, "LogisticRegression", Spied)
+    y = np.array([0] * 30 + [1] * 9 + [2] * 8 + [3] * 3 + [4])
+    found = few_shot_accuracy(np.arange(len(y))[:, None] / 100, y)
+    assert len(found) == len(fitted) == 10
+    for rows, classes, rest in fitted:
+        assert Counter(classes) == {0: 8, 1: 8, 2: 4, 3: 1, 4: 1} and [y[row] for row in rows] == classes
+        assert sorted(rows + rest) == list(range(len(y)))
+    assert len({str(rows) for rows, *_ in fitted}) == 10, "each draw is another one"
+
+
+def test_scores_do_not_feel_rotation_scale_and_names_of_classes():
+    labelled, vectors = sample(spread=1.2)
+    found = score_labels(encoder(vectors), labelled)
+    turn = np.linalg.qr(np.random.default_rng(1).normal(size=(16, 16)))[0]
+    turned = {text: 7 * (x.astype(np.float64) @ turn) for text, x in vectors.items()}
+    renamed = LabelledSentences("b", labelled.sentences, [f"1{label}" for label in labelled.labels])
+    assert score_labels(encoder(turned), renamed) == pytest.approx(found, abs=1e-6)
+    assert score_labels(encoder(vectors), labelled) == found
+
+
+def test_of_copies_the_first_counts():
+    """A copy would be its own nearest neighbour."""
+    labelled, vectors = sample(spread=1.5)
+    again = LabelledSentences("b", labelled.sentences + labelled.sentences, labelled.labels + labelled.labels[::-1])
+    assert score_labels(encoder(vectors), again) == score_labels(encoder(vectors), labelled)
+    assert again.counts == labelled.counts and again.sha256 != labelled.sha256
+
+
+def test_ties_go_to_the_first_and_equal_embeddings_have_scores():
+    x = np.ones((5, 3), dtype=np.float32) / np.sqrt(3)
+    index, cosines = nearest(x, 2)
+    assert index.tolist() == [[1, 2], [0, 2], [0, 1], [0, 1], [0, 1]] and cosines == pytest.approx(1)
+    many = np.random.default_rng(240).normal(size=(203, 37))
+    many[::5] = many[0]
+    found = nearest(unit(many).astype(np.float32), 2)[0]
+    assert (found[10::5] == [0, 5]).all(), "their cosines differ in the last bits"
+    collapsed = LabelledSentences("a", list("abcd"), ["x", "x", "y", "y"])
+    found = score_labels(lambda sentences: np.ones((len(sentences), 3)), collapsed)
+    assert found["v_measure"] == 0 and found["nearest_neighbour"] == 50  # of a and b the nearest is the other one
+    assert found["nearest_10"] == 0  # both others of a class outvote the one of the own
+
+
+def test_embeddings_that_are_not_finite():
+    labelled, vectors = sample()
+    vectors["sentence 3"][2] = np.nan
+    with pytest.raises(UndefinedScoreError, match="the embeddings of 1 of 90 sentences are not finite"):
+        score_labels(encoder(vectors), labelled)
+
+
+@pytest.mark.skipif(not STACKOVERFLOW.is_file(), reason=f"no labelled titles at {STACKOVERFLOW}")
+def test_the_real_sample():
+    labelled = load_labels(STACKOVERFLOW, "labels")
+    assert labelled.counts == {"n": len(set(labelled.sentences)), "classes": 20} and len(labelled.labels) > 19_000
