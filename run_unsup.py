@@ -17,11 +17,12 @@ import transformers
 from informin.publishing.trainer import hub_destination
 from informin.training.checkpoints import LAST, checkpoint_to_resume, refuse_used_folder
 from informin.training.command_line import option_names, parse
+from informin.training.drift import tell_drift
 from informin.training.lock import only_run_in
 from informin.training.options import CardArguments, DataArguments
 from informin.training.record import provenance
 from informin.training.report import summary
-from informin.training.sentences import load_evaluation_pairs, load_sentences
+from informin.training.sentences import load_development, load_sentences
 from informin.training.signals import StopOnSignal, last_word
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
@@ -56,10 +57,10 @@ def train(model_name: str, data: DataArguments, card: CardArguments, args: Infor
     if args.gradient_accumulation_steps > 1:
         logger.warning("Gradient accumulation adds no in-batch negatives: each step contrasts within its own batch.")
     with args.main_process_first(desc="data"):
-        pairs = load_evaluation_pairs(data) if args.eval_strategy != "no" else None
+        development = load_development(data) if args.eval_strategy != "no" else None
         sentences = load_sentences(data, args.seed)
         known = provenance(model_name, data, card, args.model_revision)
-    trainer = InforMinTrainer(model_name, args, sentences, pairs, provenance=known)
+    trainer = InforMinTrainer(model_name, args, sentences, development, provenance=known)
     huggingface_hub.utils.disable_progress_bars()  # downloads are over; a bar for each saved file says little
     with StopOnSignal() as stop:
         trainer.add_callback(stop)
@@ -71,16 +72,17 @@ def train(model_name: str, data: DataArguments, card: CardArguments, args: Infor
                 f"Go on with the same command and --resume_from_checkpoint {LAST}"
             )
         return 128 + stop.received
-    finish(trainer)
+    trainer.export()  # first: whatever happens now, the model is there
+    drift = tell_drift(trainer, model_name, sentences, data.senteval_dir) if args.measure_drift else None
+    finish(trainer, drift)
     return 0
 
 
-def finish(trainer: InforMinTrainer) -> None:
-    """Export, table, push."""
-    args, pairs, rate = trainer.args, trainer.eval_dataset, trainer.throughput.sentences_per_second
-    trainer.export()
+def finish(trainer: InforMinTrainer, drift: dict | None) -> None:
+    """Table, push."""
+    args, development, rate = trainer.args, trainer.eval_dataset, trainer.throughput.sentences_per_second
     if trainer.is_world_process_zero():
-        print("\n" + summary(trainer.state, args, pairs and pairs.name, rate, args.output_dir))
+        print("\n" + summary(trainer.state, args, development, rate, args.output_dir, drift))
     if args.push_to_hub:
         page = trainer.push_to_hub()
         if page:

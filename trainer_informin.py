@@ -18,17 +18,20 @@ from transformers import (
 )
 
 from informin.distributed import gather_with_gradient
-from informin.encoders.architectures import ARCHITECTURES, InforMinModel
-from informin.encoders.encode import encode
+from informin.encoders.architectures import InforMinModel, architecture_of
+from informin.encoders.encode import embed, join_shares
 from informin.encoders.loading import refuse_other_heads, refuse_without_dropout
-from informin.errors import NonFiniteLossError, UndefinedScoreError, UsageError, counted
-from informin.evaluation.pairs import SCORES, GradedPairs, score_pairs
+from informin.encoders.usage import usage_of_settings
+from informin.errors import UsageError, counted
+from informin.evaluation.development import as_development
 from informin.objectives.terms import fill_heads
 from informin.publishing.trainer import PublishingTrainer
-from informin.training.checkpoints import complete_checkpoints
+from informin.training.checkpoints import refuse_not_finite
+from informin.training.guiding import GuidedData, with_guide
 from informin.training.history import TERM
-from informin.training.inputs import as_pairs, load_for_training, refuse_arguments, training_rows
+from informin.training.inputs import load_for_training, refuse_arguments, settings_in_training, training_rows
 from informin.training.options import InforMinTrainingArguments
+from informin.training.record import describe_sentences
 from informin.training.report import headline
 from informin.training.resuming import ResumableTrainer
 from informin.training.screen import Screen
@@ -51,12 +54,12 @@ class AfterStep(TrainerCallback):
 
 
 class InforMinTrainer(ResumableTrainer, PublishingTrainer):
-    """Trains BERT or RoBERTa by what two views of a sentence share: InforMin-CL, SimCSE, SCD, miCSE and their parts.
+    """Trains an encoder by what two views of a sentence share: InforMin-CL, SimCSE, SCD, miCSE and their parts.
 
     Each sentence is read twice in one forward pass; dropout makes the two views differ. The loss is the weighted sum of
     the terms of `args.objective` (see `informin.objectives`), for InforMin-CL Chen et al. (2022), eq. 9. Every term is
-    logged by name, as terms/NAME and unweighted, beside the total. Evaluation scores graded pairs by the [CLS] vector,
-    in the precision of training: `eval_spearman`, `eval_alignment`, `eval_uniformity`.
+    logged by name, as terms/NAME and unweighted, beside the total. Evaluation scores graded pairs, labelled sentences
+    and searches in the precision of training, as eval_MEASURE (see `informin.evaluation.measures`).
 
     Args:
         model: the name of an encoder, a Hub id or a folder, for which model and tokenizer are built; or a model of
@@ -65,7 +68,8 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         args: the options, objective included. What they leave open is filled in for this encoder.
         train_dataset: a list of sentences, a data set with a column `text`, or rows of `input_ids` and
             `attention_mask`, one sentence each.
-        eval_dataset: graded pairs, or the path of a file of them; None with `eval_strategy="no"`.
+        eval_dataset: graded pairs, or the path of a file of them; `LabelledSentences`; `SearchPairs`; or a list with
+            one of each kind at most. None with `eval_strategy="no"`.
         processing_class: the tokenizer; with the name of an encoder None for its own.
         data_collator: from such rows to a batch of tensors; None for padding to the longest.
         provenance: what cannot be seen of the run, for training.json: see `informin.training.record.provenance`.
@@ -85,7 +89,7 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         model: str | PathLike | InforMinModel,
         args: InforMinTrainingArguments | None = None,
         train_dataset=None,
-        eval_dataset: GradedPairs | str | PathLike | None = None,
+        eval_dataset=None,
         processing_class: PreTrainedTokenizerBase | None = None,
         data_collator=None,
         provenance: dict | None = None,
@@ -93,59 +97,74 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
     ):
         args = InforMinTrainingArguments() if args is None else args
         refuse_arguments(model, args, processing_class, kwargs)
+        development = as_development(eval_dataset)
+        args.choose_by(development and development.measures)
         self.known = dict(provenance or {})
         hub_id = self.known.pop("hub_id", None)
-        if isinstance(model, str | PathLike):
-            built = load_for_training(str(model), args, processing_class, hub_id)
+        named = str(model) if isinstance(model, str | PathLike) else None
+        if named:
+            built = load_for_training(named, args, processing_class, hub_id)
             model, processing_class, self.known["base_model"] = built
         else:
             args.for_model(model.config.name_or_path or model.config.model_type, model.config)
         refuse_other_heads(model, {name: args.model_settings[name] for name in ("projection_head", "lm_head")})
         with args.main_process_first(desc="data"):
-            rows, described = training_rows(train_dataset, processing_class, args.max_seq_length)
-        if described:
-            self.known["data"] = described | (self.known.get("data") or {})
+            rows, sentences = training_rows(train_dataset, processing_class, args.max_seq_length, args.prompt)
+        if sentences is not None:
+            self.known["data"] = describe_sentences(sentences) | (self.known.get("data") or {})
         refuse_few_sentences(rows, args)
-        pairs = as_pairs(eval_dataset)
-        self._prepare(model, args, processing_class)
-        self._step_values: dict[str, Tensor] = {}  # of the newest forward pass
-        self._summed_values: dict[str, Tensor] = {}  # since the last log line
-        self._summed_steps = 0
+        collator = data_collator or DataCollatorWithPadding(processing_class)
+        data = with_guide(named, args, rows, sentences, processing_class, collator)
+        self._prepare(model, args, processing_class, data)
         self.throughput = Throughput()
         super().__init__(
             model=model,
             args=args,
-            train_dataset=rows,
-            eval_dataset=pairs,
+            train_dataset=data.rows,
+            eval_dataset=development,
             processing_class=processing_class,
-            data_collator=data_collator or DataCollatorWithPadding(processing_class),
+            data_collator=data.collator,
             **kwargs,
         )
+        self.label_names = ["row"]  # the model does not take it, and losses read it: Trainer is to leave it in
         for callback in (PrinterCallback, ProgressCallback):
             if self.pop_callback(callback):
-                self.add_callback(Screen(pairs and pairs.name, partial(headline, self)))
+                self.add_callback(Screen(development, partial(headline, self)))
         self.add_callback(AfterStep())
         self.add_callback(self.throughput)
 
-    def _prepare(self, model: InforMinModel, args: InforMinTrainingArguments, tokenizer) -> None:
-        """The terms, the heads that they need, and an encoder that gives what they read."""
-        model.config.informin = args.model_settings
+    def _prepare(self, model: InforMinModel, args: InforMinTrainingArguments, tokenizer, data: GuidedData) -> None:
+        """The terms, the heads that they need, and an encoder and data that give what they read."""
+        self._add_general = data.general
+        self._step_values: dict[str, Tensor] = {}  # of the newest forward pass
+        self._summed_values: dict[str, Tensor] = {}  # since the last log line
+        self._summed_steps = 0
+        model.config.informin = settings_in_training(model, args)
         self.terms = args.terms
         self._map_layers = sorted({layer for term in self.terms for layer in term.map_layers(model.config)})
-        self._stack_views = StackedViews(tokenizer, next((term.masking for term in self.terms if term.masking), None))
+        masking = next((term.masking for term in self.terms if term.masking), None)
+        compared = any(term.views_differ for term in self.terms)
+        paired = args.neighbour_views > 0
+        self._stack_views = StackedViews(tokenizer, masking, paired, not (paired or compared or args.view_dropout))
         fill_heads(model, self.terms)
         # A masked copy has the encoder's own dropout.
         rates = args.view_dropout and [*args.view_dropout, None][: self._stack_views.copies]
-        attentions = ARCHITECTURES[model.config.model_type].attentions(model.base_model)
+        attentions = architecture_of(model.config).attentions(model.base_model)
         prepare_encoder(model.base_model, attentions, rates, self._map_layers)
-        refuse_without_dropout(model.base_model)  # heads have their own
+        if compared and not paired:
+            refuse_without_dropout(model.base_model)  # heads have their own
+        for term in self.terms:
+            if term.reads_guide:
+                term.prepare(data.guides[term.reads_guide], model.config.hidden_size)
 
     def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device):
         """The batches of one optimizer step, each stacked into two views and, where one is asked for, a masked copy."""
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
         args, step = self.args, self.state.global_step
         seeds = [mask_seed(args.seed, step, micro_step, args.process_index) for micro_step in range(len(batches))]
-        return [self._stack_views(batch, seed) for batch, seed in zip(batches, seeds)], None
+        stacked = [self._stack_views(batch, seed) for batch, seed in zip(batches, seeds)]
+        add = self._add_general
+        return [add(rows, seed) for rows, seed in zip(stacked, seeds)] if add else stacked, None
 
     def compute_loss(self, model, inputs: dict[str, Tensor], return_outputs=False, num_items_in_batch=None):
         """The weighted sum of the terms, from one forward pass over rows that `StackedViews` made."""
@@ -157,7 +176,7 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
             output_attentions=bool(self._map_layers),
             views={"sentence_ids": inputs["sentence_ids"], "gather": gather_with_gradient},
         )
-        views = two_views(outputs, inputs)
+        views = two_views(outputs, inputs, self._stack_views.views)
         values = {name: value for term in self.terms for name, value in term.loss(views).items()}
         loss = sum(term.strength * values[term.name] for term in self.terms if term.summand)
         self._step_values = {name: value.detach() for name, value in values.items()}
@@ -179,14 +198,7 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         NonFiniteLossError: the loss is NaN or infinite.
         """
         loss = super().training_step(model, inputs, num_items_in_batch)
-        if not torch.isfinite(loss):
-            terms = ", ".join(f"{name} {term.item():.4g}" for name, term in self._step_values.items())
-            saved = complete_checkpoints(self.args.output_dir)
-            good = f"The last good checkpoint is {saved[-1]}." if saved else "No checkpoint was saved before it."
-            raise NonFiniteLossError(
-                f"The loss is {loss.item()} at step {self.state.global_step + 1} ({terms}). {good} A lower "
-                "`learning_rate`, warm-up (`warmup_steps` 0.1), or fp32 instead of fp16 usually helps."
-            )
+        refuse_not_finite(loss, self._step_values, self.state.global_step + 1, self.args.output_dir)
         for name, term in self._step_values.items():
             self._summed_values[name] = self._summed_values.get(name, 0) + term
         self._summed_steps += 1
@@ -204,36 +216,26 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         super().log(logs, start_time)
 
     def encode(self, sentences: Sequence[str]) -> np.ndarray:
-        """[CLS] embeddings (N, d) of N sentences; every process encodes its share and gets all."""
+        """The embeddings (N, d) of N sentences, as the model is used; every process encodes its share and gets all."""
         own = list(sentences)[self.args.process_index :: self.args.world_size]
+        usage, batch_size = usage_of_settings(self.model.config.informin), self.args.per_device_eval_batch_size
         with self.accelerator.autocast():
-            embeddings = encode(self.model, self.processing_class, own, self.args.per_device_eval_batch_size)["cls"]
-        if self.args.world_size == 1:
-            return embeddings
-        padded = self.accelerator.pad_across_processes(torch.from_numpy(embeddings).to(self.args.device))
-        gathered = self.accelerator.gather(padded).cpu().numpy()  # process after process
-        shares = gathered.reshape(self.args.world_size, -1, gathered.shape[-1]).swapaxes(0, 1)
-        return shares.reshape(-1, gathered.shape[-1])[: len(sentences)]
+            embeddings = embed(self.model, self.processing_class, own, usage, batch_size)
+        return join_shares(embeddings, self.accelerator)[: len(sentences)]
 
-    def evaluate(
-        self,
-        eval_dataset: GradedPairs | str | PathLike | None = None,
-        ignore_keys=None,
-        metric_key_prefix: str = "eval",
-    ) -> dict[str, float]:
-        """Spearman, alignment and uniformity of graded pairs, or of a file of them, as `score_pairs` has them.
+    def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
+        """The scores of graded pairs, a labelled sample, a search, or several of these; NaN, and said, where undefined.
 
-        NaN, and said, where undefined.
+        Args:
+            eval_dataset: as the trainer takes it; None for what that was given.
         """
         start = time.perf_counter()
-        pairs = as_pairs(eval_dataset) or self.eval_dataset
-        if pairs is None:
+        development = as_development(eval_dataset) or self.eval_dataset
+        if development is None:
             raise UsageError("There are no graded pairs to score: give `eval_dataset`.")
-        try:
-            scores = score_pairs(self.encode, pairs)
-        except UndefinedScoreError as error:
-            logger.warning(f"No score of {pairs.name} at step {self.state.global_step}: {error}.")
-            scores = dict.fromkeys(SCORES, float("nan"))
+        scores, problems = development.score(self.encode)
+        for name, problem in problems.items():
+            logger.warning(f"No score of {name} at step {self.state.global_step}: {problem}.")
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in scores.items()}
         metrics[f"{metric_key_prefix}_runtime"] = time.perf_counter() - start
         self.log(metrics)

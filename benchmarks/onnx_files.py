@@ -1,7 +1,7 @@
 """The ONNX files of an exported folder against the same weights in torch: sentences a second, in one run.
 
     python run_export.py outputs/quickstart exported-int8 --onnx --int8
-    OMP_NUM_THREADS=1 python benchmarks/onnx_files.py exported-int8 --sentences examples/quickstart/sentences.txt
+    OMP_NUM_THREADS=1 python benchmarks/onnx_files.py exported-int8 --sentences informin/general_sentences.txt
 
 The three take turns; of each the median over the rounds is printed, by processor time, so that a shared machine matters
 less.

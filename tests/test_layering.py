@@ -121,7 +121,7 @@ PACKAGES = {
     "encoders": ("modeling_informin",),
     "evaluation": (),
     "publishing": ("modeling_informin", "encoders", "evaluation"),
-    "training": ("objectives", "encoders", "evaluation", "publishing"),
+    "training": ("objectives", "views", "encoders", "evaluation", "publishing"),
     "figures": ("encoders", "evaluation", "training"),
     "studies": ("evaluation", "publishing", "training"),
 }

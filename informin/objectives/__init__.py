@@ -3,19 +3,27 @@
 from informin.objectives.attention_mi import MICSE_ROWS, AttentionMI
 from informin.objectives.contrast import SIMCSE_ROWS, Contrast
 from informin.objectives.decorrelation import SCD_ROWS, Decorrelation, SelfContrast
+from informin.objectives.guided_similarity import GuidedSimilarity
+from informin.objectives.keep import Keep, Rehearsal
 from informin.objectives.masked_lm import MaskedLM
+from informin.objectives.neighbourhood import Neighbourhood
 from informin.objectives.queue import Queue
 from informin.objectives.reconstruction import INFORMIN_ROWS, Reconstruction
 from informin.objectives.terms import Objective, Term, Views
 
+GUIDED = (GuidedSimilarity, Neighbourhood, Keep, Rehearsal)  # what a guide can add to any of them
+
 # What the option `objective` names.
 OBJECTIVES = {
     "informin": Objective(
-        "InforMin-CL", (Contrast, Queue, Reconstruction, AttentionMI, Decorrelation, MaskedLM), INFORMIN_ROWS
+        "InforMin-CL", (Contrast, Queue, Reconstruction, AttentionMI, Decorrelation, *GUIDED, MaskedLM), INFORMIN_ROWS
     ),
-    "simcse": Objective("unsupervised SimCSE", (Contrast, Queue, AttentionMI, Decorrelation, MaskedLM), SIMCSE_ROWS),
-    "scd": Objective("SCD", (SelfContrast, Decorrelation, MaskedLM), SCD_ROWS, projection_head="none"),
-    "micse": Objective("miCSE", (Contrast, Queue, AttentionMI, Reconstruction, MaskedLM), MICSE_ROWS),
+    "simcse": Objective(
+        "unsupervised SimCSE", (Contrast, Queue, AttentionMI, Decorrelation, *GUIDED, MaskedLM), SIMCSE_ROWS
+    ),
+    "scd": Objective("SCD", (SelfContrast, Decorrelation, *GUIDED, MaskedLM), SCD_ROWS, projection_head="none"),
+    "micse": Objective("miCSE", (Contrast, Queue, AttentionMI, Reconstruction, *GUIDED, MaskedLM), MICSE_ROWS),
+    "guided": Objective("what a guide teaches", (*GUIDED, Decorrelation, MaskedLM), projection_head="none"),
 }
 
-__all__ = ["OBJECTIVES", "Objective", "Term", "Views"]
+__all__ = ["GUIDED", "OBJECTIVES", "Objective", "Term", "Views"]

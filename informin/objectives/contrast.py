@@ -9,7 +9,8 @@ from torch.nn.functional import cross_entropy, normalize
 
 from informin.distributed import gather_with_gradient, rank
 from informin.errors import UsageError
-from informin.objectives.terms import PaperRow, Term, Views, option, require
+from informin.objectives.near import near_pairs
+from informin.objectives.terms import Guide, PaperRow, Term, Views, option, require
 
 
 def contrast(
@@ -18,6 +19,7 @@ def contrast(
     temperature: float = 0.05,
     queue: Tensor | None = None,
     own: Tensor | None = None,
+    near: Tensor | None = None,
 ) -> Tensor:
     r"""InfoNCE over in-batch negatives: mean_i -log softmax_k(cos(z1_i, z2_k) / temperature) at k = i.
 
@@ -33,6 +35,7 @@ def contrast(
         temperature: the scale of the cosines, above 0.
         queue: (Q, d) or None, further candidates, the same on every process.
         own: (N, Q) bool, where the queue holds the anchor's own sentence; None for nowhere.
+        near: (N, W*N) bool, candidates that are no negatives of an anchor; its own other view always counts.
 
     Returns:
         A scalar, the mean over the local anchors.
@@ -52,31 +55,50 @@ def contrast(
             "more."
         )
     logits = anchors @ candidates.T / temperature  # (N, W*N)
+    targets = rank() * len(anchors) + torch.arange(len(anchors), device=logits.device)
+    if near is not None:
+        others = torch.arange(len(candidates), device=logits.device) != targets[:, None]  # (N, W*N)
+        logits = logits.masked_fill(near & others, -torch.inf)
     if queue is not None:
         further = anchors @ normalize(queue.detach().float(), dim=-1).T / temperature  # (N, Q)
         left_out = ~queue.any(-1) if own is None else own | ~queue.any(-1)  # (Q,) or (N, Q)
         logits = torch.cat([logits, further.masked_fill(left_out, -torch.inf)], dim=-1)  # (N, W*N + Q)
-    targets = rank() * len(anchors) + torch.arange(len(anchors), device=logits.device)
     return cross_entropy(logits, targets)
 
 
 @dataclass
 class Contrast(Term):
-    """InfoNCE, with the further negatives of a queue where there is one."""
+    """InfoNCE, with the further negatives of a queue where there is one, without those that a guide holds for near."""
 
     name = "contrast"
     title = "contrast"
     paper = "simcse"
 
     temperature: float = option(0.05, "Scale of the cosines in the contrast.")
+    near_share: float = option(
+        0,
+        "Share of all pairs of sentences that are no negatives: those that the guide holds for the nearest. On text of "
+        "one domain 0.05, for instance.",
+    )
+
+    @property
+    def reads_guide(self) -> str:
+        return "training" if self.near_share else ""
+
+    def prepare(self, guide: Guide, width: int) -> None:
+        self._guide, self._threshold = guide, guide.quantile(self.near_share)
 
     def check(self) -> None:
         fits = 0 < self.temperature < math.inf
         require(fits, "temperature", self.temperature, "a number above 0 (the papers use 0.05)")
+        require(0 <= self.near_share < 1, "near_share", self.near_share, "a share, 0 (off) or more and below 1")
 
     def loss(self, views: Views) -> dict[str, Tensor]:
         earlier, own = views.heads.get("queue", (None, None))
-        return {"contrast": contrast(views.z1, views.z2, self.temperature, earlier, own)}
+        near = None
+        if self.reads_guide:
+            near = near_pairs(self._guide.of(views.row1), self._guide.of(views.row2), self._threshold)
+        return {"contrast": contrast(views.z1, views.z2, self.temperature, earlier, own, near)}
 
 
 SIMCSE_ROWS = {  # Gao et al. (2021), appendix A

@@ -39,6 +39,7 @@ class MaskedLM(Term):
     title = "masked language modelling"
     weight = "mlm_weight"
     lm_head = True
+    views_differ = False
 
     mlm_weight: float = option(0, "beta, of masked language modelling.")
     mlm_probability: float = option(0.15, "Share of the tokens that is masked.")

@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from torch import Tensor, nn
 
@@ -16,8 +16,11 @@ class Views:
     """What one step computed of B sentences of L tokens, read twice. d hidden size.
 
     Attributes:
-        z1, z2: (B, d), the two views: the projection, or [CLS] itself where the model has no projection head.
+        z1, z2: (B, d), the two views: the projection, or the embedding itself where the model has no projection head.
         mask: (B, L), 1 at tokens, 0 at padding.
+        embedding1, embedding2: (B, d), below the projection head.
+        row1, row2: (B,) int64, which of the training sentences each view is of; None unless a term `reads_guide`.
+        general, general_row: (K, d) and (K,), embeddings of general sentences, and which they are; None likewise.
         maps1, maps2: (B, T, H, L, L), the attention maps of T layers; None unless a term `reads_maps`.
         heads: what the terms' heads gave, by the name of the term.
         lm_logits, lm_labels: (M, V) and (M,) at the masked positions; None where no term masks.
@@ -26,11 +29,32 @@ class Views:
     z1: Tensor
     z2: Tensor
     mask: Tensor
+    embedding1: Tensor | None = None
+    embedding2: Tensor | None = None
+    row1: Tensor | None = None
+    row2: Tensor | None = None
+    general: Tensor | None = None
+    general_row: Tensor | None = None
     maps1: Tensor | None = None
     maps2: Tensor | None = None
     heads: dict[str, Any] = field(default_factory=dict)
     lm_logits: Tensor | None = None
     lm_labels: Tensor | None = None
+
+
+class Guide(Protocol):
+    """A frozen encoder's embeddings of N sentences: `informin.encoders.guide.Guide` is one."""
+
+    dimensions: int
+
+    def of(self, rows: Tensor) -> Tensor:
+        """(B, d) float32 unit vectors of the sentences at these places (B,), on their device."""
+
+    def quantile(self, share: float) -> float:
+        """The cosine that this share of the pairs of sentences is above."""
+
+    def neighbourhoods(self, k: int) -> "Guide":
+        """The same of each sentence's mean with its k nearest."""
 
 
 class Head(nn.Module, ABC):
@@ -88,6 +112,8 @@ class Term:
         summand: whether it has a loss of its own.
         reads_maps: it needs attention maps, of the layers `map_layers`.
         lm_head: it needs the encoder's pretrained language-model head.
+        reads_guide: it needs a guide's embeddings of the `training` sentences or of `general` ones; see `prepare`.
+        views_differ: it compares two views, and learns nothing where they are the same.
         fixed: options that shape its head, which a run keeps when it is resumed.
     """
 
@@ -98,6 +124,8 @@ class Term:
     summand: ClassVar[bool] = True
     reads_maps: ClassVar[bool] = False
     lm_head: ClassVar[bool] = False
+    reads_guide: ClassVar[str] = ""
+    views_differ: ClassVar[bool] = True
     fixed: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self):
@@ -129,6 +157,9 @@ class Term:
     def head(self, model: nn.Module) -> Head | None:
         """Its head, fresh."""
         return None
+
+    def prepare(self, guide: Guide, width: int) -> None:
+        """Called once before the first step with the guide, and the width of the encoder's embeddings."""
 
     def require_sentences(self, number: float) -> None:
         """Raises UsageError where a run reads too few sentences for it."""

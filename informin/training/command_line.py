@@ -22,12 +22,16 @@ from informin.training.options import CardArguments, DataArguments, InforMinTrai
 OFTEN_USED = (
     "output_dir per_device_train_batch_size learning_rate num_train_epochs max_steps warmup_steps lr_scheduler_type "
     "weight_decay max_grad_norm gradient_accumulation_steps seed bf16 fp16 eval_strategy eval_steps save_steps "
-    "logging_steps save_total_limit resume_from_checkpoint resume_with_changes report_to run_name verbose push_to_hub "
-    "hub_model_id hub_private_repo hub_strategy hub_overwrite"
+    "logging_steps save_total_limit resume_from_checkpoint resume_with_changes report_to run_name measure_drift "
+    "verbose push_to_hub hub_model_id hub_private_repo hub_strategy hub_overwrite"
 ).split()
-VIEWS = ["objective", "projection_head", "view_dropout"]
+VIEWS = (
+    "objective projection_head view_dropout view_dropout_rate neighbour_views guide_model guide_cache rehearsal_file"
+).split()
+RECIPES = Path(__file__).parents[2] / "configs" / "recipes"
 OWN = {
-    "model_name": "A BERT or RoBERTa checkpoint: Hub id or folder. Required.",
+    "model_name": "An encoder like BERT: Hub id or folder. Required.",
+    "recipe": "One of configs/recipes by its name, as adapt; the command line wins over it.",
     "config": "A YAML file of options by these names; the command line wins over it.",
 }
 WIDTH, INDENT = 120, 34  # of the help
@@ -39,8 +43,8 @@ def parse(
 ) -> tuple[str, DataArguments, CardArguments, InforMinTrainingArguments]:
     """The model and the options of a run.
 
-    What fills an option, the strongest first: the command line, the file that `config` names, `options`, what
-    `informin.training.defaults` has for the model, the default.
+    What fills an option, the strongest first: the command line, the file that `recipe` or `config` names, `options`,
+    what `informin.training.defaults` has for the model, the default.
 
     Args:
         options: values as from a YAML file.
@@ -51,7 +55,7 @@ def parse(
     """
     parser = Parser()
     given = parser.given(argv)
-    path = given.pop("config", None)
+    path = given_file(given.pop("recipe", None), given.pop("config", None))
     in_file = parser.given_in_yaml(read_options_file(path)) if path else {}
     given = parser.given_in_yaml(options or {}) | in_file | given
     model_name = given.pop("model_name", None)
@@ -67,6 +71,20 @@ def parse(
         raise UsageError(str(error)) from None
     args.for_model(model_name, config)
     return model_name, data, card, args
+
+
+def given_file(recipe: str | None, config: str | None) -> str | Path | None:
+    """The file of options that one of the two names. Raises UsageError for both, and for an unknown recipe."""
+    if recipe is None:
+        return config
+    if config is not None:
+        raise UsageError("`recipe` and `config` both name a file of options. Give one.")
+    known = {path.stem: path for path in sorted(RECIPES.glob("*.yaml"))}
+    if recipe not in known:
+        near = difflib.get_close_matches(recipe, known, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise UsageError(f"`recipe` {recipe} is unknown.{hint} Needed of: {', '.join(known)}.")
+    return known[recipe]
 
 
 def option_names() -> list[str]:
@@ -127,7 +145,7 @@ class Parser(NearestOption, HfArgumentParser):
         known = own_fields()
         own = [[field.name for field in fields(kind)] for kind in (DataArguments, CardArguments)]
         groups = {
-            "model": [*OWN, "model_revision"],
+            "model": [*OWN, "model_revision", "pooler", "prompt"],
             "objective": [*VIEWS, *defaults.term_options()],
             "data and evaluation data": ["max_seq_length", *own[0]],
             "model card": own[1],
@@ -212,7 +230,7 @@ def read_mapping(path: str | Path, name: str, needed: str) -> dict:
 def read_options_file(path: str) -> dict:
     """A YAML file of options. Raises UsageError where it is none, or has a key that is no option."""
     values = read_mapping(path, f"`config` {path}", "lines of `option: value`")
-    known = [name for name in option_names() if name != "config"]
+    known = [name for name in option_names() if name not in ("recipe", "config")]
     unknown = sorted(str(key) for key in values if key not in known)
     if unknown:
         near = [match for key in unknown for match in difflib.get_close_matches(key, known, n=1)]

@@ -17,7 +17,7 @@ from informin.objectives import OBJECTIVES, Term
 
 # Of these None says that it was not given.
 FILLED = ("bf16", "learning_rate", "per_device_train_batch_size", "projection_head", "view_dropout")
-NOT_PUBLISHED = ("bf16", "output_dir", "projection_head")  # filled in too, by no row
+NOT_PUBLISHED = ("bf16", "output_dir", "projection_head", "pooler", "prompt")  # filled in too, by no row
 SHARED = ("objective", "view_dropout")  # options that every objective reads
 
 
@@ -53,6 +53,8 @@ def filled_in(given: dict, config: PreTrainedConfig | None = None) -> tuple[dict
         values = {"per_device_train_batch_size": batch, "learning_rate": row.learning_rate}
         unread = term_options().keys() - set(read_options(name, row.options | given)[0])
         values |= {option: value for option, value in row.options.items() if option not in unread}
+        if "view_dropout_rate" in given:  # one rate for both views, in their place
+            values.pop("view_dropout", None)
         values = {option: value for option, value in values.items() if option not in given}
     others = {"projection_head": objective.projection_head, **bf16(given)}
     others = {option: value for option, value in others.items() if option not in given}

@@ -8,10 +8,10 @@ from transformers import PreTrainedTokenizerBase, set_seed
 
 from informin.encoders.architectures import InforMinModel
 from informin.encoders.loading import load_config, load_model, load_tokenizer
+from informin.encoders.usage import lower_case, usage_of_settings
 from informin.errors import UsageError
-from informin.evaluation import GradedPairs, load_pairs
 from informin.training.options import InforMinTrainingArguments
-from informin.training.record import describe_model, describe_sentences
+from informin.training.record import describe_model
 from informin.training.sentences import not_blank, tokenise
 
 # What Trainer takes and this one does not, and why.
@@ -54,29 +54,37 @@ def load_for_training(
     tokenizer = tokenizer or load_tokenizer(model_name, config, revision)
     set_seed(args.seed)  # decides the weights of fresh heads
     model = load_model(config, model_name, args.model_settings, revision)
+    lower_case(tokenizer, usage_of_settings(model.config.informin))
     return model, tokenizer, describe_model(model_name, model, tokenizer, revision, hub_id)
 
 
-def training_rows(data, tokenizer: PreTrainedTokenizerBase, max_seq_length: int) -> tuple[object, dict | None]:
-    """Rows of `input_ids` and `attention_mask` of what a trainer is given, and what training.json says of them.
+def settings_in_training(model: InforMinModel, args: InforMinTrainingArguments) -> dict:
+    """`config.informin` of a model that is trained by these options: what they say, and how its checkpoint is used.
+
+    Raises UsageError: it was built for another `view_dropout_rate`.
+    """
+    built = model.config.informin
+    if (rate := built.get("view_dropout_rate")) != args.view_dropout_rate:
+        raise UsageError(
+            f"`view_dropout_rate` is {args.view_dropout_rate}, and the model was built with {rate}. Load it with "
+            "informin.encoders.loading.load_model and `args.model_settings`."
+        )
+    usage = usage_of_settings(built).trained(args.pooler, args.prompt)
+    kept = {name: built[name] for name in ("dropouts",) if name in built}
+    options = {name: value for name, value in args.model_settings.items() if name != "prompt"}
+    return options | usage.settings | kept
+
+
+def training_rows(
+    data, tokenizer: PreTrainedTokenizerBase, max_seq_length: int, prompt: str = ""
+) -> tuple[object, datasets.Dataset | datasets.IterableDataset | None]:
+    """Rows of `input_ids` and `attention_mask` of what a trainer is given, and the sentences, where it has them.
 
     Args:
-        data: a list of sentences, a data set with a column `text`, or such rows, which are taken as they are: of them
-            training.json says nothing.
+        data: a list of sentences, a data set with a column `text`, or such rows, which are taken as they are.
     """
     sentences = as_sentences(data)
-    if sentences is None:
-        return data, None
-    return tokenise(sentences, tokenizer, max_seq_length), describe_sentences(sentences)
-
-
-def as_pairs(given: GradedPairs | str | PathLike | None) -> GradedPairs | None:
-    """Graded pairs, of a file where its path is given. Raises UsageError for something else."""
-    if isinstance(given, str | PathLike):
-        return load_pairs(given)
-    if given is not None and not isinstance(given, GradedPairs):
-        raise UsageError(f"`eval_dataset` is a {type(given).__name__}; needed GradedPairs, or the path of their file.")
-    return given
+    return (data if sentences is None else tokenise(sentences, tokenizer, max_seq_length, prompt)), sentences
 
 
 def as_sentences(data) -> datasets.Dataset | datasets.IterableDataset | None:

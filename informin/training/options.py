@@ -2,6 +2,7 @@
 
 import logging
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import ClassVar, Literal, Optional
@@ -10,7 +11,10 @@ import torch
 from transformers import PreTrainedConfig, TrainingArguments
 from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 
+from informin.encoders.architectures import ARCHITECTURES, architecture_of
+from informin.encoders.usage import POOLINGS, usage_of, usage_of_settings
 from informin.errors import UsageError
+from informin.evaluation.measures import ALL, Measure
 from informin.objectives import OBJECTIVES, Term
 from informin.objectives.terms import option, require
 from informin.publishing.metadata import LICENSES, LICENSES_PAGE, NO_LANGUAGE, known_id, known_language, known_license
@@ -22,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class DataArguments:
-    """Sentences to train on, and graded pairs to choose the checkpoint by."""
+    """Sentences to train on, and what to choose the checkpoint by."""
 
     train_file: Optional[list[str]] = option(
         None,
@@ -44,6 +48,14 @@ class DataArguments:
     )
     eval_pairs: Optional[str] = option(
         None, "Your own pairs in STS-B dev's place: TSV, CSV or JSONL with sentence1, sentence2, score."
+    )
+    eval_labels: Optional[str] = option(
+        None,
+        "A labelled sample to score too, by clustering, neighbours and few shots: TSV, CSV or JSONL with text, label. "
+        "STS-B dev is then scored only if it is here.",
+    )
+    eval_triplets: Optional[str] = option(
+        None, "A search to score too: TSV, CSV or JSONL with query, document and, if you like, negative."
     )
 
     def __post_init__(self):
@@ -96,13 +108,40 @@ class TrainingDefaults(TrainingArguments):
 
     objective: str = option("informin", "What is minimised.", choices=OBJECTIVES)
     model_revision: Optional[str] = option(None, "Branch, tag or commit on the Hub.")
+    pooler: Literal["auto", "cls", "mean", "last"] = option(
+        "auto",
+        "How the embedding of a sentence is read, in training and afterwards. auto: what the checkpoint says of "
+        "itself, or its sentence-transformers files, else cls.",
+    )
+    prompt: Optional[str] = option(
+        None,
+        "Is put before every sentence, in training and afterwards; an empty text for none. Default: the prompt that "
+        "sentence-transformers puts there unasked, where the checkpoint has one.",
+    )
     projection_head: Literal["mlp", "none"] = option(
         "mlp",
-        "What sits on [CLS] in training: mlp as in InforMin-CL's paper, none as in its authors' release. Default:"
-        " the objective's.",
+        "What sits on the embedding in training: mlp as in InforMin-CL's paper, none as in its authors' release. "
+        "Default: the objective's.",
     )
     view_dropout: Optional[list[float]] = option(
         None, "Two dropout rates, hidden and attention, of view 1 and view 2; without, the model's own for both."
+    )
+    view_dropout_rate: Optional[float] = option(
+        None, "One dropout rate, hidden and attention, for both views, where the model's own is 0 or not wanted."
+    )
+    guide_model: Optional[str] = option(
+        None, "A frozen encoder whose embeddings of the sentences guide the training. Default: the encoder as it was."
+    )
+    guide_cache: Optional[str] = option(
+        None, "A folder for the guide's embeddings, which several runs may share. Default: guide in output_dir."
+    )
+    rehearsal_file: Optional[str] = option(
+        None, "General sentences for the rehearsal. Default: 1,762 of English that come with this package."
+    )
+    neighbour_views: int = option(
+        0,
+        "The other view of a sentence is the nearest by the guide of so many neighbours, of those that have it among "
+        "as many of theirs; 0: the sentence itself under dropout.",
     )
     max_seq_length: int = option(32, "Training sentences are cut to this many tokens.")
     hub_overwrite: bool = option(False, "Push over files in the repository that this project did not put there.")
@@ -110,6 +149,9 @@ class TrainingDefaults(TrainingArguments):
         False,
         "Go on with a run although options, seed, sentences or processes are not those that it began with; "
         "training.json and the card then tell its parts.",
+    )
+    measure_drift: bool = option(
+        True, "Say at the end, without labels, how far the encoder moved; costs some thousand sentences to encode."
     )
     verbose: bool = option(False, "Print the paper's values that are filled in, and every line of the log.")
     paper_row: ClassVar[str | None] = None  # the paper's row that filled in what was not given
@@ -136,8 +178,12 @@ class TrainingDefaults(TrainingArguments):
     save_total_limit: Optional[int] = option(
         2, "Checkpoints kept on disk, the best and the newest among them; at least 2."
     )
-    load_best_model_at_end: bool = option(True, "End with the checkpoint of the best Spearman instead of the last.")
-    metric_for_best_model: Optional[str] = option("eval_spearman", "What the best checkpoint is chosen by.")
+    load_best_model_at_end: bool = option(True, "End with the checkpoint of the best score instead of the last.")
+    metric_for_best_model: Optional[str] = option(
+        "eval_spearman",
+        "What the best checkpoint is chosen by: a measure that is scored. Default: eval_spearman; without pairs "
+        "eval_v_measure, or eval_mrr_10.",
+    )
     logging_steps: float = option(25, "Steps between log lines.")
     dataloader_drop_last: bool = option(
         True, "Leave out the last, smaller batch of an epoch. Several processes need it."
@@ -182,27 +228,32 @@ class TrainingDefaults(TrainingArguments):
 
     def _check_views(self) -> None:
         length, head, rates = self.max_seq_length, self.projection_head, self.view_dropout
+        require(self.neighbour_views >= 0, "neighbour_views", self.neighbour_views, "0 (off) or more")
         require(length >= 3, "max_seq_length", length, "3 or more ([CLS], a word, [SEP])")
         require(head in ("mlp", "none"), "projection_head", head, "mlp or none")
         fits = rates is None or (len(rates) == 2 and 0 <= rates[0] < rates[1] < 1)
         needed = "two rates of which the second is higher, at least 0 and below 1: 0.05 0.15, for instance"
         require(fits, "view_dropout", rates, needed)
+        rate, poolers = self.view_dropout_rate, ("auto", *POOLINGS)
+        require(rate is None or 0 < rate < 1, "view_dropout_rate", rate, "a rate above 0 and below 1")
+        if rates is not None and rate is not None:
+            raise UsageError("`view_dropout` and `view_dropout_rate` both say what is dropped. Give one.")
+        require(self.pooler in poolers, "pooler", self.pooler, f"one of: {', '.join(poolers)}")
 
     def _check_metric(self) -> None:
         """Of alignment and uniformity the lower is the better; Trainer would take the higher."""
         if self.metric_for_best_model is None:
             return
         metric = self.metric_for_best_model.removeprefix("eval_")
-        if metric not in LOWER_IS_BETTER:
+        if metric not in ALL:
             raise UsageError(
-                f"`metric_for_best_model` {self.metric_for_best_model} is unknown; needed one of: "
-                f"{', '.join(LOWER_IS_BETTER)}."
+                f"`metric_for_best_model` {self.metric_for_best_model} is unknown; needed one of: {', '.join(ALL)}."
             )
-        if self.greater_is_better is LOWER_IS_BETTER[metric]:
+        if self.greater_is_better is ALL[metric].lower_is_better:
             raise UsageError(
                 f"`greater_is_better` {self.greater_is_better} with {metric} would keep the worst one. Leave it out."
             )
-        self.greater_is_better = not LOWER_IS_BETTER[metric]
+        self.greater_is_better = not ALL[metric].lower_is_better
 
     def _check_batches(self) -> None:
         if self.n_gpu > 1:
@@ -247,6 +298,8 @@ class InforMinTrainingArguments(TrainingDefaults):
 
     def __init__(self, output_dir: str | None = None, **options):
         self.given = {name: value for name, value in options.items() if value is not None or name not in FILLED}
+        if options.get("pooler") == "auto":
+            del self.given["pooler"]
         if output_dir is not None:
             self.given["output_dir"] = output_dir
         if {*options, "output_dir"} >= {field.name for field in fields(TrainingDefaults) if field.init}:
@@ -259,6 +312,7 @@ class InforMinTrainingArguments(TrainingDefaults):
         self._filled["output_dir"] = self.output_dir
         if not any(term.summand for term in self.terms):
             raise UsageError(f"Every term of `objective` {self.objective} has the weight 0: there is nothing to learn.")
+        self._check_rows()
         reentrant = (self.gradient_checkpointing_kwargs or {}).get("use_reentrant", False)
         if self.gradient_checkpointing and reentrant and any(term.reads_maps for term in self.terms):
             raise UsageError(
@@ -266,15 +320,33 @@ class InforMinTrainingArguments(TrainingDefaults):
                 "which is the default."
             )
 
+    def _check_rows(self) -> None:
+        """What a step reads has to fit together."""
+        if self.view_dropout and self.rehearsal_weight:
+            raise UsageError(
+                "`view_dropout` gives each view a rate, and the general sentences of `rehearsal_weight` are no view. "
+                "Leave one out."
+            )
+        if self.neighbour_views and any(term.reads_maps for term in self.terms):
+            raise UsageError(
+                "Attention maps are compared token by token, and with `neighbour_views` the views have other words. "
+                "Leave `ami_weight` or `neighbour_views` out."
+            )
+
     def for_model(self, model_name: str, config: PreTrainedConfig) -> None:
-        """Fills in, for this encoder, what was neither given nor set since."""
+        """Fills in, for this encoder, what was neither given nor set since.
+
+        Raises UsageError: the encoder cannot do what the options ask for, or nothing says how it is pooled.
+        """
         self.given |= {name: getattr(self, name) for name, v in self._filled.items() if getattr(self, name) != v}
         self.given["objective"] = self.objective
         usual = {field.name: field.default for field in fields(TrainingDefaults)} | term_options()
         stale = {name: usual[name] for name in self._filled.keys() - self.given.keys() - {"output_dir"}}
         self._filled, self.paper_row = filled_in(self.given, config)
+        self._filled |= self._as_used(model_name, config)
         for name, value in (stale | self._filled).items():  # stale: of another objective
             setattr(self, name, value)
+        self._check_encoder(config)
         if "output_dir" not in self.given:
             self._filled["output_dir"] = self.output_dir = default_output_dir(model_name, self)
         if self.verbose and self.paper_row:
@@ -282,6 +354,50 @@ class InforMinTrainingArguments(TrainingDefaults):
             exact = (config.model_type, config.hidden_size) in OBJECTIVES[self.objective].rows
             other = f"; it has no row for {config.model_type} of width {config.hidden_size}, so this one"
             logger.info(f"From the paper ({self.paper_row}{'' if exact else other}): {shown}")
+
+    def choose_by(self, measures: Mapping[str, Measure] | None) -> None:
+        """Chooses checkpoints by the first of the measures that a run scores, where nothing else was asked for.
+
+        Raises UsageError: what was asked for is not scored.
+        """
+        if self.metric_for_best_model is None or measures is None:
+            return
+        metric, asked = self.metric_for_best_model.removeprefix("eval_"), "metric_for_best_model" in self.given
+        if metric in measures:
+            return
+        if asked or metric != "spearman":
+            raise UsageError(
+                f"`metric_for_best_model` {metric} is not scored in this run; it scores {', '.join(measures)}. Name "
+                "one of these, or give `eval_pairs`, `eval_labels` or `eval_triplets` for it."
+            )
+        self.metric_for_best_model, self.greater_is_better = f"eval_{next(iter(measures))}", None
+        self._check_metric()
+
+    def _as_used(self, model_name: str, config: PreTrainedConfig) -> dict:
+        """Pooling and prompt, where they were not given."""
+        own = usage_of_settings(getattr(config, "informin", None) or {})
+        usage = own or usage_of(model_name, config, self.model_revision)
+        usage = usage.trained(self.given.get("pooler", "auto"), self.given.get("prompt"))
+        values = {"pooler": usage.pooling, "prompt": usage.prompt}
+        return {name: value for name, value in values.items() if self.given.get(name) is None}
+
+    def _check_encoder(self, config: PreTrainedConfig) -> None:
+        """What the architecture cannot do is said before anything is read."""
+        row = architecture_of(config)
+        maps = [name for name, other in ARCHITECTURES.items() if other.attention]
+        heads = [name for name, other in ARCHITECTURES.items() if other.lm_head]
+        for term in self.terms:
+            instead = f"Give `{term.weight}` 0"
+            if term.reads_maps and row.attention is None:
+                _refuse_for(config, term.weight, "attention maps", instead, maps)
+            if term.lm_head and row.lm_head is None:
+                _refuse_for(config, term.weight, "a language-model head", instead, heads)
+        if self.view_dropout and row.attention is None:
+            instead = "Give `view_dropout_rate`, one rate for both views"
+            _refuse_for(config, "view_dropout", "attention whose dropout can be set for each view", instead, maps)
+        if self.gradient_checkpointing and not row.model.supports_gradient_checkpointing:
+            able = [name for name, other in ARCHITECTURES.items() if other.model.supports_gradient_checkpointing]
+            _refuse_for(config, "gradient_checkpointing", "layers that can be computed again", "Leave it out", able)
 
     @property
     def terms(self) -> tuple[Term, ...]:
@@ -294,13 +410,19 @@ class InforMinTrainingArguments(TrainingDefaults):
     def objective_options(self) -> dict:
         """The options of the objective that have an effect, those without a value left out."""
         own = [field.name for term in self.terms for field in fields(term)]
-        return {name: v for name in ("objective", "view_dropout", *own) if (v := getattr(self, name)) is not None}
+        neighbours = ["neighbour_views"] if self.neighbour_views else []
+        names = ("objective", "view_dropout", "view_dropout_rate", *neighbours, *own)
+        return {name: v for name in names if (v := getattr(self, name)) is not None}
 
     @property
     def model_settings(self) -> dict:
-        """What a configuration says of how the model was made and is to be read (`config.informin`)."""
+        """What a configuration says of how the model was made and is to be read (`config.informin`).
+
+        A pooling of auto, and a prompt of None, are the checkpoint's: see `informin.encoders.loading.load_model`.
+        """
         return {
-            "pooling": "cls",
+            "pooling": self.pooler,
+            "prompt": self.prompt,
             "projection_head": self.projection_head,
             "lm_head": any(term.lm_head for term in self.terms),
             "max_seq_length": self.max_seq_length,
@@ -320,7 +442,6 @@ class InforMinTrainingArguments(TrainingDefaults):
     __str__ = __repr__
 
 
-LOWER_IS_BETTER = {"spearman": False, "alignment": True, "uniformity": True}
 LARGEST = math.nextafter(math.inf, 0)
 NUMBERS = {  # what a number must be: least, most, and both in words
     (1, LARGEST, "1 or more"): "per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps "
@@ -331,6 +452,13 @@ NUMBERS = {  # what a number must be: least, most, and both in words
     (0, math.nextafter(1, 0), "0 or more, and below 1"): "adam_beta1 adam_beta2",
     (0, 2**32 - 1, "a whole number from 0 to 4294967295"): "seed data_seed",  # numpy's
 }
+
+
+def _refuse_for(config: PreTrainedConfig, name: str, needed: str, instead: str, able: list[str]) -> None:
+    raise UsageError(
+        f"`{name}` needs {needed}, which the architecture {config.model_type!r} does not have here. {instead}, or take "
+        f"an encoder of: {', '.join(able)}."
+    )
 
 
 def _check_numbers(args: TrainingArguments) -> None:

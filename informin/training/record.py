@@ -19,12 +19,13 @@ from informin import __version__
 from informin.encoders.architectures import InforMinModel
 from informin.encoders.encoder import starting_sha256
 from informin.encoders.loading import optional_file
-from informin.evaluation.pairs import SCORES, GradedPairs
+from informin.evaluation.development import Development
 from informin.evaluation.results import environment
 from informin.evaluation.senteval_files import HUB_DATA
 from informin.objectives import OBJECTIVES
 from informin.publishing.metadata import known_license
 from informin.publishing.record import SCHEMA
+from informin.training.history import logged_scores
 from informin.training.options import CardArguments, DataArguments, InforMinTrainingArguments, TrainingDefaults
 from informin.training.report import evaluations, precision
 from informin.training.sentences import HUB_SENTENCES
@@ -39,10 +40,11 @@ SHAPING = """
 """.split()
 RARE = """
     data_seed dataloader_drop_last train_sampling_strategy ignore_data_skip neftune_noise_alpha optim_target_modules
-    full_determinism tf32 torch_compile use_liger_kernel metric_for_best_model
+    full_determinism tf32 torch_compile use_liger_kernel metric_for_best_model pooler prompt
 """.split()  # told where they are not the default
 SILENT_SETTINGS = ("_name_or_path", "transformers_version", "dtype", "architectures", "auto_map", "informin")
 DEFAULTS = {field.name: field.default for field in fields(TrainingDefaults)}
+DEFAULTS |= {"pooler": "cls", "prompt": ""}  # of records from before they were options
 
 
 def describe_model(
@@ -101,7 +103,8 @@ def provenance(model_name: str, data: DataArguments, card: CardArguments, revisi
 
 def _settings_sha256(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> str:
     """Of what configuration and tokenizer say, without what says nothing of embeddings."""
-    settings = {name: value for name, value in config.to_dict().items() if name not in SILENT_SETTINGS}
+    settings = config.to_dict() | config.informin.get("dropouts", {})
+    settings = {name: value for name, value in settings.items() if name not in SILENT_SETTINGS}
     text = json.dumps(settings, sort_keys=True, default=str) + tokenizer.backend_tokenizer.to_str()
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -132,6 +135,7 @@ def training_record(trainer: Trainer) -> dict:
         "schema": SCHEMA,
         "informin": __version__,
         **{"base_model": None, "data": None, "language": None, "license": None, "earlier": []},
+        "drift": None,  # until a run is over
         **trainer.known,
         "objective": describe_objective(args),
         **weights_settings(args, trainer.eval_dataset),
@@ -155,17 +159,18 @@ def describe_objective(args: InforMinTrainingArguments) -> dict:
 
 
 def _scores(entry: dict) -> dict:
-    values = {name: entry[f"eval_{name}"] for name in SCORES}
-    return {"step": entry["step"], **{name: value if math.isfinite(value) else None for name, value in values.items()}}
+    values = {name: value if math.isfinite(value) else None for name, value in logged_scores(entry).items()}
+    return {"step": entry["step"], **values}
 
 
-def weights_settings(args: InforMinTrainingArguments, pairs: GradedPairs | None) -> dict:
+def weights_settings(args: InforMinTrainingArguments, development: Development | None) -> dict:
     """What shapes the weights, and says which of them are kept, beside encoder and sentences."""
     return {
         "seed": args.seed,
         "options": _options(args),
-        "development": pairs.name if pairs else None,
-        "development_sha256": pairs.sha256 if pairs else None,
+        "development": development.name if development else None,
+        "development_sha256": development.sha256 if development else None,
+        "development_sets": [{"kind": one.kind, "name": one.name} for one in development.sets] if development else [],
     }
 
 

@@ -8,16 +8,18 @@ import torch
 from transformers import Trainer, TrainerState
 
 from informin.errors import counted
-from informin.evaluation.pairs import SCORES
+from informin.evaluation.development import Development
+from informin.evaluation.drift import MEASURES, NOT_SCORED
+from informin.evaluation.measures import ALL
 from informin.objectives import OBJECTIVES
-from informin.training.history import logged_terms
+from informin.training.history import logged_scores, logged_terms
 from informin.training.options import InforMinTrainingArguments
 
 
 def evaluations(state: TrainerState, defined: bool = True) -> list[dict]:
     """The evaluations of a run, in order, `defined` alone where they gave a score; the first is of before training."""
-    scored = [entry for entry in state.log_history if "eval_spearman" in entry and "aside" not in entry]
-    return [entry for entry in scored if math.isfinite(entry["eval_spearman"]) or not defined]
+    scored = [entry for entry in state.log_history if logged_scores(entry) and "aside" not in entry]
+    return [entry for entry in scored if any(map(math.isfinite, logged_scores(entry).values())) or not defined]
 
 
 def peak_memory(device: torch.device) -> str:
@@ -49,18 +51,25 @@ def headline(trainer: Trainer) -> str:
 
 
 def summary(
-    state: TrainerState, args: InforMinTrainingArguments, pairs_name: str | None, rate: float | None, folder: str
+    state: TrainerState,
+    args: InforMinTrainingArguments,
+    development: Development | None,
+    rate: float | None,
+    folder: str,
+    drift: dict | None = None,
 ) -> str:
     """What a run did, as a short table and the two lines that load its model.
 
     Args:
-        pairs_name: what the run was evaluated on; None where it was not.
+        development: what the run was scored on; None where it was not.
         rate: sentences a second of training, over all processes; None where no step was left.
+        drift: of the record; None where it was not measured.
     """
     scored = evaluations(state)
     chosen = args.load_best_model_at_end and state.best_model_checkpoint  # none where a run is resumed without it
-    rows = _score_rows(scored, state.best_global_step if chosen else None, pairs_name)
+    rows = _score_rows(scored, state.best_global_step if chosen else None, development)
     logged = [entry for entry in state.log_history if "loss" in entry]
+    rows += drift_lines(drift) if drift else []
     if logged:
         terms = ", ".join(f"{name} {value:.4f}" for name, value in logged_terms(logged[-1]).items())
         rows.append(("terms at the end, unweighted", f"{terms}; loss {logged[-1]['loss']:.4f}"))
@@ -70,13 +79,13 @@ def summary(
     rows.append(("model", folder))
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:<{width}}  {value}" for name, value in rows]
-    best = max(reversed(scored), key=lambda entry: entry["eval_spearman"], default=None)
-    if best and best["step"] == 0 and len(scored) > 1:
+    if scored and _best(scored, args)["step"] == 0 and len(scored) > 1:
         lines.append(
-            f"\nNote: the best score on {pairs_name} is the one before the first step. Training made this encoder "
-            "worse; the model saved is the best of the checkpoints after training began. Weak encoders do this: start "
-            "from a stronger one, or lower learning_rate."
+            f"\nNote: the best score on {development.name} is the one before the first step. Training made this "
+            "encoder worse; the model saved is the best of the checkpoints after training began. Weak encoders do "
+            "this: start from a stronger one, or lower learning_rate."
         )
+    lines += [f"\nNote: training {warning}" for warning in (drift["warnings"] if drift else [])]
     lines += [
         "\nLoad it:",
         "    from transformers import AutoModel",
@@ -85,17 +94,37 @@ def summary(
     return "\n".join(lines)
 
 
-def _score_rows(scored: list[dict], kept_step: int | None, pairs_name: str | None) -> list[tuple[str, str]]:
+def drift_lines(drift: dict) -> list[tuple[str, str]]:
+    """What a record's `drift` says in short; training.json and the card have all of it."""
+    rows = []
+    for name in ("neighbours_kept", "neighbour_distance", "hubness", "stsb_dev"):
+        measure, values = MEASURES[name], [drift[encoder][name] for encoder in ("old", "new")]
+        before, after = (NOT_SCORED if value is None else measure.shown(value) for value in values)
+        one = name == "neighbours_kept" or before == after == NOT_SCORED
+        rows.append((f"drift, {measure.title}", after if one else f"{before} before, {after} after"))
+    return rows
+
+
+def _best(scored: list[dict], args: InforMinTrainingArguments) -> dict:
+    """The evaluation that checkpoints are chosen by, the last of equals."""
+    metric = args.metric_for_best_model.removeprefix("eval_")
+    sign = -1 if ALL[metric].lower_is_better else 1
+    values = [(sign * logged_scores(entry)[metric], entry) for entry in reversed(scored)]
+    return max(values, key=lambda pair: pair[0] if math.isfinite(pair[0]) else -math.inf)[1]
+
+
+def _score_rows(scored: list[dict], kept_step: int | None, development: Development | None) -> list[tuple[str, str]]:
     """Each score before the first step, where it was taken, and at the step whose weights were kept."""
     if not scored:
         return []
     kept = next((entry for entry in scored if entry["step"] == kept_step), scored[-1])
     rows = []
-    for name, (label, digits) in SCORES.items():
-        before = f"{scored[0][f'eval_{name}']:.{digits}f} before, " if scored[0]["step"] == 0 else ""
-        rows.append(
-            (f"{pairs_name}, {label}", f"{before}{kept[f'eval_{name}']:.{digits}f} after (step {kept['step']})")
-        )
+    first, last = logged_scores(scored[0]), logged_scores(kept)
+    for one in development.sets:
+        for name, measure in one.measures.items():
+            before = f"{measure.shown(first[name])} before, " if scored[0]["step"] == 0 else ""
+            after = f"{measure.shown(last[name])} after (step {kept['step']})"
+            rows.append((f"{one.name}, {measure.title}", before + after))
     return rows
 
 

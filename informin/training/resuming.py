@@ -23,6 +23,7 @@ from informin.training.checkpoints import (
     set_aside_damaged,
     steps_taken,
 )
+from informin.training.history import logged_scores
 from informin.training.record import training_record, weights_settings
 from informin.training.throughput import Throughput
 
@@ -248,7 +249,7 @@ class ResumableTrainer(Trainer):
         """Scores on other development pairs are not compared with these; training.json keeps them with their part."""
         if began["development_sha256"] == (self.eval_dataset and self.eval_dataset.sha256):
             return
-        self.state.log_history = [entry for entry in self.state.log_history if "eval_spearman" not in entry]
+        self.state.log_history = [entry for entry in self.state.log_history if not logged_scores(entry)]
         self.state.best_metric = self.state.best_global_step = self.state.best_model_checkpoint = None
 
     def _load_rng_state(self, checkpoint: str | None) -> None:

@@ -1,14 +1,13 @@
 """What a run shows while it trains: one progress bar, and a short line an evaluation."""
 
-import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tqdm.auto import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
-from informin.evaluation.pairs import SCORES
-from informin.training.history import logged_terms
+from informin.evaluation.development import Development
+from informin.training.history import logged_scores, logged_terms
 from informin.training.options import InforMinTrainingArguments
 
 
@@ -16,12 +15,12 @@ class Screen(TrainerCallback):
     """A line an evaluation; where nothing is evaluated, or everything is asked for, a line of each log.
 
     Args:
-        pairs_name: what the scores are of; None without evaluation.
+        development: what is scored; None without evaluation.
         headline: what is said first, when training begins.
     """
 
-    def __init__(self, pairs_name: str | None, headline: Callable[[], str]):
-        self.pairs_name, self.headline = pairs_name, headline
+    def __init__(self, development: Development | None, headline: Callable[[], str]):
+        self.development, self.headline = development, headline
         self._bar = None
         self._loss: float | None = None
 
@@ -41,9 +40,10 @@ class Screen(TrainerCallback):
         if not state.is_world_process_zero or logs is None:
             return
         self._loss = logs.get("loss", self._loss)
-        if "eval_spearman" in logs:
-            self._write(f"step {state.global_step}{self._of_loss()}  {scores(logs, self.pairs_name)}")
-        elif "loss" in logs and (args.verbose or self.pairs_name is None):
+        scored = logged_scores(logs)
+        if scored and self.development:
+            self._write(f"step {state.global_step}{self._of_loss()}  {scores(scored, self.development)}")
+        elif "loss" in logs and (args.verbose or self.development is None):
             terms = (
                 "".join(f"  {name} {value:.4f}" for name, value in logged_terms(logs).items()) if args.verbose else ""
             )
@@ -61,11 +61,12 @@ class Screen(TrainerCallback):
         sys.stdout.flush()
 
 
-def scores(logs: dict, pairs_name: str) -> str:
-    """STS-B dev 83.47  alignment 0.150  uniformity -2.400."""
+def scores(found: Mapping[str, float], development: Development) -> str:
+    """STS-B dev 83.47  alignment 0.150  uniformity -2.400  titles.tsv V-measure 70.25  1-NN 77.56  ..."""
     shown = []
-    for name, (label, digits) in SCORES.items():
-        value = logs[f"eval_{name}"]
-        label = pairs_name if name == "spearman" else label
-        shown.append(f"{label} {value:.{digits}f}" if math.isfinite(value) else f"{label} undefined")
+    for one in development.sets:
+        known = {name: measure for name, measure in one.measures.items() if name in found}
+        for name, measure in known.items():
+            title = "" if name == "spearman" else f"{measure.title} "  # what pairs have always been summed up by
+            shown.append(f"{f'{one.name} ' if name == next(iter(known)) else ''}{title}{measure.shown(found[name])}")
     return "  ".join(shown)

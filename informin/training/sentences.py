@@ -15,8 +15,13 @@ from transformers import PreTrainedTokenizerBase
 
 from informin import textfiles
 from informin.encoders.loading import forget_truncation
+from informin.encoders.usage import refuse_long_prompt
 from informin.errors import UsageError, counted, error_line
 from informin.evaluation import GradedPairs, load_pairs, load_stsb_dev
+from informin.evaluation.development import Development
+from informin.evaluation.drift import stsb_dev
+from informin.evaluation.labels import load_labels
+from informin.evaluation.retrieval import load_search_pairs
 from informin.evaluation.senteval_files import HUB_ERRORS, hub_file, senteval_folder
 from informin.textfiles import (
     COMPRESSIONS,
@@ -85,25 +90,29 @@ def not_blank(dataset: datasets.Dataset) -> np.ndarray:
     return np.flatnonzero(pc.not_equal(pc.utf8_trim_whitespace(pc.fill_null(text, "")), "").to_numpy())
 
 
-def tokenise(sentences, tokenizer: PreTrainedTokenizerBase, max_seq_length: int):
-    """`input_ids` and `attention_mask` of every sentence, cut at `max_seq_length` tokens; cached on disk.
+def tokenise(sentences, tokenizer: PreTrainedTokenizerBase, max_seq_length: int, prompt: str = ""):
+    """`input_ids` and `attention_mask` of every sentence after the prompt, cut at `max_seq_length`; cached on disk.
 
-    Raises UsageError: `max_seq_length` is more than the tokenizer's model reads.
+    Raises UsageError: `max_seq_length` is more than the tokenizer's model reads, or the prompt leaves no room in it.
     """
     if max_seq_length > tokenizer.model_max_length:
         raise UsageError(
             f"`max_seq_length` {max_seq_length}: this model reads at most {tokenizer.model_max_length} tokens."
         )
 
+    refuse_long_prompt(prompt, tokenizer, "max_seq_length", max_seq_length)
+
     def tokens(batch):
-        return tokenizer(batch["text"], truncation=True, max_length=max_seq_length, return_token_type_ids=False)
+        texts = [prompt + text for text in batch["text"]]
+        return tokenizer(texts, truncation=True, max_length=max_seq_length, return_token_type_ids=False)
 
     if isinstance(sentences, datasets.IterableDataset):
         return sentences.map(tokens, batched=True, remove_columns=["text"])
     _show_bars(len(sentences) > MANY)
     # A fast tokenizer's own hash changes when it is first called, which would miss the cache.
     forget_truncation(tokenizer)
-    fingerprint = Hasher.hash([sentences._fingerprint, tokenizer.backend_tokenizer.to_str(), max_seq_length])
+    read = [tokenizer.backend_tokenizer.to_str(), max_seq_length, *([prompt] if prompt else [])]
+    fingerprint = Hasher.hash([sentences._fingerprint, *read])
     return sentences.map(tokens, batched=True, remove_columns=["text"], new_fingerprint=fingerprint, desc="Tokenising")
 
 
@@ -127,18 +136,34 @@ def refuse_few_sentences(train_dataset, args: InforMinTrainingArguments) -> None
         term.require_sentences(read)
 
 
-def load_evaluation_pairs(args: DataArguments) -> GradedPairs:
-    """The pairs that choose the checkpoint: the user's own, else STS-B dev from a folder, the environment or the Hub.
+def load_development(args: DataArguments) -> Development:
+    """What chooses the checkpoint: the user's own pairs, labelled sample and search.
 
-    Raises UsageError: there are none to be had; the message says how to go on without.
+    Without pairs, STS-B dev from a folder, the environment or the Hub; beside a sample or a search only if it is here.
+
+    Raises UsageError: there is nothing to be had; the message says how to go on without.
     """
-    if args.eval_pairs:
-        return load_pairs(args.eval_pairs)
+    own = [load_pairs(args.eval_pairs)] if args.eval_pairs else []
+    if args.eval_labels:
+        own.append(load_labels(args.eval_labels, "eval_labels"))
+    if args.eval_triplets:
+        own.append(load_search_pairs(args.eval_triplets))
+    if args.eval_pairs or (own and not args.senteval_dir):
+        return Development((*own, *([] if args.eval_pairs else _stsb_dev_that_is_here())))
     instead = (
         "`senteval_dir` FOLDER (SentEval's data/downstream), set SENTEVAL_DATA to it, give `eval_pairs` FILE, or "
         "train without evaluation: `eval_strategy` no"
     )
-    return load_stsb_dev(senteval_folder(args.senteval_dir, instead))
+    return Development((load_stsb_dev(senteval_folder(args.senteval_dir, instead)), *own))
+
+
+def _stsb_dev_that_is_here() -> list[GradedPairs]:
+    """STS-B dev where the environment says that it is."""
+    try:
+        return [pairs] if (pairs := stsb_dev(None)) else []
+    except UsageError as error:
+        logger.info(f"STS-B dev is not scored: {error}")
+        return []
 
 
 def find_files(paths: list[str]) -> list[Path]:

@@ -47,32 +47,51 @@ class StackedViews:
     Args:
         tokenizer: needed where something is masked.
         masking: what is, of `informin.objectives.Term.masking`; None for nothing.
+        paired: batches hold both views already: B sentences, then the B sentences that are their other views.
+        single: nothing compares two views, so that each sentence is read once, which stands for both.
 
     Attributes:
-        copies: of each sentence: two views and, where a further copy is masked, that one.
+        views: 2, or 1 where they are single.
+        copies: of each sentence: its views and, where a further copy is masked, that one.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase | None = None, masking: Masking | None = None):
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        masking: Masking | None = None,
+        paired: bool = False,
+        single: bool = False,
+    ):
+        self._paired = paired
+        self.views = 1 if single else 2
         self._masker = masking and TokenMasker(tokenizer, masking.probability)
-        self._first = 0 if masking and masking.of_views else 2  # of the copies that are masked
-        self.copies = 3 if masking and not masking.of_views else 2
+        self._first = 0 if masking and masking.of_views else self.views  # of the copies that are masked
+        self.copies = self.views + (1 if masking and not masking.of_views else 0)
 
     def __call__(self, batch: dict[str, Tensor], seed: int = 0) -> dict[str, Tensor]:
         """Stacks a batch.
 
         Args:
-            batch: `input_ids` and `attention_mask`, (B, L) each.
+            batch: `input_ids` and `attention_mask`, (B, L) each, and with a guide `row` (B,), their places in the
+                training data; twice as many rows where they are paired.
             seed: of the masks, each view by its own draw.
 
         Returns:
             `input_ids` and `attention_mask`, (2B, L): view 1, then view 2; (3B, L) where the masked copy of each
-            sentence follows them. `sentence_ids` (B,) tell sentences apart. With masks also `lm_labels`, as many rows.
+            sentence follows them; B fewer where views are single. `sentence_ids` (B,) tell sentences apart. With a
+            guide also `row`, of the views, with masks `lm_labels`, as many rows.
         """
-        rows = {name: batch[name].repeat(self.copies, 1) for name in ("input_ids", "attention_mask")}
-        rows["sentence_ids"] = sentence_ids(batch["input_ids"], batch["attention_mask"])
+        size = len(batch["input_ids"]) // (2 if self._paired else 1)
+        source = torch.arange(size).repeat(self.copies)  # of each row, in the batch
+        if self._paired:
+            source[size : 2 * size] += size
+        rows = {name: batch[name][source] for name in ("input_ids", "attention_mask")}
+        rows["sentence_ids"] = sentence_ids(batch["input_ids"][:size], batch["attention_mask"][:size])
+        if "row" in batch:
+            rows["row"] = batch["row"][source[: self.views * size]]
         if self._masker is None:
             return rows
-        start = self._first * len(batch["input_ids"])
+        start = self._first * size
         masked, labels = self._masker(rows["input_ids"][start:], seed)
         rows["lm_labels"] = torch.full_like(rows["input_ids"], IGNORED)
         rows["input_ids"][start:] = masked
@@ -87,19 +106,26 @@ def sentence_ids(input_ids: Tensor, attention_mask: Tensor) -> Tensor:
     return ((input_ids + 1) * attention_mask * powers).sum(-1)
 
 
-def two_views(outputs: InforMinOutput, rows: dict[str, Tensor]) -> Views:
-    """What the terms read of one forward pass over rows that `StackedViews` made."""
+def two_views(outputs: InforMinOutput, rows: dict[str, Tensor], views: int = 2) -> Views:
+    """What the terms read of one forward pass over rows that `StackedViews` made; of a single view twice the same."""
     size = len(rows["sentence_ids"])
-    first, second = slice(size), slice(size, 2 * size)
+    first, second = slice(size), slice((views - 1) * size, views * size)
     maps1, maps2 = (
         torch.stack([layer[view] for layer in outputs.attentions], dim=1) if outputs.attentions else None
         for view in (first, second)
     )  # (B, T, H, L, L)
     labels = rows.get("lm_labels")
+    row, general = rows.get("row"), rows.get("general_row")
     return Views(
         z1=outputs.projection[first],
         z2=outputs.projection[second],
         mask=rows["attention_mask"][first],
+        embedding1=outputs.pooler_output[first],
+        embedding2=outputs.pooler_output[second],
+        row1=None if row is None else row[first],
+        row2=None if row is None else row[second],
+        general=None if general is None else outputs.pooler_output[-len(general) :],
+        general_row=general,
         maps1=maps1,
         maps2=maps2,
         heads=outputs.heads or {},

@@ -6,10 +6,12 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from datasets import Dataset
 from torch.nn.parallel import DistributedDataParallel
 
 from informin.objectives.terms import Masking
 from informin.views.attention import ViewDropout
+from informin.views.rehearsal import GeneralSentences
 from informin.views.stacking import StackedViews
 from tests.conftest import make_sentences
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
@@ -28,13 +30,19 @@ TERMS = {
         **dict(objective="informin", ami_weight=1.0, decorrelation_weight=0.1, projector_size=16, queue_size=7),
         **dict(reconstruction_weight=0.4, mlm_weight=0.5, view_dropout=[0.1, 0.2]),
     ),
+    "near": dict(objective="simcse", near_share=0.3),
+    "guided": dict(
+        **dict(objective="guided", guided_weight=1.0, neighbourhood_weight=2.0, neighbourhood_size=3, keep_weight=0.5),
+        **dict(rehearsal_weight=0.7, rehearsal_size=6, mlm_weight=0.5),
+    ),
 }
 
 
 def make_trainer(folder, options, out):
-    temperature = {} if options["objective"] == "scd" else {"temperature": 0.2}
+    temperature = {"temperature": 0.2} if options["objective"] not in ("scd", "guided") else {}
     run = dict(output_dir=out, use_cpu=True, bf16=False, eval_strategy="no", per_device_train_batch_size=6, seed=0)
-    trainer = InforMinTrainer(folder, InforMinTrainingArguments(**run, **temperature, **options), [{}] * 99)
+    sentences = make_sentences(99, seed=5)  # which a guide reads; the batches are made here
+    trainer = InforMinTrainer(folder, InforMinTrainingArguments(**run, **temperature, **options), sentences)
     model = trainer.model
     for module in model.modules():  # dropout draws differ between one process and two: compare without
         if isinstance(module, torch.nn.Dropout):
@@ -65,7 +73,11 @@ def make_rows(tokenizer, options, rank, step=0):
     sentences = sentences_of(rank, step)
     batch = dict(tokenizer(sentences, padding=True, return_tensors="pt"))
     masking = Masking(0.4, options.get("masked_views", False)) if options.get("mlm_weight") else None
+    batch["row"] = torch.arange(6) + 40 * rank + step
     rows = StackedViews(tokenizer, masking)(batch, seed=rank)
+    if "rehearsal_weight" in options:
+        general = Dataset.from_dict(dict(tokenizer(make_sentences(20, seed=7))))
+        rows = GeneralSentences(general, 6, tokenizer)(rows, seed=rank)
     views_apart(rows["input_ids"][:12], shift=3)
     return rows
 
@@ -82,7 +94,10 @@ def join(all_rows, tokenizer):
         ]
         parts = [list(p.split(6)) for p in padded]
         joined[name] = torch.cat([part for group in zip(*parts) for part in group])
-    return joined | {"sentence_ids": torch.cat([rows["sentence_ids"] for rows in all_rows])}
+    joined["row"] = torch.cat([half for group in zip(*(rows["row"].chunk(2) for rows in all_rows)) for half in group])
+    for name in {"sentence_ids", "general_row"} & all_rows[0].keys():
+        joined[name] = torch.cat([rows[name] for rows in all_rows])
+    return joined
 
 
 def gradients(model):

@@ -202,7 +202,7 @@ def test_the_objective_may_be_set_later(bert, arguments):
     assert args.reconstruction_weight == 0.4 and [term.name for term in args.terms] == ["contrast", "reconstruction"]
 
 
-@pytest.mark.parametrize("given", [[("a", "b", 1)], {"dev": None}, datasets.Dataset.from_dict({"sentence1": ["a"]})])
+@pytest.mark.parametrize("given", [{("a", "b", 1)}, {"dev": None}, datasets.Dataset.from_dict({"sentence1": ["a"]})])
 def test_pairs_of_another_kind_are_refused(bert, unscored, given):
     with pytest.raises(UsageError, match=f"`eval_dataset` is a {type(given).__name__}; needed GradedPairs"):
         InforMinTrainer(bert, unscored(), SENTENCES, given)

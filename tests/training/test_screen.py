@@ -8,11 +8,16 @@ from types import SimpleNamespace
 
 import pytest
 
+from informin.evaluation.development import Development
+from informin.evaluation.labels import LabelledSentences
+from informin.evaluation.pairs import GradedPairs
+from informin.training.history import logged_scores
 from informin.training.screen import Screen, scores
 from tests.conftest import ROOT
 from tests.test_run import ENVIRONMENT
 
 SCORES = {"eval_spearman": 83.474, "eval_alignment": 0.15, "eval_uniformity": -2.4}
+PAIRS = Development((GradedPairs("STS-B dev", [], [], None),))
 SCREEN = r"""InforMin-CL on tiny-bert: 96 sentences, 16 a step, learning rate 3e-05, fp32 on cpu, to run; what .*
 step 0 pairs.tsv N alignment N uniformity N
 step 2 loss N pairs.tsv N alignment N uniformity N
@@ -50,9 +55,9 @@ def test_a_newcomers_screen_line_by_line(command, tmp_path):
 
 
 @pytest.mark.parametrize("verbose", [False, True])
-@pytest.mark.parametrize("pairs_name", [None, "STS-B dev"])
-def test_a_line_an_evaluation_or_a_log(capsys, pairs_name, verbose):
-    screen, args = Screen(pairs_name, str), SimpleNamespace(verbose=verbose)
+@pytest.mark.parametrize("development", [None, PAIRS])
+def test_a_line_an_evaluation_or_a_log(capsys, development, verbose):
+    screen, args = Screen(development, str), SimpleNamespace(verbose=verbose)
     state = SimpleNamespace(is_world_process_zero=True, global_step=125)
     screen.on_log(
         args,
@@ -60,19 +65,28 @@ def test_a_line_an_evaluation_or_a_log(capsys, pairs_name, verbose):
         None,
         logs={"loss": 0.03149, "terms/contrast": 0.02, "projection_norm": 3.0, "learning_rate": 1e-5, "epoch": 1},
     )
-    if pairs_name:
+    if development:
         screen.on_log(args, state, None, logs=SCORES)
     lines = capsys.readouterr().out.splitlines()
     evaluation = ["step 125  loss 0.0315  STS-B dev 83.47  alignment 0.150  uniformity -2.400"]
     log = ["step 125  loss 0.0315" + "  contrast 0.0200" * verbose]
-    assert lines == (log if verbose or not pairs_name else []) + (evaluation if pairs_name else [])
+    assert lines == (log if verbose or not development else []) + (evaluation if development else [])
 
 
 def test_scores_that_are_undefined():
-    assert scores(dict.fromkeys(SCORES, math.nan), "pairs").startswith("pairs undefined  alignment undefined")
+    undefined = logged_scores(dict.fromkeys(SCORES, math.nan))
+    assert scores(undefined, PAIRS) == "STS-B dev undefined  alignment undefined  uniformity undefined"
+
+
+def test_scores_of_several_sets():
+    """Of pairs the first number has the name alone; others say which measure it is."""
+    both = Development((LabelledSentences("titles.tsv", [], []), *PAIRS.sets))
+    found = logged_scores(SCORES | {"eval_v_measure": 70.246, "eval_nearest_neighbour": 77.56, "eval_runtime": 3.0})
+    pairs = "STS-B dev 83.47  alignment 0.150  uniformity -2.400"
+    assert scores(found, both) == f"{pairs}  titles.tsv V-measure 70.25  1-NN 77.56"
 
 
 def test_other_processes_are_silent(capsys):
     state = SimpleNamespace(is_world_process_zero=False, global_step=1)
-    Screen("pairs", str).on_log(None, state, None, logs=SCORES)
+    Screen(PAIRS, str).on_log(None, state, None, logs=SCORES)
     assert capsys.readouterr().out == ""

@@ -11,7 +11,7 @@ from informin.errors import UsageError
 from informin.evaluation.senteval import STSB_DEV
 from informin.training import sentences as data
 from informin.training.options import DataArguments
-from informin.training.sentences import load_evaluation_pairs, load_sentences, tokenise
+from informin.training.sentences import load_development, load_sentences, tokenise
 from tests.conftest import make_sentences, tokenizer_of
 from tests.senteval_data import stsb_dev
 
@@ -249,7 +249,7 @@ def test_where_the_evaluation_pairs_come_from(tmp_path, monkeypatch):
     """The user's own pairs, the folder named, $SENTEVAL_DATA: the first there is. (No Hub: see below.)"""
 
     def source(**options) -> str:
-        return load_evaluation_pairs(DataArguments(**options)).sentences1[0]
+        return load_development(DataArguments(**options)).sets[0].sentences1[0]
 
     pairs = write(tmp_path / "pairs.tsv", "sentence1\tsentence2\tscore\nown\tb\t1\na\tb\t2\n")
     for name in ("folder", "environment"):
@@ -261,9 +261,35 @@ def test_where_the_evaluation_pairs_come_from(tmp_path, monkeypatch):
     assert source(senteval_dir=folder, eval_pairs=pairs) == "own"
 
 
+def test_beside_a_sample_stsb_dev_is_scored_where_it_is(tmp_path, monkeypatch, no_hub):
+    """And is left out, without an error, where the Hub would be asked for it."""
+
+    def names(**options) -> str:
+        return load_development(DataArguments(**options)).name
+
+    pairs = write(tmp_path / "pairs.tsv", "sentence1\tsentence2\tscore\nown\tb\t1\na\tb\t2\n")
+    labels = write(tmp_path / "titles.tsv", "text\tlabel\na\tx\nb\tx\nc\ty\n")
+    triplets = write(tmp_path / "faq.tsv", "query\tdocument\na\tb\nc\td\n")
+    write(tmp_path / "folder" / STSB_DEV, stsb_dev("folder"))
+    folder = str(tmp_path / "folder")
+    monkeypatch.delenv("SENTEVAL_DATA", raising=False)
+    assert names(eval_labels=labels) == "titles.tsv"
+    assert names(eval_triplets=triplets, eval_labels=labels) == "titles.tsv, faq.tsv"
+    assert names(eval_labels=labels, eval_pairs=pairs, senteval_dir=folder) == "pairs.tsv, titles.tsv"
+    assert names(eval_labels=labels, senteval_dir=folder) == "STS-B dev, titles.tsv"
+    monkeypatch.setenv("SENTEVAL_DATA", folder)
+    assert names(eval_triplets=triplets) == "STS-B dev, faq.tsv"
+    monkeypatch.setenv("SENTEVAL_DATA", str(tmp_path / "nothing"))
+    assert names(eval_triplets=triplets) == "faq.tsv"
+    with pytest.raises(UsageError, match=r"nothing.*sts-dev\.csv does not exist"):
+        names(eval_triplets=triplets, senteval_dir=str(tmp_path / "nothing"))
+    with pytest.raises(UsageError, match=r"`eval_labels`: .*no\.tsv does not exist"):
+        names(eval_labels=str(tmp_path / "no.tsv"))
+
+
 def test_without_the_hub_the_message_says_how_to_go_on(no_hub):
     with pytest.raises(UsageError, match=r"senteval\.tar cannot be fetched from the Hub") as caught:
-        load_evaluation_pairs(DataArguments())
+        load_development(DataArguments())
     for way in ("`senteval_dir`", "SENTEVAL_DATA", "`eval_pairs`", "`eval_strategy` no"):
         assert way in str(caught.value)
     with pytest.raises(UsageError, match=r"wiki1m_for_simcse\.txt cannot be fetched .* give `train_file` FILE"):

@@ -10,6 +10,11 @@ from transformers import TrainerCallback, TrainerState
 
 from informin.errors import NonFiniteLossError, UndefinedScoreError, UsageError
 from informin.evaluation import load_pairs
+from informin.evaluation import pairs as pairs_module
+from informin.evaluation.development import as_development
+from informin.evaluation.labels import LabelledSentences, score_labels
+from informin.evaluation.measures import ALL, LABELS, SEARCH
+from informin.evaluation.retrieval import SearchPairs
 from informin.objectives.contrast import contrast
 from informin.objectives.masked_lm import masked_lm
 from informin.objectives.reconstruction import reconstruction
@@ -213,12 +218,10 @@ def test_evaluation_scores_the_cls_vector(build, pairs_file):
 
 
 def test_best_checkpoint_is_kept_and_loaded(build, monkeypatch):
-    import trainer_informin
-
     trainer = build(max_steps=8, save_total_limit=2, callbacks=[weights := WeightsAtEvaluation()])
     scores = iter([10.0, 40.0, 90.0, 50.0, 20.0])  # before, steps 2, 4, 6, 8
     monkeypatch.setattr(
-        trainer_informin,
+        pairs_module,
         "score_pairs",
         lambda encode, pairs: {"spearman": next(scores), "alignment": 0.0, "uniformity": 0.0},
     )
@@ -233,21 +236,20 @@ def test_best_checkpoint_is_kept_and_loaded(build, monkeypatch):
 
 def test_training_goes_on_where_a_score_is_undefined(build, monkeypatch, caplog):
     """It is said, the other scores choose the checkpoint, and the table at the end shows no NaN."""
-    import trainer_informin
 
     def score(encode, pairs):
         if trainer.state.global_step == 2:
             raise UndefinedScoreError("all cosines are equal")
         return {"spearman": 10.0 + trainer.state.global_step, "alignment": 0.5, "uniformity": -1.0}
 
-    monkeypatch.setattr(trainer_informin, "score_pairs", score)
+    monkeypatch.setattr(pairs_module, "score_pairs", score)
     trainer = build(max_steps=6, save_total_limit=2)
     trainer.train()
     assert "No score of pairs.tsv at step 2: all cosines are equal." in caplog.text
     found = {entry["step"]: entry["eval_spearman"] for entry in trainer.state.log_history if "eval_spearman" in entry}
     assert math.isnan(found.pop(2)) and found == {0: 10.0, 4: 14.0, 6: 16.0}
     assert trainer.state.best_global_step == 6
-    table = summary(trainer.state, trainer.args, "pairs.tsv", 1.0, "folder")
+    table = summary(trainer.state, trainer.args, trainer.eval_dataset, 1.0, "folder")
     assert "10.00 before, 16.00 after (step 6)" in table and "nan" not in table
 
 
@@ -347,8 +349,66 @@ def test_loading_the_best_checkpoint_warns_of_nothing(build, monkeypatch):
 
 
 @pytest.mark.parametrize("after, worse", [(49.0, True), (50.0, False), (51.0, False)])
-def test_a_training_that_lowers_the_score_is_told(arguments, after, worse):
+def test_a_training_that_lowers_the_score_is_told(arguments, pairs_file, after, worse):
     entry = {"eval_alignment": 0.1, "eval_uniformity": -1.0}
     scored = [entry | {"step": step, "eval_spearman": score} for step, score in ((0, 50.0), (2, after))]
     state = TrainerState(log_history=scored, global_step=2)
-    assert ("made this encoder worse" in " ".join(summary(state, arguments(), "pairs", None, "run").split())) is worse
+    table = summary(state, arguments(), as_development(pairs_file), None, "run")
+    assert ("made this encoder worse" in " ".join(table.split())) is worse
+
+
+SENTENCES = make_sentences(64)
+TITLES = LabelledSentences("titles.tsv", SENTENCES, [sentence.split()[0] for sentence in SENTENCES])
+SEARCH_PAIRS = SearchPairs("faq.tsv", SENTENCES[:8], SENTENCES[8:16], SENTENCES[16:30])
+
+
+def test_all_sets_are_scored_logged_and_recorded(bert, arguments, pairs_file, capsys):
+    """And any of their measures chooses the checkpoint."""
+    args = arguments(metric_for_best_model="recall_10", verbose=True)
+    trainer = InforMinTrainer(str(bert), args, SENTENCES, [TITLES, SEARCH_PAIRS, pairs_file])
+    before = trainer.evaluate()
+    expected = score_labels(trainer.encode, TITLES)
+    assert [before[f"eval_{name}"] for name in LABELS] == pytest.approx([expected[name] for name in LABELS])
+    trainer.train()
+    record = trainer.record()
+    assert [entry["step"] for entry in record["history"]] == [0, 2, 4]
+    assert all(list(entry) == ["step", *ALL] for entry in record["history"])
+    assert record["history"][0]["v_measure"] == before["eval_v_measure"]
+    kept = max(record["history"][1:], key=lambda entry: entry["recall_10"])["step"]
+    assert record["kept_step"] == kept and record["options"]["metric_for_best_model"] == "recall_10"
+    assert record["development"] == "pairs.tsv, titles.tsv, faq.tsv"
+    names = {"pairs": "pairs.tsv", "labels": "titles.tsv", "triplets": "faq.tsv"}
+    assert record["development_sets"] == [{"kind": kind, "name": name} for kind, name in names.items()]
+    table = " ".join(summary(trainer.state, args, trainer.eval_dataset, None, "folder").split())
+    assert f"titles.tsv, V-measure {before['eval_v_measure']:.2f} before, " in table
+    assert "faq.tsv, recall@10" in table and "titles.tsv V-measure" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("given, metric", [([TITLES], "eval_v_measure"), ([SEARCH_PAIRS, TITLES], "eval_v_measure")])
+def test_without_pairs_the_first_measure_there_is_chooses(bert, arguments, given, metric):
+    args = arguments()
+    trainer = InforMinTrainer(str(bert), args, SENTENCES, given)
+    assert args.metric_for_best_model == metric and args.greater_is_better
+    trainer.train()
+    scored = {entry["step"]: entry[metric] for entry in trainer.state.log_history if metric in entry}
+    assert trainer.state.best_metric == max(scored[2], scored[4]) and "eval_spearman" not in str(trainer.state)
+
+
+@pytest.mark.parametrize("metric", ["mrr_10", "eval_spearman"])
+def test_a_measure_that_is_not_scored_is_refused(bert, arguments, metric):
+    """Before anything is loaded."""
+    message = f"`metric_for_best_model` {metric.removeprefix('eval_')} is not scored in this run; it scores v_measure,"
+    with pytest.raises(UsageError, match=message):
+        InforMinTrainer("no-such-model", arguments(metric_for_best_model=metric), SENTENCES, TITLES)
+
+
+@pytest.mark.parametrize("metric, worse", [("spearman", False), ("v_measure", True), ("alignment", True)])
+def test_what_chooses_decides_whether_a_training_made_it_worse(arguments, pairs_file, metric, worse):
+    better, lower = {"eval_spearman": 60.0, "eval_alignment": 0.3}, {"eval_spearman": 50.0, "eval_alignment": 0.2}
+    rest = dict.fromkeys((f"eval_{name}" for name in ALL), 1.0)
+    scored = [rest | lower | {"step": 0, "eval_v_measure": 70.0}, rest | better | {"step": 2, "eval_v_measure": 60.0}]
+    development = as_development([pairs_file, TITLES, SEARCH_PAIRS])
+    assert set(development.measures) == {*ALL} >= {*SEARCH}
+    args = arguments(metric_for_best_model=metric)
+    table = summary(TrainerState(log_history=scored, global_step=2), args, development, None, "run")
+    assert ("is the one before the first step" in table) is worse

@@ -112,6 +112,7 @@ def test_what_terms_read_is_of_the_first_two_copies(batch, tokenizer, masking, m
     rows, count, length = stacked(batch, seed=1), *batch["input_ids"].shape
     copies, heads = torch.arange(stacked.copies).repeat_interleave(count), {"queue": object()}
     outputs = InforMinOutput(
+        pooler_output=10 + copies[:, None].expand(-1, 6),
         projection=copies[:, None].expand(-1, 5),
         attentions=tuple(
             10 * layer + copies[:, None, None, None].expand(-1, 4, length, length) for layer in range(maps)
@@ -121,6 +122,8 @@ def test_what_terms_read_is_of_the_first_two_copies(batch, tokenizer, masking, m
     )
     views = two_views(outputs, rows)
     assert views.z1.shape == (count, 5) and (views.z1 == 0).all() and (views.z2 == 1).all()
+    assert views.embedding1.shape == (count, 6) and (views.embedding1 == 10).all() and (views.embedding2 == 11).all()
+    assert views.row1 is views.row2 is views.general is views.general_row is None
     assert torch.equal(views.mask, batch["attention_mask"]) and views.heads == (heads if masking else {})
     for view, of_view in enumerate((views.maps1, views.maps2)):
         assert (of_view is None) == (maps == 0)
@@ -131,3 +134,48 @@ def test_what_terms_read_is_of_the_first_two_copies(batch, tokenizer, masking, m
     else:
         labels = rows["lm_labels"]
         assert torch.equal(views.lm_labels, labels[labels >= 0]) and views.lm_logits is outputs.lm_logits
+
+
+def places(batch):
+    """As of rows with a guide."""
+    return batch | {"row": torch.arange(len(batch["input_ids"])) + 100}
+
+
+def test_rows_know_which_sentences_they_are_of(batch, tokenizer):
+    rows = StackedViews(tokenizer, Masking(0.5, False))(places(batch), seed=1)
+    count = len(batch["input_ids"])
+    assert rows["row"].tolist() == [*range(100, 100 + count)] * 2 and len(rows["input_ids"]) == 3 * count
+
+
+@pytest.mark.parametrize("masking", [None, Masking(0.5, False)], ids=["none", "copy"])
+def test_a_paired_batch_holds_both_views(batch, tokenizer, masking):
+    """The masked copy is of the sentences, not of their partners."""
+    count = len(batch["input_ids"]) // 2
+    stacked = StackedViews(tokenizer, masking, paired=True)
+    rows = stacked(places({name: x[: 2 * count] for name, x in batch.items()}), seed=1)
+    assert torch.equal(rows["input_ids"][: 2 * count], batch["input_ids"][: 2 * count])
+    assert rows["row"].tolist() == [*range(100, 100 + 2 * count)] and len(rows["sentence_ids"]) == count
+    assert len(rows["input_ids"]) == stacked.copies * count
+    if masking:
+        assert torch.equal(rows["attention_mask"][2 * count :], batch["attention_mask"][:count])
+    outputs = InforMinOutput(
+        pooler_output=torch.arange(stacked.copies * count)[:, None], projection=torch.arange(stacked.copies * count)
+    )
+    views = two_views(outputs, rows)
+    assert views.row1.tolist() == [*range(100, 100 + count)] and views.row2.tolist() == [
+        *range(100 + count, 100 + 2 * count)
+    ]
+    assert views.z2.tolist() == [*range(count, 2 * count)]
+
+
+@pytest.mark.parametrize("masking", [None, Masking(0.5, False), Masking(0.5, True)], ids=["none", "copy", "views"])
+def test_a_single_view_stands_for_both(batch, tokenizer, masking):
+    stacked = StackedViews(tokenizer, masking, single=True)
+    rows, count = stacked(places(batch), seed=1), len(batch["input_ids"])
+    copies = 2 if masking and not masking.of_views else 1
+    assert len(rows["input_ids"]) == copies * count and len(rows["row"]) == count
+    outputs = InforMinOutput(pooler_output=torch.arange(copies * count), projection=torch.arange(copies * count))
+    views = two_views(outputs, rows, stacked.views)
+    for view in (views.z1, views.z2, views.embedding1, views.embedding2):
+        assert view.tolist() == [*range(count)]
+    assert views.row1.tolist() == views.row2.tolist() == [*range(100, 100 + count)]

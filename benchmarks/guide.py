@@ -1,0 +1,74 @@
+"""What a guide costs: embedding the sentences, their neighbourhoods, and for comparison the training that reads them.
+
+    OMP_NUM_THREADS=2 python benchmarks/guide.py MODEL --sentences FILE --numbers 10000 100000
+
+For each number of sentences, in a process of its own: the seconds of each part, those of 80 steps of the recipe
+`adapt`, and the most memory that the process held. The parts are those of a run: nothing is taken apart for this.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from informin.encoders.encoder import load_encoder
+from informin.encoders.guide import load_guide
+from informin.textfiles import read_sentences
+from informin.training.command_line import parse
+from trainer_informin import InforMinTrainer
+
+PARTS = ("embeddings", "neighbourhoods", "training")
+
+
+def measure(model_name: str, sentences: list[str]) -> dict:
+    """Seconds of each part, and the peak of memory after it in MiB."""
+    found = {}
+
+    def lap(name, work):
+        start = time.perf_counter()
+        result = work()
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        found[name] = {"seconds": time.perf_counter() - start, "peak": peak}
+        return result
+
+    with tempfile.TemporaryDirectory() as folder:
+        argv = f"--model_name={model_name} --recipe=adapt --output_dir={folder}/run --guide_cache={folder}/guide"
+        _, _, _, args = parse(argv.split())
+        encoder = load_encoder(model_name, (args.model_settings["pooling"],), bf16=args.bf16)
+        guide = lap("embeddings", lambda: load_guide(Path(folder, "guide"), encoder, sentences))
+        lap("neighbourhoods", lambda: guide.neighbourhoods(args.neighbourhood_size))
+        trainer = InforMinTrainer(model_name, args, sentences)
+        lap("training", trainer.train)
+    return found
+
+
+def main() -> None:
+    """One process for each number of sentences, then the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model_name")
+    parser.add_argument("--sentences", required=True)
+    parser.add_argument("--numbers", type=int, nargs="+", default=[10_000, 100_000])
+    parser.add_argument("--measure", type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.measure:
+        sentences = [line for line in read_sentences(Path(args.sentences), None) if line.strip()][: args.measure]
+        print(json.dumps(measure(args.model_name, sentences)))
+        return
+    print("| sentences | " + " | ".join(f"{part}, s (peak, MiB)" for part in PARTS) + " |")
+    print("|---:" * (1 + len(PARTS)) + "|")
+    for number in args.numbers:
+        done = subprocess.run([sys.executable, *sys.argv, "--measure", str(number)], check=True, capture_output=True)
+        found = json.loads(done.stdout.decode().splitlines()[-1])
+        cells = (f"{found[part]['seconds']:.0f} ({found[part]['peak']:.0f})" for part in PARTS)
+        print(f"| {number:,} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

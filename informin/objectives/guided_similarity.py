@@ -1,0 +1,84 @@
+"""Guided similarity: the batch's similarities are taught by a guide's, made sharper."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from informin.distributed import gather_with_gradient, rank
+from informin.errors import UsageError
+from informin.objectives.terms import Guide, Term, Views, option, require
+
+
+def guided_similarity(
+    z1: Tensor,
+    z2: Tensor,
+    guide1: Tensor,
+    guide2: Tensor,
+    temperature: float = 0.05,
+    guide_temperature: float = 0.03,
+) -> Tensor:
+    r"""Cross entropy of how near the other sentences of the batch are, with how near the guide holds them for.
+
+    mean_i -sum_{k != i} softmax_k(cos(g1_i, g2_k) / guide_temperature) log softmax_k(cos(z1_i, z2_k) / temperature)
+
+    A guide temperature below the other asks for neighbourhoods that are clearer than the guide's own. Over several
+    processes the anchors stay local and the candidates are gathered, those of z2 with gradient.
+
+    Args:
+        z1, z2: (N, d), the two views. Any floating type; computed in float32.
+        guide1, guide2: (N, d'), the guide's embeddings of what the two views say.
+
+    Returns:
+        A scalar, the mean over the local anchors.
+
+    Raises:
+        UsageError: fewer than three sentences in the whole batch: one other is always the nearest.
+
+    Source:
+        Cao et al. (2007), ListNet, section 4; for sentence embeddings Liu et al. (2023), RankCSE, eq. 6.
+    """
+    candidates = gather_with_gradient(normalize(z2.float(), dim=-1))  # (W*N, d)
+    if len(candidates) < 3:
+        raise UsageError(
+            f"Guided similarity compares the other sentences of a batch, and this batch has {len(candidates)}. Use a "
+            "`per_device_train_batch_size` of 3 or more."
+        )
+    taught = normalize(guide1.float(), dim=-1) @ gather_with_gradient(normalize(guide2.float(), dim=-1)).T
+    logits = normalize(z1.float(), dim=-1) @ candidates.T / temperature  # (N, W*N)
+    own = rank() * len(logits) + torch.arange(len(logits), device=logits.device)
+    itself = torch.arange(len(candidates), device=logits.device) == own[:, None]  # (N, W*N)
+    target = (taught / guide_temperature).masked_fill(itself, -torch.inf).softmax(-1)
+    log_share = logits.masked_fill(itself, -torch.inf).log_softmax(-1).masked_fill(itself, 0)
+    return -(target * log_share).sum(-1).mean()
+
+
+@dataclass
+class GuidedSimilarity(Term):
+    """Cross entropy with the similarities of the guide, or of the guide's neighbourhoods."""
+
+    name = "guided"
+    title = "guided similarity"
+    weight = "guided_weight"
+    paper = "rankcse"
+    reads_guide = "training"
+    views_differ = False
+
+    guided_weight: float = option(0, "Of guided similarity.")
+    guided_temperature: float = option(0.05, "Scale of the cosines that are taught.")
+    guide_temperature: float = option(0.03, "Scale of the guide's; below the other it makes neighbourhoods clearer.")
+
+    def check(self) -> None:
+        for name in ("guided_temperature", "guide_temperature"):
+            value = getattr(self, name)
+            require(0 < value < math.inf, name, value, "a number above 0")
+
+    def prepare(self, guide: Guide, width: int) -> None:
+        self._guide = guide
+
+    def loss(self, views: Views) -> dict[str, Tensor]:
+        guide1, guide2 = self._guide.of(views.row1), self._guide.of(views.row2)
+        value = guided_similarity(views.z1, views.z2, guide1, guide2, self.guided_temperature, self.guide_temperature)
+        return {"guided": value}

@@ -1,0 +1,148 @@
+"""What a guide brings to a training: its embeddings, neighbours as the other view, general sentences."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import datasets
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from informin.encoders.encoder import load_encoder
+from informin.encoders.guide import Guide, load_guide
+from informin.encoders.loading import load_config
+from informin.encoders.usage import usage_of
+from informin.errors import UsageError
+from informin.textfiles import read_sentences, require_file
+from informin.training.options import InforMinTrainingArguments
+from informin.training.sentences import tokenise
+from informin.views.neighbours import WithPartners, mutual_neighbours
+from informin.views.rehearsal import GeneralSentences
+
+Collator = Callable[[list[dict]], dict[str, torch.Tensor]]
+OWN = "guide"  # the folder of its files in the output folder
+GENERAL = Path(__file__).parents[1] / "general_sentences.txt"
+
+
+@dataclass(frozen=True)
+class GuidedData:
+    """Training data with what a guide adds.
+
+    Attributes:
+        rows: with their place as the column `row`, where the guide embedded them.
+        collator: adds the other view of each sentence where it is a neighbour.
+        guides: the guide's embeddings of the `training` and of the `general` sentences, those that something reads.
+        general: what puts general sentences beside each batch; None where there are none.
+    """
+
+    rows: object
+    collator: Collator
+    guides: dict[str, Guide]
+    general: GeneralSentences | None
+
+
+def with_guide(
+    model_name: str | None,
+    args: InforMinTrainingArguments,
+    rows: object,
+    sentences: datasets.Dataset | datasets.IterableDataset | None,
+    tokenizer: PreTrainedTokenizerBase,
+    collator: Collator,
+) -> GuidedData:
+    """Training data with a guide, where something reads one.
+
+    Args:
+        model_name, sentences: see `guides_for`.
+        rows: of `input_ids` and `attention_mask`.
+    """
+    texts = general_sentences(args)
+    guides = guides_for(model_name, args, sentences, texts)
+    if "training" in guides:
+        rows = rows.add_column("row", range(len(rows)))
+    if args.neighbour_views:
+        places, _ = guides["training"].nearest(args.neighbour_views)
+        collator = WithPartners(collator, rows, mutual_neighbours(places))
+    general = None
+    if texts is not None:
+        tokens = tokenise(texts, tokenizer, args.max_seq_length, args.prompt)
+        general = GeneralSentences(tokens, args.rehearsal_size, tokenizer)
+    return GuidedData(rows, collator, guides, general)
+
+
+def guides_for(
+    model_name: str | None,
+    args: InforMinTrainingArguments,
+    sentences: datasets.Dataset | datasets.IterableDataset | None,
+    general: datasets.Dataset | None,
+) -> dict[str, Guide]:
+    """The guide's embeddings of the `training` and of the `general` sentences, those that something reads.
+
+    Args:
+        model_name: of the encoder that is trained, its own guide unless `args.guide_model` names another; None where a
+            trainer was given a model that is built already.
+        sentences: with a column `text`; None where a trainer was given tokens.
+        general: see `general_sentences`.
+
+    Raises:
+        UsageError: a `guide_model` that nothing reads; no sentences to embed; nothing to load a guide from; see
+            `load_encoder`.
+    """
+    readers = {term.reads_guide: term.title for term in args.terms if term.reads_guide}
+    readers |= {"training": "neighbours as views"} if args.neighbour_views else {}
+    if not readers:
+        if args.guide_model:
+            raise UsageError(
+                f"`guide_model` {args.guide_model} has no effect: nothing reads a guide. Give one of: "
+                "`neighbourhood_weight`, `guided_weight`, `near_share`, `keep_weight`, `neighbour_views`."
+            )
+        return {}
+    if "training" in readers and not isinstance(sentences, datasets.Dataset):
+        given = "tokens without their text" if sentences is None else "a stream"
+        raise UsageError(
+            f"The guide embeds every training sentence before the first step (for {readers['training']}), and what was "
+            f"given is {given}. Needed a list or a data set of sentences; of a stream write a part to a file."
+        )
+    texts = {"training": sentences, "general": general}
+    encoder = _load(model_name, args)
+    folder = Path(args.guide_cache or Path(args.output_dir, OWN))
+    with args.main_process_first(desc="guide"):
+        return {name: load_guide(folder, encoder, texts[name]["text"]) for name in readers}
+
+
+def _load(model_name: str | None, args: InforMinTrainingArguments):
+    """The guide's encoder, on the device and in the precision of the training."""
+    name, how = args.guide_model, {"poolers": ("auto",)}
+    if name is not None:
+        if usage_of(name, load_config(name, any_encoder=True)).pooling is None:
+            raise UsageError(
+                f"`guide_model` {name} does not say how its sentence embedding is read. Needed a finished embedding "
+                "model, with the files of sentence-transformers or of this project."
+            )
+    else:  # as it is trained
+        name = model_name
+        how = {"poolers": (args.model_settings["pooling"],), "prompt": args.prompt, "revision": args.model_revision}
+    if name is None:
+        raise UsageError(
+            "The guide is the encoder before training, and of a model that is built already nothing can be loaded. "
+            "Give the trainer the name of the encoder, or `guide_model`."
+        )
+    device = None if args.device.type == "cpu" else str(args.device)
+    return load_encoder(name, device=device, bf16=args.mixed_precision == "bf16", **how)
+
+
+def general_sentences(args: InforMinTrainingArguments) -> datasets.Dataset | None:
+    """The sentences of `args.rehearsal_file`, or English ones that come with this package; None where none are read.
+
+    Raises:
+        UsageError: a file that nothing reads, that cannot be read, or that holds no sentence.
+    """
+    if not args.rehearsal_weight:
+        if args.rehearsal_file:
+            raise UsageError(f"`rehearsal_file` {args.rehearsal_file} has no effect without `rehearsal_weight`.")
+        return None
+    path = Path(args.rehearsal_file or GENERAL)
+    require_file("`rehearsal_file`", path)
+    sentences = [sentence for sentence in read_sentences(path, None) if sentence.strip()]
+    if not sentences:
+        raise UsageError(f"`rehearsal_file` {path} holds no sentence.")
+    return datasets.Dataset.from_dict({"text": sentences})

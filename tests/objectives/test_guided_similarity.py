@@ -1,0 +1,70 @@
+"""Guided similarity: a loop of the formula, closed forms, invariances, errors."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from informin.errors import UsageError
+from informin.objectives.guided_similarity import GuidedSimilarity, guided_similarity
+from tests.objectives.conftest import assert_gradient
+
+
+@pytest.fixture
+def guides():
+    """What a guide of another width holds of what the two views say (7, 5)."""
+    generator = torch.Generator().manual_seed(6)
+    return torch.randn(7, 5, generator=generator), torch.randn(7, 5, generator=generator)
+
+
+def test_numpy_loop(views, guides):
+    z1, z2, g1, g2 = (normalize(x.double(), dim=-1).numpy() for x in (*views, *guides))
+    total = 0.0
+    for i in range(7):
+        others = [k for k in range(7) if k != i]
+        taught = np.array([np.exp(g1[i] @ g2[k] / 0.3) for k in others])
+        shares = np.array([np.exp(z1[i] @ z2[k] / 0.7) for k in others])
+        total -= (taught / taught.sum() * np.log(shares / shares.sum())).sum()
+    assert guided_similarity(*views, *guides, 0.7, 0.3).item() == pytest.approx(total / 7, rel=1e-5)
+
+
+def test_closed_form_all_alike():
+    """All others are as near: log of their number, whatever is taught."""
+    z, guide = torch.ones(8, 4), torch.randn(8, 3, generator=torch.Generator().manual_seed(0))
+    assert guided_similarity(z, z, guide, guide).item() == pytest.approx(np.log(7), rel=1e-6)
+
+
+def test_the_least_is_where_the_similarities_are_the_guides(views):
+    """At equal temperatures the encoder that is its own guide is at the minimum: no gradient."""
+    z1 = views[0].clone().requires_grad_()
+    guided_similarity(z1, z1, views[0], views[0], 0.5, 0.5).backward()
+    torch.testing.assert_close(z1.grad, torch.zeros_like(z1), atol=1e-6, rtol=0)
+
+
+def test_a_sharper_guide_makes_the_nearer_of_two_nearer_still():
+    """Three sentences in a plane, the first nearer to the second than to the third."""
+    angles = torch.tensor([0.0, 0.5, 1.2])
+    fixed = torch.stack([angles.cos(), angles.sin()], dim=-1)
+    z = fixed.clone().requires_grad_()
+    guided_similarity(z, fixed, fixed, fixed, 0.5, 0.1).backward()
+    first = normalize(fixed - 0.1 * z.grad, dim=-1)[0]
+    assert first @ fixed[1] - first @ fixed[2] > fixed[0] @ fixed[1] - fixed[0] @ fixed[2]
+
+
+def test_lengths_and_rotations_do_not_matter(views, guides):
+    rotation = torch.linalg.qr(torch.randn(12, 12, generator=torch.Generator().manual_seed(1)))[0]
+    other = torch.linalg.qr(torch.randn(5, 5, generator=torch.Generator().manual_seed(1)))[0]
+    rotated = guided_similarity(2 * views[0] @ rotation, views[1] @ rotation, guides[0] @ other, 3 * guides[1] @ other)
+    torch.testing.assert_close(rotated, guided_similarity(*views, *guides), atol=1e-4, rtol=1e-4)
+
+
+def test_gradient(views, guides):
+    assert_gradient(lambda z1, z2: guided_similarity(z1, z2, *guides, 0.5, 0.3), views)
+
+
+def test_errors():
+    with pytest.raises(UsageError, match=r"and this batch has 2.*`per_device_train_batch_size` of 3 or more"):
+        guided_similarity(*[torch.eye(2)] * 4)
+    for name in ("guided_temperature", "guide_temperature"):
+        with pytest.raises(UsageError, match=f"`{name}` is 0; needed a number above 0"):
+            GuidedSimilarity(guided_weight=1.0, **{name: 0})

@@ -1,0 +1,60 @@
+"""Which pairs are no negatives, and the contrast without them."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from informin.errors import UsageError
+from informin.objectives.contrast import Contrast, contrast
+from informin.objectives.near import near_pairs
+from tests.objectives.conftest import assert_gradient
+
+
+def near(size=7):
+    """Pairs that a guide could hold for near: symmetric, and every sentence to itself."""
+    pairs = torch.rand(size, size, generator=torch.Generator().manual_seed(4)) > 0.6
+    return pairs | pairs.T | torch.eye(size, dtype=torch.bool)
+
+
+def test_numpy_loop(views):
+    z1, z2 = (normalize(z.double(), dim=-1).numpy() for z in views)
+    left_out, total = near().numpy(), 0.0
+    for i in range(len(z1)):
+        kept = [k for k in range(len(z2)) if k == i or not left_out[i, k]]
+        scores = {k: np.exp(z1[i] @ z2[k] / 0.2) for k in kept}
+        total -= np.log(scores[i] / sum(scores.values()))
+    assert contrast(*views, 0.2, near=near()).item() == pytest.approx(total / len(z1), rel=1e-5)
+
+
+def test_with_a_queue_the_queue_stays(views):
+    queue = torch.randn(5, 12, generator=torch.Generator().manual_seed(2))
+    everything = torch.ones(7, 7, dtype=torch.bool)
+    z1, z2, further = (normalize(z.double(), dim=-1).numpy() for z in (*views, queue))
+    own = np.exp((z1 * z2).sum(-1) / 0.2)
+    expected = -np.log(own / (own + np.exp(z1 @ further.T / 0.2).sum(-1))).mean()
+    assert contrast(*views, 0.2, queue, near=everything).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_closed_form_without_any_negative():
+    """The own view is all that is left: nothing to lose."""
+    z = torch.eye(5)
+    assert contrast(z, z, near=torch.ones(5, 5, dtype=torch.bool)).item() == 0
+
+
+def test_gradient(views):
+    assert_gradient(lambda z1, z2: contrast(z1, z2, 0.5, near=near()), views)
+
+
+def test_pairs_above_the_threshold():
+    guide = normalize(torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]), dim=-1)
+    expected = [[True, True, False], [True, True, True], [False, True, True]]
+    assert near_pairs(guide, guide, 0.7).tolist() == expected
+    assert near_pairs(guide, guide.flip(0), 0.7).tolist() == [row[::-1] for row in expected]
+
+
+@pytest.mark.parametrize("share", [-0.1, 1, 1.5])
+def test_a_share_that_cannot_be(share):
+    with pytest.raises(UsageError, match=r"`near_share` is .*; needed a share, 0 \(off\) or more and below 1"):
+        Contrast(near_share=share)
+    assert not Contrast().reads_guide and Contrast(near_share=0.1).reads_guide

@@ -1,0 +1,201 @@
+"""Trainings with a guide: what each option does in a run, and what is refused."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import run_unsup
+from informin.encoders.encoder import load_encoder
+from informin.errors import UsageError
+from tests.conftest import make_sentences, save_bert, save_roberta, tokenizer_of
+from trainer_informin import InforMinTrainer, InforMinTrainingArguments
+
+GUIDED = dict(objective="guided", projection_head="none")
+WAYS = {
+    "similarity": GUIDED | dict(guided_weight=1.0),
+    "neighbourhoods": GUIDED | dict(neighbourhood_weight=1.0, neighbourhood_size=3),
+    "keep": GUIDED | dict(keep_weight=1.0),
+    "rehearsal": GUIDED | dict(rehearsal_weight=1.0, rehearsal_size=5),
+    "all": GUIDED | dict(guided_weight=1.0, neighbourhood_weight=1.0, neighbourhood_size=3, keep_weight=1.0)
+    | dict(rehearsal_weight=1.0, rehearsal_size=5, neighbour_views=3),
+    "negatives": dict(objective="simcse", near_share=0.1),
+    "views": dict(objective="informin", near_share=0.1, neighbour_views=3, mlm_weight=0.1),
+    "beside": dict(objective="micse", queue_size=20, keep_weight=0.5, rehearsal_weight=0.5, rehearsal_size=5),
+}  # fmt: skip
+
+TOKENS = [{"input_ids": [1, 2], "attention_mask": [1, 1]}] * 20
+
+
+@pytest.fixture
+def build(encoder, tmp_path):
+    def make(model=None, sentences=40, **options):
+        common = dict(
+            **dict(output_dir=str(tmp_path / "run"), use_cpu=True, per_device_train_batch_size=8, max_steps=3),
+            **dict(logging_steps=1, learning_rate=1e-3, disable_tqdm=True, eval_strategy="no", save_strategy="no"),
+            **dict(bf16=False, warmup_steps=0, guide_cache=str(tmp_path / "guides")),
+        )
+        data = make_sentences(sentences) if isinstance(sentences, int) else sentences
+        return InforMinTrainer(model or str(encoder), InforMinTrainingArguments(**(common | options)), data)
+
+    return make
+
+
+def finished(folder: Path) -> str:
+    """An encoder that says how it is read."""
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"informin": {"pooling": "mean"}}))
+    return str(folder)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_trains_every_weight_and_logs_every_term(build, way):
+    trainer = build(**WAYS[way])
+    before = {name: p.clone() for name, p in trainer.model.named_parameters()}
+    trainer.train()
+    moved = {
+        name for name, p in trainer.model.named_parameters() if p.requires_grad and not torch.equal(p, before[name])
+    }
+    still = {name for name, p in trainer.model.named_parameters() if p.requires_grad} - moved
+    assert not {name for name in still if "position_embeddings" not in name and "token_type" not in name}
+    logged = [entry for entry in trainer.state.log_history if "loss" in entry]
+    for term in trainer.terms:
+        assert not term.summand or all(f"terms/{term.name}" in entry for entry in logged)
+
+
+def test_the_terms_compare_with_the_guides_embeddings_of_the_same_sentences(build, encoder):
+    """At the first step without dropout the encoder is where its guide is."""
+    trainer = build(**(GUIDED | dict(keep_weight=1.0, rehearsal_weight=1.0, rehearsal_size=5)))
+    for module in trainer.model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    trainer.train()
+    first = next(entry for entry in trainer.state.log_history if "loss" in entry)
+    assert abs(first["terms/keep"]) < 1e-5 and abs(first["terms/rehearsal"]) < 1e-5
+
+
+def test_neighbours_are_the_other_view(build, encoder, tmp_path):
+    """Each row of the second half is the mutual neighbour of its row of the first, or itself where it has none."""
+    sentences = make_sentences(40)
+    trainer = build(sentences=sentences, objective="simcse", near_share=0.1, neighbour_views=3)
+    x = torch.from_numpy(load_encoder(str(encoder), ("cls",), bf16=False)(sentences)["cls"])
+    x = torch.nn.functional.normalize(x, dim=-1)
+    places = (x @ x.T).fill_diagonal_(-2).topk(3).indices
+    expected = [next((j for j in places[i].tolist() if i in places[j]), i) for i in range(40)]
+    seen = []
+    trainer.model.register_forward_pre_hook(lambda module, args, inputs: seen.append(inputs), with_kwargs=True)
+    stacked = []
+    compute_loss = trainer.compute_loss
+    trainer.compute_loss = lambda model, inputs, **kwargs: (
+        stacked.append(inputs),
+        compute_loss(model, inputs, **kwargs),
+    )[1]
+    trainer.train()
+    tokenizer = tokenizer_of(encoder)
+    for rows, inputs in zip(stacked, seen):
+        first, second = rows["row"].chunk(2)
+        assert second.tolist() == [expected[i] for i in first.tolist()]
+        for ids, mask, i in zip(inputs["input_ids"], inputs["attention_mask"], rows["row"].tolist()):
+            assert ids[mask.bool()].tolist() == tokenizer(sentences[i])["input_ids"]
+    assert sum(i != j for i, j in enumerate(expected)) > 10
+
+
+def test_resumed_it_is_the_run_that_was_not_broken_off(build, tmp_path):
+    way = WAYS["all"] | dict(max_steps=4, save_strategy="steps", save_steps=2)
+    whole = build(output_dir=str(tmp_path / "whole"), **way)
+    whole.train()
+    shutil.rmtree(tmp_path / "whole" / "checkpoint-4")
+    resumed = build(output_dir=str(tmp_path / "whole"), **way)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-2"))
+    for (name, a), b in zip(whole.model.named_parameters(), resumed.model.parameters()):
+        assert torch.equal(a, b), name
+
+
+def test_the_guide_is_computed_once_for_runs_that_share_a_cache(build, tmp_path):
+    build(**WAYS["all"])
+    files = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "guides").iterdir()}
+    assert len(files) == 3, "training sentences, their neighbourhoods, general sentences"
+    build(**WAYS["all"], seed=2)
+    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "guides").iterdir()} == files
+
+
+def test_another_guide_of_another_width_and_tokenizer(build, tmp_path, roberta):
+    """What compares similarities takes it; what compares embeddings says why not."""
+    wide, other = finished(save_bert(tmp_path / "wide", hidden_size=64)), finished(save_roberta(tmp_path / "other"))
+    for guide in (wide, other):
+        build(**WAYS["similarity"], guide_model=guide, guide_cache=str(tmp_path / "others")).train()
+    with pytest.raises(UsageError, match=r"`keep_weight` .* have 64 dimensions; those of the encoder have 32"):
+        build(**WAYS["keep"], guide_model=wide)
+    with pytest.raises(UsageError, match=r"does not say how its sentence embedding is read\. Needed a finished"):
+        build(**WAYS["keep"], guide_model=str(roberta))
+
+
+def test_the_model_itself_is_guide_unless_it_is_built_already(build, encoder):
+    trainer = build(**WAYS["similarity"])
+    with pytest.raises(UsageError, match="of a model that is built already nothing can be loaded"):
+        InforMinTrainer(trainer.model, trainer.args, make_sentences(40), processing_class=trainer.processing_class)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (dict(objective="simcse", guide_model="x"), "`guide_model` x has no effect: nothing reads a guide"),
+        (dict(objective="simcse", rehearsal_file="x.txt"), "`rehearsal_file` x.txt has no effect without"),
+        (GUIDED | dict(rehearsal_weight=1.0, rehearsal_file="/nowhere/x.txt"), "/nowhere/x.txt does not exist"),
+        (WAYS["similarity"] | dict(sentences=TOKENS), "tokens without their text"),
+        (WAYS["neighbourhoods"] | dict(neighbourhood_size=40), "40 neighbours of each of 40 sentences: needed more"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(build, options, message):
+    with pytest.raises(UsageError, match=message):
+        build(**options)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (GUIDED, "Every term of `objective` guided has the weight 0"),
+        (GUIDED | dict(near_share=0.1), "`near_share` 0.1 has no effect with `objective` guided"),
+        (dict(objective="micse", neighbour_views=2), "with `neighbour_views` the views have other words"),
+        (dict(objective="scd", rehearsal_weight=1.0), "general sentences of `rehearsal_weight` are no view"),
+        (dict(neighbour_views=-1), "`neighbour_views` is -1; needed"),
+    ],
+)
+def test_options_that_do_not_fit_together(options, message):
+    with pytest.raises(UsageError, match=message):
+        InforMinTrainingArguments(use_cpu=True, bf16=False, **options)
+
+
+def test_an_encoder_without_dropout_is_taken_where_views_need_not_differ(build, tmp_path):
+    still = str(save_bert(tmp_path / "still", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
+    build(still, **WAYS["neighbourhoods"]).train()
+    build(still, objective="simcse", neighbour_views=3).train()
+    with pytest.raises(UsageError, match="Every dropout of this model is 0"):
+        build(still, objective="simcse", near_share=0.1)
+
+
+def test_the_recipe_as_a_user_gives_it(bert, tmp_path, capsys):
+    sentences = tmp_path / "mine.txt"
+    sentences.write_text("\n".join(make_sentences(200)) + "\n")
+    out = tmp_path / "out"
+    argv = (
+        f"--model_name={bert} --recipe=adapt --train_file={sentences} --output_dir={out} --max_steps=3 --use_cpu true"
+    )
+    assert run_unsup.main(argv.split()) == 0
+    record = json.loads((out / "training.json").read_text())
+    assert record["objective"]["name"] == "guided" and record["options"]["neighbourhood_weight"] > 0
+    assert str(tmp_path) not in (out / "training.json").read_text()
+    assert list((out / "guide").glob("*.npy"))
+    card = (out / "README.md").read_text()
+    assert re.search("neighbourhoods by the guide", card)
+
+
+def test_an_unknown_recipe(capsys):
+    assert run_unsup.main(["--model_name=x", "--recipe=adpt"]) == 2
+    assert "--recipe adpt is unknown. Did you mean adapt? Needed of: adapt, informin-" in capsys.readouterr().err
+    assert run_unsup.main(["--model_name=x", "--recipe=adapt", "--config=y"]) == 2
+    assert "--recipe and --config both name a file of options. Give one." in capsys.readouterr().err
+    assert Path("configs/recipes/adapt.yaml").is_file()
