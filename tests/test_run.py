@@ -222,6 +222,9 @@ def test_two_processes(command, tmp_path):
         history = json.loads((tmp_path / name / "checkpoint-4" / "trainer_state.json").read_text())["log_history"]
         before.append([history[0][f"eval_{score}"] for score in ("spearman", "alignment", "uniformity")])
     assert before[0] == pytest.approx(before[1], rel=1e-5)
+    drifts = [json.loads((tmp_path / name / "training.json").read_text())["drift"] for name in ("run", "one")]
+    assert [drift["sentences"] for drift in drifts] == [96, 96] and drifts[0]["new"]["neighbours_kept"] < 100
+    assert drifts[0]["old"]["uniformity"] == pytest.approx(drifts[1]["old"]["uniformity"], rel=1e-5)
 
 
 def test_ctrl_c_under_torchrun_ends_with_how_to_go_on(command, tmp_path):

@@ -1,0 +1,236 @@
+"""benchmarks/adaptation.py: each peer trains and is scored, what is finished is not repeated, and its tables."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from informin.encoders.encoder import load_encoder
+from informin.evaluation.results import IDENTITY, load_results
+from informin.studies.plan import normalised, read_study
+from informin.studies.runs import runs_of
+from informin.studies.table import intervals
+from tests.conftest import ROOT, make_sentences
+from tests.senteval_data import small_counts, write_senteval
+
+pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
+
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+
+from benchmarks import adaptation
+
+SHARE = 0.005  # of SentEval
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory, bert) -> str:
+    """A tiny encoder with mean pooling, normalised, as MiniLM's."""
+    folder = str(tmp_path_factory.mktemp("models") / "sentence-encoder")
+    modules = [Transformer(str(bert)), Pooling(32, pooling_mode="mean"), Normalize()]
+    SentenceTransformer(modules=modules, device="cpu").save_pretrained(folder, create_model_card=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("domain")
+    sentences = make_sentences(64)
+    (folder / "titles.txt").write_text("\n".join(sentences) + "\n")
+    rows = [f"{sentence}\t{'cat' if 'cat' in sentence else 'other'}" for sentence in sentences]
+    (folder / "classes.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
+    return {name: str(folder / name) for name in ("titles.txt", "classes.tsv")}
+
+
+@pytest.fixture(scope="module")
+def senteval(tmp_path_factory) -> str:
+    return str(write_senteval(tmp_path_factory.mktemp("senteval"), SHARE))
+
+
+@pytest.fixture
+def call(model, files, senteval, tmp_path, monkeypatch):
+    """Calls the benchmark with a few steps. Returns its exit code."""
+    small_counts(monkeypatch, SHARE)
+
+    def call(*options: str) -> int:
+        given = ["--model_name", model, "--train_file", files["titles.txt"], "--labels", files["classes.tsv"]]
+        given += ["--senteval_dir", senteval, "--output", str(tmp_path / "peers"), "--max_steps", "2"]
+        return adaptation.main([*given, "--batch_size", "8", *options])
+
+    return call
+
+
+def test_the_study_has_the_recipe_as_it_is():
+    recipe = yaml.safe_load((ROOT / "configs/recipes/adapt.yaml").read_text())
+    study = read_study(ROOT / "configs/studies/adaptation.yaml")
+    (own, _) = [setting.options for setting in study.settings if setting.recipe == "adapt"]
+    other = {"max_train_samples", "eval_strategy", "logging_steps"}  # of the whole file, and scored at the end
+    kept = {name: value for name, value in recipe.items() if name not in other}
+    assert normalised(own) == normalised(own | kept)
+    assert own["max_steps"] == adaptation.parser().get_default("max_steps")
+    assert own["per_device_train_batch_size"] == adaptation.parser().get_default("batch_size")
+    assert own["max_seq_length"] == adaptation.LENGTH and study.seeds == adaptation.parser().get_default("seeds")
+
+
+def test_words_are_deleted_and_one_is_left():
+    sentences = make_sentences(400)
+    columns = adaptation.damaged(sentences, random.Random(1))
+    assert columns == adaptation.damaged(sentences, random.Random(1)) != adaptation.damaged(sentences, random.Random(2))
+    assert list(columns) == ["noisy", "text"] and columns["text"] == sentences
+    for noisy, whole in zip(columns["noisy"], sentences):
+        rest = iter(whole.split())
+        assert noisy and all(word in rest for word in noisy.split())  # in their order
+    long = [(n, s) for n, s in zip(columns["noisy"], sentences) if len(s.split()) > 6]
+    assert 0.36 < sum(len(n.split()) for n, _ in long) / sum(len(s.split()) for _, s in long) < 0.45
+
+
+def test_one_pair_of_eight_is_positive():
+    sentences = make_sentences(2000)
+    first, second = adaptation.tension_pairs(sentences, random.Random(1)).values()
+    assert first == sentences and set(second) <= set(sentences)
+    assert 0.1 < np.mean([a == b for a, b in zip(first, second)]) < 0.15
+
+
+@pytest.mark.parametrize("name", adaptation.PEERS)
+def test_a_peer_trains_and_is_saved_as_it_is_scored(name, model, tmp_path):
+    sentences = make_sentences(64)
+    # A rate at which two steps show under bf16.
+    args = adaptation.parser().parse_args(["--model_name", model, "--max_steps", "2", "--learning_rate", "1e-2"])
+    args.batch_size = 8
+    kept = adaptation.train(adaptation.PEERS[name], args, sentences, 1, tmp_path)
+    encoder = load_encoder(str(tmp_path / "model"))
+    assert np.isfinite(kept["loss"]) and encoder.poolers == ("mean",)
+    assert encoder.length == load_encoder(model).length != adaptation.LENGTH
+    own = encoder(sentences)["mean"]
+    theirs = SentenceTransformer(str(tmp_path / "model"), device="cpu").encode(sentences)
+    np.testing.assert_allclose(own, theirs, atol=1e-5)
+    assert np.abs(own - load_encoder(model)(sentences)["mean"]).max() > 0.01
+
+
+def test_learning_rates_are_the_documented_ones():
+    rates = {name: peer.learning_rate for name, peer in adaptation.PEERS.items()}
+    assert rates == {"simcse": 5e-5, "tsdae": 3e-5, "ct": 5e-5, "ct_in_batch": 5e-5, "gist": 3e-5}
+
+
+def test_training_is_seeded_and_the_loss_in_float32(model, tmp_path, monkeypatch):
+    """The encoder alone is under autocast: it would round the contrast of a good encoder, 0.002, to 0."""
+    args = adaptation.parser().parse_args(["--model_name", model, "--max_steps", "1"])
+    found, inside, trainer = [], [], adaptation.SentenceTransformerTrainer
+
+    def kept(**given):
+        found.append((given["args"], given["train_dataset"][:2]))
+        given["loss"].register_forward_pre_hook(lambda *_: inside.append(torch.is_autocast_enabled("cpu")))
+        layer = given["model"].transformers_model.encoder.layer[0].output.dense
+        layer.register_forward_hook(lambda *passed: inside.append(passed[-1].dtype))
+        return trainer(**given)
+
+    monkeypatch.setattr(adaptation, "SentenceTransformerTrainer", kept)
+    for seed in (3, 4):
+        adaptation.train(adaptation.PEERS["tsdae"], args, make_sentences(64), seed, tmp_path)
+    assert [(own.seed, own.warmup_steps, own.learning_rate) for own, _ in found] == [(3, 0, 3e-5), (4, 0, 3e-5)]
+    assert found[0][1]["text"] == found[1][1]["text"] and found[0][1]["noisy"] != found[1][1]["noisy"]
+    assert inside == [False, torch.bfloat16] * 2
+
+
+def test_runs_are_kept_and_not_repeated(call, tmp_path, capsys, monkeypatch):
+    only = ("--only", "before", "whitening", "simcse", "--seeds", "1", "2", "--tasks")
+    broken = tmp_path / "peers/simcse/titles/seed1/model"
+    broken.mkdir(parents=True)
+    (broken / "config.json").write_text("cut o")
+    assert call(*only) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 4
+    results = {
+        file.parent.relative_to(tmp_path / "peers").as_posix(): load_results(file)
+        for file in (tmp_path / "peers").rglob("results.json")
+    }
+    assert sorted(results) == ["before/once", "simcse/titles/seed1", "simcse/titles/seed2", "whitening/titles/once"]
+    assert all(set(one["tasks"]) == {"classes"} and np.isfinite(one["dev"]) for one in results.values())
+    assert results["whitening/titles/once"]["whitening"]["fitted_on"].startswith("titles.txt")
+    before = results["before/once"]
+    weights = {one["weights_sha256"] for name, one in results.items() if "seed" in name}
+    assert len(weights) == 2 and before["weights_sha256"] not in weights
+    assert results["whitening/titles/once"]["dev"] != before["dev"]
+    assert str(tmp_path) not in json.dumps(list(results.values()))
+    assert list((tmp_path / "peers").rglob("*.safetensors")) == []
+
+    monkeypatch.setattr(adaptation, "score", lambda *_: pytest.fail("a finished run was repeated"))
+    assert call(*only) == 0 and capsys.readouterr().out == ""
+    assert call(*only, "--learning_rate", "1e-3") == 2
+    assert "holds other results" in capsys.readouterr().err
+
+
+def test_what_is_missing_is_said(call, capsys):
+    assert adaptation.main([]) == 2
+    assert "--model_name, --train_file, --labels to train, or --table" in capsys.readouterr().err
+    assert call("--batch_size", "65") == 2
+    assert "holds 64 sentences; needed 65 or more" in capsys.readouterr().err
+
+
+def record(v: float, dev: float | None = 80.0) -> dict:
+    """What `value_of` reads of a run."""
+    measures = {"v_measure": v, "nearest_neighbour": v + 10}
+    return {"averages": {"sts": 75.0}, "dev": {"spearman": dev}, "samples": {"classes": {"measures": measures}}}
+
+
+def test_tables_pair_by_seed():
+    adapted, other = {1: 52.0, 2: 54.0, 3: 53.0}, {3: 51.0, 1: 50.0, 2: 52.5}
+    records = {
+        "before training": {None: record(50.0)},
+        "simcse": {seed: record(v) for seed, v in other.items()},
+        "adapt": {seed: record(v) for seed, v in adapted.items()},
+    }
+    scores, against = adaptation.tables("titles", records, "classes", "adapt")
+    cells = {row.label: row.values for row in scores.rows}
+    assert cells["before training"]["V-measure"] == "50.00" and cells["before training"]["V-measure, change"] is None
+    assert cells["adapt"]["V-measure"] == "53.00 ± 1.00" and cells["adapt"]["1-NN"] == "63.00 ± 1.00"
+    assert cells["adapt"]["V-measure, change"] == "+3.00 (+0.52 to +5.48)"  # 4.303 / sqrt(3) = 2.484
+    assert cells["adapt"]["STS-B dev, change"] == "+0.00 (+0.00 to +0.00)" and cells["adapt"]["runs"] == "3"
+    low, high = intervals([adapted[seed] - other[seed] for seed in (1, 2, 3)])[1]
+    pairs = {row.label: row.values["V-measure"] for row in against.rows}
+    assert pairs == {
+        "adapt - before training": "+3.00 (+0.52 to +5.48) signal",
+        "adapt - simcse": f"+1.83 ({low:+.2f} to {high:+.2f}) signal",
+    }
+    assert len(adaptation.tables("titles", records, "classes", "absent")) == 1
+    (row,) = [row for row in adaptation.tables("t", records, "classes", "simcse")[1].rows if "adapt" in row.label]
+    assert row.values["V-measure"].startswith("-1.83") and "signal" not in row.values["V-measure"]
+
+
+def test_table_of_a_study_and_its_peers(tmp_path, bert, capsys):
+    base = {"model_name": str(bert), "max_steps": 2}
+    given = dict(base=base, recipes={"adapt": {"objective": "guided"}, "simcse": {}}, seeds=[1, 2, 3], before=True)
+    given |= dict(grid={"train_file": ["titles.txt", "other.txt"]}, labels=["classes.tsv", "kinds.tsv"])
+    path = tmp_path / "adaptation.yaml"
+    path.write_text(yaml.safe_dump(given))
+    study = read_study(path)
+    for run in runs_of(study, tmp_path / "studies"):
+        v = 50.0 if run.seed is None else 50 + run.seed + (10 if run.setting.recipe == "adapt" else 0)
+        v += 5 if run.setting.options.get("train_file") == "other.txt" else 0
+        found = record(v, None if run.seed is None else 80.0)
+        found["samples"]["kinds"] = found["samples"]["classes"]
+        found["scores"] = {"classes": v, "kinds": v}
+        run.folder.mkdir(parents=True, exist_ok=True)
+        (run.folder / "run.json").write_text(json.dumps(found))
+    peer = tmp_path / "peers/tsdae/titles"
+    for seed in (1, 2, 3):
+        (peer / f"seed{seed}").mkdir(parents=True)
+        task = {"kind": "labels", "score": 45.0, "measures": {"v_measure": 45.0, "nearest_neighbour": 45.0}}
+        results = dict.fromkeys(IDENTITY) | {"schema": 1, "model": "m", "tasks": {"classes": task}, "dev": 70.0}
+        (peer / f"seed{seed}/results.json").write_text(json.dumps(results | {"average": {"sts": None}}))
+    command = ["--output", str(tmp_path / "peers"), "--study", str(path), "--table"]
+    assert adaptation.main([*command[:1], "absent", *command[2:], "absent"]) == 2
+    assert "No run is finished of titles.txt, other.txt" in capsys.readouterr().err
+    assert adaptation.main([*command, "absent"]) == 0 and capsys.readouterr().out.count("**\n") == 1
+    command.append(str(tmp_path / "studies"))
+    assert adaptation.main(command) == 0
+    titles, titles_against, other, _ = capsys.readouterr().out.strip().split("**\n\n|")[1:]
+    rows = {line.split("|")[1].strip(): line for line in titles.splitlines()[2:] if line.startswith("|")}
+    assert list(rows) == ["before training", "DenoisingAutoEncoderLoss (TSDAE)", "adapt", "simcse"]
+    assert "45.00 ± 0.00" in rows["DenoisingAutoEncoderLoss (TSDAE)"] and "62.00 ± 1.00" in rows["adapt"]
+    assert "DenoisingAutoEncoderLoss" not in other and "+10.00 (+10.00 to +10.00) signal" in titles_against
+    (peer / "seed1/results.json").write_text(json.dumps(results | {"average": {"sts": None}, "tasks": {}}))
+    assert adaptation.main(command) == 2
+    assert "A run was not scored on classes" in capsys.readouterr().err
