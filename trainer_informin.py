@@ -21,7 +21,6 @@ from informin.distributed import gather_with_gradient
 from informin.encoders.architectures import InforMinModel, architecture_of
 from informin.encoders.encode import embed, join_shares
 from informin.encoders.loading import refuse_other_heads, refuse_without_dropout
-from informin.encoders.usage import usage_of_settings
 from informin.errors import UsageError, counted
 from informin.evaluation.development import as_development
 from informin.objectives.terms import fill_heads
@@ -177,6 +176,8 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
             views={"sentence_ids": inputs["sentence_ids"], "gather": gather_with_gradient},
         )
         views = two_views(outputs, inputs, self._stack_views.views)
+        for term in self.terms:
+            term.add_to(views)
         values = {name: value for term in self.terms for name, value in term.loss(views).items()}
         loss = sum(term.strength * values[term.name] for term in self.terms if term.summand)
         self._step_values = {name: value.detach() for name, value in values.items()}
@@ -193,10 +194,7 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         return super().create_scheduler(num_training_steps, optimizer)
 
     def training_step(self, model, inputs, num_items_in_batch=None) -> Tensor:
-        """Trainer's, then a look at the loss before any weight changes.
-
-        NonFiniteLossError: the loss is NaN or infinite.
-        """
+        """Trainer's; NonFiniteLossError, before any weight changes, where the loss is NaN or infinite."""
         loss = super().training_step(model, inputs, num_items_in_batch)
         refuse_not_finite(loss, self._step_values, self.state.global_step + 1, self.args.output_dir)
         for name, term in self._step_values.items():
@@ -218,9 +216,8 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
     def encode(self, sentences: Sequence[str]) -> np.ndarray:
         """The embeddings (N, d) of N sentences, as the model is used; every process encodes its share and gets all."""
         own = list(sentences)[self.args.process_index :: self.args.world_size]
-        usage, batch_size = usage_of_settings(self.model.config.informin), self.args.per_device_eval_batch_size
         with self.accelerator.autocast():
-            embeddings = embed(self.model, self.processing_class, own, usage, batch_size)
+            embeddings = embed(self.model, self.processing_class, own, self.args.per_device_eval_batch_size)
         return join_shares(embeddings, self.accelerator)[: len(sentences)]
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:

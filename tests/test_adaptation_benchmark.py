@@ -110,6 +110,14 @@ def test_a_peer_trains_and_is_saved_as_it_is_scored(name, model, tmp_path):
     assert np.abs(own - load_encoder(model)(sentences)["mean"]).max() > 0.01
 
 
+def test_a_sentence_is_no_negative_of_itself_by_gist(model):
+    """It would be, twice, at its own positive's cosine: a loss of log 3 or more."""
+    encoder = SentenceTransformer(model, device="cpu").eval()
+    batch = encoder.preprocess(make_sentences(8))
+    loss = adaptation.PEERS["gist"].loss(encoder, model).eval()
+    assert loss([dict(batch), dict(batch)], None).item() < 0.1
+
+
 def test_learning_rates_are_the_documented_ones():
     rates = {name: peer.learning_rate for name, peer in adaptation.PEERS.items()}
     assert rates == {"simcse": 5e-5, "tsdae": 3e-5, "ct": 5e-5, "ct_in_batch": 5e-5, "gist": 3e-5}

@@ -237,10 +237,10 @@ def test_poolings_are_of_tokens_on_whichever_side_the_padding_is(side):
         modeling_informin.pool("max", hidden, mask)
 
 
-def test_a_mean_of_half_precision_is_not_rounded_at_every_token():
-    hidden = torch.full((1, 400, 2), 1.0, dtype=torch.bfloat16)
-    pooled = modeling_informin.pool("mean", hidden, torch.ones(1, 400, dtype=torch.long))
-    assert pooled.dtype == torch.bfloat16 and pooled.eq(1).all()
+def test_a_mean_of_half_precision_is_rounded_once():
+    hidden = (torch.randn(1, 301, 64, generator=torch.Generator().manual_seed(0)) + 3).bfloat16()
+    pooled = modeling_informin.pool("mean", hidden, torch.ones(1, 301, dtype=torch.long))
+    assert pooled.equal(hidden.float().mean(1).bfloat16())
 
 
 @pytest.mark.parametrize("pooling", modeling_informin.POOLINGS)
@@ -420,6 +420,10 @@ def test_a_prompt_that_is_given(bert, trainer, tmp_path, given, written):
     np.testing.assert_allclose(plain(longer)["mean"], expected, atol=1e-5)
     assert plain.truncated == {s for s in longer if len(s.split()) > LENGTH - 2}
     prompted = load_encoder(str(tmp_path / "export"))
+    exactly = "." * (LENGTH - 2)  # a token each, which leave no room for a prompt
+    prompted([exactly])
+    assert prompted.truncated == ({exactly} if given["prompt"] else set())
+    prompted.truncated.clear()
     prompted(SENTENCES)
     assert {given["prompt"] + s for s in prompted.truncated} == plain.truncated
 
@@ -569,6 +573,14 @@ def test_a_prompt_that_just_fits(trainer):
 def test_a_prompt_that_leaves_no_room_in_evaluation(bert):
     with pytest.raises(UsageError, match=r"`prompt` has 3 tokens, .* `max_length` 5"):
         load_encoder(str(bert), ("mean",), length=5, prompt="the old dog")
+
+
+def test_one_rate_stands_in_for_two(trainer):
+    """Where the objective's paper has a rate for each view, and the encoder's attention knows one."""
+    run = trainer("mpnet", view_dropout_rate=0.2, **OBJECTIVES["scd"])
+    assert run.args.view_dropout is None
+    rates = {module.p for module in run.model.base_model.modules() if isinstance(module, nn.Dropout)}
+    assert rates == {0.2}
 
 
 def test_a_model_that_was_built_for_another_rate(bert, trainer, tmp_path):

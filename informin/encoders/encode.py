@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 
 import modeling_informin
 from informin.encoders.architectures import OFFSET_POSITIONS
-from informin.encoders.usage import Usage, reading_length
+from informin.encoders.usage import Usage, reading_length, usage_of_settings
 from modeling_informin import POOLINGS
 
 POOLERS = (*POOLINGS, "first_last", "embeddings_last", "last2", "mlp")
@@ -67,8 +67,12 @@ def encode(
     return embeddings
 
 
-def embed(model, tokenizer, sentences: Sequence[str], usage: Usage, batch_size: int = 64) -> np.ndarray:
-    """(N, d) float32, the embeddings of N sentences as `usage` says that they are read; see `encode`."""
+def embed(model, tokenizer, sentences: Sequence[str], batch_size: int = 64, usage: Usage | None = None) -> np.ndarray:
+    """(N, d) float32, the embeddings of N sentences as `usage` says that they are read; see `encode`.
+
+    Without `usage` the settings of the model say it, which is then one of ours.
+    """
+    usage = usage or usage_of_settings(model.config.informin)
     length = reading_length(max_length(model.config, tokenizer), usage)
     how = {"length": length, "prompt": usage.prompt, "normalized": usage.normalize}
     return encode(model, tokenizer, sentences, batch_size, (usage.pooling,), **how)[usage.pooling]

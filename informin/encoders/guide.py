@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 CHUNK = 8_192  # sentences that are encoded, and written, together
 BLOCK = 2**25  # cosines that are in memory together: 128 MiB
+OWN = 2 / 3  # share of a sentence in the mean of its neighbourhood
 PAIRS = 1_000_000  # drawn to estimate how near pairs of sentences are
 
 
@@ -90,18 +91,21 @@ class Guide:
         return float(np.quantile(torch.cat(cosines).numpy(), 1 - share))
 
     def neighbourhoods(self, k: int) -> "Guide":
-        """A guide of the means of a sentence and its k nearest, weighted by their cosines cubed, taken twice.
+        """A guide of the means of each sentence's neighbourhood: OWN its own, the rest its k nearest, taken twice.
 
-        The second mean is over the first means of the same neighbours: of what is two steps away on the graph of
-        neighbours. They are kept beside the embeddings' own file.
+        The nearest are weighted by their cosines cubed. Their share is fixed: in a narrow domain, where all cosines are
+        high, they would else be nearly all of it. The second mean is over the first means of the same neighbours. They
+        are kept beside the embeddings' own file.
 
         Source:
-            Radenović, Tolias & Chum (2019), alpha query expansion, with alpha = 3; repeated, a diffusion on the graph.
+            Zhou et al. (2003), "Learning with local and global consistency", two of its steps; the weights are those of
+            alpha query expansion (Radenović, Tolias & Chum, 2019), alpha = 3.
         """
         path = self.path.with_name(f"{self.path.stem}-means{k}.npy")
         if not path.is_file():
             places, cosines = self.nearest(k)
-            weights = cosines.clamp(min=0) ** 3  # (N, k)
+            weights = cosines.clamp(min=1e-6) ** 3  # (N, k)
+            weights = weights / weights.sum(-1, keepdim=True)
             with _new_file(path, self.embeddings.shape) as means:
                 once = np.empty_like(means)
                 _mean(self.embeddings, places, weights, into=once)
@@ -110,11 +114,12 @@ class Guide:
 
 
 def _mean(x: np.ndarray, places: Tensor, weights: Tensor, into: np.ndarray) -> None:
-    """Writes the unit vectors of x_i + sum_j weights_ij x_places_ij, for x (N, d), places and weights (N, k)."""
+    """Writes the unit vectors of OWN x_i + (1 - OWN) sum_j weights_ij x_places_ij; x (N, d), the others (N, k)."""
     for start in range(0, len(x), CHUNK):
         rows = slice(start, start + CHUNK)
         own, others = (torch.from_numpy(part).float() for part in (np.array(x[rows]), x[places[rows].numpy()]))
-        into[rows] = normalize(own + (weights[rows][..., None] * others).sum(1), dim=-1).numpy()
+        nearest = (weights[rows][..., None] * others).sum(1)  # (CHUNK, d)
+        into[rows] = normalize(OWN * own + (1 - OWN) * nearest, dim=-1).numpy()
 
 
 def load_guide(folder: str | Path, encoder: Encoder, sentences: Sequence[str]) -> Guide:

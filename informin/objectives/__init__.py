@@ -6,6 +6,7 @@ from informin.objectives.decorrelation import SCD_ROWS, Decorrelation, SelfContr
 from informin.objectives.guided_similarity import GuidedSimilarity
 from informin.objectives.keep import Keep, Rehearsal
 from informin.objectives.masked_lm import MaskedLM
+from informin.objectives.near import NearPairs
 from informin.objectives.neighbourhood import Neighbourhood
 from informin.objectives.queue import Queue
 from informin.objectives.reconstruction import INFORMIN_ROWS, Reconstruction
@@ -16,13 +17,17 @@ GUIDED = (GuidedSimilarity, Neighbourhood, Keep, Rehearsal)  # what a guide can 
 # What the option `objective` names.
 OBJECTIVES = {
     "informin": Objective(
-        "InforMin-CL", (Contrast, Queue, Reconstruction, AttentionMI, Decorrelation, *GUIDED, MaskedLM), INFORMIN_ROWS
+        "InforMin-CL",
+        (Contrast, NearPairs, Queue, Reconstruction, AttentionMI, Decorrelation, *GUIDED, MaskedLM),
+        INFORMIN_ROWS,
     ),
     "simcse": Objective(
-        "unsupervised SimCSE", (Contrast, Queue, AttentionMI, Decorrelation, *GUIDED, MaskedLM), SIMCSE_ROWS
+        "unsupervised SimCSE", (Contrast, NearPairs, Queue, AttentionMI, Decorrelation, *GUIDED, MaskedLM), SIMCSE_ROWS
     ),
     "scd": Objective("SCD", (SelfContrast, Decorrelation, *GUIDED, MaskedLM), SCD_ROWS, projection_head="none"),
-    "micse": Objective("miCSE", (Contrast, Queue, AttentionMI, Reconstruction, *GUIDED, MaskedLM), MICSE_ROWS),
+    "micse": Objective(
+        "miCSE", (Contrast, NearPairs, Queue, AttentionMI, Reconstruction, *GUIDED, MaskedLM), MICSE_ROWS
+    ),
     "guided": Objective("what a guide teaches", (*GUIDED, Decorrelation, MaskedLM), projection_head="none"),
 }
 

@@ -9,8 +9,7 @@ from torch.nn.functional import cross_entropy, normalize
 
 from informin.distributed import gather_with_gradient, rank
 from informin.errors import UsageError
-from informin.objectives.near import near_pairs
-from informin.objectives.terms import Guide, PaperRow, Term, Views, option, require
+from informin.objectives.terms import PaperRow, Term, Views, option, require
 
 
 def contrast(
@@ -68,37 +67,21 @@ def contrast(
 
 @dataclass
 class Contrast(Term):
-    """InfoNCE, with the further negatives of a queue where there is one, without those that a guide holds for near."""
+    """InfoNCE, with the further negatives of a queue where there is one, and without those that are near."""
 
     name = "contrast"
     title = "contrast"
     paper = "simcse"
 
     temperature: float = option(0.05, "Scale of the cosines in the contrast.")
-    near_share: float = option(
-        0,
-        "Share of all pairs of sentences that are no negatives: those that the guide holds for the nearest. On text of "
-        "one domain 0.05, for instance.",
-    )
-
-    @property
-    def reads_guide(self) -> str:
-        return "training" if self.near_share else ""
-
-    def prepare(self, guide: Guide, width: int) -> None:
-        self._guide, self._threshold = guide, guide.quantile(self.near_share)
 
     def check(self) -> None:
         fits = 0 < self.temperature < math.inf
         require(fits, "temperature", self.temperature, "a number above 0 (the papers use 0.05)")
-        require(0 <= self.near_share < 1, "near_share", self.near_share, "a share, 0 (off) or more and below 1")
 
     def loss(self, views: Views) -> dict[str, Tensor]:
         earlier, own = views.heads.get("queue", (None, None))
-        near = None
-        if self.reads_guide:
-            near = near_pairs(self._guide.of(views.row1), self._guide.of(views.row2), self._threshold)
-        return {"contrast": contrast(views.z1, views.z2, self.temperature, earlier, own, near)}
+        return {"contrast": contrast(views.z1, views.z2, self.temperature, earlier, own, views.near)}
 
 
 SIMCSE_ROWS = {  # Gao et al. (2021), appendix A

@@ -4,9 +4,12 @@ Text of one domain is full of sentences about the same thing. As negatives of on
 makes a good encoder worse on that text.
 """
 
+from dataclasses import dataclass
+
 from torch import Tensor
 
 from informin.distributed import gather_with_gradient
+from informin.objectives.terms import Guide, Term, Views, option, require
 
 
 def near_pairs(guide1: Tensor, guide2: Tensor, threshold: float) -> Tensor:
@@ -20,3 +23,30 @@ def near_pairs(guide1: Tensor, guide2: Tensor, threshold: float) -> Tensor:
         it is one for all pairs.
     """
     return guide1 @ gather_with_gradient(guide2).T > threshold
+
+
+@dataclass
+class NearPairs(Term):
+    """Which pairs the contrast has for no negatives; no loss of its own."""
+
+    name = "near"
+    title = "without negatives that a guide holds for near"
+    weight = "near_share"
+    summand = False
+    reads_guide = "training"
+    views_differ = False
+
+    near_share: float = option(
+        0,
+        "Share of all pairs of sentences that are no negatives: those that the guide holds for the nearest. On text of "
+        "one domain 0.05, for instance.",
+    )
+
+    def check(self) -> None:
+        require(self.near_share < 1, "near_share", self.near_share, "a share below 1")
+
+    def prepare(self, guide: Guide, width: int) -> None:
+        self._guide, self._threshold = guide, guide.quantile(self.near_share)
+
+    def add_to(self, views: Views) -> None:
+        views.near = near_pairs(self._guide.of(views.row1), self._guide.of(views.row2), self._threshold)

@@ -16,8 +16,7 @@ class Neighbourhood(Term):
     the text alone. The mean is over the sentence and its k nearest, taken twice: see `Guide.neighbourhoods`.
 
     Source:
-        The mean: alpha query expansion (Radenović, Tolias & Chum, 2019). That an encoder is taught it is this
-        project's.
+        This project's; for the mean see `Guide.neighbourhoods`.
     """
 
     name = "neighbourhood"

@@ -21,6 +21,7 @@ class Views:
         embedding1, embedding2: (B, d), below the projection head.
         row1, row2: (B,) int64, which of the training sentences each view is of; None unless a term `reads_guide`.
         general, general_row: (K, d) and (K,), embeddings of general sentences, and which they are; None likewise.
+        near: (B, W*B) bool, which candidates of all W processes are no negatives of an anchor; None for none.
         maps1, maps2: (B, T, H, L, L), the attention maps of T layers; None unless a term `reads_maps`.
         heads: what the terms' heads gave, by the name of the term.
         lm_logits, lm_labels: (M, V) and (M,) at the masked positions; None where no term masks.
@@ -35,6 +36,7 @@ class Views:
     row2: Tensor | None = None
     general: Tensor | None = None
     general_row: Tensor | None = None
+    near: Tensor | None = None
     maps1: Tensor | None = None
     maps2: Tensor | None = None
     heads: dict[str, Any] = field(default_factory=dict)
@@ -163,6 +165,9 @@ class Term:
 
     def require_sentences(self, number: float) -> None:
         """Raises UsageError where a run reads too few sentences for it."""
+
+    def add_to(self, views: Views) -> None:
+        """Called in each step before any loss: puts into the views what other terms read."""
 
     def loss(self, views: Views) -> dict[str, Tensor]:
         """Its value under `name`, unweighted; further entries are logged beside it."""

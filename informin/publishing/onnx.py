@@ -79,7 +79,7 @@ class OnnxEncoder:
     usage: Usage = field(default_factory=lambda: Usage("cls"))
 
     def __call__(self, sentences: Sequence[str]) -> np.ndarray:
-        return embed(self.model, self.tokenizer, sentences, self.usage, self.batch_size)
+        return embed(self.model, self.tokenizer, sentences, self.batch_size, self.usage)
 
 
 def load_onnx_encoder(folder: str | Path, file: str = MODEL, batch_size: int = 64) -> OnnxEncoder:

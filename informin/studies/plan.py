@@ -59,7 +59,9 @@ class Setting:
     @property
     def digest(self) -> str:
         """8 hexadecimal digits of the SHA-256 of the options that change a weight, however their numbers are spelt."""
-        shaping = {name: value for name, value in self.options.items() if name not in CARD}
+        shaping = {"pooler": "auto"} | {name: value for name, value in self.options.items() if name not in CARD}
+        if shaping["pooler"] == "cls":  # what all runs had before it was an option: their folders keep their names
+            del shaping["pooler"]
         shaping |= {} if self.trained else {"trained": False}
         return hashlib.sha256(json.dumps(normalised(shaping), sort_keys=True).encode()).hexdigest()[:8]
 

@@ -1,5 +1,7 @@
 """Which pairs are no negatives, and the contrast without them."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,8 @@ from torch.nn.functional import normalize
 
 from informin.errors import UsageError
 from informin.objectives.contrast import Contrast, contrast
-from informin.objectives.near import near_pairs
+from informin.objectives.near import NearPairs, near_pairs
+from informin.objectives.terms import Views
 from tests.objectives.conftest import assert_gradient
 
 
@@ -53,8 +56,20 @@ def test_pairs_above_the_threshold():
     assert near_pairs(guide, guide.flip(0), 0.7).tolist() == [row[::-1] for row in expected]
 
 
-@pytest.mark.parametrize("share", [-0.1, 1, 1.5])
-def test_a_share_that_cannot_be(share):
-    with pytest.raises(UsageError, match=r"`near_share` is .*; needed a share, 0 \(off\) or more and below 1"):
-        Contrast(near_share=share)
-    assert not Contrast().reads_guide and Contrast(near_share=0.1).reads_guide
+def test_the_term_puts_them_where_the_contrast_reads_them(views):
+    guide = torch.nn.functional.normalize(torch.randn(20, 5, generator=torch.Generator().manual_seed(5)), dim=-1)
+    term, seen = (
+        NearPairs(near_share=0.25),
+        Views(*views, torch.ones(7, 4), row1=torch.arange(7), row2=torch.arange(7) + 9),
+    )
+    asked = []
+    term.prepare(SimpleNamespace(of=lambda rows: guide[rows], quantile=lambda share: asked.append(share) or 0.1), 5)
+    term.add_to(seen)
+    assert asked == [0.25] and torch.equal(seen.near, guide[:7] @ guide[9:16].T > 0.1) and term.loss(seen) == {}
+    torch.testing.assert_close(Contrast().loss(seen)["contrast"], contrast(*views, near=seen.near))
+
+
+@pytest.mark.parametrize("share, needed", [(-0.1, "0 or more"), (1, "a share below 1"), (1.5, "a share below 1")])
+def test_a_share_that_cannot_be(share, needed):
+    with pytest.raises(UsageError, match=rf"`near_share` is .*; needed {needed}"):
+        NearPairs(near_share=share)

@@ -16,7 +16,8 @@ ENCODERS = {
     "roberta-large": RobertaConfig(**LARGE),
 }
 OTHERS = ("informin-released", "scd-released", "micse-released", "quickstart")  # not the papers', on purpose
-RECIPES = sorted(path for path in (ROOT / "configs/recipes").glob("*.yaml") if path.stem not in OTHERS)
+OWN = ("adapt",)  # of no paper
+RECIPES = sorted(path for path in (ROOT / "configs/recipes").glob("*.yaml") if path.stem not in OTHERS + OWN)
 
 
 def recipe(path):

@@ -445,7 +445,8 @@ def test_citations(folder, trained, cited):
 
 
 def test_what_the_terms_name_can_be_cited():
-    assert {name for name in OBJECTIVES if (CITATIONS / f"{name}.bib").is_file()} == OBJECTIVES.keys()
+    published = {name for name, objective in OBJECTIVES.items() if objective.rows}
+    assert {name for name in OBJECTIVES if (CITATIONS / f"{name}.bib").is_file()} == published
     papers = {term.paper for entry in OBJECTIVES.values() for term in entry.terms if term.paper}
     assert papers and [name for name in papers if not (CITATIONS / f"{name}.bib").is_file()] == []
 
@@ -677,8 +678,9 @@ def test_several_languages_are_not_one(folder, language):
 # The cards in model_cards/
 
 
-def test_every_objective_has_a_card():
-    assert [path.name for path in CARDS] == sorted(f"all-MiniLM-L6-v2-{objective}.md" for objective in OBJECTIVES)
+def test_every_published_objective_has_a_card():
+    published = [name for name, objective in OBJECTIVES.items() if objective.rows]
+    assert [path.name for path in CARDS] == sorted(f"all-MiniLM-L6-v2-{objective}.md" for objective in published)
 
 
 @pytest.mark.parametrize("path", CARDS, ids=lambda path: path.stem)

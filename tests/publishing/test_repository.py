@@ -102,7 +102,7 @@ def read_pairs() -> list[dict]:
 
 
 def test_quickstart_sentences_are_many_varied_and_apart_from_the_pairs():
-    lines = (ROOT / "examples" / "quickstart" / "sentences.txt").read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / "informin" / "general_sentences.txt").read_text(encoding="utf-8").splitlines()
     assert len(lines) == len(set(lines)) >= 1500
     openings = Counter(tuple(line.lower().split()[:3]) for line in lines)
     assert openings.most_common(1)[0][1] <= 12  # no templates

@@ -65,7 +65,7 @@ def test_every_row_is_tested():
 ENCODERS = [("bert", 768), ("bert", 1024), ("roberta", 768), ("roberta", 1024), ("roberta", 32)]
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("objective", [name for name, objective in OBJECTIVES.items() if objective.rows])
 @pytest.mark.parametrize("encoder", ENCODERS, ids=str)
 def test_python_fills_in_what_the_command_line_does(options, python, model, objective, encoder):
     """Every option of transformers, of ours and of the terms."""

@@ -99,21 +99,29 @@ def test_term_weights_are_those_that_are_on(model, argv, weights):
     assert {term.name: term.strength for term in args.terms} == weights
 
 
+OF_A_GUIDE = "guided_weight, neighbourhood_weight, keep_weight, rehearsal_weight"
+WITH_A_GUIDE = (
+    "with `guided_weight` above 0 also guided_temperature, guide_temperature; "
+    "with `neighbourhood_weight` above 0 also neighbourhood_size; with `rehearsal_weight` above 0 also rehearsal_size; "
+)
 READ = {  # the list in the message: what is read as it is set, then what a weight above 0 would add
     "scd": (
         "view_dropout, self_contrast_weight, self_contrast_form, decorrelation_weight, off_diagonal_weight, "
-        "projector_size, mlm_weight; with `mlm_weight` above 0 also mlm_probability, masked_views."
+        f"projector_size, {OF_A_GUIDE}, mlm_weight; {WITH_A_GUIDE}"
+        "with `mlm_weight` above 0 also mlm_probability, masked_views."
     ),
     "micse": (
-        "view_dropout, temperature, queue_size, momentum_decay, momentum_dropout, ami_weight, ami_form, ami_layers, "
-        "reconstruction_weight, mlm_weight; with `reconstruction_weight` above 0 also reconstruction_form; "
+        "view_dropout, temperature, near_share, queue_size, momentum_decay, momentum_dropout, ami_weight, ami_form, "
+        f"ami_layers, reconstruction_weight, {OF_A_GUIDE}, mlm_weight; "
+        f"with `reconstruction_weight` above 0 also reconstruction_form; {WITH_A_GUIDE}"
         "with `mlm_weight` above 0 also mlm_probability, masked_views."
     ),
     "simcse": (
-        "view_dropout, temperature, queue_size, ami_weight, decorrelation_weight, mlm_weight; "
+        f"view_dropout, temperature, near_share, queue_size, ami_weight, decorrelation_weight, "
+        f"{OF_A_GUIDE}, mlm_weight; "
         "with `queue_size` above 0 also momentum_decay, momentum_dropout; "
         "with `ami_weight` above 0 also ami_form, ami_layers; "
-        "with `decorrelation_weight` above 0 also off_diagonal_weight, projector_size; "
+        f"with `decorrelation_weight` above 0 also off_diagonal_weight, projector_size; {WITH_A_GUIDE}"
         "with `mlm_weight` above 0 also mlm_probability, masked_views."
     ),
 }
