@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 CHUNK = 8_192  # sentences that are encoded, and written, together
 BLOCK = 2**25  # cosines that are in memory together: 128 MiB
-OWN = 2 / 3  # share of a sentence in the mean of its neighbourhood
+OWN = 1 / 2  # share of a sentence in the mean of its neighbourhood
 PAIRS = 1_000_000  # drawn to estimate how near pairs of sentences are
 
 
@@ -91,7 +91,7 @@ class Guide:
         return float(np.quantile(torch.cat(cosines).numpy(), 1 - share))
 
     def neighbourhoods(self, k: int) -> "Guide":
-        """A guide of the means of each sentence's neighbourhood: OWN its own, the rest its k nearest, taken twice.
+        """A guide of the means of each sentence's neighbourhood: half its own, half its k nearest, taken twice.
 
         The nearest are weighted by their cosines cubed. Their share is fixed: in a narrow domain, where all cosines are
         high, they would else be nearly all of it. The second mean is over the first means of the same neighbours. They

@@ -73,7 +73,7 @@ def starting_encoder(trainer: Trainer, model_name: str) -> Callable[[Sequence[st
 
     def encode(sentences: Sequence[str]) -> np.ndarray:
         with trainer.accelerator.autocast():
-            return embed(encoder.model, trainer.processing_class, sentences, usage, args.per_device_eval_batch_size)
+            return embed(encoder.model, trainer.processing_class, sentences, args.per_device_eval_batch_size, usage)
 
     return encode
 

@@ -113,7 +113,7 @@ def test_neighbourhoods_are_weighted_means(guide, encoder, cosines, monkeypatch)
         for i in range(50):
             nearest = cosines[i].argsort()[:-4:-1]
             weights = np.maximum(cosines[i, nearest], 0) ** 3
-            sums.append(2 / 3 * expected[i] + 1 / 3 * (weights / weights.sum()) @ np.array(expected)[nearest])
+            sums.append(1 / 2 * expected[i] + 1 / 2 * (weights / weights.sum()) @ np.array(expected)[nearest])
         expected = [mean / np.linalg.norm(mean) for mean in sums]
     means = guide.neighbourhoods(3)
     np.testing.assert_allclose(means.embeddings, expected, atol=3e-3)
