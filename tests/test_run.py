@@ -18,6 +18,7 @@ from transformers import AutoModel
 
 import run_unsup
 from informin.encoders.encoder import load_encoder
+from informin.evaluation import pairs
 from informin.training.checkpoints import complete_checkpoints, step_of
 from tests.conftest import ROOT, SHARED, make_sentences, save_bert
 
@@ -65,11 +66,9 @@ def test_whole_run(command, encoder, tmp_path, capsys, caplog, options):
 
 @pytest.mark.parametrize(("scores", "noted"), [([50.0, 40.0, 30.0], True), ([50.0, 51.0, 30.0], False)])
 def test_note_when_training_only_made_it_worse(command, capsys, monkeypatch, scores, noted):
-    import trainer_informin
-
     coming = iter(scores)
     monkeypatch.setattr(
-        trainer_informin,
+        pairs,
         "score_pairs",
         lambda encode, pairs: {"spearman": next(coming), "alignment": 0.0, "uniformity": 0.0},
     )

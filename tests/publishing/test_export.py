@@ -318,7 +318,7 @@ def test_record_of_a_checkpoint_is_of_its_own_weights(run, tmp_path):
     export_checkpoint(run.other, tmp_path / "export")
     assert weights_sha256(tmp_path / "export") == weights_sha256(run.other) != weights_sha256(run.kept)
     record = read_json(tmp_path / "export" / "training.json")
-    own = {"steps": step, "kept_step": step, "chosen": False, "sentences_per_second": None}
+    own = {"steps": step, "kept_step": step, "chosen": False, "sentences_per_second": None, "drift": None}
     history = [entry for entry in run.record["history"] if entry["step"] <= step]
     assert record == run.record | own | {"history": history}
 
@@ -622,7 +622,7 @@ def test_undefined_score_is_null(bert, data, tmp_path, monkeypatch):
             raise UndefinedScoreError("no reason")
         return scored
 
-    monkeypatch.setattr("trainer_informin.score_pairs", score)
+    monkeypatch.setattr("informin.evaluation.pairs.score_pairs", score)
     run = Run(tmp_path / "run", model_name=bert, max_steps=2, **data)
     undefined = dict.fromkeys(("spearman", "alignment", "uniformity"))
     assert run.record["history"] == [

@@ -385,17 +385,20 @@ def digest(write, **options) -> str:
 
 
 def test_the_digest_is_of_the_options_and_not_of_their_spelling(write):
+    """At [CLS] it is what it was before there was another pooler."""
     expected = hashlib.sha256(b'{"bf16": false, "learning_rate": 3e-05, "max_steps": 80, "train_file": "a.txt"}')
     spellings = [
         dict(learning_rate=0.00003, max_steps=80, bf16=False, train_file="a.txt"),
         dict(train_file=["a.txt"], bf16="false", learning_rate="3e-5", max_steps=80.0, mlm_weight=None),
         dict(max_steps="80", learning_rate="0.3e-4", train_file="a.txt", bf16="no"),
     ]
+    spellings = [options | dict(pooler="cls") for options in spellings]
     spellings.append(spellings[0] | dict(base_model="me/encoder", language="en"))  # what only the card reads
     assert {digest(write, **options) for options in spellings} == {expected.hexdigest()[:8]}
     assert len({digest(write, masked_views=given) for given in (True, "true", "yes", [True])}) == 1
     others = [dict(learning_rate=0.00003), dict(learning_rate=0.0003), dict(train_file=["a", "b"])]
     others += [dict(train_file=["b", "a"]), dict(mlm_weight=1), dict(masked_views=True), dict(max_steps=1)]
+    others += [dict(max_steps=1, pooler="cls"), dict(max_steps=1, pooler="mean")]
     assert len({digest(write, **options) for options in others}) == len(others)
 
 

@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 
 import run_unsup
 from informin.errors import UsageError
+from informin.evaluation import pairs
 from informin.files import damage, write_manifest
 from informin.publishing.record import load_record
 from informin.training.lock import only_run_in
@@ -167,25 +168,21 @@ def test_the_best_one_is_looked_for_beside_the_checkpoint(command, half, through
 
 
 def test_the_best_one_that_is_gone_is_said(command, half, tmp_path, caplog, monkeypatch):
-    import trainer_informin
-
     shutil.copytree(half / "checkpoint-2", half / "checkpoint-3")
     state = json.loads((half / "checkpoint-3" / "trainer_state.json").read_text())
     (half / "checkpoint-3" / "trainer_state.json").write_text(json.dumps(state | {"best_global_step": 1}))
     write_manifest(half / "checkpoint-3")
     low = {"spearman": -100.0, "alignment": 0.0, "uniformity": 0.0}
-    monkeypatch.setattr(trainer_informin, "score_pairs", lambda *_: low)
+    monkeypatch.setattr(pairs, "score_pairs", lambda *_: low)
     assert run_unsup.main([*command(), "--resume_from_checkpoint"]) == 0
     assert f"{half / 'checkpoint-1'}, the best so far, is gone" in caplog.text
     assert load_record(half)["chosen"] is False
 
 
 def test_changed_twice_has_three_parts(command, half, monkeypatch):
-    import trainer_informin
-
     better = iter([10.0, 20.0])  # so that the last step is kept
     scores = {"alignment": 0.0, "uniformity": 0.0}
-    monkeypatch.setattr(trainer_informin, "score_pairs", lambda *_: scores | {"spearman": next(better)})
+    monkeypatch.setattr(pairs, "score_pairs", lambda *_: scores | {"spearman": next(better)})
     for step, temperature in ((4, 0.1), (6, 0.2)):
         options = command(max_steps=step, temperature=temperature)
         assert run_unsup.main([*options, "--resume_from_checkpoint", "--resume_with_changes"]) == 0
@@ -310,10 +307,8 @@ def test_a_checkpoint_with_a_damaged_file_is_passed_over(command, half, through,
 
 def test_a_damaged_best_checkpoint_is_said_and_not_claimed(command, half, caplog, monkeypatch):
     """The best one, of step 2, is damaged while the run goes on."""
-    import trainer_informin
-
     low = {"spearman": -100.0, "alignment": 0.0, "uniformity": 0.0}
-    monkeypatch.setattr(trainer_informin, "score_pairs", lambda *_: low)
+    monkeypatch.setattr(pairs, "score_pairs", lambda *_: low)
     save = torch.save
 
     def saving(*arguments):
