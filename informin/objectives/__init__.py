@@ -28,7 +28,7 @@ OBJECTIVES = {
     "micse": Objective(
         "miCSE", (Contrast, NearPairs, Queue, AttentionMI, Reconstruction, *GUIDED, MaskedLM), MICSE_ROWS
     ),
-    "guided": Objective("what a guide teaches", (*GUIDED, Decorrelation, MaskedLM), projection_head="none"),
+    "guided": Objective("guided training", (*GUIDED, Decorrelation, MaskedLM), projection_head="none"),
 }
 
 __all__ = ["GUIDED", "OBJECTIVES", "Objective", "Term", "Views"]

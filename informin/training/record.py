@@ -178,6 +178,8 @@ def _options(args: InforMinTrainingArguments) -> dict:
     """The options that shape the weights, without those that had no effect."""
     options = args.objective_options | {"sentences_per_step": args.per_device_train_batch_size * args.world_size}
     options |= {name: getattr(getattr(args, name), "value", getattr(args, name)) for name in SHAPING}
+    given = {name: getattr(args, name) for name in ("guide_model", "rehearsal_file")}
+    options |= {name: _last_name(Path(value)) for name, value in given.items() if value}
     del options["max_steps" if args.max_steps < 0 else "num_train_epochs"]
     rare = {name: getattr(args, name) for name in RARE}
     if args.eval_strategy != "no":

@@ -114,6 +114,20 @@ def test_resumed_it_is_the_run_that_was_not_broken_off(build, tmp_path):
         assert torch.equal(a, b), name
 
 
+def test_another_guide_is_another_run(build, tmp_path):
+    """The record has the last parts of their names, and a run is not gone on with under others."""
+    guides = [finished(save_bert(tmp_path / name, initializer_range=0.1)) for name in ("first", "second")]
+    (tmp_path / "general.txt").write_text("\n".join(make_sentences(9, seed=4)))
+    way = WAYS["rehearsal"] | dict(save_strategy="steps", save_steps=1, max_steps=2)
+    way |= dict(rehearsal_file=str(tmp_path / "general.txt"))
+    build(**way, guide_model=guides[0]).train()
+    shutil.rmtree(tmp_path / "run" / "checkpoint-2")
+    options = json.loads((tmp_path / "run" / "checkpoint-1" / "training.json").read_text())["options"]
+    assert (options["guide_model"], options["rehearsal_file"]) == ("first", "general.txt")
+    with pytest.raises(UsageError, match=r"belongs to another run.*guide_model"):
+        build(**way, guide_model=guides[1]).train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-1"))
+
+
 def test_the_guide_is_computed_once_for_runs_that_share_a_cache(build, tmp_path):
     build(**WAYS["all"])
     files = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "guides").iterdir()}
