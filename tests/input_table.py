@@ -15,9 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from safetensors.torch import load_file, save_file
+from transformers import AutoModel, MPNetConfig, XLMConfig
 
 from informin.files import write_manifest
-from tests.conftest import ROOT, make_sentences, save_bert, save_pairs, save_roberta
+from tests.conftest import ROOT, SIZES, make_sentences, save_bert, save_pairs, save_roberta
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
 ENVIRONMENT["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
@@ -49,6 +50,7 @@ RESUMES = {
     "max_steps below what was reached": dict(max_steps=1),
     "other logging": dict(logging_steps=1),
 }
+GUIDED = dict(objective="guided")
 OPTIONS = {
     "--learning_rate=-1": dict(learning_rate=-1),
     "--learning_rate=nan": dict(learning_rate="nan"),
@@ -78,6 +80,21 @@ OPTIONS = {
     "a RoBERTa with BERT's tokenizer": dict(model_name="mixed"),
     "a model with is_decoder": dict(model_name="decoder"),
     "config.json is []": dict(model_name="list"),
+    "another architecture without a safe row": dict(model_name="xlm"),
+    "a model that ends in a Dense module": dict(model_name="dense"),
+    "attention maps of an encoder that gives none": dict(model_name="mpnet", objective="micse", queue_size=0),
+    "a prompt longer than --max_seq_length": dict(prompt="the dog sleeps " * 20),
+    "--eval_labels of one class": dict(eval_labels="one-class.tsv"),
+    "--eval_labels without a column label": dict(eval_labels="no-label.tsv"),
+    "--eval_labels that is not there": dict(eval_labels="nowhere.tsv"),
+    "--metric_for_best_model=v_measure without labels": dict(metric_for_best_model="v_measure"),
+    "--guide_model of another width, with --keep_weight": GUIDED | dict(keep_weight=1, guide_model="wide"),
+    "--guide_model that does not say how it is read": GUIDED | dict(keep_weight=1, guide_model="other-bert"),
+    "--guide_model that nothing reads": dict(guide_model="wide"),
+    "--rehearsal_file that nothing reads": dict(rehearsal_file="s.txt"),
+    "more neighbours than sentences": GUIDED | dict(neighbourhood_weight=1, neighbourhood_size=500),
+    "--objective=guided without a weight": GUIDED,
+    "--recipe=adpt": dict(recipe="adpt"),
 }
 EVALUATION = [
     "run_eval.py",
@@ -90,7 +107,14 @@ EVALUATION = [
     "--senteval_dir",
     "senteval",
 ]
+LABELS = ["run_eval.py", "--model_name", "bert", "--pooler", "cls", "--labels"]
 OTHERS = {
+    "run_eval.py --labels of one class": [*LABELS, "one-class.tsv"],
+    "run_eval.py --labels, every sentence its own class": [*LABELS, "own-classes.tsv"],
+    "run_analysis.py drift, two sentences": [
+        *("run_analysis.py", "drift", "--model_name", "run", "--compare", "bert", "--pooler", "cls"),
+        *("--sentences", "one.txt"),
+    ],
     "run_eval.py --whitening 0": [*EVALUATION, "--whitening", "0"],
     "run_eval.py --whitening --whitening_file, one sentence": [
         *EVALUATION,
@@ -148,6 +172,20 @@ def prepare(folder: Path) -> None:
     config |= {"auto_map": {name: f"evil.{name}" for name in ("AutoConfig", "AutoModel")}}
     (folder / "evil" / "config.json").write_text(json.dumps(config))
     (folder / "evil" / "evil.py").write_text("open('CODE-WAS-RUN', 'w')\n")
+    wide = save_bert(folder / "wide", hidden_size=64) / "config.json"
+    wide.write_text(json.dumps(json.loads(wide.read_text()) | {"informin": {"pooling": "mean"}}))
+    for name, config in (("xlm", XLMConfig(emb_dim=32, n_layers=1, n_heads=2)), ("mpnet", MPNetConfig(**SIZES))):
+        shutil.copytree(folder / "bert", folder / name)
+        AutoModel.from_config(config.__class__(**config.to_diff_dict() | {"vocab_size": 32})).save_pretrained(
+            folder / name
+        )
+    shutil.copytree(folder / "bert", folder / "dense")
+    kinds = ("Transformer", "Pooling", "Dense")
+    modules = [
+        {"type": f"sentence_transformers.models.{kind}", "path": f"{i}_{kind}" * bool(i)}
+        for i, kind in enumerate(kinds)
+    ]
+    (folder / "dense" / "modules.json").write_text(json.dumps(modules))
     save_roberta(folder / "mixed")
     for path in (folder / "bert").glob("tokenizer*"):
         shutil.copy(path, folder / "mixed")
@@ -172,6 +210,9 @@ def write_texts(folder: Path) -> None:
     save_pairs(folder / "pairs.tsv")
     save_pairs(folder / "others.tsv", seed=5)
     texts["same.tsv"] = ["sentence1\tsentence2\tscore", *(f"{s}\t{s}\t{i}" for i, s in enumerate(sentences[:6]))]
+    texts["one-class.tsv"] = ["text\tlabel", *(f"{s}\ta" for s in sentences)]
+    texts["no-label.tsv"] = ["text\tkind", *(f"{s}\ta" for s in sentences)]
+    texts["own-classes.tsv"] = ["text\tlabel", *(f"{s}\t{i}" for i, s in enumerate(sentences))]
     for name, lines in texts.items():
         (folder / name).write_text("\n".join(lines) + "\n")
     os.mkfifo(folder / "fifo")

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from pathlib import Path
 
 import psutil
 import torch
@@ -86,10 +87,13 @@ def summary(
             "this: start from a stronger one, or lower learning_rate."
         )
     lines += [f"\nNote: training {warning}" for warning in (drift["warnings"] if drift else [])]
+    ours = Path(folder, "modeling_informin.py").is_file()  # else a plain encoder, which does not pool
     lines += [
         "\nLoad it:",
-        "    from transformers import AutoModel",
-        f'    model = AutoModel.from_pretrained("{folder}", trust_remote_code=True)',
+        f"    from {'transformers import AutoModel' if ours else 'sentence_transformers import SentenceTransformer'}",
+        f'    model = AutoModel.from_pretrained("{folder}", trust_remote_code=True)'
+        if ours
+        else f'    model = SentenceTransformer("{folder}")',
     ]
     return "\n".join(lines)
 

@@ -49,9 +49,9 @@ def contrasts(monkeypatch):
     """What the contrast was given of the queue in each step: the embeddings, and where they are an anchor's own."""
     seen = []
 
-    def watch(z1, z2, temperature, queue, own):
+    def watch(z1, z2, temperature, queue, own, near):
         seen.append((queue.clone(), own))
-        return contrast(z1, z2, temperature, queue, own)
+        return contrast(z1, z2, temperature, queue, own, near)
 
     monkeypatch.setattr(import_module("informin.objectives.contrast"), "contrast", watch)
     return seen

@@ -26,6 +26,10 @@ step 4 loss N pairs.tsv N alignment N uniformity N
 pairs.tsv, Spearman x 100 N before, N after \(step [24]\)
 pairs.tsv, alignment N before, N after \(step [24]\)
 pairs.tsv, uniformity N before, N after \(step [24]\)
+drift, 10 nearest neighbours kept, % N
+drift, distance of old neighbours, % of all pairs N before, N after
+drift, hubness N before, N after
+drift, STS-B dev not scored
 terms at the end, unweighted contrast N, reconstruction N; loss N
 training speed N sentences/s \(1 process\(es\), fp32\)
 peak memory N GiB
