@@ -99,7 +99,7 @@ def measure_drift(old: Encode, new: Encode, sentences: Sequence[str], pairs: Gra
         raise UsageError(f"Found {counted(len(texts), 'distinct sentence')}; drift is measured on {FEWEST} or more.")
     one, other = (embed_once(encode, [*texts, *(pairs.texts() if pairs else [])]) for encode in (old, new))
     x, y = one(texts), other(texts)  # (N, d), (N, e)
-    before, after = nearest(x, NEIGHBOURS), nearest(y, NEIGHBOURS)  # (N, 10)
+    before, after = (nearest(unit(z), NEIGHBOURS)[0] for z in (x, y))  # (N, 10)
     kept = np.array([len(set(few) & set(few_now)) for few, few_now in zip(before.tolist(), after.tolist())])
     cosine, alike = rotated_cosine(x, y), mutual_neighbours(x)
     moved = {"neighbours_kept": 100 * float(kept.mean()) / NEIGHBOURS, "rotated_cosine": float(cosine.mean())}
@@ -133,7 +133,7 @@ def layout(x: np.ndarray, neighbours: np.ndarray, alike: np.ndarray) -> dict[str
 
 def mutual_neighbours(x: np.ndarray) -> np.ndarray:
     """(M, 2): the pairs of rows that are each other's nearest by cosine, of (N, d) embeddings."""
-    first = nearest(x, 1)[:, 0]
+    first = nearest(unit(x), 1)[0][:, 0]
     rows = np.arange(len(x))
     return np.stack([rows, first], axis=1)[(first[first] == rows) & (rows < first)]
 

@@ -8,6 +8,8 @@ from scipy.linalg import orthogonal_procrustes
 from scipy.spatial.distance import pdist
 from scipy.stats import skew
 
+BLOCK = 2**24  # cosines at a time: 64 MiB
+
 
 def unit(x: np.ndarray) -> np.ndarray:
     """(N, d) with every row scaled to length 1, in float64; a row of zeros stays as it is."""
@@ -40,16 +42,25 @@ def uniformity(x: np.ndarray) -> float:
     return float(np.log(np.exp(-2 * pdist(unit(x), "sqeuclidean")).mean()))
 
 
-def nearest(x: np.ndarray, k: int) -> np.ndarray:
-    """(N, k): for each row the k other rows of the highest cosine, in no order.
+def nearest(x: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The k nearest other rows of each row by cosine, the nearest first, and their cosines, both (N, k).
+
+    Of equally near ones the first row comes first. By blocks: N x N cosines are never there at once.
 
     Args:
-        x: (N, d), N > k. Takes O(N^2) memory: 2,000 rows need 64 MB.
+        x: (N, d), of length 1.
     """
-    rows = unit(x)
-    similarity = rows @ rows.T  # (N, N)
-    np.fill_diagonal(similarity, -np.inf)
-    return np.argpartition(similarity, -k, axis=1)[:, -k:]
+    index, cosines = np.empty((len(x), k), dtype=np.int64), np.empty((len(x), k), dtype=np.float32)
+    step = max(1, BLOCK // len(x))
+    for start in range(0, len(x), step):
+        rows = np.arange(min(step, len(x) - start))
+        block = (x[start : start + step] @ x.T).round(6)  # equal vectors' cosines differ in their last bits
+        block[rows, start + rows] = -np.inf  # a row itself
+        for place in range(k):
+            best = block.argmax(1)
+            index[start + rows, place], cosines[start + rows, place] = best, block[rows, best]
+            block[rows, best] = -np.inf
+    return index, cosines
 
 
 def occurrences(neighbours: np.ndarray) -> np.ndarray:

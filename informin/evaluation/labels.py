@@ -18,7 +18,7 @@ from sklearn.metrics import v_measure_score
 from threadpoolctl import threadpool_limits
 
 from informin.errors import UsageError, counted
-from informin.evaluation.geometry import unit
+from informin.evaluation.geometry import nearest, unit
 from informin.evaluation.measures import LABELS, Measure
 from informin.evaluation.once import Encode, embed_once
 from informin.evaluation.rows import rows_by_column, text_in
@@ -27,7 +27,6 @@ COLUMNS = ("text", "label")
 DRAWS = 10  # seeds of the clustering, and of the sentences that few_shot learns from
 SHOTS = 8  # sentences of each class that few_shot learns from
 NEIGHBOURS = 10
-BLOCK = 2**24  # cosines at a time: 64 MiB
 
 
 @dataclass(frozen=True)
@@ -165,27 +164,6 @@ def neighbour_accuracy(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     votes = np.zeros((len(x), y.max() + 1))
     np.add.at(votes, (np.arange(len(x))[:, None], y[index]), np.maximum(cosines, 0))
     return 100 * float((y[index[:, 0]] == y).mean()), 100 * float((votes.argmax(1) == y).mean())
-
-
-def nearest(x: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k nearest other rows of each row by cosine, the nearest first, and their cosines, both (N, k).
-
-    Of equally near ones the first row comes first. By blocks: N x N cosines are never there at once.
-
-    Args:
-        x: (N, d), of length 1.
-    """
-    index, cosines = np.empty((len(x), k), dtype=np.int64), np.empty((len(x), k), dtype=np.float32)
-    step = max(1, BLOCK // len(x))
-    for start in range(0, len(x), step):
-        rows = np.arange(min(step, len(x) - start))
-        block = (x[start : start + step] @ x.T).round(6)  # equal vectors' cosines differ in their last bits
-        block[rows, start + rows] = -np.inf  # a row itself
-        for place in range(k):
-            best = block.argmax(1)
-            index[start + rows, place], cosines[start + rows, place] = best, block[rows, best]
-            block[rows, best] = -np.inf
-    return index, cosines
 
 
 def few_shot_accuracy(x: np.ndarray, y: np.ndarray) -> list[float]:

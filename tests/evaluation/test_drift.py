@@ -11,7 +11,7 @@ from scipy.stats import ortho_group
 from informin.errors import UndefinedScoreError, UsageError
 from informin.evaluation import GradedPairs, load_stsb_dev
 from informin.evaluation.drift import MEASURES, draw, drift_table, measure_drift, mutual_neighbours, stsb_dev, warnings
-from informin.evaluation.geometry import effective_rank, hubness, nearest, occurrences, rotated_cosine, uniformity
+from informin.evaluation.geometry import effective_rank, hubness, nearest, occurrences, rotated_cosine, uniformity, unit
 from informin.evaluation.table import render
 from tests.senteval_data import small_counts, write_senteval
 
@@ -45,7 +45,7 @@ def closest(x: np.ndarray, k: int) -> list[list[int]]:
 def test_neighbours_and_what_they_say_equal_plain_loops(x, y):
     measured = measure_drift(encoder(x), encoder(y), NAMES)
     old, new = closest(x, 10), closest(y, 10)
-    assert [sorted(row) for row in nearest(x, 10).tolist()] == [sorted(row) for row in old]
+    assert [sorted(row) for row in nearest(unit(x), 10)[0].tolist()] == [sorted(row) for row in old]
     kept = [sum(j in theirs for j in ours) for ours, theirs in zip(old, new)]
     assert measured.kept.tolist() == kept and 0 < sum(kept) < 600
     assert measured.new["neighbours_kept"] == pytest.approx(100 * sum(kept) / 600)

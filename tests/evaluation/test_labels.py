@@ -9,9 +9,9 @@ import pytest
 from sklearn.metrics import homogeneity_completeness_v_measure
 
 from informin.errors import UndefinedScoreError, UsageError
-from informin.evaluation import labels
-from informin.evaluation.geometry import unit
-from informin.evaluation.labels import LabelledSentences, few_shot_accuracy, load_labels, nearest, score_labels
+from informin.evaluation import geometry, labels
+from informin.evaluation.geometry import nearest, unit
+from informin.evaluation.labels import LabelledSentences, few_shot_accuracy, load_labels, score_labels
 from informin.evaluation.measures import LABELS
 from tests.conftest import SHARED
 
@@ -107,8 +107,8 @@ def test_neighbours_equal_plain_loops(monkeypatch):
         right_10 += votes.most_common(1)[0][0] == label
     expected = [100 * right / 90, 100 * right_10 / 90]
     assert 30 < min(expected) < max(expected) < 100
-    for block in (labels.BLOCK, 7 * 90, 1):
-        monkeypatch.setattr(labels, "BLOCK", block)
+    for block in (geometry.BLOCK, 7 * 90, 1):
+        monkeypatch.setattr(geometry, "BLOCK", block)
         found = score_labels(encoder(vectors), labelled)
         assert [found["nearest_neighbour"], found["nearest_10"]] == pytest.approx(expected)
 
