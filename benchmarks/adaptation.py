@@ -396,7 +396,8 @@ def parser() -> program.Parser:
     add("--max_steps", type=int, default=80)
     add("--batch_size", type=int, default=64)
     add("--learning_rate", type=float, help="In place of every peer's own.")
-    add("--bf16", action="store_true", help="Score under bfloat16 autocast, which run_study.py does not.")
+    text = "Score under bfloat16 autocast, as run_study.py does with runs that were trained so."
+    add("--bf16", action="store_true", help=text)
     add("--table", metavar="STUDIES", help="The output of run_study.py: print the tables of its runs and the peers'.")
     add("--study", default=str(ROOT / "configs/studies/adaptation.yaml"), help="Of --table. Default: adaptation.yaml.")
     add("--set", nargs="+", default=[], metavar="OPTION=VALUE", help="Of --table: as run_study.py was given.")

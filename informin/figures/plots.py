@@ -159,7 +159,8 @@ def tsne(panels: Sequence[Panel], sentences: Sequence[str], stem: str | Path) ->
     used = sorted({int(cluster) for _, _, clusters in panels for cluster in clusters})
     handles = [Line2D([], [], linestyle="", label=str(cluster), **_look(cluster)) for cluster in used]
     title = "K-means\ncluster" if len(panels) == 1 else "K-means\ncluster of\neach panel"
-    figure.legend(handles=handles, loc="outside right center", title=title)
+    columns = 1 + (len(handles) - 1) // 10  # more rows would leave the picture
+    figure.legend(handles=handles, loc="outside right center", title=title, ncols=columns, columnspacing=0.5)
     rows = (
         (name, sentence, float(x), float(y), int(cluster))
         for name, points, clusters in panels
