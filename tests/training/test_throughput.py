@@ -31,7 +31,7 @@ def build(bert, pairs_file, arguments, monkeypatch):
     def make(**options):
         clock = Clock()
         monkeypatch.setattr(throughput, "time", SimpleNamespace(perf_counter=lambda: clock.now))
-        monkeypatch.setattr("trainer_informin.score_pairs", clock.evaluate)
+        monkeypatch.setattr("informin.evaluation.pairs.score_pairs", clock.evaluate)
         trainer = InforMinTrainer(str(bert), arguments(**options), make_sentences(96), pairs_file, callbacks=[clock])
         save = trainer._save_checkpoint
 
