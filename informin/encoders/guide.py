@@ -67,7 +67,10 @@ class Guide:
             UsageError: there are not k others.
         """
         if k >= len(self):
-            raise UsageError(f"{counted(k, 'neighbour')} of each of {counted(len(self), 'sentence')}: needed more.")
+            raise UsageError(
+                f"{counted(k, 'neighbour')} of each of {counted(len(self), 'sentence')}: needed more sentences, or a lower "
+                "`neighbourhood_size` or `neighbour_views`."
+            )
         everything = torch.from_numpy(np.array(self.embeddings)).to(self.device)
         everything = everything if self.device.type == "cuda" else everything.float()
         places, cosines, rows = [], [], max(1, BLOCK // len(self))
