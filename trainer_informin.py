@@ -55,10 +55,11 @@ class AfterStep(TrainerCallback):
 class InforMinTrainer(ResumableTrainer, PublishingTrainer):
     """Trains an encoder by what two views of a sentence share: InforMin-CL, SimCSE, SCD, miCSE and their parts.
 
-    Each sentence is read twice in one forward pass; dropout makes the two views differ. The loss is the weighted sum of
-    the terms of `args.objective` (see `informin.objectives`), for InforMin-CL Chen et al. (2022), eq. 9. Every term is
-    logged by name, as terms/NAME and unweighted, beside the total. Evaluation scores graded pairs, labelled sentences
-    and searches in the precision of training, as eval_MEASURE (see `informin.evaluation.measures`).
+    Each sentence is read twice in one forward pass, where a term compares two views; dropout makes them differ. The
+    loss is the weighted sum of the terms of `args.objective` (see `informin.objectives`), for InforMin-CL Chen et al.
+    (2022), eq. 9. Every term is logged by name, as terms/NAME and unweighted, beside the total. Evaluation scores
+    graded pairs, labelled sentences and searches in the precision of training, as eval_MEASURE (see
+    `informin.evaluation.measures`).
 
     Args:
         model: the name of an encoder, a Hub id or a folder, for which model and tokenizer are built; or a model of
@@ -229,7 +230,7 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         start = time.perf_counter()
         development = as_development(eval_dataset) or self.eval_dataset
         if development is None:
-            raise UsageError("There are no graded pairs to score: give `eval_dataset`.")
+            raise UsageError("There is nothing to score: give `eval_dataset`.")
         scores, problems = development.score(self.encode)
         for name, problem in problems.items():
             logger.warning(f"No score of {name} at step {self.state.global_step}: {problem}.")

@@ -104,7 +104,7 @@ class Guide:
             Zhou et al. (2003), "Learning with local and global consistency", two of its steps; the weights are those of
             alpha query expansion (Radenović, Tolias & Chum, 2019), alpha = 3.
         """
-        path = self.path.with_name(f"{self.path.stem}-means{k}.npy")
+        path = self.path.with_name(f"{self.path.stem}-means{k}-own{OWN}.npy")  # another share is another file
         if not path.is_file():
             places, cosines = self.nearest(k)
             weights = cosines.clamp(min=1e-6) ** 3  # (N, k)

@@ -57,7 +57,7 @@ def guided_similarity(
 
 @dataclass
 class GuidedSimilarity(Term):
-    """Cross entropy with the similarities of the guide, or of the guide's neighbourhoods."""
+    """Cross entropy of the similarities of the two views with those of the guide."""
 
     name = "guided"
     title = "guided similarity"

@@ -93,7 +93,8 @@ def guides_for(
         if args.guide_model:
             raise UsageError(
                 f"`guide_model` {args.guide_model} has no effect: nothing reads a guide. Give one of: "
-                "`neighbourhood_weight`, `guided_weight`, `near_share`, `keep_weight`, `neighbour_views`."
+                "`neighbourhood_weight`, `guided_weight`, `near_share`, `keep_weight`, `rehearsal_weight`, "
+                "`neighbour_views`."
             )
         return {}
     if "training" in readers and not isinstance(sentences, datasets.Dataset):

@@ -121,6 +121,9 @@ def test_neighbourhoods_are_weighted_means(guide, encoder, cosines, monkeypatch)
     assert np.array_equal(guide.neighbourhoods(3).embeddings, means.embeddings)
     with pytest.raises(TypeError):
         guide.neighbourhoods(2)
+    monkeypatch.setattr(module, "OWN", 0.9)
+    with pytest.raises(TypeError):
+        guide.neighbourhoods(3)
 
 
 def test_embeddings_that_are_not_finite(encoder, tmp_path, monkeypatch):
