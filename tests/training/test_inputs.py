@@ -191,7 +191,7 @@ def test_other_pairs_are_scored_and_none_are_refused(bert, unscored, pairs_file)
     trainer = InforMinTrainer(bert, unscored(), SENTENCES)
     scores = trainer.evaluate(pairs_file)
     assert scores["eval_spearman"] == trainer.evaluate(load_pairs(pairs_file))["eval_spearman"]
-    with pytest.raises(UsageError, match="There are no graded pairs to score: give `eval_dataset`"):
+    with pytest.raises(UsageError, match="There is nothing to score: give `eval_dataset`"):
         trainer.evaluate()
 
 
