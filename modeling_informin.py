@@ -14,6 +14,7 @@ torch and transformers.
 
 import functools
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Optional
 
@@ -39,7 +40,7 @@ class InforMinOutput(ModelOutput):
     """What the encoders return. N rows, L tokens, d hidden size, V words, M masked positions.
 
     Attributes:
-        last_hidden_state: (N, L, d).
+        last_hidden_state: (N, L, d); None where `reader` read the rows.
         pooler_output: (N, d), the sentence embedding, pooled and, outside training, scaled as the settings say.
         projection: (N, d), what the objectives compare; only in training mode.
         lm_logits: (M, V), at the positions of `lm_mask` in row-major order; only when `lm_mask` is given.
@@ -104,9 +105,12 @@ class InforMinMixin:
 
     Attributes:
         dropouts: the rates in config.json.
+        reader: reads rows in training in the place of the encoder's own forward pass, where the tokens' vectors are not
+            asked for; takes and returns what `informin.encoders.packing.read_packed` does. None for none.
     """
 
     dropouts: ClassVar[tuple[str, ...]] = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+    reader: Optional[Callable[..., tuple[Tensor, Optional[Tensor]]]] = None
 
     # The projection head is fresh unless it was trained before. Checkpoints bring heads that are not wanted here.
     _keys_to_ignore_on_load_missing = [r"^mlp\."]
@@ -182,9 +186,15 @@ class InforMinMixin:
             "inputs_embeds": inputs_embeds,
         }
         given = {name: x for name, x in inputs.items() if x is not None}  # not every encoder takes all of them
-        outputs = self.base_model(**given, return_dict=True, **kwargs)
-        hidden = outputs.last_hidden_state  # (N, L, d)
-        pooled = self.pool(hidden, attention_mask)  # (N, d)
+        asked = given.keys() - {"input_ids", "attention_mask"} or any(kwargs.values())
+        if self.reader and self.training and not asked:
+            outputs, hidden = InforMinOutput(), None
+            pooled, masked = self.reader(self.base_model, input_ids, attention_mask, self._pooling, lm_mask)
+        else:
+            outputs = self.base_model(**given, return_dict=True, **kwargs)
+            hidden = outputs.last_hidden_state  # (N, L, d)
+            pooled = self.pool(hidden, attention_mask)  # (N, d)
+            masked = None if lm_mask is None else hidden[lm_mask]
         projection = self.project(pooled) if self.training else None
         heads = None
         if self.training and views is not None:
@@ -195,7 +205,7 @@ class InforMinMixin:
             last_hidden_state=hidden,
             pooler_output=pooled if self.training or not self.config.informin.get("normalize") else normalize(pooled),
             projection=projection,
-            lm_logits=None if lm_mask is None else self._lm_logits(hidden[lm_mask]),
+            lm_logits=None if lm_mask is None else self._lm_logits(masked),
             heads=heads,
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
@@ -204,7 +214,18 @@ class InforMinMixin:
 
     def pool(self, hidden: Tensor, mask: Optional[Tensor] = None) -> Tensor:
         """(N, d), the embeddings as the settings say, not scaled; see `pool`."""
-        return pool(self.config.informin["pooling"], hidden, mask)
+        return pool(self._pooling, hidden, mask)
+
+    def read(self, encoder: nn.Module, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """(N, d), the embeddings by another encoder of this one's form, not scaled."""
+        if self.reader:
+            return self.reader(encoder, input_ids, attention_mask, self._pooling)[0]
+        hidden = encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        return self.pool(hidden, attention_mask)
+
+    @property
+    def _pooling(self) -> str:
+        return self.config.informin["pooling"]
 
     def project(self, pooled: Tensor) -> Tensor:
         """(N, d), the projection head on embeddings (N, d); without one, themselves."""

@@ -21,6 +21,7 @@ from informin.distributed import gather_with_gradient
 from informin.encoders.architectures import InforMinModel, architecture_of
 from informin.encoders.encode import embed, join_shares
 from informin.encoders.loading import refuse_other_heads, refuse_without_dropout
+from informin.encoders.packing import read_packed
 from informin.errors import UsageError, counted
 from informin.evaluation.development import as_development
 from informin.objectives.terms import fill_heads
@@ -147,6 +148,7 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         paired = args.neighbour_views > 0
         self._stack_views = StackedViews(tokenizer, masking, paired, not (paired or compared or args.view_dropout))
         fill_heads(model, self.terms)
+        model.reader = read_packed if args.padding_free else None
         # A masked copy has the encoder's own dropout.
         rates = args.view_dropout and [*args.view_dropout, None][: self._stack_views.copies]
         attentions = architecture_of(model.config).attentions(model.base_model)

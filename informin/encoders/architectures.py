@@ -38,6 +38,7 @@ class Architecture:
         attention: path of a layer's self-attention, which is transformers' exchangeable one (`AttentionInterface`);
             None where it is the architecture's own, whose maps and rates are out of reach.
         rate: of a self-attention that keeps its dropout rate as a number, the number's name.
+        packs: its layers have the form of BERT's, and can be read without padding (`informin.encoders.packing`).
     """
 
     model: type[InforMinModel]
@@ -47,6 +48,7 @@ class Architecture:
     layers: str = "encoder.layer"
     attention: str | None = "attention.self"
     rate: str | None = None
+    packs: bool = False
 
     @property
     def dropouts(self) -> tuple[str, ...]:
@@ -68,10 +70,14 @@ class Architecture:
 
 # By `config.model_type`.
 ARCHITECTURES = {
-    "bert": Architecture(BertForInforMinCL, "cls", THREE),
-    "roberta": Architecture(RobertaForInforMinCL, "lm_head", TWO, offset_positions=True),
-    "xlm-roberta": Architecture(sister(XLMRobertaModel, XLMRobertaLMHead), "lm_head", TWO, offset_positions=True),
-    "camembert": Architecture(sister(CamembertModel, CamembertLMHead), "lm_head", TWO, offset_positions=True),
+    "bert": Architecture(BertForInforMinCL, "cls", THREE, packs=True),
+    "roberta": Architecture(RobertaForInforMinCL, "lm_head", TWO, offset_positions=True, packs=True),
+    "xlm-roberta": Architecture(
+        sister(XLMRobertaModel, XLMRobertaLMHead), "lm_head", TWO, offset_positions=True, packs=True
+    ),
+    "camembert": Architecture(
+        sister(CamembertModel, CamembertLMHead), "lm_head", TWO, offset_positions=True, packs=True
+    ),
     "distilbert": Architecture(
         sister(DistilBertModel, dropouts=("dropout", "attention_dropout")),
         None,
@@ -80,7 +86,7 @@ ARCHITECTURES = {
         attention="attention",
     ),
     "mpnet": Architecture(sister(MPNetModel, MPNetLMHead), "lm_head", TWO, offset_positions=True, attention=None),
-    "electra": Architecture(sister(ElectraModel), None, THREE),
+    "electra": Architecture(sister(ElectraModel), None, THREE, packs=True),
     "deberta-v2": Architecture(sister(DebertaV2Model), None, THREE, attention=None),
     "modernbert": Architecture(
         sister(ModernBertModel, dropouts=("embedding_dropout", "mlp_dropout", "attention_dropout")),

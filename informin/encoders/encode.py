@@ -7,9 +7,11 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 from torch.nn.functional import normalize
+from transformers import PreTrainedModel
 
 import modeling_informin
 from informin.encoders.architectures import OFFSET_POSITIONS
+from informin.encoders.packing import can_pack, read_packed
 from informin.encoders.usage import Usage, reading_length, usage_of_settings
 from modeling_informin import POOLINGS
 
@@ -48,23 +50,35 @@ def encode(
     was_training = model.training
     model.eval()
     extra = {"output_hidden_states": True} if set(poolers) - {*POOLINGS, "mlp"} else {}
+    packed = not extra and len(poolers) == 1 and "mlp" not in poolers and _packs(model)
     length = length or max_length(model.config, tokenizer)
     tokens = tokenizer([prompt + sentence for sentence in sentences], truncation=True, max_length=length)["input_ids"]
     order = sorted(range(len(tokens)), key=lambda i: -len(tokens[i]))
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]
         batch = tokenizer.pad({"input_ids": [tokens[i] for i in rows]}, return_tensors="pt").to(model.device)
-        mask = batch["attention_mask"]
-        output = model(input_ids=batch["input_ids"], attention_mask=mask, **extra)
-        layers = output.hidden_states if extra else (output.last_hidden_state,)
-        for pooler in poolers:
-            pooled = model.mlp(model.pool(layers[-1], mask)) if pooler == "mlp" else pool(pooler, layers, mask)
-            pooled = normalize(pooled.float()) if normalized else pooled.float()
-            embeddings[pooler][rows] = pooled.cpu().numpy()
+        ids, mask = batch["input_ids"], batch["attention_mask"]
+        if packed:
+            pooled = {pooler: read_packed(model.base_model, ids, mask, pooler)[0] for pooler in poolers}
+        else:
+            output = model(input_ids=ids, attention_mask=mask, **extra)
+            layers = output.hidden_states if extra else (output.last_hidden_state,)
+            pooled = {pooler: _pooled(model, pooler, layers, mask) for pooler in poolers}
+        for pooler, x in pooled.items():
+            embeddings[pooler][rows] = (normalize(x.float()) if normalized else x.float()).cpu().numpy()
         if progress:
             progress(len(rows))
     model.train(was_training)
     return embeddings
+
+
+def _packs(model) -> bool:
+    """Whether to read without padding; on a GPU attention by runs would be many small launches."""
+    return isinstance(model, PreTrainedModel) and model.device.type == "cpu" and can_pack(model.base_model)
+
+
+def _pooled(model, pooler: str, layers: Sequence[Tensor], mask: Tensor) -> Tensor:
+    return model.mlp(model.pool(layers[-1], mask)) if pooler == "mlp" else pool(pooler, layers, mask)
 
 
 def embed(model, tokenizer, sentences: Sequence[str], batch_size: int = 64, usage: Usage | None = None) -> np.ndarray:

@@ -42,9 +42,8 @@ class MomentumQueue(Head):
         size = len(sentence_ids)
         earlier = self.embeddings.clone(), sentence_ids[:, None] == self.ids
         with torch.no_grad():
-            mask = attention_mask[:size]
-            hidden = self.encoder(input_ids=input_ids[:size], attention_mask=mask).last_hidden_state
-            self.enqueue(gather(model.project(model.pool(hidden, mask))), gather(sentence_ids))
+            embeddings = model.read(self.encoder, input_ids[:size], attention_mask[:size])
+            self.enqueue(gather(model.project(embeddings)), gather(sentence_ids))
         return earlier
 
     @torch.no_grad()

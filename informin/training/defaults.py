@@ -16,8 +16,9 @@ from informin.errors import UsageError
 from informin.objectives import OBJECTIVES, Term
 
 # Of these None says that it was not given.
-FILLED = ("bf16", "learning_rate", "per_device_train_batch_size", "projection_head", "view_dropout")
-NOT_PUBLISHED = ("bf16", "output_dir", "projection_head", "pooler", "prompt")  # filled in too, by no row
+FILLED = ("bf16", "learning_rate", "per_device_train_batch_size", "projection_head", "view_dropout", "padding_free")
+# Filled in too, by no row of a paper.
+NOT_PUBLISHED = ("bf16", "output_dir", "projection_head", "pooler", "prompt", "padding_free")
 SHARED = ("objective", "view_dropout")  # options that every objective reads
 
 

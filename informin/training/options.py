@@ -2,12 +2,14 @@
 
 import logging
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import ClassVar, Literal, Optional
 
 import torch
+from accelerate.utils import str_to_bool
 from transformers import PreTrainedConfig, TrainingArguments
 from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 
@@ -144,6 +146,11 @@ class TrainingDefaults(TrainingArguments):
         "as many of theirs; 0: the sentence itself under dropout.",
     )
     max_seq_length: int = option(32, "Training sentences are cut to this many tokens.")
+    padding_free: Optional[bool] = option(
+        None,
+        "Read training batches as rows of tokens without padding, and of the last layer what is used; the same but for "
+        "rounding. Default: on a CPU, with encoders of BERT's form.",
+    )
     hub_overwrite: bool = option(False, "Push over files in the repository that this project did not put there.")
     resume_with_changes: bool = option(
         False,
@@ -346,6 +353,9 @@ class InforMinTrainingArguments(TrainingDefaults):
         self._filled |= self._as_used(model_name, config)
         for name, value in (stale | self._filled).items():  # stale: of another objective
             setattr(self, name, value)
+        if self.given.get("padding_free") is None:  # the terms decide, which are known now
+            self.padding_free = self.device.type == "cpu" and self._unpackable(config) is None
+            self._filled["padding_free"] = self.padding_free
         self._check_encoder(config)
         if "output_dir" not in self.given:
             self._filled["output_dir"] = self.output_dir = default_output_dir(model_name, self)
@@ -395,9 +405,25 @@ class InforMinTrainingArguments(TrainingDefaults):
         if self.view_dropout and row.attention is None:
             instead = "Give `view_dropout_rate`, one rate for both views"
             _refuse_for(config, "view_dropout", "attention whose dropout can be set for each view", instead, maps)
+        if self.given.get("padding_free") and (reason := self._unpackable(config)):
+            raise UsageError(f"`padding_free` does not go with {reason}. Leave one out.")
         if self.gradient_checkpointing and not row.model.supports_gradient_checkpointing:
             able = [name for name, other in ARCHITECTURES.items() if other.model.supports_gradient_checkpointing]
             _refuse_for(config, "gradient_checkpointing", "layers that can be computed again", "Leave it out", able)
+
+    def _unpackable(self, config: PreTrainedConfig) -> str | None:
+        """Why batches cannot be read without padding: what the whole layers, or whole batches, are needed for."""
+        row = architecture_of(config)
+        reasons = {
+            f"the architecture {config.model_type!r}": not row.packs,
+            "`view_dropout`": self.view_dropout is not None,
+            "attention maps": any(term.reads_maps for term in self.terms),
+            "`gradient_checkpointing`": self.gradient_checkpointing,
+            "`torch_compile`": self.torch_compile,
+            "`fsdp`": bool(self.fsdp) or _launched_with("FSDP"),
+            "`deepspeed`": bool(self.deepspeed) or _launched_with("DEEPSPEED"),
+        }
+        return next((reason for reason, holds in reasons.items() if holds), None)
 
     @property
     def terms(self) -> tuple[Term, ...]:
@@ -459,6 +485,11 @@ def _refuse_for(config: PreTrainedConfig, name: str, needed: str, instead: str, 
         f"`{name}` needs {needed}, which the architecture {config.model_type!r} does not have here. {instead}, or take "
         f"an encoder of: {', '.join(able)}."
     )
+
+
+def _launched_with(plugin: str) -> bool:
+    """Whether accelerate launch was told to use FSDP, or DEEPSPEED."""
+    return str_to_bool(os.environ.get(f"ACCELERATE_USE_{plugin}", "false")) == 1
 
 
 def _check_numbers(args: TrainingArguments) -> None:

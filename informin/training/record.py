@@ -189,7 +189,8 @@ def _options(args: InforMinTrainingArguments) -> dict:
     loader = {name: getattr(args.accelerator_config, name) for name in ("use_seedable_sampler", "split_batches")}
     options |= {name: value for name, value in loader.items() if value != getattr(usual, name)}
     options = {name: value for name, value in options.items() if value not in (None, {})}
-    return options | {"precision": precision(args), "processes": args.world_size}
+    packed = {"padding_free": True} if args.padding_free else {}  # which lays out the same dropout masks otherwise
+    return options | packed | {"precision": precision(args), "processes": args.world_size}
 
 
 def _license(model_name: str, revision: str | None) -> str | list[str] | None:

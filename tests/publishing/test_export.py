@@ -595,7 +595,7 @@ COMMON = dict(
     **dict(temperature=0.05, projection_head="mlp", max_seq_length=32, sentences_per_step=16, learning_rate=1e-3),
     **dict(lr_scheduler_type="linear", warmup_steps=0, weight_decay=0.0, max_grad_norm=1.0, optim="adamw_torch_fused"),
     **dict(adam_beta1=0.9, adam_beta2=0.999, adam_epsilon=1e-8),
-    **dict(gradient_accumulation_steps=1, precision="fp32", processes=1),
+    **dict(gradient_accumulation_steps=1, padding_free=True, precision="fp32", processes=1),
 )
 
 

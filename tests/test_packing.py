@@ -1,0 +1,226 @@
+"""Reading without padding is reading: the same embeddings, logits and gradients, and it steps aside where it must."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel, BertModel
+
+import modeling_informin
+from informin.encoders import encode as encode_module
+from informin.encoders.architectures import ARCHITECTURES
+from informin.encoders.encode import encode
+from informin.encoders.encoder import load_encoder
+from informin.encoders.loading import load_saved
+from informin.encoders.packing import Packed, can_pack, layer_forward, read_packed
+from informin.errors import UsageError
+from informin.training.options import InforMinTrainingArguments
+from tests.conftest import FOUR_STEPS, WORDS, make_sentences, tokenizer_of
+from trainer_informin import InforMinTrainer
+
+PACKED = [name for name, row in ARCHITECTURES.items() if row.packs]
+SENTENCES = ["dog", *make_sentences(9), " ".join(WORDS[:20]), "the dog", "today"]
+OBJECTIVES = {
+    "simcse": {},
+    "informin": dict(reconstruction_weight=0.4),
+    "simcse with MLM": dict(objective="simcse", mlm_weight=0.1),
+    "simcse on masked views": dict(objective="simcse", mlm_weight=0.1, masked_views=True),
+    "simcse with a queue": dict(objective="simcse", queue_size=16),
+    "simcse of neighbours": dict(objective="simcse", near_share=0.2, neighbour_views=3),
+    "decorrelation": dict(objective="scd", projector_size=32, view_dropout_rate=0.1),
+    "guided": dict(objective="guided", neighbourhood_weight=1, rehearsal_weight=1, rehearsal_size=4),
+}
+
+
+def batch_of(folder, side="right"):
+    tokenizer = tokenizer_of(folder)
+    tokenizer.padding_side = side
+    batch = tokenizer(SENTENCES, padding=True, return_tensors="pt")
+    return batch["input_ids"], batch["attention_mask"]
+
+
+def gradients(model) -> dict[str, torch.Tensor]:
+    return {name: x.grad.clone() for name, x in model.named_parameters() if x.grad is not None}
+
+
+def assert_same_gradients(model, packed: torch.Tensor, padded: torch.Tensor) -> None:
+    """Of the weights, by a function of both whose gradient is another at every number."""
+    weights = torch.linspace(-1, 1, padded.numel()).view_as(padded)
+    found = []
+    for output in (packed, padded):
+        model.zero_grad()
+        (weights * output.sin()).sum().backward()
+        found.append(gradients(model))
+    missing = {name for name in found[1] if name not in found[0] and found[1][name].abs().max() > 0}
+    assert not missing and len(found[0]) > 10
+    for name in found[0]:
+        torch.testing.assert_close(found[0][name], found[1][name], atol=1e-5, rtol=1e-4, msg=name)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("pooling", modeling_informin.POOLINGS)
+@pytest.mark.parametrize("name", PACKED)
+def test_embeddings_and_gradients_are_those_of_the_padded_batch(folder_of, name, pooling, side):
+    encoder = AutoModel.from_pretrained(folder_of(name)).eval()
+    ids, mask = batch_of(folder_of(name), side)
+    assert can_pack(encoder) and not mask.all()
+    packed, tokens = read_packed(encoder, ids, mask, pooling)
+    hidden = encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+    padded = modeling_informin.pool(pooling, hidden, mask)
+    assert tokens is None
+    torch.testing.assert_close(packed, padded, atol=1e-5, rtol=0)
+    assert_same_gradients(encoder, packed, padded)
+
+
+@pytest.mark.parametrize("pooling", modeling_informin.POOLINGS)
+def test_wanted_tokens_come_in_the_order_of_the_batch(bert, pooling):
+    encoder = AutoModel.from_pretrained(bert).eval()
+    ids, mask = batch_of(bert)
+    wanted = mask.bool() & (torch.rand(mask.shape, generator=torch.Generator().manual_seed(0)) < 0.3)
+    embeddings, tokens = read_packed(encoder, ids, mask, pooling, wanted)
+    hidden = encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+    torch.testing.assert_close(tokens, hidden[wanted], atol=1e-5, rtol=0)
+    torch.testing.assert_close(embeddings, modeling_informin.pool(pooling, hidden, mask), atol=1e-5, rtol=0)
+
+
+def test_a_row_has_no_padding_and_runs_of_one_length():
+    mask = torch.tensor([[1, 1, 0], [1, 1, 1], [1, 1, 0]])
+    packed = Packed.of(mask)
+    assert packed.order.tolist() == [1, 0, 2] and packed.runs == [(1, 3), (2, 2)]
+    assert packed.starts.tolist() == [0, 3, 5] and packed.at.tolist() == [3, 4, 5, 0, 1, 6, 7]
+
+
+def test_only_the_first_tokens_pass_the_last_layer(bert):
+    """What saves the time: the feed-forward layers of the others see every token, without padding."""
+    encoder = AutoModel.from_pretrained(bert).eval()
+    ids, mask = batch_of(bert)
+    rows = []
+    for layer in encoder.encoder.layer:
+        layer.intermediate.register_forward_hook(lambda module, args, output: rows.append(len(args[0])))
+    read_packed(encoder, ids, mask, "cls")
+    assert rows == [mask.sum()] * (len(rows) - 1) + [len(SENTENCES)] and len(rows) > 1
+    rows.clear()
+    read_packed(encoder, ids, mask, "mean")
+    assert rows == [mask.sum()] * len(rows)
+
+
+def test_attention_drops_in_training_alone(bert):
+    layer = AutoModel.from_pretrained(bert).encoder.layer[0]
+    for module in (layer.attention.output, layer.output):
+        module.dropout.p = 0.0
+    packed, hidden = (
+        Packed.of(torch.ones(4, 5, dtype=torch.long)),
+        torch.randn(20, layer.attention.self.query.in_features),
+    )
+    once, again = (layer_forward(layer.eval(), hidden, packed) for _ in range(2))
+    assert once.equal(again)
+    once, again = (layer_forward(layer.train(), hidden, packed) for _ in range(2))
+    assert not once.equal(again)
+
+
+# Embedding
+
+
+@pytest.mark.parametrize("name", [*PACKED, "distilbert", "modernbert"])
+def test_encode_gives_what_padded_batches_give(folder_of, name, monkeypatch):
+    encoder = load_encoder(str(folder_of(name)), ("cls",), batch_size=5)
+    read = []
+    monkeypatch.setattr(encode_module, "read_packed", lambda *args: read.append(1) or read_packed(*args))
+    packed = encoder(SENTENCES)["cls"]
+    assert bool(read) == (name in PACKED)
+    monkeypatch.setattr(encode_module, "can_pack", lambda model: False)
+    np.testing.assert_allclose(packed, encoder(SENTENCES)["cls"], atol=1e-5)
+
+
+def test_encode_reads_other_poolers_and_several_padded(bert, monkeypatch):
+    monkeypatch.setattr(encode_module, "read_packed", None)
+    model, tokenizer = AutoModel.from_pretrained(bert), tokenizer_of(bert)
+    for poolers in (("cls", "mean"), ("first_last",)):
+        assert np.isfinite(encode(model, tokenizer, SENTENCES, poolers=poolers)[poolers[0]]).all()
+
+
+def test_another_class_of_the_same_name_is_left_alone(bert):
+    class Other(BertModel):
+        pass
+
+    assert can_pack(AutoModel.from_pretrained(bert)) and not can_pack(Other.from_pretrained(bert))
+    assert not can_pack(AutoModel.from_pretrained(bert, is_decoder=True))
+
+
+# Training
+
+
+def trainer_of(folder, output_dir, **options) -> InforMinTrainer:
+    how = FOUR_STEPS | dict(max_steps=1, eval_strategy="no", save_strategy="no", report_to=[]) | options
+    return InforMinTrainer(str(folder), InforMinTrainingArguments(str(output_dir), **how), make_sentences(96))
+
+
+def one_step(folder, output_dir, **options) -> tuple[float, dict]:
+    """Loss and gradients of the first batch, of an encoder that drops nothing."""
+    run = trainer_of(folder, output_dir, **options)
+    for module in run.model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    run.model.train()
+    batch = run.get_batch_samples(iter(run.get_train_dataloader()), 1, run.args.device)[0][0]
+    loss = run.compute_loss(run.model, batch)
+    loss.backward()
+    return loss.item(), gradients(run.model)
+
+
+@pytest.mark.parametrize("pooler", ["cls", "mean"])
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_loss_and_gradient_of_every_objective_are_those_of_padded_batches(bert, tmp_path, objective, pooler):
+    options = dict(objective="simcse", pooler=pooler, bf16=False) | OBJECTIVES[objective]
+    if objective == "informin":
+        options["objective"] = "informin"
+    (loss, packed), (expected, padded) = (
+        one_step(bert, tmp_path / str(on), padding_free=on, **options) for on in (True, False)
+    )
+    assert loss == pytest.approx(expected, abs=1e-5)
+    assert packed.keys() == padded.keys()
+    scale = max(gradient.abs().max() for gradient in padded.values())
+    for name in packed:
+        torch.testing.assert_close(packed[name], padded[name], atol=1e-5 * scale.item(), rtol=1e-3, msg=name)
+
+
+def test_training_reads_without_padding_where_it_can_and_says_so(bert, folder_of, tmp_path):
+    cases = {
+        "on": (bert, {}, True),
+        "off": (bert, dict(padding_free=False), False),
+        "maps": (bert, dict(objective="micse", queue_size=16, warmup_steps=0), False),
+        "rates": (bert, dict(objective="scd", projector_size=32), False),
+        "again": (bert, dict(gradient_checkpointing=True), False),
+        "other": (folder_of("distilbert"), {}, False),
+    }
+    for name, (folder, options, expected) in cases.items():
+        run = trainer_of(folder, tmp_path / name, **options)
+        assert (run.model.reader is not None) == expected, name
+        run.train()
+        run.save_model()
+        written = json.loads((tmp_path / name / "training.json").read_text())["options"]
+        assert written.get("padding_free", False) == expected, name
+
+
+@pytest.mark.parametrize(
+    "reason, options",
+    {
+        "`view_dropout`": dict(view_dropout=[0.1, 0.2]),
+        "attention maps": dict(ami_weight=0.1),
+        "`gradient_checkpointing`": dict(gradient_checkpointing=True),
+    }.items(),
+)
+def test_what_does_not_go_together_is_refused(bert, tmp_path, reason, options):
+    with pytest.raises(UsageError, match=f"^`padding_free` does not go with {reason}. Leave one out"):
+        trainer_of(bert, tmp_path, padding_free=True, **options)
+
+
+def test_a_published_model_reads_as_transformers_do(bert, tmp_path):
+    """No reader is saved: what is loaded gives the tokens' vectors."""
+    run = trainer_of(bert, tmp_path / "run")
+    run.train()
+    run.save_model(str(tmp_path / "saved"))
+    ids, mask = batch_of(bert)
+    for model in (load_saved(run.model.config, str(tmp_path / "saved")), run.model.eval()):
+        assert model(input_ids=ids, attention_mask=mask).last_hidden_state.shape[:2] == ids.shape
