@@ -14,7 +14,6 @@ from transformers import (
     PreTrainedTokenizerBase,
     PrinterCallback,
     ProgressCallback,
-    TrainerCallback,
 )
 
 from informin.distributed import gather_with_gradient
@@ -26,6 +25,7 @@ from informin.errors import UsageError, counted
 from informin.evaluation.development import as_development
 from informin.objectives.terms import fill_heads
 from informin.publishing.trainer import PublishingTrainer
+from informin.training.callbacks import AfterStep, SeedProcesses
 from informin.training.checkpoints import refuse_not_finite
 from informin.training.guiding import GuidedData, with_guide
 from informin.training.history import TERM
@@ -43,14 +43,6 @@ from informin.views.stacking import IGNORED, StackedViews, mask_seed, two_views
 __all__ = ["InforMinTrainer", "InforMinTrainingArguments"]
 
 logger = logging.getLogger(__name__)
-
-
-class AfterStep(TrainerCallback):
-    """Heads with a state of their own follow each optimizer step."""
-
-    def on_optimizer_step(self, args, state, control, model=None, **kwargs):
-        for head in model.heads.values():
-            head.after_step(model)
 
 
 class InforMinTrainer(ResumableTrainer, PublishingTrainer):
@@ -131,8 +123,8 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         for callback in (PrinterCallback, ProgressCallback):
             if self.pop_callback(callback):
                 self.add_callback(Screen(development, partial(headline, self)))
-        self.add_callback(AfterStep())
-        self.add_callback(self.throughput)
+        for callback in (AfterStep(), SeedProcesses(), self.throughput):
+            self.add_callback(callback)
 
     def _prepare(self, model: InforMinModel, args: InforMinTrainingArguments, tokenizer, data: GuidedData) -> None:
         """The terms, the heads that they need, and an encoder and data that give what they read."""

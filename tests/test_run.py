@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from accelerate.commands.config.config_args import load_config_from_file
+from accelerate.commands.launch import launch_command_parser
 from safetensors.torch import load_file
 from transformers import AutoModel
 
@@ -251,10 +253,23 @@ def test_ctrl_c_under_torchrun_ends_with_how_to_go_on(command, tmp_path):
     assert step_of(complete_checkpoints(tmp_path / "run")[-1]) == step
 
 
-def test_accelerate_launch(command, tmp_path):
-    config = ROOT / "configs" / "accelerate" / "cpu.yaml"
-    out = launch("accelerate.commands.launch", f"--config_file={config}", ROOT / "run_unsup.py", *command())
-    assert "1 process(es), fp32" in out and (tmp_path / "run" / "model.safetensors").is_file()
+@pytest.mark.parametrize("name, processes", [("cpu", 1), ("cpu_2procs", 2)])
+def test_accelerate_launch(command, tmp_path, name, processes):
+    config, batch = ROOT / "configs" / "accelerate" / f"{name}.yaml", 16 // processes
+    arguments = command(per_device_train_batch_size=batch)
+    out = launch("accelerate.commands.launch", f"--config_file={config}", ROOT / "run_unsup.py", *arguments)
+    assert f"{processes} process(es), fp32" in out and (tmp_path / "run" / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs" / "accelerate").glob("*.yaml")), ids=lambda path: path.stem)
+def test_accelerate_reads_every_configuration(path):
+    """With the options that accelerate itself has: it would ignore others in silence."""
+    config = load_config_from_file(str(path))
+    parts = [config.deepspeed_config, config.fsdp_config]
+    known = {action.dest for action in launch_command_parser()._actions}
+    named = {name for part in parts for name in part}
+    assert named <= known and path.read_text(encoding="utf-8").startswith("# ")
+    assert config.num_processes % config.num_machines == 0
 
 
 # Mistakes

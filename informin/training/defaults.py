@@ -62,6 +62,18 @@ def filled_in(given: dict, config: PreTrainedConfig | None = None) -> tuple[dict
     return values | others, row.name if values else None
 
 
+def uneven_batch(given: dict, config: PreTrainedConfig) -> str | None:
+    """What is read instead where the paper's batch, which nobody chose another for, does not part evenly."""
+    row, number = OBJECTIVES[given.get("objective", "informin")].row(config.model_type, config.hidden_size), processes()
+    if row is None or given.get("per_device_train_batch_size") is not None or row.batch_size % number == 0:
+        return None
+    each = max(1, row.batch_size // number)
+    return (
+        f"The paper's batch of {row.batch_size} sentences does not part into {number} processes: each reads {each} a "
+        f"step, {each * number} together. `per_device_train_batch_size` chooses another."
+    )
+
+
 def read_options(objective: str, options: dict) -> tuple[list[str], list[str]]:
     """The options that an objective reads with these weights, and in words those that it could."""
     weights = OBJECTIVES[objective].defaults | options

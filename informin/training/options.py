@@ -21,7 +21,7 @@ from informin.objectives import OBJECTIVES, Term
 from informin.objectives.terms import option, require
 from informin.publishing.metadata import LICENSES, LICENSES_PAGE, NO_LANGUAGE, known_id, known_language, known_license
 from informin.training.checkpoints import LAST
-from informin.training.defaults import FILLED, NOT_PUBLISHED, default_output_dir, filled_in, term_options
+from informin.training.defaults import FILLED, NOT_PUBLISHED, default_output_dir, filled_in, term_options, uneven_batch
 
 logger = logging.getLogger(__name__)
 
@@ -359,6 +359,8 @@ class InforMinTrainingArguments(TrainingDefaults):
         self._check_encoder(config)
         if "output_dir" not in self.given:
             self._filled["output_dir"] = self.output_dir = default_output_dir(model_name, self)
+        if self.process_index == 0 and (uneven := uneven_batch(self.given, config)):
+            logger.warning(uneven)
         if self.verbose and self.paper_row:
             shown = ", ".join(f"{name} {value}" for name, value in self._filled.items() if name not in NOT_PUBLISHED)
             exact = (config.model_type, config.hidden_size) in OBJECTIVES[self.objective].rows
@@ -405,11 +407,22 @@ class InforMinTrainingArguments(TrainingDefaults):
         if self.view_dropout and row.attention is None:
             instead = "Give `view_dropout_rate`, one rate for both views"
             _refuse_for(config, "view_dropout", "attention whose dropout can be set for each view", instead, maps)
+        if self._parted and any(term.name == "queue" for term in self.terms):
+            raise UsageError(
+                f"`queue_size` needs whole weights, which its momentum encoder follows, and {self._parted[0]} parts "
+                "them among the processes. Give `queue_size` 0, or another file of configs/accelerate."
+            )
         if self.given.get("padding_free") and (reason := self._unpackable(config)):
             raise UsageError(f"`padding_free` does not go with {reason}. Leave one out.")
         if self.gradient_checkpointing and not row.model.supports_gradient_checkpointing:
             able = [name for name, other in ARCHITECTURES.items() if other.model.supports_gradient_checkpointing]
             _refuse_for(config, "gradient_checkpointing", "layers that can be computed again", "Leave it out", able)
+
+    @property
+    def _parted(self) -> list[str]:
+        """What parts weights, or what belongs to them, among the processes."""
+        plugins = {"FSDP": self.fsdp, "DeepSpeed": self.deepspeed}
+        return [name for name, given in plugins.items() if given or _launched_with(name.upper())]
 
     def _unpackable(self, config: PreTrainedConfig) -> str | None:
         """Why batches cannot be read without padding: what the whole layers, or whole batches, are needed for."""
@@ -420,8 +433,7 @@ class InforMinTrainingArguments(TrainingDefaults):
             "attention maps": any(term.reads_maps for term in self.terms),
             "`gradient_checkpointing`": self.gradient_checkpointing,
             "`torch_compile`": self.torch_compile,
-            "`fsdp`": bool(self.fsdp) or _launched_with("FSDP"),
-            "`deepspeed`": bool(self.deepspeed) or _launched_with("DEEPSPEED"),
+            **dict.fromkeys(self._parted, True),
         }
         return next((reason for reason, holds in reasons.items() if holds), None)
 

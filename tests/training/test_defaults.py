@@ -10,7 +10,7 @@ import torch
 from informin.encoders.loading import load_config
 from informin.objectives import OBJECTIVES
 from informin.training import defaults
-from informin.training.defaults import FILLED, bf16, filled_in, term_options
+from informin.training.defaults import FILLED, bf16, filled_in, term_options, uneven_batch
 from informin.training.options import InforMinTrainingArguments, TrainingDefaults
 
 COMPARED = [field.name for field in fields(TrainingDefaults) if field.init]
@@ -150,6 +150,24 @@ def test_the_papers_batch_is_shared_by_the_processes(model, monkeypatch, process
     assert values["per_device_train_batch_size"] == batch and name == "InforMin-CL, table 3, bert-base"
     given = {"per_device_train_batch_size": 7}
     assert "per_device_train_batch_size" not in filled_in(given, load_config(model()))[0]
+
+
+@pytest.mark.parametrize(
+    "processes, given, said",
+    [
+        ("1", {}, None),
+        ("4", {}, None),
+        ("3", {}, "128 sentences does not part into 3 processes: each reads 42 a step, 126 together"),
+        ("3", {"per_device_train_batch_size": 7}, None),
+    ],
+)
+def test_a_batch_that_does_not_part_evenly_is_said(model, monkeypatch, caplog, processes, given, said):
+    args = InforMinTrainingArguments(use_cpu=True, **given)
+    monkeypatch.setenv("WORLD_SIZE", processes)
+    uneven = uneven_batch(given, load_config(model()))
+    assert uneven is None if said is None else said in uneven
+    args.for_model(model(), load_config(model()))
+    assert [message for message in caplog.messages if "does not part" in message] == ([uneven] if said else [])
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Two gloo processes equal one process on the joined batch: value and gradient, through the trainer and DDP."""
 
 import os
+import shutil
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from datasets import Dataset
 from torch.nn.parallel import DistributedDataParallel
+from transformers import TrainerCallback
 
 from informin.objectives.terms import Masking
 from informin.views.attention import ViewDropout
@@ -181,3 +183,77 @@ def test_two_processes_equal_one_on_the_joined_batch(name, two_processes, encode
         assert torch.equal(*two["embeddings"]) and torch.equal(*two["ids"]) and queue.embeddings.any(-1).all()
         torch.testing.assert_close(two["embeddings"][0], queue.embeddings, rtol=1e-4, atol=1e-5)
         assert torch.equal(two["ids"][0], queue.ids)
+
+
+class Witness(TrainerCallback):
+    """What a process reads and drops: the random state in every step, and the sentences."""
+
+    def __init__(self):
+        self.states, self.read = [], []
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        self.states.append(torch.get_rng_state())
+
+
+def train(folder, out, seed, resume=None):
+    """A run of two epochs of three steps, with dropout; what this process saw, and its weights."""
+    options = dict(output_dir=out, use_cpu=True, bf16=False, seed=seed, eval_strategy="no", num_train_epochs=2)
+    options |= dict(per_device_train_batch_size=4, save_strategy="steps", save_steps=2, save_total_limit=9)
+    options |= dict(objective="simcse", report_to=[], disable_tqdm=True, learning_rate=1e-3)
+    witness = Witness()
+    trainer = InforMinTrainer(folder, InforMinTrainingArguments(**options), make_sentences(24), callbacks=[witness])
+    batches = trainer.get_batch_samples
+
+    def seen(*args, **kwargs):
+        stacked, number = batches(*args, **kwargs)
+        witness.read += [batch["sentence_ids"] for batch in stacked]
+        return stacked, number
+
+    trainer.get_batch_samples = seen
+    trainer.train(resume)
+    weights = {name: x.clone() for name, x in trainer.model.state_dict().items()}
+    return {"states": witness.states, "read": torch.stack(witness.read), "weights": weights}
+
+
+def training_worker(rank, folder, out, init):
+    torch.set_num_threads(1)
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(WORLD), MASTER_ADDR="127.0.0.1")
+    dist.init_process_group("gloo", init_method=init, rank=rank, world_size=WORLD)
+    results = {"whole": train(folder, f"{out}/whole", seed=1), "other": train(folder, f"{out}/other", seed=2)}
+    dist.barrier()
+    if rank == 0:
+        shutil.copytree(f"{out}/whole/checkpoint-2", f"{out}/again/checkpoint-2")
+    dist.barrier()
+    results["again"] = train(folder, f"{out}/again", seed=1, resume="last")
+    torch.save(results, f"{out}/{rank}.pt")
+    dist.barrier()
+    os._exit(0)
+
+
+@pytest.fixture(scope="module")
+def two_trainings(bert, tmp_path_factory):
+    out = tmp_path_factory.mktemp("trainings")
+    mp.spawn(training_worker, (str(bert), str(out), f"file://{out}/init"), nprocs=WORLD, daemon=True)
+    return [torch.load(out / f"{rank}.pt") for rank in range(WORLD)]
+
+
+def test_each_process_drops_by_a_seed_of_its_own(two_trainings):
+    states = [state for each in two_trainings for run in ("whole", "other") for state in each[run]["states"]]
+    assert len({state.numpy().tobytes() for state in states}) == len(states) == 2 * 2 * 6
+
+
+def test_processes_share_out_every_sentence_once_an_epoch(two_trainings):
+    for run in ("whole", "other"):
+        steps = torch.cat([each[run]["read"] for each in two_trainings], dim=1)  # (6, 8)
+        for epoch in steps.flatten().chunk(2):
+            assert len(epoch.unique()) == 24
+        assert not steps[:3].equal(steps[3:])
+
+
+def test_two_processes_go_on_bit_for_bit(two_trainings):
+    shared = two_trainings[0]["whole"]["weights"]
+    for each in two_trainings:
+        whole, again = each["whole"], each["again"]
+        assert all(a.equal(b) for a, b in zip(whole["states"][2:], again["states"], strict=True))
+        assert all(weight.equal(again["weights"][name]) for name, weight in whole["weights"].items())
+        assert all(weight.equal(shared[name]) for name, weight in whole["weights"].items())

@@ -72,6 +72,22 @@ def test_a_simcse_recipe_with_a_weight_in_yaml_is_refused_too(options):
         options("--objective=simcse", yaml="reconstruction_weight: 4")
 
 
+@pytest.mark.parametrize("name, plugin", [("FSDP", "FSDP"), ("DeepSpeed", "DEEPSPEED")])
+def test_what_needs_whole_weights_is_refused_where_they_are_parted(model, monkeypatch, name, plugin):
+    plain, queue, packed = (
+        InforMinTrainingArguments(objective="simcse", use_cpu=True, **given)
+        for given in ({}, {"queue_size": 8}, {"padding_free": True})
+    )
+    monkeypatch.setenv(f"ACCELERATE_USE_{plugin}", "true")  # only now: transformers would look for the package
+    config = load_config(model())
+    plain.for_model(model(), config)
+    assert plain.padding_free is False
+    with pytest.raises(UsageError, match=f"^`queue_size` needs whole weights, .* {name} parts them"):
+        queue.for_model(model(), config)
+    with pytest.raises(UsageError, match=f"^`padding_free` does not go with {name}"):
+        packed.for_model(model(), config)
+
+
 def test_several_gpus_in_one_process_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(TrainingArguments, "n_gpu", property(lambda self: 3))
     with pytest.raises(UsageError, match=r"3 GPUs in one process .* Start 3 processes with accelerate launch"):
