@@ -20,7 +20,8 @@ from typing import Any, ClassVar, Optional
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
+from torch.nn.functional import cross_entropy, normalize
+from torch.utils.checkpoint import checkpoint
 from transformers.modeling_utils import PreTrainedModel, load_state_dict
 from transformers.models.bert.modeling_bert import BertModel, BertOnlyMLMHead, BertPreTrainedModel
 from transformers.models.roberta.modeling_roberta import RobertaLMHead, RobertaModel, RobertaPreTrainedModel
@@ -37,13 +38,13 @@ POOLINGS = ("cls", "mean", "last")
 
 @dataclass
 class InforMinOutput(ModelOutput):
-    """What the encoders return. N rows, L tokens, d hidden size, V words, M masked positions.
+    """What the encoders return. N rows, L tokens, d hidden size, V words, M labelled positions.
 
     Attributes:
         last_hidden_state: (N, L, d); None where `reader` read the rows.
         pooler_output: (N, d), the sentence embedding, pooled and, outside training, scaled as the settings say.
         projection: (N, d), what the objectives compare; only in training mode.
-        lm_logits: (M, V), at the positions of `lm_mask` in row-major order; only when `lm_mask` is given.
+        lm_losses: (M,) float32, cross entropy at the M labelled positions; only when `lm_labels` is given.
         heads: what each of `model.heads` gave, by its name; only in training mode, when `views` is given.
         hidden_states, attentions: as in every transformers model.
     """
@@ -51,7 +52,7 @@ class InforMinOutput(ModelOutput):
     last_hidden_state: Optional[Tensor] = None
     pooler_output: Optional[Tensor] = None
     projection: Optional[Tensor] = None
-    lm_logits: Optional[Tensor] = None
+    lm_losses: Optional[Tensor] = None
     heads: Optional[dict[str, Any]] = None
     hidden_states: Optional[tuple[Tensor, ...]] = None
     attentions: Optional[tuple[Tensor, ...]] = None
@@ -107,10 +108,14 @@ class InforMinMixin:
         dropouts: the rates in config.json.
         reader: reads rows in training in the place of the encoder's own forward pass, where the tokens' vectors are not
             asked for; takes and returns what `informin.encoders.packing.read_packed` does. None for none.
+        chunk_size: rows that training holds in memory together, from the encoder's first layer to its last; None for
+            all. The gradient is the same (Gao et al., 2021, "Scaling deep contrastive learning batch size under memory
+            limited setup").
     """
 
     dropouts: ClassVar[tuple[str, ...]] = ("hidden_dropout_prob", "attention_probs_dropout_prob")
     reader: Optional[Callable[..., tuple[Tensor, Optional[Tensor]]]] = None
+    chunk_size: Optional[int] = None
 
     # The projection head is fresh unless it was trained before. Checkpoints bring heads that are not wanted here.
     _keys_to_ignore_on_load_missing = [r"^mlp\."]
@@ -162,7 +167,7 @@ class InforMinMixin:
         token_type_ids: Optional[Tensor] = None,
         position_ids: Optional[Tensor] = None,
         inputs_embeds: Optional[Tensor] = None,
-        lm_mask: Optional[Tensor] = None,
+        lm_labels: Optional[Tensor] = None,
         views: Optional[dict[str, Any]] = None,
         return_dict: Optional[bool] = None,
         **kwargs,
@@ -170,13 +175,13 @@ class InforMinMixin:
         """Encodes N sentences of L tokens.
 
         Args:
-            lm_mask: (N, L) bool, the positions whose language-model logits are wanted. Needs the LM head.
+            lm_labels: (N, L), the words to be predicted, and a negative number where none is. Needs the LM head.
             views: in training, where rows 0 to B are one view of B sentences and rows B to 2B the other: what the
                 `heads` are to know beside these rows, by name: `sentence_ids` (B,) and what else they take.
             Everything else that is given is passed on to the encoder and means what it means there.
 
         Raises:
-            ValueError: `lm_mask` is given and the model was built without its LM head.
+            ValueError: `lm_labels` is given and the model was built without its LM head.
         """
         inputs = {
             "input_ids": input_ids,
@@ -187,14 +192,14 @@ class InforMinMixin:
         }
         given = {name: x for name, x in inputs.items() if x is not None}  # not every encoder takes all of them
         asked = given.keys() - {"input_ids", "attention_mask"} or any(kwargs.values())
-        if self.reader and self.training and not asked:
+        if self.training and not asked and (self.reader or self.chunk_size):
             outputs, hidden = InforMinOutput(), None
-            pooled, masked = self.reader(self.base_model, input_ids, attention_mask, self._pooling, lm_mask)
+            pooled, lm_losses = self._read_chunks(input_ids, attention_mask, lm_labels, views)
         else:
             outputs = self.base_model(**given, return_dict=True, **kwargs)
             hidden = outputs.last_hidden_state  # (N, L, d)
             pooled = self.pool(hidden, attention_mask)  # (N, d)
-            masked = None if lm_mask is None else hidden[lm_mask]
+            lm_losses = None if lm_labels is None else self._lm_losses(hidden[lm_labels >= 0], lm_labels)
         projection = self.project(pooled) if self.training else None
         heads = None
         if self.training and views is not None:
@@ -205,12 +210,56 @@ class InforMinMixin:
             last_hidden_state=hidden,
             pooler_output=pooled if self.training or not self.config.informin.get("normalize") else normalize(pooled),
             projection=projection,
-            lm_logits=None if lm_mask is None else self._lm_logits(masked),
+            lm_losses=lm_losses,
             heads=heads,
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )
         return result.to_tuple() if return_dict is False else result
+
+    def _read_chunks(
+        self, input_ids: Tensor, mask: Tensor, lm_labels: Optional[Tensor], views: Optional[dict[str, Any]]
+    ) -> tuple[Tensor, Optional[Tensor]]:
+        """Embeddings and language-model losses of N rows, `chunk_size` of them at a time.
+
+        The backward pass reads each chunk again, under the random state that it was read under. A chunk has the same
+        sentences of every view, so that whatever tells views apart by their place in a batch does so in a chunk.
+        """
+        number = len(input_ids)
+        if self.chunk_size is None or number <= self.chunk_size:
+            return self._read_rows(input_ids, mask, lm_labels)
+        order = torch.arange(number, device=input_ids.device)
+        if views is not None and number % (size := len(views["sentence_ids"])) == 0:
+            copies = number // size
+            parts = order.view(copies, size).split(max(1, self.chunk_size // copies), dim=1)
+            chunks = [part.flatten() for part in parts]
+        else:
+            chunks = order.split(self.chunk_size)
+        read = [
+            checkpoint(
+                self._read_rows,
+                input_ids[rows],
+                mask[rows],
+                None if lm_labels is None else lm_labels[rows],
+                use_reentrant=False,
+            )
+            for rows in chunks
+        ]
+        back = torch.cat(list(chunks)).argsort()
+        losses = None if lm_labels is None else torch.cat([losses for _, losses in read])
+        return torch.cat([pooled for pooled, _ in read])[back], losses
+
+    def _read_rows(
+        self, input_ids: Tensor, mask: Tensor, lm_labels: Optional[Tensor]
+    ) -> tuple[Tensor, Optional[Tensor]]:
+        """Embeddings (N, d) and language-model losses (M,) of N rows."""
+        wanted = None if lm_labels is None else lm_labels >= 0
+        if self.reader:
+            pooled, tokens = self.reader(self.base_model, input_ids, mask, self._pooling, wanted)
+        else:
+            hidden = self.base_model(input_ids=input_ids, attention_mask=mask).last_hidden_state
+            pooled, tokens = self.pool(hidden, mask), None if wanted is None else hidden[wanted]
+        return pooled, None if wanted is None else self._lm_losses(tokens, lm_labels)
 
     def pool(self, hidden: Tensor, mask: Optional[Tensor] = None) -> Tensor:
         """(N, d), the embeddings as the settings say, not scaled; see `pool`."""
@@ -218,10 +267,12 @@ class InforMinMixin:
 
     def read(self, encoder: nn.Module, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """(N, d), the embeddings by another encoder of this one's form, not scaled."""
+        rows = zip(*(x.split(self.chunk_size or len(x)) for x in (input_ids, attention_mask)))
         if self.reader:
-            return self.reader(encoder, input_ids, attention_mask, self._pooling)[0]
-        hidden = encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
-        return self.pool(hidden, attention_mask)
+            return torch.cat([self.reader(encoder, ids, mask, self._pooling)[0] for ids, mask in rows])
+        return torch.cat(
+            [self.pool(encoder(input_ids=ids, attention_mask=mask).last_hidden_state, mask) for ids, mask in rows]
+        )
 
     @property
     def _pooling(self) -> str:
@@ -231,13 +282,15 @@ class InforMinMixin:
         """(N, d), the projection head on embeddings (N, d); without one, themselves."""
         return self.mlp(pooled) if self.config.informin["projection_head"] == "mlp" else pooled
 
-    def _lm_logits(self, masked: Tensor) -> Tensor:
+    def _lm_losses(self, tokens: Tensor, lm_labels: Tensor) -> Tensor:
+        """(M,) float32, cross entropy of the words at the M labelled positions, whose vectors are (M, d)."""
         if not self.config.informin["lm_head"]:
             raise ValueError(
-                "lm_mask was given, but this model has no language-model head. Load it with "
+                "lm_labels was given, but this model has no language-model head. Load it with "
                 'config.informin = {"lm_head": True} from a checkpoint that has one.'
             )
-        return getattr(self, self._lm_head_name)(masked)  # (M, V)
+        logits = getattr(self, self._lm_head_name)(tokens)  # (M, V)
+        return cross_entropy(logits.float(), lm_labels[lm_labels >= 0], reduction="none")
 
 
 class BertForInforMinCL(InforMinMixin, BertPreTrainedModel):

@@ -38,7 +38,7 @@ from informin.training.screen import Screen
 from informin.training.sentences import refuse_few_sentences
 from informin.training.throughput import Throughput
 from informin.views.attention import prepare_encoder
-from informin.views.stacking import IGNORED, StackedViews, mask_seed, two_views
+from informin.views.stacking import StackedViews, mask_seed, two_views
 
 __all__ = ["InforMinTrainer", "InforMinTrainingArguments"]
 
@@ -141,6 +141,7 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         self._stack_views = StackedViews(tokenizer, masking, paired, not (paired or compared or args.view_dropout))
         fill_heads(model, self.terms)
         model.reader = read_packed if args.padding_free else None
+        model.chunk_size = args.gradient_cache_chunk_size
         # A masked copy has the encoder's own dropout.
         rates = args.view_dropout and [*args.view_dropout, None][: self._stack_views.copies]
         attentions = architecture_of(model.config).attentions(model.base_model)
@@ -162,11 +163,10 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
 
     def compute_loss(self, model, inputs: dict[str, Tensor], return_outputs=False, num_items_in_batch=None):
         """The weighted sum of the terms, from one forward pass over rows that `StackedViews` made."""
-        labels = inputs.get("lm_labels")
         outputs = model(
             input_ids=inputs["input_ids"],
             attention_mask=inputs["attention_mask"],
-            lm_mask=None if labels is None else labels != IGNORED,
+            lm_labels=inputs.get("lm_labels"),
             output_attentions=bool(self._map_layers),
             views={"sentence_ids": inputs["sentence_ids"], "gather": gather_with_gradient},
         )

@@ -54,13 +54,14 @@ def test_encoder_equals_the_checkpoint(encoder):
     torch.testing.assert_close(model(**batch).last_hidden_state, hidden)
 
 
-def test_lm_head_is_the_pretrained_one_and_answers_only_where_asked(encoder):
+def test_lm_head_is_the_pretrained_one_and_is_asked_only_where_there_are_labels(encoder):
     model, plain = build(encoder, lm_head=True).eval(), AutoModelForMaskedLM.from_pretrained(encoder).eval()
     batch = tokens(encoder)
     mask = torch.rand(batch["input_ids"].shape, generator=torch.Generator().manual_seed(0)) < 0.3
-    logits = model(**batch, lm_mask=mask).lm_logits
-    assert logits.shape == (mask.sum(), model.config.vocab_size)
-    torch.testing.assert_close(logits, plain(**batch).logits[mask])
+    words = torch.randint(model.config.vocab_size, mask.shape, generator=torch.Generator().manual_seed(1))
+    losses = model(**batch, lm_labels=torch.where(mask, words, -100)).lm_losses
+    expected = torch.nn.functional.cross_entropy(plain(**batch).logits[mask], words[mask], reduction="none")
+    torch.testing.assert_close(losses, expected)
 
 
 def test_lm_head_stays_tied_to_the_embeddings(encoder):
@@ -70,10 +71,10 @@ def test_lm_head_stays_tied_to_the_embeddings(encoder):
     assert decoder.weight is model.base_model.embeddings.word_embeddings.weight
 
 
-def test_lm_logits_without_a_head_are_an_error(encoder):
+def test_lm_labels_without_a_head_are_an_error(encoder):
     batch = tokens(encoder)
     with pytest.raises(ValueError, match="no language-model head"):
-        build(encoder)(**batch, lm_mask=batch["attention_mask"].bool())
+        build(encoder)(**batch, lm_labels=batch["input_ids"])
 
 
 class Recorder(torch.nn.Module):

@@ -4,21 +4,19 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from informin.distributed import sum_over_processes, world_size
 from informin.objectives.terms import Masking, Term, Views, option, require
 
 
-def masked_lm(logits: Tensor, labels: Tensor) -> Tensor:
-    r"""Cross entropy at the masked positions, the mean over those of all processes.
+def masked_lm(losses: Tensor) -> Tensor:
+    r"""The mean cross entropy at the masked positions of all processes.
 
     Processes mask different numbers of tokens. Dividing by the global count (and multiplying by the number of
     processes, which averaging divides out again) makes the average over processes the mean of the joined batch.
 
     Args:
-        logits: (M, V), at the M masked positions of this process. Any floating type; computed in float32.
-        labels: (M,), the words that stood there.
+        losses: (M,), the cross entropy at each of the M masked positions of this process.
 
     Returns:
         A scalar; 0 where nothing is masked.
@@ -26,9 +24,8 @@ def masked_lm(logits: Tensor, labels: Tensor) -> Tensor:
     Source:
         Devlin et al. (2019), section 3.1; its weight is beta in Chen et al. (2022), table 6.
     """
-    count = sum_over_processes(torch.tensor(float(len(labels)), device=logits.device))
-    total = cross_entropy(logits.float(), labels, reduction="sum")
-    return total * world_size() / count.clamp(min=1)
+    count = sum_over_processes(torch.tensor(float(len(losses)), device=losses.device))
+    return losses.sum() * world_size() / count.clamp(min=1)
 
 
 @dataclass
@@ -55,4 +52,4 @@ class MaskedLM(Term):
         return Masking(self.mlm_probability, self.masked_views)
 
     def loss(self, views: Views) -> dict[str, Tensor]:
-        return {"mlm": masked_lm(views.lm_logits, views.lm_labels)}
+        return {"mlm": masked_lm(views.lm_losses)}

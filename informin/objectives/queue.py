@@ -68,6 +68,7 @@ class Queue(Term):
     weight = "queue_size"
     paper = "micse"
     summand = False
+    follows_weights = True
     fixed = ("queue_size",)
 
     queue_size: int = option(

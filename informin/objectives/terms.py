@@ -24,7 +24,7 @@ class Views:
         near: (B, W*B) bool, which candidates of all W processes are no negatives of an anchor; None for none.
         maps1, maps2: (B, T, H, L, L), the attention maps of T layers; None unless a term `reads_maps`.
         heads: what the terms' heads gave, by the name of the term.
-        lm_logits, lm_labels: (M, V) and (M,) at the masked positions; None where no term masks.
+        lm_losses: (M,), the cross entropy at the masked positions; None where no term masks.
     """
 
     z1: Tensor
@@ -40,8 +40,7 @@ class Views:
     maps1: Tensor | None = None
     maps2: Tensor | None = None
     heads: dict[str, Any] = field(default_factory=dict)
-    lm_logits: Tensor | None = None
-    lm_labels: Tensor | None = None
+    lm_losses: Tensor | None = None
 
 
 class Guide(Protocol):
@@ -115,6 +114,7 @@ class Term:
         reads_maps: it needs attention maps, of the layers `map_layers`.
         lm_head: it needs the encoder's pretrained language-model head.
         reads_guide: it needs a guide's embeddings of the `training` sentences or of `general` ones; see `prepare`.
+        follows_weights: its head follows the encoder's weights, which have to be whole in every process.
         views_differ: it compares two views, and learns nothing where they are the same.
         fixed: options that shape its head, which a run keeps when it is resumed.
     """
@@ -127,6 +127,7 @@ class Term:
     reads_maps: ClassVar[bool] = False
     lm_head: ClassVar[bool] = False
     reads_guide: ClassVar[str] = ""
+    follows_weights: ClassVar[bool] = False
     views_differ: ClassVar[bool] = True
     fixed: ClassVar[tuple[str, ...]] = ()
 

@@ -151,6 +151,11 @@ class TrainingDefaults(TrainingArguments):
         "Read training batches as rows of tokens without padding, and of the last layer what is used; the same but for "
         "rounding. Default: on a CPU, with encoders of BERT's form.",
     )
+    gradient_cache_chunk_size: Optional[int] = option(
+        None,
+        "Read a batch so many rows (views) at a time, and once more in the backward pass: any batch fits in the memory "
+        "of so many rows, for about a third more time. The gradient is the same.",
+    )
     hub_overwrite: bool = option(False, "Push over files in the repository that this project did not put there.")
     resume_with_changes: bool = option(
         False,
@@ -237,6 +242,8 @@ class TrainingDefaults(TrainingArguments):
         length, head, rates = self.max_seq_length, self.projection_head, self.view_dropout
         require(self.neighbour_views >= 0, "neighbour_views", self.neighbour_views, "0 (off) or more")
         require(length >= 3, "max_seq_length", length, "3 or more ([CLS], a word, [SEP])")
+        chunk = self.gradient_cache_chunk_size
+        require(chunk is None or chunk >= 1, "gradient_cache_chunk_size", chunk, "1 or more")
         require(head in ("mlp", "none"), "projection_head", head, "mlp or none")
         fits = rates is None or (len(rates) == 2 and 0 <= rates[0] < rates[1] < 1)
         needed = "two rates of which the second is higher, at least 0 and below 1: 0.05 0.15, for instance"
@@ -407,11 +414,17 @@ class InforMinTrainingArguments(TrainingDefaults):
         if self.view_dropout and row.attention is None:
             instead = "Give `view_dropout_rate`, one rate for both views"
             _refuse_for(config, "view_dropout", "attention whose dropout can be set for each view", instead, maps)
-        if self._parted and any(term.name == "queue" for term in self.terms):
-            raise UsageError(
-                f"`queue_size` needs whole weights, which its momentum encoder follows, and {self._parted[0]} parts "
-                "them among the processes. Give `queue_size` 0, or another file of configs/accelerate."
-            )
+        for term in self.terms:
+            if self.gradient_cache_chunk_size and term.reads_maps:
+                raise UsageError(
+                    "`gradient_cache_chunk_size` lets go of what a batch computed until it is read again, and "
+                    f"`{term.weight}` needs the attention maps of all rows together. Leave one out."
+                )
+            if self._parted and term.follows_weights:
+                raise UsageError(
+                    f"`{term.weight}` needs whole weights, which its own encoder follows, and {self._parted[0]} parts "
+                    f"them among the processes. Give `{term.weight}` 0, or another file of configs/accelerate."
+                )
         if self.given.get("padding_free") and (reason := self._unpackable(config)):
             raise UsageError(f"`padding_free` does not go with {reason}. Leave one out.")
         if self.gradient_checkpointing and not row.model.supports_gradient_checkpointing:

@@ -41,6 +41,7 @@ SHAPING = """
 RARE = """
     data_seed dataloader_drop_last train_sampling_strategy ignore_data_skip neftune_noise_alpha optim_target_modules
     full_determinism tf32 torch_compile use_liger_kernel metric_for_best_model pooler prompt
+    gradient_cache_chunk_size
 """.split()  # told where they are not the default
 SILENT_SETTINGS = ("_name_or_path", "transformers_version", "dtype", "architectures", "auto_map", "informin")
 DEFAULTS = {field.name: field.default for field in fields(TrainingDefaults)}

@@ -114,7 +114,6 @@ def two_views(outputs: InforMinOutput, rows: dict[str, Tensor], views: int = 2) 
         torch.stack([layer[view] for layer in outputs.attentions], dim=1) if outputs.attentions else None
         for view in (first, second)
     )  # (B, T, H, L, L)
-    labels = rows.get("lm_labels")
     row, general = rows.get("row"), rows.get("general_row")
     return Views(
         z1=outputs.projection[first],
@@ -129,6 +128,5 @@ def two_views(outputs: InforMinOutput, rows: dict[str, Tensor], views: int = 2) 
         maps1=maps1,
         maps2=maps2,
         heads=outputs.heads or {},
-        lm_logits=outputs.lm_logits,
-        lm_labels=None if labels is None else labels[labels != IGNORED],
+        lm_losses=outputs.lm_losses,
     )

@@ -83,8 +83,7 @@ def expected_loss(options, seen, model):
         ami, _ = attention_mi(maps[:size], maps[size : 2 * size], mask, options.get("ami_form", "paper"))
         loss = loss + options.get("ami_weight", 2.5e-3) * ami
     if "mlm_weight" in options:
-        labels = seen["labels"][seen["labels"] >= 0]
-        loss = loss + options["mlm_weight"] * masked_lm(outputs.lm_logits, labels)
+        loss = loss + options["mlm_weight"] * masked_lm(outputs.lm_losses)
     return loss.item()
 
 
@@ -281,7 +280,7 @@ def test_a_further_objective_is_one_class_and_one_line(build, toy):
     for views in seen:
         means, _ = views.heads["spread"]
         assert means.shape == (32, 32) and torch.equal(means, torch.cat([views.z1, views.z2]))
-        assert views.maps1 is views.maps2 is views.lm_logits is views.lm_labels is None
+        assert views.maps1 is views.maps2 is views.lm_losses is None
     spreads = [-views.heads["spread"][0].var(0).mean().sqrt().item() for views in seen]
     assert terms == pytest.approx([step * sum(spreads[2 * step - 2 : 2 * step]) / 2 for step in (1, 2, 3)], rel=1e-5)
     assert trainer.args.objective_options == dict(objective="toy", spread_weight=2.0, spread_power=0.5)

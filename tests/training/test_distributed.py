@@ -32,6 +32,10 @@ TERMS = {
         **dict(objective="informin", ami_weight=1.0, decorrelation_weight=0.1, projector_size=16, queue_size=7),
         **dict(reconstruction_weight=0.4, mlm_weight=0.5, view_dropout=[0.1, 0.2]),
     ),
+    "cached": dict(
+        **dict(objective="informin", reconstruction_weight=0.4, mlm_weight=0.5, queue_size=7),
+        **dict(gradient_cache_chunk_size=5),
+    ),
     "near": dict(objective="simcse", near_share=0.3),
     "guided": dict(
         **dict(objective="guided", guided_weight=1.0, neighbourhood_weight=2.0, neighbourhood_size=3, keep_weight=0.5),

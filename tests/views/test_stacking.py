@@ -107,7 +107,7 @@ def test_sentence_ids_are_of_the_sentences_before_masking(batch, tokenizer, of_v
 @pytest.mark.parametrize("masking", [None, Masking(0.5, True), Masking(0.5, False)], ids=["none", "views", "copy"])
 @pytest.mark.parametrize("maps", [0, 2])
 def test_what_terms_read_is_of_the_first_two_copies(batch, tokenizer, masking, maps):
-    """Labels alone are of all rows: those that are masked, in the order of the logits."""
+    """Losses of masked words alone are of all rows."""
     stacked = StackedViews(tokenizer, masking)
     rows, count, length = stacked(batch, seed=1), *batch["input_ids"].shape
     copies, heads = torch.arange(stacked.copies).repeat_interleave(count), {"queue": object()}
@@ -117,7 +117,7 @@ def test_what_terms_read_is_of_the_first_two_copies(batch, tokenizer, masking, m
         attentions=tuple(
             10 * layer + copies[:, None, None, None].expand(-1, 4, length, length) for layer in range(maps)
         ),
-        lm_logits=masking and torch.rand(7, 3),
+        lm_losses=masking and torch.rand(7),
         heads=heads if masking else None,
     )
     views = two_views(outputs, rows)
@@ -129,11 +129,7 @@ def test_what_terms_read_is_of_the_first_two_copies(batch, tokenizer, masking, m
         assert (of_view is None) == (maps == 0)
         for layer in range(maps):
             assert of_view.shape == (count, 2, 4, length, length) and (of_view[:, layer] == 10 * layer + view).all()
-    if masking is None:
-        assert views.lm_logits is views.lm_labels is None
-    else:
-        labels = rows["lm_labels"]
-        assert torch.equal(views.lm_labels, labels[labels >= 0]) and views.lm_logits is outputs.lm_logits
+    assert views.lm_losses is outputs.lm_losses and (views.lm_losses is None) == (masking is None)
 
 
 def places(batch):

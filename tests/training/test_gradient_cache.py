@@ -1,0 +1,107 @@
+"""A batch read a few rows at a time has the gradient of the batch read at once, in the memory of those rows."""
+
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+import modeling_informin
+from informin.errors import UsageError
+from informin.training.options import InforMinTrainingArguments
+from informin.views.attention import ViewDropout
+from tests.conftest import FOUR_STEPS, make_sentences
+from trainer_informin import InforMinTrainer
+
+OBJECTIVES = {
+    "simcse": dict(objective="simcse"),
+    "informin": dict(objective="informin", reconstruction_weight=0.4),
+    "mlm": dict(objective="informin", mlm_weight=0.1),
+    "masked views": dict(objective="simcse", mlm_weight=0.1, masked_views=True),
+    "scd": dict(objective="scd", projector_size=32),
+    "scd, mlm": dict(objective="scd", projector_size=32, mlm_weight=0.1),
+    "queue": dict(objective="simcse", queue_size=16),
+    "near": dict(objective="simcse", near_share=0.2, neighbour_views=3),
+    "guided": dict(objective="guided", neighbourhood_weight=1, guided_weight=1, rehearsal_weight=1, rehearsal_size=5),
+}
+
+
+def trainer_of(folder, output_dir, **options) -> InforMinTrainer:
+    how = FOUR_STEPS | dict(max_steps=1, eval_strategy="no", save_strategy="no", report_to=[], bf16=False) | options
+    return InforMinTrainer(str(folder), InforMinTrainingArguments(str(output_dir), **how), make_sentences(96))
+
+
+def without_dropout(model: nn.Module) -> None:
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        if isinstance(module, ViewDropout):
+            module.rates = (0.0,) * len(module.rates)
+
+
+def one_step(run: InforMinTrainer, dropout: bool) -> tuple[float, dict[str, torch.Tensor]]:
+    if not dropout:
+        without_dropout(run.model)
+    batch = run.get_batch_samples(iter(run.get_train_dataloader()), 1, run.args.device)[0][0]
+    run.model.train()
+    torch.manual_seed(3)
+    with run.compute_loss_context_manager():
+        loss = run.compute_loss(run.model, batch)
+    loss.backward()
+    return loss.item(), {name: x.grad for name, x in run.model.named_parameters() if x.grad is not None}
+
+
+def assert_same(one, other, tolerance=1e-5) -> None:
+    assert one[0] == pytest.approx(other[0], abs=tolerance) and one[1].keys() == other[1].keys()
+    scale = max(gradient.abs().max() for gradient in one[1].values()).item()
+    for name, gradient in one[1].items():
+        torch.testing.assert_close(gradient, other[1][name], atol=tolerance * scale, rtol=1e-3, msg=name)
+
+
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_the_gradient_is_that_of_the_whole_batch(bert, tmp_path, name, packed):
+    """7 rows at a time of 32 and more: chunks that do not part evenly."""
+    options = OBJECTIVES[name] | ({} if packed else dict(padding_free=False))
+    whole, cached = (
+        one_step(trainer_of(bert, tmp_path / str(chunk), gradient_cache_chunk_size=chunk, **options), dropout=False)
+        for chunk in (None, 7)
+    )
+    assert_same(cached, whole)
+
+
+@pytest.mark.parametrize("extra", [{}, dict(bf16=True), dict(gradient_checkpointing=True)], ids=str)
+@pytest.mark.parametrize("name", ["mlm", "scd", "guided"])
+def test_what_was_dropped_is_dropped_when_it_is_read_again(bert, tmp_path, monkeypatch, name, extra):
+    """Against the same chunks that nothing is let go of."""
+    options = OBJECTIVES[name] | extra | dict(gradient_cache_chunk_size=8)
+    cached = one_step(trainer_of(bert, tmp_path / "cached", **options), dropout=True)
+    monkeypatch.setattr(modeling_informin, "checkpoint", lambda read, *args, use_reentrant: read(*args))
+    kept = one_step(trainer_of(bert, tmp_path / "kept", **options), dropout=True)
+    assert_same(cached, kept)
+
+
+def test_no_more_rows_than_asked_for_are_held(bert, tmp_path):
+    """By what the graph keeps of the encoder's activations, forwards and backwards."""
+    held = {None: [], 8: []}
+    for chunk, rows in held.items():
+        run = trainer_of(bert, tmp_path / str(chunk), objective="simcse", gradient_cache_chunk_size=chunk)
+        count = partial(lambda rows, *call: rows.append(call[2].shape[:2].numel()), rows)
+        run.model.base_model.embeddings.register_forward_hook(count)
+        one_step(run, dropout=True)
+    assert len(held[None]) == 1 and len(held[8]) == 2 * 4  # of 32 rows, each read twice
+    assert max(held[8]) < held[None][0] / 3
+
+
+def test_a_run_with_chunks_says_so_and_goes_on(bert, tmp_path):
+    run = trainer_of(bert, tmp_path / "run", objective="simcse", gradient_cache_chunk_size=8, max_steps=3)
+    run.train()
+    assert run.record()["options"]["gradient_cache_chunk_size"] == 8
+
+
+def test_maps_of_all_rows_are_refused(bert, tmp_path):
+    maps = r"^`gradient_cache_chunk_size` lets go .* `ami_weight` needs the attention maps"
+    with pytest.raises(UsageError, match=maps):
+        trainer_of(bert, tmp_path, objective="simcse", ami_weight=0.1, gradient_cache_chunk_size=8)
+    with pytest.raises(UsageError, match="gradient_cache_chunk_size"):
+        InforMinTrainingArguments(str(tmp_path), gradient_cache_chunk_size=0)
