@@ -4,6 +4,7 @@ from informin import program
 
 if __name__ == "__main__":
     program.quiet_while_loading()
+    program.answer_help("run_unsup")
 
 import logging
 import os

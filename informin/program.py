@@ -11,9 +11,13 @@ import signal
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
+from importlib.metadata import version
+from pathlib import Path
 from typing import NoReturn
 
 from informin.errors import InforMinError, PushError
+
+HELP = Path(__file__).parent / "help"
 
 
 def quiet_while_loading() -> None:
@@ -25,6 +29,20 @@ def quiet_while_loading() -> None:
 
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, end)
+
+
+def answer_help(name: str) -> None:
+    """Prints the help of a program and ends it, where that is all it was asked for: without loading anything.
+
+    The text is a file that the program's own help was written to (`python -m tests.help_texts`), and its first line
+    says with which transformers, whose options are in it. With another, and for sub-commands, the program answers.
+    """
+    if sys.argv[1:] not in (["--help"], ["-h"]):
+        return
+    stamp, _, text = (HELP / f"{name}.txt").read_text(encoding="utf-8").partition("\n")
+    if stamp == f"transformers {version('transformers')}":
+        print(text, end="")
+        sys.exit(0)
 
 
 def exit_code(work: Callable[[], int | None], options: Iterable[str], interrupted: str = "Interrupted.") -> int:

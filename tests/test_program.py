@@ -1,6 +1,7 @@
 """What the six programs share: Ctrl-C, what is said and returned at the end, and options that are nearly right."""
 
 import logging
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import run_unsup
 from informin import errors, program
 from informin.errors import InforMinError, PushError, SaveError, UndefinedScoreError, UsageError
 from tests.conftest import ROOT
+from tests.help_texts import STAMP, help_of
 from tests.test_run import ENVIRONMENT
 
 PROGRAMS = {module.__name__: module for module in (run_analysis, run_eval, run_export, run_push, run_study, run_unsup)}
@@ -29,7 +31,7 @@ PROGRAMS = {module.__name__: module for module in (run_analysis, run_eval, run_e
 def test_ctrl_c_while_loading_is_a_word(name):
     installed = ["-c", "from informin.program import train; train()"]  # as informin-train says it
     process = subprocess.Popen(
-        [sys.executable, *([str(ROOT / f"{name}.py")] if name in PROGRAMS else installed), "--help"],
+        [sys.executable, *([str(ROOT / f"{name}.py")] if name in PROGRAMS else installed), "--nothing"],
         cwd=ROOT,
         env=ENVIRONMENT,
         stdout=subprocess.PIPE,
@@ -42,6 +44,33 @@ def test_ctrl_c_while_loading_is_a_word(name):
     process.send_signal(signal.SIGINT)
     assert process.communicate() == ("", "Interrupted.\n")
     assert process.returncode == 130
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_help_answers_without_loading_anything(name):
+    """What it prints is what the program itself would."""
+    stamp, _, saved = (program.HELP / f"{name}.txt").read_text(encoding="utf-8").partition("\n")
+    if stamp != STAMP:
+        pytest.skip(f"the saved text is of {stamp}, and here is {STAMP}: the program answers itself")
+    assert saved == help_of(name), "write it again: python -m tests.help_texts"
+    for flag in ("--help", "-h"):
+        argv = [sys.executable, "-X", "importtime", str(ROOT / f"{name}.py"), flag]
+        done = subprocess.run(argv, capture_output=True, text=True, check=True, env=ENVIRONMENT)
+        assert done.stdout == saved
+        assert not re.search(r"\| +(torch|transformers|numpy)$", done.stderr, re.MULTILINE)
+
+
+def test_help_of_another_transformers_is_not_the_saved_one(monkeypatch, tmp_path, capsys):
+    (tmp_path / "run_eval.txt").write_text("transformers 0.1\nold", encoding="utf-8")
+    monkeypatch.setattr(program, "HELP", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["run_eval.py", "--help"])
+    assert program.answer_help("run_eval") is None and capsys.readouterr().out == ""
+    (tmp_path / "run_eval.txt").write_text(f"{STAMP}\nnew\n", encoding="utf-8")
+    with pytest.raises(SystemExit, match="0"):
+        program.answer_help("run_eval")
+    assert capsys.readouterr().out == "new\n"
+    monkeypatch.setattr(sys, "argv", ["run_eval.py", "drift", "--help"])
+    assert program.answer_help("run_eval") is None
 
 
 def test_ctrl_c_is_an_exception_again_afterwards(capsys):

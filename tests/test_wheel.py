@@ -86,11 +86,12 @@ def pip(*words: str) -> None:
 
 
 def test_what_is_in_the_wheel(wheel):
-    """Every module, recipes, what the model card is written with, the general sentences, and nothing else."""
+    """Every module, recipes, what the card is written with, the general sentences, what --help says, nothing else."""
     expected = {path for path in sources() if path.suffix == ".py" and path.parts[0] in ("informin", path.name)}
     expected |= {path for path in sources() if path.match("model_cards/TEMPLATE.md") or path.suffix == ".bib"}
     expected |= {path for path in sources() if path.match("configs/recipes/*.yaml")}
     expected |= {Path("informin/general_sentences.txt")}
+    expected |= {path for path in sources() if path.match("informin/help/*.txt")}
     with zipfile.ZipFile(wheel) as archive:
         held = {Path(name) for name in archive.namelist()}
         (entry_points,) = (name for name in archive.namelist() if name.endswith("/entry_points.txt"))

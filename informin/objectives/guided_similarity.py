@@ -70,13 +70,18 @@ class GuidedSimilarity(Term):
     guided_temperature: float = option(0.05, "Scale of the cosines that are taught.")
     guide_temperature: float = option(0.03, "Scale of the guide's; below the other it makes neighbourhoods clearer.")
 
+    guided_neighbours: int = option(
+        0, "Teach the similarities of the means of each sentence and so many nearest, in the place of its own."
+    )
+
     def check(self) -> None:
+        require(self.guided_neighbours >= 0, "guided_neighbours", self.guided_neighbours, "0 (its own) or more")
         for name in ("guided_temperature", "guide_temperature"):
             value = getattr(self, name)
             require(0 < value < math.inf, name, value, "a number above 0")
 
     def prepare(self, guide: Guide, width: int) -> None:
-        self._guide = guide
+        self._guide = guide.neighbourhoods(self.guided_neighbours) if self.guided_neighbours else guide
 
     def loss(self, views: Views) -> dict[str, Tensor]:
         guide1, guide2 = self._guide.of(views.row1), self._guide.of(views.row2)

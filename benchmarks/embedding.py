@@ -1,0 +1,97 @@
+"""Embedding here against SentenceTransformer.encode, and by the 8-bit ONNX file: sentences a second, as ratios.
+
+    python benchmarks/embedding.py --model_name MODEL [MODEL ...] --sentences FILE
+
+All sides read the same sentences, longest first, 64 at a time, in one process, one
+after the other in every round; each ratio is taken within a round, and the table has the median. Embeddings are
+compared too. bf16 is autocast on both sides; the 8-bit file is that of `run_export.py --onnx --int8`.
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from contextlib import nullcontext
+from itertools import product
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+import numpy as np
+import torch
+from report import report
+
+from informin.encoders.encoder import load_encoder
+from informin.encoders.loading import load_config, load_model, load_tokenizer
+from informin.publishing.export import export_folder
+from informin.publishing.onnx import QUANTISED, export_onnx, load_onnx_encoder, quantise_onnx
+from informin.textfiles import read_sentences
+
+SIDES = ("sentence-transformers", "here", "here, 8 bits")
+
+
+def sides_of(model: str, pooler: str, length: int, bf16: bool, folder: str) -> dict:
+    """What embeds sentences, by side; the 8-bit file has no precision of its own and is timed with fp32."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Pooling, Transformer
+
+    encoder = Transformer(model, max_seq_length=length)
+    modules = [encoder, Pooling(encoder.get_embedding_dimension(), pooling_mode=pooler)]
+    theirs = SentenceTransformer(modules=modules, device="cpu")
+    ours = load_encoder(model, (pooler,), length=length, bf16=bf16)
+
+    def encode(sentences):
+        with torch.autocast("cpu", torch.bfloat16) if bf16 else nullcontext():
+            return theirs.encode(sentences, batch_size=64, show_progress_bar=False)
+
+    sides = {SIDES[0]: encode, SIDES[1]: lambda sentences: ours(sentences)[pooler]}
+    if not bf16:
+        exported = Path(folder, f"{Path(model).name}-{pooler}")
+        config = load_config(model)
+        settings = {"pooling": pooler, "projection_head": "none", "lm_head": False, "max_seq_length": length}
+        export_folder(load_model(config, model, settings), load_tokenizer(model, config), exported)
+        export_onnx(exported)
+        quantise_onnx(exported)
+        sides[SIDES[2]] = load_onnx_encoder(exported, QUANTISED)
+    return sides
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model_name", nargs="+", required=True)
+    parser.add_argument("--sentences", required=True)
+    parser.add_argument("--pooler", nargs="+", choices=["cls", "mean"], default=["cls", "mean"])
+    parser.add_argument("--number", type=int, default=2000)
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=5)
+    args = parser.parse_args()
+    sentences = [line for line in read_sentences(Path(args.sentences), None) if line.strip()][: args.number]
+    measured, rows = {}, []
+    with tempfile.TemporaryDirectory() as folder:
+        for model in args.model_name:
+            for pooler, precision in product(args.pooler, ("fp32", "bf16")):
+                sides = sides_of(model, pooler, args.length, precision == "bf16", folder)
+                first = {side: embed(sentences[:128]) for side, embed in sides.items()}  # warm, and to be compared
+                seconds = {side: [] for side in sides}
+                for _ in range(args.rounds):
+                    for side, embed in sides.items():
+                        start = time.perf_counter()
+                        embed(sentences)
+                        seconds[side].append(time.perf_counter() - start)
+                name = f"{Path(model).name}, {pooler}, {precision}"
+                measured[name] = seconds
+                for side, own in seconds.items():
+                    ratios = [other / mine for mine, other in zip(own, seconds[SIDES[0]])]
+                    apart = np.abs(first[side] - first[SIDES[0]]).max()
+                    spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+                    speed = len(sentences) / statistics.median(own)
+                    rows.append([f"{name}: {side}", f"{speed:.0f}", spread, f"{apart:.1e}"])
+    title = f"Embedding, {len(sentences):,} sentences, {args.rounds} rounds"
+    columns = ("", "sentences/s", "ratio to sentence-transformers (least to most)", "largest difference")
+    print(report("embedding", title, columns, rows, measured))
+
+
+if __name__ == "__main__":
+    main()

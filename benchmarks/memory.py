@@ -1,0 +1,52 @@
+"""Peak memory of training by batch size, read at once and with gradient caching.
+
+    python benchmarks/memory.py --model_name MODEL --train_file FILE
+
+Each is a run of two steps of SimCSE in a process of its own. Batches that do not fit are left out by --whole_up_to.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+
+def main() -> None:
+    import json
+    import subprocess
+
+    from report import report
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model_name", required=True)
+    parser.add_argument("--train_file", required=True)
+    parser.add_argument("--batch_sizes", type=int, nargs="+", default=[64, 128, 256, 512, 1024, 2048, 4096])
+    parser.add_argument("--whole_up_to", type=int, default=1024)
+    parser.add_argument("--chunk_size", type=int, default=256)
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="bf16")
+    parser.add_argument("--steps", type=int, default=2)
+    args = parser.parse_args()
+    base = [sys.executable, str(ROOT / "benchmarks" / "throughput.py"), "--side", "here", "--steps", str(args.steps)]
+    base += ["--model_name", args.model_name, "--train_file", args.train_file, "--precision", args.precision]
+    measured, rows = {}, []
+    for batch in args.batch_sizes:
+        found = {}
+        for name, options in {"whole": [], "cached": ["--chunk_size", str(args.chunk_size)]}.items():
+            if name == "cached" or batch <= args.whole_up_to:
+                command = [*base, "--batch_size", str(batch), *options]
+                out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+                found[name] = json.loads(out.rpartition("RESULT")[2])
+        measured[batch] = found
+        shown = (found.get(name) for name in ("whole", "cached"))
+        cells = [f"{one['peak_gib']:.2f}, {one['sentences_per_second']:.0f}" if one else "" for one in shown]
+        rows.append([f"{batch:,}", *cells])
+        print(rows[-1], flush=True)
+    title = f"Memory of training by batch, in GiB, and sentences a second; {args.precision}"
+    columns = ("batch", "read at once", f"{args.chunk_size} rows at a time")
+    print(report("memory", title, columns, rows, measured))
+
+
+if __name__ == "__main__":
+    main()

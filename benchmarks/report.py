@@ -1,0 +1,52 @@
+"""How a benchmark keeps what it measured: a JSON file with every number, and a Markdown table."""
+
+import json
+import platform
+import shlex
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+
+RESULTS = Path(__file__).parent / "results"
+PACKAGES = ("torch", "transformers", "sentence-transformers", "onnxruntime")
+
+
+def machine() -> dict[str, str | int]:
+    """Processor or GPU, cores in use, and versions."""
+    if torch.cuda.is_available():
+        device = torch.cuda.get_device_name()
+    else:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").exists() else []
+        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+        device = names[0] if names else platform.processor() or platform.machine()
+    found = {"device": device, "threads": torch.get_num_threads(), "python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def report(name: str, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], measured: object) -> str:
+    """Writes NAME.json and NAME.md in benchmarks/results, and returns the table as it was written.
+
+    Args:
+        columns: titles; the first column is text, the others are numbers.
+        rows: cells.
+        measured: everything that was measured, as JSON takes it.
+    """
+    command = f"python benchmarks/{Path(sys.argv[0]).name} {shlex.join(sys.argv[1:])}"
+    where = machine()
+    lines = [f"# {title}", "", f"    {command}", "", ", ".join(f"{key} {value}" for key, value in where.items()), ""]
+    lines += ["| " + " | ".join(columns) + " |", "|---|" + "---:|" * (len(columns) - 1)]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    text = "\n".join(lines) + "\n"
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
+    kept = {"command": command, "machine": where, "measured": measured}
+    (RESULTS / f"{name}.json").write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+    return text
