@@ -41,7 +41,9 @@ class DataArguments:
     dataset_name: Optional[str] = option(None, "A Hub data set, in train_file's place.")
     dataset_config: Optional[str] = option(None, "Its configuration.")
     dataset_split: str = option("train", "Its split.")
-    streaming: bool = option(False, "Read it while training; needs max_steps.")
+    streaming: bool = option(
+        False, "Read the sentences, of files or the Hub, while training, for more than the disk holds; needs max_steps."
+    )
     max_train_samples: Optional[int] = option(
         None, "Train on a random sample of this many sentences; seed decides which."
     )
@@ -63,8 +65,6 @@ class DataArguments:
     def __post_init__(self):
         if self.train_file and self.dataset_name:
             raise UsageError("`train_file` and `dataset_name` both say what to train on. Give one.")
-        if self.streaming and not self.dataset_name:
-            raise UsageError("`streaming` reads a Hub data set: it needs `dataset_name`.")
         samples = self.max_train_samples
         require(samples is None or samples >= 1, "max_train_samples", samples, "1 or more")
 

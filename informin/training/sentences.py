@@ -4,6 +4,7 @@ import inspect
 import logging
 import math
 import os
+from functools import partial
 from pathlib import Path
 
 import datasets
@@ -39,6 +40,8 @@ from informin.training.options import DataArguments, InforMinTrainingArguments
 logger = logging.getLogger(__name__)
 
 MANY, BYTES_PER_SENTENCE = 100_000, 50  # more are read and tokenised with a progress bar: it takes seconds
+BUFFER = 10_000  # sentences of a stream that are shuffled together
+TEXT = datasets.Features({"text": datasets.Value("string")})
 HUB_SENTENCES = "wiki1m_for_simcse.txt"
 
 
@@ -52,15 +55,17 @@ def load_sentences(args: DataArguments, seed: int) -> datasets.Dataset | dataset
         UsageError: no such file, column or data set, a file that cannot be read (see `read_sentences`), or copies of
             one sentence and nothing else.
     """
-    columns = set()
+    columns, files = set(), []
     if args.dataset_name:
         dataset, source = _load_hub_dataset(args), args.dataset_name
-        if args.streaming:
-            sentences = dataset.filter(lambda row: bool(row["text"] and row["text"].strip()))
-            sentences = sentences.shuffle(seed=seed, buffer_size=10_000)
-            return sentences.take(args.max_train_samples) if args.max_train_samples else sentences
     else:
         files = find_files(args.train_file) if args.train_file else [hub_file(HUB_SENTENCES, "`train_file` FILE")]
+    if args.streaming:
+        sentences = _stream_files(files, args.text_column) if files else dataset
+        sentences = sentences.filter(_holds_text).shuffle(seed=seed, buffer_size=BUFFER)
+        sentences = sentences.take(args.max_train_samples) if args.max_train_samples else sentences
+        return sentences.cast(TEXT)  # which filter forgets
+    if files:
         source = ", ".join(map(str, files)) if len(files) < 4 else f"{len(files)} files"
         columns = {table_column(file, args.text_column) for file in files} - {None, "text"}
         source += f", column {', '.join(map(repr, sorted(columns)))}" if columns else ""
@@ -85,9 +90,16 @@ def load_sentences(args: DataArguments, seed: int) -> datasets.Dataset | dataset
 
 
 def not_blank(dataset: datasets.Dataset) -> np.ndarray:
-    """The rows of a data set whose `text` holds more than white space."""
-    text = dataset.with_format("arrow")[:]["text"]
-    return np.flatnonzero(pc.not_equal(pc.utf8_trim_whitespace(pc.fill_null(text, "")), "").to_numpy())
+    """The rows of a data set whose `text` holds more than white space; looked at in parts, as it may be large."""
+    parts = [
+        pc.not_equal(pc.utf8_trim_whitespace(pc.fill_null(batch["text"], "")), "").to_numpy()
+        for batch in dataset.with_format("arrow").iter(MANY)
+    ]
+    return np.flatnonzero(np.concatenate(parts)) if parts else np.empty(0, np.int64)
+
+
+def _holds_text(row: dict) -> bool:
+    return bool(row["text"] and row["text"].strip())
 
 
 def tokenise(sentences, tokenizer: PreTrainedTokenizerBase, max_seq_length: int, prompt: str = ""):
@@ -101,11 +113,8 @@ def tokenise(sentences, tokenizer: PreTrainedTokenizerBase, max_seq_length: int,
         )
 
     refuse_long_prompt(prompt, tokenizer, "max_seq_length", max_seq_length)
-
-    def tokens(batch):
-        texts = [prompt + text for text in batch["text"]]
-        return tokenizer(texts, truncation=True, max_length=max_seq_length, return_token_type_ids=False)
-
+    # No function of its own: what workers of a data loader run has to be pickled where they are not forked.
+    tokens = partial(_tokens, tokenizer=tokenizer, max_length=max_seq_length, prompt=prompt)
     if isinstance(sentences, datasets.IterableDataset):
         return sentences.map(tokens, batched=True, remove_columns=["text"])
     _show_bars(len(sentences) > MANY)
@@ -114,6 +123,11 @@ def tokenise(sentences, tokenizer: PreTrainedTokenizerBase, max_seq_length: int,
     read = [tokenizer.backend_tokenizer.to_str(), max_seq_length, *([prompt] if prompt else [])]
     fingerprint = Hasher.hash([sentences._fingerprint, *read])
     return sentences.map(tokens, batched=True, remove_columns=["text"], new_fingerprint=fingerprint, desc="Tokenising")
+
+
+def _tokens(batch: dict, tokenizer: PreTrainedTokenizerBase, max_length: int, prompt: str):
+    texts = [prompt + text for text in batch["text"]]
+    return tokenizer(texts, truncation=True, max_length=max_length, return_token_type_ids=False)
 
 
 def refuse_few_sentences(train_dataset, args: InforMinTrainingArguments) -> None:
@@ -204,6 +218,14 @@ def _show_bars(many: bool) -> None:
         datasets.enable_progress_bars()
 
 
+def _stream_files(files: list[Path], text_column: str | None) -> datasets.IterableDataset:
+    """A shard for each file: so many can be read side by side, by the data loader's workers."""
+    named = {"files": [(str(file),) for file in files], "text_column": text_column}
+    if next(_rows(**named), None) is None:
+        raise UsageError(f"No sentences in {', '.join(map(str, files))}: nothing to read.")
+    return datasets.IterableDataset.from_generator(_rows, features=TEXT, gen_kwargs=named)
+
+
 def _load_files(files: list[Path], text_column: str | None) -> datasets.Dataset:
     # Size, time and our reader are part of the cache's key: what has changed, or is read otherwise, is read again.
     reader = Hasher.hash(inspect.getsource(textfiles))
@@ -211,10 +233,9 @@ def _load_files(files: list[Path], text_column: str | None) -> datasets.Dataset:
     keys = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns, reader) for file in files]
     if next(_rows(keys, text_column), None) is None:
         raise UsageError(f"No sentences in {', '.join(map(str, files))}: nothing to read.")
-    features = datasets.Features({"text": datasets.Value("string")})
     try:
         return datasets.Dataset.from_generator(
-            _rows, features=features, gen_kwargs={"files": keys, "text_column": text_column}, split="train"
+            _rows, features=TEXT, gen_kwargs={"files": keys, "text_column": text_column}, split="train"
         )
     except DatasetGenerationError as error:
         if isinstance(error.__cause__, UsageError):

@@ -7,6 +7,7 @@ from torch.nn.functional import normalize
 
 from informin.errors import UsageError
 from informin.objectives.guided_similarity import GuidedSimilarity, guided_similarity
+from informin.objectives.terms import Views
 from tests.objectives.conftest import assert_gradient
 
 
@@ -68,3 +69,27 @@ def test_errors():
     for name in ("guided_temperature", "guide_temperature"):
         with pytest.raises(UsageError, match=f"`{name}` is 0; needed a number above 0"):
             GuidedSimilarity(guided_weight=1.0, **{name: 0})
+
+
+class Places:
+    """A guide whose embeddings say which it is."""
+
+    def __init__(self, embeddings):
+        self.embeddings, self.dimensions = embeddings, embeddings.shape[1]
+
+    def of(self, rows):
+        return self.embeddings[rows]
+
+    def neighbourhoods(self, k):
+        return Places(self.embeddings.roll(k, dims=0))
+
+
+def test_the_means_of_neighbourhoods_are_taught_where_they_are_asked_for(views, guides):
+    guide, rows = Places(guides[0]), torch.arange(len(guides[0]))
+    seen = Views(z1=views[0], z2=views[1], mask=None, row1=rows, row2=rows)
+    for k, taught in ((0, guides[0]), (2, guides[0].roll(2, dims=0))):
+        term = GuidedSimilarity(guided_weight=1.0, guided_neighbours=k)
+        term.prepare(guide, width=7)
+        torch.testing.assert_close(term.loss(seen)["guided"], guided_similarity(*views, taught, taught))
+    with pytest.raises(UsageError, match="`guided_neighbours` is -1"):
+        GuidedSimilarity(guided_weight=1.0, guided_neighbours=-1)

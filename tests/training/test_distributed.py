@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
 
 from informin.objectives.terms import Masking
+from informin.training.options import DataArguments
+from informin.training.sentences import load_sentences
 from informin.views.attention import ViewDropout
 from informin.views.rehearsal import GeneralSentences
 from informin.views.stacking import StackedViews
@@ -199,13 +202,14 @@ class Witness(TrainerCallback):
         self.states.append(torch.get_rng_state())
 
 
-def train(folder, out, seed, resume=None):
+def train(folder, out, seed, resume=None, sentences=None, **options):
     """A run of two epochs of three steps, with dropout; what this process saw, and its weights."""
-    options = dict(output_dir=out, use_cpu=True, bf16=False, seed=seed, eval_strategy="no", num_train_epochs=2)
+    options = dict(output_dir=out, use_cpu=True, bf16=False, seed=seed, eval_strategy="no") | options
     options |= dict(per_device_train_batch_size=4, save_strategy="steps", save_steps=2, save_total_limit=9)
-    options |= dict(objective="simcse", report_to=[], disable_tqdm=True, learning_rate=1e-3)
+    options |= dict(objective="simcse", report_to=[], disable_tqdm=True, learning_rate=1e-3, max_steps=6)
     witness = Witness()
-    trainer = InforMinTrainer(folder, InforMinTrainingArguments(**options), make_sentences(24), callbacks=[witness])
+    sentences = sentences or make_sentences(24)
+    trainer = InforMinTrainer(folder, InforMinTrainingArguments(**options), sentences, callbacks=[witness])
     batches = trainer.get_batch_samples
 
     def seen(*args, **kwargs):
@@ -224,6 +228,15 @@ def training_worker(rank, folder, out, init):
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(WORLD), MASTER_ADDR="127.0.0.1")
     dist.init_process_group("gloo", init_method=init, rank=rank, world_size=WORLD)
     results = {"whole": train(folder, f"{out}/whole", seed=1), "other": train(folder, f"{out}/other", seed=2)}
+
+    if rank == 0:
+        for number in range(4):
+            lines = make_sentences(12, seed=number)
+            Path(out, "files").mkdir(exist_ok=True)
+            Path(out, "files", f"{number}.txt").write_text("\n".join(lines))
+    dist.barrier()
+    stream = load_sentences(DataArguments(train_file=[f"{out}/files"], streaming=True), seed=1)
+    results["stream"] = train(folder, f"{out}/stream", seed=1, sentences=stream, dataloader_num_workers=2)
     dist.barrier()
     if rank == 0:
         shutil.copytree(f"{out}/whole/checkpoint-2", f"{out}/again/checkpoint-2")
@@ -237,7 +250,7 @@ def training_worker(rank, folder, out, init):
 @pytest.fixture(scope="module")
 def two_trainings(bert, tmp_path_factory):
     out = tmp_path_factory.mktemp("trainings")
-    mp.spawn(training_worker, (str(bert), str(out), f"file://{out}/init"), nprocs=WORLD, daemon=True)
+    mp.spawn(training_worker, (str(bert), str(out), f"file://{out}/init"), nprocs=WORLD)  # they have children
     return [torch.load(out / f"{rank}.pt") for rank in range(WORLD)]
 
 
@@ -254,10 +267,17 @@ def test_processes_share_out_every_sentence_once_an_epoch(two_trainings):
         assert not steps[:3].equal(steps[3:])
 
 
+def test_a_stream_is_shared_out_among_processes_and_workers(two_trainings):
+    """Four files, two processes, two workers each: every sentence once."""
+    read = torch.cat([each["stream"]["read"].flatten() for each in two_trainings])
+    assert len(read) == len(read.unique()) == 48
+
+
 def test_two_processes_go_on_bit_for_bit(two_trainings):
     shared = two_trainings[0]["whole"]["weights"]
     for each in two_trainings:
         whole, again = each["whole"], each["again"]
+        assert whole["read"][2:].equal(again["read"])
         assert all(a.equal(b) for a, b in zip(whole["states"][2:], again["states"], strict=True))
         assert all(weight.equal(again["weights"][name]) for name, weight in whole["weights"].items())
         assert all(weight.equal(shared[name]) for name, weight in whole["weights"].items())

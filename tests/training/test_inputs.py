@@ -1,5 +1,7 @@
 """What a trainer takes: an encoder's name or a model, sentences or rows, pairs or a path; and what it refuses."""
 
+import shutil
+
 import datasets
 import pytest
 import torch
@@ -8,7 +10,8 @@ from transformers import AutoModel, DataCollatorWithPadding, TrainingArguments, 
 from informin.encoders.loading import load_config, load_model
 from informin.errors import UsageError
 from informin.evaluation import load_pairs
-from informin.training.sentences import tokenise
+from informin.training.options import DataArguments
+from informin.training.sentences import load_sentences, tokenise
 from tests.conftest import make_sentences, save_pairs, tokenizer_of
 from trainer_informin import InforMinTrainer
 
@@ -55,6 +58,37 @@ def test_a_stream_of_sentences(bert, unscored):
     stream = datasets.Dataset.from_dict({"n": range(64), "text": SENTENCES}).to_iterable_dataset()
     trainer = trained(str(bert), unscored(), stream)
     assert trainer.state.global_step == 2 and trainer.record()["data"]["sha256"] is None
+
+
+def test_a_stream_of_files_is_trained_on_and_goes_on_where_it_stopped(bert, unscored, tmp_path):
+    """Over the end of the files, into the next epoch: 64 sentences, 6 batches of 16."""
+    files = [tmp_path / f"{number}.txt" for number in range(2)]
+    for number, file in enumerate(files):
+        file.write_text("\n".join(["", *SENTENCES[number::2]]), encoding="utf-8")
+
+    def run(name, resume=None):
+        stream = load_sentences(DataArguments(train_file=list(map(str, files)), streaming=True), seed=1)
+        how = dict(max_steps=6, save_strategy="steps", save_steps=2, save_total_limit=9, per_device_train_batch_size=16)
+        args = unscored(**how)
+        args.output_dir = str(tmp_path / name)
+        trainer, read = InforMinTrainer(str(bert), args, stream), []
+        batches = trainer.get_batch_samples
+
+        def seen(*given):
+            stacked, number = batches(*given)
+            read.extend(batch["sentence_ids"] for batch in stacked)
+            return stacked, number
+
+        trainer.get_batch_samples = seen
+        trainer.train(resume)
+        return trainer, read
+
+    whole, read = run("whole")
+    assert len(torch.cat(read[:4]).unique()) == 64 and not torch.cat(read[4:]).equal(torch.cat(read[:2]))
+    shutil.copytree(tmp_path / "whole" / "checkpoint-2", tmp_path / "again" / "checkpoint-2")
+    again, rest = run("again", "last")
+    assert torch.stack(rest).equal(torch.stack(read[2:]))
+    assert_same_weights(again, whole)
 
 
 def test_sentences_are_cut_at_max_seq_length(bert, unscored):

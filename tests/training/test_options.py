@@ -56,7 +56,6 @@ def test_options_that_follow_others(options, argv, expected):
             r"`reconstruction_weight` 4\.0 has no effect with `objective` simcse",
         ),
         (["--train_file=a.txt", "--dataset_name=b"], "`train_file` and `dataset_name` both say what to train on"),
-        (["--streaming"], "`streaming` reads a Hub data set: it needs `dataset_name`"),
         (["--max_train_samples=0"], "`max_train_samples` is 0; needed 1 or more"),
         (["--max_seq_length=2"], "`max_seq_length` is 2; needed 3 or more"),
         (["--save_steps=100"], "100, which is not a round multiple of 125"),  # transformers' own check
@@ -117,7 +116,7 @@ def test_term_weights_are_those_that_are_on(model, argv, weights):
 
 OF_A_GUIDE = "guided_weight, neighbourhood_weight, keep_weight, rehearsal_weight"
 WITH_A_GUIDE = (
-    "with `guided_weight` above 0 also guided_temperature, guide_temperature; "
+    "with `guided_weight` above 0 also guided_temperature, guide_temperature, guided_neighbours; "
     "with `neighbourhood_weight` above 0 also neighbourhood_size; with `rehearsal_weight` above 0 also rehearsal_size; "
 )
 READ = {  # the list in the message: what is read as it is set, then what a weight above 0 would add
