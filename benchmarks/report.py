@@ -39,7 +39,8 @@ def report(name: str, title: str, columns: Sequence[str], rows: Sequence[Sequenc
         rows: cells.
         measured: everything that was measured, as JSON takes it.
     """
-    command = f"python benchmarks/{Path(sys.argv[0]).name} {shlex.join(sys.argv[1:])}"
+    words = [Path(word).name if Path(word).exists() else word for word in sys.argv[1:]]  # where they lie says nothing
+    command = f"python benchmarks/{Path(sys.argv[0]).name} {shlex.join(words)}"
     where = machine()
     lines = [f"# {title}", "", f"    {command}", "", ", ".join(f"{key} {value}" for key, value in where.items()), ""]
     lines += ["| " + " | ".join(columns) + " |", "|---|" + "---:|" * (len(columns) - 1)]
