@@ -16,7 +16,7 @@ import huggingface_hub
 import transformers
 
 from informin.publishing.trainer import hub_destination
-from informin.training.checkpoints import LAST, checkpoint_to_resume, refuse_used_folder
+from informin.training.checkpoints import LAST, checkpoint_to_resume, complete_checkpoints, refuse_used_folder
 from informin.training.command_line import option_names, parse
 from informin.training.drift import tell_drift
 from informin.training.lock import only_run_in
@@ -24,7 +24,7 @@ from informin.training.options import CardArguments, DataArguments
 from informin.training.record import provenance
 from informin.training.report import summary
 from informin.training.sentences import load_development, load_sentences
-from informin.training.signals import StopOnSignal, last_word
+from informin.training.signals import StopOnSignal, last_word, started_again
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
 logger = logging.getLogger("run_unsup")
@@ -48,10 +48,13 @@ def run(argv: list[str]) -> int:
 
 def train(model_name: str, data: DataArguments, card: CardArguments, args: InforMinTrainingArguments) -> int:
     """Data, training, the exported folder, the table."""
-    resume = args.resume_from_checkpoint
+    resume, again = args.resume_from_checkpoint, started_again()
+    if again and (whole := complete_checkpoints(args.output_dir)):
+        resume = LAST
+        logger.warning(f"A process of the run died, and it was started again: it goes on from {whole[-1].name}.")
     if resume:
         resume = checkpoint_to_resume(args.output_dir, resume, args.model_settings)
-    else:
+    elif not again:  # then what is there is its own, and half-written
         refuse_used_folder(args.output_dir)
     if args.push_to_hub and args.process_index == 0:
         hub_destination(args)  # what cannot be pushed is said now, not after the training

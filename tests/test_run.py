@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from accelerate.commands.config.config_args import load_config_from_file
@@ -251,6 +252,26 @@ def test_ctrl_c_under_torchrun_ends_with_how_to_go_on(command, tmp_path):
     step = int(lines[-2].removeprefix("Interrupted at step ").split(";")[0])
     assert lines[-1] == "Go on with the same command and --resume_from_checkpoint last"
     assert step_of(complete_checkpoints(tmp_path / "run")[-1]) == step
+
+
+@pytest.mark.parametrize("before", ["the first checkpoint", "the third"])
+def test_torchrun_goes_on_after_a_process_died(command, tmp_path, before):
+    """SIGKILL of one of two: torchrun ends the other and starts both again, once."""
+    options = dict(per_device_train_batch_size=8, max_steps=60, eval_steps=10, save_total_limit=None)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "--max_restarts=1"]
+    log, run = tmp_path / "log.txt", tmp_path / "killed"
+    with open(log, "w") as file:
+        arguments = [*torchrun, str(ROOT / "run_unsup.py"), *command(output_dir=run, **options)]
+        process = subprocess.Popen(arguments, env=ENVIRONMENT, stdout=file, stderr=subprocess.STDOUT)
+    reached = run / ".lock" if before == "the first checkpoint" else run / "checkpoint-20" / "manifest.json"
+    wait_until(reached.exists, process, log)
+    psutil.Process(process.pid).children()[1].kill()
+    assert process.wait(120) == 0, log.read_text()
+    went_on = "A process of the run died, and it was started again: it goes on from checkpoint-" in log.read_text()
+    assert went_on == (before == "the third")
+    through = [*torchrun, ROOT / "run_unsup.py", *command(output_dir=tmp_path / "through", **options)]
+    launch(*map(str, through[2:]))
+    assert_same_weights(run / "checkpoint-60", tmp_path / "through" / "checkpoint-60")
 
 
 @pytest.mark.parametrize("name, processes", [("cpu", 1), ("cpu_2procs", 2)])

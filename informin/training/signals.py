@@ -81,6 +81,11 @@ def launched() -> bool:
     return any(name in os.environ for name in LAUNCHED)
 
 
+def started_again() -> bool:
+    """Whether torchrun started this process in the place of one that died, or of its fellow (`--max_restarts`)."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
 def last_word(text: str) -> None:
     """Prints how a run ended; under a launcher, which ends with a traceback of its own, after that."""
     if not launched():
