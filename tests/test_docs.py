@@ -24,7 +24,17 @@ TODAYS = [page for page in PAGES if page.name not in ("CHANGELOG.md", "LOG.md")]
 TOP = "informin|configs|docs|examples|model_cards|benchmarks|results|tests"
 WRITTEN = r"results/(a|b|bert)$"  # by the pages' commands
 # Options of other programs in our pages; --help and --config are argparse's and made by hand.
-OTHERS = {"config_file", "num_processes", "nproc_per_node", "no-deps", "require-hashes", "check", "help", "config"}
+OTHERS = {
+    "config_file",
+    "num_processes",
+    "nproc_per_node",
+    "max_restarts",
+    "no-deps",
+    "require-hashes",
+    "check",
+    "help",
+    "config",
+}
 
 
 def text(page: Path) -> str:

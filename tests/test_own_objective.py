@@ -24,7 +24,7 @@ def own_objective(logging_as_before):
 @pytest.fixture
 def own(command, tmp_path):
     """Options of a run of four steps with that objective."""
-    chosen = dict(objective="spread", spread_weight=0.5, spread_power=2)
+    chosen = dict(objective="spread", spread_weight=0.5, spread_power=2, load_best_model_at_end=False)
     return lambda folder, **changes: command(output_dir=tmp_path / folder, **(chosen | changes))
 
 

@@ -87,7 +87,7 @@ def read_packed(
     if wanted is not None:
         place = torch.empty_like(mask.flatten())
         place[packed.at] = torch.arange(len(packed.at), device=mask.device)
-        vectors = hidden[place[wanted.flatten()]]
+        vectors = hidden[place[(wanted & mask.bool()).flatten()]]
     return packed.in_order(_pool(hidden, packed, pooling)), vectors
 
 

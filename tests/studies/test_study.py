@@ -365,6 +365,7 @@ def test_settings_of_a_shipped_study_differ_only_in_what_it_names(path, bert):
     given, study = yaml.safe_load(path.read_text()), read_study(path, [f"model_name={bert}"])
     named = {name for options in given["recipes"].values() for name in options} | given.get("grid", {}).keys()
     named |= {*term_options(), "objective", "projection_head", "view_dropout"}
+    named.add("padding_free")  # rounding alone, and off where an objective reads whole layers
     if path.stem == "main":
         named.add("warmup_steps")  # each paper's own
     values = {}

@@ -200,11 +200,11 @@ def test_the_recipe_as_a_user_gives_it(bert, tmp_path, capsys):
     )
     assert run_unsup.main(argv.split()) == 0
     record = json.loads((out / "training.json").read_text())
-    assert record["objective"]["name"] == "guided" and record["options"]["neighbourhood_weight"] > 0
+    assert record["objective"]["name"] == "guided" and record["options"]["guided_neighbours"] > 0
     assert str(tmp_path) not in (out / "training.json").read_text()
     assert list((out / "guide").glob("*.npy"))
     card = (out / "README.md").read_text()
-    assert re.search("neighbourhoods by the guide", card)
+    assert re.search("guided similarity", card)
 
 
 def test_an_unknown_recipe(capsys):
