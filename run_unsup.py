@@ -54,8 +54,8 @@ def train(model_name: str, data: DataArguments, card: CardArguments, args: Infor
         logger.warning(f"A process of the run died, and it was started again: it goes on from {whole[-1].name}.")
     if resume:
         resume = checkpoint_to_resume(args.output_dir, resume, args.model_settings)
-    elif not again:  # then what is there is its own, and half-written
-        refuse_used_folder(args.output_dir)
+    else:
+        refuse_used_folder(args.output_dir, checkpoints=not again)  # of a run that died half-written ones are its own
     if args.push_to_hub and args.process_index == 0:
         hub_destination(args)  # what cannot be pushed is said now, not after the training
     if args.gradient_accumulation_steps > 1:

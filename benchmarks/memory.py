@@ -6,19 +6,18 @@ Each is a run of two steps of SimCSE in a process of its own. Batches that do no
 """
 
 import argparse
+import json
+import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
+from report import report
+
 
 def main() -> None:
-    import json
-    import subprocess
-
-    from report import report
-
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model_name", required=True)
     parser.add_argument("--train_file", required=True)

@@ -201,6 +201,12 @@ def test_started_again_by_torchrun_a_run_goes_on(command, tmp_path, caplog, monk
     assert run_unsup.main(command()) == 0
     assert "started again" not in caplog.text
     assert_same_weights(tmp_path / "run" / "checkpoint-4", tmp_path / "through" / "checkpoint-4")
+    shutil.rmtree(tmp_path / "run" / "checkpoint-4")
+    whole = (tmp_path / "run" / "checkpoint-2").rename(tmp_path / "checkpoint-2")
+    model = (tmp_path / "run" / "model.safetensors").read_bytes()
+    assert run_unsup.main(command()) == 2, "a model is no half-written checkpoint: the folder is another run's"
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == model
+    whole.rename(tmp_path / "run" / "checkpoint-2")
     for left in (tmp_path / "run").iterdir():
         if left.name != "checkpoint-2":
             shutil.rmtree(left) if left.is_dir() else left.unlink()

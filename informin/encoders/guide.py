@@ -69,7 +69,7 @@ class Guide:
         if k >= len(self):
             raise UsageError(
                 f"{counted(k, 'neighbour')} of each of {counted(len(self), 'sentence')}: needed more sentences, or a "
-                "lower `neighbourhood_size` or `neighbour_views`."
+                "lower `neighbourhood_size`, `guided_neighbours` or `neighbour_views`."
             )
         everything = torch.from_numpy(np.array(self.embeddings)).to(self.device)
         everything = everything if self.device.type == "cuda" else everything.float()

@@ -139,13 +139,13 @@ def read_history(output_dir: str | Path) -> list[dict]:
     )
 
 
-def refuse_used_folder(output_dir: str | Path) -> None:
-    """Raises UsageError where the folder of a new run holds a model or a checkpoint already."""
+def refuse_used_folder(output_dir: str | Path, checkpoints: bool = True) -> None:
+    """Raises UsageError where the folder of a new run holds a model already, or with `checkpoints` one of these."""
     folder = Path(output_dir)
     if folder.is_file():
         raise UsageError(f"`output_dir`: {folder} is a file; needed a folder.")
     held = [path for path in (folder / "model.safetensors", folder / "config.json") if path.exists()]
-    held += _checkpoints(folder)
+    held += _checkpoints(folder) if checkpoints else []
     if held:
         raise UsageError(
             f"{folder} already holds {held[0].name}. Go on with that run (`resume_from_checkpoint`), or choose "
