@@ -2,9 +2,9 @@
 
     python benchmarks/embedding.py --model_name MODEL [MODEL ...] --sentences FILE
 
-All sides read the same sentences, longest first, 64 at a time, in one process, one after the other in every round; each
-ratio is taken within a round, and the table has the median. Embeddings are compared too. bf16 is autocast on both sides;
-the 8-bit file is that of `run_export.py --onnx --int8`.
+All sides read the same sentences, longest first, 64 at a time, in one process, one after the other in every round.
+Each ratio is taken within a round, and the table has the median. Embeddings are compared too. bf16 is autocast on both
+sides; the 8-bit file is that of `run_export.py --onnx --int8`.
 """
 
 import argparse
