@@ -2,7 +2,8 @@
 
     python benchmarks/memory.py --model_name MODEL --train_file FILE
 
-Each is a run of two steps of SimCSE in a process of its own. Batches that do not fit are left out by --whole_up_to.
+Each is a run of SimCSE in a process of its own. All read the same sentences, as libraries below torch keep something of
+every new shape, so that runs grow with what they have read. Batches that do not fit are left out by --whole_up_to.
 """
 
 import argparse
@@ -23,18 +24,19 @@ def main() -> None:
     parser.add_argument("--train_file", required=True)
     parser.add_argument("--batch_sizes", type=int, nargs="+", default=[64, 128, 256, 512, 1024, 2048, 4096])
     parser.add_argument("--whole_up_to", type=int, default=1024)
-    parser.add_argument("--chunk_size", type=int, default=256)
+    parser.add_argument("--chunk_size", type=int, default=128)
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="bf16")
-    parser.add_argument("--steps", type=int, default=2)
+    parser.add_argument("--sentences", type=int, default=8192, help="Of a run.")
     args = parser.parse_args()
-    base = [sys.executable, str(ROOT / "benchmarks" / "throughput.py"), "--side", "here", "--steps", str(args.steps)]
+    base = [sys.executable, str(ROOT / "benchmarks" / "throughput.py"), "--side", "here"]
     base += ["--model_name", args.model_name, "--train_file", args.train_file, "--precision", args.precision]
     measured, rows = {}, []
     for batch in args.batch_sizes:
         found = {}
         for name, options in {"whole": [], "cached": ["--chunk_size", str(args.chunk_size)]}.items():
             if name == "cached" or batch <= args.whole_up_to:
-                command = [*base, "--batch_size", str(batch), *options]
+                steps = max(1, args.sentences // batch)
+                command = [*base, "--batch_size", str(batch), "--steps", str(steps), *options]
                 out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
                 found[name] = json.loads(out.rpartition("RESULT")[2])
         measured[batch] = found
@@ -42,7 +44,9 @@ def main() -> None:
         cells = [f"{one['peak_gib']:.2f}, {one['sentences_per_second']:.0f}" if one else "" for one in shown]
         rows.append([f"{batch:,}", *cells])
         print(rows[-1], flush=True)
-    title = f"Memory of training by batch, in GiB, and sentences a second; {args.precision}"
+    title = (
+        f"Memory of training by batch, in GiB, and sentences a second; {args.sentences:,} sentences, {args.precision}"
+    )
     columns = ("batch", "read at once", f"{args.chunk_size} rows at a time")
     print(report("memory", title, columns, rows, measured))
 

@@ -9,6 +9,7 @@ from torch.nn.functional import cross_entropy, normalize
 
 from informin.distributed import gather_with_gradient, rank
 from informin.errors import UsageError
+from informin.objectives.blocks import mean_over_anchors
 from informin.objectives.terms import PaperRow, Term, Views, option, require
 
 
@@ -53,16 +54,23 @@ def contrast(
             "The contrast has a batch of 1 sentence and so no negatives. Use a `per_device_train_batch_size` of 2 or "
             "more."
         )
-    logits = anchors @ candidates.T / temperature  # (N, W*N)
-    targets = rank() * len(anchors) + torch.arange(len(anchors), device=logits.device)
-    if near is not None:
-        others = torch.arange(len(candidates), device=logits.device) != targets[:, None]  # (N, W*N)
-        logits = logits.masked_fill(near & others, -torch.inf)
+    targets = rank() * len(anchors) + torch.arange(len(anchors), device=anchors.device)
     if queue is not None:
-        further = anchors @ normalize(queue.detach().float(), dim=-1).T / temperature  # (N, Q)
-        left_out = ~queue.any(-1) if own is None else own | ~queue.any(-1)  # (Q,) or (N, Q)
-        logits = torch.cat([logits, further.masked_fill(left_out, -torch.inf)], dim=-1)  # (N, W*N + Q)
-    return cross_entropy(logits, targets)
+        queue = normalize(queue.detach().float(), dim=-1)
+        empty = ~queue.any(-1)  # (Q,)
+
+    def loss_of(anchors: Tensor, targets: Tensor, near: Tensor | None, own: Tensor | None) -> Tensor:
+        logits = anchors @ candidates.T / temperature  # (n, W*N)
+        if near is not None:
+            others = torch.arange(len(candidates), device=logits.device) != targets[:, None]  # (n, W*N)
+            logits = logits.masked_fill(near & others, -torch.inf)
+        if queue is not None:
+            left_out = empty if own is None else own | empty  # (Q,) or (n, Q)
+            further = (anchors @ queue.T / temperature).masked_fill(left_out, -torch.inf)
+            logits = torch.cat([logits, further], dim=-1)  # (n, W*N + Q)
+        return cross_entropy(logits, targets)
+
+    return mean_over_anchors(loss_of, anchors, targets, near, own)
 
 
 @dataclass

@@ -9,6 +9,7 @@ from torch.nn.functional import normalize
 
 from informin.distributed import gather_with_gradient, rank
 from informin.errors import UsageError
+from informin.objectives.blocks import mean_over_anchors
 from informin.objectives.terms import Guide, Term, Views, option, require
 
 
@@ -46,13 +47,18 @@ def guided_similarity(
             f"Guided similarity compares the other sentences of a batch, and this batch has {len(candidates)}. Use a "
             "`per_device_train_batch_size` of 3 or more."
         )
-    taught = normalize(guide1.float(), dim=-1) @ gather_with_gradient(normalize(guide2.float(), dim=-1)).T
-    logits = normalize(z1.float(), dim=-1) @ candidates.T / temperature  # (N, W*N)
-    own = rank() * len(logits) + torch.arange(len(logits), device=logits.device)
-    itself = torch.arange(len(candidates), device=logits.device) == own[:, None]  # (N, W*N)
-    target = (taught / guide_temperature).masked_fill(itself, -torch.inf).softmax(-1)
-    log_share = logits.masked_fill(itself, -torch.inf).log_softmax(-1).masked_fill(itself, 0)
-    return -(target * log_share).sum(-1).mean()
+    taught_candidates = gather_with_gradient(normalize(guide2.float(), dim=-1))  # (W*N, d')
+    own = rank() * len(z1) + torch.arange(len(z1), device=z1.device)
+
+    def loss_of(anchors: Tensor, taught_anchors: Tensor, own: Tensor) -> Tensor:
+        taught = taught_anchors @ taught_candidates.T / guide_temperature  # (n, W*N)
+        logits = anchors @ candidates.T / temperature
+        itself = torch.arange(len(candidates), device=logits.device) == own[:, None]
+        target = taught.masked_fill(itself, -torch.inf).softmax(-1)
+        log_share = logits.masked_fill(itself, -torch.inf).log_softmax(-1).masked_fill(itself, 0)
+        return -(target * log_share).sum(-1).mean()
+
+    return mean_over_anchors(loss_of, normalize(z1.float(), dim=-1), normalize(guide1.float(), dim=-1), own)
 
 
 @dataclass
