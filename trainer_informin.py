@@ -211,8 +211,9 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
     def encode(self, sentences: Sequence[str]) -> np.ndarray:
         """The embeddings (N, d) of N sentences, as the model is used; every process encodes its share and gets all."""
         own = list(sentences)[self.args.process_index :: self.args.world_size]
-        with self.accelerator.autocast():
-            embeddings = embed(self.model, self.processing_class, own, self.args.per_device_eval_batch_size)
+        size = self.args.per_device_eval_batch_size
+        with self._leaving_on_signal() as progress, self.accelerator.autocast():
+            embeddings = embed(self.model, self.processing_class, own, size, progress=progress)
         return join_shares(embeddings, self.accelerator)[: len(sentences)]
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:

@@ -54,21 +54,23 @@ def encode(
     length = length or max_length(model.config, tokenizer)
     tokens = tokenizer([prompt + sentence for sentence in sentences], truncation=True, max_length=length)["input_ids"]
     order = sorted(range(len(tokens)), key=lambda i: -len(tokens[i]))
-    for start in range(0, len(order), batch_size):
-        rows = order[start : start + batch_size]
-        batch = tokenizer.pad({"input_ids": [tokens[i] for i in rows]}, return_tensors="pt").to(model.device)
-        ids, mask = batch["input_ids"], batch["attention_mask"]
-        if packed:
-            pooled = {pooler: read_packed(model.base_model, ids, mask, pooler)[0] for pooler in poolers}
-        else:
-            output = model(input_ids=ids, attention_mask=mask, **extra)
-            layers = output.hidden_states if extra else (output.last_hidden_state,)
-            pooled = {pooler: _pooled(model, pooler, layers, mask) for pooler in poolers}
-        for pooler, x in pooled.items():
-            embeddings[pooler][rows] = (normalize(x.float()) if normalized else x.float()).cpu().numpy()
-        if progress:
-            progress(len(rows))
-    model.train(was_training)
+    try:
+        for start in range(0, len(order), batch_size):
+            rows = order[start : start + batch_size]
+            batch = tokenizer.pad({"input_ids": [tokens[i] for i in rows]}, return_tensors="pt").to(model.device)
+            ids, mask = batch["input_ids"], batch["attention_mask"]
+            if packed:
+                pooled = {pooler: read_packed(model.base_model, ids, mask, pooler)[0] for pooler in poolers}
+            else:
+                output = model(input_ids=ids, attention_mask=mask, **extra)
+                layers = output.hidden_states if extra else (output.last_hidden_state,)
+                pooled = {pooler: _pooled(model, pooler, layers, mask) for pooler in poolers}
+            for pooler, x in pooled.items():
+                embeddings[pooler][rows] = (normalize(x.float()) if normalized else x.float()).cpu().numpy()
+            if progress:
+                progress(len(rows))
+    finally:  # progress may raise
+        model.train(was_training)
     return embeddings
 
 
@@ -81,14 +83,21 @@ def _pooled(model, pooler: str, layers: Sequence[Tensor], mask: Tensor) -> Tenso
     return model.mlp(model.pool(layers[-1], mask)) if pooler == "mlp" else pool(pooler, layers, mask)
 
 
-def embed(model, tokenizer, sentences: Sequence[str], batch_size: int = 64, usage: Usage | None = None) -> np.ndarray:
+def embed(
+    model,
+    tokenizer,
+    sentences: Sequence[str],
+    batch_size: int = 64,
+    usage: Usage | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> np.ndarray:
     """(N, d) float32, the embeddings of N sentences as `usage` says that they are read; see `encode`.
 
     Without `usage` the settings of the model say it, which is then one of ours.
     """
     usage = usage or usage_of_settings(model.config.informin)
     length = reading_length(max_length(model.config, tokenizer), usage)
-    how = {"length": length, "prompt": usage.prompt, "normalized": usage.normalize}
+    how = {"length": length, "prompt": usage.prompt, "normalized": usage.normalize, "progress": progress}
     return encode(model, tokenizer, sentences, batch_size, (usage.pooling,), **how)[usage.pooling]
 
 

@@ -135,8 +135,8 @@ def score_labels(encode: Encode, labelled: LabelledSentences) -> dict[str, float
     }
 
 
-def clustering(x: np.ndarray, y: np.ndarray, classes: int) -> list[float]:
-    """V-measure x 100 of k-means with the true number of classes, from 10 seeds with one start each.
+def clustering(x: np.ndarray, y: np.ndarray, classes: int, starts: int = DRAWS) -> list[float]:
+    """V-measure x 100 of k-means with the true number of classes, from each of some seeds with one start each.
 
     Args:
         x: (N, d), of length 1.
@@ -146,7 +146,7 @@ def clustering(x: np.ndarray, y: np.ndarray, classes: int) -> list[float]:
         MTEB's clustering tasks (Muennighoff et al., EACL 2023, section 3.1), which take the mini-batch form of k-means
         on embeddings as they are; this is Lloyd's, on unit vectors. V-measure: Rosenberg & Hirschberg (2007).
     """
-    found = (KMeans(classes, n_init=1, random_state=seed).fit_predict(x) for seed in range(DRAWS))
+    found = (KMeans(classes, n_init=1, random_state=seed).fit_predict(x) for seed in range(starts))
     return [100 * float(v_measure_score(y, clusters)) for clusters in found]
 
 

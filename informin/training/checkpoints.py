@@ -29,7 +29,17 @@ def step_of(checkpoint: Path) -> int:
 
 def steps_taken(checkpoint: str | Path) -> int:
     """The step that a checkpoint was saved at, whatever its folder is called: `last-checkpoint` on the Hub."""
-    return json.loads(Path(checkpoint, "trainer_state.json").read_text(encoding="utf-8"))["global_step"]
+    return _state(checkpoint)["global_step"]
+
+
+def owes_score(checkpoint: str | Path) -> bool:
+    """Whether a run left an evaluation when it saved a checkpoint."""
+    callbacks = _state(checkpoint).get("stateful_callbacks") or {}
+    return bool(callbacks.get("TrainerControl", {}).get("args", {}).get("should_evaluate"))
+
+
+def _state(checkpoint: str | Path) -> dict:
+    return json.loads(Path(checkpoint, "trainer_state.json").read_text(encoding="utf-8"))
 
 
 def complete_checkpoints(output_dir: str | Path) -> list[Path]:
@@ -130,7 +140,7 @@ def read_history(output_dir: str | Path) -> list[dict]:
     """
     for checkpoint in reversed(_checkpoints(output_dir)):
         try:
-            return json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
+            return _state(checkpoint)["log_history"]
         except (OSError, ValueError, TypeError, KeyError):  # absent, cut off, or something else
             continue
     raise UsageError(

@@ -4,14 +4,18 @@ import copy
 import errno
 import logging
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from transformers import Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
 
+from informin.distributed import sum_over_processes
 from informin.errors import SaveError, UsageError, counted, error_line
 from informin.files import damage, manifest_files, write_manifest
 from informin.objectives import Term
@@ -20,11 +24,13 @@ from informin.training.checkpoints import (
     LAST,
     checkpoint_to_resume,
     complete_checkpoints,
+    owes_score,
     set_aside_damaged,
     steps_taken,
 )
 from informin.training.history import logged_scores
 from informin.training.record import training_record, weights_settings
+from informin.training.signals import EvaluationLeft
 from informin.training.throughput import Throughput
 
 logger = logging.getLogger(__name__)
@@ -159,7 +165,8 @@ class ResumableTrainer(Trainer):
         self.known = continued(checkpoint, self.known, now, self.args.resume_with_changes)
         if self.args.should_save:
             set_aside_damaged(self.args.output_dir, checkpoint)
-        self.args.eval_on_start = False  # the score before the first step is in the checkpoint's history
+        # The score before the first step is in the checkpoint's history; that of its last one may be owed.
+        self.args.eval_on_start = owes_score(checkpoint)
         # Trainer looks for the best one where it was when this one was saved: the folder may have been renamed since.
         logging.getLogger("transformers.trainer").addFilter(_says_more_than_where_the_best_was)
         return super().train(str(checkpoint), *args, **kwargs)
@@ -170,6 +177,40 @@ class ResumableTrainer(Trainer):
             self.control.should_training_stop = True
         else:
             super()._run_epoch(*args, **kwargs)
+
+    @contextmanager
+    def _leaving_on_signal(self) -> Iterator[Callable[[int], object] | None]:
+        """Gives what an evaluation calls after each batch, by which a callback can have it left.
+
+        EvaluationLeft is raised at the end, in every process where it was in one.
+        """
+        can_leave = self.is_in_train and self.state.global_step > 0  # before the first step there is nothing to save
+        left = False
+        try:
+            yield lambda _: can_leave and self.callback_handler.on_prediction_step(self.args, self.state, self.control)
+        except EvaluationLeft:
+            left = True
+        if can_leave and sum_over_processes(torch.tensor(int(left), device=self.args.device)).item():
+            raise EvaluationLeft
+
+    def _maybe_log_save_evaluate(self, tr_loss: Tensor, grad_norm, model: nn.Module, trial, *args, **kwargs) -> None:
+        """Trainer's; where the evaluation is left, a checkpoint that owes its score, and the end of training."""
+        try:
+            super()._maybe_log_save_evaluate(tr_loss, grad_norm, model, trial, *args, **kwargs)
+        except EvaluationLeft:
+            self.control.should_training_stop = True
+            self._save_checkpoint(model, trial)  # which keeps that there should be a score
+            self.control = self.callback_handler.on_save(self.args, self.state, self.control)
+            self.control.should_evaluate = False
+
+    def _evaluate(self, trial, ignore_keys_for_eval, skip_scheduler: bool = False) -> dict[str, float]:
+        """Trainer's; before the first step of a run that goes on, it is the score that the checkpoint owes."""
+        owed = skip_scheduler and self.state.global_step > 0
+        metrics = super()._evaluate(trial, ignore_keys_for_eval, skip_scheduler and not owed)
+        if owed and self._determine_best_metric(metrics=metrics, trial=trial):
+            best = Path(self._get_output_dir(trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
+            self.state.best_model_checkpoint = str(best) if best.is_dir() else None
+        return metrics
 
     def _save_checkpoint(self, model: nn.Module, trial) -> None:
         """Trainer's, then the manifest; only then is it pushed, and are older checkpoints deleted.

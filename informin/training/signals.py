@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and a closed terminal: finish the step, save a checkpoint, stop."""
+"""Ctrl-C, SIGTERM and a closed terminal: finish the step or leave the evaluation, save a checkpoint, stop."""
 
 import os
 import signal
@@ -26,11 +26,16 @@ print(sys.argv[2], flush=True)
 """
 
 
+class EvaluationLeft(Exception):
+    """A run leaves the evaluation that it is in, to save a checkpoint and stop."""
+
+
 class StopOnSignal(TrainerCallback):
     """Within its `with` block, the first signal ends training after the running step, with a checkpoint.
 
-    A second one has its usual effect. Over several processes all stop at the same step, whichever got the signal. What
-    the process was told to ignore, as by nohup, it goes on ignoring.
+    An evaluation is left after the running batch: what goes on from the checkpoint evaluates first. A second signal
+    has its usual effect. Over several processes all stop at the same step, whichever got the signal. What the process
+    was told to ignore, as by nohup, it goes on ignoring.
 
     Attributes:
         received: the signal's number, or None.
@@ -64,11 +69,24 @@ class StopOnSignal(TrainerCallback):
                     os.dup2(nowhere.fileno(), terminal)
 
     def on_step_end(self, args, state, control, **kwargs):
+        if self._agree(args):
+            control.should_save = control.should_training_stop = True
+
+    on_evaluate = on_step_end
+
+    def on_save(self, args, state, control, **kwargs):
+        control.should_training_stop |= self._agree(args)
+
+    def on_prediction_step(self, args, state, control, **kwargs):
+        if self.received:
+            raise EvaluationLeft
+
+    def _agree(self, args) -> bool:
+        """Whether any process got a signal."""
         if world_size() > 1:
             received = sum_over_processes(torch.tensor(int(self.received or 0), device=args.device)).item()
             self.received = self.received or (signal.SIGTERM if received else None)
-        if self.received:
-            control.should_save = control.should_training_stop = True
+        return bool(self.received)
 
 
 def heeded_signals() -> list[int]:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,14 @@ from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
 
 from informin.objectives.terms import Masking
+from informin.training.checkpoints import complete_checkpoints, steps_taken
 from informin.training.options import DataArguments
 from informin.training.sentences import load_sentences
+from informin.training.signals import StopOnSignal
 from informin.views.attention import ViewDropout
 from informin.views.rehearsal import GeneralSentences
 from informin.views.stacking import StackedViews
-from tests.conftest import make_sentences
+from tests.conftest import make_sentences, save_pairs
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
 WORLD = 2
@@ -223,6 +226,32 @@ def train(folder, out, seed, resume=None, sentences=None, **options):
     return {"states": witness.states, "read": torch.stack(witness.read), "weights": weights}
 
 
+class Signal(TrainerCallback):
+    """Comes to the second process in the evaluation of step 4."""
+
+    def __init__(self, stop):
+        self.stop = stop
+
+    def on_prediction_step(self, args, state, control, **kwargs):
+        if dist.get_rank() == 1 and state.global_step == 4:
+            self.stop.received = signal.SIGTERM
+
+
+def stopped(folder, out):
+    """The steps of the whole checkpoints, and the scores, of a run whose evaluation is left."""
+    options = dict(output_dir=out, use_cpu=True, bf16=False, objective="simcse", report_to=[], disable_tqdm=True)
+    options |= dict(per_device_train_batch_size=4, max_steps=6, eval_steps=2, save_steps=2)
+    stop, pairs = StopOnSignal(), save_pairs(Path(f"{out}-{dist.get_rank()}.tsv"))
+    callbacks = [Signal(stop), stop]
+    trainer = InforMinTrainer(
+        folder, InforMinTrainingArguments(**options), make_sentences(24), str(pairs), callbacks=callbacks
+    )
+    trainer.train()
+    dist.barrier()
+    scores = [entry["step"] for entry in trainer.state.log_history if "eval_spearman" in entry]
+    return [steps_taken(path) for path in complete_checkpoints(out)], scores
+
+
 def training_worker(rank, folder, out, init):
     torch.set_num_threads(1)
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(WORLD), MASTER_ADDR="127.0.0.1")
@@ -242,6 +271,7 @@ def training_worker(rank, folder, out, init):
         shutil.copytree(f"{out}/whole/checkpoint-2", f"{out}/again/checkpoint-2")
     dist.barrier()
     results["again"] = train(folder, f"{out}/again", seed=1, resume="last")
+    results["stopped"] = stopped(folder, f"{out}/stopped")
     torch.save(results, f"{out}/{rank}.pt")
     dist.barrier()
     os._exit(0)
@@ -281,3 +311,7 @@ def test_two_processes_go_on_bit_for_bit(two_trainings):
         assert all(a.equal(b) for a, b in zip(whole["states"][2:], again["states"], strict=True))
         assert all(weight.equal(again["weights"][name]) for name, weight in whole["weights"].items())
         assert all(weight.equal(shared[name]) for name, weight in whole["weights"].items())
+
+
+def test_two_processes_leave_an_evaluation_together(two_trainings):
+    assert [each["stopped"] for each in two_trainings] == [([2, 4], [0, 2])] * WORLD

@@ -3,6 +3,7 @@
 import errno
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,16 +12,21 @@ import pytest
 import torch
 from filelock import FileLock
 from safetensors import SafetensorError
+from transformers import TrainerCallback
 
 import run_unsup
 from informin.errors import UsageError
 from informin.evaluation import pairs
 from informin.files import damage, write_manifest
 from informin.publishing.record import load_record
+from informin.training.checkpoints import complete_checkpoints
 from informin.training.lock import only_run_in
+from informin.training.options import InforMinTrainingArguments
 from informin.training.resuming import differences
+from informin.training.signals import StopOnSignal
 from tests.conftest import FOUR_STEPS, make_sentences, save_bert, save_pairs
 from tests.test_run import ENVIRONMENT, assert_same_weights, fails
+from trainer_informin import InforMinTrainer
 
 
 @pytest.fixture(scope="session")
@@ -459,3 +465,41 @@ def test_only_what_was_made_for_the_lock_is_removed(tmp_path):
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == [
         *("kept", "kept/run", "kept/run/model", "there")
     ]
+
+
+@pytest.mark.parametrize("strategy", ["steps", "epoch"])
+@pytest.mark.parametrize("at", [2, 4, 6])
+def test_a_signal_in_an_evaluation_is_heeded_there(bert, pairs_file, tmp_path, at, strategy):
+    """In the first of its batches; the run that goes on evaluates first and is the run that was not interrupted."""
+
+    class Signal(TrainerCallback):
+        batches = 0
+
+        def on_prediction_step(self, args, state, control, **kwargs):
+            if state.global_step == at:
+                stop.received, self.batches = signal.SIGTERM, self.batches + 1
+
+    def run(folder, *callbacks, resume=None):
+        steps = {"steps": dict(eval_steps=2, save_steps=2, max_steps=6), "epoch": dict(num_train_epochs=3)}[strategy]
+        how = dict(eval_strategy=strategy, save_strategy=strategy, seed=1, objective="simcse", learning_rate=1e-3)
+        how |= dict(per_device_train_batch_size=8, per_device_eval_batch_size=8, report_to=[], bf16=False) | steps
+        args = InforMinTrainingArguments(str(folder), use_cpu=True, **how)
+        trainer = InforMinTrainer(str(bert), args, make_sentences(16), str(pairs_file), callbacks=list(callbacks))
+        trainer.train(resume)
+        return trainer
+
+    stop, sender = StopOnSignal(), Signal()
+    whole = run(tmp_path / "whole")
+    left = run(tmp_path / "run", sender, stop)
+    assert sender.batches == 1 and left.state.global_step == at
+    assert "eval_spearman" not in left.state.log_history[-1] and complete_checkpoints(tmp_path / "run")
+    again = run(tmp_path / "run", resume="last")
+    assert scores(again) == scores(whole)
+    assert again.state.best_metric == whole.state.best_metric
+    assert Path(again.state.best_model_checkpoint).name == Path(whole.state.best_model_checkpoint).name
+    for name, weight in whole.model.state_dict().items():
+        assert weight.equal(again.model.state_dict()[name]), name
+
+
+def scores(trainer) -> dict[int, float]:
+    return {entry["step"]: entry["eval_spearman"] for entry in trainer.state.log_history if "eval_spearman" in entry}

@@ -1,0 +1,53 @@
+"""V-measure before and after training from many starts of K-means: is a gain more than the luck of the starts?
+
+    python benchmarks/clustering_starts.py BEFORE --after MODEL ... --labels FILE --bf16
+
+A score has 10 starts. Runs of several seeds have ten each; the encoder before training has these ten alone, and its
+score can be off by half of what is gained. Here every model is clustered from as many as are asked for. The interval
+is Welch's, of the runs' means less all starts of the encoder before.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import ttest_ind
+from threadpoolctl import threadpool_limits
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from informin.encoders.encoder import load_encoder
+from informin.evaluation.geometry import unit
+from informin.evaluation.labels import LabelledSentences, clustering, load_labels
+
+
+def v_measures(model: str, labelled: LabelledSentences, starts: int, bf16: bool) -> list[float]:
+    (x,) = load_encoder(model, bf16=bf16)(labelled.sentences).values()
+    names, y = np.unique(labelled.labels, return_inverse=True)
+    with threadpool_limits(1):
+        return clustering(unit(x).astype(np.float32), y, len(names), starts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("before")
+    parser.add_argument("--after", nargs="+", required=True, help="Models of one recipe, a seed each.")
+    parser.add_argument("--labels", required=True)
+    parser.add_argument("--starts", type=int, default=50)
+    parser.add_argument("--bf16", action="store_true")
+    args = parser.parse_args()
+    labelled = load_labels(args.labels, "--labels").distinct()
+    found = []
+    for model in (args.before, *args.after):
+        found.append(values := v_measures(model, labelled, args.starts, args.bf16))
+        error = np.std(values, ddof=1) / len(values) ** 0.5
+        print(f"{model}: {np.mean(values):.2f}, standard error {error:.2f}, {args.starts} starts", flush=True)
+    before, after = found[0], [np.mean(values) for values in found[1:]]
+    low, high = ttest_ind(after, before, equal_var=False).confidence_interval()
+    print(f"after less before: {np.mean(after) - np.mean(before):+.2f} ({low:+.2f} to {high:+.2f})")
+
+
+if __name__ == "__main__":
+    main()

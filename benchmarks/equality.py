@@ -1,0 +1,151 @@
+"""The same loss and gradient however a batch is read: without padding, by chunks of rows, over 1, 2 and 3 processes.
+
+    python benchmarks/equality.py --model_name MODEL --train_file FILE
+
+For each objective one batch of real sentences is read in every way, without dropout, whose draws differ between them;
+so that the two views differ all the same, the second has a word masked. Every way is compared with one process that
+reads padded rows at once: the difference of the loss, and the largest of the gradient as a share of the largest
+gradient. tests/test_packing.py, tests/training/test_gradient_cache.py and tests/training/test_distributed.py hold the
+same on small encoders, and that what was dropped stays dropped when a chunk is read again.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+from informin.textfiles import read_sentences
+from informin.training.options import InforMinTrainingArguments
+from informin.views.attention import ViewDropout
+from trainer_informin import InforMinTrainer
+
+SIZE = 24  # of the batch; rows of general sentences are as many, so that all parts are shared out alike
+OBJECTIVES = {
+    "simcse": dict(objective="simcse"),
+    "simcse, mlm": dict(objective="simcse", mlm_weight=0.1),
+    "simcse, queue": dict(objective="simcse", queue_size=64),
+    "informin": dict(objective="informin", reconstruction_weight=0.4),
+    "informin, squared l2": dict(
+        objective="informin", reconstruction_weight=0.1, reconstruction_form="squared_l2", mlm_weight=0.1
+    ),
+    "scd": dict(objective="scd"),
+    "micse": dict(objective="micse", queue_size=0, ami_layers=[0, 1], max_seq_length=8),  # all pairs of 8 tokens
+    "adapt": dict(objective="guided", guided_weight=1, guided_neighbours=5, rehearsal_weight=40, rehearsal_size=SIZE),
+    "guided contrast": dict(objective="simcse", near_share=0.1, keep_weight=1),
+}
+WAYS = {
+    "packed": dict(padding_free=True),
+    "chunks": dict(gradient_cache_chunk_size=10),
+    "packed, chunks": dict(padding_free=True, gradient_cache_chunk_size=10),
+    "2 processes": dict(processes=2),
+    "3 processes": dict(processes=3),
+    "3 processes, packed, chunks": dict(processes=3, padding_free=True, gradient_cache_chunk_size=10),
+}
+NOT_WITH_MAPS = {"padding_free", "gradient_cache_chunk_size"}
+
+
+def build(args: argparse.Namespace, options: dict, folder: str) -> InforMinTrainer:
+    lines = [line for line in read_sentences(Path(args.train_file), None) if line.strip()][: args.sentences]
+    run = dict(output_dir=folder, use_cpu=True, bf16=False, eval_strategy="no", report_to="none", seed=1)
+    run |= dict(per_device_train_batch_size=SIZE, projection_head="none", disable_tqdm=True, logging_steps=10**6)
+    arguments = InforMinTrainingArguments(**run | {"padding_free": False, "max_seq_length": 32} | options)
+    trainer = InforMinTrainer(args.model_name, arguments, lines)
+    for module in trainer.model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        if isinstance(module, ViewDropout):
+            module.rates = (0.0,) * len(module.rates)
+    trainer.model.train()
+    return trainer
+
+
+def rows_of(trainer: InforMinTrainer) -> dict[str, Tensor]:
+    """One batch, stacked, whose second views have a word masked."""
+    batches = iter(trainer.get_train_dataloader())
+    (rows,), _ = trainer.get_batch_samples(batches, 1, torch.device("cpu"))
+    if trainer._stack_views.views == 2:
+        rows["input_ids"][SIZE : 2 * SIZE, 2] = trainer.processing_class.mask_token_id
+    return rows
+
+
+def share(rows: dict[str, Tensor], rank: int, processes: int) -> dict[str, Tensor]:
+    """A process's part of every view."""
+    parts = {name: x.unflatten(0, (-1, SIZE)).chunk(processes, dim=1)[rank] for name, x in rows.items()}
+    return {name: x.flatten(0, 1) for name, x in parts.items()}
+
+
+def measure(rank: int, args: argparse.Namespace, options: dict, processes: int, folder: str) -> None:
+    """Loss and gradients of the whole batch, into FOLDER/found.pt; in one process the rows, too, for the others."""
+    torch.set_num_threads(1)
+    if processes > 1:
+        os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(processes), MASTER_ADDR="127.0.0.1")
+        dist.init_process_group("gloo", init_method=f"file://{folder}/init", rank=rank, world_size=processes)
+    trainer = build(args, options, f"{folder}/run")
+    rows = Path(folder).parent / "rows.pt"
+    if not rows.exists():
+        torch.save(rows_of(trainer), rows)
+    own = share(torch.load(rows), rank, processes)
+    model = DistributedDataParallel(trainer.model) if processes > 1 else trainer.model
+    loss = trainer.compute_loss(model, own)
+    loss.backward()
+    mean = loss.detach() / processes
+    if processes > 1:
+        dist.all_reduce(mean)
+    if rank == 0:
+        gradients = {name: x.grad for name, x in trainer.model.named_parameters() if x.grad is not None}
+        torch.save((mean, gradients), f"{folder}/found.pt")
+    if processes > 1:
+        dist.barrier()
+        os._exit(0)  # gloo's group can hang where it is torn down
+
+
+def found_by(args: argparse.Namespace, options: dict, folder: Path) -> tuple[Tensor, dict[str, Tensor]]:
+    folder.mkdir()
+    options = dict(options)
+    processes = options.pop("processes", 1)
+    mp.spawn(measure, (args, options, processes, str(folder)), nprocs=processes)
+    return torch.load(folder / "found.pt")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model_name", required=True)
+    parser.add_argument("--train_file", required=True)
+    parser.add_argument("--sentences", type=int, default=240)
+    parser.add_argument("--objectives", nargs="+", choices=OBJECTIVES, default=list(OBJECTIVES))
+    args = parser.parse_args()
+    from report import report
+
+    measured, table = {}, []
+    for name in args.objectives:
+        options, cells = OBJECTIVES[name], []
+        with tempfile.TemporaryDirectory() as folder:
+            loss, gradients = found_by(args, options, Path(folder) / "reference")
+            scale = max(x.abs().max().item() for x in gradients.values())
+            for way, how in WAYS.items():
+                if "ami_layers" in options and NOT_WITH_MAPS & set(how):
+                    cells.append("refused")
+                    continue
+                other, others = found_by(args, options | how, Path(folder) / way.replace(", ", "-").replace(" ", "-"))
+                assert others.keys() == gradients.keys()
+                apart = max((others[key] - x).abs().max().item() for key, x in gradients.items()) / scale
+                measured[f"{name}, {way}"] = {"loss": (other - loss).item(), "gradient": apart}
+                cells.append(f"{abs(other - loss).item():.0e}, {apart:.0e}")
+        table.append([name, f"{loss.item():.4f}", *cells])
+        print(table[-1], flush=True)
+    title = f"Loss and gradient of one batch of {SIZE}, read in several ways, less those of padded rows read at once"
+    print(report("equality", title, ("objective", "loss", *WAYS), table, measured))
+
+
+if __name__ == "__main__":
+    main()
