@@ -21,7 +21,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import numpy as np
 import torch
-from report import report
+from report import report, spread
 
 from informin.encoders.encoder import load_encoder
 from informin.encoders.loading import load_config, load_model, load_tokenizer
@@ -85,9 +85,8 @@ def main() -> None:
                 for side, own in seconds.items():
                     ratios = [other / mine for mine, other in zip(own, seconds[SIDES[0]])]
                     apart = np.abs(first[side] - first[SIDES[0]]).max()
-                    spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
                     speed = len(sentences) / statistics.median(own)
-                    rows.append([f"{name}: {side}", f"{speed:.0f}", spread, f"{apart:.1e}"])
+                    rows.append([f"{name}: {side}", f"{speed:.0f}", spread(ratios), f"{apart:.1e}"])
     title = f"Embedding, {len(sentences):,} sentences, {args.rounds} rounds"
     columns = ("", "sentences/s", "ratio to sentence-transformers (least to most)", "largest difference")
     print(report("embedding", title, columns, rows, measured))

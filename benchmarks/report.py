@@ -3,6 +3,7 @@
 import json
 import platform
 import shlex
+import statistics
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -29,6 +30,11 @@ def machine() -> dict[str, str | int]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def spread(ratios: Sequence[float]) -> str:
+    """The median, the least and the most."""
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def report(name: str, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], measured: object) -> str:

@@ -12,6 +12,7 @@ less than a hundredth of either. `padded` is here without `--padding_free`. On a
 
 import argparse
 import json
+import os
 import resource
 import statistics
 import subprocess
@@ -37,7 +38,9 @@ def read_lines(args: argparse.Namespace) -> list[str]:
     from informin.textfiles import read_sentences
 
     lines = [line for line in read_sentences(Path(args.train_file), None) if line.strip()]
-    return lines[: args.batch_size * args.steps]
+    if args.join > 1:
+        lines = [" ".join(lines[start : start + args.join]) for start in range(0, len(lines), args.join)]
+    return lines[: args.batch_size * args.steps * int(os.environ.get("WORLD_SIZE", "1"))]
 
 
 def ours(args: argparse.Namespace, folder: str, padding_free: bool | None) -> float:
@@ -111,6 +114,7 @@ def main() -> None:
     parser.add_argument("--precision", nargs="+", choices=["fp32", "bf16"], default=["fp32", "bf16"])
     parser.add_argument("--batch_size", type=int, default=128)
     parser.add_argument("--length", type=int, default=32)
+    parser.add_argument("--join", type=int, default=1, help="So many lines of the file are a text.")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--chunk_size", type=int, help="--gradient_cache_chunk_size here.")
@@ -121,7 +125,7 @@ def main() -> None:
     if args.side:
         run_side(args)
         return
-    from report import report
+    from report import report, spread
 
     measured, rows = {}, []
     for model in args.model_name:
@@ -133,8 +137,7 @@ def main() -> None:
                 speeds = [found[side]["sentences_per_second"] for found in rounds]
                 ratios = [speed / found[SIDES[0]]["sentences_per_second"] for speed, found in zip(speeds, rounds)]
                 memory = statistics.median(found[side]["peak_gib"] for found in rounds)
-                spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-                rows.append([f"{name}: {side}", f"{statistics.median(speeds):.1f}", spread, f"{memory:.2f}"])
+                rows.append([f"{name}: {side}", f"{statistics.median(speeds):.1f}", spread(ratios), f"{memory:.2f}"])
     title = f"Training, batch {args.batch_size}, {args.length} tokens, {args.rounds} rounds of {args.steps} steps"
     columns = ("", "sentences/s", "ratio to sentence-transformers (least to most)", "peak memory, GiB")
     print(report(args.name, title, columns, rows, measured))

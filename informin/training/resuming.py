@@ -28,6 +28,7 @@ from informin.training.checkpoints import (
     set_aside_damaged,
     steps_taken,
 )
+from informin.training.heartbeat import Heartbeat, is_of_collective, lost
 from informin.training.history import logged_scores
 from informin.training.record import training_record, weights_settings
 from informin.training.signals import EvaluationLeft
@@ -154,11 +155,12 @@ class ResumableTrainer(Trainer):
         Raises:
             UsageError: see `checkpoint_to_resume` and `continued`; or options of the objective were changed since the
                 trainer was made.
+            LostProcessError: another process of the run is gone.
         """
         if self.args.terms != self.terms:
             raise UsageError("Options of the objective were changed after the trainer was made. Make a new trainer.")
         if not resume_from_checkpoint:
-            return super().train(None, *args, **kwargs)
+            return self._train_together(None, *args, **kwargs)
         wanted = LAST if resume_from_checkpoint is True else resume_from_checkpoint
         checkpoint = checkpoint_to_resume(self.args.output_dir, wanted, self.args.model_settings)
         now = weights_settings(self.args, self.eval_dataset)
@@ -169,7 +171,17 @@ class ResumableTrainer(Trainer):
         self.args.eval_on_start = owes_score(checkpoint)
         # Trainer looks for the best one where it was when this one was saved: the folder may have been renamed since.
         logging.getLogger("transformers.trainer").addFilter(_says_more_than_where_the_best_was)
-        return super().train(str(checkpoint), *args, **kwargs)
+        return self._train_together(str(checkpoint), *args, **kwargs)
+
+    def _train_together(self, checkpoint: str | None, *args, **kwargs):
+        """Trainer's `train`; LostProcessError where another process is gone."""
+        try:
+            with Heartbeat(self.args.output_dir, self.args.device):
+                return super().train(checkpoint, *args, **kwargs)
+        except RuntimeError as error:
+            if is_of_collective(error):
+                raise lost(f"Another process does not answer ({error_line(error)})", self.args.output_dir) from error
+            raise
 
     def _run_epoch(self, *args, **kwargs) -> None:
         """Trainer's, unless the run was at its last step when it was gone on with: Trainer would take one more."""

@@ -1,0 +1,89 @@
+"""Several processes: where one is gone, killed or silent, the others end with a word."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.test_run import ENVIRONMENT
+
+WORKER = """
+import os, sys, time
+import torch, torch.distributed as dist
+from datetime import timedelta
+from informin.training.heartbeat import Heartbeat, is_of_collective, lost
+rank, out, seconds = int(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+os.environ["MASTER_ADDR"] = "127.0.0.1"
+dist.init_process_group("gloo", init_method=f"file://{out}/init", rank=rank, world_size=2, timeout=timedelta(minutes=5))
+try:
+    with Heartbeat(out, torch.device("cpu"), every=0.1, patience=3):
+        print("watching", flush=True)
+        time.sleep(seconds)
+        dist.barrier()
+except RuntimeError as error:
+    print(lost("gone", out) if is_of_collective(error) else "something else", file=sys.stderr)
+    os._exit(1)
+print("done", flush=True)
+os._exit(0)
+"""
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts both processes, which wait for one another after some seconds; gives them when they watch."""
+    begun = []
+
+    def both(*seconds: float) -> list[subprocess.Popen]:
+        for rank, wait in enumerate(seconds):
+            command = [sys.executable, "-c", WORKER, str(rank), str(tmp_path), str(wait)]
+            how = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+            begun.append(subprocess.Popen(command, **how))
+        for process in begun:
+            assert process.stdout.readline() == "watching\n"
+        return begun
+
+    yield both
+    for process in begun:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("gone", [0, 1])
+def test_a_process_that_is_silent(start, gone):
+    """Stopped, as a machine that lost its network: no connection is closed."""
+    processes = start(*(3600 if rank == gone else 0 for rank in range(2)))
+    time.sleep(1)
+    os.kill(processes[gone].pid, signal.SIGSTOP)
+    _, said = processes[1 - gone].communicate(timeout=60)
+    assert processes[1 - gone].returncode == 1
+    assert f"error: Process {gone} of 2 on " in said and "has said nothing for 3 s" in said
+    assert "No checkpoint was saved. Run the same command on all machines again." in said
+
+
+def test_a_process_that_was_killed(start):
+    processes = start(0, 3600)
+    processes[1].send_signal(signal.SIGKILL)
+    begun = time.monotonic()
+    _, said = processes[0].communicate(timeout=60)
+    assert processes[0].returncode == 1 and time.monotonic() - begun < 3
+    assert said.startswith("gone. No checkpoint was saved.")
+
+
+def test_a_process_that_takes_its_time_is_waited_for(start):
+    processes = start(0, 5)
+    for process in processes:
+        assert process.communicate(timeout=60)[0] == "done\n" and process.returncode == 0
+
+
+def test_a_process_that_was_suspended_itself_blames_nobody(start):
+    processes = start(0, 8)
+    for process in processes:
+        os.kill(process.pid, signal.SIGSTOP)
+    time.sleep(4)
+    for process in processes:
+        os.kill(process.pid, signal.SIGCONT)
+    for process in processes:
+        assert process.communicate(timeout=60)[0] == "done\n" and process.returncode == 0
