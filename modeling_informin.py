@@ -12,10 +12,8 @@ This file is copied beside every saved checkpoint and imported from there, so it
 torch and transformers.
 """
 
-import ctypes
 import functools
 import inspect
-import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Optional
@@ -85,16 +83,6 @@ def pool(pooling: str, hidden: Tensor, mask: Optional[Tensor] = None) -> Tensor:
     else:
         raise ValueError(f"The pooling {pooling!r} is unknown; needed one of: {', '.join(POOLINGS)}.")
     return hidden[torch.arange(len(hidden), device=hidden.device), at]
-
-
-def return_freed_memory() -> None:
-    """Hands what was freed back to the system, where C's library is glibc.
-
-    It keeps what it finds between blocks in use, and chunks of rows never have quite the same sizes: without this a
-    run grew to three times what it held.
-    """
-    if platform.libc_ver()[0] == "glibc":
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 class ProjectionHead(nn.Module):
@@ -249,7 +237,7 @@ class InforMinMixin:
             chunks = order.split(self.chunk_size)
         read = [
             checkpoint(
-                self._read_chunk,
+                self._read_rows,
                 input_ids[rows],
                 mask[rows],
                 None if lm_labels is None else lm_labels[rows],
@@ -260,12 +248,6 @@ class InforMinMixin:
         back = torch.cat(list(chunks)).argsort()
         losses = None if lm_labels is None else torch.cat([losses for _, losses in read])
         return torch.cat([pooled for pooled, _ in read])[back], losses
-
-    def _read_chunk(self, input_ids: Tensor, *others: Optional[Tensor]) -> tuple[Tensor, Optional[Tensor]]:
-        """`_read_rows` of a chunk, forwards and once more backwards, in memory that chunks before it are done with."""
-        if input_ids.device.type == "cpu":
-            return_freed_memory()
-        return self._read_rows(input_ids, *others)
 
     def _read_rows(
         self, input_ids: Tensor, mask: Tensor, lm_labels: Optional[Tensor]

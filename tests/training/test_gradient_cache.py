@@ -1,9 +1,6 @@
 """A batch read a few rows at a time has the gradient of the batch read at once, in the memory of those rows."""
 
-import os
-import platform
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
@@ -94,27 +91,6 @@ def test_no_more_rows_than_asked_for_are_held(bert, tmp_path):
         one_step(run, dropout=True)
     assert len(held[None]) == 1 and len(held[8]) == 2 * 4  # of 32 rows, each read twice
     assert max(held[8]) < held[None][0] / 3
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another library's malloc")
-def test_freed_memory_goes_back_to_the_system():
-    def resident() -> int:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-    held = [torch.ones(16_000) for _ in range(3000)]  # 64 kB each
-    full = resident()
-    del held[::2]
-    modeling_informin.return_freed_memory()
-    assert full - resident() > 1000 * 64_000
-
-
-def test_each_chunk_begins_with_the_memory_of_those_before_it(bert, tmp_path, monkeypatch):
-    calls = []
-    monkeypatch.setattr(modeling_informin, "return_freed_memory", lambda: calls.append(1))
-    for chunk, number in {None: 0, 8: 2 * 4}.items():
-        calls.clear()
-        one_step(trainer_of(bert, tmp_path / str(chunk), objective="simcse", gradient_cache_chunk_size=chunk), True)
-        assert len(calls) == number, chunk
 
 
 def test_a_run_with_chunks_says_so_and_goes_on(bert, tmp_path):

@@ -19,7 +19,7 @@ rank, out, seconds = int(sys.argv[1]), sys.argv[2], float(sys.argv[3])
 os.environ["MASTER_ADDR"] = "127.0.0.1"
 dist.init_process_group("gloo", init_method=f"file://{out}/init", rank=rank, world_size=2, timeout=timedelta(minutes=5))
 try:
-    with Heartbeat(out, torch.device("cpu"), every=0.1, patience=3):
+    with Heartbeat(out, torch.device("cpu"), every=0.1, patience=2):
         print("watching", flush=True)
         time.sleep(seconds)
         dist.barrier()
@@ -59,30 +59,29 @@ def test_a_process_that_is_silent(start, gone):
     os.kill(processes[gone].pid, signal.SIGSTOP)
     _, said = processes[1 - gone].communicate(timeout=60)
     assert processes[1 - gone].returncode == 1
-    assert f"error: Process {gone} of 2 on " in said and "has said nothing for 3 s" in said
+    assert f"error: Process {gone} of 2 on " in said and "has said nothing for 2 s" in said
     assert "No checkpoint was saved. Run the same command on all machines again." in said
 
 
 def test_a_process_that_was_killed(start):
     processes = start(0, 3600)
     processes[1].send_signal(signal.SIGKILL)
-    begun = time.monotonic()
     _, said = processes[0].communicate(timeout=60)
-    assert processes[0].returncode == 1 and time.monotonic() - begun < 3
-    assert said.startswith("gone. No checkpoint was saved.")
+    assert processes[0].returncode == 1
+    assert said.startswith("gone. No checkpoint was saved.")  # by the collective, before it was missed
 
 
 def test_a_process_that_takes_its_time_is_waited_for(start):
-    processes = start(0, 5)
+    processes = start(0, 3)
     for process in processes:
         assert process.communicate(timeout=60)[0] == "done\n" and process.returncode == 0
 
 
 def test_a_process_that_was_suspended_itself_blames_nobody(start):
-    processes = start(0, 8)
+    processes = start(0, 5)
     for process in processes:
         os.kill(process.pid, signal.SIGSTOP)
-    time.sleep(4)
+    time.sleep(3)
     for process in processes:
         os.kill(process.pid, signal.SIGCONT)
     for process in processes:

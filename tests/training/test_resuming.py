@@ -467,8 +467,7 @@ def test_only_what_was_made_for_the_lock_is_removed(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("strategy", ["steps", "epoch"])
-@pytest.mark.parametrize("at", [2, 4, 6])
+@pytest.mark.parametrize("strategy, at", [("steps", 4), ("steps", 6), ("epoch", 4), ("epoch", 6)])
 def test_a_signal_in_an_evaluation_is_heeded_there(bert, pairs_file, tmp_path, at, strategy):
     """In the first of its batches; the run that goes on evaluates first and is the run that was not interrupted."""
 
