@@ -35,6 +35,10 @@ class SaveError(InforMinError, RuntimeError):
     """A checkpoint or a model could not be written; what was whole before still is."""
 
 
+class LostProcessError(InforMinError, RuntimeError):
+    """Another process of the run is gone."""
+
+
 class UndefinedScoreError(InforMinError, ValueError):
     """A task has no score: its embeddings are not finite, or all cosines are alike."""
 

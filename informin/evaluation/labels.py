@@ -136,11 +136,12 @@ def score_labels(encode: Encode, labelled: LabelledSentences) -> dict[str, float
 
 
 def clustering(x: np.ndarray, y: np.ndarray, classes: int, starts: int = DRAWS) -> list[float]:
-    """V-measure x 100 of k-means with the true number of classes, from each of some seeds with one start each.
+    """V-measure x 100 of k-means with the true number of classes, from some seeds with one start each.
 
     Args:
         x: (N, d), of length 1.
         y: (N,), the classes.
+        starts: how many; a score has 10.
 
     Source:
         MTEB's clustering tasks (Muennighoff et al., EACL 2023, section 3.1), which take the mini-batch form of k-means

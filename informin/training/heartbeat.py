@@ -14,14 +14,10 @@ import torch
 import torch.distributed as dist
 
 from informin.distributed import rank, world_size
-from informin.errors import InforMinError, error_line
+from informin.errors import LostProcessError, error_line
 from informin.training.checkpoints import complete_checkpoints
 
 LIBRARIES = ("gloo", "NCCL")  # named in the errors of collectives
-
-
-class LostProcessError(InforMinError, RuntimeError):
-    """Another process of the run is gone."""
 
 
 def lost(what: str, output_dir: str) -> LostProcessError:
@@ -59,7 +55,7 @@ class Heartbeat:
 
     def __enter__(self) -> "Heartbeat":
         if world_size() > 1:
-            host, wait, port = os.environ["MASTER_ADDR"], timedelta(seconds=self.patience / 2), [0]
+            host, wait, port = os.environ.get("MASTER_ADDR", "127.0.0.1"), timedelta(seconds=self.patience / 2), [0]
             if rank() == 0:
                 self._server = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=wait)
                 port = [self._server.port]

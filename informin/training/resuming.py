@@ -191,12 +191,13 @@ class ResumableTrainer(Trainer):
             super()._run_epoch(*args, **kwargs)
 
     @contextmanager
-    def _leaving_on_signal(self) -> Iterator[Callable[[int], object] | None]:
+    def _leaving_on_signal(self) -> Iterator[Callable[[int], object]]:
         """Gives what an evaluation calls after each batch, by which a callback can have it left.
 
         EvaluationLeft is raised at the end, in every process where it was in one.
         """
-        can_leave = self.is_in_train and self.state.global_step > 0  # before the first step there is nothing to save
+        # An evaluation before a run's first step has nothing new to save, and one by hand is not ours to leave.
+        can_leave = self.is_in_train and self.control.should_evaluate
         left = False
         try:
             yield lambda _: can_leave and self.callback_handler.on_prediction_step(self.args, self.state, self.control)

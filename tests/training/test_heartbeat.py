@@ -5,10 +5,16 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 
 import pytest
+from transformers import Trainer
 
+from informin.errors import LostProcessError
+from informin.training import heartbeat, resuming
+from tests.conftest import make_sentences
 from tests.test_run import ENVIRONMENT
+from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
 WORKER = """
 import os, sys, time
@@ -86,3 +92,19 @@ def test_a_process_that_was_suspended_itself_blames_nobody(start):
         os.kill(process.pid, signal.SIGCONT)
     for process in processes:
         assert process.communicate(timeout=60)[0] == "done\n" and process.returncode == 0
+
+
+@pytest.mark.parametrize("words, lost", [("[gloo/transport/tcp/pair.cc] Read error", True), ("shape", False)])
+def test_training_tells_a_lost_process_from_other_failures(bert, tmp_path, monkeypatch, words, lost):
+    options = dict(use_cpu=True, bf16=False, objective="simcse", eval_strategy="no", per_device_train_batch_size=8)
+    trainer = InforMinTrainer(str(bert), InforMinTrainingArguments(str(tmp_path), **options), make_sentences(16))
+
+    def fail(*args, **kwargs):
+        raise RuntimeError(words)
+
+    monkeypatch.setattr(Trainer, "train", fail)
+    monkeypatch.setattr(resuming, "Heartbeat", lambda *args: nullcontext())
+    monkeypatch.setattr(heartbeat, "world_size", lambda: 2)
+    with pytest.raises(LostProcessError if lost else RuntimeError, match=words.split()[-1]) as raised:
+        trainer.train()
+    assert isinstance(raised.value, LostProcessError) == lost

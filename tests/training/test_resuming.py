@@ -467,37 +467,69 @@ def test_only_what_was_made_for_the_lock_is_removed(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("strategy, at", [("steps", 4), ("steps", 6), ("epoch", 4), ("epoch", 6)])
-def test_a_signal_in_an_evaluation_is_heeded_there(bert, pairs_file, tmp_path, at, strategy):
-    """In the first of its batches; the run that goes on evaluates first and is the run that was not interrupted."""
+class Sender(TrainerCallback):
+    """Lets a signal come to `stop` in an event of a step."""
 
-    class Signal(TrainerCallback):
-        batches = 0
+    def __init__(self, stop: StopOnSignal, event: str, at: int):
+        self.times = 0
 
-        def on_prediction_step(self, args, state, control, **kwargs):
+        def send(args, state, control, **kwargs):
             if state.global_step == at:
-                stop.received, self.batches = signal.SIGTERM, self.batches + 1
+                stop.received, self.times = signal.SIGTERM, self.times + 1
 
-    def run(folder, *callbacks, resume=None):
+        setattr(self, event, send)
+
+
+@pytest.fixture
+def run(bert, pairs_file, tmp_path):
+    """Runs of six steps over three epochs, evaluated and saved after every second."""
+
+    def start(name: str, strategy: str = "steps", callbacks=(), resume=None) -> InforMinTrainer:
         steps = {"steps": dict(eval_steps=2, save_steps=2, max_steps=6), "epoch": dict(num_train_epochs=3)}[strategy]
         how = dict(eval_strategy=strategy, save_strategy=strategy, seed=1, objective="simcse", learning_rate=1e-3)
         how |= dict(per_device_train_batch_size=8, per_device_eval_batch_size=8, report_to=[], bf16=False) | steps
-        args = InforMinTrainingArguments(str(folder), use_cpu=True, **how)
+        args = InforMinTrainingArguments(str(tmp_path / name), use_cpu=True, **how)
         trainer = InforMinTrainer(str(bert), args, make_sentences(16), str(pairs_file), callbacks=list(callbacks))
         trainer.train(resume)
         return trainer
 
-    stop, sender = StopOnSignal(), Signal()
-    whole = run(tmp_path / "whole")
-    left = run(tmp_path / "run", sender, stop)
-    assert sender.batches == 1 and left.state.global_step == at
+    return start
+
+
+def assert_same_run(one: InforMinTrainer, other: InforMinTrainer) -> None:
+    assert scores(one) == scores(other)
+    assert one.state.best_metric == other.state.best_metric
+    assert Path(one.state.best_model_checkpoint).name == Path(other.state.best_model_checkpoint).name
+    for name, weight in other.model.state_dict().items():
+        assert weight.equal(one.model.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("strategy, at", [("steps", 4), ("steps", 6), ("epoch", 4), ("epoch", 6)])
+def test_a_signal_in_an_evaluation_is_heeded_there(run, tmp_path, at, strategy):
+    """In the first of its batches; the run that goes on evaluates first and is the run that was not interrupted."""
+    stop = StopOnSignal()
+    sender = Sender(stop, "on_prediction_step", at)
+    whole = run("whole", strategy)
+    left = run("run", strategy, [sender, stop])
+    assert sender.times == 1 and left.state.global_step == at
     assert "eval_spearman" not in left.state.log_history[-1] and complete_checkpoints(tmp_path / "run")
-    again = run(tmp_path / "run", resume="last")
-    assert scores(again) == scores(whole)
-    assert again.state.best_metric == whole.state.best_metric
-    assert Path(again.state.best_model_checkpoint).name == Path(whole.state.best_model_checkpoint).name
-    for name, weight in whole.model.state_dict().items():
-        assert weight.equal(again.model.state_dict()[name]), name
+    assert_same_run(run("run", strategy, resume="last"), whole)
+
+
+def test_a_signal_in_the_evaluation_that_is_owed_waits_for_its_end(run):
+    whole, stop, again = run("whole"), StopOnSignal(), StopOnSignal()
+    run("run", callbacks=[Sender(stop, "on_prediction_step", 4), stop])
+    left = run("run", callbacks=[Sender(again, "on_log", 4), again], resume="last")
+    assert left.state.global_step == 5 and 4 in scores(left)
+    assert_same_run(run("run", resume="last"), whole)
+
+
+@pytest.mark.parametrize("event", ["on_evaluate", "on_save"])
+def test_a_signal_at_the_end_of_an_evaluation_or_in_a_save_takes_no_further_step(run, event):
+    stop = StopOnSignal()
+    left = run("run", callbacks=[Sender(stop, event, 2), stop])
+    assert left.state.global_step == 2 and 2 in scores(left)
+    assert_same_run(run("run", resume="last"), run("whole"))
 
 
 def scores(trainer) -> dict[int, float]:
