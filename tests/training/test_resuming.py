@@ -519,7 +519,7 @@ def test_a_signal_in_an_evaluation_is_heeded_there(run, tmp_path, at, strategy):
 def test_a_signal_in_the_evaluation_that_is_owed_waits_for_its_end(run):
     whole, stop, again = run("whole"), StopOnSignal(), StopOnSignal()
     run("run", callbacks=[Sender(stop, "on_prediction_step", 4), stop])
-    left = run("run", callbacks=[Sender(again, "on_log", 4), again], resume="last")
+    left = run("run", callbacks=[Sender(again, "on_train_begin", 4), again], resume="last")
     assert left.state.global_step == 5 and 4 in scores(left)
     assert_same_run(run("run", resume="last"), whole)
 
