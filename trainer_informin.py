@@ -8,7 +8,9 @@ from os import PathLike
 
 import numpy as np
 import torch
+from datasets import IterableDataset
 from torch import Tensor
+from torch.utils.data import DataLoader
 from transformers import (
     DataCollatorWithPadding,
     PreTrainedTokenizerBase,
@@ -26,7 +28,7 @@ from informin.evaluation.development import as_development
 from informin.objectives.terms import fill_heads
 from informin.publishing.trainer import PublishingTrainer
 from informin.training.callbacks import AfterStep, SeedProcesses
-from informin.training.checkpoints import refuse_not_finite
+from informin.training.finite import FiniteLosses
 from informin.training.guiding import GuidedData, with_guide
 from informin.training.history import TERM
 from informin.training.inputs import load_for_training, refuse_arguments, settings_in_training, training_rows
@@ -36,6 +38,7 @@ from informin.training.report import headline
 from informin.training.resuming import ResumableTrainer
 from informin.training.screen import Screen
 from informin.training.sentences import refuse_few_sentences
+from informin.training.streams import stream_loader
 from informin.training.throughput import Throughput
 from informin.views.attention import prepare_encoder
 from informin.views.stacking import StackedViews, mask_seed, two_views
@@ -102,14 +105,14 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
             args.for_model(model.config.name_or_path or model.config.model_type, model.config)
         refuse_other_heads(model, {name: args.model_settings[name] for name in ("projection_head", "lm_head")})
         with args.main_process_first(desc="data"):
-            rows, sentences = training_rows(train_dataset, processing_class, args.max_seq_length, args.prompt)
+            rows, sentences = training_rows(train_dataset, processing_class, args)
         if sentences is not None:
             self.known["data"] = describe_sentences(sentences) | (self.known.get("data") or {})
         refuse_few_sentences(rows, args)
         collator = data_collator or DataCollatorWithPadding(processing_class)
         data = with_guide(named, args, rows, sentences, processing_class, collator)
         self._prepare(model, args, processing_class, data)
-        self.throughput = Throughput()
+        self.throughput, self.losses = Throughput(), FiniteLosses(args)
         super().__init__(
             model=model,
             args=args,
@@ -152,6 +155,11 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
             if term.reads_guide:
                 term.prepare(data.guides[term.reads_guide], model.config.hidden_size)
 
+    def get_train_dataloader(self) -> DataLoader:
+        """Trainer's, and of a stream the batches of this process."""
+        streams = isinstance(self.train_dataset, IterableDataset)
+        return stream_loader(self) if streams else super().get_train_dataloader()
+
     def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device):
         """The batches of one optimizer step, each stacked into two views and, where one is asked for, a masked copy."""
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
@@ -189,9 +197,9 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         return super().create_scheduler(num_training_steps, optimizer)
 
     def training_step(self, model, inputs, num_items_in_batch=None) -> Tensor:
-        """Trainer's; NonFiniteLossError, before any weight changes, where the loss is NaN or infinite."""
+        """Trainer's; NonFiniteLossError where the loss is NaN or infinite, before a weight is saved or used."""
         loss = super().training_step(model, inputs, num_items_in_batch)
-        refuse_not_finite(loss, self._step_values, self.state.global_step + 1, self.args.output_dir)
+        self.losses.add(self.state.global_step + 1, loss, self._step_values)
         for name, term in self._step_values.items():
             self._summed_values[name] = self._summed_values.get(name, 0) + term
         self._summed_steps += 1
@@ -219,8 +227,7 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
         """The scores of graded pairs, a labelled sample, a search, or several of these; NaN, and said, where undefined.
 
-        Args:
-            eval_dataset: as the trainer takes it; None for what that was given.
+        `eval_dataset` is as the trainer takes it; None for what that was given.
         """
         start = time.perf_counter()
         development = as_development(eval_dataset) or self.eval_dataset

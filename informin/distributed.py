@@ -1,4 +1,6 @@
-"""Rank, world size, and the two collectives that exact losses over several processes need."""
+"""Rank, world size, and the collectives that exact losses and agreement over several processes need."""
+
+from functools import lru_cache
 
 import torch
 import torch.distributed as dist
@@ -47,3 +49,18 @@ def sum_over_processes(x: Tensor) -> Tensor:
     if world_size() > 1:
         dist.all_reduce(x)
     return x
+
+
+def any_process(says: bool) -> bool:
+    """Whether one process says so, asked of all; does not wait for what their GPUs are at."""
+    if world_size() == 1:
+        return says
+    answer = torch.tensor(int(says))
+    dist.all_reduce(answer, dist.ReduceOp.MAX, group=_processors(dist.group.WORLD))
+    return bool(answer)
+
+
+@lru_cache(maxsize=1)
+def _processors(world: dist.ProcessGroup) -> dist.ProcessGroup:
+    """The same processes, connected without their accelerators. All are to ask for it together."""
+    return dist.new_group(backend="gloo")

@@ -9,6 +9,7 @@ import lzma
 import os
 import re
 import zlib
+from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -104,6 +105,32 @@ def read_sentences(path: Path, text_column: str | None) -> Iterator[str]:
     if kind == ".parquet":
         return _read_parquet(path, text_column)
     return (line for _, line in decoded_lines(path))
+
+
+def read_part(path: Path, part: int, parts: int) -> Iterator[str]:
+    """The lines of a plain text file that begin in one of equal parts of its bytes: of all parts, all lines, once each.
+
+    Args:
+        part: from 0.
+
+    Raises:
+        UsageError: as `decoded_lines`.
+    """
+    size = path.stat().st_size
+    at, end = size * part // parts, size * (part + 1) // parts
+    with path.open("rb") as file:
+        if at:  # the line that this byte is in belongs to the part where it begins
+            file.seek(at - 1)
+            at += len(file.readline()) - 1
+        while at < end and (raw := file.readline()):
+            try:
+                line = raw.rstrip(b"\r\n").decode("utf-8" if at else "utf-8-sig")
+            except UnicodeDecodeError:
+                line = "\0"
+            if "\0" in line:
+                deque(decoded_lines(path), maxlen=0)  # which knows the line's number
+            yield line
+            at += len(raw)
 
 
 def choose_column(columns: list[str], wanted: str | None, where: object) -> str:

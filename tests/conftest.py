@@ -11,6 +11,7 @@ os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
 import functools
 import logging
 import random
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -53,6 +54,9 @@ FOUR_STEPS = dict(  # of training, scored at two of them
     **dict(bf16=False, use_cpu=True, disable_tqdm=True),
 )
 
+# A suite in the background, or under nohup, ignores what the programs that it starts are to heed.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 torch.set_num_threads(1)  # the models are tiny: threads would only wait for each other
 
 

@@ -15,7 +15,7 @@ import zstandard
 
 from informin import textfiles
 from informin.errors import UsageError
-from informin.textfiles import read_sentences, require_file, table_column
+from informin.textfiles import read_part, read_sentences, require_file, table_column
 
 COMPRESS = {
     "": bytes,
@@ -78,7 +78,23 @@ def test_compressed_files_joined_with_cat_are_read_to_the_end(write, suffix):
     ids=["CRLF", "no last line end", "BOM", "BOM inside", "other separators"],
 )
 def test_lines_of_text(write, content, expected):
-    assert list(read_sentences(write("a.txt", content), None)) == expected
+    path = write("a.txt", content)
+    assert list(read_sentences(path, None)) == expected
+    for parts in range(1, 40):  # up to one a byte, and more
+        assert [line for part in range(parts) for line in read_part(path, part, parts)] == expected
+
+
+def test_a_part_has_the_lines_that_begin_in_it(write):
+    path = write("a.txt", b"0123456\n89\nbc\nef")
+    assert [list(read_part(path, part, 4)) for part in range(4)] == [["0123456"], [], ["89", "bc"], ["ef"]]
+
+
+@pytest.mark.parametrize("bad", [b"na\xefve\n", b"a\0b\n"])
+def test_errors_in_a_part_name_the_line_of_the_file(write, bad):
+    path = write("a.txt", b"fine\n" * 20 + bad + b"fine\n" * 20)
+    assert list(read_part(path, 0, 4)) == ["fine"] * 11
+    with pytest.raises(UsageError, match="line 21"):
+        list(read_part(path, 1, 4))
 
 
 @pytest.mark.parametrize("head, line", [(b"", 1), (b"\xef\xbb\xbf", 1), (b"fine\n\n", 3)])

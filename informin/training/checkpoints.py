@@ -4,14 +4,11 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 
-import torch
-from torch import Tensor
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from informin.errors import NonFiniteLossError, UsageError
+from informin.errors import UsageError
 from informin.files import MANIFEST, damage, manifest_files
 from informin.objectives import Term
 from informin.publishing.record import load_record
@@ -173,21 +170,3 @@ def _checkpoints(folder: str | Path) -> list[Path]:
     """By step, whole or not."""
     named = [path for path in Path(folder).glob("*") if re.fullmatch(rf"{PREFIX_CHECKPOINT_DIR}-\d+", path.name)]
     return sorted((path for path in named if path.is_dir()), key=step_of)
-
-
-def refuse_not_finite(loss: Tensor, values: Mapping[str, Tensor], step: int, output_dir: str) -> None:
-    """NonFiniteLossError, with what to go on from, where a loss is NaN or infinite.
-
-    Args:
-        values: of its terms, by name.
-        step: that it was computed in, from 1.
-    """
-    if torch.isfinite(loss):
-        return
-    terms = ", ".join(f"{name} {value.item():.4g}" for name, value in values.items())
-    saved = complete_checkpoints(output_dir)
-    good = f"The last good checkpoint is {saved[-1]}." if saved else "No checkpoint was saved before it."
-    raise NonFiniteLossError(
-        f"The loss is {loss.item()} at step {step} ({terms}). {good} A lower `learning_rate`, warm-up (`warmup_steps` "
-        "0.1), or fp32 instead of fp16 usually helps."
-    )

@@ -13,6 +13,7 @@ from informin.errors import UsageError
 from informin.training.options import InforMinTrainingArguments
 from informin.training.record import describe_model
 from informin.training.sentences import not_blank, tokenise
+from informin.training.streams import own_share
 
 # What Trainer takes and this one does not, and why.
 REFUSED = {
@@ -76,7 +77,7 @@ def settings_in_training(model: InforMinModel, args: InforMinTrainingArguments) 
 
 
 def training_rows(
-    data, tokenizer: PreTrainedTokenizerBase, max_seq_length: int, prompt: str = ""
+    data, tokenizer: PreTrainedTokenizerBase, args: InforMinTrainingArguments
 ) -> tuple[object, datasets.Dataset | datasets.IterableDataset | None]:
     """Rows of `input_ids` and `attention_mask` of what a trainer is given, and the sentences, where it has them.
 
@@ -84,7 +85,12 @@ def training_rows(
         data: a list of sentences, a data set with a column `text`, or such rows, which are taken as they are.
     """
     sentences = as_sentences(data)
-    return (data if sentences is None else tokenise(sentences, tokenizer, max_seq_length, prompt)), sentences
+    rows = data if sentences is None else sentences
+    if isinstance(rows, datasets.IterableDataset):
+        rows = own_share(rows, args)
+    if sentences is not None:
+        rows = tokenise(rows, tokenizer, args.max_seq_length, args.prompt)
+    return rows, sentences
 
 
 def as_sentences(data) -> datasets.Dataset | datasets.IterableDataset | None:

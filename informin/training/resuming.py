@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from transformers import Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
 
-from informin.distributed import sum_over_processes
+from informin.distributed import any_process
 from informin.errors import SaveError, UsageError, counted, error_line
 from informin.files import damage, manifest_files, write_manifest
 from informin.objectives import Term
@@ -28,6 +27,7 @@ from informin.training.checkpoints import (
     set_aside_damaged,
     steps_taken,
 )
+from informin.training.finite import FiniteLosses
 from informin.training.heartbeat import Heartbeat, is_of_collective, lost
 from informin.training.history import logged_scores
 from informin.training.record import training_record, weights_settings
@@ -141,6 +141,7 @@ class ResumableTrainer(Trainer):
     known: dict  # of the run, beside what the trainer sees: see `informin.training.record.training_record`
     terms: tuple[Term, ...]
     throughput: Throughput
+    losses: FiniteLosses
 
     def record(self) -> dict:
         """What the run was so far, for training.json; see `informin.publishing.record`."""
@@ -177,7 +178,9 @@ class ResumableTrainer(Trainer):
         """Trainer's `train`; LostProcessError where another process is gone."""
         try:
             with Heartbeat(self.args.output_dir, self.args.device):
-                return super().train(checkpoint, *args, **kwargs)
+                result = super().train(checkpoint, *args, **kwargs)
+                self.losses.look()
+                return result
         except RuntimeError as error:
             if is_of_collective(error):
                 raise lost(f"Another process does not answer ({error_line(error)})", self.args.output_dir) from error
@@ -199,11 +202,12 @@ class ResumableTrainer(Trainer):
         # An evaluation before a run's first step has nothing new to save, and one by hand is not ours to leave.
         can_leave = self.is_in_train and self.control.should_evaluate
         left = False
+        self.losses.look()
         try:
             yield lambda _: can_leave and self.callback_handler.on_prediction_step(self.args, self.state, self.control)
         except EvaluationLeft:
             left = True
-        if can_leave and sum_over_processes(torch.tensor(int(left), device=self.args.device)).item():
+        if can_leave and any_process(left):
             raise EvaluationLeft
 
     def _maybe_log_save_evaluate(self, tr_loss: Tensor, grad_norm, model: nn.Module, trial, *args, **kwargs) -> None:
@@ -228,8 +232,10 @@ class ResumableTrainer(Trainer):
     def _save_checkpoint(self, model: nn.Module, trial) -> None:
         """Trainer's, then the manifest; only then is it pushed, and are older checkpoints deleted.
 
-        SaveError: it could not be written. Nothing of it is left.
+        SaveError: it could not be written. Nothing of it is left. NonFiniteLossError: its weights are no numbers.
         """
+        self.losses.look()
+        self.accelerator.wait_for_everyone()  # none writes where another found such a loss
         args, folder = self.args, Path(self._get_output_dir(trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
         self.args = copy.copy(args)
         self.args.push_to_hub, self.args.save_total_limit = False, None

@@ -36,12 +36,12 @@ from informin.textfiles import (
     table_column,
 )
 from informin.training.options import DataArguments, InforMinTrainingArguments
+from informin.training.streams import TEXT, stream_files
 
 logger = logging.getLogger(__name__)
 
 MANY, BYTES_PER_SENTENCE = 100_000, 50  # more are read and tokenised with a progress bar: it takes seconds
 BUFFER = 10_000  # sentences of a stream that are shuffled together
-TEXT = datasets.Features({"text": datasets.Value("string")})
 HUB_SENTENCES = "wiki1m_for_simcse.txt"
 
 
@@ -60,8 +60,10 @@ def load_sentences(args: DataArguments, seed: int) -> datasets.Dataset | dataset
         dataset, source = _load_hub_dataset(args), args.dataset_name
     else:
         files = find_files(args.train_file) if args.train_file else [hub_file(HUB_SENTENCES, "`train_file` FILE")]
+        if next(_rows([(file,) for file in files], args.text_column), None) is None:
+            raise UsageError(f"No sentences in {', '.join(map(str, files))}: nothing to read.")
     if args.streaming:
-        sentences = _stream_files(files, args.text_column) if files else dataset
+        sentences = stream_files(files, args.text_column) if files else dataset
         sentences = sentences.filter(_holds_text).shuffle(seed=seed, buffer_size=BUFFER)
         sentences = sentences.take(args.max_train_samples) if args.max_train_samples else sentences
         return sentences.cast(TEXT)  # which filter forgets
@@ -218,21 +220,11 @@ def _show_bars(many: bool) -> None:
         datasets.enable_progress_bars()
 
 
-def _stream_files(files: list[Path], text_column: str | None) -> datasets.IterableDataset:
-    """A shard for each file: so many can be read side by side, by the data loader's workers."""
-    named = {"files": [(str(file),) for file in files], "text_column": text_column}
-    if next(_rows(**named), None) is None:
-        raise UsageError(f"No sentences in {', '.join(map(str, files))}: nothing to read.")
-    return datasets.IterableDataset.from_generator(_rows, features=TEXT, gen_kwargs=named)
-
-
 def _load_files(files: list[Path], text_column: str | None) -> datasets.Dataset:
     # Size, time and our reader are part of the cache's key: what has changed, or is read otherwise, is read again.
     reader = Hasher.hash(inspect.getsource(textfiles))
     _show_bars(sum(file.stat().st_size for file in files) > BYTES_PER_SENTENCE * MANY)
     keys = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns, reader) for file in files]
-    if next(_rows(keys, text_column), None) is None:
-        raise UsageError(f"No sentences in {', '.join(map(str, files))}: nothing to read.")
     try:
         return datasets.Dataset.from_generator(
             _rows, features=TEXT, gen_kwargs={"files": keys, "text_column": text_column}, split="train"

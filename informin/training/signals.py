@@ -6,10 +6,9 @@ import subprocess
 import sys
 import time
 
-import torch
 from transformers import TrainerCallback
 
-from informin.distributed import sum_over_processes, world_size
+from informin.distributed import any_process
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 LAUNCHED = ("TORCHELASTIC_RUN_ID", "ACCELERATE_MIXED_PRECISION")  # set by torchrun, and by accelerate launch
@@ -69,23 +68,22 @@ class StopOnSignal(TrainerCallback):
                     os.dup2(nowhere.fileno(), terminal)
 
     def on_step_end(self, args, state, control, **kwargs):
-        if self._agree(args):
+        if self._agree():
             control.should_save = control.should_training_stop = True
 
     on_evaluate = on_step_end
 
     def on_save(self, args, state, control, **kwargs):
-        control.should_training_stop |= self._agree(args)
+        control.should_training_stop |= self._agree()
 
     def on_prediction_step(self, args, state, control, **kwargs):
         if self.received:
             raise EvaluationLeft
 
-    def _agree(self, args) -> bool:
+    def _agree(self) -> bool:
         """Whether any process got a signal."""
-        if world_size() > 1:
-            received = sum_over_processes(torch.tensor(int(self.received or 0), device=args.device)).item()
-            self.received = self.received or (signal.SIGTERM if received else None)
+        if any_process(bool(self.received)):
+            self.received = self.received or signal.SIGTERM
         return bool(self.received)
 
 

@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
 
 from informin.objectives.terms import Masking
+from informin.training import streams
 from informin.training.checkpoints import complete_checkpoints, steps_taken
 from informin.training.options import DataArguments
 from informin.training.sentences import load_sentences
@@ -259,13 +260,16 @@ def training_worker(rank, folder, out, init):
     results = {"whole": train(folder, f"{out}/whole", seed=1), "other": train(folder, f"{out}/other", seed=2)}
 
     if rank == 0:
-        for number in range(4):
-            lines = make_sentences(12, seed=number)
-            Path(out, "files").mkdir(exist_ok=True)
-            Path(out, "files", f"{number}.txt").write_text("\n".join(lines))
+        for name, sizes in {"files": [12, 12, 12, 12], "unlike": [3, 40, 1, 7]}.items():
+            Path(out, name).mkdir()
+            for number, size in enumerate(sizes):
+                Path(out, name, f"{number}.txt").write_text("\n".join(make_sentences(size, seed=number)))
     dist.barrier()
-    stream = load_sentences(DataArguments(train_file=[f"{out}/files"], streaming=True), seed=1)
-    results["stream"] = train(folder, f"{out}/stream", seed=1, sentences=stream, dataloader_num_workers=2)
+    for name, workers, parts in (("files", 2, 1), ("unlike", 0, 1), ("unlike", 2, 2), ("unlike", 1, 5)):
+        streams.PARTS, streams.PART_BYTES = parts, 1
+        stream = load_sentences(DataArguments(train_file=[f"{out}/{name}"], streaming=True), seed=1)
+        how = f"{name}, {workers} workers, {parts} parts"
+        results[how] = train(folder, f"{out}/{how}", seed=1, sentences=stream, dataloader_num_workers=workers)
     dist.barrier()
     if rank == 0:
         shutil.copytree(f"{out}/whole/checkpoint-2", f"{out}/again/checkpoint-2")
@@ -299,8 +303,22 @@ def test_processes_share_out_every_sentence_once_an_epoch(two_trainings):
 
 def test_a_stream_is_shared_out_among_processes_and_workers(two_trainings):
     """Four files, two processes, two workers each: every sentence once."""
-    read = torch.cat([each["stream"]["read"].flatten() for each in two_trainings])
+    read = torch.cat([each["files, 2 workers, 1 parts"]["read"].flatten() for each in two_trainings])
     assert len(read) == len(read.unique()) == 48
+
+
+@pytest.mark.parametrize("how", ["0 workers, 1 parts", "2 workers, 2 parts", "1 workers, 5 parts"])
+def test_files_of_unlike_size_are_shared_out_evenly(two_trainings, how):
+    """51 sentences, mostly of one file, in steps of 8: both processes have an epoch of 6 steps, and no sentence twice.
+
+    Two workers leave out what does not fill a step of each.
+    """
+    runs = [each[f"unlike, {how}"] for each in two_trainings]
+    first = 5 if how.startswith("2") else 6
+    read = torch.cat([run["read"][:first].flatten() for run in runs])
+    assert len(read) == len(read.unique()) == 8 * first
+    for one, other in zip(*(run["weights"].values() for run in runs), strict=True):
+        assert one.equal(other)
 
 
 def test_two_processes_go_on_bit_for_bit(two_trainings):

@@ -10,6 +10,7 @@ from transformers import AutoModel, DataCollatorWithPadding, TrainingArguments, 
 from informin.encoders.loading import load_config, load_model
 from informin.errors import UsageError
 from informin.evaluation import load_pairs
+from informin.training import streams
 from informin.training.options import DataArguments
 from informin.training.sentences import load_sentences, tokenise
 from tests.conftest import make_sentences, save_pairs, tokenizer_of
@@ -60,14 +61,19 @@ def test_a_stream_of_sentences(bert, unscored):
     assert trainer.state.global_step == 2 and trainer.record()["data"]["sha256"] is None
 
 
-def test_a_stream_of_files_is_trained_on_and_goes_on_where_it_stopped(bert, unscored, tmp_path):
+@pytest.mark.parametrize("large", [False, True], ids=["files", "parts of files"])
+def test_a_stream_of_files_is_trained_on_and_goes_on_where_it_stopped(bert, unscored, tmp_path, monkeypatch, large):
     """Over the end of the files, into the next epoch: 64 sentences, 6 batches of 16."""
+    if large:
+        monkeypatch.setattr(streams, "PARTS", 4)
+        monkeypatch.setattr(streams, "PART_BYTES", 1)
     files = [tmp_path / f"{number}.txt" for number in range(2)]
     for number, file in enumerate(files):
         file.write_text("\n".join(["", *SENTENCES[number::2]]), encoding="utf-8")
 
     def run(name, resume=None):
         stream = load_sentences(DataArguments(train_file=list(map(str, files)), streaming=True), seed=1)
+        assert stream.num_shards == (8 if large else 2)
         how = dict(max_steps=6, save_strategy="steps", save_steps=2, save_total_limit=9, per_device_train_batch_size=16)
         args = unscored(**how)
         args.output_dir = str(tmp_path / name)

@@ -261,17 +261,51 @@ class WeightsAtEvaluation(TrainerCallback):
         self.at[state.global_step] = {name: value.clone() for name, value in model.state_dict().items()}
 
 
-def test_loss_that_is_no_number_stops_before_the_weights_change(build):
-    class Poison(TrainerCallback):
-        def on_step_begin(self, args, state, control, model=None, **kwargs):
-            if state.global_step == 2:
-                with torch.no_grad():
-                    model.mlp.dense.bias[0] = float("nan")
+class Poison(TrainerCallback):
+    def __init__(self, after: int):
+        self.after = after
 
-    trainer = build([Poison()])
+    def on_step_begin(self, args, state, control, model=None, **kwargs):
+        if state.global_step == self.after:
+            with torch.no_grad():
+                model.mlp.dense.bias[0] = float("nan")
+
+
+def test_loss_that_is_no_number_stops_before_the_weights_change(build):
+    trainer = build([Poison(after=2)])
     with pytest.raises(NonFiniteLossError, match=r"nan at step 3 \(contrast nan.*checkpoint-2"):
         trainer.train()
     assert trainer.state.global_step == 2
+
+
+@pytest.mark.parametrize(
+    "options, stopped_at",
+    [
+        ({}, 4),  # before the evaluation
+        ({"eval_strategy": "no", "save_strategy": "steps", "save_steps": 2, "load_best_model_at_end": False}, 4),
+        ({"eval_strategy": "no", "save_strategy": "no", "load_best_model_at_end": False}, 8),  # before the end
+    ],
+)
+def test_losses_of_a_gpu_are_looked_at_before_weights_are_saved_or_used(build, options, stopped_at):
+    """As if on a GPU: it goes on for some steps, but neither scores nor saves what they made of the weights."""
+    trainer = build([Poison(after=2), weights := WeightsAtEvaluation()], max_steps=8, **options)
+    trainer.losses.patience = 15
+    with pytest.raises(NonFiniteLossError, match=r"nan at step 3 \(contrast nan"):
+        trainer.train()
+    assert trainer.state.global_step == stopped_at
+    assert 4 not in weights.at
+    saved = sorted(path.name for path in Path(trainer.args.output_dir).glob("checkpoint-*"))
+    assert saved == (["checkpoint-2"] if stopped_at == 4 else [])
+
+
+def test_losses_that_wait_are_looked_at_in_time(build):
+    trainer = build(
+        [Poison(after=2)], max_steps=8, eval_strategy="no", save_strategy="no", load_best_model_at_end=False
+    )
+    trainer.losses.patience = 3  # the fourth is one too many
+    with pytest.raises(NonFiniteLossError, match=r"nan at step 3 \(contrast nan"):
+        trainer.train()
+    assert trainer.state.global_step == 3
 
 
 @pytest.mark.parametrize("optimizer", ["adamw_torch", "sgd"])
