@@ -110,7 +110,7 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
             self.known["data"] = describe_sentences(sentences) | (self.known.get("data") or {})
         refuse_few_sentences(rows, args)
         collator = data_collator or DataCollatorWithPadding(processing_class)
-        data = with_guide(named, args, rows, sentences, processing_class, collator)
+        data = with_guide(named, model.config.hidden_size, args, rows, sentences, processing_class, collator)
         self._prepare(model, args, processing_class, data)
         self.throughput, self.losses = Throughput(), FiniteLosses(args)
         super().__init__(
@@ -153,7 +153,7 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
             refuse_without_dropout(model.base_model)  # heads have their own
         for term in self.terms:
             if term.reads_guide:
-                term.prepare(data.guides[term.reads_guide], model.config.hidden_size)
+                term.prepare(data.guides[term.reads_guide])
 
     def get_train_dataloader(self) -> DataLoader:
         """Trainer's, and of a stream the batches of this process."""

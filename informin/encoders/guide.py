@@ -66,11 +66,7 @@ class Guide:
         Raises:
             UsageError: there are not k others.
         """
-        if k >= len(self):
-            raise UsageError(
-                f"{counted(k, 'neighbour')} of each of {counted(len(self), 'sentence')}: needed more sentences, or a "
-                "lower `neighbourhood_size`, `guided_neighbours` or `neighbour_views`."
-            )
+        refuse_few(k, len(self))
         everything = torch.from_numpy(np.array(self.embeddings)).to(self.device)
         everything = everything if self.device.type == "cuda" else everything.float()
         places, cosines, rows = [], [], max(1, BLOCK // len(self))
@@ -123,6 +119,15 @@ def _mean(x: np.ndarray, places: Tensor, weights: Tensor, into: np.ndarray) -> N
         own, others = (torch.from_numpy(part).float() for part in (np.array(x[rows]), x[places[rows].numpy()]))
         nearest = (weights[rows][..., None] * others).sum(1)  # (CHUNK, d)
         into[rows] = normalize(OWN * own + (1 - OWN) * nearest, dim=-1).numpy()
+
+
+def refuse_few(k: int, sentences: int) -> None:
+    """Raises UsageError where there are not k others of each sentence."""
+    if k >= sentences:
+        raise UsageError(
+            f"{counted(k, 'neighbour')} of each of {counted(sentences, 'sentence')}: needed more sentences, or a lower "
+            "`neighbourhood_size`, `guided_neighbours` or `neighbour_views`."
+        )
 
 
 def load_guide(folder: str | Path, encoder: Encoder, sentences: Sequence[str]) -> Guide:

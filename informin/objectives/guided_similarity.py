@@ -86,7 +86,11 @@ class GuidedSimilarity(Term):
             value = getattr(self, name)
             require(0 < value < math.inf, name, value, "a number above 0")
 
-    def prepare(self, guide: Guide, width: int) -> None:
+    @property
+    def neighbours(self) -> int:
+        return self.guided_neighbours
+
+    def prepare(self, guide: Guide) -> None:
         self._guide = guide.neighbourhoods(self.guided_neighbours) if self.guided_neighbours else guide
 
     def loss(self, views: Views) -> dict[str, Tensor]:

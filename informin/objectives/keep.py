@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from informin.errors import UsageError
 from informin.objectives.terms import Guide, Term, Views, option, require
 
 
@@ -21,15 +20,6 @@ def cosine_distance(x: Tensor, y: Tensor) -> Tensor:
     return (1 - cosine_similarity(x.float(), y.float(), dim=-1)).mean()
 
 
-def refuse_other_width(option: str, guide: Guide, width: int) -> None:
-    """UsageError where embeddings of an encoder of this width cannot be compared with the guide's."""
-    if guide.dimensions != width:
-        raise UsageError(
-            f"`{option}` compares embeddings with the guide's, which have {guide.dimensions} dimensions; those of the "
-            f"encoder have {width}. Needed a `guide_model` of the same width, or leave `{option}` out."
-        )
-
-
 @dataclass
 class Keep(Term):
     """The distance of both views' embeddings, below the projection head, from the guide's of the same sentences."""
@@ -38,12 +28,12 @@ class Keep(Term):
     title = "staying close to the guide"
     weight = "keep_weight"
     reads_guide = "training"
+    same_width = True
     views_differ = False
 
     keep_weight: float = option(0, "Of the distance, 1 - cosine, to the guide's embedding of the same sentence.")
 
-    def prepare(self, guide: Guide, width: int) -> None:
-        refuse_other_width("keep_weight", guide, width)
+    def prepare(self, guide: Guide) -> None:
         self._guide = guide
 
     def loss(self, views: Views) -> dict[str, Tensor]:
@@ -63,6 +53,7 @@ class Rehearsal(Term):
     title = "staying close to the guide on general sentences"
     weight = "rehearsal_weight"
     reads_guide = "general"
+    same_width = True
     views_differ = False
 
     rehearsal_weight: float = option(0, "Of the distance to the guide's embeddings of general sentences.")
@@ -71,8 +62,7 @@ class Rehearsal(Term):
     def check(self) -> None:
         require(self.rehearsal_size >= 1, "rehearsal_size", self.rehearsal_size, "1 or more")
 
-    def prepare(self, guide: Guide, width: int) -> None:
-        refuse_other_width("rehearsal_weight", guide, width)
+    def prepare(self, guide: Guide) -> None:
         self._guide = guide
 
     def loss(self, views: Views) -> dict[str, Tensor]:

@@ -45,7 +45,7 @@ class NearPairs(Term):
     def check(self) -> None:
         require(self.near_share < 1, "near_share", self.near_share, "a share below 1")
 
-    def prepare(self, guide: Guide, width: int) -> None:
+    def prepare(self, guide: Guide) -> None:
         self._guide, self._threshold = guide, guide.quantile(self.near_share)
 
     def add_to(self, views: Views) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from informin.objectives.keep import cosine_distance, refuse_other_width
+from informin.objectives.keep import cosine_distance
 from informin.objectives.terms import Guide, Term, Views, option, require
 
 
@@ -23,6 +23,7 @@ class Neighbourhood(Term):
     title = "neighbourhoods by the guide"
     weight = "neighbourhood_weight"
     reads_guide = "training"
+    same_width = True
     views_differ = False
 
     neighbourhood_weight: float = option(
@@ -33,8 +34,11 @@ class Neighbourhood(Term):
     def check(self) -> None:
         require(self.neighbourhood_size >= 1, "neighbourhood_size", self.neighbourhood_size, "1 or more")
 
-    def prepare(self, guide: Guide, width: int) -> None:
-        refuse_other_width("neighbourhood_weight", guide, width)
+    @property
+    def neighbours(self) -> int:
+        return self.neighbourhood_size
+
+    def prepare(self, guide: Guide) -> None:
         self._means = guide.neighbourhoods(self.neighbourhood_size)
 
     def loss(self, views: Views) -> dict[str, Tensor]:

@@ -114,6 +114,7 @@ class Term:
         reads_maps: it needs attention maps, of the layers `map_layers`.
         lm_head: it needs the encoder's pretrained language-model head.
         reads_guide: it needs a guide's embeddings of the `training` sentences or of `general` ones; see `prepare`.
+        same_width: it compares embeddings with the guide's, which therefore are as wide.
         follows_weights: its head follows the encoder's weights, which have to be whole in every process.
         views_differ: it compares two views, and learns nothing where they are the same.
         fixed: options that shape its head, which a run keeps when it is resumed.
@@ -127,6 +128,7 @@ class Term:
     reads_maps: ClassVar[bool] = False
     lm_head: ClassVar[bool] = False
     reads_guide: ClassVar[str] = ""
+    same_width: ClassVar[bool] = False
     follows_weights: ClassVar[bool] = False
     views_differ: ClassVar[bool] = True
     fixed: ClassVar[tuple[str, ...]] = ()
@@ -153,6 +155,11 @@ class Term:
         """What it has masked."""
         return None
 
+    @property
+    def neighbours(self) -> int:
+        """How many others the guide has to find for each sentence."""
+        return 0
+
     def map_layers(self, config) -> list[int]:
         """The layers, from 0, whose attention maps it reads of an encoder with this configuration."""
         return []
@@ -161,8 +168,8 @@ class Term:
         """Its head, fresh."""
         return None
 
-    def prepare(self, guide: Guide, width: int) -> None:
-        """Called once before the first step with the guide, and the width of the encoder's embeddings."""
+    def prepare(self, guide: Guide) -> None:
+        """Called once before the first step."""
 
     def require_sentences(self, number: float) -> None:
         """Raises UsageError where a run reads too few sentences for it."""

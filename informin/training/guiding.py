@@ -9,7 +9,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from informin.encoders.encoder import load_encoder
-from informin.encoders.guide import Guide, load_guide
+from informin.encoders.guide import Guide, load_guide, refuse_few
 from informin.encoders.loading import load_config
 from informin.encoders.usage import usage_of
 from informin.errors import UsageError
@@ -43,6 +43,7 @@ class GuidedData:
 
 def with_guide(
     model_name: str | None,
+    width: int,
     args: InforMinTrainingArguments,
     rows: object,
     sentences: datasets.Dataset | datasets.IterableDataset | None,
@@ -52,11 +53,11 @@ def with_guide(
     """Training data with a guide, where something reads one.
 
     Args:
-        model_name, sentences: see `guides_for`.
+        model_name, width, sentences: see `guides_for`.
         rows: of `input_ids` and `attention_mask`.
     """
     texts = general_sentences(args)
-    guides = guides_for(model_name, args, sentences, texts)
+    guides = guides_for(model_name, width, args, sentences, texts)
     if "training" in guides:
         rows = rows.add_column("row", range(len(rows)))
     if args.neighbour_views:
@@ -71,6 +72,7 @@ def with_guide(
 
 def guides_for(
     model_name: str | None,
+    width: int,
     args: InforMinTrainingArguments,
     sentences: datasets.Dataset | datasets.IterableDataset | None,
     general: datasets.Dataset | None,
@@ -80,12 +82,13 @@ def guides_for(
     Args:
         model_name: of the encoder that is trained, its own guide unless `args.guide_model` names another; None where a
             trainer was given a model that is built already.
+        width: of its embeddings.
         sentences: with a column `text`; None where a trainer was given tokens.
         general: see `general_sentences`.
 
     Raises:
-        UsageError: a `guide_model` that nothing reads; no sentences to embed; nothing to load a guide from; see
-            `load_encoder`.
+        UsageError: a `guide_model` that nothing reads, or of another width where that matters; no sentences to embed,
+            or fewer than there are to be neighbours; nothing to load a guide from; see `load_encoder`.
     """
     readers = {term.reads_guide: term.title for term in args.terms if term.reads_guide}
     readers |= {"training": "neighbours as views"} if args.neighbour_views else {}
@@ -103,8 +106,17 @@ def guides_for(
             f"The guide embeds every training sentence before the first step (for {readers['training']}), and what was "
             f"given is {given}. Needed a list or a data set of sentences; of a stream write a part to a file."
         )
+    if "training" in readers:
+        refuse_few(max(args.neighbour_views, *(term.neighbours for term in args.terms)), len(sentences))
     texts = {"training": sentences, "general": general}
     encoder = _load(model_name, args)
+    for term in args.terms:
+        if term.same_width and encoder.dimensions != width:
+            raise UsageError(
+                f"`{term.weight}` compares embeddings with the guide's, which have {encoder.dimensions} dimensions; "
+                f"those of the encoder have {width}. Needed a `guide_model` of the same width, or leave "
+                f"`{term.weight}` out."
+            )
     folder = Path(args.guide_cache or Path(args.output_dir, OWN))
     with args.main_process_first(desc="guide"):
         return {name: load_guide(folder, encoder, texts[name]["text"]) for name in readers}

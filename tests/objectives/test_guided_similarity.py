@@ -89,7 +89,7 @@ def test_the_means_of_neighbourhoods_are_taught_where_they_are_asked_for(views, 
     seen = Views(z1=views[0], z2=views[1], mask=None, row1=rows, row2=rows)
     for k, taught in ((0, guides[0]), (2, guides[0].roll(2, dims=0))):
         term = GuidedSimilarity(guided_weight=1.0, guided_neighbours=k)
-        term.prepare(guide, width=7)
+        term.prepare(guide)
         torch.testing.assert_close(term.loss(seen)["guided"], guided_similarity(*views, taught, taught))
     with pytest.raises(UsageError, match="`guided_neighbours` is -1"):
         GuidedSimilarity(guided_weight=1.0, guided_neighbours=-1)

@@ -141,8 +141,10 @@ def test_another_guide_of_another_width_and_tokenizer(build, tmp_path, roberta):
     wide, other = finished(save_bert(tmp_path / "wide", hidden_size=64)), finished(save_roberta(tmp_path / "other"))
     for guide in (wide, other):
         build(**WAYS["similarity"], guide_model=guide, guide_cache=str(tmp_path / "others")).train()
-    with pytest.raises(UsageError, match=r"`keep_weight` .* have 64 dimensions; those of the encoder have 32"):
-        build(**WAYS["keep"], guide_model=wide)
+    for way, weight in (("keep", "keep"), ("rehearsal", "rehearsal"), ("neighbourhoods", "neighbourhood")):
+        with pytest.raises(UsageError, match=rf"`{weight}_weight` .* have 64 dimensions; those of the encoder have 32"):
+            build(**WAYS[way], guide_model=wide)
+    assert not (tmp_path / "guides").exists(), "nothing was embedded"
     with pytest.raises(UsageError, match=r"does not say how its sentence embedding is read\. Needed a finished"):
         build(**WAYS["keep"], guide_model=str(roberta))
 
@@ -156,6 +158,8 @@ def test_the_model_itself_is_guide_unless_it_is_built_already(build, encoder):
 @pytest.mark.parametrize(
     "options, message",
     [
+        (WAYS["similarity"] | dict(guided_neighbours=40), "40 neighbours of each of 40 sentences: needed more"),
+        (dict(objective="simcse", neighbour_views=40), "40 neighbours of each of 40 sentences: needed more"),
         (dict(objective="simcse", guide_model="x"), "`guide_model` x has no effect: nothing reads a guide"),
         (dict(objective="simcse", rehearsal_file="x.txt"), "`rehearsal_file` x.txt has no effect without"),
         (GUIDED | dict(rehearsal_weight=1.0, rehearsal_file="/nowhere/x.txt"), "/nowhere/x.txt does not exist"),
@@ -163,9 +167,10 @@ def test_the_model_itself_is_guide_unless_it_is_built_already(build, encoder):
         (WAYS["neighbourhoods"] | dict(neighbourhood_size=40), "40 neighbours of each of 40 sentences: needed more"),
     ],
 )  # fmt: skip
-def test_what_is_refused(build, options, message):
+def test_what_is_refused(build, tmp_path, options, message):
     with pytest.raises(UsageError, match=message):
         build(**options)
+    assert not (tmp_path / "guides").exists(), "nothing was embedded"
 
 
 @pytest.mark.parametrize(
