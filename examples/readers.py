@@ -2,8 +2,9 @@
 
     python examples/readers.py USER/REPO --revision SHA --sentences FILE
 
-It needs transformers, sentence-transformers and, where the repository has an ONNX file, onnxruntime; of this project
-nothing. Prints the largest difference of a component to AutoModel with remote code.
+Vectors are pooled, scaled and prompted as its config.json says. It needs transformers, sentence-transformers and, where
+the repository has an ONNX file, onnxruntime; of this project nothing. Prints the largest difference of a component to
+AutoModel with remote code.
 """
 
 import argparse
@@ -25,6 +26,16 @@ def in_batches(tokenizer, sentences: list[str], read: Callable, kind: str) -> np
         return np.concatenate([np.asarray(read(tokenizer(sentences[i : i + 20], **options))) for i in starts])
 
 
+def pooled(hidden: np.ndarray, batch: dict, how: dict) -> np.ndarray:
+    """(N, d), read of token vectors (N, L, d) as `informin` in config.json says."""
+    hidden, mask = np.asarray(hidden), np.asarray(batch["attention_mask"])
+    if how["pooling"] == "mean":
+        vectors = (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdims=True)
+    else:
+        vectors = hidden[np.arange(len(hidden)), mask.sum(1) - 1 if how["pooling"] == "last" else 0]
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if how.get("normalize") else vectors
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("repo", help="Hub id or folder.")
@@ -36,9 +47,13 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(args.repo, revision=args.revision)
     ours = AutoModel.from_pretrained(args.repo, trust_remote_code=True, revision=args.revision).eval()
     plain = AutoModel.from_pretrained(args.repo).eval()
-    expected = in_batches(tokenizer, sentences, lambda batch: ours(**batch).pooler_output, "pt")
+    how = ours.config.informin
+    prompted = [how.get("prompt", "") + sentence for sentence in sentences]  # SentenceTransformer puts it there itself
+    expected = in_batches(tokenizer, prompted, lambda batch: ours(**batch).pooler_output, "pt")
     others = {
-        "AutoModel": in_batches(tokenizer, sentences, lambda batch: plain(**batch).last_hidden_state[:, 0], "pt"),
+        "AutoModel": in_batches(
+            tokenizer, prompted, lambda batch: pooled(plain(**batch).last_hidden_state, batch, how), "pt"
+        ),
         "SentenceTransformer": SentenceTransformer(args.repo).encode(sentences),
     }
     file = cached_file(
@@ -51,8 +66,8 @@ def main() -> None:
         names = [entry.name for entry in session.get_inputs()]
         others["onnxruntime"] = in_batches(
             tokenizer,
-            sentences,
-            lambda batch: session.run(["last_hidden_state"], {name: batch[name] for name in names})[0][:, 0],
+            prompted,
+            lambda batch: pooled(session.run(["last_hidden_state"], {n: batch[n] for n in names})[0], batch, how),
             "np",
         )
     print(f"{len(sentences)} sentences, {expected.shape[1]} dimensions; {type(ours).__name__}, {type(plain).__name__}")
