@@ -9,6 +9,7 @@ from transformers import AutoModel, BertModel
 
 import modeling_informin
 from informin.encoders import encode as encode_module
+from informin.encoders import packing
 from informin.encoders.architectures import ARCHITECTURES
 from informin.encoders.encode import encode
 from informin.encoders.encoder import load_encoder
@@ -58,9 +59,17 @@ def assert_same_gradients(model, packed: torch.Tensor, padded: torch.Tensor) -> 
         torch.testing.assert_close(found[0][name], found[1][name], atol=1e-5, rtol=1e-4, msg=name)
 
 
+@pytest.fixture(params=["by runs", "at once"])
+def attention(request, monkeypatch):
+    """As on a processor, and as on a GPU, where the same nested tensors meet other kernels."""
+    if request.param == "at once":
+        monkeypatch.setattr(packing, "attend_by_runs", packing.attend_at_once)
+
+
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("pooling", modeling_informin.POOLINGS)
 @pytest.mark.parametrize("name", PACKED)
+@pytest.mark.usefixtures("attention")
 def test_embeddings_and_gradients_are_those_of_the_padded_batch(folder_of, name, pooling, side):
     encoder = AutoModel.from_pretrained(folder_of(name)).eval()
     ids, mask = batch_of(folder_of(name), side)
@@ -73,6 +82,7 @@ def test_embeddings_and_gradients_are_those_of_the_padded_batch(folder_of, name,
     assert_same_gradients(encoder, packed, padded)
 
 
+@pytest.mark.usefixtures("attention")
 @pytest.mark.parametrize("pooling", modeling_informin.POOLINGS)
 def test_wanted_tokens_come_in_the_order_of_the_batch(bert, pooling):
     encoder = AutoModel.from_pretrained(bert).eval()
@@ -105,6 +115,7 @@ def test_only_the_first_tokens_pass_the_last_layer(bert):
     assert rows == [mask.sum()] * len(rows)
 
 
+@pytest.mark.usefixtures("attention")
 def test_attention_drops_in_training_alone(bert):
     layer = AutoModel.from_pretrained(bert).encoder.layer[0]
     for module in (layer.attention.output, layer.output):
