@@ -43,7 +43,7 @@ def read_lines(args: argparse.Namespace) -> list[str]:
     return lines[: args.batch_size * args.steps * int(os.environ.get("WORLD_SIZE", "1"))]
 
 
-def ours(args: argparse.Namespace, folder: str, padding_free: bool | None) -> float:
+def ours(args: argparse.Namespace, folder: str, padding_free: bool) -> float:
     """Sentences a second of InforMinTrainer."""
     from informin.training.options import InforMinTrainingArguments
     from trainer_informin import InforMinTrainer
@@ -103,7 +103,7 @@ def run_side(args: argparse.Namespace) -> None:
         if args.side == SIDES[0]:
             speed = theirs(args, folder)
         else:
-            speed = ours(args, f"{folder}/run", False if args.side == "padded" else None)
+            speed = ours(args, f"{folder}/run", padding_free=args.side == "here")
     print("RESULT", json.dumps({"sentences_per_second": speed, "peak_gib": peak_memory()}))
 
 
