@@ -21,6 +21,11 @@ def sha256(path: str | Path) -> str:
         return sha_fileobj(file).hex()
 
 
+def last_name(path: str | Path) -> str:
+    """What a file or folder is called where it lies: `.` has a name too, and a link its own."""
+    return Path(os.path.abspath(path)).name
+
+
 def read_json(path: str | Path, kind: type = dict):
     """A JSON file of which the outermost is a `kind`; UsageError where it is no JSON, or something else."""
     try:

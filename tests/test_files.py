@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from informin.files import sha256, write_json
+from informin.files import last_name, sha256, write_json
 
 NAN = float("nan")
 
@@ -61,3 +61,12 @@ def test_sha256_of_a_file_of_any_size(tmp_path, size):
     content = os.urandom(size)
     (tmp_path / "x").write_bytes(content)
     assert sha256(tmp_path / "x") == hashlib.sha256(content).hexdigest()
+
+
+def test_the_last_part_of_a_name(tmp_path, monkeypatch):
+    """The name that a user gave a link says more than that of what it leads to."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "my-encoder").symlink_to("model")
+    monkeypatch.chdir(tmp_path / "model")
+    assert last_name(tmp_path / "my-encoder") == last_name(f"{tmp_path}/my-encoder/") == "my-encoder"
+    assert last_name(".") == "model" and last_name("me/other") == "other"

@@ -31,6 +31,7 @@ from informin.errors import UsageError
 from informin.evaluation.scoring import load_tasks, sample_name
 from informin.evaluation.senteval import GROUPS, TASKS, chosen_tasks
 from informin.evaluation.senteval_files import senteval_folder
+from informin.files import last_name
 from informin.training.command_line import option_names, parse, read_mapping, read_options_file
 from informin.training.options import CardArguments
 
@@ -201,7 +202,7 @@ def without_paths(value):
     if not isinstance(value, str):
         return value
     path = Path(value)
-    return path.resolve().name if path.is_absolute() or value.startswith("~") or path.exists() else value
+    return last_name(value) if path.is_absolute() or value.startswith("~") or path.exists() else value
 
 
 def _refuse_unknown(where: str, kind: str, names: Iterable, known: Collection[str], needed: str = "") -> None:

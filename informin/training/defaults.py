@@ -6,13 +6,13 @@ line, and `command_line` has put the two together before.
 
 import os
 from dataclasses import fields
-from pathlib import Path
 
 import torch
 from transformers import PreTrainedConfig, TrainingArguments
 from transformers.utils import is_torch_bf16_gpu_available
 
 from informin.errors import UsageError
+from informin.files import last_name
 from informin.objectives import OBJECTIVES, Term
 
 # Of these None says that it was not given.
@@ -112,11 +112,9 @@ def bf16(given: dict) -> dict:
 
 def default_output_dir(model_name: str, args: TrainingArguments) -> str:
     """outputs/MODEL-OBJECTIVE-batchN-lrX-seedN, the batch over all processes."""
-    path = Path(model_name)
-    model = (path.resolve() if path.is_dir() else path).name
     rate = f"{args.learning_rate:g}".replace("e-0", "e-")
     batch = args.per_device_train_batch_size * processes()
-    return f"outputs/{model}-{args.objective}-batch{batch}-lr{rate}-seed{args.seed}"
+    return f"outputs/{last_name(model_name)}-{args.objective}-batch{batch}-lr{rate}-seed{args.seed}"
 
 
 def processes() -> int:

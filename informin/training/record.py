@@ -22,6 +22,7 @@ from informin.encoders.loading import optional_file
 from informin.evaluation.development import Development
 from informin.evaluation.results import environment
 from informin.evaluation.senteval_files import HUB_DATA
+from informin.files import last_name
 from informin.objectives import OBJECTIVES
 from informin.publishing.metadata import known_license
 from informin.publishing.record import SCHEMA
@@ -63,7 +64,7 @@ def describe_model(
     """
     folder = Path(model_name)
     return {
-        "name": _last_name(folder) if folder.is_dir() else model_name,
+        "name": last_name(folder) if folder.is_dir() else model_name,
         "hub_id": hub_id or (None if folder.is_dir() else model_name),
         "revision": extract_commit_hash(optional_file(model_name, "config.json", revision), None),
         "weights_sha256": starting_sha256(model, model_name, revision),
@@ -115,15 +116,10 @@ def _data_names(args: DataArguments) -> tuple[str | None, list[str]]:
     local = args.dataset_name and Path(args.dataset_name).exists()  # load_dataset takes folders too
     files = [args.dataset_name] if local else args.train_file
     if files:
-        return None, [_last_name(Path(file)) for file in files]
+        return None, [last_name(file) for file in files]
     own = [args.dataset_name, args.dataset_config, args.dataset_split]
     parts = own if args.dataset_name else [HUB_DATA, HUB_SENTENCES]
     return parts[0], ["/".join(part for part in parts if part)]
-
-
-def _last_name(path: Path) -> str:
-    """Of `.` too."""
-    return (path.resolve() if path.is_dir() else path).name
 
 
 def training_record(trainer: Trainer) -> dict:
@@ -180,7 +176,7 @@ def _options(args: InforMinTrainingArguments) -> dict:
     options = args.objective_options | {"sentences_per_step": args.per_device_train_batch_size * args.world_size}
     options |= {name: getattr(getattr(args, name), "value", getattr(args, name)) for name in SHAPING}
     given = {name: getattr(args, name) for name in ("guide_model", "rehearsal_file")}
-    options |= {name: _last_name(Path(value)) for name, value in given.items() if value}
+    options |= {name: last_name(value) for name, value in given.items() if value}
     del options["max_steps" if args.max_steps < 0 else "num_train_epochs"]
     rare = {name: getattr(args, name) for name in RARE}
     if args.eval_strategy != "no":

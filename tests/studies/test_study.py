@@ -417,6 +417,11 @@ def test_folders_are_found_under_any_name(write, tmp_path):
 def test_names_of_files_and_folders_only(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
+    (tmp_path / "informin").symlink_to("data")
+    assert without_paths({"objective": "informin", "model_name": "./informin"}) == {
+        "objective": "informin",
+        "model_name": "informin",
+    }
     given = {"a": "/home/me/x.txt", "b": ["data", "./data", "~/y"], "c": "me/model", "d": {"e": 0.5}, "f": "no"}
     assert without_paths(given) == {
         "a": "x.txt",
