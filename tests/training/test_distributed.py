@@ -260,7 +260,7 @@ def training_worker(rank, folder, out, init):
     results = {"whole": train(folder, f"{out}/whole", seed=1), "other": train(folder, f"{out}/other", seed=2)}
 
     if rank == 0:
-        for name, sizes in {"files": [12, 12, 12, 12], "unlike": [3, 40, 1, 7]}.items():
+        for name, sizes in {"files": [12, 12, 12, 12], "unlike": [3, 20, 1, 5]}.items():
             Path(out, name).mkdir()
             for number, size in enumerate(sizes):
                 Path(out, name, f"{number}.txt").write_text("\n".join(make_sentences(size, seed=number)))
@@ -269,7 +269,10 @@ def training_worker(rank, folder, out, init):
         streams.PARTS, streams.PART_BYTES = parts, 1
         stream = load_sentences(DataArguments(train_file=[f"{out}/{name}"], streaming=True), seed=1)
         how = f"{name}, {workers} workers, {parts} parts"
-        results[how] = train(folder, f"{out}/{how}", seed=1, sentences=stream, dataloader_num_workers=workers)
+        # Here workers would be started afresh, which takes seconds: that what they run can be pickled is seen once.
+        started = {"dataloader_multiprocessing_context": "fork"} if workers and name == "unlike" else {}
+        started["dataloader_num_workers"] = workers
+        results[how] = train(folder, f"{out}/{how}", seed=1, sentences=stream, **started)
     dist.barrier()
     if rank == 0:
         shutil.copytree(f"{out}/whole/checkpoint-2", f"{out}/again/checkpoint-2")
@@ -307,16 +310,16 @@ def test_a_stream_is_shared_out_among_processes_and_workers(two_trainings):
     assert len(read) == len(read.unique()) == 48
 
 
-@pytest.mark.parametrize("how", ["0 workers, 1 parts", "2 workers, 2 parts", "1 workers, 5 parts"])
+@pytest.mark.parametrize("how", ["0 workers, 1 parts", "1 workers, 5 parts", "2 workers, 2 parts"])
 def test_files_of_unlike_size_are_shared_out_evenly(two_trainings, how):
-    """51 sentences, mostly of one file, in steps of 8: both processes have an epoch of 6 steps, and no sentence twice.
+    """29 sentences, mostly of one file, in steps of 8: both processes have epochs of 3 steps without repeats.
 
-    Two workers leave out what does not fill a step of each.
+    With two workers, each of which leaves out what does not fill a step, one epoch may have 2 steps and the next 3.
     """
     runs = [each[f"unlike, {how}"] for each in two_trainings]
-    first = 5 if how.startswith("2") else 6
-    read = torch.cat([run["read"][:first].flatten() for run in runs])
-    assert len(read) == len(read.unique()) == 8 * first
+    steps = torch.cat([run["read"] for run in runs], dim=1)  # (6, 8)
+    for epoch in [steps[:2]] if how.startswith("2") else steps.split(3):
+        assert len(epoch.unique()) == epoch.numel()
     for one, other in zip(*(run["weights"].values() for run in runs), strict=True):
         assert one.equal(other)
 
