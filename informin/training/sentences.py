@@ -30,13 +30,12 @@ from informin.textfiles import (
     as_text,
     choose_column,
     plain_suffix,
-    read_sentences,
     require_file,
     shown,
     table_column,
 )
 from informin.training.options import DataArguments, InforMinTrainingArguments
-from informin.training.streams import TEXT, stream_files
+from informin.training.streams import TEXT, shard_rows, stream_files
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +59,7 @@ def load_sentences(args: DataArguments, seed: int) -> datasets.Dataset | dataset
         dataset, source = _load_hub_dataset(args), args.dataset_name
     else:
         files = find_files(args.train_file) if args.train_file else [hub_file(HUB_SENTENCES, "`train_file` FILE")]
-        if next(_rows([(file,) for file in files], args.text_column), None) is None:
+        if next(shard_rows([(file, 0, 1) for file in files], args.text_column), None) is None:
             raise UsageError(f"No sentences in {', '.join(map(str, files))}: nothing to read.")
     if args.streaming:
         sentences = stream_files(files, args.text_column) if files else dataset
@@ -209,12 +208,6 @@ def _walk(folder: Path):
         yield from (Path(path, name) for name in names)
 
 
-def _rows(files: list[tuple], text_column: str | None):
-    for path, *_ in files:
-        for sentence in read_sentences(Path(path), text_column):
-            yield {"text": sentence}
-
-
 def _show_bars(many: bool) -> None:
     if many and not datasets.config.HF_DATASETS_DISABLE_PROGRESS_BARS:
         datasets.enable_progress_bars()
@@ -224,10 +217,10 @@ def _load_files(files: list[Path], text_column: str | None) -> datasets.Dataset:
     # Size, time and our reader are part of the cache's key: what has changed, or is read otherwise, is read again.
     reader = Hasher.hash(inspect.getsource(textfiles))
     _show_bars(sum(file.stat().st_size for file in files) > BYTES_PER_SENTENCE * MANY)
-    keys = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns, reader) for file in files]
+    keys = [(str(file.resolve()), 0, 1, file.stat().st_size, file.stat().st_mtime_ns, reader) for file in files]
     try:
         return datasets.Dataset.from_generator(
-            _rows, features=TEXT, gen_kwargs={"files": keys, "text_column": text_column}, split="train"
+            shard_rows, features=TEXT, gen_kwargs={"shards": keys, "text_column": text_column}, split="train"
         )
     except DatasetGenerationError as error:
         if isinstance(error.__cause__, UsageError):

@@ -26,11 +26,15 @@ def stream_files(files: list[Path], text_column: str | None) -> datasets.Iterabl
         parts = PARTS if large else 1
         shards += [(str(file), part, parts) for part in range(parts)]
     named = {"shards": shards, "text_column": text_column}
-    return datasets.IterableDataset.from_generator(_rows, features=TEXT, gen_kwargs=named)
+    return datasets.IterableDataset.from_generator(shard_rows, features=TEXT, gen_kwargs=named)
 
 
-def _rows(shards: list[tuple[str, int, int]], text_column: str | None):
-    for name, part, parts in shards:
+def shard_rows(shards: list[tuple], text_column: str | None):
+    """The sentences of shards one after the other, as rows: of each its file, the part of it from 0, the parts.
+
+    What follows these is not looked at: it is there for the keys of caches.
+    """
+    for name, part, parts, *_ in shards:
         file = Path(name)
         for sentence in read_sentences(file, text_column) if parts == 1 else read_part(file, part, parts):
             yield {"text": sentence}
@@ -54,12 +58,11 @@ def _cut(batch: dict[str, list], own: slice) -> dict[str, list]:
 
 
 def stream_loader(trainer: Trainer) -> DataLoader:
-    """Batches of a process's own share, on its device. Trainer's loader would share them out again."""
+    """Batches of a process's own share, on its device: Trainer's loader would share them out again."""
     args = trainer.args
     loader = DataLoader(
         trainer.train_dataset,
         batch_size=args.train_batch_size,
-        drop_last=args.dataloader_drop_last,
         collate_fn=trainer._get_collator_with_removed_columns(trainer.data_collator),
         num_workers=args.dataloader_num_workers,
         pin_memory=args.dataloader_pin_memory,

@@ -10,6 +10,7 @@ from huggingface_hub import constants
 from informin.errors import UsageError
 from informin.evaluation.senteval import STSB_DEV
 from informin.training import sentences as data
+from informin.training import streams
 from informin.training.options import DataArguments
 from informin.training.sentences import load_development, load_sentences, tokenise
 from tests.conftest import make_sentences, tokenizer_of
@@ -147,8 +148,8 @@ def test_a_changed_file_is_read_again_and_an_unchanged_one_is_not(tmp_path, monk
             read.append(sentence)
             yield sentence
 
-    original, read = data.read_sentences, []
-    monkeypatch.setattr(data, "read_sentences", counted)
+    original, read = streams.read_sentences, []
+    monkeypatch.setattr(streams, "read_sentences", counted)
     file = write(tmp_path / "a.txt", "one\ntwo\nsix\n")
     assert load(train_file=[file]) == ["one", "two", "six"] and "six" in read
     read.clear()
