@@ -34,6 +34,13 @@ HEAD_FILE = "projection_head/model.safetensors"
 HEADS = {"projection_head": "mlp", "lm_head": False}  # mlp or none
 TRAINING_HEADS = {"lm_head": False}  # what an exported model does without
 POOLINGS = ("cls", "mean", "last")
+# What else config.informin may say of what is read here.
+CHOICES = {
+    "projection_head": ("mlp", "none"),
+    "lm_head": (False, True),
+    "pooling": POOLINGS,
+    "normalize": (False, True),
+}
 
 
 @dataclass
@@ -83,6 +90,22 @@ def pool(pooling: str, hidden: Tensor, mask: Optional[Tensor] = None) -> Tensor:
     else:
         raise ValueError(f"The pooling {pooling!r} is unknown; needed one of: {', '.join(POOLINGS)}.")
     return hidden[torch.arange(len(hidden), device=hidden.device), at]
+
+
+def with_defaults(given: Any) -> dict[str, Any]:
+    """What `config.informin` says, with its defaults.
+
+    Raises:
+        ValueError: a setting that is read here has another value than those of `CHOICES`.
+    """
+    if not isinstance(given, dict):
+        raise ValueError(f"config.informin is a {type(given).__name__}; needed a dict.")
+    settings = HEADS | {"pooling": "cls"} | given
+    for name, choices in CHOICES.items():
+        if name in settings and settings[name] not in choices:
+            needed = ", ".join(map(str, choices))
+            raise ValueError(f"config.informin has {name} = {settings[name]!r}; needed one of: {needed}.")
+    return settings
 
 
 class ProjectionHead(nn.Module):
@@ -144,7 +167,7 @@ class InforMinMixin:
         self, lm_head_name: str = "", lm_head_class: Optional[type[nn.Module]] = None, tied: Optional[dict] = None
     ) -> None:
         config = self.config
-        config.informin = HEADS | {"pooling": "cls"} | (getattr(config, "informin", None) or {})
+        config.informin = with_defaults(getattr(config, "informin", None) or {})
         self._lm_head_name = lm_head_name
         if config.informin["projection_head"] == "mlp":
             self.mlp = ProjectionHead(config.hidden_size)

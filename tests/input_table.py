@@ -50,6 +50,17 @@ RESUMES = {
     "max_steps below what was reached": dict(max_steps=1),
     "other logging": dict(logging_steps=1),
 }
+# Folders whose config.json differs from the small BERT's.
+CONFIGURATIONS = {
+    "evil": ("an unknown model_type with auto_map", dict(model_type="evil")),
+    "decoder": ("a model with is_decoder", dict(is_decoder=True)),
+    "kernel": ("dropouts that name a kernel", dict(informin={"dropouts": {"_attn_implementation": "evil/kernel"}})),
+    "unknown-setting": ("an unknown setting of informin", dict(informin={"pooling": "cls", "surprise": 1})),
+    "nan-dropout": ("a dropout of NaN", dict(hidden_dropout_prob=float("nan"))),
+    "attentions": ("a model with output_attentions", dict(output_attentions=True)),
+    "states": ("a model with output_hidden_states", dict(output_hidden_states=True)),
+    "quantized": ("a model with a quantization_config", dict(quantization_config={"quant_method": "fp8"})),
+}
 GUIDED = dict(objective="guided")
 OPTIONS = {
     "--learning_rate=-1": dict(learning_rate=-1),
@@ -76,12 +87,11 @@ OPTIONS = {
     "copies of one sentence": dict(train_file="copies.txt"),
     "one sentence": dict(train_file="one.txt"),
     "pairs of a sentence with itself": dict(eval_pairs="same.tsv"),
-    "an unknown model_type with auto_map": dict(model_name="evil"),
     "a RoBERTa with BERT's tokenizer": dict(model_name="mixed"),
-    "a model with is_decoder": dict(model_name="decoder"),
     "config.json is []": dict(model_name="list"),
     "another architecture without a safe row": dict(model_name="xlm"),
     "a model that ends in a Dense module": dict(model_name="dense"),
+    **{text: dict(model_name=name) for name, (text, _) in CONFIGURATIONS.items()},
     "attention maps of an encoder that gives none": dict(model_name="mpnet", objective="micse", queue_size=0),
     "a prompt longer than --max_seq_length": dict(prompt="the dog sleeps " * 20),
     "--eval_labels of one class": dict(eval_labels="one-class.tsv"),
@@ -164,7 +174,8 @@ def prepare(folder: Path) -> None:
     save_bert(folder / "bert")
     save_bert(folder / "outputs" / "run")
     save_bert(folder / "other-bert", initializer_range=0.1)
-    for name, change in (("evil", {"model_type": "evil"}), ("decoder", {"is_decoder": True}), ("list", None)):
+    changes = {name: change for name, (_, change) in CONFIGURATIONS.items()}
+    for name, change in {**changes, "list": None}.items():
         shutil.copytree(folder / "bert", folder / name)
         config = folder / name / "config.json"
         config.write_text(json.dumps(json.loads(config.read_text()) | change if change else []))

@@ -118,7 +118,7 @@ SHARED = ("errors", "files", "program", "textfiles", "distributed")
 PACKAGES = {
     "objectives": (),
     "views": ("modeling_informin", "objectives"),
-    "encoders": ("modeling_informin",),
+    "encoders": ("modeling_informin", "objectives"),
     "evaluation": (),
     "publishing": ("modeling_informin", "encoders", "evaluation"),
     "training": ("objectives", "views", "encoders", "evaluation", "publishing"),

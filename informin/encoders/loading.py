@@ -1,5 +1,7 @@
 """Loading of configurations, tokenizers and weights, never of code that a checkpoint brings along."""
 
+import math
+
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
@@ -19,6 +21,7 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 from informin.encoders.architectures import ARCHITECTURES, OFFSET_POSITIONS, InforMinModel, architecture_of
 from informin.encoders.encode import max_length
 from informin.encoders.files import find_config, json_file, optional_file
+from informin.encoders.settings import RATE, check_settings
 from informin.encoders.usage import usage_of
 from informin.errors import UsageError, counted, error_line
 from informin.files import read_json
@@ -61,10 +64,29 @@ def load_config(model_name: str, revision: str | None = None, any_encoder: bool 
         problem = f"is of the architecture {name!r}" if name else "has no model_type in its config.json"
         raise UsageError(f"`model_name` {model_name} {problem}; needed an encoder like BERT.{code}")
     refuse_no_encoder(model_name, config)
-    if not any_encoder:
-        architecture_of(config)
+    refuse_other_numbers(model_name, values)
+    settings = getattr(config, "informin", None)
+    if settings or not any_encoder:
+        check_settings(model_name, settings or {}, architecture_of(config).dropouts)
     config._attn_implementation = None  # by a name of the Hub, transformers would fetch code from there
+    # Nothing here reads these, and with them transformers refuses to save the model.
+    config.output_attentions = config.output_hidden_states = False
+    config.return_dict = True
     return config
+
+
+def refuse_other_numbers(model_name: str, values: dict) -> None:
+    """UsageError for quantized weights, for a dropout rate that is none, and for numbers that are not finite."""
+    if values.get("quantization_config"):
+        raise UsageError(
+            f"`model_name` {model_name}: quantization_config in its config.json says that its weights are quantized; "
+            "needed weights in float32, float16 or bfloat16."
+        )
+    for name, value in values.items():
+        rate = "dropout" in name and type(value) in (int, float)
+        if (rate and not RATE[0](value)) or (isinstance(value, float) and not math.isfinite(value)):
+            needed = RATE[1] if rate else "a finite number"
+            raise UsageError(f"`model_name` {model_name}: {name} in its config.json is {value}; needed {needed}.")
 
 
 def refuse_no_encoder(model_name: str, config: PreTrainedConfig) -> None:
@@ -159,6 +181,7 @@ def load_model(config: PreTrainedConfig, model_name: str, settings: dict, revisi
     architecture = architecture_of(config)
     usage = usage_of(model_name, config, revision).trained(settings.get("pooling", "cls"), settings.get("prompt"))
     before = getattr(config, "informin", None) or {}
+    check_settings(model_name, before, architecture.dropouts)  # of a configuration that `load_config` did not read
     config.update(before.get("dropouts", {}))  # of a checkpoint: the encoder's own
     config.informin = {name: value for name, value in settings.items() if name != "prompt"} | usage.settings
     if settings.get("view_dropout_rate") is not None:

@@ -1,0 +1,112 @@
+"""What `config.informin` may hold. A config.json comes from anybody: it is checked here before anything is set from it.
+
+Settings that this project acts on have a kind. The other settings record the options of the objective that trained the
+model: an objective from outside the package may have any, so there a plain value is enough. Nothing is set from them.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+
+from informin.errors import UsageError
+from informin.objectives import OBJECTIVES
+from modeling_informin import POOLINGS
+
+SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")  # sentence-transformers' names
+Kind = tuple[Callable[[object], bool], str]  # whether a value fits, and in words what does
+
+
+def one_of(*choices: object) -> Kind:
+    return (
+        lambda value: value in choices and type(value) in map(type, choices),
+        f"one of: {', '.join(map(str, choices))}",
+    )
+
+
+def number(value: object) -> bool:
+    """Whether a value is a finite number, and no truth value."""
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def whole(least: int) -> Kind:
+    return lambda value: type(value) is int and value >= least, f"a whole number of {least} or more"
+
+
+def or_none(kind: Kind) -> Kind:
+    return lambda value: value is None or kind[0](value), f"{kind[1]}, or null"
+
+
+def list_of(kind: Kind) -> Kind:
+    return lambda value: isinstance(value, list) and all(map(kind[0], value)), f"a list, each {kind[1]}"
+
+
+TEXT: Kind = (lambda value: isinstance(value, str), "text")
+FLAG: Kind = (lambda value: isinstance(value, bool), "true or false")
+RATE: Kind = (lambda value: number(value) and 0 <= value <= 1, "a number from 0 to 1")
+TEXTS: Kind = (
+    lambda value: isinstance(value, dict) and all(isinstance(item, str) for item in [*value, *value.values()]),
+    "texts by name",
+)
+# Of sentence-transformers' files: see `informin.encoders.usage.Usage.files`.
+FILES = {
+    "max_seq_length": or_none(whole(1)),
+    "do_lower_case": FLAG,
+    "prompts": TEXTS,
+    "default_prompt_name": or_none(TEXT),
+    "similarity_fn_name": or_none(one_of(*SIMILARITIES)),
+}
+SETTINGS = {
+    "pooling": one_of(*POOLINGS),
+    "normalize": FLAG,
+    "prompt": TEXT,
+    "projection_head": one_of("mlp", "none"),
+    "lm_head": FLAG,
+    "max_seq_length": whole(1),
+    "objective": (lambda value: isinstance(value, str) and re.fullmatch(r"[\w-]+", value) is not None, "a name"),
+    "view_dropout": list_of(RATE),
+    "view_dropout_rate": RATE,
+    "neighbour_views": whole(0),
+    "sentence_transformers": (lambda value: isinstance(value, dict), "a dict"),
+    "dropouts": (lambda value: isinstance(value, dict), "a dict"),
+}
+PLAIN: Kind = (lambda value: value is None or isinstance(value, bool | str) or number(value), "a plain value")
+OPTION: Kind = (lambda value: PLAIN[0](value) or list_of(PLAIN)[0](value), "a number, a text, or a list of them")
+
+
+def check_settings(model_name: str, settings: Mapping, dropouts: Sequence[str]) -> None:
+    """Raises UsageError for a setting of `config.informin` that is unknown, or of another kind.
+
+    Args:
+        dropouts: the names of the architecture's rates, which alone `dropouts` may set.
+    """
+    known = SETTINGS | dict.fromkeys(_options(settings), OPTION)
+    _check(model_name, "informin", settings, known)
+    _check(model_name, "informin.dropouts", settings.get("dropouts", {}), dict.fromkeys(dropouts, RATE))
+    _check(model_name, "informin.sentence_transformers", settings.get("sentence_transformers", {}), FILES)
+
+
+def check_files(model_name: str, file: str, values: Mapping) -> None:
+    """Raises UsageError where a file of sentence-transformers has one of `FILES` of another kind."""
+    _check(model_name, "", {name: value for name, value in values.items() if name in FILES}, FILES, file)
+
+
+def _options(settings: Mapping) -> list[str]:
+    """The options of objectives; where the model's objective is not in this program, names that an option may have."""
+    known = {field.name for objective in OBJECTIVES.values() for term in objective.terms for field in fields(term)}
+    if settings.get("objective", "informin") not in OBJECTIVES:
+        known |= {name for name in settings if re.fullmatch("[a-z][a-z0-9_]*", name)} - SETTINGS.keys()
+    return sorted(known)
+
+
+def _check(model_name: str, where: str, values: Mapping, known: Mapping[str, Kind], file: str = "config.json") -> None:
+    for name, value in values.items():
+        path = f"{where}.{name}" if where else name
+        if name not in known:
+            raise UsageError(
+                f"`model_name` {model_name}: {path:.60} in its {file} is not a known setting. Remove it, or use the "
+                "version of this project that wrote the model."
+            )
+        fits, needed = known[name]
+        if not fits(value):
+            raise UsageError(f"`model_name` {model_name}: {path} in its {file} is {value!r:.60}; needed {needed}.")

@@ -1,0 +1,156 @@
+"""Hostile and mistaken values in config.json: refused by name before anything is set from them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModel, BertConfig
+
+import run_unsup
+from informin.encoders.encoder import load_encoder
+from informin.encoders.loading import load_config, load_model
+from informin.errors import UsageError
+from informin.objectives import OBJECTIVES
+from informin.publishing.export import export_folder
+from modeling_informin import BertForInforMinCL
+from tests.conftest import tokenizer_of
+from tests.training.test_old_checkpoints import OLD
+
+SETTINGS = {"projection_head": "mlp", "lm_head": False, "pooling": "cls"}
+
+
+@pytest.fixture(scope="module")
+def exported(bert, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("exported") / "model"
+    export_folder(load_model(load_config(str(bert)), str(bert), dict(SETTINGS)), tokenizer_of(bert), folder)
+    return folder
+
+
+@pytest.fixture
+def model(exported, tmp_path) -> Path:
+    return shutil.copytree(exported, tmp_path / "model")
+
+
+def configure(folder: Path, **values) -> Path:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    return folder
+
+
+KERNEL = {"_attn_implementation": "kernels-community/flash-attn"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dropouts": KERNEL}, "informin.dropouts._attn_implementation in its config.json is not a known setting."),
+        ({"dropouts": {"is_decoder": 1}}, "informin.dropouts.is_decoder in its config.json is not a known setting."),
+        ({"dropouts": {"classifier_dropout": 0.1}}, "classifier_dropout in its config.json is not a known setting."),
+        (
+            {"dropouts": {"hidden_dropout_prob": "0.1"}},
+            "informin.dropouts.hidden_dropout_prob in its config.json is '0.1'; needed a number from 0 to 1.",
+        ),
+        ({"dropouts": {"hidden_dropout_prob": float("nan")}}, "hidden_dropout_prob in its config.json is nan; needed"),
+        ({"dropouts": {"hidden_dropout_prob": True}}, "hidden_dropout_prob in its config.json is True; needed"),
+        ({"dropouts": [1]}, "informin.dropouts in its config.json is [1]; needed a dict."),
+        (KERNEL, "informin._attn_implementation in its config.json is not a known setting. Remove it, or use the"),
+        ({"surprise": 1}, "informin.surprise in its config.json is not a known setting."),
+        ({"objective": "mine", "_surprise": 1}, "informin._surprise in its config.json is not a known setting."),
+        ({"objective": "mine", "surprise": {}}, "informin.surprise in its config.json is {}; needed a number, a text"),
+        ({"objective": "<b>"}, "informin.objective in its config.json is '<b>'; needed a name."),
+        ({"temperature": {"a": 1}}, "informin.temperature in its config.json is {'a': 1}; needed a number, a text"),
+        ({"pooling": "max"}, "informin.pooling in its config.json is 'max'; needed one of: cls, mean, last."),
+        ({"pooling": ["cls"]}, "informin.pooling in its config.json is ['cls']; needed one of: cls, mean, last."),
+        ({"projection_head": "big"}, "informin.projection_head in its config.json is 'big'; needed one of: mlp, none."),
+        ({"normalize": "no"}, "informin.normalize in its config.json is 'no'; needed true or false."),
+        ({"lm_head": 3}, "informin.lm_head in its config.json is 3; needed true or false."),
+        ({"prompt": 3}, "informin.prompt in its config.json is 3; needed text."),
+        ({"max_seq_length": "<script>"}, "max_seq_length in its config.json is '<script>'; needed a whole number of 1"),
+        ({"max_seq_length": True}, "max_seq_length in its config.json is True; needed a whole number of 1 or more."),
+        ({"view_dropout": [0.1, 2]}, "informin.view_dropout in its config.json is [0.1, 2]; needed a list, each a num"),
+        ({"sentence_transformers": {"a": 1}}, "informin.sentence_transformers.a in its config.json is not a known"),
+        (
+            {"sentence_transformers": {"similarity_fn_name": float("nan")}},
+            "informin.sentence_transformers.similarity_fn_name in its config.json is nan; needed one of: cosine, dot,",
+        ),
+    ],
+)
+def test_settings_that_cannot_be(model, settings, message):
+    configure(model, informin=SETTINGS | settings)
+    for load in (load_config, lambda name: load_config(name, any_encoder=True), load_encoder):
+        with pytest.raises(UsageError) as caught:
+            load(str(model))
+        assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_nothing_is_set_from_a_configuration_that_was_not_checked(model):
+    """`load_model` takes any configuration."""
+    config = BertConfig.from_pretrained(model)
+    config.informin = SETTINGS | {"dropouts": KERNEL | {"hidden_dropout_prob": 0.5}}
+    before = config.to_dict()
+    with pytest.raises(
+        UsageError, match=r"informin\.dropouts\._attn_implementation in its config\.json is not a known"
+    ):
+        load_model(config, str(model), dict(SETTINGS))
+    assert config.to_dict() == before and config._attn_implementation is None
+
+
+def test_settings_that_this_project_wrote_are_taken(model):
+    config = load_config(str(configure(model, informin=SETTINGS | {"dropouts": {"hidden_dropout_prob": 0.2}})))
+    assert load_model(config, str(model), dict(SETTINGS)).config.hidden_dropout_prob == 0.2
+    load_config(str(OLD / "checkpoint-3"))
+    for name in OBJECTIVES:  # and those of an objective that this program has not
+        load_config(str(configure(model, informin=SETTINGS | {"objective": name, "mlm_weight": 0.1})))
+    load_config(str(configure(model, informin=SETTINGS | {"objective": "mine", "my_weight": 0.1, "rows": [1, 2]})))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"hidden_dropout_prob": float("nan")}, "hidden_dropout_prob in its config.json is nan; needed a number from"),
+        ({"attention_probs_dropout_prob": -0.1}, "attention_probs_dropout_prob in its config.json is -0.1; needed a"),
+        ({"layer_norm_eps": float("inf")}, "layer_norm_eps in its config.json is inf; needed a finite number."),
+        ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config in its config.json says that its weig"),
+    ],
+)
+def test_numbers_that_cannot_be(model, command, capsys, values, message):
+    configure(model, **values)
+    assert run_unsup.main(command(model_name=model)) == 2
+    assert f"error: --model_name {model}: {message}" in capsys.readouterr().err
+    with pytest.raises(UsageError, match=message.partition(" in ")[0]):
+        load_encoder(str(model))
+
+
+def test_flags_that_change_what_a_model_returns_do_nothing(model, command, tmp_path):
+    """With them, transformers refused to save the trained model, or the model gave a tuple."""
+    expected = load_encoder(str(model))(["the dog"])["cls"]
+    configure(model, output_attentions=True, output_hidden_states=True, return_dict=False)
+    assert (load_encoder(str(model))(["the dog"])["cls"] == expected).all()
+    assert run_unsup.main(command(model_name=model)) == 0
+    saved = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert not {"output_attentions", "output_hidden_states", "return_dict"} & {name for name in saved if saved[name]}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ([1], "config.informin is a list; needed a dict."),
+        ({"pooling": "max"}, "config.informin has pooling = 'max'; needed one of: cls, mean, last."),
+        ({"projection_head": ["mlp"]}, r"config.informin has projection_head = \['mlp'\]; needed one of: mlp, none."),
+        ({"lm_head": "x"}, "config.informin has lm_head = 'x'; needed one of: False, True."),
+        ({"normalize": "x"}, "config.informin has normalize = 'x'; needed one of: False, True."),
+    ],
+)
+def test_the_class_beside_a_published_model_refuses_them_too(model, tmp_path, monkeypatch, settings, message):
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    configure(model, informin=settings)
+    for load in (BertForInforMinCL.from_pretrained, lambda f: AutoModel.from_pretrained(f, trust_remote_code=True)):
+        with pytest.raises(ValueError, match=f"^{message}$"):
+            load(model)
+
+
+def test_the_class_beside_a_published_model_sets_nothing_from_dropouts(model):
+    configure(model, informin=SETTINGS | {"dropouts": KERNEL})
+    assert BertForInforMinCL.from_pretrained(model, dtype=torch.float32).config._attn_implementation == "sdpa"
