@@ -28,6 +28,14 @@ LABELS = {
     "nearest_10": Measure("10-NN"),
     "few_shot": Measure("8-shot"),
 }
-SEARCH = {"mrr_10": Measure("MRR@10"), "recall_1": Measure("recall@1"), "recall_10": Measure("recall@10")}
+SEARCH = {
+    "mrr_10": Measure("MRR@10"),
+    "ndcg_10": Measure("nDCG@10"),
+    "map_100": Measure("MAP@100"),
+    "recall_10": Measure("recall@10"),
+    "recall_100": Measure("recall@100"),
+    "accuracy_1": Measure("accuracy@1"),
+    "accuracy_10": Measure("accuracy@10"),
+}
 KINDS = {"pairs": PAIRS, "labels": LABELS, "triplets": SEARCH}
 ALL = PAIRS | LABELS | SEARCH

@@ -1,7 +1,6 @@
 """Graded sentence pairs, the user's own among them, and their score."""
 
 import hashlib
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from informin.errors import UndefinedScoreError, UsageError, counted
 from informin.evaluation.geometry import alignment, uniformity, unit
 from informin.evaluation.measures import PAIRS, Measure
 from informin.evaluation.once import Encode, embed_once
-from informin.evaluation.rows import rows_by_column, text_in
+from informin.evaluation.rows import as_number, rows_by_column, text_in
 
 COLUMNS = ("sentence1", "sentence2", "score")
 
@@ -133,10 +132,4 @@ def correlations(predicted: np.ndarray, gold: np.ndarray) -> dict[str, float]:
 
 def read_grade(text: object, path: Path, number: int) -> float:
     """A grade as a number. Raises UsageError where it is none, or not finite."""
-    try:
-        grade = float(text)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        grade = math.nan
-    if not math.isfinite(grade):
-        raise UsageError(f"{path}, line {number}: the score is {text!r}; needed a number.")
-    return grade
+    return as_number(text, "score", path, number)

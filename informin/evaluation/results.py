@@ -24,6 +24,7 @@ seconds          encoding and scoring, all tasks together
 """
 
 import json
+import logging
 import platform
 import re
 from importlib.metadata import version
@@ -33,8 +34,11 @@ import numpy as np
 
 from informin import __version__
 from informin.errors import UsageError
+from informin.evaluation.measures import KINDS
 from informin.evaluation.senteval import GROUPS
 from informin.files import sha256, write_json
+
+logger = logging.getLogger(__name__)
 
 SCHEMA = 1
 CLASSIFIER = "L2 logistic regression, one class against the rest; C = 2^t by SentEval's scikit-learn grids"
@@ -91,7 +95,15 @@ def load_results(path: str | Path) -> dict:
         results.setdefault("prompt", None)  # files of before there were prompts
     if not isinstance(results, dict) or needed - results.keys() or results["schema"] != SCHEMA:
         raise UsageError(f"{path}: needed results of run_eval.py of `schema` {SCHEMA}; found something else.")
+    for name in [name for name, entry in results["tasks"].items() if _outdated(entry)]:
+        del results["tasks"][name]  # what was called recall@k is accuracy@k: see CHANGELOG.md
+        logger.warning(f"{path}: {name} was scored by an older version, with other measures. Score it again.")
     return results
+
+
+def _outdated(entry: dict) -> bool:
+    """Whether a sample lacks one of today's measures."""
+    return bool(entry.get("measures")) and not KINDS[entry["kind"]].keys() <= entry["measures"].keys()
 
 
 def results_files(path: str | Path) -> list[Path]:

@@ -1,10 +1,13 @@
 """The rows of the user's own evaluation files: TSV, CSV or JSONL, read by the names of their columns."""
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from informin.errors import UsageError
 from informin.textfiles import TABLES, as_text, json_records, plain_suffix, require_file, shown, table_rows
+
+LARGEST = 1e9  # of numbers that are read
 
 
 def rows_by_column(path: Path, option: str, columns: Sequence[str]) -> Iterator[tuple[int, dict]]:
@@ -34,6 +37,19 @@ def text_in(record: dict, column: str, path: Path, number: int) -> str:
     if not isinstance(record[column], str):
         raise UsageError(f"{path}, line {number}: {column} is {record[column]!r:.60}; needed text.")
     return as_text(record[column], path, number)
+
+
+def as_number(cell: object, column: str, path: Path, number: int) -> float:
+    """A cell that is a number, from -10^9 to 10^9. Raises UsageError where it is something else, or not finite."""
+    try:
+        value = math.nan if isinstance(cell, bool) else float(cell)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        value = math.nan
+    if not abs(value) <= LARGEST:  # NaN included
+        raise UsageError(
+            f"{path}, line {number}: the {column} is {cell!r:.60}; needed a number between -10^9 and 10^9."
+        )
+    return value
 
 
 def _records(path: Path, option: str, columns: Sequence[str]) -> Iterator[tuple[int, dict]]:

@@ -43,7 +43,7 @@ SHORT = {"per_device_train_batch_size": "batch", "learning_rate": "lr", "max_tra
 DEVELOPMENT = "dev"
 BEFORE = "before training"
 READING = ("model_name", "pooler", "prompt")  # options that say what is scored before training
-COMPARED = {"labels": ("v_measure", "nearest_neighbour"), "triplets": ("mrr_10", "recall_10")}  # measures of samples
+COMPARED = {"labels": ("v_measure", "nearest_neighbour"), "triplets": ("mrr_10", "ndcg_10")}  # measures of samples
 DATA_INSTEAD = "`set` senteval_dir=FOLDER (SentEval's data/downstream), or set SENTEVAL_DATA to it"
 
 

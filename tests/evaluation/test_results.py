@@ -481,7 +481,7 @@ def test_tables_of_samples():
     rows, other = [results({}, model=f"org/seed{i}") for i in (1, 2)], results({}, model="org/start")
     for one, score in zip((*rows, other), (70.0, 72.0, 60.5)):
         add_task(one, "titles", sample(score))
-    search = {"measures": {"mrr_10": 50.0, "recall_1": 40.0, "recall_10": None}, "documents": 1}
+    search = {"measures": {"mrr_10": 50.0, "accuracy_1": 40.0, "recall_10": None}, "documents": 1}
     add_task(rows[0], "faq", entry(50.0, kind="triplets", **search))
     titles, faq = score_tables(rows, [other], seeds=True)
     assert render(titles, "markdown").splitlines() == [
@@ -498,7 +498,19 @@ def test_tables_of_samples():
         "| mean ± sd of these 2    | +10.50 ± 1.41 | +10.50 ± 1.41 | +10.50 ± 1.41 | +10.50 ± 1.41 |",
     ]
     assert faq.title == "faq: search, 9 queries among 1 document, x 100"
-    assert faq.columns == ["MRR@10", "recall@1", "recall@10"] and faq.rows[1].cell("recall@10") == "-"
+    recalls, accuracies = ["recall@10", "recall@100"], ["accuracy@1", "accuracy@10"]
+    assert faq.columns == ["MRR@10", "nDCG@10", "MAP@100", *recalls, *accuracies]
+    assert faq.rows[1].cell("recall@10") == "-" and faq.rows[1].cell("accuracy@1") == "40.00"
+
+
+def test_a_search_scored_by_an_older_version_is_scored_again(tmp_path, caplog):
+    """Its recall_10 is what accuracy_10 is now."""
+    one = results({"STS-B": 80.0})
+    add_task(one, "faq", entry(50.0, kind="triplets", documents=1, measures={"mrr_10": 50.0, "recall_10": 90.0}))
+    add_task(one, "titles", sample(60.0))
+    save_results(tmp_path / "a.json", one)
+    assert list(load_results(tmp_path / "a.json")["tasks"]) == ["STS-B", "titles"]
+    assert "faq was scored by an older version, with other measures. Score it again." in caplog.text
 
 
 def test_a_sample_without_scores_is_told():

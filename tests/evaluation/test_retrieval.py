@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from pytrec_eval import RelevanceEvaluator
 
 from informin.errors import UndefinedScoreError, UsageError
 from informin.evaluation import retrieval
@@ -12,6 +13,8 @@ from informin.evaluation.retrieval import SearchPairs, load_search_pairs, score_
 from tests.evaluation.test_labels import cosine, encoder, write
 
 HEADER = "query\tdocument\n"
+GRADED = "query\tdocument\trelevance\n"
+GRADE = '{"query": "a", "document": "b", "relevance": %s}'
 
 
 @pytest.mark.parametrize(
@@ -43,6 +46,20 @@ def test_load_search_pairs(tmp_path, name, content):
         ("a.jsonl", '{"query": "a", "document": "b", "negative": 3}', "PATH, line 1: negative is 3; needed text"),
         ("a.tsv", HEADER, "PATH: found 0 different documents; a search needs two or more"),
         ("a.tsv", HEADER + "a\tB\nc\tB\n", "PATH: found 1 different document; a search needs two or more"),
+        ("a.tsv", GRADED + "a\tb\thigh\n", "PATH, line 2: the relevance is 'high'; needed a number"),
+        ("a.jsonl", GRADE % "NaN", "PATH, line 1: the relevance is nan; needed a number"),
+        ("a.jsonl", GRADE % "true", "PATH, line 1: the relevance is True; needed a number"),
+        ("a.jsonl", GRADE % ("9" * 400), "PATH, line 1: the relevance is 99999999999"),
+        ("a.jsonl", GRADE % "[[1]]", "PATH, line 1: the relevance is [[1]]; needed a number"),
+        ("a.tsv", GRADED + "a\tb\t-1\n", "PATH, line 2: the relevance is -1; needed a whole number from 0 to 1,000"),
+        ("a.tsv", GRADED + "a\tb\t0.5\n", "PATH, line 2: the relevance is 0.5; needed a whole number"),
+        ("a.tsv", GRADED + "a\tb\t1001\n", "PATH, line 2: the relevance is 1001; needed a whole number"),
+        (
+            "a.tsv",
+            GRADED + "a\tb\t1\na\tb\t2\n",
+            "PATH, line 3: relevance 2 of a document to which an earlier row gave 1",
+        ),
+        ("a.tsv", GRADED + "a\tb\t0\na\tc\t0\n", "PATH: every relevance is 0"),
         ("a.tsv", HEADER + "a\ta \nb\tb\n", "PATH: in each of its 2 rows the query is its own document"),
     ],
 )
@@ -51,6 +68,21 @@ def test_searches_that_cannot_be_used(tmp_path, name, content, message):
         write(tmp_path / name, content)
     with pytest.raises(UsageError, match=re.escape(message.replace("PATH", str(tmp_path / name)))):
         load_search_pairs(tmp_path / name, "triplets")
+
+
+def test_queries_without_a_relevant_document_are_left_out(tmp_path, caplog):
+    rows = "a\tA\t2\na\tB\t0\nb\tB\t0\nb\tC\t\nc\tA\t0\n"
+    pairs = load_search_pairs(write(tmp_path / "a.tsv", GRADED + rows))
+    assert pairs.answers == {"a": {"A": 2}, "b": {"C": 1}} and pairs.pool() == ["A", "B", "C"]
+    assert pairs.counts == {"n": 2, "documents": 3} and "c" not in pairs.texts()
+    assert "1 of 3 queries have no relevant document, and the scores leave them out." in caplog.text
+    with pytest.raises(UndefinedScoreError, match="no query has a relevant document"):
+        score_search(encoder({}), SearchPairs("s", ["q"], ["a"], ["b"], [0]))
+
+
+def test_relevance_is_part_of_the_checksum():
+    plain, ones, graded = (SearchPairs("s", ["q", "q"], ["a", "b"], [], grades) for grades in (None, [1, 1], [1, 2]))
+    assert plain.sha256 == ones.sha256 != graded.sha256
 
 
 def search(seed: int = 0):
@@ -65,23 +97,89 @@ def search(seed: int = 0):
 
 def test_scores_equal_plain_loops(monkeypatch):
     pairs, vectors = search()
-    ranks, calls = [], []
+    lists, calls = [], []
     for query in dict.fromkeys(pairs.queries):
         right = {document for q, document in zip(pairs.queries, pairs.documents) if q == query}
         others = [document for document in pairs.pool() if document != query]
         order = sorted(others, key=lambda document: -cosine(vectors[query], vectors[document]))
-        ranks.append(1 + min(order.index(document) for document in right))
+        lists.append((sorted(order.index(document) + 1 for document in right), len(right)))
     expected = {
-        "mrr_10": 100 * np.mean([1 / rank if rank <= 10 else 0 for rank in ranks]),
-        "recall_1": 100 * np.mean([rank == 1 for rank in ranks]),
-        "recall_10": 100 * np.mean([rank <= 10 for rank in ranks]),
+        "mrr_10": [1 / ranks[0] if ranks[0] <= 10 else 0 for ranks, _ in lists],
+        "ndcg_10": [
+            sum(1 / np.log2(rank + 1) for rank in ranks if rank <= 10)
+            / sum(1 / np.log2(rank + 1) for rank in range(1, n + 1))
+            for ranks, n in lists
+        ],
+        "map_100": [sum(i / rank for i, rank in enumerate(ranks, start=1)) / n for ranks, n in lists],
+        "recall_10": [sum(rank <= 10 for rank in ranks) / n for ranks, n in lists],
+        "recall_100": [1.0 for _ in lists],
+        "accuracy_1": [ranks[0] == 1 for ranks, _ in lists],
+        "accuracy_10": [ranks[0] <= 10 for ranks, _ in lists],
     }
-    assert list(expected) == list(SEARCH) and 0 < expected["recall_1"] < expected["recall_10"] < 100
+    expected = {name: 100 * np.mean(values) for name, values in expected.items()}
+    assert list(expected) == list(SEARCH)
+    assert 0 < expected["accuracy_1"] < expected["recall_10"] < expected["accuracy_10"] < 100
     assert score_search(encoder(vectors, calls), pairs) == pytest.approx(expected)
     assert calls == [pairs.texts()], "encoded once"
     for block in (1, 130):
         monkeypatch.setattr(retrieval, "BLOCK", block)
         assert score_search(encoder(vectors), pairs) == pytest.approx(expected)
+
+
+TREC = {
+    "mrr_10": "recip_rank",
+    "ndcg_10": "ndcg_cut_10",
+    "map_100": "map_cut_100",
+    "recall_10": "recall_10",
+    "recall_100": "recall_100",
+    "accuracy_1": "success_1",
+    "accuracy_10": "success_10",
+}
+
+
+def trec_scores(pairs: SearchPairs, vectors: dict[str, np.ndarray]) -> dict[str, float]:
+    """The scores by trec_eval's own code, of the queries that have a relevant document."""
+    pool = pairs.pool()
+    names = {document: f"{len(pool) - i:06}" for i, document in enumerate(pool)}  # of equal ones its last name is first
+    judged: dict[str, dict[str, int]] = {}
+    for query, document, grade in zip(pairs.queries, pairs.documents, pairs.relevance):
+        judged.setdefault(query, {})[names[document]] = grade
+    judged = {query: grades for query, grades in judged.items() if any(grades.values())}
+    run = {}
+    for query in judged:
+        itself = {query} - {document for document in pool if judged[query].get(names[document])}
+        cosines = {names[d]: round(cosine(vectors[query], vectors[d]), 6) for d in pool if d not in itself}
+        run[query] = cosines
+    found = RelevanceEvaluator(judged, set(TREC.values()) - {"recip_rank"}).evaluate(run)
+    tops = {query: dict(sorted(own.items(), key=lambda x: (x[1], x[0]))[-10:]) for query, own in run.items()}
+    first = RelevanceEvaluator(judged, {"recip_rank"}).evaluate(tops)
+    return {
+        ours: 100 * np.mean([(first if theirs == "recip_rank" else found)[query][theirs] for query in judged])
+        for ours, theirs in TREC.items()
+    }
+
+
+@pytest.mark.parametrize("documents", [5, 8, 60, 400])
+@pytest.mark.parametrize("highest", [1, 3])
+@pytest.mark.parametrize("tied", [False, True])
+def test_scores_equal_trec_eval(documents, highest, tied):
+    """Of graded documents; fewer than 10 and 100, more than 100 relevant ones; with ties; queries without any."""
+    source = np.random.default_rng([documents, highest, tied])
+    names, queries = [f"d{i}" for i in range(documents)], [f"q{i}" for i in range(30)]
+    rows = {}
+    for i, query in enumerate(queries):  # of the last three none is relevant
+        size = source.integers(1, max(2, documents * (i % 3) // 2))
+        for document in source.choice(names, min(size, documents), replace=False):
+            rows[query, document] = int(source.integers(0, highest + 1)) if i < 27 else 0
+    rows |= {(queries[0], name): 1 for name in names[: documents // 2]}
+    several = list(rows)
+    pairs = SearchPairs("s", [q for q, _ in several], [d for _, d in several], [*names, "q0", "q1"], [*rows.values()])
+    draw = (lambda: source.choice([-1.0, 1.0], 4)) if tied else (lambda: source.normal(size=16))
+    vectors = {text: draw() for text in [*queries, *names]}
+    expected = trec_scores(pairs, vectors)
+    assert list(expected) == list(SEARCH) and 0 < expected["ndcg_10"] < 100
+    assert documents < 400 or max(map(len, pairs.answers.values())) > 100
+    assert score_search(encoder(vectors), pairs) == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
 def at(rank: int, documents: int = 12) -> dict[str, float]:
@@ -93,23 +191,31 @@ def at(rank: int, documents: int = 12) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(
-    "rank, expected", [(1, [100, 100, 100]), (4, [25, 0, 100]), (10, [10, 0, 100]), (11, [0, 0, 0])]
+    "rank, expected",
+    [
+        (1, [100, 100, 100, 100, 100, 100, 100]),
+        (3, [100 / 3, 50, 100 / 3, 100, 100, 0, 100]),
+        (7, [100 / 7, 100 / 3, 100 / 7, 100, 100, 0, 100]),
+        (11, [0, 0, 100 / 11, 0, 100, 0, 0]),
+    ],
 )
 def test_one_query_in_closed_form(rank, expected):
     assert list(at(rank).values()) == pytest.approx(expected)
 
 
-def test_of_several_right_documents_the_nearest_counts():
+def test_recall_is_of_all_relevant_documents_and_accuracy_of_any():
     vectors = {"q": [1, 0], "far": [0, 1], "other": [0.7, 0.7], "near": [0.9, 0.1]}
     pairs = SearchPairs("s", ["q", "q"], ["far", "near"], ["other"])
     found = score_search(encoder({text: np.array(x, dtype=float) for text, x in vectors.items()}), pairs)
-    assert found == {"mrr_10": 100, "recall_1": 100, "recall_10": 100}
+    assert found["accuracy_1"] == found["mrr_10"] == found["recall_10"] == 100
+    assert found["map_100"] == pytest.approx(100 * (1 + 2 / 3) / 2)
+    assert found["ndcg_10"] == pytest.approx(100 * (1 + 1 / 2) / (1 + 1 / np.log2(3)))
 
 
 def test_a_query_does_not_find_itself_unless_it_is_its_answer():
     vectors = {"a": np.array([1.0, 0]), "b": np.array([0.9, 0.1]), "c": np.array([0, 1.0])}
-    assert score_search(encoder(vectors), SearchPairs("s", ["a", "b"], ["b", "c"], ["a"]))["recall_1"] == 50
-    assert score_search(encoder(vectors), SearchPairs("s", ["a", "b"], ["a", "c"]))["recall_1"] == 50
+    assert score_search(encoder(vectors), SearchPairs("s", ["a", "b"], ["b", "c"], ["a"]))["accuracy_1"] == 50
+    assert score_search(encoder(vectors), SearchPairs("s", ["a", "b"], ["a", "c"]))["accuracy_1"] == 50
 
 
 def test_scores_do_not_feel_rotation_and_scale():
@@ -122,7 +228,7 @@ def test_scores_do_not_feel_rotation_and_scale():
 def test_of_equally_near_documents_the_first_comes_first():
     pairs = SearchPairs("s", ["q", "r"], ["a", "b"])
     found = score_search(lambda texts: np.ones((len(texts), 3)), pairs)
-    assert found == {"mrr_10": 75, "recall_1": 50, "recall_10": 100}
+    assert (found["mrr_10"], found["accuracy_1"], found["accuracy_10"]) == (75, 50, 100)
 
 
 def test_embeddings_that_are_not_finite():

@@ -211,10 +211,10 @@ def test_measures(write):
     assert read_study(write(tasks=["transfer", "sts"])).measures == ["sts", "transfer"]
     assert read_study(write(tasks=["sts", "MR"])).measures == ["sts", "MR"]
     study = read_study(write(tasks=["MR"], labels=["x/titles.tsv"], triplets=["faq.jsonl.gz"]))
-    own = ["titles/v_measure", "titles/nearest_neighbour", "faq/mrr_10", "faq/recall_10"]
+    own = ["titles/v_measure", "titles/nearest_neighbour", "faq/mrr_10", "faq/ndcg_10"]
     assert study.measures == ["MR", *own] and study.scored == ["MR", "titles", "faq"]
     assert read_study(write(labels=["titles.tsv"])).measures == own[:2]
-    names = ["titles V-measure", "titles 1-NN", "faq MRR@10", "faq recall@10"]
+    names = ["titles V-measure", "titles 1-NN", "faq MRR@10", "faq nDCG@10"]
     assert [name_of(measure) for measure in own] == names
 
 

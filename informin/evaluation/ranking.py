@@ -1,0 +1,40 @@
+"""Scores of ranked lists, in which each document has a grade: 0 for not relevant, higher for more relevant."""
+
+import numpy as np
+
+
+def ranking_scores(grades: np.ndarray, ideal: np.ndarray) -> dict[str, float]:
+    """Means x 100 over Q queries, each with at least one relevant document.
+
+    Args:
+        grades: (Q, K), the grades of the first K documents found for each query, in order. K is 100, or the number of
+            documents where there are fewer.
+        ideal: (Q, R), the grades of all relevant documents of each query, the highest first, filled up with 0.
+
+    Returns:
+        * `mrr_10`: 1 / rank of the first relevant document, 0 beyond 10.
+        * `ndcg_10`: discounted cumulative gain over that of the best order; gain is the grade, discount log2(rank + 1).
+        * `map_100`: average precision, the sum of the precision at each relevant document among the first 100 over the
+          number of relevant documents.
+        * `recall_10`, `recall_100`: fraction of the relevant documents that are among the first k.
+        * `accuracy_1`, `accuracy_10`: whether a relevant document is among the first k.
+
+    Source:
+        As in trec_eval: recip_rank, ndcg_cut, map_cut, recall, success. Järvelin & Kekäläinen (2002) for nDCG.
+    """
+    hits, total = grades > 0, (ideal > 0).sum(1)  # (Q, K), (Q,)
+    found = hits.cumsum(1)  # (Q, K), relevant documents up to each rank
+    rank = np.arange(1, grades.shape[1] + 1)
+    scores = {
+        "mrr_10": (hits / rank)[:, :10].max(1),
+        "ndcg_10": _discounted_gain(grades[:, :10]) / _discounted_gain(ideal[:, :10]),
+        "map_100": (hits * found / rank)[:, :100].sum(1) / total,
+        **{f"recall_{k}": hits[:, :k].sum(1) / total for k in (10, 100)},
+        **{f"accuracy_{k}": hits[:, :k].any(1) for k in (1, 10)},
+    }
+    return {name: 100 * float(values.mean()) for name, values in scores.items()}
+
+
+def _discounted_gain(grades: np.ndarray) -> np.ndarray:
+    """(Q,): sum over ranks of grade / log2(rank + 1), of grades (Q, K)."""
+    return (grades / np.log2(np.arange(2, grades.shape[1] + 2))).sum(1)
