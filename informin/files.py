@@ -5,7 +5,7 @@ A checkpoint is whole when its manifest.json says so: written last, with the siz
 
 import json
 import os
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from huggingface_hub import constants, errors, is_offline_mode
 from huggingface_hub.utils.sha import sha_fileobj
@@ -24,6 +24,25 @@ def sha256(path: str | Path) -> str:
 def last_name(path: str | Path) -> str:
     """What a file or folder is called where it lies: `.` has a name too, and a link its own."""
     return Path(os.path.abspath(path)).name
+
+
+def leads_outside(folder: str | Path, name: object) -> bool:
+    """Whether a path that a file of a folder names leads out of the folder, by itself or through a link.
+
+    The folder may be a link itself. In a snapshot of the Hub's cache, the blobs of the same repository are inside.
+    """
+    if not isinstance(name, str) or "\0" in name or "\\" in name:
+        return True
+    path = PurePosixPath(name)
+    if path.is_absolute() or PureWindowsPath(name).drive or ".." in path.parts:
+        return True
+    root = Path(folder).resolve()
+    try:
+        target = (root / name).resolve()
+    except (OSError, RuntimeError):  # links in a circle
+        return True
+    blobs = root.parent.parent / "blobs"
+    return not (target.is_relative_to(root) or (root.parent.name == "snapshots" and target.is_relative_to(blobs)))
 
 
 def read_json(path: str | Path, kind: type = dict):
@@ -72,6 +91,8 @@ def damage(checkpoint: str | Path, contents: bool = True) -> str | None:
     if listed is None:
         return f"it has no readable {MANIFEST}, so it was not written to the end"
     for name, entry in listed.items():
+        if leads_outside(folder, name):
+            return f"its {MANIFEST} names {name!r:.60}, which is outside of the folder"
         path = folder / name
         if not path.is_file():
             return f"{name} is missing"

@@ -92,6 +92,9 @@ OPTIONS = {
     "another architecture without a safe row": dict(model_name="xlm"),
     "a model that ends in a Dense module": dict(model_name="dense"),
     **{text: dict(model_name=name) for name, (text, _) in CONFIGURATIONS.items()},
+    "modules.json names another folder": dict(model_name="module-outside"),
+    "weight_map names another folder": dict(model_name="shard-outside"),
+    "weights that are a link to another folder": dict(model_name="link-outside"),
     "attention maps of an encoder that gives none": dict(model_name="mpnet", objective="micse", queue_size=0),
     "a prompt longer than --max_seq_length": dict(prompt="the dog sleeps " * 20),
     "--eval_labels of one class": dict(eval_labels="one-class.tsv"),
@@ -197,6 +200,7 @@ def prepare(folder: Path) -> None:
         for i, kind in enumerate(kinds)
     ]
     (folder / "dense" / "modules.json").write_text(json.dumps(modules))
+    prepare_outside(folder)
     save_roberta(folder / "mixed")
     for path in (folder / "bert").glob("tokenizer*"):
         shutil.copy(path, folder / "mixed")
@@ -204,6 +208,22 @@ def prepare(folder: Path) -> None:
     code, said = call(folder, training("run"))
     assert code == 0, said
     prepare_runs(folder)
+
+
+def prepare_outside(folder: Path) -> None:
+    """Models that name files of another folder."""
+    names = [f"{what}-outside" for what in ("module", "shard", "link")]
+    for name in names:
+        shutil.copytree(folder / "bert", folder / name)
+    paths = {"Transformer": "", "Pooling": "../dense/1_Pooling"}
+    modules = [{"type": f"sentence_transformers.models.{kind}", "path": path} for kind, path in paths.items()]
+    (folder / names[0] / "modules.json").write_text(json.dumps(modules))
+    weights = folder / "bert" / "model.safetensors"
+    shards = dict.fromkeys(load_file(weights), str(weights))
+    (folder / names[1] / "model.safetensors").unlink()
+    (folder / names[1] / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": shards}))
+    (folder / names[2] / "model.safetensors").unlink()
+    (folder / names[2] / "model.safetensors").symlink_to(weights)
 
 
 def write_texts(folder: Path) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 from transformers.utils import cached_file
 
 from informin.errors import UsageError
-from informin.files import hub_problem, read_json
+from informin.files import hub_problem, leads_outside, read_json
+
+READ = (".json", ".txt", ".model", ".jinja", ".safetensors", ".bin")  # what transformers reads of a model's folder
 
 
 def find_config(model_name: str, revision: str | None = None) -> str:
@@ -18,6 +20,9 @@ def find_config(model_name: str, revision: str | None = None) -> str:
         raise UsageError(f"`model_name` {model_name} is a file; needed its folder: `model_name` {folder.parent}")
     if os.path.isdir(model_name):
         if (folder / "config.json").is_file():
+            for path in folder.iterdir():
+                if path.is_symlink() and path.suffix in READ:
+                    refuse_outside(model_name, path.name)
             return str(folder / "config.json")
         problem = " cannot be loaded: the folder has no config.json"
     elif model_name.startswith((".", "/", "~")) or model_name.count("/") > 1:  # none of the Hub's names
@@ -52,8 +57,27 @@ def _models(folder: Path, pattern: str) -> list[Path]:
     return sorted(path.parent for path in files)
 
 
+def refuse_outside(model_name: str, name: object, named_in: str | None = None) -> None:
+    """Raises UsageError where a file of a model lies outside of its folder, or is a link to such a file.
+
+    Args:
+        name: the path, relative to the folder.
+        named_in: the file of the model that names the path; None for a name that the model does not choose.
+    """
+    if leads_outside(model_name, name):
+        what = f"its {named_in} names {str(name)!r:.80}" if named_in else f"its {name} is a link"
+        mend = "Copy the model again from its source" if named_in else "Replace the link by a copy of the file"
+        raise UsageError(
+            f"`model_name` {model_name}: {what}, which leads out of the folder; needed a file inside. {mend}."
+        )
+
+
 def optional_file(model_name: str, name: str, revision: str | None = None) -> str | None:
-    """The path of a file of a checkpoint, in a folder or fetched from the Hub; None where there is none."""
+    """The path of a file of a checkpoint, in a folder or fetched from the Hub; None where there is none.
+
+    Raises UsageError: it is outside of the folder.
+    """
+    refuse_outside(model_name, name)
     quiet = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
     return cached_file(model_name, name, revision=revision, **quiet)
 

@@ -16,11 +16,11 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.utils import SAFE_WEIGHTS_NAME
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, WEIGHTS_INDEX_NAME
 
 from informin.encoders.architectures import ARCHITECTURES, OFFSET_POSITIONS, InforMinModel, architecture_of
 from informin.encoders.encode import max_length
-from informin.encoders.files import find_config, json_file, optional_file
+from informin.encoders.files import find_config, json_file, optional_file, refuse_outside
 from informin.encoders.settings import RATE, check_settings
 from informin.encoders.usage import usage_of
 from informin.errors import UsageError, counted, error_line
@@ -112,6 +112,8 @@ def load_tokenizer(model_name: str, config: PreTrainedConfig, revision: str | No
     Raises:
         UsageError: there is none, it has no words or no padding token, or it is not the model's.
     """
+    for name in _names(json_file(model_name, "tokenizer_config.json", revision).get("fast_tokenizer_files")):
+        refuse_outside(model_name, name, "tokenizer_config.json")
     try:
         tokenizer = AutoTokenizer.from_pretrained(model_name, revision=revision, trust_remote_code=False)
     except Exception as error:  # tokenizers raises Exception itself
@@ -233,6 +235,7 @@ def load_weights(
     Raises:
         UsageError: the weights cannot be read, have other shapes than the configuration says, or are not all there.
     """
+    refuse_weights_outside(model_name, config, revision)
     try:
         model, report = _class_of(config).from_pretrained(
             model_name,
@@ -265,6 +268,26 @@ def load_weights(
             "first: what is lacking would be random. Copy the model again from its source."
         )
     return model
+
+
+def refuse_weights_outside(model_name: str, config: PreTrainedConfig, revision: str | None = None) -> None:
+    """UsageError where weights are in files outside of the model's folder, which config.json or an index may name."""
+    refuse_outside(model_name, HEAD_FILE)
+    named = getattr(config, "transformers_weights", None)
+    if named is not None:
+        refuse_outside(model_name, named, "config.json")
+    for index in dict.fromkeys((SAFE_WEIGHTS_INDEX_NAME, WEIGHTS_INDEX_NAME, *_names([named]))):
+        shards = json_file(model_name, index, revision).get("weight_map", {}) if index.endswith(".index.json") else {}
+        if not isinstance(shards, dict):
+            raise UsageError(
+                f"`model_name` {model_name}: weight_map in its {index} does not say the file of each weight."
+            )
+        for name in dict.fromkeys(map(str, shards.values())):
+            refuse_outside(model_name, name, index)
+
+
+def _names(values: object) -> list[str]:
+    return [name for name in values if isinstance(name, str)] if isinstance(values, list) else []
 
 
 def _class_of(config: PreTrainedConfig) -> type:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from tokenizers.normalizers import Lowercase, Sequence
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-from informin.encoders.files import json_file
+from informin.encoders.files import json_file, refuse_outside
 from informin.errors import UsageError, counted
 from modeling_informin import POOLINGS
 
@@ -146,6 +146,8 @@ def _sentence_transformers(model_name: str, revision: str | None) -> Usage:
     if not all(isinstance(module, dict) and {"type", "path"} <= module.keys() for module in modules):
         raise UsageError(f"`model_name` {model_name}: its modules.json does not say type and path of each module.")
     prompt, files = _prompts(model_name, revision)
+    for module in modules:
+        refuse_outside(model_name, module["path"], "modules.json")
     kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
     if kinds not in KNOWN_MODULES or modules[0]["path"]:
         problem = f"its modules.json lists {', '.join(kinds)}, of which not all are known here"

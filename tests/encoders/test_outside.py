@@ -1,0 +1,233 @@
+"""No file of a model's folder makes anything read a file outside of it, whoever wrote the folder."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import run_export
+import run_unsup
+from informin.encoders.encoder import load_encoder
+from informin.encoders.loading import load_config, load_model, load_saved, load_tokenizer
+from informin.errors import UsageError
+from informin.files import damage, leads_outside, write_manifest
+from informin.publishing.export import export_folder
+from modeling_informin import HEAD_FILE
+from tests.conftest import tokenizer_of
+
+SETTINGS = {"projection_head": "mlp", "lm_head": False, "pooling": "cls"}
+INDEX = "model.safetensors.index.json"
+
+
+@pytest.fixture(scope="module")
+def exported(bert, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("exported") / "model"
+    export_folder(load_model(load_config(str(bert)), str(bert), dict(SETTINGS)), tokenizer_of(bert), folder)
+    return folder
+
+
+@pytest.fixture
+def model(exported, tmp_path) -> Path:
+    return shutil.copytree(exported, tmp_path / "model")
+
+
+def change(folder: Path, name: str, **values) -> None:
+    path = folder / name
+    path.write_text(json.dumps((json.loads(path.read_text()) if path.exists() else {}) | values))
+
+
+def shard(folder: Path, name: str, index: str = INDEX) -> None:
+    """Moves half of the weights into a file, by the name that the index is to give."""
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    names = sorted(weights)
+    half = names[: len(names) // 2]
+    (folder / name).parent.mkdir(exist_ok=True)
+    save_file({key: weights[key] for key in half}, folder / name, {"format": "pt"})
+    save_file({key: weights[key] for key in names if key not in half}, folder / "rest.safetensors", {"format": "pt"})
+    shards = {key: str(name) if key in half else "rest.safetensors" for key in names}
+    (folder / index).write_text(json.dumps({"metadata": {}, "weight_map": shards}))
+
+
+def refused(folder: Path) -> str:
+    """What every loader says of the folder."""
+    said = set()
+    for load in (load_encoder, lambda name: load_model(load_config(name), name, dict(SETTINGS, pooling="auto"))):
+        with pytest.raises(UsageError) as caught:
+            load(str(folder))
+        said.add(str(caught.value))
+    (line,) = said
+    assert "\n" not in line
+    return line
+
+
+@pytest.mark.parametrize("where", ["../elsewhere", "ABSOLUTE", "1_Pooling/../../elsewhere", "..\\elsewhere", "link"])
+def test_a_module_outside(model, where):
+    """Its config.json would say how the embedding is read."""
+    elsewhere = shutil.copytree(model / "1_Pooling", model.parent / "elsewhere")
+    (model / "link").symlink_to(elsewhere)
+    path = str(elsewhere) if where == "ABSOLUTE" else where
+    modules = json.loads((model / "modules.json").read_text())
+    modules[1]["path"] = path
+    (model / "modules.json").write_text(json.dumps(modules))
+    change(model, "config.json", informin=None)
+    assert refused(model) == (
+        f"`model_name` {model}: its modules.json names {path!r}, which leads out of the folder; needed a file inside. "
+        "Copy the model again from its source."
+    )
+
+
+@pytest.mark.parametrize("where", ["../half.safetensors", "ABSOLUTE", "link/half.safetensors", "link.safetensors"])
+def test_a_shard_outside(model, where):
+    outside = model.parent / "half.safetensors"
+    shard(model, str(outside) if where == "ABSOLUTE" else "../half.safetensors")
+    (model / "link").symlink_to(model.parent)
+    path = str(outside) if where == "ABSOLUTE" else where
+    index = model / INDEX
+    index.write_text(index.read_text().replace(json.dumps(str(outside)), json.dumps("../half.safetensors")))
+    index.write_text(index.read_text().replace("../half.safetensors", path))
+    if where == "link.safetensors":
+        (model / where).symlink_to(outside)
+        message = f"its {where} is a link, which leads out of the folder"
+    else:
+        message = f"its {INDEX} names {path!r}, which leads out of the folder; needed a file inside. Copy the model"
+    assert message in refused(model)
+
+
+def test_weights_that_the_configuration_names_outside(model):
+    shutil.move(model / "model.safetensors", model.parent / "outside.safetensors")
+    (model / "inner").symlink_to(model.parent)  # which transformers does not look at
+    change(model, "config.json", transformers_weights="inner/outside.safetensors")
+    assert "its config.json names 'inner/outside.safetensors', which leads out of the folder" in refused(model)
+    shutil.move(model.parent / "outside.safetensors", model / "named.safetensors")
+    change(model, "config.json", transformers_weights="named.safetensors")
+    load_saved(load_config(str(model)), str(model))
+    shard_index = "named.safetensors.index.json"
+    shutil.move(model / "named.safetensors", model / "model.safetensors")
+    shard(model, "../half.safetensors", shard_index)
+    change(model, "config.json", transformers_weights=shard_index)
+    assert f"its {shard_index} names '../half.safetensors'" in refused(model)
+
+
+def test_a_tokenizer_outside(model):
+    shutil.move(model / "tokenizer.json", model.parent / "tokenizer.5.0.0.json")
+    change(model, "tokenizer_config.json", fast_tokenizer_files=["../tokenizer.5.0.0.json"])
+    with pytest.raises(UsageError, match=r"its tokenizer_config\.json names '\.\./tokenizer\.5\.0\.0\.json', which"):
+        load_tokenizer(str(model), load_config(str(model)))
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "model.safetensors", "tokenizer.json", "modules.json", "1_Pooling/config.json", HEAD_FILE]
+)
+def test_a_link_to_a_file_outside(model, name):
+    shutil.move(model / name, model.parent / "private")
+    (model / name).symlink_to(model.parent / "private")
+    if name == "1_Pooling/config.json":
+        change(model, "config.json", informin=None)
+    assert f": its {name} is a link, which leads out of the folder; needed a file inside. Replace the" in refused(model)
+
+
+def test_a_folder_that_is_a_link_outside(model):
+    shutil.move(model / "projection_head", model.parent / "head")
+    (model / "projection_head").symlink_to(model.parent / "head")
+    assert f"its {HEAD_FILE} is a link, which leads out of the folder" in refused(model)
+
+
+def test_the_commands_say_so_in_one_line(model, command, tmp_path, capsys):
+    shard(model, "../half.safetensors")
+    for main, argv in (
+        (run_unsup.main, command(model_name=model)),
+        (run_export.main, [str(model), str(tmp_path / "export")]),
+    ):
+        assert main(argv) == 2
+        err = capsys.readouterr().err
+        assert err.count("error: ") == 1 and f"its {INDEX} names '../half.safetensors'" in err
+    assert not (tmp_path / "export").exists() and not list((tmp_path / "run").glob("[!.]*"))
+
+
+def test_what_is_inside_is_read(model, tmp_path):
+    """Shards, links within the folder, a folder that is a link, and links elsewhere that nothing reads."""
+    expected = load_encoder(str(model))(["the dog"])["cls"]
+    shard(model, "parts/half.safetensors")
+    shutil.move(model / "tokenizer.json", model / "parts" / "tokenizer.json")
+    (model / "tokenizer.json").symlink_to("parts/tokenizer.json")
+    (model / "notes.md").symlink_to(tmp_path / "notes.md")
+    (model / "data").symlink_to(tmp_path)
+    (tmp_path / "link").symlink_to(model)
+    for folder in (model, tmp_path / "link"):
+        assert np.allclose(load_encoder(str(folder))(["the dog"])["cls"], expected, atol=1e-6)
+
+
+def test_a_snapshot_in_the_cache_of_the_hub(model, tmp_path):
+    """All its files are links to the blobs of its repository, and to those alone."""
+    expected = load_encoder(str(model))(["the dog"])["cls"]
+    snapshot = tmp_path / "models--alice--bert" / "snapshots" / "abc"
+    blobs = tmp_path / "models--alice--bert" / "blobs"
+    blobs.mkdir(parents=True)
+    for i, path in enumerate(sorted(path for path in model.rglob("*") if path.is_file())):
+        shutil.copy(path, blobs / str(i))
+        link = snapshot / path.relative_to(model)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(os.path.relpath(blobs / str(i), link.parent))
+    assert (load_encoder(str(snapshot))(["the dog"])["cls"] == expected).all()
+    (snapshot / "config.json").unlink()
+    (snapshot / "config.json").symlink_to(model / "config.json")
+    assert "its config.json is a link, which leads out of the folder" in refused(snapshot)
+    shutil.move(blobs, tmp_path / "moved")  # a folder of blobs that is a link says nothing
+    blobs.symlink_to(tmp_path)
+    assert leads_outside(snapshot, "tokenizer.json")
+
+
+def test_a_model_of_the_hub(logged_in, model):
+    """Its files are links in the cache, and an index that names another file is refused before that is read."""
+    logged_in.add_repo(
+        "alice/bert", {str(p.relative_to(model)): p.read_bytes() for p in model.rglob("*") if p.is_file()}
+    )
+    expected = load_encoder(str(model))(["the dog"])["cls"]
+    assert (load_encoder("alice/bert")(["the dog"])["cls"] == expected).all()
+    shard(model, "../half.safetensors")
+    logged_in.add_repo("alice/sharded", {p.name: p.read_bytes() for p in model.iterdir() if p.is_file()})
+    message = f"`model_name` alice/sharded: its {INDEX} names '../half.safetensors', which leads out of the folder;"
+    with pytest.raises(UsageError, match=message):
+        load_encoder("alice/sharded")
+
+
+@pytest.mark.parametrize("value", [3, None, ["x"], "/etc/passwd", "C:\\x", "..", "a/../b", "a\0b"])
+def test_names_that_are_no_paths_within(tmp_path, value):
+    assert leads_outside(tmp_path, value)
+
+
+def test_a_manifest_that_names_a_file_outside(model):
+    write_manifest(model)
+    assert damage(model) is None
+    listed = json.loads((model / "manifest.json").read_text())["files"]
+    (model.parent / "private").write_text("mine")
+    change(model, "manifest.json", files=listed | {"../private": {"size": 4, "sha256": "0"}})
+    assert damage(model) == "its manifest.json names '../private', which is outside of the folder"
+
+
+def test_weights_that_are_a_pickle_run_nothing(model, tmp_path):
+    """A file of another name that torch reads, and a pickle in the place of safetensors."""
+
+    class Evil:
+        def __reduce__(self):
+            return Path.touch, (tmp_path / "was-run",)
+
+    (model / "model.safetensors").unlink()
+    for name in ("pytorch_model.bin", "model.safetensors"):
+        torch.save({"embeddings": Evil()}, model / name)
+        assert "cannot be loaded: " in refused(model)
+        (model / name).unlink()
+    assert not (tmp_path / "was-run").exists()
+    torch.load(_saved(tmp_path / "pickle", Evil()), weights_only=False)  # so that this test can fail
+    assert (tmp_path / "was-run").exists()
+
+
+def _saved(path: Path, value: object) -> Path:
+    torch.save(value, path)
+    return path
