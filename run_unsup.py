@@ -15,6 +15,7 @@ import datasets
 import huggingface_hub
 import transformers
 
+from informin.encoders.usage import usage_of_settings
 from informin.publishing.trainer import hub_destination
 from informin.training.checkpoints import LAST, checkpoint_to_resume, complete_checkpoints, refuse_used_folder
 from informin.training.command_line import option_names, parse
@@ -86,7 +87,8 @@ def finish(trainer: InforMinTrainer, drift: dict | None) -> None:
     """Table, push."""
     args, development, rate = trainer.args, trainer.eval_dataset, trainer.throughput.sentences_per_second
     if trainer.is_world_process_zero():
-        print("\n" + summary(trainer.state, args, development, rate, args.output_dir, drift))
+        usage = usage_of_settings(trainer.model.config.informin)
+        print("\n" + summary(trainer.state, args, development, rate, args.output_dir, drift, usage))
     if args.push_to_hub:
         page = trainer.push_to_hub()
         if page:

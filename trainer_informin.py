@@ -23,6 +23,7 @@ from informin.encoders.architectures import InforMinModel, architecture_of
 from informin.encoders.encode import embed, join_shares
 from informin.encoders.loading import refuse_other_heads, refuse_without_dropout
 from informin.encoders.packing import read_packed
+from informin.encoders.usage import usage_of_settings
 from informin.errors import UsageError, counted
 from informin.evaluation.development import as_development
 from informin.objectives.terms import fill_heads
@@ -217,11 +218,11 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         super().log(logs, start_time)
 
     def encode(self, sentences: Sequence[str]) -> np.ndarray:
-        """The embeddings (N, d) of N sentences, as the model is used; every process encodes its share and gets all."""
+        """The embeddings (N, d) of N sentences after the training prompt; every process encodes a share, gets all."""
         own = list(sentences)[self.args.process_index :: self.args.world_size]
-        size = self.args.per_device_eval_batch_size
+        usage, size = usage_of_settings(self.model.config.informin).in_training, self.args.per_device_eval_batch_size
         with self._leaving_on_signal() as progress, self.accelerator.autocast():
-            embeddings = embed(self.model, self.processing_class, own, size, progress=progress)
+            embeddings = embed(self.model, self.processing_class, own, size, usage, progress)
         return join_shares(embeddings, self.accelerator)[: len(sentences)]
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:

@@ -97,6 +97,7 @@ OPTIONS = {
     "weights that are a link to another folder": dict(model_name="link-outside"),
     "attention maps of an encoder that gives none": dict(model_name="mpnet", objective="micse", queue_size=0),
     "a prompt longer than --max_seq_length": dict(prompt="the dog sleeps " * 20),
+    "--export_prompt without --prompt": dict(export_prompt="true"),
     "--eval_labels of one class": dict(eval_labels="one-class.tsv"),
     "--eval_labels without a column label": dict(eval_labels="no-label.tsv"),
     "--eval_labels that is not there": dict(eval_labels="nowhere.tsv"),

@@ -1,6 +1,7 @@
 """Any encoder, pooled as it is used, with its prompt and its Normalize, in and out: what replaces it reads the same."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -19,9 +20,12 @@ from informin.encoders.architectures import ARCHITECTURES, architecture_of
 from informin.encoders.encode import encode
 from informin.encoders.encoder import load_encoder
 from informin.encoders.loading import load_config, load_model, load_saved
+from informin.encoders.usage import Usage
 from informin.errors import UsageError
+from informin.publishing import export
 from informin.publishing.export import check_export, export_checkpoint, export_folder, published_files
 from informin.training.options import InforMinTrainingArguments
+from informin.training.report import prompt_line
 from informin.views.attention import prepare_encoder
 from tests.conftest import FOUR_STEPS, WORDS, make_sentences, save_encoder, tokenizer_of
 from trainer_informin import InforMinTrainer
@@ -400,32 +404,97 @@ def test_last_token_pooling_comes_back(bert, trainer, tmp_path):
     np.testing.assert_allclose(by_sentence_transformers(tmp_path / "export"), run.encode(SENTENCES), atol=1e-5)
 
 
+OWN_PROMPTS = {"prompts": PROMPTS, "default_prompt_name": "query"}
+
+
 @pytest.mark.parametrize(
     ("given", "written"),
     [
-        (dict(prompt="a "), {"prompts": PROMPTS, "default_prompt_name": "document"}),
-        (dict(prompt="today "), {"prompts": PROMPTS | {"default": "today "}, "default_prompt_name": "default"}),
-        (dict(prompt=""), {"prompts": PROMPTS, "default_prompt_name": None}),
+        (dict(prompt="a "), OWN_PROMPTS),
+        (dict(prompt="today "), OWN_PROMPTS),
+        (dict(prompt=""), OWN_PROMPTS),
+        (dict(prompt="a ", export_prompt=True), OWN_PROMPTS | {"default_prompt_name": "document"}),
+        (
+            dict(prompt="today ", export_prompt=True),
+            {"prompts": PROMPTS | {"default": "today "}, "default_prompt_name": "default"},
+        ),
+        (dict(prompt="", export_prompt=True), OWN_PROMPTS | {"default_prompt_name": None}),
     ],
-    ids=["one-of-its-prompts", "a-new-one", "none"],
 )
 def test_a_prompt_that_is_given(bert, trainer, tmp_path, given, written):
+    """It is read in training alone, and the encoder's own prompts are kept, unless it is to be exported."""
     run = trainer(sentence_transformer(bert, tmp_path / "start"), **given)
     run.export(tmp_path / "export")
     assert written.items() <= read(tmp_path / "export", "config_sentence_transformers.json").items()
-    expected = run.encode(SENTENCES)
-    np.testing.assert_allclose(by_sentence_transformers(tmp_path / "export"), expected, atol=1e-5)
-    longer = [given["prompt"] + sentence for sentence in SENTENCES]
+    assert "training_prompt" not in read(tmp_path / "export")["informin"]
+    trained = run.encode(SENTENCES)
+    default = written["prompts"].get(written["default_prompt_name"], "")
+    encoder = load_encoder(str(tmp_path / "export"))
+    assert encoder.prompt == default
+    np.testing.assert_allclose(by_sentence_transformers(tmp_path / "export"), encoder(SENTENCES)["mean"], atol=1e-5)
     plain = load_encoder(str(tmp_path / "export"), prompt="")
-    np.testing.assert_allclose(plain(longer)["mean"], expected, atol=1e-5)
+    longer = [given["prompt"] + sentence for sentence in SENTENCES]
+    np.testing.assert_allclose(plain(longer)["mean"], trained, atol=1e-5)
     assert plain.truncated == {s for s in longer if len(s.split()) > LENGTH - 2}
-    prompted = load_encoder(str(tmp_path / "export"))
     exactly = "." * (LENGTH - 2)  # a token each, which leave no room for a prompt
-    prompted([exactly])
-    assert prompted.truncated == ({exactly} if given["prompt"] else set())
-    prompted.truncated.clear()
-    prompted(SENTENCES)
-    assert {given["prompt"] + s for s in prompted.truncated} == plain.truncated
+    encoder.truncated.clear()
+    encoder([exactly])
+    assert encoder.truncated == ({exactly} if default else set())
+    if default == given["prompt"]:
+        np.testing.assert_allclose(encoder(SENTENCES)["mean"], trained, atol=1e-5)
+
+
+def test_who_writes_the_prompt_himself_embeds_it_once(folder_of, trainer, tmp_path):
+    """As the card of E5 tells its users to; and the card of the folder says so."""
+    from sentence_transformers import SentenceTransformer
+
+    run = trainer("bert", prompt="the old ", save_strategy="steps", save_steps=2)
+    run.train()
+    run.export()
+    themselves = ["the old " + sentence for sentence in SENTENCES]
+    expected = run.encode(SENTENCES)
+    np.testing.assert_allclose(by_sentence_transformers(tmp_path / "run", themselves), expected, atol=1e-5)
+    assert read(tmp_path / "run", "config_sentence_transformers.json")["prompts"] == {}
+    card = (tmp_path / "run" / "README.md").read_text()
+    assert "Training put the prompt `the old` before every sentence, and sentence-transformers adds none" in card
+    model = SentenceTransformer(str(tmp_path / "run"), device="cpu")
+    assert 'model.encode(["A dog sleeps.", "The dog is asleep.", "It rains."], prompt="the old ")' in card
+    np.testing.assert_allclose(model.encode(SENTENCES, prompt="the old "), expected, atol=1e-5)
+    export_checkpoint(tmp_path / "run" / "checkpoint-2", tmp_path / "again")
+    assert "adds none by itself: pass `prompt`" in (tmp_path / "again" / "README.md").read_text()
+    assert read(tmp_path / "again") == read(tmp_path / "run")
+    # In training the prompt is that of training, and so it is where the run goes on.
+    resumed = trainer(
+        "bert", prompt="the old ", save_strategy="steps", save_steps=2, max_steps=3, resume_with_changes=True
+    )
+    resumed.train(resume_from_checkpoint="last")
+    assert resumed.model.config.informin["training_prompt"] == "the old "
+
+
+@pytest.mark.parametrize(
+    ("usage", "exported", "said"),
+    [
+        (Usage("mean"), False, None),
+        (Usage("mean", prompt="a "), False, "'a ', the encoder's own default prompt: sentence-transformers adds it"),
+        (Usage("mean", prompt="a "), True, "'a ', the default prompt of the folder: sentence-transformers adds it"),
+        (Usage("mean", training_prompt="a "), False, "'a ' in training only; the folder does not add it: write it"),
+        (Usage("mean", prompt="b ", training_prompt=""), False, "none in training; the folder keeps its own .* 'b '"),
+    ],
+)
+def test_what_is_said_about_the_prompt(usage, exported, said):
+    line = prompt_line(usage, exported)
+    assert line is None if said is None else re.match(said, line)
+
+
+def test_a_default_prompt_gets_a_name_that_is_free():
+    usage = Usage("mean", prompt="today ", files={"prompts": {"default": "the "}, "default_prompt_name": "default"})
+    prompts = {"default": "the ", "default_2": "today "}
+    assert export._prompts(usage) == {"prompts": prompts, "default_prompt_name": "default_2"}
+
+
+def test_exporting_no_prompt_has_no_effect(trainer):
+    with pytest.raises(UsageError, match="`export_prompt` has no effect without `prompt`"):
+        trainer("bert", export_prompt=True)
 
 
 def test_case_is_lowered_where_the_files_ask_for_it(tmp_path, trainer):

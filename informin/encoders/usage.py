@@ -43,6 +43,7 @@ class Usage:
         files: what else the files of sentence-transformers say, to be written again: `max_seq_length`,
             `do_lower_case`, `prompts`, `default_prompt_name`, `similarity_fn_name`.
         problem: why there is no pooling; None where there are no such files.
+        training_prompt: the prompt of training, where it is another one; None where it is the same.
     """
 
     pooling: str | None = None
@@ -50,8 +51,9 @@ class Usage:
     prompt: str = ""
     files: dict = field(default_factory=dict)
     problem: str | None = None
+    training_prompt: str | None = None
 
-    def trained(self, pooler: str, prompt: str | None) -> "Usage":
+    def trained(self, pooler: str, prompt: str | None, export_prompt: bool = False) -> "Usage":
         """How the encoder is used in training, and afterwards.
 
         With another pooling than its own it is another encoder: its scaling and its length are not kept, its prompts
@@ -59,12 +61,13 @@ class Usage:
 
         Args:
             pooler: of `POOLINGS`, or auto for its own; [CLS] where nothing says.
-            prompt: None for its own.
+            prompt: of training; None for its own.
+            export_prompt: the training prompt becomes the encoder's own prompt.
 
         Raises:
             UsageError: auto, and its files say something that is not known here.
         """
-        prompt = self.prompt if prompt is None else prompt
+        prompts = self._with_prompt(self.in_training.prompt if prompt is None else prompt, export_prompt)
         if pooler == "auto" and self.pooling is None and self.problem:
             raise UsageError(
                 f"`pooler` auto: the encoder does not say how its sentence embedding is read ({self.problem}). Give "
@@ -72,8 +75,19 @@ class Usage:
             )
         pooling = (self.pooling or "cls") if pooler == "auto" else pooler
         if pooling == self.pooling:
-            return replace(self, prompt=prompt)
-        return Usage(pooling, prompt=prompt, files={name: self.files[name] for name in KEPT if name in self.files})
+            return replace(self, **prompts)
+        return Usage(pooling, **prompts, files={name: self.files[name] for name in KEPT if name in self.files})
+
+    def _with_prompt(self, prompt: str, export_prompt: bool) -> dict[str, str | None]:
+        own = prompt if export_prompt else self.prompt
+        return {"prompt": own, "training_prompt": None if prompt == own else prompt}
+
+    @property
+    def in_training(self) -> "Usage":
+        """How embeddings are read while the encoder is trained: after the training prompt."""
+        if self.training_prompt is None:
+            return self
+        return replace(self, prompt=self.training_prompt, training_prompt=None)
 
     @property
     def settings(self) -> dict:
@@ -81,10 +95,10 @@ class Usage:
         return {"pooling": self.pooling} | {
             name: value
             for name, value in (
-                *(("normalize", self.normalize), ("prompt", self.prompt)),
+                *(("normalize", self.normalize), ("prompt", self.prompt), ("training_prompt", self.training_prompt)),
                 ("sentence_transformers", self.files),
             )
-            if value
+            if value or (name == "training_prompt" and value is not None)
         }
 
 
@@ -92,7 +106,7 @@ def usage_of_settings(settings: Mapping) -> Usage | None:
     """What `config.informin` says; None where it says nothing."""
     if not settings.get("pooling"):
         return None
-    names = ("pooling", "normalize", "prompt")
+    names = ("pooling", "normalize", "prompt", "training_prompt")
     own = {name: settings[name] for name in names if name in settings}
     return Usage(**own, files=settings.get("sentence_transformers", {}))
 

@@ -24,7 +24,7 @@ from informin.evaluation.senteval_files import HUB_DATA
 from informin.evaluation.table import TITLES, render, samples, score_tables
 from informin.files import read_json
 from informin.publishing.metadata import NO_LANGUAGE, known_id, known_language, known_license
-from informin.publishing.record import load_record
+from informin.publishing.record import load_record, prompt_of_training
 
 CARD = "README.md"
 TEMPLATE = Path(__file__).parents[2] / "model_cards" / "TEMPLATE.md"
@@ -67,6 +67,7 @@ def is_edited(path: Path) -> bool:
 def render_card(folder: str | Path, repo: str | None = None, revision: str | None = None) -> str:
     """The card of an exported folder: metadata in YAML, then Markdown; see `write_card`."""
     folder = Path(folder)
+    settings = read_json(folder / "config.json")["informin"]
     config = _one_line(read_json(folder / "config.json"))
     unknown = {"base_model": None, "data": None, "history": [], "options": None, "earlier": [], "drift": None}
     record = _one_line(unknown | (load_record(folder) or {}))
@@ -83,7 +84,7 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
         base=_base_text(base),
         method=_methods(stages),
         dimensions=read_json(folder / "1_Pooling" / "config.json")["word_embedding_dimension"],
-        **_use(read_json(folder / "config.json")["informin"]),
+        **_use(settings, prompt_of_training(load_record(folder), settings)),
         has_pooler="model_args" in read_json(folder / "sentence_bert_config.json"),
         repo=repo or UNPUBLISHED,
         published=bool(repo),
@@ -106,9 +107,13 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
     return f"{page}\n{_mark(page)}\n"
 
 
-def _use(settings: dict) -> dict[str, str]:
-    """How the embedding is read: in words, and as code for tensors and arrays, from `config.informin`."""
-    pooling, prompt = settings.get("pooling", "cls"), settings.get("prompt")
+def _use(settings: dict, trained_with: str) -> dict[str, str]:
+    """How the embedding is read: in words, and as code for tensors and arrays, from `config.informin`.
+
+    Args:
+        trained_with: the prompt of training.
+    """
+    pooling, prompt = settings.get("pooling", "cls"), settings.get("prompt", "")
     scaled = ", scaled to length 1" if settings.get("normalize") else ""
     code = {
         "cls": "{}[:, 0]",
@@ -117,16 +122,30 @@ def _use(settings: dict) -> dict[str, str]:
     }[pooling]
     if scaled:
         code += "\nembeddings = embeddings / (embeddings**2).sum(1)[:, None] ** 0.5"
-    texts = [(prompt or "") + text for text in ("A dog sleeps.", "The dog is asleep.")]
+    texts = [trained_with + text for text in ("A dog sleeps.", "The dog is asleep.")]
     embedding = EMBEDDINGS[pooling] + scaled
     return {
         "embedding": embedding,
         "pooler_output": embedding if embedding == EMBEDDINGS["cls"] else "the embedding",
-        "prompt": _code(" ".join(prompt.split())) if prompt else "",
+        "prompt": _prompt_note(prompt, trained_with),
+        "encode_prompt": "" if prompt == trained_with else f", prompt={json.dumps(trained_with, ensure_ascii=False)}",
         "texts": json.dumps(texts, ensure_ascii=False),
         "torch_embeddings": code.format("model(**batch).last_hidden_state"),
         "onnx_embeddings": code.format('session.run(["last_hidden_state"], inputs)[0]'),
     }
+
+
+def _prompt_note(prompt: str, trained_with: str) -> str:
+    """What to do about prompts: `prompt` is the one that sentence-transformers adds, which may be empty."""
+    added, trained = (_code(" ".join(text.split())) if text else "" for text in (prompt, trained_with))
+    if prompt == trained_with:
+        return f"The prompt {added} is put before every sentence; sentence-transformers does so by itself." * bool(
+            added
+        )
+    training = f"Training put the prompt {trained} before every sentence" if trained else "Training used no prompt"
+    default = f"sentence-transformers adds {added} by itself" if added else "sentence-transformers adds none by itself"
+    advice = "pass `prompt` to `encode`" + (", or write it before your sentences" if not added else "")
+    return f"{training}, and {default}: {advice}."
 
 
 def load_all_results(folder: str | Path) -> dict:

@@ -15,6 +15,7 @@ README.md                               the model card, written from the above
 """
 
 import copy
+import itertools
 import os
 import shlex
 import shutil
@@ -39,7 +40,7 @@ from informin.errors import UsageError, counted, error_line
 from informin.evaluation.results import load_results, results_files, save_results
 from informin.files import read_json, sha256, write_json
 from informin.publishing.card import write_card
-from informin.publishing.record import TRAINING, load_record, save_record
+from informin.publishing.record import TRAINING, load_record, prompt_of_training, save_record
 from modeling_informin import HEAD_FILE, TRAINING_HEADS, has_pooler
 
 # What other weights make wrong. Of results what add_results puts there: run_eval.py's own files hold the model's path.
@@ -53,7 +54,7 @@ PUBLISHED = (
 )
 # Their folders too: a file in a folder that is a link lies elsewhere.
 NO_LINKS = (*PUBLISHED, *sorted({folder.as_posix() for name in PUBLISHED for folder in PurePath(name).parents} - {"."}))
-TRAINING_SETTINGS = ("dropouts", "sentence_transformers")  # which other files of the folder say
+TRAINING_SETTINGS = ("dropouts", "sentence_transformers", "training_prompt")  # which other files of the folder say
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 # Those of sentence-transformers 2.2: it refuses others. All are written: mean_tokens was on where it was not named.
 POOLING_MODES = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
@@ -231,7 +232,8 @@ def add_results(folder: str | Path, files: Sequence[str], seeds: Sequence[str] =
         places[checksum] = (f"other_seeds/seed{seed}.json", f"seed {seed}")
     longest = read_json(folder / "sentence_bert_config.json")["max_seq_length"]
     usage = usage_of_settings(read_json(folder / "config.json")["informin"])
-    read_as_used = {"pooler": usage.pooling, "normalized": usage.normalize, "prompt": usage.prompt or None}
+    prompt = prompt_of_training(record, usage.settings)
+    read_as_used = {"pooler": usage.pooling, "normalized": usage.normalize, "prompt": prompt or None}
     placed = {}
     for path in (path for given in files for path in results_files(given)):
         results = load_results(path)
@@ -340,10 +342,16 @@ def _save_sentence_transformers_files(model: InforMinModel, usage: Usage, longes
 
 
 def _prompts(usage: Usage) -> dict:
-    """The prompts of the starting encoder, of which the one that it was trained with is put in unasked."""
-    prompts = usage.files.get("prompts", {})
+    """The prompts that the starting encoder came with, and its default one, unless that is to be another.
+
+    A default prompt that is new gets a name of its own.
+    """
+    prompts, default = usage.files.get("prompts", {}), usage.files.get("default_prompt_name")
+    if prompts.get(default, "") == usage.prompt:
+        return {"prompts": prompts, "default_prompt_name": default}
     if not usage.prompt:
         return {"prompts": prompts, "default_prompt_name": None}
-    names = [usage.files.get("default_prompt_name"), *prompts]
-    name = next((name for name in names if prompts.get(name) == usage.prompt), "default")
+    own = [name for name, text in prompts.items() if text == usage.prompt]
+    new = itertools.chain(["default"], (f"default_{i}" for i in itertools.count(2)))
+    name = own[0] if own else next(name for name in new if name not in prompts)
     return {"prompts": prompts | {name: usage.prompt}, "default_prompt_name": name}

@@ -40,6 +40,12 @@ def save_record(folder: str | Path, record: dict) -> None:
     write_json(Path(folder, TRAINING), record)
 
 
+def prompt_of_training(record: dict | None, settings: dict) -> str:
+    """What stood before every sentence in training: as the record says, else the prompt in `config.informin`."""
+    options = (record or {}).get("options")
+    return settings.get("prompt", "") if options is None else options.get("prompt", "")
+
+
 def load_record(folder: str | Path) -> dict | None:
     """Reads training.json; None where there is none, UsageError where it is no record of this schema."""
     path = Path(folder, TRAINING)

@@ -151,8 +151,9 @@ def scoring_command(run: Run, tasks: Sequence[str], samples: Mapping[str, tuple[
     options = run.setting.options
     model = run.model if run.setting.trained else options["model_name"]
     command = [sys.executable, str(SCRIPTS / "run_eval.py"), "--model_name", str(model)]
-    if not run.setting.trained:  # an exported model knows how it is read
-        command += [f"--{name}={options[name]}" for name in ("pooler", "prompt") if name in options]
+    # An exported model knows its pooling; the training prompt may have been for training alone.
+    reading = ("prompt",) if run.setting.trained else ("pooler", "prompt")
+    command += [f"--{name}={options[name]}" for name in reading if name in options]
     asked = {"tasks": [task for task in tasks if task not in samples]}
     for kind in SAMPLES:
         asked[kind] = [samples[task][1] for task in tasks if task in samples and samples[task][0] == kind]

@@ -145,7 +145,7 @@ class Parser(NearestOption, HfArgumentParser):
         known = own_fields()
         own = [[field.name for field in fields(kind)] for kind in (DataArguments, CardArguments)]
         groups = {
-            "model": [*OWN, "model_revision", "pooler", "prompt"],
+            "model": [*OWN, "model_revision", "pooler", "prompt", "export_prompt"],
             "objective": [*VIEWS, *defaults.term_options()],
             "data and evaluation data": ["max_seq_length", *own[0]],
             "model card": own[1],

@@ -62,7 +62,7 @@ def tell_drift(
 
 def starting_encoder(trainer: Trainer, model_name: str) -> Callable[[Sequence[str]], np.ndarray]:
     """An encode() of what the run began with, read as `trainer.encode` reads the trained model."""
-    args, usage = trainer.args, usage_of_settings(trainer.model.config.informin)
+    args, usage = trainer.args, usage_of_settings(trainer.model.config.informin).in_training
     revision = trainer.known["base_model"]["revision"] or args.model_revision  # the commit: the branch may have moved
     verbosity = logs.get_verbosity()
     logs.set_verbosity_error()  # what the checkpoint lacks was said before training, if it matters

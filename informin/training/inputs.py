@@ -70,7 +70,7 @@ def settings_in_training(model: InforMinModel, args: InforMinTrainingArguments) 
             f"`view_dropout_rate` is {args.view_dropout_rate}, and the model was built with {rate}. Load it with "
             "informin.encoders.loading.load_model and `args.model_settings`."
         )
-    usage = usage_of_settings(built).trained(args.pooler, args.prompt)
+    usage = usage_of_settings(built).trained(args.pooler, args.prompt, args.export_prompt)
     kept = {name: built[name] for name in ("dropouts",) if name in built}
     options = {name: value for name, value in args.model_settings.items() if name != "prompt"}
     return options | usage.settings | kept

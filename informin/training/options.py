@@ -117,8 +117,11 @@ class TrainingDefaults(TrainingArguments):
     )
     prompt: Optional[str] = option(
         None,
-        "Is put before every sentence, in training and afterwards; an empty text for none. Default: the prompt that "
-        "sentence-transformers puts there unasked, where the checkpoint has one.",
+        "Text before every sentence in training; an empty text for none. The exported folder keeps the prompts that "
+        "the encoder came with, see export_prompt. Default: the encoder's own default prompt.",
+    )
+    export_prompt: bool = option(
+        False, "Make the prompt the default prompt of the exported folder. Do not write it yourself then."
     )
     projection_head: Literal["mlp", "none"] = option(
         "mlp",
@@ -250,6 +253,10 @@ class TrainingDefaults(TrainingArguments):
         require(fits, "view_dropout", rates, needed)
         rate, poolers = self.view_dropout_rate, ("auto", *POOLINGS)
         require(rate is None or 0 < rate < 1, "view_dropout_rate", rate, "a rate above 0 and below 1")
+        if self.export_prompt and self.prompt is None:
+            raise UsageError(
+                "`export_prompt` has no effect without `prompt`: the folder keeps the encoder's own prompts anyway."
+            )
         if rates is not None and rate is not None:
             raise UsageError("`view_dropout` and `view_dropout_rate` both say what is dropped. Give one.")
         require(self.pooler in poolers, "pooler", self.pooler, f"one of: {', '.join(poolers)}")
@@ -397,7 +404,7 @@ class InforMinTrainingArguments(TrainingDefaults):
         own = usage_of_settings(getattr(config, "informin", None) or {})
         usage = own or usage_of(model_name, config, self.model_revision)
         usage = usage.trained(self.given.get("pooler", "auto"), self.given.get("prompt"))
-        values = {"pooler": usage.pooling, "prompt": usage.prompt}
+        values = {"pooler": usage.pooling, "prompt": usage.in_training.prompt}
         return {name: value for name, value in values.items() if self.given.get(name) is None}
 
     def _check_encoder(self, config: PreTrainedConfig) -> None:

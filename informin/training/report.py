@@ -8,6 +8,7 @@ import psutil
 import torch
 from transformers import Trainer, TrainerState
 
+from informin.encoders.usage import Usage
 from informin.errors import counted
 from informin.evaluation.development import Development
 from informin.evaluation.drift import MEASURES, NOT_SCORED
@@ -58,6 +59,7 @@ def summary(
     rate: float | None,
     folder: str,
     drift: dict | None = None,
+    usage: Usage | None = None,
 ) -> str:
     """What a run did, as a short table and the two lines that load its model.
 
@@ -65,6 +67,7 @@ def summary(
         development: what the run was scored on; None where it was not.
         rate: sentences a second of training, over all processes; None where no step was left.
         drift: of the record; None where it was not measured.
+        usage: how the model is used, for the line about its prompt; None for no such line.
     """
     scored = evaluations(state)
     chosen = args.load_best_model_at_end and state.best_model_checkpoint  # none where a run is resumed without it
@@ -77,6 +80,8 @@ def summary(
     if rate:  # none where a finished run was resumed
         rows.append(("training speed", f"{rate:.1f} sentences/s ({args.world_size} process(es), {precision(args)})"))
     rows.append(("peak memory", peak_memory(args.device)))
+    if usage and (prompt := prompt_line(usage, args.export_prompt)):
+        rows.append(("prompt", prompt))
     rows.append(("model", folder))
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:<{width}}  {value}" for name, value in rows]
@@ -96,6 +101,20 @@ def summary(
         else f'    model = SentenceTransformer("{folder}")',
     ]
     return "\n".join(lines)
+
+
+def prompt_line(usage: Usage, exported: bool) -> str | None:
+    """Where the training prompt is used from now on; None where there was none, and is none."""
+    trained = usage.in_training.prompt
+    if usage.training_prompt is None:
+        default = "the default prompt of the folder" if exported else "the encoder's own default prompt"
+        return f"{trained!r}, {default}: sentence-transformers adds it, do not write it yourself" if trained else None
+    kept = f"the folder keeps its own default prompt {usage.prompt!r}" if usage.prompt else "the folder does not add it"
+    used = f"{trained!r} in training only" if trained else "none in training"
+    advice = (
+        "write it before your sentences, or train with `export_prompt`" if trained else "`export_prompt` removes it"
+    )
+    return f"{used}; {kept}: {advice}"
 
 
 def drift_lines(drift: dict) -> list[tuple[str, str]]:
