@@ -98,8 +98,7 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         args.choose_by(development and development.measures)
         self.known = dict(provenance or {})
         hub_id = self.known.pop("hub_id", None)
-        named = str(model) if isinstance(model, str | PathLike) else None
-        if named:
+        if named := str(model) if isinstance(model, str | PathLike) else None:
             built = load_for_training(named, args, processing_class, hub_id)
             model, processing_class, self.known["base_model"] = built
         else:
@@ -115,8 +114,8 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         self._prepare(model, args, processing_class, data)
         self.throughput, self.losses = Throughput(), FiniteLosses(args)
         super().__init__(
-            model=model,
-            args=args,
+            model,
+            args,
             train_dataset=data.rows,
             eval_dataset=development,
             processing_class=processing_class,
@@ -220,9 +219,9 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
     def encode(self, sentences: Sequence[str]) -> np.ndarray:
         """The embeddings (N, d) of N sentences after the training prompt; every process encodes a share, gets all."""
         own = list(sentences)[self.args.process_index :: self.args.world_size]
-        usage, size = usage_of_settings(self.model.config.informin).in_training, self.args.per_device_eval_batch_size
+        usage, size = usage_of_settings(self.model.config.informin), self.args.per_device_eval_batch_size
         with self._leaving_on_signal() as progress, self.accelerator.autocast():
-            embeddings = embed(self.model, self.processing_class, own, size, usage, progress)
+            embeddings = embed(self.model, self.processing_class, own, size, usage.in_training, progress)
         return join_shares(embeddings, self.accelerator)[: len(sentences)]
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:

@@ -60,6 +60,7 @@ SETTINGS = {
     "pooling": one_of(*POOLINGS),
     "normalize": FLAG,
     "prompt": TEXT,
+    "training_prompt": TEXT,
     "projection_head": one_of("mlp", "none"),
     "lm_head": FLAG,
     "max_seq_length": whole(1),
