@@ -75,7 +75,7 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
     Raises:
         UsageError: an argument of Trainer that has no use here, with the reason; no dropout; other heads than the
             objective's; an attention implementation without maps; layers that the model has not; fewer sentences than
-            one batch or than a term needs; a last batch of 1.
+            one batch or than a term needs; a last batch that is too small for a term.
     """
 
     # Our losses are means over a batch: Trainer is to divide them by the number of accumulation steps.

@@ -108,6 +108,9 @@ OPTIONS = {
     "--rehearsal_file that nothing reads": dict(rehearsal_file="s.txt"),
     "more neighbours than sentences": GUIDED | dict(neighbourhood_weight=1, neighbourhood_size=500),
     "--objective=guided without a weight": GUIDED,
+    "guided similarity, a batch of 2": GUIDED | dict(guided_weight=1, per_device_train_batch_size=2),
+    "guided similarity, a last batch of 2": GUIDED
+    | dict(guided_weight=1, per_device_train_batch_size=47, dataloader_drop_last="false"),
     "--recipe=adpt": dict(recipe="adpt"),
 }
 EVALUATION = [

@@ -311,7 +311,7 @@ def fails(capsys, arguments: list[str], code: int = 2) -> str:
         (dict(model_name="no/such-model"), "--model_name no/such-model cannot be loaded"),
         (dict(eval_pairs="nowhere.tsv"), "nowhere.tsv does not exist"),
         (dict(eval_pairs=None, senteval_dir="nowhere"), "must be SentEval's data/downstream"),
-        (dict(per_device_train_batch_size=1), "batch of 1 sentence has no negatives"),
+        (dict(per_device_train_batch_size=1), "batch of 1 sentence is too small for contrast"),
         (dict(per_device_train_batch_size=97), "Found 96 sentences, fewer than one batch of 97"),
         (dict(seed="x"), "argument --seed: invalid int value: 'x'"),
         (dict(learning_rat=1), "--learning_rat=1: no such option. Did you mean --learning_rate? See --help."),

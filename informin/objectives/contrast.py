@@ -80,6 +80,7 @@ class Contrast(Term):
     name = "contrast"
     title = "contrast"
     paper = "simcse"
+    smallest_batch = 2  # one negative
 
     temperature: float = option(0.05, "Scale of the cosines in the contrast.")
 

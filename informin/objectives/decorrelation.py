@@ -144,6 +144,7 @@ class Decorrelation(Term):
     title = "decorrelation of features"
     weight = "decorrelation_weight"
     paper = "scd"
+    smallest_batch = 2  # for a variance
     fixed = ("projector_size",)
 
     decorrelation_weight: float = option(0, "alpha, of SCD's decorrelation of features.")

@@ -71,6 +71,7 @@ class GuidedSimilarity(Term):
     paper = "rankcse"
     reads_guide = "training"
     views_differ = False
+    smallest_batch = 3  # of a single other sentence the similarity is always 1
 
     guided_weight: float = option(0, "Of guided similarity.")
     guided_temperature: float = option(0.05, "Scale of the cosines that are taught.")

@@ -117,6 +117,7 @@ class Term:
         same_width: it compares embeddings with the guide's, which therefore are as wide.
         follows_weights: its head follows the encoder's weights, which have to be whole in every process.
         views_differ: it compares two views, and learns nothing where they are the same.
+        smallest_batch: the fewest sentences, over all processes, that its loss is defined for.
         fixed: options that shape its head, which a run keeps when it is resumed.
     """
 
@@ -131,6 +132,7 @@ class Term:
     same_width: ClassVar[bool] = False
     follows_weights: ClassVar[bool] = False
     views_differ: ClassVar[bool] = True
+    smallest_batch: ClassVar[int] = 1
     fixed: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self):

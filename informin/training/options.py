@@ -15,7 +15,7 @@ from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_rep
 
 from informin.encoders.architectures import ARCHITECTURES, architecture_of
 from informin.encoders.usage import POOLINGS, usage_of, usage_of_settings
-from informin.errors import UsageError
+from informin.errors import UsageError, counted
 from informin.evaluation.measures import ALL, Measure
 from informin.objectives import OBJECTIVES, Term
 from informin.objectives.terms import option, require
@@ -283,11 +283,14 @@ class TrainingDefaults(TrainingArguments):
                 f"negatives. Start {self.n_gpu} processes with accelerate launch, one a GPU (or show one GPU with "
                 "CUDA_VISIBLE_DEVICES=0)."
             )
-        if self.per_device_train_batch_size * self.world_size < 2:
-            raise UsageError(
-                "A batch of 1 sentence has no negatives to contrast with, and no variance to normalise by. Give "
-                "`per_device_train_batch_size` of 2 or more; the papers use 50 to 512."
-            )
+        batch = self.per_device_train_batch_size * self.world_size
+        for term in self.terms:
+            if batch < term.smallest_batch:
+                raise UsageError(
+                    f"A batch of {counted(batch, 'sentence')} is too small for {term.title}, which needs "
+                    f"{term.smallest_batch} or more. Give a larger `per_device_train_batch_size`; the papers use 50 to "
+                    "512."
+                )
         if self.world_size > 1 and not self.dataloader_drop_last:
             raise UsageError(
                 "Several processes need batches of one size to gather their negatives: leave `dataloader_drop_last` on."
@@ -370,6 +373,7 @@ class InforMinTrainingArguments(TrainingDefaults):
         if self.given.get("padding_free") is None:  # the terms decide, which are known now
             self.padding_free = self.device.type == "cpu" and self._unpackable(config) is None
             self._filled["padding_free"] = self.padding_free
+        self._check_batches()
         self._check_encoder(config)
         if "output_dir" not in self.given:
             self._filled["output_dir"] = self.output_dir = default_output_dir(model_name, self)

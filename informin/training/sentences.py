@@ -132,7 +132,7 @@ def _tokens(batch: dict, tokenizer: PreTrainedTokenizerBase, max_length: int, pr
 
 
 def refuse_few_sentences(train_dataset, args: InforMinTrainingArguments) -> None:
-    """Raises UsageError for fewer sentences than one batch, or than a term needs, and for a last batch of 1."""
+    """Raises UsageError for fewer sentences than a batch, or than a term needs in the run or in its last batch."""
     batch = args.per_device_train_batch_size * args.world_size
     steps = args.max_steps if args.max_steps > 0 else math.inf
     found = len(train_dataset) if hasattr(train_dataset, "__len__") else math.inf
@@ -142,12 +142,14 @@ def refuse_few_sentences(train_dataset, args: InforMinTrainingArguments) -> None
             f"Found {counted(found, 'sentence')}, fewer than one batch of {batch}. Add sentences, or lower "
             "`per_device_train_batch_size`."
         )
-    if not args.dataloader_drop_last and found % batch == 1:
-        raise UsageError(
-            f"The last batch of {found} sentences by {batch} would be 1 sentence, which has no negatives and no "
-            "variance. Leave `dataloader_drop_last` on, or change `per_device_train_batch_size`."
-        )
+    last = 0 if args.dataloader_drop_last else found % batch
     for term in args.terms:
+        if 0 < last < term.smallest_batch:
+            raise UsageError(
+                f"The last batch of {found} sentences by {batch} would be {counted(last, 'sentence')}, too small for "
+                f"{term.title}, which needs {term.smallest_batch} or more. Leave `dataloader_drop_last` on, or change "
+                "`per_device_train_batch_size`."
+            )
         term.require_sentences(read)
 
 

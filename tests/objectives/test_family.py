@@ -369,12 +369,39 @@ def test_a_second_trainers_heads_replace_the_first_ones(build):
     assert len(logged(again, "terms/contrast")) == 1 and not logged(again, "terms/ami")
 
 
-@pytest.mark.parametrize("options", [SCD, dict(objective="simcse")], ids=["scd", "simcse"])
-def test_a_last_batch_of_one_sentence_is_refused(build, options):
-    with pytest.raises(UsageError, match="The last batch of 64 sentences by 9 would be 1 sentence"):
-        build(per_device_train_batch_size=9, dataloader_drop_last=False, **options)
-    build(per_device_train_batch_size=9, **options)
+@pytest.mark.parametrize(
+    "options, batch, last",
+    [
+        (SCD, 9, "1 sentence, too small for decorrelation of features, which needs 2"),
+        (dict(objective="simcse"), 9, "1 sentence, too small for contrast, which needs 2"),
+        (dict(objective="guided", guided_weight=1), 9, "1 sentence, too small for guided similarity, which needs 3"),
+        (dict(objective="guided", guided_weight=1), 31, "2 sentences, too small for guided similarity, which needs 3"),
+    ],
+    ids=["scd", "simcse", "guided", "guided, 2 sentences"],
+)
+def test_a_last_batch_too_small_for_a_term_is_refused_before_the_guide_embeds(build, monkeypatch, options, batch, last):
+    with monkeypatch.context() as without:
+        without.setattr("informin.training.guiding.load_guide", None)
+        with pytest.raises(UsageError, match=f"The last batch of 64 sentences by {batch} would be {last}"):
+            build(per_device_train_batch_size=batch, dataloader_drop_last=False, **options)
+    build(per_device_train_batch_size=batch, **options)
     build(per_device_train_batch_size=10, dataloader_drop_last=False, **options)
+
+
+def test_each_term_says_the_smallest_batch_that_it_trains_on(build):
+    """One sentence fewer is refused; with that many it takes a step."""
+    for options, smallest in (
+        (SCD, 2),
+        (dict(objective="simcse"), 2),
+        (dict(objective="guided", guided_weight=1), 3),
+        (dict(objective="guided", keep_weight=1), 1),
+    ):
+        trainer = build(per_device_train_batch_size=smallest, max_steps=1, **options)
+        assert max(term.smallest_batch for term in trainer.terms) == smallest
+        trainer.train()
+        if smallest > 1:
+            with pytest.raises(UsageError, match=f"is too small for .*, which needs {smallest} or more"):
+                build(per_device_train_batch_size=smallest - 1, **options)
 
 
 @pytest.mark.parametrize("layers", [[2], [0, 2], [1, 0], [1, 1], [-1], []], ids=str)

@@ -49,7 +49,7 @@ def test_options_that_follow_others(options, argv, expected):
             ["--masked_views"],
             "`masked_views` True has no effect .* with `mlm_weight` above 0 also mlm_prob.*, masked_views",
         ),
-        (["--per_device_train_batch_size=1"], "A batch of 1 sentence has no negatives"),
+        (["--per_device_train_batch_size=1"], "A batch of 1 sentence is too small for contrast, which needs 2 or more"),
         (["--save_total_limit=1"], "`save_total_limit` 1 cannot keep both the best and the newest checkpoint"),
         (
             ["--objective=simcse", "--reconstruction_weight=4"],
@@ -197,7 +197,16 @@ BAD = [
     ("scd", dict(view_dropout=[0.1]), "`view_dropout` is 0.1; needed two rates"),
     ("simcse", dict(view_dropout=[0.1, 1.0]), "`view_dropout` is 0.1 1.0; needed two rates .* below 1"),
     ("simcse", dict(view_dropout=[-0.1, 0.1]), "`view_dropout` is -0.1 0.1; needed two rates .* at least 0"),
-    ("scd", dict(per_device_train_batch_size=1), "A batch of 1 sentence has .* no variance to normalise by"),
+    (
+        "scd",
+        dict(per_device_train_batch_size=1),
+        "A batch of 1 sentence is too small for decorrelation of features, which needs 2",
+    ),
+    (
+        "guided",
+        dict(guided_weight=1.0, per_device_train_batch_size=2),
+        "A batch of 2 sentences .* similarity, which needs 3",
+    ),
     ("scd", dict(projector_size=0), "`projector_size` is 0; needed 1 or more"),
     ("scd", dict(off_diagonal_weight=-1.0), r"`off_diagonal_weight` is -1\.0; needed 0 or more"),
     ("scd", dict(decorrelation_weight=-1.0), r"`decorrelation_weight` is -1\.0; needed 0 or more"),
