@@ -72,6 +72,17 @@ def write_json(path: str | Path, values: object, indent: int = 1, allow_nan: boo
         partial.unlink(missing_ok=True)
 
 
+def set_usual_modes(folder: str | Path) -> None:
+    """Gives the files of a folder the mode that the umask gives new files: what libraries write or copy has others."""
+    new = Path(folder, ".new")
+    new.touch()
+    mode = new.stat().st_mode
+    new.unlink()
+    for path in Path(folder).rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            path.chmod(mode)
+
+
 def write_manifest(checkpoint: str | Path) -> None:
     """Says that a checkpoint is whole as it is now."""
     folder = Path(checkpoint)

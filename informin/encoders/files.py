@@ -3,6 +3,7 @@
 import difflib
 import glob
 import os
+from fnmatch import fnmatch
 from pathlib import Path
 
 from transformers.utils import cached_file
@@ -10,7 +11,8 @@ from transformers.utils import cached_file
 from informin.errors import UsageError
 from informin.files import hub_problem, leads_outside, read_json
 
-READ = (".json", ".txt", ".model", ".jinja", ".safetensors", ".bin")  # what transformers reads of a model's folder
+# What transformers reads of a model's folder.
+READ = ("*.json", "*.safetensors", "*.bin", "*.model", "*.jinja", "vocab.txt", "merges.txt", "bpe.codes")
 
 
 def find_config(model_name: str, revision: str | None = None) -> str:
@@ -21,7 +23,7 @@ def find_config(model_name: str, revision: str | None = None) -> str:
     if os.path.isdir(model_name):
         if (folder / "config.json").is_file():
             for path in folder.iterdir():
-                if path.is_symlink() and path.suffix in READ:
+                if path.is_symlink() and any(fnmatch(path.name, name) for name in READ):
                     refuse_outside(model_name, path.name)
             return str(folder / "config.json")
         problem = " cannot be loaded: the folder has no config.json"

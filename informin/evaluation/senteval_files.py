@@ -16,7 +16,7 @@ from huggingface_hub.errors import HTTPError, LocalEntryNotFoundError, OfflineMo
 
 from informin.errors import UsageError, counted
 from informin.evaluation.senteval import STSB_DEV
-from informin.files import hub_problem
+from informin.files import hub_problem, set_usual_modes
 
 HUB_DATA = "princeton-nlp/datasets-for-simcse"
 HUB_SENTEVAL = "senteval.tar"
@@ -70,12 +70,14 @@ def unpack(archive: Path, folder: Path) -> None:
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(dir=folder.parent))
+    whole = partial / "whole"
     try:
+        whole.mkdir()
         with _decompressed(archive) as file, tarfile.open(fileobj=_Bounded(file), mode="r:") as tar:
             _refuse_large(tar)
-            tar.extractall(partial, filter="data")
-        partial.chmod(0o755)
-        partial.rename(folder)
+            tar.extractall(whole, filter="data")
+        set_usual_modes(whole)
+        whole.rename(folder)
     except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise UsageError(f"{archive} cannot be unpacked ({error}). Delete it, so that it is fetched again.") from None
     except OSError as error:  # no space, for instance

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from jinja2 import Environment, StrictUndefined
 
 from informin.errors import counted
 from informin.evaluation.drift import drift_table
@@ -37,6 +38,13 @@ UNPUBLISHED = "path/to/this/folder"
 # does not.
 MARKUP = re.compile(r"[\\`*<>|~$]|\](?=\()|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])")
 ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
+
+
+class Markdown(str):
+    """A part of the page that is Markdown already: made here, with what comes from files escaped by `_text`.
+
+    Whatever else enters the template is escaped there.
+    """
 
 
 def write_card(folder: str | Path, repo: str | None = None, revision: str | None = None) -> bool:
@@ -77,24 +85,25 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
     objective = stages[-1]["objective"]
     start = str(known_id(base.get("hub_id")) or base.get("name") or config["model_type"]).rpartition("/")[2]
     name = repo.rpartition("/")[2] if repo else f"{start}-{objective['name']}"
-    card = ModelCard.from_template(
-        _metadata(name, record, objective, results, any(folder.glob("onnx/*.onnx"))),
-        template_path=str(TEMPLATE),
-        name=_text(name),
+    metadata = _metadata(name, record, objective, results, any(folder.glob("onnx/*.onnx")))
+    pages = Environment(finalize=_text, undefined=StrictUndefined)
+    content = pages.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+        card_data=Markdown(metadata.to_yaml()),
+        name=name,
         base=_base_text(base),
         method=_methods(stages),
         dimensions=read_json(folder / "1_Pooling" / "config.json")["word_embedding_dimension"],
         **_use(settings, prompt_of_training(load_record(folder), settings)),
         has_pooler="model_args" in read_json(folder / "sentence_bert_config.json"),
-        repo=repo or UNPUBLISHED,
+        repo=_in_quotes(repo or UNPUBLISHED),
         published=bool(repo),
-        pin=f', revision="{revision}"' if revision else "",
-        architecture=_code((config.get("auto_map") or {}).get("AutoModel", "").rpartition(".")[2]),
+        pin=Markdown(f', revision="{_in_quotes(revision)}"' if revision else ""),
+        architecture=_code(str((config.get("auto_map") or {}).get("AutoModel", "")).rpartition(".")[2]),
         onnx=_onnx_files(folder),
         tables=_score_tables(results, record.get("seed"), samples=False),
         samples=_score_tables(results, record.get("seed"), samples=True),
         seeds=len(results["seeds"]) + 1,
-        seed=_text(record.get("seed")),
+        seed=record.get("seed"),
         history=_history_tables(record),
         developed_on=[one["kind"] for one in _development_sets(record)],
         drift=_drift_table(record["drift"]),
@@ -103,7 +112,7 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
         limits=_limits(folder, config, record, results),
         citations=_citations([stage["objective"] for stage in stages]),
     )
-    page = re.sub(r"\n{3,}", "\n\n", str(card)).strip()
+    page = re.sub(r"\n{3,}", "\n\n", str(ModelCard(content))).strip()
     return f"{page}\n{_mark(page)}\n"
 
 
@@ -128,24 +137,23 @@ def _use(settings: dict, trained_with: str) -> dict[str, str]:
         "embedding": embedding,
         "pooler_output": embedding if embedding == EMBEDDINGS["cls"] else "the embedding",
         "prompt": _prompt_note(prompt, trained_with),
-        "encode_prompt": "" if prompt == trained_with else f", prompt={json.dumps(trained_with, ensure_ascii=False)}",
-        "texts": json.dumps(texts, ensure_ascii=False),
-        "torch_embeddings": code.format("model(**batch).last_hidden_state"),
-        "onnx_embeddings": code.format('session.run(["last_hidden_state"], inputs)[0]'),
+        "encode_prompt": Markdown("" if prompt == trained_with else f', prompt="{_in_quotes(trained_with)}"'),
+        "texts": Markdown(json.dumps(texts, ensure_ascii=False)),
+        "torch_embeddings": Markdown(code.format("model(**batch).last_hidden_state")),
+        "onnx_embeddings": Markdown(code.format('session.run(["last_hidden_state"], inputs)[0]')),
     }
 
 
-def _prompt_note(prompt: str, trained_with: str) -> str:
+def _prompt_note(prompt: str, trained_with: str) -> Markdown:
     """What to do about prompts: `prompt` is the one that sentence-transformers adds, which may be empty."""
     added, trained = (_code(" ".join(text.split())) if text else "" for text in (prompt, trained_with))
     if prompt == trained_with:
-        return f"The prompt {added} is put before every sentence; sentence-transformers does so by itself." * bool(
-            added
-        )
+        note = f"The prompt {added} is put before every sentence; sentence-transformers does so by itself."
+        return Markdown(note if added else "")
     training = f"Training put the prompt {trained} before every sentence" if trained else "Training used no prompt"
     default = f"sentence-transformers adds {added} by itself" if added else "sentence-transformers adds none by itself"
     advice = "pass `prompt` to `encode`" + (", or write it before your sentences" if not added else "")
-    return f"{training}, and {default}: {advice}."
+    return Markdown(f"{training}, and {default}: {advice}.")
 
 
 def load_all_results(folder: str | Path) -> dict:
@@ -170,14 +178,22 @@ def _one_line(value):
     return " ".join(value.split()) if isinstance(value, str) else value
 
 
-def _text(value: object) -> str:
-    """What comes from outside, to be read as it is written, in a line or in a cell of a table."""
-    return MARKUP.sub(lambda match: ENTITIES.get(match[0], f"\\{match[0]}"), str(value))
+def _text(value: object) -> Markdown:
+    """What comes from outside, to be read as it is written, in a line or in a cell of a table; Markdown as it is."""
+    if isinstance(value, Markdown):
+        return value
+    line = " ".join(str(value).split())
+    return Markdown(MARKUP.sub(lambda match: ENTITIES.get(match[0], f"\\{match[0]}"), line))
 
 
-def _code(value: str) -> str:
+def _code(value: str) -> Markdown:
     """A name in backticks, unless it holds what could end them."""
-    return f"`{value}`" if _text(value) == value else _text(value)
+    return Markdown(f"`{value}`") if _text(value) == value else _text(value)
+
+
+def _in_quotes(value: str) -> Markdown:
+    """A text between the quotes of Python code."""
+    return Markdown(json.dumps(value, ensure_ascii=False)[1:-1])
 
 
 def _mark(page: str) -> str:
@@ -244,7 +260,7 @@ def _eval_results(results: dict | None) -> list[EvalResult]:
 
 def _base_text(base: dict) -> str:
     if hub_id := known_id(base.get("hub_id")):
-        return f"[{hub_id}](https://huggingface.co/{hub_id})"
+        return Markdown(f"[{_text(hub_id)}](https://huggingface.co/{hub_id})")
     return _code(base["name"]) if base else "an encoder that the run did not record"
 
 
@@ -274,7 +290,7 @@ def _objective(stage: dict, settings: dict) -> dict:
     return told | {"name": known_id(told["name"]) or "unknown"}
 
 
-def _methods(stages: list[dict]) -> str:
+def _methods(stages: list[dict]) -> Markdown:
     """What was done in each part of the run, and on which sentences, where they changed."""
     texts = []
     for before, stage, following in zip([None, *stages], stages, [*stages[1:], None]):
@@ -285,7 +301,7 @@ def _methods(stages: list[dict]) -> str:
             method = f"{counted(stage['steps'], 'step')} of {trained}" if stage["steps"] else f"training by {trained}"
         told = following is None or data.get("sha256") != (following["data"] or {}).get("sha256")
         texts.append(method + (_sentences(data) if told else ""))
-    return ", then ".join(texts)
+    return Markdown(", then ".join(texts))
 
 
 def _trained(objective: dict) -> str:
@@ -301,10 +317,10 @@ def _sentences(data: dict) -> str:
     return f"{number} ({named})" if named else number
 
 
-def _score_tables(results: dict, seed: int | None, samples: bool) -> str:
+def _score_tables(results: dict, seed: int | None, samples: bool) -> Markdown:
     """A table of STS and one of transfer, or one of each sample: before training, each seed, mean and spread."""
     if results["model"] is None:
-        return ""
+        return Markdown()
     runs = [results["model"], *results["seeds"].values()]
     labels = [
         f"these weights{'' if seed is None else f' (seed {_text(seed)})'}",
@@ -317,18 +333,18 @@ def _score_tables(results: dict, seed: int | None, samples: bool) -> str:
             continue
         own = [replace(row, label=name) for row, name in zip(table.rows, labels)] + table.rows[len(labels) :]
         base = zip(before.get(table.title, []), results["base"])
-        rows = [replace(row, label=f"before training, {_read_by(pooler)}") for row, pooler in base]
+        rows = [replace(row, label=f"before training, {_text(_read_by(pooler))}") for row, pooler in base]
         title = _text(_one_line(table.title))
         rendered.append(render(replace(table, title=title, rows=rows + own), "markdown"))
-    return "\n\n".join(rendered)
+    return Markdown("\n\n".join(rendered))
 
 
 def _read_by(pooler: str) -> str:
     """In words; a pooler is known by the name of its file."""
-    return BY_POOLER.get(pooler, _text(pooler))
+    return BY_POOLER.get(pooler, pooler)
 
 
-def _onnx_files(folder: Path) -> str:
+def _onnx_files(folder: Path) -> Markdown:
     """The ONNX files and, where they were scored, what 8 bits cost."""
     path = folder / "onnx" / "scores.json"
     scored = read_json(path) if path.is_file() else {"pairs": "", "spearman": {}}
@@ -337,7 +353,7 @@ def _onnx_files(folder: Path) -> str:
         score = scored["spearman"].get(file.name)
         note = f" ({_text(scored['pairs'])} {score:.2f})" if score is not None else ""
         files.append(_code(f"onnx/{file.name}") + note)
-    return ", ".join(files)
+    return Markdown(", ".join(files))
 
 
 def _development_sets(record: dict) -> list[dict]:
@@ -345,11 +361,11 @@ def _development_sets(record: dict) -> list[dict]:
     return record.get("development_sets") or [{"kind": "pairs", "name": record.get("development")}]
 
 
-def _history_tables(record: dict) -> str:
+def _history_tables(record: dict) -> Markdown:
     """The scores before training and at the step that was kept, a table for each development set."""
     chosen = {entry["step"]: entry for entry in record["history"] if entry["step"] in (0, record["kept_step"])}
     if not chosen:
-        return ""
+        return Markdown()
     tables = []
     for one in _development_sets(record):
         rows, measures = [], KINDS[one["kind"]]
@@ -357,26 +373,27 @@ def _history_tables(record: dict) -> str:
             values = [(entry.get(name), measure) for name, measure in measures.items()]
             cells = ["-" if value is None else measure.shown(value) for value, measure in values]
             rows.append([f"step {step:,}, these weights" if step else "before training", *cells])
-        heads = [_text(one["name"]), *(measure.title for measure in measures.values())]
+        heads = [one["name"], *(measure.title for measure in measures.values())]
         tables.append(_table(heads, rows, " ---: |"))
-    return "\n\n".join(tables)
+    return Markdown("\n\n".join(tables))
 
 
-def _drift_table(drift: dict | None) -> str:
+def _drift_table(drift: dict | None) -> Markdown:
     """What training changed, without labels, and the warnings; records of older versions have none."""
     if not drift:
-        return ""
+        return Markdown()
     table = drift_table({AFTER: drift}, BEFORE)
     rows = [[row.label, *map(row.cell, table.columns)] for row in table.rows]
     notes = [f"Training {_text(warning)}" for warning in drift["warnings"]]
-    return "\n\n".join([_table([table.title, *table.columns], rows, " ---: |"), *notes])
+    return Markdown("\n\n".join([_table([table.title, *table.columns], rows, " ---: |"), *notes]))
 
 
-def _training_table(config: dict, record: dict, stages: list[dict]) -> str:
+def _training_table(config: dict, record: dict, stages: list[dict]) -> Markdown:
     """The settings, as a table of names and values; a column for each part of the run, where there are several."""
     if record["options"] is None:
         note = "The folder has no record of its run; these are the settings in its config.json.\n\n"
-        return note + _table(["setting", "value"], [[name, value] for name, value in config["informin"].items()])
+        settings = [[name, value] for name, value in config["informin"].items()]
+        return Markdown(note + _table(["setting", "value"], settings))
     columns = [stage["options"] | {"seed": stage["seed"]} for stage in stages]
     names = dict.fromkeys(name for column in columns for name in column)
     rows = [[name, *(column.get(name, "-") for column in columns)] for name in names]
@@ -391,22 +408,22 @@ def _training_table(config: dict, record: dict, stages: list[dict]) -> str:
         metric = str((record["options"] or {}).get("metric_for_best_model", "Spearman")).removeprefix("eval_")
         chosen = f"{metric} on {record['development']}: step {record['kept_step']}"
         rows.append(["checkpoint chosen by", *("" for _ in stages[1:]), chosen])
-    return note + _table(["setting", *heads], rows)
+    return Markdown(note + _table(["setting", *heads], rows))
 
 
 def _table(heads: list[str], rows: list[list], align: str = " --- |") -> str:
-    lines = [f"| {' | '.join(_text(cell) for cell in row)} |" for row in rows]
-    return "\n".join([f"| {' | '.join(heads)} |", f"| --- |{align * len(heads[1:])}", *lines])
+    first, *lines = [f"| {' | '.join(map(_text, row))} |" for row in (heads, *rows)]
+    return "\n".join([first, f"| --- |{align * len(heads[1:])}", *lines])
 
 
-def _environment(record: dict) -> str:
+def _environment(record: dict) -> Markdown:
     if not (environment := record.get("environment")):
-        return ""
+        return Markdown()
     packages = {name: version for name, version in environment.items() if name not in ("informin", "device", "threads")}
     versions = _text(", ".join(f"{name} {version}" for name, version in packages.items()))
     rate = record.get("sentences_per_second")
     speed = f" at {counted(round(rate), 'sentence')} a second" if rate else ""
-    return (
+    return Markdown(
         f"Trained by `run_unsup.py` of InforMin-CL {_text(record['informin'])} on {_text(environment['device'])}, "
         f"{counted(environment['threads'], 'thread')}{speed}; {versions}. `training.json` has all of this for programs."
     )
@@ -418,7 +435,8 @@ def _citations(objectives: list[dict]) -> list[tuple[str, str]]:
     for term in (term for objective in objectives for term in objective["terms"]):
         named.setdefault(str(term["paper"]), f"The {_text(term['title'])}")
     files = {path.stem: path for path in CITATIONS.glob("*.bib")}  # a record may name any file
-    return [(named[name], files[name].read_text(encoding="utf-8").strip()) for name in named if name in files]
+    entries = {name: Markdown(files[name].read_text(encoding="utf-8").strip()) for name in named if name in files}
+    return [(Markdown(named[name]), entry) for name, entry in entries.items()]
 
 
 def _limits(folder: Path, config: dict, record: dict, results: dict) -> list[str]:
@@ -452,11 +470,10 @@ def _limits(folder: Path, config: dict, record: dict, results: dict) -> list[str
                 title = next(iter(KINDS[entry["kind"]].values())).title
                 limits.append(
                     f"The starting encoder without this training, {_read_by(pooler)}, has a higher {title} on "
-                    f"{_text(_one_line(name))}: {theirs:.2f} against {ours:.2f}."
+                    f"{name}: {theirs:.2f} against {ours:.2f}."
                 )
     if (dtype := config.get("dtype", "float32")) != "float32":
-        limits.append(
-            f"The weights are stored in {dtype}, and transformers loads them so; `dtype=torch.float32` widens them."
-        )
+        stored = f"The weights are stored in {_text(dtype)}, and transformers loads them so"
+        limits.append(Markdown(f"{stored}; `dtype=torch.float32` widens them."))
     limits.append("What the starting encoder took from its own training data, biases included, is still there.")
     return limits

@@ -38,7 +38,7 @@ from informin.encoders.loading import forget_truncation, load_config, load_saved
 from informin.encoders.usage import Usage, reading_length, usage_of, usage_of_settings
 from informin.errors import UsageError, counted, error_line
 from informin.evaluation.results import load_results, results_files, save_results
-from informin.files import read_json, sha256, write_json
+from informin.files import read_json, set_usual_modes, sha256, write_json
 from informin.publishing.card import write_card
 from informin.publishing.record import TRAINING, load_record, prompt_of_training, save_record
 from modeling_informin import HEAD_FILE, TRAINING_HEADS, has_pooler
@@ -283,15 +283,14 @@ def _save_model(model: InforMinModel, folder: Path) -> None:
     encoder = model.base_model
     encoder.config.auto_map = {"AutoModel": f"modeling_informin.{type(model).__name__}"}
     if model._auto_class:
-        shutil.copy(modeling_informin.__file__, folder / "modeling_informin.py")
+        shutil.copyfile(modeling_informin.__file__, folder / "modeling_informin.py")
     else:
         del encoder.config.auto_map
     encoder.save_pretrained(folder)
     if model.config.informin["projection_head"] == "mlp":
         (folder / HEAD_FILE).parent.mkdir()
         save_file(model.mlp.state_dict(), folder / HEAD_FILE, {"format": "pt"})
-    for path in folder.rglob("*.safetensors"):
-        path.chmod(0o644)  # safetensors writes files that a server of another user cannot read
+    set_usual_modes(folder)  # safetensors writes files that a server of another user cannot read
 
 
 def _save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:

@@ -12,7 +12,7 @@ from transformers.utils import PushInProgress
 
 from informin.encoders.loading import forget_truncation
 from informin.errors import SaveError, UsageError, error_line
-from informin.files import damage
+from informin.files import damage, set_usual_modes
 from informin.publishing.export import export_folder
 from informin.publishing.hub import Destination, prepare, push_folder, push_in_background
 from informin.publishing.record import save_record
@@ -34,6 +34,7 @@ class PublishingTrainer(Trainer, ABC):
         folder = Path(output_dir or self.args.output_dir)
         (folder / TRAINING_ARGS_NAME).unlink(missing_ok=True)
         save_record(folder, self.record())
+        set_usual_modes(folder)  # transformers copies the modeling file with its mode
 
     def export(self, folder: str | None = None) -> None:
         """Writes the folder that people load, by default to the output folder; see `informin.publishing.export`.

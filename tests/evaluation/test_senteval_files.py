@@ -94,6 +94,18 @@ def test_unpack(tmp_path, mode):
     assert sorted(os.listdir(tmp_path / "deep/folder")) == ["a", "c.txt"]
 
 
+@pytest.mark.parametrize(("umask", "folder", "file"), [(0o077, 0o700, 0o600), (0o022, 0o755, 0o644)])
+def test_what_is_unpacked_has_the_modes_that_the_umask_gives(tmp_path, umask, folder, file):
+    archive = make_tar(tmp_path / "a.tar", {"a/b.txt": b"hello"})
+    before = os.umask(umask)
+    try:
+        unpack(archive, tmp_path / "folder")
+    finally:
+        os.umask(before)
+    modes = {name: (tmp_path / "folder" / name).stat().st_mode & 0o777 for name in ("", "a", "a/b.txt")}
+    assert modes == {"": folder, "a": folder, "a/b.txt": file}
+
+
 @pytest.mark.parametrize(
     "members",
     [{"../evil": b"x"}, {"a/../../evil": b"x"}, {"link": "/etc"}, {"link": "..", "link/evil": b"x"}],

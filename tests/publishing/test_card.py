@@ -1,5 +1,6 @@
 """The model card: its metadata, its figures, its code, and when it is left alone."""
 
+import ast
 import json
 import os
 import re
@@ -134,7 +135,7 @@ def limits(card: str) -> list[str]:
 
 
 def code_blocks(card: str) -> list[str]:
-    return re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    return re.findall(r"^```python\n(.*?)^```", card, re.DOTALL | re.MULTILINE)
 
 
 # Metadata
@@ -648,6 +649,52 @@ def test_nothing_from_outside_is_read_as_html_or_as_a_link(folder):
     ours = set(shape(benign)["headings"])
     assert set(shape(card)["headings"]) == ours and "before training, &lt;b&gt;" in card
     assert ModelCard(card).data.to_dict().keys() == PLAIN.keys() | {"model-index"}
+
+
+INJECTED = ["<script>x</script>", "`x` ``` x", "a | b | c", "x\n\n# Title\n\n| a | b |", "x\n---\nlicense: mit\n---\n"]
+OF_FILES = [
+    ("1_Pooling/config.json", "word_embedding_dimension"),
+    ("sentence_bert_config.json", "max_seq_length"),
+    ("config.json", "max_seq_length"),
+    ("config.json", "temperature"),
+    ("config.json", "dtype"),
+    ("config.json", "auto_map"),
+]
+
+
+@pytest.mark.parametrize("text", INJECTED)
+@pytest.mark.parametrize(("name", "key"), OF_FILES)
+def test_values_of_every_file_are_read_as_they_are_written(folder, name, key, text):
+    """Also those that are numbers, in a folder that nobody checked."""
+    (folder / "training.json").unlink()
+    benign = render_card(folder)
+    values = json.loads((folder / name).read_text())
+    if key in ("temperature", "max_seq_length") and name == "config.json":
+        values["informin"][key] = text
+    else:
+        values[key] = {"AutoModel": f"modeling_informin.{text}"} if key == "auto_map" else text
+    (folder / name).write_text(json.dumps(values))
+    card = render_card(folder)
+    ours, before = shape(card), shape(benign)
+    if key == "temperature":
+        assert ours.pop("tables") != before.pop("tables")  # a row more, as for any option
+    assert ours == before and card != benign
+    assert ModelCard(card).data.to_dict() == ModelCard(benign).data.to_dict()
+    assert "<script" not in card and "`x`" not in card
+
+
+def test_a_prompt_and_a_name_do_not_end_the_code(folder):
+    """What stands in Python code is a text there too."""
+    config = json.loads((folder / "config.json").read_text())
+    config["informin"]["prompt"] = prompt = 'a"]); import os; (["\n```\n<script>'
+    (folder / "config.json").write_text(json.dumps(config))
+    card = render_card(folder, 'me/m"); import os; ("', 'v1"\n```\n')
+    for code in code_blocks(card):
+        calls = {node.func.id for node in ast.walk(ast.parse(code)) if hasattr(getattr(node, "func", None), "id")}
+        assert not any(isinstance(node, ast.Import) for node in ast.walk(ast.parse(code))) and calls <= {
+            *("SentenceTransformer", "tokenizer", "model", "range", "len", "print")
+        }
+    assert json.dumps(prompt + "A dog sleeps.") in card and "&lt;script" in card
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import os
 import shutil
 from pathlib import Path
 
@@ -913,3 +914,18 @@ def test_half_precision_is_another_model(export, bert_run, tmp_path):
     export_checkpoint(bert_run.kept, tmp_path / "half", "float16")
     with pytest.raises(UsageError, match="holds results of another model"):
         add_results(tmp_path / "half", [save(results_of(export), tmp_path)])
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o077, 0o600), (0o022, 0o644), (0o027, 0o640)])
+def test_files_have_the_modes_that_the_umask_gives(command, tmp_path, umask, mode):
+    """Of the run, of its checkpoints, and of an export made from one."""
+    before = os.umask(umask)
+    try:
+        assert run_unsup.main(command()) == 0
+        assert run_export.main([str(tmp_path / "run" / "checkpoint-4"), str(tmp_path / "new" / "export")]) == 0
+    finally:
+        os.umask(before)
+    written = [*(tmp_path / "run").rglob("*"), *(tmp_path / "new").rglob("*"), tmp_path / "run", tmp_path / "new"]
+    modes = {path: path.stat().st_mode & 0o777 for path in written}
+    folders = mode | (mode & 0o444) >> 2
+    assert {path: oct(found) for path, found in modes.items() if found != (folders if path.is_dir() else mode)} == {}
