@@ -686,6 +686,7 @@ def test_values_of_every_file_are_read_as_they_are_written(folder, name, key, te
 def test_a_prompt_and_a_name_do_not_end_the_code(folder):
     """What stands in Python code is a text there too."""
     config = json.loads((folder / "config.json").read_text())
+    (folder / "training.json").unlink()
     config["informin"]["prompt"] = prompt = 'a"]); import os; (["\n```\n<script>'
     (folder / "config.json").write_text(json.dumps(config))
     card = render_card(folder, 'me/m"); import os; ("', 'v1"\n```\n')
