@@ -26,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser()
     args = options.parse_args(argv)
     kept = f"The finished tasks are in {args.output}; the same command goes on." if args.output else "Nothing is kept."
-    return program.exit_code(lambda: evaluate(args), options.option_names(), f"Interrupted. {kept}")
+    return program.exit_code(lambda: evaluate(args), options.option_names(), kept)
 
 
 def parser() -> program.Parser:

@@ -16,6 +16,7 @@ import huggingface_hub
 import transformers
 
 from informin.encoders.usage import usage_of_settings
+from informin.interrupts import during
 from informin.publishing.trainer import hub_destination
 from informin.training.checkpoints import LAST, checkpoint_to_resume, complete_checkpoints, refuse_used_folder
 from informin.training.command_line import option_names, parse
@@ -34,8 +35,7 @@ logger = logging.getLogger("run_unsup")
 def main(argv: list[str] | None = None) -> int:
     """Trains one model. Returns the exit code: 0, 1 (no finite loss, failed save or push), 2 (usage), 128 + signal."""
     argv = sys.argv[1:] if argv is None else argv
-    interrupted = "Interrupted; nothing was saved since the last checkpoint."
-    return program.exit_code(lambda: run(argv), option_names(), interrupted)
+    return program.exit_code(lambda: run(argv), option_names(), "Nothing was saved since the last checkpoint.")
 
 
 def run(argv: list[str]) -> int:
@@ -78,8 +78,11 @@ def train(model_name: str, data: DataArguments, card: CardArguments, args: Infor
             )
         return 128 + stop.received
     trainer.export()  # first: whatever happens now, the model is there
-    drift = tell_drift(trainer, model_name, sentences, data.senteval_dir) if args.measure_drift else None
-    finish(trainer, drift)
+    exported = f"The model is in {args.output_dir}."
+    with during("the drift report", exported):
+        drift = tell_drift(trainer, model_name, sentences, data.senteval_dir) if args.measure_drift else None
+    with during("the push" if args.push_to_hub else "the summary", exported):
+        finish(trainer, drift)
     return 0
 
 

@@ -11,6 +11,7 @@ from huggingface_hub import constants, errors, is_offline_mode
 from huggingface_hub.utils.sha import sha_fileobj
 
 from informin.errors import UsageError, counted, error_line
+from informin.temporary import new_file
 
 MANIFEST = "manifest.json"
 
@@ -62,14 +63,9 @@ def write_json(path: str | Path, values: object, indent: int = 1, allow_nan: boo
 
     NaN and infinity, which JSON does not know and Python reads, are a ValueError unless they are allowed.
     """
-    path = Path(path)
-    partial = path.with_name(f".{path.name}.partial")
     text = json.dumps(values, indent=indent, ensure_ascii=False, allow_nan=allow_nan) + "\n"
-    try:
+    with new_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def set_usual_modes(folder: str | Path) -> None:

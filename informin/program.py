@@ -1,4 +1,4 @@
-"""What the run_*.py share: Ctrl-C, the screen, exit codes, and options that are nearly right. Imports nothing slow."""
+"""What the run_*.py share: signals, the screen, exit codes, and options that are nearly right. Imports nothing slow."""
 
 import argparse
 import difflib
@@ -10,25 +10,28 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn
 
 from informin.errors import InforMinError, PushError
+from informin.interrupts import Interrupted, as_interrupted, heeded_signals, raise_on_signals, silence
 
 HELP = Path(__file__).parent / "help"
 
 
 def quiet_while_loading() -> None:
-    """Until `run`, Ctrl-C ends the program with a word, not with the traceback of an import."""
+    """Until `run`, Ctrl-C and other signals end the program with a line, not with the traceback of an import."""
 
     def end(number, _frame):
-        os.write(2, b"Interrupted.\n")
+        with suppress(OSError):
+            os.write(2, f"{Interrupted(number).line()}\n".encode())
         os._exit(128 + number)
 
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, end)
+    for number in heeded_signals():
+        signal.signal(number, end)
 
 
 def answer_help(name: str) -> None:
@@ -45,15 +48,17 @@ def answer_help(name: str) -> None:
         sys.exit(0)
 
 
-def exit_code(work: Callable[[], int | None], options: Iterable[str], interrupted: str = "Interrupted.") -> int:
-    """Does a program's work, says what ended it, and returns the exit code: work's own (None is 0), an error's, or 130.
+def exit_code(work: Callable[[], int | None], options: Iterable[str], kept: str = "") -> int:
+    """Does a program's work, says what ended it, and returns the exit code.
+
+    It is work's own (None is 0), an error's, or 128 + a signal's number.
 
     The library's messages are shown, of transformers only errors.
 
     Args:
         options: of this program, without dashes, as `Parser.option_names` has them: where an error names one of them
             in backticks, its flag is printed.
-        interrupted: what to print after Ctrl-C.
+        kept: a sentence for after a signal: what of the work is on disk.
     """
     import transformers
 
@@ -65,11 +70,24 @@ def exit_code(work: Callable[[], int | None], options: Iterable[str], interrupte
         return work() or 0
     except InforMinError as error:
         finish = f" Finish with: {finishing_command(error)}" if isinstance(error, PushError) else ""
-        print(f"error: {with_flags(str(error), options)}{finish}", file=sys.stderr)
+        say(f"error: {with_flags(str(error), options)}{finish}")
         return error.exit_code
-    except KeyboardInterrupt:
-        print(interrupted, file=sys.stderr)
-        return 128 + signal.SIGINT
+    except KeyboardInterrupt as error:
+        return say_interrupted(error, kept)
+
+
+def say(text: str) -> None:
+    """Prints to stderr, unless it is closed."""
+    with suppress(OSError, ValueError):
+        print(text, file=sys.stderr, flush=True)
+
+
+def say_interrupted(error: KeyboardInterrupt, kept: str = "") -> int:
+    """Says what a signal interrupted, on the first of several processes, and returns the exit code."""
+    interrupted = as_interrupted(error)
+    if os.environ.get("RANK", "0") == "0":
+        say(interrupted.line(kept))
+    return 128 + interrupted.number
 
 
 def with_flags(text: str, options: Iterable[str]) -> str:
@@ -88,14 +106,24 @@ def finishing_command(error: PushError) -> str:
 
 
 def run(main: Callable[[], int]) -> NoReturn:
-    """Runs a program whose imports are done: Ctrl-C is KeyboardInterrupt again, and what main leaves of it a word."""
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Runs a program whose imports are done: Ctrl-C and other signals raise, and what main leaves of them is a line."""
+    raise_on_signals()
     try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        print("Interrupted.", file=sys.stderr)
-        sys.exit(128 + signal.SIGINT)
+        code = main()
+    except KeyboardInterrupt as error:
+        code = say_interrupted(error)
+    drop_unwritable()
+    sys.exit(code)
+
+
+def drop_unwritable() -> None:
+    """Has Python not fail, when it ends, to write what a closed stdout or stderr did not take."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            silence([stream.fileno()])
 
 
 class NearestOption:

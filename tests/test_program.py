@@ -1,6 +1,7 @@
 """What the six programs share: Ctrl-C, what is said and returned at the end, and options that are nearly right."""
 
 import logging
+import os
 import re
 import signal
 import subprocess
@@ -17,7 +18,7 @@ import run_export
 import run_push
 import run_study
 import run_unsup
-from informin import errors, program
+from informin import errors, interrupts, program
 from informin.errors import InforMinError, PushError, SaveError, UndefinedScoreError, UsageError
 from tests.conftest import ROOT
 from tests.help_texts import STAMP, help_of
@@ -27,8 +28,15 @@ PROGRAMS = {module.__name__: module for module in (run_analysis, run_eval, run_e
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="/proc says what a process has loaded")
-@pytest.mark.parametrize("name", [*PROGRAMS, "installed"])
-def test_ctrl_c_while_loading_is_a_word(name):
+@pytest.mark.parametrize(
+    "name, number, said",
+    [
+        *((name, signal.SIGINT, "Interrupted.\n") for name in (*PROGRAMS, "installed")),
+        ("run_unsup", signal.SIGTERM, "Interrupted by SIGTERM.\n"),
+        ("run_unsup", signal.SIGHUP, "Interrupted by SIGHUP.\n"),
+    ],
+)
+def test_a_signal_while_loading_is_a_line(name, number, said):
     installed = ["-c", "from informin.program import train; train()"]  # as informin-train says it
     process = subprocess.Popen(
         [sys.executable, *([str(ROOT / f"{name}.py")] if name in PROGRAMS else installed), "--nothing"],
@@ -41,9 +49,9 @@ def test_ctrl_c_while_loading_is_a_word(name):
     while "/torch/" not in Path(f"/proc/{process.pid}/maps").read_text():
         assert process.poll() is None
         time.sleep(0.005)
-    process.send_signal(signal.SIGINT)
-    assert process.communicate() == ("", "Interrupted.\n")
-    assert process.returncode == 130
+    process.send_signal(number)
+    assert process.communicate() == ("", said)
+    assert process.returncode == 128 + number
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -73,33 +81,71 @@ def test_help_of_another_transformers_is_not_the_saved_one(monkeypatch, tmp_path
     assert program.answer_help("run_eval") is None
 
 
-def test_ctrl_c_is_an_exception_again_afterwards(capsys):
-    previous = signal.getsignal(signal.SIGINT)
-    try:
-        program.quiet_while_loading()
-        assert signal.getsignal(signal.SIGINT) is not previous
-
-        def main():
-            assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-            signal.raise_signal(signal.SIGINT)
-
-        with pytest.raises(SystemExit) as caught:
-            program.run(main)
-    finally:
-        signal.signal(signal.SIGINT, previous)
-    assert caught.value.code == 130 and capsys.readouterr().err == "Interrupted.\n"
+@pytest.fixture
+def handlers_as_before():
+    previous = {number: signal.getsignal(number) for number in interrupts.SIGNALS}
+    yield
+    for number, handler in previous.items():
+        signal.signal(number, handler)
 
 
-def test_what_is_to_be_ignored_stays_ignored():
+@pytest.mark.usefixtures("handlers_as_before")
+@pytest.mark.parametrize(
+    "number, said",
+    [
+        (signal.SIGINT, "Interrupted during B."),
+        (signal.SIGTERM, "Interrupted by SIGTERM during B."),
+        (signal.SIGHUP, "Interrupted by SIGHUP during B."),
+    ],
+)
+def test_a_signal_is_an_exception_after_loading(capsys, number, said):
+    """It passes through KeyboardInterrupt's handlers, and the innermost name of what it interrupted is said."""
+    program.quiet_while_loading()
+    cleaned = []
+
+    def main():
+        try:
+            with interrupts.during("A"), interrupts.during("B"):
+                signal.raise_signal(number)
+        except KeyboardInterrupt:
+            cleaned.append(number)
+            signal.raise_signal(number)  # the same one, handed on by a launcher
+            raise
+
+    with pytest.raises(SystemExit) as caught:
+        program.run(main)
+    assert caught.value.code == 128 + number and capsys.readouterr().err == f"{said}\n"
+    assert cleaned == [number]
+
+
+@pytest.mark.usefixtures("handlers_as_before")
+def test_of_several_processes_the_first_says_what_was_interrupted(capsys, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(SystemExit) as caught:
+        program.run(lambda: signal.raise_signal(signal.SIGTERM))
+    assert caught.value.code == 143 and capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("handlers_as_before")
+def test_a_forked_worker_ends_as_ever():
+    interrupts.raise_on_signals()
+    if (pid := os.fork()) == 0:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGTERM
+
+
+@pytest.mark.usefixtures("handlers_as_before")
+@pytest.mark.parametrize("number", interrupts.SIGNALS)
+def test_what_is_to_be_ignored_stays_ignored(number):
     """As in a shell's background."""
-    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        program.quiet_while_loading()
-        with pytest.raises(SystemExit):
-            program.run(lambda: 0)
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, previous)
+    signal.signal(number, signal.SIG_IGN)
+    program.quiet_while_loading()
+    with pytest.raises(SystemExit):
+        program.run(lambda: 0)
+    assert signal.getsignal(number) is signal.SIG_IGN
 
 
 def fail(error: BaseException):
@@ -141,7 +187,7 @@ def test_what_ends_a_program_is_said(capsys, error, code, said):
 def test_the_rest_of_an_exit_code(capsys):
     assert [program.exit_code(lambda code=code: code, []) for code in (None, 0, 1, 143)] == [0, 0, 1, 143]
     assert program.exit_code(fail(KeyboardInterrupt()), [], "Nothing is kept.") == 130
-    assert capsys.readouterr().err == "Nothing is kept.\n"
+    assert capsys.readouterr().err == "Interrupted. Nothing is kept.\n"
     with pytest.raises(ZeroDivisionError):
         program.exit_code(fail(ZeroDivisionError()), [])
     own = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, InforMinError)]

@@ -259,7 +259,8 @@ def test_interrupted_and_gone_on_equals_run_through(run, tmp_path, monkeypatch, 
             patch.setattr(scoring, "score_transfer", interrupted(scoring.score_transfer, 0))
         code, out, err = run(output=tmp_path / "halves", **options)
     assert code == 130 and out == "" and "Traceback" not in err
-    assert f"Interrupted. The finished tasks are in {tmp_path / 'halves'}; the same command goes on." in err
+    kept = f"The finished tasks are in {tmp_path / 'halves'}; the same command goes on."
+    assert err.endswith(f"Interrupted during the {where} of MR. {kept}\n")
     files = [tmp_path / "halves" / f"tiny-bert-{pooler}.json" for pooler in ("cls", "mean")]
     assert sorted((tmp_path / "halves").iterdir()) == files
     assert [list(read(path)["tasks"]) for path in files] == [["STS12", "STS-B"]] * 2

@@ -10,8 +10,6 @@ Nothing here needs memory for N x N cosines: they are looked at in blocks.
 import hashlib
 import json
 import logging
-import os
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +22,8 @@ from tqdm import tqdm
 
 from informin.encoders.encoder import Encoder
 from informin.errors import UsageError, counted, error_line
+from informin.interrupts import during
+from informin.temporary import allocate, new_file, remove_leftovers
 
 logger = logging.getLogger(__name__)
 
@@ -130,6 +130,7 @@ def refuse_few(k: int, sentences: int) -> None:
         )
 
 
+@during("guide embedding")
 def load_guide(folder: str | Path, encoder: Encoder, sentences: Sequence[str]) -> Guide:
     """The guide's embeddings of N sentences, from a file of the folder, or computed and written there.
 
@@ -139,6 +140,7 @@ def load_guide(folder: str | Path, encoder: Encoder, sentences: Sequence[str]) -
         UsageError: the file cannot be written, or an embedding is not finite.
     """
     path = Path(folder, f"{_key(encoder, sentences)}.npy")
+    remove_leftovers(folder)
     if not path.is_file():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -177,9 +179,8 @@ def _write(path: Path, encoder: Encoder, sentences: Sequence[str]) -> None:
 @contextmanager
 def _new_file(path: Path, shape: tuple[int, int]) -> Iterator[np.ndarray]:
     """An array to be filled, whose file takes its place when it is whole."""
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".guide-") as partial:
-        new = Path(partial, path.name)
-        array = np.lib.format.open_memmap(new, "w+", np.float16, shape)
+    with new_file(path) as partial:
+        array = np.lib.format.open_memmap(partial, "w+", np.float16, shape)
+        allocate(partial)
         yield array
         array.flush()
-        os.replace(new, path)

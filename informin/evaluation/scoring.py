@@ -23,6 +23,7 @@ from informin.evaluation.table import label
 from informin.evaluation.transfer import score_transfer
 from informin.evaluation.whitening import whitened
 from informin.files import sha256
+from informin.interrupts import during
 from informin.textfiles import COMPRESSIONS, read_sentences, require_file
 
 logger = logging.getLogger(__name__)
@@ -161,10 +162,12 @@ def score_encoder(
         if not poolers:
             continue
         sentences, start = _sentences(tasks.data[name]), time.perf_counter()
-        once.add(sentences)
+        with during(f"the encoding of {name}"):
+            once.add(sentences)
         seconds = time.perf_counter() - start
         for pooler in poolers:
-            entry = _score(encode[pooler], tasks.data[name], seconds)
+            with during(f"the scoring of {name}"):
+                entry = _score(encode[pooler], tasks.data[name], seconds)
             entry["truncated"] = len(encoder.truncated.intersection(sentences))
             entry["data"] = tasks.checksums[name]
             results.add_task(rows[pooler], name, entry)

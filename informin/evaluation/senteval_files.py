@@ -4,9 +4,7 @@ import bz2
 import gzip
 import lzma
 import os
-import shutil
 import tarfile
-import tempfile
 import zlib
 from pathlib import Path
 from typing import BinaryIO
@@ -17,6 +15,7 @@ from huggingface_hub.errors import HTTPError, LocalEntryNotFoundError, OfflineMo
 from informin.errors import UsageError, counted
 from informin.evaluation.senteval import STSB_DEV
 from informin.files import hub_problem, set_usual_modes
+from informin.temporary import TemporaryFolder
 
 HUB_DATA = "princeton-nlp/datasets-for-simcse"
 HUB_SENTEVAL = "senteval.tar"
@@ -69,21 +68,22 @@ def unpack(archive: Path, folder: Path) -> None:
         UsageError: the archive is damaged, too large, or holds members that point outside; or there is no space.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(dir=folder.parent))
-    whole = partial / "whole"
     try:
-        whole.mkdir()
-        with _decompressed(archive) as file, tarfile.open(fileobj=_Bounded(file), mode="r:") as tar:
+        with (
+            TemporaryFolder(folder.parent) as temporary,
+            _decompressed(archive) as file,
+            tarfile.open(fileobj=_Bounded(file), mode="r:") as tar,
+        ):
             _refuse_large(tar)
+            whole = Path(temporary, "whole")
+            whole.mkdir()
             tar.extractall(whole, filter="data")
-        set_usual_modes(whole)
-        whole.rename(folder)
+            set_usual_modes(whole)
+            whole.rename(folder)
     except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise UsageError(f"{archive} cannot be unpacked ({error}). Delete it, so that it is fetched again.") from None
     except OSError as error:  # no space, for instance
         raise UsageError(f"{archive} cannot be unpacked in {folder.parent} ({error}).") from None
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _decompressed(archive: Path) -> BinaryIO:

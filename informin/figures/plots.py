@@ -8,7 +8,6 @@ is nothing to draw, and where a number is not finite, but for those of which it 
 import csv
 import itertools
 import math
-import tempfile
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -29,6 +28,7 @@ from threadpoolctl import threadpool_limits
 from informin.errors import UsageError
 from informin.evaluation.drift import NEIGHBOURS, Drift
 from informin.evaluation.geometry import unit
+from informin.temporary import TemporaryFolder
 from informin.training.history import logged_terms
 
 Files = tuple[Path, Path, Path]  # PNG, SVG, CSV
@@ -537,7 +537,7 @@ def _save(figure: Figure, stem: str | Path, header: Sequence[str], rows: Iterabl
     """Writes STEM.png, STEM.svg and STEM.csv, each moved to its place once all are complete."""
     folder, name = Path(stem).parent, Path(stem).name
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=f".{name}-") as unfinished:
+    with TemporaryFolder(folder) as unfinished:
         png, svg, numbers = (Path(unfinished) / f"{name}.{suffix}" for suffix in ("png", "svg", "csv"))
         figure.savefig(png)
         figure.savefig(svg, metadata={"Date": None})

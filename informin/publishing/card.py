@@ -26,6 +26,7 @@ from informin.evaluation.table import TITLES, render, samples, score_tables
 from informin.files import read_json
 from informin.publishing.metadata import NO_LANGUAGE, known_id, known_language, known_license
 from informin.publishing.record import load_record, prompt_of_training
+from informin.temporary import new_file
 
 CARD = "README.md"
 TEMPLATE = Path(__file__).parents[2] / "model_cards" / "TEMPLATE.md"
@@ -57,7 +58,9 @@ def write_card(folder: str | Path, repo: str | None = None, revision: str | None
     path = Path(folder, CARD)
     if is_edited(path):
         return False
-    path.write_text(render_card(folder, repo, revision), encoding="utf-8")
+    card = render_card(folder, repo, revision)
+    with new_file(path) as partial:
+        partial.write_text(card, encoding="utf-8")
     return True
 
 

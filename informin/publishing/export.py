@@ -19,7 +19,6 @@ import itertools
 import os
 import shlex
 import shutil
-import tempfile
 from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path, PurePath
@@ -39,8 +38,10 @@ from informin.encoders.usage import Usage, reading_length, usage_of, usage_of_se
 from informin.errors import UsageError, counted, error_line
 from informin.evaluation.results import load_results, results_files, save_results
 from informin.files import read_json, set_usual_modes, sha256, write_json
+from informin.interrupts import during
 from informin.publishing.card import write_card
 from informin.publishing.record import TRAINING, load_record, prompt_of_training, save_record
+from informin.temporary import TemporaryFolder
 from modeling_informin import HEAD_FILE, TRAINING_HEADS, has_pooler
 
 # What other weights make wrong. Of results what add_results puts there: run_eval.py's own files hold the model's path.
@@ -66,6 +67,7 @@ TOKENIZER_TRACES = (
 )
 
 
+@during("export")
 def export_folder(
     model: InforMinModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -87,7 +89,7 @@ def export_folder(
     clean = without_training_heads(model).to(dtype)
     _refuse_not_finite(clean.state_dict(), within=f" in {dtype}")
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".export-") as partial:  # the disk may become full
+    with TemporaryFolder(folder) as partial:  # the disk may become full
         new = Path(partial)
         _save_model(clean, new)
         _save_tokenizer(tokenizer, new)
@@ -118,6 +120,7 @@ def without_training_heads(model: InforMinModel) -> InforMinModel:
     return clean.eval()
 
 
+@during("export")
 def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "float32") -> None:
     """Makes the folder to publish, which must be new or empty, from a checkpoint of a run, or from such a folder.
 
@@ -136,7 +139,7 @@ def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "
     if not parent.is_dir():
         raise UsageError(f"{folder} cannot be made: {parent} is a file.")
     try:
-        with tempfile.TemporaryDirectory(dir=parent) as partial:  # the folder appears when it is whole
+        with TemporaryFolder(parent) as partial:  # the folder appears when it is whole
             whole = Path(partial, "export")
             export_folder(model, tokenizer, whole, load_record(checkpoint), DTYPES[dtype])
             if folder.exists():

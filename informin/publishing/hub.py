@@ -7,7 +7,6 @@ puts the first one's SHA into the examples of the model card.
 import logging
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from informin.errors import PushError, UsageError, error_line
 from informin.files import read_json, sha256, write_json, write_manifest
 from informin.publishing.card import CARD, is_edited, write_card
 from informin.publishing.export import PUBLISHED, check_export, export_checkpoint, published_files, refuse_links
+from informin.temporary import TemporaryFolder
 
 logger = logging.getLogger(__name__)
 
@@ -159,7 +159,7 @@ def push_in_background(checkpoint: str, to: Destination, message: str, state_as:
     Args:
         state_as: the repository's folder for the checkpoint itself, optimizer state included; None to leave it out.
     """
-    staging = tempfile.TemporaryDirectory(prefix="informin-push-")
+    staging = TemporaryFolder()
     exported, state = Path(staging.name, "export"), Path(staging.name, "checkpoint")
 
     def upload():

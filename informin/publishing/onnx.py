@@ -13,7 +13,6 @@ output `sentence_embedding`: text-embeddings-inference would take it whatever po
 
 import logging
 import os
-import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -35,6 +34,8 @@ from informin.encoders.usage import Usage, lower_case, usage_of
 from informin.errors import OnnxMismatchError, UsageError, error_line
 from informin.evaluation import GradedPairs, score_pairs
 from informin.files import write_json
+from informin.interrupts import during
+from informin.temporary import TemporaryFolder, new_file
 from modeling_informin import has_pooler
 
 MODEL = "onnx/model.onnx"
@@ -105,6 +106,7 @@ def load_onnx_encoder(folder: str | Path, file: str = MODEL, batch_size: int = 6
     return OnnxEncoder(model, tokenizer, batch_size, usage)
 
 
+@during("export to ONNX")
 def export_onnx(folder: str | Path) -> Path:
     """Writes `MODEL`, in float32, for 1 and more sentences of up to the full length; returns its path.
 
@@ -130,7 +132,7 @@ def export_onnx(folder: str | Path) -> Path:
     if has_pooler(type(model)):
         model.pooler = None  # BERT's own, where a checkpoint has one: not our embedding, and a second output
     model.set_attn_implementation("eager")
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".onnx-") as unfinished:
+    with TemporaryFolder(folder) as unfinished:
         path = Path(unfinished, "model.onnx")
         _trace(model, path)
         _refuse_difference(model, OnnxModel(path, model.config), encoder.tokenizer)
@@ -151,6 +153,7 @@ def refuse_no_file(folder: str | Path) -> None:
         )
 
 
+@during("export to ONNX")
 def quantise_onnx(folder: str | Path) -> Path:
     """Writes `QUANTISED` from `MODEL`: linear layers and embedding tables in 8 bits, activations scaled as they come.
 
@@ -169,8 +172,7 @@ def quantise_onnx(folder: str | Path) -> Path:
 
     folder = Path(folder)
     source = _file_of(folder, MODEL)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".onnx-") as unfinished, _quiet():
-        path = Path(unfinished, "model.onnx")
+    with new_file(folder / QUANTISED) as path, _quiet():
         quantize_dynamic(
             source,
             path,
@@ -179,7 +181,6 @@ def quantise_onnx(folder: str | Path) -> Path:
             reduce_range=True,
             weight_type=QuantType.QInt8,
         )
-        os.replace(path, folder / QUANTISED)
     return folder / QUANTISED
 
 

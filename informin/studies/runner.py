@@ -19,11 +19,11 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from informin.errors import UsageError
 from informin.files import write_json
+from informin.interrupts import heeded_signals, silence, terminals
 from informin.studies.plan import SAMPLES, Study
 from informin.studies.runs import Run, read_run, resumable, run_record, seconds_spent, unscored, untrained
 from informin.studies.table import name_of, value_of
 from informin.training.checkpoints import LAST
-from informin.training.signals import heeded_signals
 
 SCRIPTS = Path(__file__).parents[2]
 FINISHED, BUSY, STOPPED = "finished", "is being run by another process", "was stopped"
@@ -55,6 +55,7 @@ class Runner:
         self._guard = threading.Lock()
 
     def __enter__(self):
+        self._terminals = terminals()
         self._previous = {number: signal.signal(number, self._hand_on) for number in heeded_signals()}
         return self
 
@@ -63,6 +64,8 @@ class Runner:
             signal.signal(number, handler)
 
     def _hand_on(self, number, _frame):
+        if number == getattr(signal, "SIGHUP", None):
+            silence(self._terminals)
         with self._guard:  # the main thread, where handlers run, takes it nowhere else
             self.received = number
             for child in self._children:

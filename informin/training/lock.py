@@ -10,6 +10,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from informin.errors import UsageError, error_line
+from informin.temporary import remove_leftovers
 
 LOCK = ".lock"
 HOLDER = ".lock-holder"  # in words; of a lock that is held some systems let nobody read the file
@@ -32,6 +33,7 @@ def only_run_in(folder: str | Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire()
         now = datetime.now().isoformat(" ", "seconds")
+        remove_leftovers(folder)
         holder.write_text(f"process {os.getpid()} on {socket.gethostname()}, since {now}", encoding="utf-8")
     except Timeout:
         raise UsageError(

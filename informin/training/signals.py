@@ -9,8 +9,8 @@ import time
 from transformers import TrainerCallback
 
 from informin.distributed import any_process
+from informin.interrupts import SAME, heeded_signals, silence, terminals
 
-SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 LAUNCHED = ("TORCHELASTIC_RUN_ID", "ACCELERATE_MIXED_PRECISION")  # set by torchrun, and by accelerate launch
 # Prints its argument when the process with the number before it has ended, or after half a minute.
 LAST_WORD = """
@@ -44,7 +44,7 @@ class StopOnSignal(TrainerCallback):
         self.received: int | None = None
 
     def __enter__(self):
-        self._terminals = [stream.fileno() for stream in (sys.__stdout__, sys.__stderr__) if stream.isatty()]
+        self._terminals = terminals()
         self._previous = {number: signal.signal(number, self._handle) for number in heeded_signals()}
         return self
 
@@ -57,15 +57,13 @@ class StopOnSignal(TrainerCallback):
 
     def _handle(self, number, _frame):
         if self.received:  # torchrun hands on what the terminal sent to all: a moment later it is the same signal
-            if not launched() or time.monotonic() > self._first + 1:
+            if not launched() or time.monotonic() > self._first + SAME:
                 self._restore()
                 signal.raise_signal(number)
             return
         self.received, self._first = number, time.monotonic()
         if number == getattr(signal, "SIGHUP", None):
-            with open(os.devnull, "w") as nowhere:  # writing to a closed terminal would end the run here
-                for terminal in self._terminals:
-                    os.dup2(nowhere.fileno(), terminal)
+            silence(self._terminals)
 
     def on_step_end(self, args, state, control, **kwargs):
         if self._agree():
@@ -85,11 +83,6 @@ class StopOnSignal(TrainerCallback):
         if any_process(bool(self.received)):
             self.received = self.received or signal.SIGTERM
         return bool(self.received)
-
-
-def heeded_signals() -> list[int]:
-    """Those that this process was not told to ignore, as by nohup."""
-    return [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 def launched() -> bool:
