@@ -12,9 +12,31 @@ class InforMinError(Exception):
 
 
 class UsageError(InforMinError, ValueError):
-    """Something in the options, files or model given: what was found, what is needed, what to do."""
+    """An option, a file or a model cannot be used. The message is one line, built from the fields.
+
+    Args:
+        found: What is wrong, with the value that was found. Follows the option's name, as in "is -1".
+        option: Name of the option concerned. `run_*.py` print it as a flag.
+        needed: What is expected instead.
+        fix: What to do, as a full sentence.
+
+    Example:
+        >>> raise UsageError("is -1", option="temperature", needed="a number above 0")
+        Traceback (most recent call last):
+        ...
+        informin.errors.UsageError: `temperature` is -1; expected a number above 0.
+    """
 
     exit_code = 2
+
+    def __init__(self, found: str, *, option: str | None = None, needed: str | None = None, fix: str | None = None):
+        self.found, self.option, self.needed, self.fix = found, option, needed, fix
+        problem = f"`{option}` {found}" if option else found
+        if needed:
+            problem += f"; expected {needed}"
+        structured = option or needed or fix
+        message = f"{problem.rstrip('.')}." if structured else problem
+        super().__init__(f"{message} {fix}" if fix else message)
 
 
 def error_line(error: Exception) -> str:

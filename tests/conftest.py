@@ -12,6 +12,7 @@ import functools
 import logging
 import random
 import signal
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -31,6 +32,7 @@ from transformers import (
     RobertaForMaskedLM,
 )
 
+from informin.errors import UsageError
 from tests.hub_server import HubServer
 
 ROOT = Path(__file__).parent.parent
@@ -58,6 +60,19 @@ FOUR_STEPS = dict(  # of training, scored at two of them
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 torch.set_num_threads(1)  # the models are tiny: threads would only wait for each other
+
+
+@contextmanager
+def raises_usage(option=None, **contained: str):
+    """Expect a UsageError of this option; `found`, `needed`, `fix` are texts that its fields contain.
+
+    Without `option` the error must name none.
+    """
+    with pytest.raises(UsageError) as info:
+        yield info
+    assert info.value.option == option, info.value
+    for name, text in contained.items():
+        assert text in (getattr(info.value, name) or ""), f"{name}: {info.value}"
 
 
 def make_sentences(count: int, seed: int = 0) -> list[str]:

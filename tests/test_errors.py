@@ -1,0 +1,42 @@
+"""The fields of errors and the line that they build."""
+
+import doctest
+import pickle
+
+import pytest
+
+from informin import errors
+from informin.errors import UsageError
+from tests.conftest import raises_usage
+
+
+@pytest.mark.parametrize(
+    "fields, line",
+    [
+        (dict(found="is -1", option="rate", needed="0 or more"), "`rate` is -1; expected 0 or more."),
+        (dict(found="is -1", option="rate", fix="Leave it out."), "`rate` is -1. Leave it out."),
+        (dict(found="No sentences in a.txt", needed="one per line"), "No sentences in a.txt; expected one per line."),
+        (dict(found="A full sentence, as it is"), "A full sentence, as it is"),
+    ],
+)
+def test_message_is_built_from_the_fields(fields, line):
+    error = UsageError(**fields)
+    assert str(error) == line
+    assert {name: getattr(error, name) for name in fields} == fields
+
+
+def test_fields_survive_pickling():
+    error = pickle.loads(pickle.dumps(UsageError("is -1", option="rate", fix="Leave it out.")))
+    assert (str(error), error.option, error.fix) == ("`rate` is -1. Leave it out.", "rate", "Leave it out.")
+
+
+def test_raises_usage_checks_option_and_texts():
+    with raises_usage("rate", found="-1", fix="Leave"):
+        raise UsageError("is -1", option="rate", fix="Leave it out.")
+    for wrong in (dict(option="other"), dict(option="rate", found="-2")):
+        with pytest.raises(AssertionError), raises_usage(**wrong):
+            raise UsageError("is -1", option="rate")
+
+
+def test_examples_of_the_docstrings():
+    assert doctest.testmod(errors).failed == 0
