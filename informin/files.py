@@ -46,10 +46,17 @@ def leads_outside(folder: str | Path, name: object) -> bool:
     return not (target.is_relative_to(root) or (root.parent.name == "snapshots" and target.is_relative_to(blobs)))
 
 
+def regular_text(path: str | Path) -> str:
+    """The text of a UTF-8 file; OSError where it cannot be read, or is a pipe or a device, which may never end."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise OSError(f"{path} is not a regular file")
+    return Path(path).read_text(encoding="utf-8")
+
+
 def read_json(path: str | Path, kind: type = dict):
     """A JSON file of which the outermost is a `kind`; UsageError where it is no JSON, or something else."""
     try:
-        value = json.loads(Path(path).read_text(encoding="utf-8"))
+        value = json.loads(regular_text(path))
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} is not JSON ({error_line(error)}). Copy it again from its source.") from None
     if not isinstance(value, kind):
@@ -114,7 +121,7 @@ def damage(checkpoint: str | Path, contents: bool = True) -> str | None:
 def manifest_files(checkpoint: Path) -> dict[str, dict] | None:
     """What a manifest lists; None where there is none, or it is no manifest."""
     try:
-        listed = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))["files"]
+        listed = json.loads(regular_text(checkpoint / MANIFEST))["files"]
         whole = all(isinstance(entry["size"], int) and isinstance(entry["sha256"], str) for entry in listed.values())
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None

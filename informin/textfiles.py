@@ -8,9 +8,11 @@ import logging
 import lzma
 import os
 import re
+import reprlib
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -24,6 +26,9 @@ logger = logging.getLogger(__name__)
 COMPRESSIONS = (".gz", ".xz", ".zst")
 # A TSV has no quoting: a field may begin with a quotation mark.
 TABLES = {".csv": {"delimiter": ",", "strict": True}, ".tsv": {"delimiter": "\t", "quoting": csv.QUOTE_NONE}}
+MOST_NAMES = 20  # in a message
+MOST_BYTES = 2**24  # of a line, with all its columns
+MOST_CHARACTERS = 100_000  # of a sentence; encoders read up to 8,192 tokens, and all of it is tokenized first
 SUFFIXES = (".txt", ".csv", ".tsv", ".jsonl", ".json", ".parquet")
 COLUMN_NAME = re.compile(r"([\w.:/-]*[\w:]( [\w.:/-]*[\w:])?)?")  # one or two plain words, or none
 QUOTES = (
@@ -64,12 +69,15 @@ def decoded_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, st
     r"""The lines of a text file with their numbers, from 1, without the line end. A line ends at \n or \r\n alone.
 
     Raises:
-        UsageError: the file is binary, damaged, or has a line that is not UTF-8; file and line are named.
+        UsageError: the file is binary, damaged, or has a line that is not UTF-8 or longer than 16 MiB; file and line
+            are named.
     """
     number = 0
     try:
         with open_bytes(path) as file:
-            for number, raw in enumerate(file, start=1):
+            for number, raw in enumerate(iter(partial(file.readline, MOST_BYTES + 1), b""), start=1):
+                if len(raw) > MOST_BYTES:
+                    raise UsageError(f"{path}, line {number}: found more than {MOST_BYTES:,} bytes. Split the line.")
                 if b"\0" in raw:
                     raise UsageError(
                         f"{path} is a binary file (a zero byte in line {number}). Needed text; if it is compressed, "
@@ -88,6 +96,17 @@ def decoded_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, st
         raise UsageError(f"{path}: damaged or not a {path.suffix} file, after line {number} ({error}).") from None
 
 
+def refuse_long(text: str, where: object, number: int | None = None) -> str:
+    """The text; UsageError for more than 100,000 characters, which would take seconds to tokenize."""
+    if len(text) > MOST_CHARACTERS:
+        place = f"{where}, line {number}" if number else where
+        raise UsageError(
+            f"{place}: found a text of {len(text):,} characters that begins {text[:40]!r}; up to {MOST_CHARACTERS:,} "
+            "are read. Split or cut it."
+        )
+    return text
+
+
 def read_sentences(path: Path, text_column: str | None) -> Iterator[str]:
     """The sentences of one file, blank ones included: a line each of a text file, a cell each of a table.
 
@@ -95,7 +114,8 @@ def read_sentences(path: Path, text_column: str | None) -> Iterator[str]:
         text_column: the column of a CSV, TSV, JSONL or Parquet file; None for its `text` column or its only one.
 
     Raises:
-        UsageError: as `decoded_lines`, and: no such column, a line that is not JSON, a cell that is not text.
+        UsageError: as `decoded_lines`, and: no such column, a line that is not JSON, a cell that is not text, a
+            sentence of more than 100,000 characters.
     """
     kind = plain_suffix(path)
     if kind in TABLES:
@@ -104,7 +124,7 @@ def read_sentences(path: Path, text_column: str | None) -> Iterator[str]:
         return _read_json_lines(path, text_column)
     if kind == ".parquet":
         return _read_parquet(path, text_column)
-    return (line for _, line in decoded_lines(path))
+    return (refuse_long(line, path, number) for number, line in decoded_lines(path))
 
 
 def read_part(path: Path, part: int, parts: int) -> Iterator[str]:
@@ -122,13 +142,13 @@ def read_part(path: Path, part: int, parts: int) -> Iterator[str]:
         if at:  # the line that this byte is in belongs to the part where it begins
             file.seek(at - 1)
             at += len(file.readline()) - 1
-        while at < end and (raw := file.readline()):
+        while at < end and (raw := file.readline(MOST_BYTES)):
             try:
                 line = raw.rstrip(b"\r\n").decode("utf-8" if at else "utf-8-sig")
             except UnicodeDecodeError:
                 line = "\0"
-            if "\0" in line:
-                deque(decoded_lines(path), maxlen=0)  # which knows the line's number
+            if "\0" in line or len(line) > MOST_CHARACTERS:
+                deque(read_sentences(path, None), maxlen=0)  # which knows the line's number
             yield line
             at += len(raw)
 
@@ -149,7 +169,8 @@ def choose_column(columns: list[str], wanted: str | None, where: object) -> str:
 def shown(names: Iterable[str]) -> str:
     """Names of columns, or sentences, for a message: in one line, long ones cut."""
     printable = [repr(name)[1:-1] for name in names]
-    return ", ".join(name if len(name) <= 40 else f"{name[:37]}..." for name in printable) or "nothing"
+    cut = [name if len(name) <= 40 else f"{name[:37]}..." for name in printable[:MOST_NAMES]]
+    return ", ".join([*cut, "..."] if printable[MOST_NAMES:] else cut) or "nothing"
 
 
 def table_column(path: Path, text_column: str | None) -> str | None:
@@ -236,7 +257,7 @@ def _read_table(path: Path, text_column: str | None) -> Iterator[str]:
                 f"{path}, line {number}: found {counted(len(row), 'field')}, needed {column + 1} to reach column "
                 f"{name!r}."
             )
-        yield row[column] if row else ""
+        yield refuse_long(row[column], path, number) if row else ""
 
 
 def _read_json_lines(path: Path, text_column: str | None) -> Iterator[str]:
@@ -260,11 +281,13 @@ def _read_parquet(path: Path, text_column: str | None) -> Iterator[str]:
 
 def as_text(cell: object, where: object, number: int | None) -> str:
     """A cell as a sentence; an empty one is a blank sentence. Raises UsageError where it holds something else."""
+    place = f"{where}, line {number}" if number else where
     if cell is not None and not isinstance(cell, str):
-        place = f"{where}, line {number}" if number else where
-        raise UsageError(f"{place}: the text column holds {cell!r}; needed text. Name another with `text_column`.")
+        raise UsageError(
+            f"{place}: the text column holds {reprlib.repr(cell)}; needed text. Name another with `text_column`."
+        )
     try:
         (cell or "").encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can spell
-        raise UsageError(f"{where}, line {number}: {cell[:40]!r} is not valid Unicode.") from None
-    return cell or ""
+    except UnicodeEncodeError as error:  # half of a surrogate pair, which JSON can spell
+        raise UsageError(f"{place}: {cell[error.start :][:20]!r} is not valid Unicode.") from None
+    return refuse_long(cell or "", where, number)

@@ -71,6 +71,16 @@ OPTIONS = {
     "--max_steps=0": dict(max_steps=0),
     "--output_dir=afile/sub": dict(output_dir="afile/sub"),
     "--output_dir in a folder that takes none": dict(output_dir="/proc/run"),
+    "a line of 10 MB": dict(train_file="long.txt"),
+    "--eval_labels of 5,000 classes": dict(eval_labels="many-classes.tsv"),
+    "--eval_labels, a label is NaN": dict(eval_labels="nan.jsonl"),
+    "--eval_labels, a label is half a surrogate pair": dict(eval_labels="surrogate.jsonl"),
+    "--eval_pairs, a score of 400 digits": dict(eval_pairs="digits.jsonl"),
+    "--eval_pairs, a FIFO": dict(eval_pairs="fifo.tsv"),
+    "--eval_triplets, a relevance of -1": dict(eval_triplets="relevance.tsv"),
+    "--eval_triplets, nested JSON": dict(eval_triplets="nested.jsonl"),
+    "--config with aliases": dict(config="laughs.yaml"),
+    "--config, a FIFO": dict(config="fifo"),
     "--report_to=wandb, not installed": dict(report_to="wandb"),
     "--report_to=trackio, not installed": dict(report_to="trackio"),
     "--report_to=tensorbord": dict(report_to="tensorbord"),
@@ -132,6 +142,12 @@ OTHERS = {
         *("run_analysis.py", "drift", "--model_name", "run", "--compare", "bert", "--pooler", "cls"),
         *("--sentences", "one.txt"),
     ],
+    "run_eval.py --compare, a FIFO": [*LABELS, "own-classes.tsv", "--compare", "fifo"],
+    "run_study.py ..yaml": ["run_study.py", "..yaml"],
+    "run_study.py, aliases": ["run_study.py", "laughs.yaml"],
+    "run_study.py, a grid of 10^4": ["run_study.py", "grid.yaml"],
+    "run_study.py, a YAML constructor that fails": ["run_study.py", "tag.yaml"],
+    "run_push.py, results/ holds a FIFO": ["run_push.py", "piped", "me/model", "--dry_run"],
     "run_eval.py --whitening 0": [*EVALUATION, "--whitening", "0"],
     "run_eval.py --whitening --whitening_file, one sentence": [
         *EVALUATION,
@@ -248,9 +264,27 @@ def write_texts(folder: Path) -> None:
     texts["one-class.tsv"] = ["text\tlabel", *(f"{s}\ta" for s in sentences)]
     texts["no-label.tsv"] = ["text\tkind", *(f"{s}\ta" for s in sentences)]
     texts["own-classes.tsv"] = ["text\tlabel", *(f"{s}\t{i}" for i, s in enumerate(sentences))]
+    texts["long.txt"] = [*sentences, "dog " * 2_500_000]
+    texts["many-classes.tsv"] = ["text\tlabel", *(f"sentence {i}\t{i % 5000}" for i in range(10_000))]
+    texts["nan.jsonl"] = ['{"text": "a dog", "label": NaN}']
+    texts["surrogate.jsonl"] = [f'{{"text": "{s}", "label": "\\ud80{i % 2}"}}' for i, s in enumerate(sentences)]
+    texts["digits.jsonl"] = ['{"sentence1": "a", "sentence2": "b", "score": %s}' % ("9" * 400)]
+    texts["relevance.tsv"] = ["query\tdocument\trelevance", "a\tb\t-1"]
+    texts["nested.jsonl"] = ['{"query": {"a": [1]}, "document": "b"}']
+    small = ["base: {model_name: bert, train_file: s.txt, eval_pairs: pairs.tsv}", "recipes: {a: {}}", "seeds: [1]"]
+    texts["laughs.yaml"] = [
+        "a0: &a0 [x, x]",
+        *(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]" for i in range(1, 30)),
+        "title: *a29",
+    ]
+    hundred = ", ".join(str(i / 1000) for i in range(1, 101))
+    texts["grid.yaml"] = [*small, f"grid: {{learning_rate: [{hundred}], temperature: [{hundred}]}}"]
+    texts["tag.yaml"] = [*small, "before: !!bool perhaps"]
+    texts["..yaml"] = small
     for name, lines in texts.items():
         (folder / name).write_text("\n".join(lines) + "\n")
     os.mkfifo(folder / "fifo")
+    os.mkfifo(folder / "fifo.tsv")
 
 
 def prepare_runs(folder: Path) -> None:
@@ -271,12 +305,14 @@ def prepare_runs(folder: Path) -> None:
     write_manifest(folder / "bare" / "checkpoint-2")
     (folder / "private").write_text("a password")
     export = shutil.ignore_patterns("checkpoint-*")
-    for name in ("linked-file", "linked-folder", "linked-card", "linked-no", "nan"):
+    for name in ("linked-file", "linked-folder", "linked-card", "linked-no", "nan", "piped"):
         shutil.copytree(folder / "run", folder / name, ignore=export)
     (folder / "linked-file" / "vocab.txt").symlink_to(folder / "private")
     (folder / "linked-folder" / "onnx").symlink_to(folder)
     (folder / "linked-card" / "README.md").unlink()
     (folder / "linked-card" / "README.md").symlink_to(folder / "private")
+    (folder / "piped" / "results").mkdir(exist_ok=True)
+    os.mkfifo(folder / "piped" / "results" / "x.json")
     weights = load_file(folder / "nan" / "model.safetensors")
     next(iter(weights.values())).fill_(float("nan"))
     save_file(weights, folder / "nan" / "model.safetensors", {"format": "pt"})

@@ -6,7 +6,10 @@ import os
 
 import pytest
 
-from informin.files import last_name, sha256, write_json
+from informin.encoders.files import find_config
+from informin.errors import UsageError
+from informin.evaluation.results import load_results
+from informin.files import damage, last_name, read_json, sha256, write_json
 
 NAN = float("nan")
 
@@ -19,6 +22,19 @@ def test_json_as_people_read_it(tmp_path):
         text = (tmp_path / "x.json").read_text(encoding="utf-8")
         assert text == json.dumps(values, indent=indent, ensure_ascii=False) + "\n" and "日本" in text
     assert os.listdir(tmp_path) == ["x.json"]
+
+
+def test_pipes_are_not_read(tmp_path):
+    os.mkfifo(tmp_path / "x.json")
+    for read in (read_json, load_results):
+        with pytest.raises(UsageError, match=r"x\.json is not a regular file"):
+            read(tmp_path / "x.json")
+    (tmp_path / "run").mkdir()
+    os.mkfifo(tmp_path / "run" / "config.json")
+    with pytest.raises(UsageError, match=r"the folder has no config\.json"):
+        find_config(str(tmp_path / "run"))
+    os.mkfifo(tmp_path / "run" / "manifest.json")
+    assert "no readable manifest.json" in damage(tmp_path / "run")
 
 
 @pytest.mark.parametrize("value", [NAN, float("inf")])

@@ -89,6 +89,13 @@ def test_a_part_has_the_lines_that_begin_in_it(write):
     assert [list(read_part(path, part, 4)) for part in range(4)] == [["0123456"], [], ["89", "bc"], ["ef"]]
 
 
+def test_a_long_line_in_a_part_is_named(write, monkeypatch):
+    monkeypatch.setattr(textfiles, "MOST_CHARACTERS", 10)
+    path = write("a.txt", "one\n" * 20 + "a" * 11 + "\n" + "two\n" * 20)
+    with pytest.raises(UsageError, match="line 21: found a text of 11 characters that begins 'aaaaaaaaaaa'"):
+        [line for part in range(4) for line in read_part(path, part, 4)]
+
+
 @pytest.mark.parametrize("bad", [b"na\xefve\n", b"a\0b\n"])
 def test_errors_in_a_part_name_the_line_of_the_file(write, bad):
     path = write("a.txt", b"fine\n" * 20 + bad + b"fine\n" * 20)
@@ -179,6 +186,17 @@ def test_the_column_of_a_table(write, name, content, column, expected):
         ("a.csv", 'n,text\n1,"one\ntwo"\n2\n', None, ", line 4: found 1 field, needed 2 to reach column 'text'."),
         ("a.csv", "text\none\nYes, he did.\n", None, ", line 3: found 2 fields, but the header has 1. Put double"),
         ("a.tsv", "id\ttext\n1\ta\tb\n", None, ", line 2: found 3 fields, but the header has 2. Remove the tab inside"),
+        ("a.txt", "one\n" + "a" * 100_001, None, ", line 2: found a text of 100,001 characters that begins 'aaaaa"),
+        ("a.csv", f"text\n{'a' * 100_001}\n", None, ", line 2: found a text of 100,001 characters that begins 'aaaaa"),
+        ("a.jsonl", [{"text": "b" * 10**6}], None, ", line 1: found a text of 1,000,000 characters that begins 'bbbbb"),
+        ("a.parquet", {"text": ["b" * 10**6]}, None, ": found a text of 1,000,000 characters that begins 'bbbbb"),
+        ("a.txt", "one\n" + "a" * 2**24 + "b\n", None, ", line 2: found more than 16,777,216 bytes. Split the line."),
+        (
+            "a.jsonl",
+            '{"n": "' + "b" * 2**24 + '"}',
+            None,
+            ", line 1: found more than 16,777,216 bytes. Split the line.",
+        ),
         ("a.csv", "text\none\rtwo\n", None, ", line 2: the row that begins here cannot be read (a carriage return"),
         ("a.tsv", f"text\n{'a' * 131073}\n", None, ", line 2: the row that begins here cannot be read (field larger"),
         ("a.jsonl", '{"text": ' + "1" * 5000, None, ", line 1: not JSON ("),

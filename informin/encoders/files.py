@@ -53,7 +53,8 @@ def _near(model_name: str) -> str:
 def _models(folder: Path, pattern: str) -> list[Path]:
     """Folders of models; sentence-transformers' other modules have a config.json too, without a model_type."""
     try:
-        files = [path for path in folder.glob(f"{pattern}/config.json") if b'"model_type"' in path.read_bytes()]
+        found = [path for path in folder.glob(f"{pattern}/config.json") if path.is_file()]
+        files = [path for path in found if b'"model_type"' in path.read_bytes()]
     except OSError:  # a help less
         return []
     return sorted(path.parent for path in files)

@@ -4,6 +4,8 @@ StackOverflow titles with their tag, for instance: what people cluster, search a
 """
 
 import hashlib
+import math
+import reprlib
 import warnings
 from collections import Counter
 from collections.abc import Sequence
@@ -22,11 +24,13 @@ from informin.evaluation.geometry import nearest, unit
 from informin.evaluation.measures import LABELS, Measure
 from informin.evaluation.once import Encode, embed_once
 from informin.evaluation.rows import rows_by_column, text_in
+from informin.textfiles import as_text
 
 COLUMNS = ("text", "label")
 DRAWS = 10  # seeds of the clustering, and of the sentences that few_shot learns from
 SHOTS = 8  # sentences of each class that few_shot learns from
 NEIGHBOURS = 10
+MOST_COMPARISONS = 5_000_000  # of sentences with classes; k-means takes about a minute for these
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,7 @@ def load_labels(path: str | Path, option: str) -> LabelledSentences:
 
     Raises:
         UsageError: no such file or column, a row without text or label, a label that is neither text nor a number; one
-            class alone, or no class with two different sentences.
+            class alone, no class with two different sentences, or too many sentences and classes to cluster.
     """
     path, texts, labels = Path(path), [], []
     for number, record in rows_by_column(path, option, COLUMNS):
@@ -85,6 +89,12 @@ def load_labels(path: str | Path, option: str) -> LabelledSentences:
     found = f"{path}: found {counted(sizes.total(), 'different sentence')}"
     if len(sizes) < 2:
         raise UsageError(f"{found} with {counted(len(sizes), 'label')}; needed two labels or more.")
+    if (comparisons := sizes.total() * len(sizes)) > MOST_COMPARISONS:
+        raise UsageError(
+            f"{found} with {counted(len(sizes), 'label')}. Clustering compares each sentence with each class, "
+            f"{comparisons:,} comparisons here; up to {MOST_COMPARISONS:,} are made. Keep a sample of the sentences or "
+            "of the labels. Is `label` the right column?"
+        )
     if max(sizes.values()) < 2:
         raise UsageError(
             f"{found}, each with a label of its own. A sentence is compared with others of its class: needed two or "
@@ -94,11 +104,12 @@ def load_labels(path: str | Path, option: str) -> LabelledSentences:
 
 
 def _label(cell: object, path: Path, number: int) -> str:
-    if isinstance(cell, bool) or not isinstance(cell, str | int | float):
-        raise UsageError(f"{path}, line {number}: the label is {cell!r:.60}; needed a word or a number.")
+    not_finite = isinstance(cell, float) and not math.isfinite(cell)
+    if isinstance(cell, bool) or not isinstance(cell, str | int | float) or not_finite:
+        raise UsageError(f"{path}, line {number}: the label is {reprlib.repr(cell)}; needed a word or a number.")
     if not str(cell).strip():
         raise UsageError(f"{path}, line {number}: no label. Every row needs {', '.join(COLUMNS)}.")
-    return str(cell).strip()
+    return as_text(str(cell), path, number).strip()
 
 
 def score_labels(encode: Encode, labelled: LabelledSentences) -> dict[str, float]:

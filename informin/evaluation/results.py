@@ -36,7 +36,7 @@ from informin import __version__
 from informin.errors import UsageError
 from informin.evaluation.measures import KINDS
 from informin.evaluation.senteval import GROUPS
-from informin.files import sha256, write_json
+from informin.files import regular_text, sha256, write_json
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ def add_task(results: dict, name: str, entry: dict) -> None:
 def load_results(path: str | Path) -> dict:
     """Reads a results file. Raises UsageError where there is none, or something else than results of this schema."""
     try:
-        results = json.loads(Path(path).read_text(encoding="utf-8"))
+        results = json.loads(regular_text(path))
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read as results of run_eval.py: {error}") from None
     needed = {"schema", "model", "tasks", "average", *IDENTITY}

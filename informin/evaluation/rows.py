@@ -1,6 +1,7 @@
 """The rows of the user's own evaluation files: TSV, CSV or JSONL, read by the names of their columns."""
 
 import math
+import reprlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def rows_by_column(path: Path, option: str, columns: Sequence[str]) -> Iterator[
 def text_in(record: dict, column: str, path: Path, number: int) -> str:
     """A cell that is a sentence. Raises UsageError where it is something else, or no valid Unicode."""
     if not isinstance(record[column], str):
-        raise UsageError(f"{path}, line {number}: {column} is {record[column]!r:.60}; needed text.")
+        raise UsageError(f"{path}, line {number}: {column} is {reprlib.repr(record[column])}; needed text.")
     return as_text(record[column], path, number)
 
 
@@ -47,7 +48,7 @@ def as_number(cell: object, column: str, path: Path, number: int) -> float:
         value = math.nan
     if not abs(value) <= LARGEST:  # NaN included
         raise UsageError(
-            f"{path}, line {number}: the {column} is {cell!r:.60}; needed a number between -10^9 and 10^9."
+            f"{path}, line {number}: the {column} is {reprlib.repr(cell)}; needed a number between -10^9 and 10^9."
         )
     return value
 
@@ -65,4 +66,7 @@ def _records(path: Path, option: str, columns: Sequence[str]) -> Iterator[tuple[
         raise UsageError(
             f"{path}: no column {' and no column '.join(absent)} in its first line; found {shown(header)}."
         )
+    repeated = [name for name in dict.fromkeys(header) if name and header.count(name) > 1]
+    if repeated:
+        raise UsageError(f"{path}: found several columns {shown(repeated)}; needed one. Rename the others.")
     return ((number, dict(zip(header, row))) for number, row in rows if row)

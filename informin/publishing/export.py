@@ -184,10 +184,16 @@ def check_export(folder: str | Path) -> None:
 def refuse_links(folder: str | Path, names: Sequence[str] = NO_LINKS) -> None:
     """UsageError where files by these patterns are links: what lies elsewhere is neither published nor written over.
 
+    UsageError too where anything in the folder is a pipe, a socket or a device: reading it may never end.
+
     The folder itself may be a link.
     """
     folder = Path(folder)
-    links = sorted(path for path in folder.rglob("*") if path.is_symlink())
+    inside = sorted(folder.rglob("*"))
+    special = [path for path in inside if not (path.is_symlink() or path.is_file() or path.is_dir())]
+    if special:
+        raise UsageError(f"{special[0]} is a pipe, a socket or a device; needed files and folders alone. Remove it.")
+    links = [path for path in inside if path.is_symlink()]
     links = [path for path in links if any(fnmatch(path.relative_to(folder).as_posix(), name) for name in names)]
     if not links:
         return

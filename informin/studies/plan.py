@@ -20,26 +20,28 @@ import difflib
 import hashlib
 import itertools
 import json
+import math
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-import yaml
-
-from informin.errors import UsageError
+from informin.errors import UsageError, counted
 from informin.evaluation.scoring import load_tasks, sample_name
 from informin.evaluation.senteval import GROUPS, TASKS, chosen_tasks
 from informin.evaluation.senteval_files import senteval_folder
 from informin.files import last_name
-from informin.training.command_line import option_names, parse, read_mapping, read_options_file
+from informin.training.command_line import option_names, parse, read_options_file
 from informin.training.options import CardArguments
+from informin.yamlfiles import parse_yaml, read_mapping
 
 SAMPLES = ("labels", "triplets")
 KEYS = ("title", "base", "recipes", "grid", "seeds", "baseline", "tasks", *SAMPLES, "before")
 OWN = ("seed", "output_dir", "resume_from_checkpoint", "resume_with_changes", "push_to_hub")  # what a study decides
 CARD = {field.name for field in fields(CardArguments)}
 SHORT = {"per_device_train_batch_size": "batch", "learning_rate": "lr", "max_train_samples": "sentences"}
+MOST_SETTINGS, MOST_RUNS = 1000, 10_000
 DEVELOPMENT = "dev"
 BEFORE = "before training"
 READING = ("model_name", "pooler", "prompt")  # options that say what is scored before training
@@ -111,6 +113,8 @@ def read_study(
         files: in place of those samples of the file that have the same names.
     """
     path = Path(path)
+    if path.stem.startswith("."):
+        raise UsageError(f"{path}: the tables of a study lie in a folder of its name, {path.stem!r}. Rename the file.")
     if path.stem == "runs":
         raise UsageError(f"{path}: the runs of all studies lie in a folder `runs`. Give the file another name.")
     given = read_mapping(path, str(path), f"a mapping of {', '.join(KEYS)}")
@@ -128,13 +132,15 @@ def read_study(
             raise UsageError(f"{path}: grid: {option} is {values!r}; needed a list of values.")
         if option in forced:
             raise UsageError(f"`set` {option}: the grid of {path} varies it. Change the grid, or leave it out.")
+    seeds = _seeds(f"{path}: seeds", given.get("seeds")) if seeds is None else _seeds("`seeds`", seeds)
+    _refuse_many(path, len(recipes), grid, len(seeds))
     settings = _settings(path, base, recipes, forced, grid, _baselines(path, given.get("baseline"), recipes))
     tasks, samples = _tasks(path, given.get("tasks")), _samples(path, given, files)
     return Study(
         name=path.stem,
         title=str(given.get("title", path.stem)),
         settings=settings,
-        seeds=_seeds(f"{path}: seeds", given.get("seeds")) if seeds is None else _seeds("`seeds`", seeds),
+        seeds=list(seeds),
         tasks=tasks,
         grid=list(grid),
         samples=samples,
@@ -239,10 +245,21 @@ def _overrides(given: Sequence[str]) -> dict:
         if not equals:
             raise UsageError(f"`set` {word}: needed option=value.")
         try:
-            options[name] = yaml.safe_load(value)
-        except yaml.YAMLError:
+            options[name] = parse_yaml(value, f"`set` {name}")
+        except UsageError:
             options[name] = value
     return options
+
+
+def _refuse_many(path: Path, recipes: int, grid: dict[str, list], seeds: int) -> None:
+    """Raises UsageError for more settings or runs than a study takes."""
+    settings = recipes * math.prod(map(len, grid.values()))
+    if settings > MOST_SETTINGS or settings * seeds > MOST_RUNS:
+        sizes = " x ".join([f"{recipes:,} recipes", *(f"{len(values):,} {name}" for name, values in grid.items())])
+        raise UsageError(
+            f"{path}: found {counted(settings, 'setting')} ({sizes}) and {counted(seeds, 'seed')}; a study takes up to "
+            f"{MOST_SETTINGS:,} settings and {MOST_RUNS:,} runs. Split it."
+        )
 
 
 def _settings(path: Path, base: dict, recipes: dict, forced: dict, grid: dict, baselines: dict) -> list[Setting]:
@@ -291,7 +308,7 @@ def _baselines(path: Path, given, recipes: dict) -> dict[str, str]:
 def _seeds(where: str, seeds) -> list[int]:
     if not (seeds and isinstance(seeds, list) and all(type(seed) is int and seed >= 0 for seed in seeds)):
         raise UsageError(f"{where}: found {seeds!r}; needed a list of whole numbers, [1, 2, 3] for instance.")
-    repeated = sorted({seed for seed in seeds if seeds.count(seed) > 1})
+    repeated = sorted(seed for seed, times in Counter(seeds).items() if times > 1)
     if repeated:
         raise UsageError(f"{where}: {', '.join(map(str, repeated))} repeated. A seed is run once.")
     return seeds

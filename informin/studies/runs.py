@@ -23,6 +23,7 @@ from informin.errors import UsageError
 from informin.evaluation.measures import PAIRS
 from informin.evaluation.results import load_results
 from informin.evaluation.table import samples
+from informin.files import regular_text
 from informin.publishing.record import load_record
 from informin.studies.plan import Setting, Study, without_paths
 from informin.training.checkpoints import complete_checkpoints
@@ -72,7 +73,7 @@ def runs_of(study: Study, output: str | Path) -> list[Run]:
 
 def _read(path: Path, otherwise: dict | None) -> dict | None:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(regular_text(path))
     except (OSError, ValueError):
         return otherwise
 

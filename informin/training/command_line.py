@@ -9,7 +9,6 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import get_type_hints
 
-import yaml
 from transformers import HfArgumentParser
 
 from informin.encoders.loading import load_config
@@ -18,6 +17,7 @@ from informin.objectives import OBJECTIVES
 from informin.program import NearestOption
 from informin.training import defaults
 from informin.training.options import CardArguments, DataArguments, InforMinTrainingArguments, TrainingDefaults
+from informin.yamlfiles import read_mapping
 
 OFTEN_USED = (
     "output_dir per_device_train_batch_size learning_rate num_train_epochs max_steps warmup_steps lr_scheduler_type "
@@ -195,36 +195,6 @@ def _help_lines(name: str, values: str, text: str) -> list[str]:
     if len(head) > INDENT - 2:
         return [head, *(" " * INDENT + line for line in wrapped)]
     return [head.ljust(INDENT) + wrapped[0], *(" " * INDENT + line for line in wrapped[1:])]
-
-
-class Loader(yaml.SafeLoader):
-    """Refuses a key that a mapping has twice, of which YAML's own loader keeps the last and says nothing."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
-        seen = set()
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):  # YAML refuses others itself
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is there twice", key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-def read_mapping(path: str | Path, name: str, needed: str) -> dict:
-    """A YAML file that is a mapping.
-
-    Args:
-        name, needed: what errors call the file, and what should be in it.
-
-    Raises:
-        UsageError: it cannot be read, has a key twice, or is no mapping.
-    """
-    try:
-        values = yaml.load(Path(path).read_text(encoding="utf-8"), Loader)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(f"{name} cannot be read: {error}") from None
-    if not isinstance(values, dict):
-        raise UsageError(f"{name}: found {type(values).__name__}; needed {needed}.")
-    return values
 
 
 def read_options_file(path: str) -> dict:

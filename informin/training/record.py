@@ -13,7 +13,6 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase, Trainer
 from transformers.trainer_pt_utils import AcceleratorConfig
 from transformers.utils import logging
 from transformers.utils.hub import extract_commit_hash
-from yaml import YAMLError
 
 from informin import __version__
 from informin.encoders.architectures import InforMinModel
@@ -195,7 +194,7 @@ def _license(model_name: str, revision: str | None) -> str | list[str] | None:
     path = optional_file(model_name, "README.md", revision)
     try:
         named = path and (metadata_load(path) or {}).get("license")
-    except (OSError, ValueError, YAMLError, RecursionError):
+    except Exception:  # OSError, YAMLError, and whatever a YAML type's constructor raises
         return None
     if named and not known_license(named):
         logger.info(

@@ -30,6 +30,7 @@ from informin.textfiles import (
     as_text,
     choose_column,
     plain_suffix,
+    refuse_long,
     require_file,
     shown,
     table_column,
@@ -127,7 +128,7 @@ def tokenise(sentences, tokenizer: PreTrainedTokenizerBase, max_seq_length: int,
 
 
 def _tokens(batch: dict, tokenizer: PreTrainedTokenizerBase, max_length: int, prompt: str):
-    texts = [prompt + text for text in batch["text"]]
+    texts = [prompt + refuse_long(text, "a training sentence") for text in batch["text"]]
     return tokenizer(texts, truncation=True, max_length=max_length, return_token_type_ids=False)
 
 

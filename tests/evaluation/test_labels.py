@@ -51,6 +51,14 @@ def test_load_labels(tmp_path, name, content):
         ("a.jsonl", '{"text": "a", "label": true}', "PATH, line 1: the label is True; needed a word or a number"),
         ("a.jsonl", '{"text": "a", "label": ["x"]}', "PATH, line 1: the label is ['x']; needed a word or a number"),
         ("a.jsonl", '{"text": 3, "label": "x"}', "PATH, line 1: text is 3; needed text"),
+        ("a.jsonl", '{"text": "a", "label": NaN}', "PATH, line 1: the label is nan; needed a word or a number"),
+        ("a.jsonl", '{"text": "a", "label": "\\ud800"}', r"PATH, line 1: '\ud800' is not valid Unicode"),
+        (
+            "a.tsv",
+            HEADER + "".join(f"sentence {i}\t{i // 2}\n" for i in range(4000)),
+            "PATH: found 4,000 different sentences with 2,000 labels. Clustering compares each sentence with each "
+            "class, 8,000,000 comparisons here; up to 5,000,000 are made.",
+        ),
         ("a.tsv", HEADER, "PATH: found 0 different sentences with 0 labels; needed two labels or more"),
         ("a.tsv", HEADER + "a\tx\nb\tx\n", "PATH: found 2 different sentences with 1 label; needed two labels or more"),
         ("a.tsv", HEADER + "a\tx\nb\ty\nb\tz\n", "PATH: found 2 different sentences, each with a label of its own."),

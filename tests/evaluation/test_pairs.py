@@ -18,6 +18,7 @@ from tests.conftest import SHARED, make_sentences
 
 SENTEVAL = SHARED / "data/senteval"
 HEADER = "sentence1,sentence2,score\n"
+GRADE = '{"sentence1": "a", "sentence2": "b", "score": %s}\n'
 
 
 def write(path, content: str):
@@ -57,6 +58,18 @@ def test_load_pairs(tmp_path, name, content):
         ("a.csv", HEADER + "a,b,1\na,b,high\n", "PATH, line 3: the score is 'high'; needed a number"),
         ("a.csv", HEADER + "a,b,nan\n", "PATH, line 2: the score is 'nan'; needed a number"),
         ("a.csv", HEADER + "a,b,inf\n", "PATH, line 2: the score is 'inf'; needed a number"),
+        ("a.csv", HEADER + "a,b,1e10\n", "PATH, line 2: the score is '1e10'; needed a number between -10^9 and 10^9"),
+        ("a.jsonl", GRADE % "NaN", "PATH, line 1: the score is nan; needed a number"),
+        ("a.jsonl", GRADE % "true", "PATH, line 1: the score is True; needed a number"),
+        ("a.jsonl", GRADE % ("9" * 400), "PATH, line 1: the score is 99999"),
+        ("a.jsonl", GRADE % '{"a": {"b": [1]}}', "PATH, line 1: the score is {'a': {'b': [1]}}; needed a number"),
+        ("a.jsonl", (GRADE % 1).replace('"b"', '"\\ud800"'), r"PATH, line 1: '\ud800' is not valid Unicode"),
+        (
+            "a.jsonl",
+            (GRADE % 1).replace('"b"', f'"{"b" * 100_001}"'),
+            "PATH, line 1: found a text of 100,001 characters",
+        ),
+        ("a.csv", "score," + HEADER + "1,a,b,1\n", "PATH: found several columns score; needed one. Rename the others."),
         ("a.csv", HEADER, "PATH: found 0 pairs and fewer than two different scores"),
         ("a.csv", HEADER + "a,b,1\n", "PATH: found 1 pair and fewer than two different scores"),
         ("a.csv", HEADER + "a,b,1\nc,d,1\n", "PATH: found 2 pairs and fewer than two different scores"),

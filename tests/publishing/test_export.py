@@ -293,6 +293,23 @@ def test_links_are_neither_read_nor_written(bert_run, elsewhere, tmp_path, name,
     assert (snapshot(elsewhere), snapshot(folder)) == before and link.is_symlink()
 
 
+@pytest.mark.parametrize("name", ["results/x.json", "README.md", "notes", "onnx/model.onnx"])
+def test_pipes_are_refused_before_they_are_read(bert_run, tmp_path, name):
+    """A reader of a pipe that nobody writes to waits for ever."""
+    folder = copy(bert_run.folder, tmp_path / "run")
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    for use in (
+        lambda: check_export(folder),
+        lambda: published_files(folder),
+        lambda: add_results(folder, [str(tmp_path / "scores.json")]),
+        lambda: export_folder(bert_run.trainer.model, bert_run.trainer.processing_class, folder, bert_run.record),
+    ):
+        with pytest.raises(UsageError, match=rf"^{folder / name} is a pipe, a socket or a device; needed files"):
+            use()
+
+
 def test_links_that_nobody_publishes_are_left_alone(bert_run, elsewhere, tmp_path):
     """Of a name that is not published; and the folder itself, wherever it lies."""
     folder = copy(bert_run.folder, tmp_path / "run")

@@ -218,6 +218,35 @@ def test_measures(write):
     assert [name_of(measure) for measure in own] == names
 
 
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_a_study_does_not_write_beside_its_folder(write, name):
+    path = write(f"{name}.") if name else write("")
+    with pytest.raises(UsageError, match=r"the tables of a study lie in a folder of its name, '\.+(yaml)?'\. Rename"):
+        read_study(path)
+
+
+@pytest.mark.parametrize(
+    "grid, seeds, found",
+    [
+        (
+            {"learning_rate": [*range(1, 101)], "temperature": [*range(1, 101)]},
+            [1],
+            "20,000 settings (2 recipes x 100 ",
+        ),
+        (
+            {"learning_rate": [*range(1, 501)]},
+            [*range(11)],
+            "1,000 settings (2 recipes x 500 learning_rate) and 11 seeds",
+        ),
+        ({"temperature": [1]}, [*range(5001)], "2 settings (2 recipes x 1 temperature) and 5,001 seeds"),
+    ],
+)
+def test_studies_that_are_too_large(write, grid, seeds, found):
+    with pytest.raises(UsageError, match="a study takes up to 1,000 settings and 10,000 runs") as caught:
+        read_study(write(grid=grid, seeds=seeds))
+    assert found in str(caught.value)
+
+
 def test_samples_may_lie_elsewhere(write):
     path = write(labels=["x/titles.tsv"], triplets=["faq.tsv"])
     found = read_study(path, files=["/y/titles.tsv"]).samples
