@@ -7,18 +7,18 @@ if __name__ == "__main__":
     program.answer_help("run_eval")
 
 import argparse
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 from informin.encoders.encode import POOLERS
 from informin.encoders.encoder import load_encoder
 from informin.errors import UsageError
-from informin.evaluation.results import load_results, results_files
-from informin.evaluation.scoring import ALL_DIMENSIONS, Tasks, load_tasks, score_encoder, whitening_options
+from informin.evaluation.report import load_others, refuse_other_samples, show, write_report
+from informin.evaluation.results import load_all_results
+from informin.evaluation.scoring import ALL_DIMENSIONS, load_tasks, score_encoder, whitening_options
 from informin.evaluation.senteval import TASKS, chosen_tasks
 from informin.evaluation.senteval_files import senteval_folder
-from informin.evaluation.table import FORMATS, aggregation_table, footnotes, render, samples, score_tables, time_table
+from informin.evaluation.table import FORMATS
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -33,7 +33,11 @@ def parser() -> program.Parser:
     """The options."""
     parser = program.Parser(description=__doc__)
     add = parser.add_argument
-    add("--model_name", nargs="+", required=True, metavar="MODEL", help="Hub ids or folders; a row each.")
+    given = parser.add_mutually_exclusive_group(required=True)
+    given.add_argument("--model_name", nargs="+", metavar="MODEL", help="Hub ids or folders; a row each.")
+    given.add_argument("--report", nargs="+", metavar="RESULTS",
+        help="Score nothing: print the tables of these files, folders or summary.json. --output FOLDER also writes "
+        "FOLDER/table.md, and FOLDER/summary.json with all results.")  # fmt: skip
     add("--tasks", nargs="+", metavar="TASK",
         help=f"all (default; none with labels or triplets), sts, transfer, or of: {', '.join(TASKS)}.")  # fmt: skip
     add("--labels", nargs="+", default=[], metavar="FILE",
@@ -62,10 +66,12 @@ def parser() -> program.Parser:
     return parser
 
 
-def evaluate(args: argparse.Namespace) -> int:
+def evaluate(args: argparse.Namespace) -> int | None:
     """Every model in turn, then the tables."""
+    if args.report:
+        return report(args)
     outputs = output_paths(args)
-    others = others_of(args)
+    others = load_others(args.compare, len(args.model_name) * len(args.pooler), args.split)
     asked = args.tasks or ([] if args.labels or args.triplets else ["all"])
     names = chosen_tasks(asked, args.split)
     whitening = whitening_options(args.whitening, args.whitening_file)
@@ -80,7 +86,8 @@ def evaluate(args: argparse.Namespace) -> int:
         encoder = load_encoder(model_name, *how, prompt=args.prompt)
         kept = outputs and {pooler: outputs(model_name, pooler) for pooler in encoder.poolers}
         rows += score_encoder(encoder, tasks, whitening, kept)
-    show([results | {"tasks": {name: results["tasks"][name] for name in tasks.data}} for results in rows], others, args)
+    asked = [results | {"tasks": {name: results["tasks"][name] for name in tasks.data}} for results in rows]
+    show(asked, others, args.seeds, args.format)
     return 1 if any(results["tasks"][name]["score"] is None for results in rows for name in tasks.data) else 0
 
 
@@ -103,41 +110,13 @@ def output_paths(args: argparse.Namespace) -> Callable[[str, str], Path] | None:
     return lambda model_name, pooler: Path(args.output, f"{Path(model_name).name}-{pooler}{whitening}{split}.json")
 
 
-def others_of(args: argparse.Namespace) -> list[dict]:
-    """The results that --compare names, in order.
-
-    Raises:
-        UsageError: they are not one for all rows, or one for each; or they are of another split.
-    """
-    others = [load_results(path) for given in args.compare or [] for path in results_files(given)]
-    rows = len(args.model_name) * len(args.pooler)
-    if len(others) not in (0, 1, rows):
-        raise UsageError(f"--compare: found {len(others)} results; needed 1, or one for each row ({rows}).")
-    for other in others:
-        if other["split"] != args.split:
-            raise UsageError(f"--compare: {other['model']} was scored on the {other['split']} split, not {args.split}.")
-    return others
-
-
-def refuse_other_samples(others: list[dict], tasks: Tasks) -> None:
-    """Raises UsageError where --compare names results of another file of the same name."""
-    for other in others:
-        for name, entry in samples(other).items():
-            if name in tasks.data and [*entry["data"].values()] != [*tasks.checksums[name].values()]:
-                raise UsageError(f"--compare: {other['model']} was scored on another {name}. Score it on this file.")
-
-
-def show(rows: list[dict], others: list[dict], args: argparse.Namespace) -> None:
-    """Prints the tables, or with --format json the results themselves."""
-    if args.format == "json":
-        print(json.dumps(rows, indent=1, ensure_ascii=False))
-        return
-    tables = score_tables(rows, others, args.seeds)
-    if args.format == "text":
-        tables += [*aggregation_table(rows), time_table(rows)]
-    print("\n\n".join(render(table, args.format) for table in tables))
-    for note in footnotes(rows):
-        print(f"% {note}" if args.format == "latex" else f"\n{note}")
+def report(args: argparse.Namespace) -> None:
+    """The tables of results that are there."""
+    rows = load_all_results(args.report)
+    others = load_others(args.compare, len(rows), args.split)
+    show(rows, others, args.seeds, args.format)
+    if args.output:
+        write_report(args.output, rows, others, args.seeds)
 
 
 if __name__ == "__main__":

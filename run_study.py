@@ -15,11 +15,11 @@ from pathlib import Path
 from informin.errors import UsageError
 from informin.evaluation.table import render
 from informin.figures import plots
-from informin.files import write_json
 from informin.studies.plan import Study, check_data, check_options, read_study
 from informin.studies.runner import Progress, Runner, visible_gpus
 from informin.studies.runs import Run, read_run, runs_of
-from informin.studies.table import notes, plot_rows, summarise, tables
+from informin.studies.summary import Records, load_study, save_study
+from informin.studies.table import notes, plot_rows, tables
 from informin.training.command_line import option_names
 
 
@@ -34,7 +34,8 @@ def parser() -> program.Parser:
     """The options."""
     parser = program.Parser(description=__doc__)
     add = parser.add_argument
-    add("study", help="A YAML file, as in configs/studies; its keys are at the head of informin/studies/plan.py.")
+    add("study", help="A YAML file, as in configs/studies; its keys are at the head of informin/studies/plan.py. Or a "
+        "finished study's summary.json: table and plot are written again beside it.")  # fmt: skip
     add(
         "--output",
         default="outputs/studies",
@@ -60,9 +61,19 @@ def parser() -> program.Parser:
 
 def work(args: argparse.Namespace) -> int | None:
     """Runs the study, or reports on it."""
+    if args.study.endswith(".json"):
+        return redraw(args)
     study = read_study(args.study, args.set, args.seeds, args.labels)
     runs = runs_of(study, args.output)
     return report(study, runs, args.output) if args.report else run_study(study, runs, args)
+
+
+def redraw(args: argparse.Namespace) -> None:
+    """Writes table, numbers and plot again, from a summary.json alone."""
+    given = [f"`{name}`" for name in ("set", "labels", "seeds", "jobs", "keep_checkpoints") if getattr(args, name)]
+    if given:
+        raise UsageError(f"{args.study} is a summary.json: its runs are done, {', '.join(given)} cannot change them.")
+    show(*load_study(args.study), Path(args.study).parent)
 
 
 def run_study(study: Study, runs: list[Run], args: argparse.Namespace) -> int:
@@ -103,13 +114,18 @@ def report(study: Study, runs: Sequence[Run], output: str) -> None:
     records = {(run.setting.name, run.seed): record for run in runs if (record := read_run(run, study.scored))}
     if not records:
         raise UsageError(f"{output} has no finished run of {study.name}. Without --report they are run.")
-    summary, folder = summarise(study, records), Path(output, study.name)
+    folder = Path(output, study.name)
     make_folder(folder)
+    show(study, records, folder)
+
+
+def show(study: Study, records: Records, folder: Path) -> None:
+    """Prints the tables, and writes them, the numbers with every run, and the plot into the folder."""
+    summary = save_study(folder / "summary.json", study, records)
     shown, said = tables(summary), notes(summary)
     print("\n" + "\n\n".join([*(render(table, "text") for table in shown), *said]))
     markdown = "\n\n".join([*(render(table, "markdown") for table in shown), *said])
     (folder / "table.md").write_text(markdown + "\n", encoding="utf-8")
-    write_json(folder / "summary.json", summary)
     rows = plot_rows(summary)
     if rows:  # none where every score is undefined
         plots.seeds(rows, study.title, folder / "plot")

@@ -1,7 +1,7 @@
 """A good encoder, sentences of a domain, no labels: what other ways of training than ours make of it.
 
     python benchmarks/adaptation.py --model_name MODEL --train_file FILE --labels FILE ... --output PEERS
-    python benchmarks/adaptation.py --output PEERS --table STUDIES
+    python benchmarks/adaptation.py --output PEERS --table STUDIES/adaptation/summary.json
 
 Our own rows are `run_study.py configs/studies/adaptation.yaml --output STUDIES`. The peers here are the unsupervised
 losses of sentence-transformers, through its own trainer and at the learning rates of its documentation, on the same
@@ -10,8 +10,8 @@ in float32; then whitening fitted on the sentences, and the encoder before train
 as run_eval.py scores; STS-B dev under bf16, as our training does.
 
 A run is a folder, PEERS/PEER/TRAINFILE/seedN, with results.json; its weights are deleted once they are scored. What is
-finished is not done again, what was broken off is begun again, and several processes may share PEERS. --table also
-needs the study's --set, where it was given one.
+finished is not done again, what was broken off is begun again, and several processes may share PEERS. --table keeps
+every run that is there in PEERS/summary.json, and the tables of all runs that this file holds in PEERS/table.md.
 """
 
 import argparse
@@ -54,9 +54,10 @@ from informin.evaluation.senteval_files import senteval_folder
 from informin.evaluation.table import Row, Table, render, samples
 from informin.evaluation.whitening import whitened
 from informin.files import sha256
-from informin.studies.plan import BEFORE, DEVELOPMENT, Study, read_study, without_paths
-from informin.studies.runs import read_run, runs_of
+from informin.studies.plan import BEFORE, DEVELOPMENT, Study
+from informin.studies.summary import load_study
 from informin.studies.table import intervals, mean_and_sd, value_of
+from informin.summaries import read_summary, write_summary
 from informin.textfiles import read_sentences, require_file
 
 LENGTH = 32  # tokens of a sentence in training
@@ -64,6 +65,7 @@ DELETED = 0.6  # share of the words that TSDAE deletes: Wang et al. (2021), sect
 NEGATIVES = 7  # pairs of different sentences to one of the same, of contrastive tension
 ONCE = "once"  # in place of a seed, where nothing is trained
 WHITENING = "in-domain whitening"
+KEPT = ("settings", "weights_sha256", "precision", "loss", "training_seconds", "seconds", "environment")  # of results
 Records = dict[str, dict[int | None, dict]]  # of each row and seed what `value_of` reads; None: without a seed
 
 
@@ -272,29 +274,51 @@ def load(args: argparse.Namespace) -> Data:
     return Data(file, sentences, sha256(file), tasks, load_stsb_dev(folder), weights)
 
 
-def read_peers(output: str | Path, train_file: str) -> Records:
-    """The finished runs of one train file, by row and seed."""
+def peer_records(output: str | Path) -> list[dict]:
+    """Every finished run: those of PEERS/summary.json, and those whose results are there."""
+    summary = Path(output, "summary.json")
+    kept = read_summary(summary)[1] if summary.exists() else []
+    found = {(run["peer"], run["train_file"], run["seed"]): run for run in kept}
+    for file in sorted(Path(output).rglob("results.json")):
+        peer, *data, seed = file.parent.relative_to(output).parts
+        results = load_results(file)
+        run = {
+            "peer": peer,
+            "train_file": data[0] if data else None,  # the encoder before training is of all files
+            "seed": None if seed == ONCE else int(seed.removeprefix("seed")),
+            "scores": {name: task["score"] for name, task in results["tasks"].items()},
+            "averages": results["average"],
+            "dev": {"spearman": results["dev"]},
+            "samples": {
+                name: {"measures": entry["measures"], "data": entry.get("data")}
+                for name, entry in samples(results).items()
+            },
+            **{name: results.get(name) for name in KEPT},
+        }
+        found[peer, run["train_file"], run["seed"]] = run
+    return sorted(
+        found.values(), key=lambda run: (list(TITLES).index(run["peer"]), run["train_file"] or "", run["seed"] or 0)
+    )
+
+
+def of_peers(runs: Sequence[dict], train_file: str) -> Records:
+    """The peers' runs of one train file, by row and seed."""
     found: Records = {}
-    for name, title in TITLES.items():
-        for file in sorted(run_folder(output, name, train_file, None).parent.glob("*/results.json")):
-            seed = file.parent.name
-            results = load_results(file)
-            found.setdefault(title, {})[None if seed == ONCE else int(seed.removeprefix("seed"))] = {
-                "averages": results["average"],
-                "dev": {"spearman": results["dev"]},
-                "samples": samples(results),
-            }
+    for run in runs:
+        if run["train_file"] in (None, sample_name(train_file)):
+            found.setdefault(TITLES[run["peer"]], {})[run["seed"]] = run
     return found
 
 
-def read_ours(study: Study, output: str | Path, train_file: str) -> Records:
-    """The finished runs of one train file of the study, by recipe and seed, the encoder before training among them."""
+def of_study(study: Study, runs: dict[tuple[str, int | None], dict], train_file: str) -> Records:
+    """The study's runs of one train file, by recipe and seed, the encoder before training among them."""
     found: Records = {}
-    for run in runs_of(study, output):
-        file = without_paths(run.setting.options).get("train_file", train_file)
-        record = read_run(run, study.scored)
-        if record and sample_name(file) == sample_name(train_file):
-            found.setdefault(run.setting.recipe, {})[run.seed] = record
+    for setting in (*study.before, *study.settings):
+        file = setting.options.get("train_file", train_file)
+        if sample_name(file) == sample_name(train_file):
+            own = {seed: run for (name, seed), run in runs.items() if name == setting.name}
+            if own:
+                found[setting.recipe] = own
     return found
 
 
@@ -360,25 +384,28 @@ def tables(title: str, records: Records, sample: str, reference: str) -> list[Ta
 
 
 def show(args: argparse.Namespace) -> None:
-    """Prints the tables of what is finished, of each train file of the study in its order."""
-    study = read_study(args.study, args.set)
+    """Prints and writes the tables of what is finished, of each train file of the study in its order."""
+    study, ours = load_study(args.table)
     files = list(dict.fromkeys(str(setting.options.get("train_file")) for setting in study.settings))
     if study.grid != ["train_file"] or len(files) != len(study.samples):
         raise UsageError(
-            f"`study` {args.study}: needed a grid of train_file alone and `labels`, one for each; found a grid of "
-            f"{', '.join(study.grid) or 'nothing'} and {counted(len(study.samples), 'file')} of labels."
+            f"`table` {args.table}: needed a study with a grid of train_file alone and `labels`, one for each; found a "
+            f"grid of {', '.join(study.grid) or 'nothing'} and {counted(len(study.samples), 'file')} of labels."
         )
-    printed = False
+    runs, shown = peer_records(args.output), []
     for file, sample in zip(files, study.samples):
-        peers, ours = read_peers(args.output, file), read_ours(study, args.table, file)
-        before = ours.pop(BEFORE, None)  # without STS-B dev: the peers' is taken where there is one
-        found = {BEFORE: before} | peers | ours if before and BEFORE not in peers else peers | ours
+        peers, own = of_peers(runs, file), of_study(study, ours, file)
+        before = own.pop(BEFORE, None)  # without STS-B dev: the peers' is taken where there is one
+        found = {BEFORE: before} | peers | own if before and BEFORE not in peers else peers | own
         if found.keys() - {BEFORE}:
-            shown = tables(sample_name(file), found, sample, args.reference)
-            print("\n\n".join(render(table, "markdown") for table in shown), end="\n\n")
-            printed = True
-    if not printed:
+            shown += tables(sample_name(file), found, sample, args.reference)
+    if not shown:
         raise UsageError(f"No run is finished of {', '.join(files)}, neither in {args.output} nor in {args.table}.")
+    text = "\n\n".join(render(table, "markdown") for table in shown) + "\n"
+    print(text, end="")
+    if runs:
+        write_summary(Path(args.output, "summary.json"), {}, runs)
+        Path(args.output, "table.md").write_text(text, encoding="utf-8")
 
 
 def parser() -> program.Parser:
@@ -398,9 +425,7 @@ def parser() -> program.Parser:
     add("--learning_rate", type=float, help="In place of every peer's own.")
     text = "Score under bfloat16 autocast, as run_study.py does with runs that were trained so."
     add("--bf16", action="store_true", help=text)
-    add("--table", metavar="STUDIES", help="The output of run_study.py: print the tables of its runs and the peers'.")
-    add("--study", default=str(ROOT / "configs/studies/adaptation.yaml"), help="Of --table. Default: adaptation.yaml.")
-    add("--set", nargs="+", default=[], metavar="OPTION=VALUE", help="Of --table: as run_study.py was given.")
+    add("--table", metavar="SUMMARY", help="The summary.json of the study: the tables of its runs and the peers'.")
     add("--reference", default="adapt", help="Of --table: the recipe that the others are compared with.")
     return parser
 

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ from informin.encoders.encoder import load_encoder
 from informin.evaluation.results import IDENTITY, load_results
 from informin.studies.plan import normalised, read_study
 from informin.studies.runs import runs_of
+from informin.studies.summary import save_study
 from informin.studies.table import intervals
+from informin.summaries import read_summary
 from tests.conftest import ROOT, make_sentences
 from tests.senteval_data import small_counts, write_senteval
 
@@ -213,32 +216,46 @@ def test_table_of_a_study_and_its_peers(tmp_path, bert, capsys):
     given |= dict(grid={"train_file": ["titles.txt", "other.txt"]}, labels=["classes.tsv", "kinds.tsv"])
     path = tmp_path / "adaptation.yaml"
     path.write_text(yaml.safe_dump(given))
-    study = read_study(path)
+    study, records = read_study(path), {}
     for run in runs_of(study, tmp_path / "studies"):
         v = 50.0 if run.seed is None else 50 + run.seed + (10 if run.setting.recipe == "adapt" else 0)
         v += 5 if run.setting.options.get("train_file") == "other.txt" else 0
-        found = record(v, None if run.seed is None else 80.0)
+        found = record(v, None if run.seed is None else 80.0) | {"seed": run.seed, "scores": {"classes": v, "kinds": v}}
         found["samples"]["kinds"] = found["samples"]["classes"]
-        found["scores"] = {"classes": v, "kinds": v}
-        run.folder.mkdir(parents=True, exist_ok=True)
-        (run.folder / "run.json").write_text(json.dumps(found))
+        found["dev"] |= {"alignment": 0.25, "uniformity": -2.0}
+        same = {"base_model": {"weights_sha256": "0"}, "precision": "fp32", "data": {"sentences": 9}, "environment": {}}
+        records[run.setting.name, run.seed] = found | same
+    save_study(tmp_path / "summary.json", study, records)
     peer = tmp_path / "peers/tsdae/titles"
     for seed in (1, 2, 3):
         (peer / f"seed{seed}").mkdir(parents=True)
         task = {"kind": "labels", "score": 45.0, "measures": {"v_measure": 45.0, "nearest_neighbour": 45.0}}
         results = dict.fromkeys(IDENTITY) | {"schema": 1, "model": "m", "tasks": {"classes": task}, "dev": 70.0}
         (peer / f"seed{seed}/results.json").write_text(json.dumps(results | {"average": {"sts": None}}))
-    command = ["--output", str(tmp_path / "peers"), "--study", str(path), "--table"]
-    assert adaptation.main([*command[:1], "absent", *command[2:], "absent"]) == 2
-    assert "No run is finished of titles.txt, other.txt" in capsys.readouterr().err
-    assert adaptation.main([*command, "absent"]) == 0 and capsys.readouterr().out.count("**\n") == 1
-    command.append(str(tmp_path / "studies"))
+    command = ["--output", str(tmp_path / "peers"), "--table", str(tmp_path / "summary.json")]
+    assert adaptation.main([*command[:1], str(tmp_path), *command[2:3], "absent.json"]) == 2
+    assert "absent.json is not JSON" in capsys.readouterr().err
     assert adaptation.main(command) == 0
-    titles, titles_against, other, _ = capsys.readouterr().out.strip().split("**\n\n|")[1:]
+    printed = capsys.readouterr().out
+    titles, titles_against, other, _ = printed.strip().split("**\n\n|")[1:]
     rows = {line.split("|")[1].strip(): line for line in titles.splitlines()[2:] if line.startswith("|")}
     assert list(rows) == ["before training", "DenoisingAutoEncoderLoss (TSDAE)", "adapt", "simcse"]
     assert "45.00 ± 0.00" in rows["DenoisingAutoEncoderLoss (TSDAE)"] and "62.00 ± 1.00" in rows["adapt"]
     assert "DenoisingAutoEncoderLoss" not in other and "+10.00 (+10.00 to +10.00) signal" in titles_against
+
+    assert (tmp_path / "peers/table.md").read_text() == printed
+    for seed in (2, 3):  # their runs are in the summary now
+        (peer / f"seed{seed}/results.json").unlink()
+    assert adaptation.main(command) == 0 and capsys.readouterr().out == printed
     (peer / "seed1/results.json").write_text(json.dumps(results | {"average": {"sts": None}, "tasks": {}}))
     assert adaptation.main(command) == 2
     assert "A run was not scored on classes" in capsys.readouterr().err
+
+
+def test_the_committed_table_is_that_of_the_committed_summaries(tmp_path, capsys):
+    results = adaptation.ROOT / "results"
+    shutil.copy(results / "peers/summary.json", tmp_path)
+    command = ["--output", str(tmp_path), "--table", str(results / "studies/adaptation/summary.json")]
+    assert adaptation.main(command) == 0
+    assert (tmp_path / "table.md").read_text() == (results / "peers/table.md").read_text()
+    assert read_summary(tmp_path / "summary.json") == read_summary(results / "peers/summary.json")

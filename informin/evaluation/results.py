@@ -21,12 +21,15 @@ tasks.NAME       score (null where it is undefined, and `error` says why), n, an
 average          sts and transfer: the mean of seven scores, null unless all seven are there
 environment      versions, device and number of threads
 seconds          encoding and scoring, all tasks together
+
+A summary.json (`informin.summaries`) holds the results of several checkpoints in one file.
 """
 
 import json
 import logging
 import platform
 import re
+from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 
@@ -37,6 +40,7 @@ from informin.errors import UsageError
 from informin.evaluation.measures import KINDS
 from informin.evaluation.senteval import GROUPS
 from informin.files import regular_text, sha256, write_json
+from informin.summaries import is_summary, read_summary
 
 logger = logging.getLogger(__name__)
 
@@ -86,10 +90,27 @@ def add_task(results: dict, name: str, entry: dict) -> None:
 
 def load_results(path: str | Path) -> dict:
     """Reads a results file. Raises UsageError where there is none, or something else than results of this schema."""
+    return _checked(_parsed(path), path)
+
+
+def load_all_results(paths: Iterable[str | Path]) -> list[dict]:
+    """All results in files, in folders of them and in summaries, in order. Raises UsageError as `load_results`."""
+    found = []
+    for path in (path for given in paths for path in results_files(given)):
+        content = _parsed(path)
+        rows = read_summary(path)[1] if is_summary(content) else [content]
+        found += [_checked(row, path) for row in rows]
+    return found
+
+
+def _parsed(path: str | Path) -> object:
     try:
-        results = json.loads(regular_text(path))
+        return json.loads(regular_text(path))
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read as results of run_eval.py: {error}") from None
+
+
+def _checked(results: object, path: str | Path) -> dict:
     needed = {"schema", "model", "tasks", "average", *IDENTITY}
     if isinstance(results, dict):
         results.setdefault("prompt", None)  # files of before there were prompts

@@ -9,7 +9,7 @@ import numpy as np
 
 from informin.errors import counted
 from informin.evaluation.measures import KINDS
-from informin.evaluation.senteval import GROUPS, YEARS
+from informin.evaluation.senteval import GROUPS, TASKS, YEARS
 
 FORMATS = ("text", "markdown", "latex", "json")
 TITLES = {"sts": "STS, Spearman x 100", "transfer": "Transfer, accuracy x 100"}
@@ -119,7 +119,8 @@ def aggregation_table(rows: Sequence[dict]) -> list[Table]:
 
 def time_table(rows: Sequence[dict]) -> Table:
     """Seconds of each task."""
-    columns = list(dict.fromkeys(task for results in rows for task in results["tasks"]))
+    found = dict.fromkeys(task for results in rows for task in results["tasks"])
+    columns = [*(task for task in TASKS if task in found), *(task for task in found if task not in TASKS)]
     lines = []
     for results in rows:
         for part in ("encode", "score"):

@@ -16,7 +16,7 @@ from informin.evaluation import score_pairs
 from informin.evaluation.drift import SAMPLE, SEED, draw, drift_table, measure_drift, stsb_dev
 from informin.evaluation.once import EncodeOnce, embed_once
 from informin.evaluation.pairs import cosine, positive
-from informin.evaluation.results import load_results, results_files
+from informin.evaluation.results import load_all_results
 from informin.evaluation.scoring import encode_with_bar, load_tasks, score_encoder
 from informin.evaluation.senteval import STS_TASKS, load_task
 from informin.evaluation.senteval_files import senteval_folder
@@ -39,11 +39,12 @@ def alignment(
 
     Args:
         split: of STS-B.
-        results: files or folders of run_eval.py; of a checkpoint that is among them, the 7 tests are not scored again.
+        results: files, folders or summaries of run_eval.py; the 7 tests of a checkpoint among them are not scored
+            again.
     """
     folder = senteval_folder(senteval_dir)
     (pairs,) = load_task(folder, "STS-B", split).subsets
-    known = [load_results(path) for given in results for path in results_files(given)]
+    known = load_all_results(results)
     tasks = load_tasks(folder, STS_TASKS)
     rows = []
     for name, encoder in encoders(model_name, **loading):

@@ -116,6 +116,7 @@ def run_record(run: Run) -> dict:
     seed, options    of run_unsup.py, as the study gives them
     training         every option that shapes the weights, with what was filled in; this, base_model, data, steps,
                      kept_step and environment as in training.json: see `informin.publishing.record`
+    weights_sha256   checksum of the weights that were scored, null without scores
     dev              name of the development pairs; spearman (x 100), alignment, uniformity at the kept step, or null
     scores, averages of run_eval.py, x 100; null where they are undefined, or not all of a group is scored
     samples          every measure of each labelled sample or search, by name, and the SHA-256 of its file
@@ -133,6 +134,7 @@ def run_record(run: Run) -> dict:
         "options": without_paths(run.setting.options),
         "training": training["options"],
         **{name: training[name] for name in ("base_model", "data", "steps", "kept_step")},
+        "weights_sha256": results.get("weights_sha256"),
         "precision": training["options"]["precision"] if run.setting.trained else results["precision"],
         "dev": {"name": training["development"], **dev},
         "scores": {name: task["score"] for name, task in results["tasks"].items()},

@@ -15,7 +15,7 @@ from informin.evaluation.table import Row, Table
 from informin.studies.plan import CARD, DEVELOPMENT, Setting, Study, normalised, shown, without_paths
 from informin.studies.runs import run_name
 
-SCHEMA = 1
+SCHEMA = 2
 RESAMPLES = 10_000
 FEWEST = 3  # seeds for an interval
 GEOMETRY = ("alignment", "uniformity")
@@ -55,6 +55,7 @@ def summarise(study: Study, records: dict[tuple[str, int], dict]) -> dict:
     for setting in study.settings:
         own = {seed: records[setting.name, seed] for seed in study.seeds if (setting.name, seed) in records}
         settings[setting.name] = {
+            "recipe": setting.recipe,
             "options": without_paths(setting.options),
             "baseline": setting.baseline,
             **{
@@ -69,8 +70,10 @@ def summarise(study: Study, records: dict[tuple[str, int], dict]) -> dict:
     undefined = [[*key, [name for name in scored if value_of(run, name) is None]] for key, run in records.items()]
     return {
         "schema": SCHEMA,
+        "name": study.name,
         "title": study.title,
         "tasks": study.tasks,
+        "grid": study.grid,
         "samples": {name: [kind, Path(file).name] for name, (kind, file) in study.samples.items()},
         "seeds": study.seeds,
         "measures": study.measures,

@@ -22,8 +22,7 @@ from informin.objectives import OBJECTIVES
 from informin.publishing.card import CITATIONS, UNPUBLISHED, is_untouched, render_card, write_card
 from informin.publishing.export import export_checkpoint, export_folder
 from informin.publishing.record import save_record
-from informin.studies.plan import read_study
-from informin.studies.runs import read_run, runs_of
+from informin.studies.summary import load_study
 from tests.conftest import ROOT, tokenizer_of
 
 CARDS = sorted(path for path in (ROOT / "model_cards").glob("*.md") if path.name != "TEMPLATE.md")
@@ -738,10 +737,8 @@ def test_card_in_the_repository_has_the_measured_scores(path):
     """Of the main study's seed with the best development score."""
     card, objective = path.read_text(encoding="utf-8"), path.stem.rpartition("-")[2]
     assert is_untouched(card)
-    overrides = ["model_name=all-MiniLM-L6-v2", "train_file=wiki10k.txt"]
-    study = read_study(ROOT / "configs" / "studies" / "main-small.yaml", overrides)
-    runs = [run for run in runs_of(study, ROOT / "results" / "studies") if run.setting.name == objective]
-    records = [read_run(run, study.tasks) for run in runs]
+    study, runs = load_study(ROOT / "results" / "studies" / "main-small" / "summary.json")
+    records = [run for (setting, _), run in runs.items() if setting == objective]
     best = max(records, key=lambda record: record["dev"]["spearman"])
     data = ModelCard(card).data
     scores = {result.dataset_config: result.metric_value for result in data.eval_results}

@@ -1,0 +1,70 @@
+"""The tables of several results: printed, compared with other results, and kept beside a summary.json."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from informin.errors import UsageError
+from informin.evaluation.results import load_all_results, make_folder_of
+from informin.evaluation.scoring import Tasks
+from informin.evaluation.table import (
+    Table,
+    aggregation_table,
+    footnotes,
+    render,
+    samples,
+    score_tables,
+    time_table,
+)
+from informin.summaries import write_summary
+
+
+def load_others(paths: Iterable[str] | None, rows: int, split: str) -> list[dict]:
+    """The results to compare with, in order.
+
+    Args:
+        rows: how many results they are compared with.
+
+    Raises:
+        UsageError: they are not one for all rows, or one for each; or they are of another split.
+    """
+    others = load_all_results(paths or [])
+    if len(others) not in (0, 1, rows):
+        raise UsageError(f"`compare`: found {len(others)} results; needed 1, or one for each row ({rows}).")
+    for other in others:
+        if other["split"] != split:
+            raise UsageError(f"`compare`: {other['model']} was scored on the {other['split']} split, not {split}.")
+    return others
+
+
+def refuse_other_samples(others: list[dict], tasks: Tasks) -> None:
+    """Raises UsageError where results to compare with are of another file of the same name."""
+    for other in others:
+        for name, entry in samples(other).items():
+            if name in tasks.data and [*entry["data"].values()] != [*tasks.checksums[name].values()]:
+                raise UsageError(f"`compare`: {other['model']} was scored on another {name}. Score it on this file.")
+
+
+def show(rows: list[dict], others: list[dict], seeds: bool, form: str) -> None:
+    """Prints the tables as text, Markdown or LaTeX, or the results themselves as JSON."""
+    if form == "json":
+        print(json.dumps(rows, indent=1, ensure_ascii=False))
+        return
+    tables = all_tables(rows, others, seeds) if form == "text" else score_tables(rows, others, seeds)
+    print("\n\n".join(render(table, form) for table in tables))
+    for note in footnotes(rows):
+        print(f"% {note}" if form == "latex" else f"\n{note}")
+
+
+def write_report(folder: str, rows: list[dict], others: list[dict], seeds: bool) -> None:
+    """Writes FOLDER/table.md, and FOLDER/summary.json with all results."""
+    summary = Path(folder, "summary.json")
+    make_folder_of(summary)
+    shown = [render(table, "markdown") for table in all_tables(rows, others, seeds)]
+    summary.with_name("table.md").write_text("\n\n".join([*shown, *footnotes(rows)]) + "\n", encoding="utf-8")
+    write_summary(summary, {}, rows)
+
+
+def all_tables(rows: list[dict], others: list[dict], seeds: bool) -> list[Table]:
+    """Scores, then the other ways to aggregate them, then seconds."""
+    return [*score_tables(rows, others, seeds), *aggregation_table(rows), time_table(rows)]
