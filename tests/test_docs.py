@@ -20,6 +20,7 @@ from tests.conftest import ROOT
 
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LOG.md", "results/README.md")]
 PAGES += sorted((ROOT / "docs").glob("*.md"))
+LOGS = sorted((ROOT / "docs" / "log").glob("*.md"))
 TODAYS = [page for page in PAGES if page.name not in ("CHANGELOG.md", "LOG.md")]  # the others tell of their day, too
 TOP = "informin|configs|docs|examples|model_cards|benchmarks|results|tests"
 WRITTEN = r"results/(a|b|bert)$"  # by the pages' commands
@@ -51,7 +52,7 @@ def anchors(page: Path) -> list[str]:
     return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@pytest.mark.parametrize("page", [*PAGES, *LOGS], ids=name)
 def test_relative_links_lead_somewhere(page):
     for target in re.findall(r"\]\((?!https:)([^)\s]+)\)", text(page)):
         path, _, anchor = target.partition("#")
@@ -80,9 +81,11 @@ def test_the_tree_of_the_readme_is_the_repositorys():
 
 
 def test_the_readme_is_short_and_leads_to_every_page():
+    """Those for contributors are named in CONTRIBUTING.md."""
     readme = text(ROOT / "README.md")
     assert len(readme.splitlines()) < 140
-    assert [name(page) for page in PAGES[1:4] + PAGES[5:] if f"({name(page)})" not in readme] == []
+    both = readme + text(ROOT / "CONTRIBUTING.md")
+    assert [name(page) for page in PAGES[1:4] + PAGES[5:] if f"({name(page)})" not in both] == []
 
 
 @pytest.mark.parametrize("page", TODAYS, ids=name)
@@ -121,11 +124,13 @@ def test_the_objectives_of_the_readme_are_those_there_are():
         assert set(re.findall(r"`(\w+)`", further)) == weights - own - guided, objective
 
 
-def test_the_log_begins_with_a_verdict_on_every_entry():
-    log = text(ROOT / "LOG.md")
-    verdicts = re.findall(r"^\* .+: \[.+\]\(#(\S+)\)\.$", log, re.MULTILINE)
-    assert anchors(ROOT / "LOG.md")[:2] == ["log", "verdicts"]
-    assert verdicts == anchors(ROOT / "LOG.md")[2:]
+def test_every_entry_of_the_log_has_a_verdict():
+    verdicts = re.findall(r"^\* .+ \[(\S+)\]\(docs/log/(\S+)#(\S+)\)$", text(ROOT / "LOG.md"), re.MULTILINE)
+    entries = [(log.name, anchor) for log in LOGS for anchor in anchors(log)[1:]]
+    assert sorted((file, anchor) for _, file, anchor in verdicts) == sorted(entries)
+    dates = [date for date, _, _ in verdicts]
+    assert dates == sorted(dates, reverse=True)
+    assert [anchor for date, _, anchor in verdicts if not anchor.startswith(date)] == []
 
 
 def test_the_changelog_has_todays_version_on_top():
