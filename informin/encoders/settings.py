@@ -89,7 +89,8 @@ def check_settings(model_name: str, settings: Mapping, dropouts: Sequence[str]) 
 
 def check_files(model_name: str, file: str, values: Mapping) -> None:
     """Raises UsageError where a file of sentence-transformers has one of `FILES` of another kind."""
-    _check(model_name, "", {name: value for name, value in values.items() if name in FILES}, FILES, file)
+    given = {name: value for name, value in values.items() if name in FILES and value is not None}
+    _check(model_name, "", given, FILES, file)
 
 
 def _options(settings: Mapping) -> list[str]:

@@ -8,6 +8,7 @@ from tokenizers.normalizers import Lowercase, Sequence
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from informin.encoders.files import json_file, refuse_outside
+from informin.encoders.settings import check_files
 from informin.errors import UsageError, counted
 from modeling_informin import POOLINGS
 
@@ -186,6 +187,7 @@ def _prompts(model_name: str, revision: str | None) -> tuple[str, dict]:
             f"`model_name` {model_name}: default_prompt_name in its {name} is {default!r}, and its prompts are "
             f"{', '.join(prompts) or 'none'}."
         )
+    check_files(model_name, name, values)
     said = {"prompts": prompts, "default_prompt_name": default, "similarity_fn_name": values.get("similarity_fn_name")}
     return prompts.get(default, ""), {name: value for name, value in said.items() if value}
 
@@ -196,9 +198,7 @@ def _transformer(model_name: str, revision: str | None) -> tuple[dict, str | Non
     for name in TRANSFORMER_FILES:
         if values := json_file(model_name, name, revision):
             break
-    longest = values.get("max_seq_length")
-    if not isinstance(longest, int | None):
-        raise UsageError(f"`model_name` {model_name}: max_seq_length in its {name} is {longest!r}.")
+    check_files(model_name, name, values)
     others = [key for key, value in values.items() if key not in READ and value and value != TRANSFORMER.get(key)]
     problem = f"its {name} has {', '.join(others)}, not known here" if others else None
     return {key: values[key] for key in READ[:2] if values.get(key)}, problem

@@ -74,24 +74,28 @@ def export_folder(
     folder: str | Path,
     record: dict | None = None,
     dtype: torch.dtype = torch.float32,
+    weights: bool = True,
 ) -> None:
     """Writes a model that may be loaded and published as it stands; `model` is not changed.
 
     Args:
         record: what the run was; see `informin.publishing.record`.
         dtype: of the weights in the file.
+        weights: False writes everything else, to try it.
 
     Raises:
         UsageError: a weight is no finite number in this dtype; something in the folder would be written through a link.
     """
     folder = Path(folder)
     refuse_links(folder)
-    clean = without_training_heads(model).to(dtype)
-    _refuse_not_finite(clean.state_dict(), within=f" in {dtype}")
+    clean = without_training_heads(model)
+    if weights:
+        clean = clean.to(dtype)
+        _refuse_not_finite(clean.state_dict(), within=f" in {dtype}")
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryFolder(folder) as partial:  # the disk may become full
         new = Path(partial)
-        _save_model(clean, new)
+        _save_model(clean, new, weights)
         _save_tokenizer(tokenizer, new)
         usage, longest = usage_of_settings(model.config.informin), max_length(clean.config, tokenizer)
         _save_sentence_transformers_files(clean, usage, reading_length(longest, usage), new)
@@ -284,7 +288,7 @@ def _other_seed(other: Path, folder: Path, record: dict) -> int:
     return theirs["seed"]
 
 
-def _save_model(model: InforMinModel, folder: Path) -> None:
+def _save_model(model: InforMinModel, folder: Path, weights: bool = True) -> None:
     """The encoder by its plain class, so that its weights have the names that servers look for; our class beside it.
 
     What the starting encoder's own `auto_map` named is not in the folder.
@@ -295,8 +299,8 @@ def _save_model(model: InforMinModel, folder: Path) -> None:
         shutil.copyfile(modeling_informin.__file__, folder / "modeling_informin.py")
     else:
         del encoder.config.auto_map
-    encoder.save_pretrained(folder)
-    if model.config.informin["projection_head"] == "mlp":
+    encoder.save_pretrained(folder, state_dict=None if weights else {})
+    if weights and model.config.informin["projection_head"] == "mlp":
         (folder / HEAD_FILE).parent.mkdir()
         save_file(model.mlp.state_dict(), folder / HEAD_FILE, {"format": "pt"})
     set_usual_modes(folder)  # safetensors writes files that a server of another user cannot read

@@ -1,5 +1,6 @@
 """A Trainer that leaves, and pushes, folders that people can load."""
 
+import tempfile
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import HubStrategy, get_last_checkpoint
 from transformers.utils import PushInProgress
 
+from informin.distributed import any_process
 from informin.encoders.loading import forget_truncation
 from informin.errors import SaveError, UsageError, error_line
 from informin.files import damage, set_usual_modes
@@ -24,6 +26,32 @@ class PublishingTrainer(Trainer, ABC):
     @abstractmethod
     def record(self) -> dict:
         """What the run was so far, for training.json; see `informin.publishing.record`."""
+
+    def train(self, *args, **kwargs):
+        """Trainer's, after a try to save.
+
+        Raises:
+            UsageError: what training leaves could not be written; no step was taken.
+        """
+        self._try_to_save()
+        return super().train(*args, **kwargs)
+
+    def _try_to_save(self) -> None:
+        """Writes a checkpoint and an export without their weights, and deletes them; UsageError where that fails."""
+        problem = None
+        if self.is_world_process_zero():
+            try:
+                with tempfile.TemporaryDirectory(prefix="informin-save-") as folder:
+                    self._save(str(Path(folder, "checkpoint")), state_dict={})
+                    model = self.accelerator.unwrap_model(self.model)
+                    export_folder(model, self.processing_class, Path(folder, "export"), self.record(), weights=False)
+            except Exception as error:  # of whichever library writes the file
+                problem = f"{error_line(error)} ({type(error).__name__})"
+        if any_process(problem is not None):
+            raise UsageError(
+                f"The trained model could not be saved, so training does not begin: "
+                f"{problem or 'process 0 says why'}. It was tried without the weights, in a temporary folder."
+            )
 
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
         forget_truncation(self.processing_class)

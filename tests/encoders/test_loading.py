@@ -364,7 +364,7 @@ def test_damaged_folders(model, commands, tmp_path, capsys, damage, message):
         (write("config_sentence_transformers.json", "[]"), "MODEL/config_sentence_transformers.json holds something e"),
         (
             change("sentence_bert_config.json", max_seq_length="9"),
-            "in its sentence_bert_config.json is '9'.",
+            "in its sentence_bert_config.json is '9'; needed a whole number of 1 or more",
         ),
     ],
     ids="modules-no-list modules-of-numbers pooling prompts length".split(),
