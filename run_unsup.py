@@ -21,6 +21,7 @@ from informin.publishing.trainer import hub_destination
 from informin.training.checkpoints import LAST, checkpoint_to_resume, complete_checkpoints, refuse_used_folder
 from informin.training.command_line import option_names, parse
 from informin.training.drift import tell_drift
+from informin.training.heartbeat import Heartbeat
 from informin.training.lock import only_run_in
 from informin.training.options import CardArguments, DataArguments
 from informin.training.record import provenance
@@ -43,7 +44,8 @@ def run(argv: list[str]) -> int:
     start_logging(verbose=False)
     model_name, data, card, args = parse(argv)
     start_logging(args.verbose)
-    with only_run_in(args.output_dir) if args.process_index == 0 else nullcontext():
+    alone = only_run_in(args.output_dir) if args.process_index == 0 else nullcontext()
+    with Heartbeat(args.output_dir, args.device), alone:
         return train(model_name, data, card, args)
 
 

@@ -4,11 +4,16 @@
 
 A tiny BERT with MLM and a queue, a checkpoint every 3 steps. Half of the SIGKILLs come at a random moment after the
 headline, half while a checkpoint is being written.
+
+Then every signal at every place outside of training: exit code, last line, leftover files, and the same result when the
+program runs again. `--kills 0` for these alone.
 """
 
 import argparse
+import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -52,12 +57,136 @@ def kill_one(process: subprocess.Popen, run: Path, source: random.Random) -> str
     return "within a save" if within_a_save(run) else "between saves"
 
 
+# A program that stays at a place, which is a function of a module.
+PAUSED = """
+import importlib, sys, time
+from informin import program
+script, module, name = sys.argv[1:4]
+del sys.argv[1:4]
+main = importlib.import_module(script).main
+def stay(*args, **kwargs):
+    print("here", flush=True)
+    time.sleep(600)
+setattr(importlib.import_module(module), name, stay)
+program.run(main)
+"""
+# What a signal interrupts, in the words of the last line: the script, the place, and whether temporary output is open.
+PLACES = {
+    "guide embedding": ("run_unsup", "informin.encoders.guide", "normalize", True),
+    "the scoring of labels": ("run_eval", "informin.evaluation.labels", "clustering", False),  # by k-means
+    "export": ("run_unsup", "informin.publishing.export", "_save_tokenizer", True),
+    "the drift report": ("run_unsup", "informin.training.drift", "measure_drift", False),
+}
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
+TRAINING = dict(model_name="bert", train_file="s.txt", output_dir="out", eval_strategy="no", objective="simcse")
+TRAINING |= dict(max_steps=2, per_device_train_batch_size=16, neighbour_views=1, bf16="false", use_cpu="true")
+SCORING = dict(model_name="bert", labels="labels.tsv", pooler="mean", output="out/scores.json")
+
+
+def save_inputs(folder: Path) -> None:
+    """What the programs at PLACES read."""
+    save_bert(folder / "bert")
+    sentences = make_sentences(96)
+    (folder / "s.txt").write_text("\n".join(sentences) + "\n")
+    rows = [f"{sentence}\t{'even' if i % 2 else 'odd'}" for i, sentence in enumerate(sentences)]
+    (folder / "labels.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
+    (folder / "tmp").mkdir()
+
+
+def begin(folder: Path, place: str, *start: str, more: tuple[str, ...] = ()) -> subprocess.Popen:
+    options = SCORING if PLACES[place][0] == "run_eval" else TRAINING
+    arguments = [f"--{option}={value}" for option, value in options.items()]
+    environment = ENVIRONMENT | {"PYTHONPATH": str(ROOT), "TMPDIR": str(folder / "tmp")}
+    how = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder, env=environment)
+    return subprocess.Popen([sys.executable, *start, *arguments, *more], **how)
+
+
+def leftovers(folder: Path) -> list[str]:
+    """Temporary output, locks, and whatever lies in the system's temporary folder."""
+    hidden = [path for path in folder.rglob(".*") if path.parent == folder / "out" or "informin" in path.name]
+    return sorted(path.name for path in {*hidden, *folder.glob("tmp/*")})
+
+
+def result(folder: Path, place: str) -> object:
+    """What the program made, to be compared."""
+    if PLACES[place][0] == "run_eval":
+        return json.loads((folder / "out" / "scores.json").read_text())["tasks"]["labels"]["measures"]
+    return {name: tensor.tolist() for name, tensor in load_file(folder / "out" / "model.safetensors").items()}
+
+
+def interrupt(folder: Path, place: str, number: int) -> tuple[int, str, list[str]]:
+    """Stops a program at a place; returns its exit code, its last line, and what it left behind."""
+    process = begin(folder, place, "-c", PAUSED, *PLACES[place][:3])
+    while (line := process.stdout.readline()) != "here\n":
+        if not line:
+            raise RuntimeError(process.communicate()[1])
+    process.send_signal(number)
+    _, said = process.communicate()
+    return process.returncode, said.splitlines()[-1] if said else "", leftovers(folder)
+
+
+def rerun(folder: Path, place: str) -> object:
+    """Runs a program to its end, from the checkpoint where there is one; returns what it made, and left behind."""
+    more = ("--resume_from_checkpoint=last",) if complete_checkpoints(folder / "out") else ()
+    process = begin(folder, place, str(ROOT / f"{PLACES[place][0]}.py"), more=more)
+    said = process.communicate()[1]
+    if process.returncode:
+        raise RuntimeError(said)
+    return result(folder, place), leftovers(folder)
+
+
+def problems(place: str, number: int, through: object) -> list[str]:
+    """What is wrong after a signal at a place, in words; prints a row."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        save_inputs(folder)
+        code, line, left = interrupt(folder, place, number)
+        again, left_again = rerun(folder, place)
+    signal_name, killed = signal.Signals(number).name, number == signal.SIGKILL
+    print(
+        f"{signal_name:7}  {place:21}  exit code {code}, {len(left)} left, then {len(left_again)}  {line}", flush=True
+    )
+    by = "" if number == signal.SIGINT else f" by {signal_name}"
+    held = {
+        "exit code": code == (-number if killed else 128 + number),
+        "last line": killed or line.startswith(f"Interrupted{by} during {place}. "),
+        "leftover files": not left or killed,
+        "a SIGKILL amid temporary output": not killed or PLACES[place][3] == any("informin" in name for name in left),
+        "leftover files after the next run": not left_again,
+        "other result": again == through,
+    }
+    return [what for what, fine in held.items() if not fine]
+
+
+def undisturbed(place: str) -> object:
+    """What the program makes without a signal."""
+    with tempfile.TemporaryDirectory() as name:
+        save_inputs(Path(name))
+        return rerun(Path(name), place)[0]
+
+
+def signals_outside_training() -> int:
+    """Every signal at every place. Returns how many rows are wrong."""
+    wrong, through = 0, {script: undisturbed(place) for place, (script, *_) in PLACES.items()}
+    for place, (script, *_) in PLACES.items():
+        for number in NUMBERS:
+            if found := problems(place, number, through[script]):
+                wrong += 1
+                print(f"         WRONG: {', '.join(found)}")
+    return wrong
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    source = random.Random(args.seed)
+    same = not args.kills or killed_again_and_again(args.kills, random.Random(args.seed))
+    return 0 if signals_outside_training() == 0 and same else 1
+
+
+def killed_again_and_again(kills: int, source: random.Random) -> bool:
+    """Whether the weights are those of a run that was not killed."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         save_bert(folder / "bert")
@@ -66,7 +195,7 @@ def main() -> int:
         through = start(folder, "through")
         through.communicate()
         more = []
-        for number in range(1, args.kills + 1):
+        for number in range(1, kills + 1):
             moment = kill_one(start(folder, "killed", *more), folder / "killed", source)
             whole = complete_checkpoints(folder / "killed")
             print(f"kill {number:2}  {moment:14} newest whole: {whole[-1].name if whole else 'none'}", flush=True)
@@ -80,7 +209,7 @@ def main() -> int:
             for part in (last_step, ".")
         )
         print("the weights of the last checkpoint and of the export are", "equal, bit for bit" if same else "DIFFERENT")
-        return 0 if same else 1
+        return same
 
 
 def equal(first: Path, second: Path) -> bool:

@@ -14,6 +14,7 @@ from informin.encoders.loading import load_config
 from informin.encoders.usage import usage_of
 from informin.errors import UsageError
 from informin.textfiles import read_sentences, require_file
+from informin.training.heartbeat import Heartbeat
 from informin.training.options import InforMinTrainingArguments
 from informin.training.sentences import tokenise
 from informin.views.neighbours import WithPartners, mutual_neighbours
@@ -118,7 +119,7 @@ def guides_for(
                 f"`{term.weight}` out."
             )
     folder = Path(args.guide_cache or Path(args.output_dir, OWN))
-    with args.main_process_first(desc="guide"):
+    with Heartbeat(args.output_dir, args.device), args.main_process_first(desc="guide"):
         return {name: load_guide(folder, encoder, texts[name]["text"]) for name in readers}
 
 

@@ -1,23 +1,27 @@
 """Several processes: the others end, with a word, when one is gone.
 
 A process that dies closes its connections, and the collectives of the others fail at once. A machine that loses its
-power or its network closes nothing: they would wait as long as `ddp_timeout` says, half an hour.
+power or its network closes nothing, nor does one that is stopped: they would wait as long as `ddp_timeout` says, half
+an hour.
 """
 
 import os
 import socket
 import threading
 import time
+from contextlib import suppress
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
 from informin.distributed import rank, world_size
-from informin.errors import LostProcessError, error_line
+from informin.errors import InforMinError, LostProcessError, error_line
+from informin.temporary import remove_own
 from informin.training.checkpoints import complete_checkpoints
 
 LIBRARIES = ("gloo", "NCCL")  # named in the errors of collectives
+DONE = b"done"  # the last beat of a process that has no more to do
 
 
 def lost(what: str, output_dir: str) -> LostProcessError:
@@ -30,17 +34,22 @@ def lost(what: str, output_dir: str) -> LostProcessError:
     )
 
 
-def is_of_collective(error: RuntimeError) -> bool:
+def is_of_collective(error: BaseException | None) -> bool:
     """Whether an error says that another process did not answer."""
-    return world_size() > 1 and (
-        isinstance(error, dist.DistError) or any(library in str(error) for library in LIBRARIES)
-    )
+    if world_size() == 1 or not isinstance(error, RuntimeError) or isinstance(error, InforMinError):
+        return False
+    return isinstance(error, dist.DistError) or any(library in str(error) for library in LIBRARIES)
 
 
 class Heartbeat:
     """Within its `with` block every process says now and then that it lives, and looks whether the others do.
 
-    Where one has said nothing for long, this one prints so and ends with exit code 1, whatever it waits for.
+    Where one has said nothing for long, this one prints so and ends with exit code 1, whatever it waits for. All
+    processes enter the block together. They may leave it at different times: the first one stays until the others have
+    left. A block inside another does nothing: a program is watched as a whole, and a trainer of its own where it waits.
+
+    Raises:
+        LostProcessError: a collective in the block failed.
 
     Args:
         output_dir: of the run, whose checkpoints are named.
@@ -49,12 +58,15 @@ class Heartbeat:
         patience: seconds without one after which a process is gone.
     """
 
+    _running = False  # one in this process
+
     def __init__(self, output_dir: str, device: torch.device, every: float = 5.0, patience: float = 45.0):
         self.output_dir, self.device, self.every, self.patience = output_dir, device, every, patience
-        self._over, self._threads = threading.Event(), []
+        self._left, self._over, self._threads = threading.Event(), threading.Event(), []
 
     def __enter__(self) -> "Heartbeat":
-        if world_size() > 1:
+        if world_size() > 1 and not Heartbeat._running:
+            Heartbeat._running = True
             host, wait, port = os.environ.get("MASTER_ADDR", "127.0.0.1"), timedelta(seconds=self.patience / 2), [0]
             if rank() == 0:
                 self._server = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=wait)
@@ -67,25 +79,38 @@ class Heartbeat:
                 thread.start()
         return self
 
-    def __exit__(self, kind, *_) -> None:
-        self._over.set()
-        if self._threads and kind is None:
-            for thread in self._threads:
-                thread.join()
-            dist.barrier()  # until then the first has what the others ask
+    def __exit__(self, kind, error, _) -> None:
+        if self._threads:
+            Heartbeat._running = False
+            if kind is None:
+                self._left.set()
+                self._threads[0].join()
+            self._over.set()
+        if is_of_collective(error):
+            raise lost(f"Another process does not answer ({error_line(error)})", self.output_dir) from error
 
     def _beat(self) -> None:
         """Says that this process lives, and hears the others; a call to a first process that is silent never ends."""
         beats = 0
-        while not self._over.wait(self.every):
-            beats += 1
-            try:
-                self._store.set(str(rank()), f"{socket.gethostname()} {beats}")
-                for other, (last, _) in list(self._heard.items()):
-                    if self._store.check([str(other)]) and (new := self._store.get(str(other))) != last:
-                        self._heard[other] = (new, time.monotonic())
-            except RuntimeError as error:
-                self._end(f"Process 0 of {world_size()} does not answer ({error_line(error)})")
+        try:
+            while not self._left.wait(self.every) and not self._over.is_set():
+                beats += 1
+                self._exchange(str(beats).encode())
+            if not self._over.is_set():
+                self._exchange(DONE)
+            while rank() == 0 and not self._over.wait(0.05) and not all(map(self._done, self._heard)):
+                self._exchange(DONE)  # the others ask this one
+        except RuntimeError as error:
+            self._end(f"Process 0 of {world_size()} does not answer ({error_line(error)})")
+
+    def _exchange(self, beat: bytes) -> None:
+        self._store.set(str(rank()), f"{socket.gethostname()} {beat.decode()}")
+        for other, (last, _) in list(self._heard.items()):
+            if self._store.check([str(other)]) and (new := self._store.get(str(other))) != last:
+                self._heard[other] = (new, time.monotonic())
+
+    def _done(self, other: int) -> bool:
+        return self._heard[other][0].endswith(DONE)
 
     def _watch(self) -> None:
         before = time.monotonic()
@@ -94,7 +119,8 @@ class Heartbeat:
             if now - before > self.every + self.patience / 2:  # it was itself suspended, and the others may have been
                 self._heard = {other: (last, now) for other, (last, _) in self._heard.items()}
             before = now
-            silent = [other for other, (_, when) in self._heard.items() if now - when > self.patience]
+            late = [other for other, (_, when) in self._heard.items() if now - when > self.patience]
+            silent = [other for other in late if not self._done(other)]
             if silent:
                 # Where the first is silent, nothing is heard of any, this one included.
                 last, _ = self._heard[silent[0]]
@@ -104,5 +130,7 @@ class Heartbeat:
 
     def _end(self, what: str) -> None:
         if not self._over.is_set():
-            os.write(2, f"error: {lost(what, self.output_dir)}\n".encode())
+            with suppress(OSError):  # closed
+                os.write(2, f"error: {lost(what, self.output_dir)}\n".encode())
+            remove_own()
             os._exit(LostProcessError.exit_code)

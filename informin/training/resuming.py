@@ -28,7 +28,7 @@ from informin.training.checkpoints import (
     steps_taken,
 )
 from informin.training.finite import FiniteLosses
-from informin.training.heartbeat import Heartbeat, is_of_collective, lost
+from informin.training.heartbeat import Heartbeat
 from informin.training.history import logged_scores
 from informin.training.record import training_record, weights_settings
 from informin.training.signals import EvaluationLeft
@@ -176,15 +176,10 @@ class ResumableTrainer(Trainer):
 
     def _train_together(self, checkpoint: str | None, *args, **kwargs):
         """Trainer's `train`; LostProcessError where another process is gone."""
-        try:
-            with Heartbeat(self.args.output_dir, self.args.device):
-                result = super().train(checkpoint, *args, **kwargs)
-                self.losses.look()
-                return result
-        except RuntimeError as error:
-            if is_of_collective(error):
-                raise lost(f"Another process does not answer ({error_line(error)})", self.args.output_dir) from error
-            raise
+        with Heartbeat(self.args.output_dir, self.args.device):
+            result = super().train(checkpoint, *args, **kwargs)
+            self.losses.look()
+            return result
 
     def _run_epoch(self, *args, **kwargs) -> None:
         """Trainer's, unless the run was at its last step when it was gone on with: Trainer would take one more."""

@@ -2,16 +2,16 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from contextlib import nullcontext
 
 import pytest
 from transformers import Trainer
 
 from informin.errors import LostProcessError
-from informin.training import heartbeat, resuming
+from informin.training import heartbeat
 from tests.conftest import make_sentences
 from tests.test_run import ENVIRONMENT
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
@@ -20,7 +20,8 @@ WORKER = """
 import os, sys, time
 import torch, torch.distributed as dist
 from datetime import timedelta
-from informin.training.heartbeat import Heartbeat, is_of_collective, lost
+from informin.errors import LostProcessError
+from informin.training.heartbeat import Heartbeat
 rank, out, seconds = int(sys.argv[1]), sys.argv[2], float(sys.argv[3])
 os.environ["MASTER_ADDR"] = "127.0.0.1"
 dist.init_process_group("gloo", init_method=f"file://{out}/init", rank=rank, world_size=2, timeout=timedelta(minutes=5))
@@ -28,9 +29,10 @@ try:
     with Heartbeat(out, torch.device("cpu"), every=0.1, patience=2):
         print("watching", flush=True)
         time.sleep(seconds)
-        dist.barrier()
-except RuntimeError as error:
-    print(lost("gone", out) if is_of_collective(error) else "something else", file=sys.stderr)
+        if len(sys.argv) < 5:
+            dist.barrier()
+except LostProcessError as error:
+    print(error, file=sys.stderr)
     os._exit(1)
 print("done", flush=True)
 os._exit(0)
@@ -42,9 +44,9 @@ def start(tmp_path):
     """Starts both processes, which wait for one another after some seconds; gives them when they watch."""
     begun = []
 
-    def both(*seconds: float) -> list[subprocess.Popen]:
+    def both(*seconds: float, more: tuple[str, ...] = ()) -> list[subprocess.Popen]:
         for rank, wait in enumerate(seconds):
-            command = [sys.executable, "-c", WORKER, str(rank), str(tmp_path), str(wait)]
+            command = [sys.executable, "-c", WORKER, str(rank), str(tmp_path), str(wait), *more]
             how = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
             begun.append(subprocess.Popen(command, **how))
         for process in begun:
@@ -74,13 +76,30 @@ def test_a_process_that_was_killed(start):
     processes[1].send_signal(signal.SIGKILL)
     _, said = processes[0].communicate(timeout=60)
     assert processes[0].returncode == 1
-    assert said.startswith("gone. No checkpoint was saved.")  # by the collective, before it was missed
+    assert said.startswith("Another process does not answer (")  # by the collective, before it was missed
+    assert "). No checkpoint was saved." in said
 
 
 def test_a_process_that_takes_its_time_is_waited_for(start):
     processes = start(0, 3)
     for process in processes:
         assert process.communicate(timeout=60)[0] == "done\n" and process.returncode == 0
+
+
+@pytest.mark.parametrize("seconds", [(0, 4), (4, 0)], ids=["first", "second"])
+def test_a_process_that_has_no_more_to_do_is_not_missed(start, seconds):
+    """Nor does the first, which the others ask, leave them alone."""
+    processes = start(*seconds, more=("no barrier",))
+    for process in processes:
+        assert process.communicate(timeout=60) == ("done\n", "") and process.returncode == 0
+
+
+def test_a_process_that_is_silent_after_the_first_is_done(start):
+    first, second = start(0, 3600, more=("no barrier",))
+    time.sleep(1)
+    os.kill(second.pid, signal.SIGSTOP)
+    _, said = first.communicate(timeout=60)
+    assert first.returncode == 1 and "error: Process 1 of 2 on " in said
 
 
 def test_a_process_that_was_suspended_itself_blames_nobody(start):
@@ -103,8 +122,62 @@ def test_training_tells_a_lost_process_from_other_failures(bert, tmp_path, monke
         raise RuntimeError(words)
 
     monkeypatch.setattr(Trainer, "train", fail)
-    monkeypatch.setattr(resuming, "Heartbeat", lambda *args: nullcontext())
+    monkeypatch.setattr(heartbeat.Heartbeat, "__enter__", lambda self: self)  # nobody listens
     monkeypatch.setattr(heartbeat, "world_size", lambda: 2)
     with pytest.raises(LostProcessError if lost else RuntimeError, match=words.split()[-1]) as raised:
         trainer.train()
     assert isinstance(raised.value, LostProcessError) == lost
+
+
+# Runs run_unsup.py as one of two processes, and stays for good where it is told to.
+PROGRAM = """
+import os, sys, time
+import torch.distributed as dist
+import run_unsup, trainer_informin
+from informin.encoders import guide
+from informin.publishing import trainer as publishing
+from informin.training import drift, heartbeat
+heartbeat.Heartbeat.__init__.__defaults__ = (0.1, 4.0)
+who, where = int(sys.argv[1]), sys.argv[2]
+places = dict(
+    data=(run_unsup, "load_sentences"), guide=(guide, "_write"), evaluation=(trainer_informin, "embed"),
+    export=(publishing, "export_folder"), drift=(drift, "measure_drift"), push=(run_unsup, "finish"),
+)
+module, name = places[where]
+work = getattr(module, name)
+def stay(*args, **kwargs):
+    if dist.get_rank() == who:
+        print("here", flush=True)
+        time.sleep(3600)
+    return work(*args, **kwargs)
+setattr(module, name, stay)
+os._exit(run_unsup.main(sys.argv[3:]))
+"""
+
+
+# So are "data", "drift" and "push", where the first process works alone.
+@pytest.mark.parametrize("where, gone", [("guide", 0), ("evaluation", 1), ("export", 0)])
+def test_a_process_that_is_stopped_anywhere_in_a_program(command, tmp_path, where, gone):
+    arguments = command(per_device_train_batch_size=8, neighbour_views=1, senteval_dir=tmp_path)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    group = ENVIRONMENT | dict(WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+    processes = []
+    try:
+        for rank in range(2):
+            argv = [sys.executable, "-c", PROGRAM, str(gone), where, *arguments]
+            how = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            processes.append(subprocess.Popen(argv, env=group | dict(RANK=str(rank), LOCAL_RANK=str(rank)), **how))
+        while processes[gone].stdout.readline() != "here\n":
+            assert processes[gone].poll() is None, processes[gone].stderr.read()
+        os.kill(processes[gone].pid, signal.SIGSTOP)
+        _, said = processes[1 - gone].communicate(timeout=120)
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    assert processes[1 - gone].returncode == 1
+    assert f"error: Process {gone} of 2" in said and "has said nothing for 4 s" in said
+    left = [path.name for path in tmp_path.rglob(".informin-*")]
+    assert left == [] or gone == 0, "those of a stopped process are its own"
