@@ -14,6 +14,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, MPNetConfig, XLMConfig
 
@@ -62,6 +63,14 @@ CONFIGURATIONS = {
     "quantized": ("a model with a quantization_config", dict(quantization_config={"quant_method": "fp8"})),
 }
 GUIDED = dict(objective="guided")
+# Harm to a guide's cached embeddings, before another run reads them.
+CACHES = {
+    "cut": lambda path: os.truncate(path, 500),
+    "NaN": lambda path: np.save(path, np.full_like(np.load(path), np.nan)),
+    "fewer rows": lambda path: np.save(path, np.load(path)[:-20]),
+    "integers": lambda path: np.save(path, np.load(path).view(np.int16)),
+    "without its header": lambda path: path.with_suffix(".json").unlink(),
+}
 OPTIONS = {
     "--learning_rate=-1": dict(learning_rate=-1),
     "--learning_rate=nan": dict(learning_rate="nan"),
@@ -300,6 +309,11 @@ def prepare_runs(folder: Path) -> None:
     for name in ("optimizer.pt", "scheduler.pt"):
         (folder / "bare" / "checkpoint-2" / name).unlink()
     write_manifest(folder / "bare" / "checkpoint-2")
+    code, said = call(folder, training("guiding", **GUIDED, keep_weight=1, guide_cache="cache"))
+    assert code == 0, said
+    for index, harm in enumerate(CACHES.values()):
+        shutil.copytree(folder / "cache", folder / f"cache-{index}")
+        harm(next((folder / f"cache-{index}").glob("*.npy")))
     (folder / "private").write_text("a password")
     export = shutil.ignore_patterns("checkpoint-*")
     for name in ("linked-file", "linked-folder", "linked-card", "linked-no", "nan", "piped"):
@@ -330,6 +344,9 @@ def rows() -> dict[str, list[str]]:
     commands["--resume_from_checkpoint true"] = [*training("half-11", logging_steps=1), last, "true"]
     commands["a new run into a used folder"] = training("run")
     commands |= {text: training(**({"output_dir": f"new-{i}"} | o)) for i, (text, o) in enumerate(OPTIONS.items())}
+    for i, text in enumerate(CACHES):
+        how = GUIDED | dict(keep_weight=1, guide_cache=f"cache-{i}", output_dir=f"new-cache-{i}")
+        commands[f"a guide's cached embeddings, {text}"] = training(**how)
     commands |= OTHERS
     commands["run_push.py, NaN in the weights"] = ["run_push.py", "nan", "me/model", "--dry_run"]
     return commands

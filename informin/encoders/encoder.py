@@ -1,6 +1,7 @@
 """Any checkpoint, ready to embed sentences: ours, of plain transformers, or of sentence-transformers."""
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -8,13 +9,23 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from informin.encoders.architectures import InforMinModel
 from informin.encoders.encode import POOLERS, encode, max_length
-from informin.encoders.loading import BERT_POOLER, load_config, load_saved, load_tokenizer, saved_settings
+from informin.encoders.loading import (
+    BERT_POOLER,
+    forget_truncation,
+    load_config,
+    load_saved,
+    load_tokenizer,
+    saved_settings,
+)
 from informin.encoders.usage import Usage, lower_case, reading_length, refuse_long_prompt, usage_of
 from informin.errors import UsageError, error_line
+
+# Of a configuration: what no embedding depends on.
+SILENT_SETTINGS = ("_name_or_path", "transformers_version", "dtype", "architectures", "auto_map", "informin")
 
 
 @dataclass
@@ -65,6 +76,19 @@ class Encoder:
         """Tells checkpoints apart, whatever their folder; see `weights_sha256`."""
         return weights_sha256(self.model.state_dict())
 
+    def sha256(self) -> str:
+        """SHA-256 of everything that determines an embedding: architecture, weights, configuration, tokenizer, options.
+
+        Left out are the batch size and the device, which change the rounding alone.
+        """
+        forget_truncation(self.tokenizer)  # that of the last call is no setting
+        tokenizer = [getattr(self.tokenizer, name) for name in ("padding_side", "truncation_side", "pad_token_id")]
+        tokenizer += [type(self.tokenizer).__name__, self.tokenizer.split_special_tokens]
+        options = [self.poolers, self.prompt, self.length, self.normalized, self.bf16]
+        parts = [type(self.model).__name__, self.weights_sha256(), *tokenizer, *options]
+        parts.append(settings_sha256(self.model.config, self.tokenizer))
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
 
 def weights_sha256(weights: Mapping[str, Tensor]) -> str:
     """SHA-256 over the names and float32 values of the weights.
@@ -77,6 +101,14 @@ def weights_sha256(weights: Mapping[str, Tensor]) -> str:
             digest.update(name.encode())
             digest.update(np.ascontiguousarray(tensor.detach().cpu().float().numpy()).data)
     return digest.hexdigest()
+
+
+def settings_sha256(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> str:
+    """SHA-256 over what a configuration and a tokenizer say, without what no embedding depends on."""
+    settings = config.to_dict() | (getattr(config, "informin", None) or {}).get("dropouts", {})
+    settings = {name: value for name, value in settings.items() if name not in SILENT_SETTINGS}
+    text = json.dumps(settings, sort_keys=True, default=str) + tokenizer.backend_tokenizer.to_str()
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def starting_sha256(model: InforMinModel, model_name: str, revision: str | None = None) -> str:

@@ -8,10 +8,9 @@ Nothing here needs memory for N x N cosines: they are looked at in blocks.
 """
 
 import hashlib
-import json
 import logging
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ from tqdm import tqdm
 
 from informin.encoders.encoder import Encoder
 from informin.errors import UsageError, counted, error_line
+from informin.files import read_json, sha256, write_json
 from informin.interrupts import during
 from informin.temporary import allocate, new_file, remove_leftovers
 
@@ -101,14 +101,16 @@ class Guide:
             alpha query expansion (Radenović, Tolias & Chum, 2019), alpha = 3.
         """
         path = self.path.with_name(f"{self.path.stem}-means{k}-own{OWN}.npy")  # another share is another file
-        if not path.is_file():
+
+        def fill(means: np.ndarray) -> None:
             places, cosines = self.nearest(k)
             weights = cosines.clamp(min=1e-6) ** 3  # (N, k)
             weights = weights / weights.sum(-1, keepdim=True)
-            with _new_file(path, self.embeddings.shape) as means:
-                once = np.empty_like(means)
-                _mean(self.embeddings, places, weights, into=once)
-                _mean(once, places, weights, into=means)
+            once = np.empty_like(means)
+            _mean(self.embeddings, places, weights, into=once)
+            _mean(once, places, weights, into=means)
+
+        _store(path, self.embeddings.shape, fill)
         return Guide(self.name, path, self.device)
 
 
@@ -134,46 +136,67 @@ def refuse_few(k: int, sentences: int) -> None:
 def load_guide(folder: str | Path, encoder: Encoder, sentences: Sequence[str]) -> Guide:
     """The guide's embeddings of N sentences, from a file of the folder, or computed and written there.
 
-    The file is named by a checksum of the encoder's weights, of how it reads, and of the sentences.
+    The file is named by a checksum of the sentences and of everything that determines their embeddings. A file that is
+    not as it was written is computed again, and a line of the log says so.
 
     Raises:
         UsageError: the file cannot be written, or an embedding is not finite.
     """
     path = Path(folder, f"{_key(encoder, sentences)}.npy")
     remove_leftovers(folder)
-    if not path.is_file():
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _write(path, encoder, sentences)
-        except OSError as error:
-            raise UsageError(
-                f"The guide's embeddings cannot be written to {path.parent}: {error_line(error)}. Give another "
-                "`guide_cache`."
-            ) from None
+    shape = (len(sentences), encoder.dimensions)
+    _store(path, shape, lambda embeddings: _embed(encoder, sentences, embeddings, path))
     return Guide(encoder.name, path, encoder.device)
 
 
 def _key(encoder: Encoder, sentences: Iterable[str]) -> str:
-    settings = [encoder.weights_sha256(), encoder.poolers, encoder.prompt, encoder.length, encoder.bf16]
-    digest = hashlib.sha256(json.dumps(settings).encode())
+    digest = hashlib.sha256(encoder.sha256().encode())
     for sentence in sentences:
-        digest.update(sentence.encode() + b"\0")
+        text = sentence.encode()
+        digest.update(len(text).to_bytes(8, "little") + text)  # with its length: a sentence may hold any character
     return digest.hexdigest()[:16]
 
 
-def _write(path: Path, encoder: Encoder, sentences: Sequence[str]) -> None:
-    """Writes the unit vectors, a chunk at a time."""
+def _store(path: Path, shape: tuple[int, int], fill: Callable[[np.ndarray], None]) -> None:
+    """Makes sure that a file holds what `fill` puts into an array, and beside it a header that says what it holds.
+
+    The header, `NAME.json`, is written last. Nothing of a file is read before it was found to be what its header says.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    header = path.with_suffix(".json")
+    if path.exists():
+        with suppress(OSError, UsageError):  # neither file may be readable
+            if read_json(header) == _description(path, shape):
+                return
+        logger.warning(f"{path} is damaged: it does not match {header.name}. It is computed again.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _new_file(path, shape) as array:
+            fill(array)
+        write_json(header, _description(path, shape))
+    except OSError as error:
+        raise UsageError(
+            f"The guide's embeddings cannot be written to {path.parent}: {error_line(error)}. Give another "
+            "`guide_cache`."
+        ) from None
+
+
+def _description(path: Path, shape: tuple[int, int]) -> dict:
+    return {"shape": list(shape), "dtype": "float16", "sha256": sha256(path)}
+
+
+def _embed(encoder: Encoder, sentences: Sequence[str], into: np.ndarray, path: Path) -> None:
+    """Writes the unit vectors into an array (N, d), a chunk at a time."""
     (pooler,) = encoder.poolers
     logger.info(f"{encoder.name} as guide: {counted(len(sentences), 'sentence')} to embed, once, into {path}")
-    with (
-        _new_file(path, (len(sentences), encoder.dimensions)) as embeddings,
-        tqdm(total=len(sentences), desc="guide", unit=" sentences", leave=False, disable=None) as bar,
-    ):
+    with tqdm(total=len(sentences), desc="guide", unit=" sentences", leave=False, disable=None) as bar:
         for start in range(0, len(sentences), CHUNK):
             chunk = torch.from_numpy(encoder(sentences[start : start + CHUNK], bar.update)[pooler])
             if not torch.isfinite(chunk).all():
                 raise UsageError(f"`guide_model` {encoder.name}: its embeddings are not finite. Take another.")
-            embeddings[start : start + CHUNK] = normalize(chunk, dim=-1).numpy()
+            into[start : start + CHUNK] = normalize(chunk, dim=-1).numpy()
 
 
 @contextmanager

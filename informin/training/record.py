@@ -1,7 +1,6 @@
 """What a training run was, put together for training.json: see `informin.publishing.record` for what stands in it."""
 
 import hashlib
-import json
 import math
 import reprlib
 from dataclasses import fields
@@ -9,14 +8,14 @@ from pathlib import Path
 
 from datasets import Dataset, IterableDataset
 from huggingface_hub import metadata_load
-from transformers import PreTrainedConfig, PreTrainedTokenizerBase, Trainer
+from transformers import PreTrainedTokenizerBase, Trainer
 from transformers.trainer_pt_utils import AcceleratorConfig
 from transformers.utils import logging
 from transformers.utils.hub import extract_commit_hash
 
 from informin import __version__
 from informin.encoders.architectures import InforMinModel
-from informin.encoders.encoder import starting_sha256
+from informin.encoders.encoder import settings_sha256, starting_sha256
 from informin.encoders.loading import optional_file
 from informin.evaluation.development import Development
 from informin.evaluation.results import environment
@@ -43,7 +42,6 @@ RARE = """
     full_determinism tf32 torch_compile use_liger_kernel metric_for_best_model pooler prompt
     gradient_cache_chunk_size
 """.split()  # told where they are not the default
-SILENT_SETTINGS = ("_name_or_path", "transformers_version", "dtype", "architectures", "auto_map", "informin")
 DEFAULTS = {field.name: field.default for field in fields(TrainingDefaults)}
 DEFAULTS |= {"pooler": "cls", "prompt": ""}  # of records from before they were options
 
@@ -67,7 +65,7 @@ def describe_model(
         "hub_id": hub_id or (None if folder.is_dir() else model_name),
         "revision": extract_commit_hash(optional_file(model_name, "config.json", revision), None),
         "weights_sha256": starting_sha256(model, model_name, revision),
-        "settings_sha256": _settings_sha256(model.config, tokenizer),
+        "settings_sha256": settings_sha256(model.config, tokenizer),
     }
 
 
@@ -100,14 +98,6 @@ def provenance(model_name: str, data: DataArguments, card: CardArguments, revisi
         "language": card.language or ("en" if hub_id == HUB_DATA else None),
         "license": card.license or _license(model_name, revision),
     }
-
-
-def _settings_sha256(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> str:
-    """Of what configuration and tokenizer say, without what says nothing of embeddings."""
-    settings = config.to_dict() | config.informin.get("dropouts", {})
-    settings = {name: value for name, value in settings.items() if name not in SILENT_SETTINGS}
-    text = json.dumps(settings, sort_keys=True, default=str) + tokenizer.backend_tokenizer.to_str()
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _data_names(args: DataArguments) -> tuple[str | None, list[str]]:

@@ -344,6 +344,47 @@ def test_weights_sha256_tells_weights_apart_and_not_folders(copied, bert):
     assert load_encoder(str(folder), ("cls",)).weights_sha256() != first
 
 
+def test_sha256_changes_with_all_that_determines_an_embedding(copied, bert):
+    first = load_encoder(str(bert), ("cls",))
+    assert re.fullmatch(r"[0-9a-f]{64}", first.sha256())
+    first(SENTENCES)  # tokenizers keep the truncation and padding of the last call
+    folder = copied()
+    same = load_encoder(str(folder), ("cls",), batch_size=3)
+    assert same.sha256() == first.sha256(), "not with the folder or the batch"
+    options = [dict(poolers=("mean",)), dict(length=9), dict(prompt="query: "), dict(bf16=True)]
+    found = {first.sha256(), *(load_encoder(str(bert), **(dict(poolers=("cls",)) | how)).sha256() for how in options)}
+    assert len(found) == 1 + len(options)
+
+
+def edited(folder: Path, name: str, **changes) -> str:
+    """The checksum after values in a JSON file of the folder are changed."""
+    path = folder / name
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    return load_encoder(str(folder), ("cls",)).sha256()
+
+
+def test_sha256_changes_with_configuration_tokenizer_and_weights(copied, bert):
+    first = load_encoder(str(bert), ("cls",)).sha256()
+    words = json.loads((bert / "tokenizer.json").read_text())["model"]
+    vocabulary = words["vocab"] | {"dog": words["vocab"]["cat"], "cat": words["vocab"]["dog"]}
+    changes = [
+        ("config.json", dict(layer_norm_eps=1e-5)),
+        ("config.json", dict(hidden_act="relu")),
+        ("tokenizer.json", dict(model=words | {"vocab": vocabulary})),
+        ("tokenizer_config.json", dict(do_lower_case=False)),
+        ("tokenizer_config.json", dict(truncation_side="left")),
+        ("tokenizer_config.json", dict(padding_side="left")),
+    ]
+    found = [edited(copied(bert, f"{i}"), name, **change) for i, (name, change) in enumerate(changes)]
+    folder = copied()
+    weights = load_file(folder / "model.safetensors")
+    weights["bert.encoder.layer.1.output.dense.bias"][3] += 1e-3
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    found.append(load_encoder(str(folder), ("cls",)).sha256())
+    assert len({first, *found}) == 1 + len(found)
+    assert edited(copied(bert, "version"), "config.json", transformers_version="5.0.0") == first
+
+
 def export_without_head(start: Path, folder: Path) -> Path:
     settings = SETTINGS | {"projection_head": "none"}
     export_folder(load_model(load_config(str(start)), str(start), settings), tokenizer_of(start), folder)

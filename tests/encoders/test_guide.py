@@ -17,13 +17,13 @@ SENTENCES = [f"sentence {i}" for i in range(50)]
 class Encoder(SimpleNamespace):
     """Random vectors by sentence, and how many were asked for."""
 
-    name, poolers, prompt, length, bf16, dimensions = "tiny", ("cls",), "", 32, False, 6
+    name, poolers, dimensions = "tiny", ("cls",), 6
     device = torch.device("cpu")
     seen = 0
-    weights = "a"
+    checksum = "a"
 
-    def weights_sha256(self):
-        return self.weights
+    def sha256(self):
+        return self.checksum
 
     def __call__(self, sentences, progress=None):
         self.seen += len(sentences)
@@ -63,23 +63,82 @@ def test_computed_once_and_kept(guide, encoder, tmp_path, caplog):
         again = load_guide(tmp_path / "guide", encoder, SENTENCES)
         assert encoder.seen == 50 and np.array_equal(again.embeddings, guide.embeddings)
     assert "as guide" not in caplog.text
-    assert [path.name for path in (tmp_path / "guide").iterdir()] == [guide.path.name], "nothing half-written"
+    written = {guide.path.name, guide.path.with_suffix(".json").name}
+    assert {path.name for path in (tmp_path / "guide").iterdir()} == written, "nothing half-written"
 
 
-@pytest.mark.parametrize(
-    "other",
-    [dict(weights="b"), dict(poolers=("mean",)), dict(prompt="query: "), dict(length=16), dict(bf16=True), {}],
-    ids=lambda other: next(iter(other), "sentences"),
-)
-def test_what_changes_an_embedding_makes_it_another_file(guide, tmp_path, other):
-    sentences = SENTENCES if other else [*SENTENCES[1:], "sentence 0"]
-    encoder = Encoder(**other)
-    encoder_call = type(encoder).__call__
-    type(encoder).__call__ = lambda self, s, p=None: {self.poolers[0]: encoder_call(self, s, p)["cls"]}
-    try:
-        assert load_guide(tmp_path / "guide", encoder, sentences).path != guide.path
-    finally:
-        type(encoder).__call__ = encoder_call
+def path_of(encoder, sentences, folder):
+    return load_guide(folder, encoder, sentences).path
+
+
+def test_another_encoder_or_other_sentences_make_another_file(guide, tmp_path):
+    swapped = [SENTENCES[1], SENTENCES[0], *SENTENCES[2:]]
+    assert path_of(Encoder(checksum="b"), SENTENCES, tmp_path / "guide") != guide.path
+    assert path_of(Encoder(), swapped, tmp_path / "guide") != guide.path
+    assert path_of(Encoder(), SENTENCES, tmp_path / "guide") == guide.path
+
+
+def test_no_character_of_a_sentence_passes_for_its_end(tmp_path):
+    """Two sentences whose end and start are joined with a separator are not the same two cut elsewhere."""
+    for one, other in (
+        (["sentence 1", "sentence 2\0x"], ["sentence 1\0sentence 2", "x"]),
+        (["sentence 1 \n", "x"], ["sentence 1 ", "\nx"]),
+        (["sentence 1", ""], ["sentence 1"]),
+    ):
+        assert module._key(Encoder(), one) != module._key(Encoder(), other)
+
+
+DAMAGE = {
+    "truncated": lambda path: path.write_bytes(path.read_bytes()[:-100]),
+    "empty": lambda path: path.write_bytes(b""),
+    "no array": lambda path: path.write_bytes(b"something else"),
+    "NaN": lambda path: np.save(path, np.full((50, 6), np.nan, np.float16)),
+    "other values": lambda path: np.save(path, np.load(path)[::-1].copy()),
+    "fewer rows": lambda path: np.save(path, np.load(path)[:-1]),
+    "more rows": lambda path: np.save(path, np.load(path).repeat(2, 0)),
+    "narrower": lambda path: np.save(path, np.load(path)[:, :5].copy()),
+    "flat": lambda path: np.save(path, np.load(path).ravel()),
+    "float32": lambda path: np.save(path, np.load(path).astype(np.float32)),
+    "integers": lambda path: np.save(path, np.load(path).view(np.int16)),
+    "objects": lambda path: np.save(path, np.full((50, 6), None), allow_pickle=True),
+    "one bit": lambda path: path.write_bytes(path.read_bytes()[:-1] + bytes([path.read_bytes()[-1] ^ 1])),
+    "no header": lambda path: path.with_suffix(".json").unlink(),
+    "an empty header": lambda path: path.with_suffix(".json").write_text(""),
+    "a header of something else": lambda path: path.with_suffix(".json").write_text("[]"),
+    "a header that is not text": lambda path: path.with_suffix(".json").write_bytes(b"\xff\xfe\x00"),
+    "the header of another file": lambda path: path.with_suffix(".json").write_text(
+        path.with_suffix(".json").read_text().replace("50", "49")
+    ),
+}
+
+
+@pytest.mark.parametrize("derived", [False, True], ids=["embeddings", "means"])
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_file_is_computed_again_with_one_line(guide, encoder, damage, derived, caplog):
+    def load():
+        loaded = load_guide(guide.path.parent, encoder, SENTENCES)
+        return loaded.neighbourhoods(3) if derived else loaded
+
+    before = load()
+    values = np.array(before.embeddings)
+    del before.embeddings
+    damage(before.path)
+    caplog.clear()
+    after = load()
+    assert np.array_equal(after.embeddings, values)
+    (line,) = (record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING)
+    assert line == f"{after.path} is damaged: it does not match {after.path.stem}.json. It is computed again."
+    caplog.clear()
+    assert np.array_equal(load().embeddings, values) and not caplog.records, "and is whole then"
+
+
+def test_means_that_cannot_be_written(guide, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "_new_file", full)
+    with pytest.raises(UsageError, match=r"cannot be written to .*No space left on device.*Give another `guide_cache`"):
+        guide.neighbourhoods(3)
 
 
 def test_neighbours_by_blocks(guide, cosines, monkeypatch):

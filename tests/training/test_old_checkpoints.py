@@ -23,12 +23,12 @@ def command(tmp_path):
     record = json.loads((checkpoint / "training.json").read_text())
     if record["environment"]["transformers"] != transformers.__version__:
         # The checksum is of all that a configuration has, and another version has more, or less.
+        from informin.encoders.encoder import settings_sha256
         from informin.encoders.loading import load_config, load_tokenizer
-        from informin.training.record import _settings_sha256
 
         config = load_config(str(OLD / "encoder"))
         tokenizer = load_tokenizer(str(OLD / "encoder"), config)
-        record["base_model"]["settings_sha256"] = _settings_sha256(config, tokenizer)
+        record["base_model"]["settings_sha256"] = settings_sha256(config, tokenizer)
         write_json(checkpoint / "training.json", record)
         write_manifest(checkpoint)
     (tmp_path / "sentences.txt").write_text("\n".join(make_sentences(64)) + "\n")
