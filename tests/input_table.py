@@ -156,7 +156,7 @@ OTHERS = {
     "run_study.py, aliases": ["run_study.py", "laughs.yaml"],
     "run_study.py, a grid of 10^4": ["run_study.py", "grid.yaml"],
     "run_study.py, a YAML constructor that fails": ["run_study.py", "tag.yaml"],
-    "run_push.py, results/ holds a FIFO": ["run_push.py", "piped", "me/model", "--dry_run"],
+    "run_push.py, README.md is a FIFO": ["run_push.py", "piped", "me/model", "--dry_run"],
     "run_eval.py --whitening 0": [*EVALUATION, "--whitening", "0"],
     "run_eval.py --whitening --whitening_file, one sentence": [
         *EVALUATION,
@@ -322,8 +322,8 @@ def prepare_runs(folder: Path) -> None:
     (folder / "linked-folder" / "onnx").symlink_to(folder)
     (folder / "linked-card" / "README.md").unlink()
     (folder / "linked-card" / "README.md").symlink_to(folder / "private")
-    (folder / "piped" / "results").mkdir(exist_ok=True)
-    os.mkfifo(folder / "piped" / "results" / "x.json")
+    (folder / "piped" / "README.md").unlink()
+    os.mkfifo(folder / "piped" / "README.md")
     weights = load_file(folder / "nan" / "model.safetensors")
     next(iter(weights.values())).fill_(float("nan"))
     save_file(weights, folder / "nan" / "model.safetensors", {"format": "pt"})
