@@ -20,7 +20,7 @@ from transformers import (
 
 from informin.distributed import gather_with_gradient
 from informin.encoders.architectures import InforMinModel, architecture_of
-from informin.encoders.encode import embed, join_shares
+from informin.encoders.encode import embed, join_shares, longest_read
 from informin.encoders.loading import refuse_other_heads, refuse_without_dropout
 from informin.encoders.packing import read_packed
 from informin.encoders.usage import usage_of_settings
@@ -105,7 +105,8 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
             args.for_model(model.config.name_or_path or model.config.model_type, model.config)
         refuse_other_heads(model, {name: args.model_settings[name] for name in ("projection_head", "lm_head")})
         with args.main_process_first(desc="data"):
-            rows, sentences = training_rows(train_dataset, processing_class, args)
+            tokens = longest_read(model, processing_class)
+            rows, sentences = training_rows(train_dataset, processing_class, args, tokens)
         if sentences is not None:
             self.known["data"] = describe_sentences(sentences) | (self.known.get("data") or {})
         refuse_few_sentences(rows, args)
@@ -229,8 +230,7 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
 
         `eval_dataset` is as the trainer takes it; None for what that was given.
         """
-        start = time.perf_counter()
-        development = as_development(eval_dataset) or self.eval_dataset
+        start, development = time.perf_counter(), as_development(eval_dataset) or self.eval_dataset
         if development is None:
             raise UsageError("There is nothing to score: give `eval_dataset`.")
         scores, problems = development.score(self.encode)

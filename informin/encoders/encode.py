@@ -96,8 +96,12 @@ def embed(
     Without `usage` the settings of the model say it, which is then one of ours.
     """
     usage = usage or usage_of_settings(model.config.informin)
-    length = reading_length(max_length(model.config, tokenizer), usage)
-    how = {"length": length, "prompt": usage.prompt, "normalized": usage.normalize, "progress": progress}
+    how = {
+        "length": longest_read(model, tokenizer, usage),
+        "prompt": usage.prompt,
+        "normalized": usage.normalize,
+        "progress": progress,
+    }
     return encode(model, tokenizer, sentences, batch_size, (usage.pooling,), **how)[usage.pooling]
 
 
@@ -127,6 +131,16 @@ def max_length(config, tokenizer) -> int:
     if config.model_type in OFFSET_POSITIONS:
         positions -= config.pad_token_id + 1
     return min(positions, tokenizer.model_max_length)
+
+
+def longest_read(model, tokenizer, usage: Usage | None = None) -> int:
+    """The most tokens that are read of a sentence: what the model takes, or less where its settings say so.
+
+    Args:
+        usage: None for what the settings of the model say.
+    """
+    usage = usage or usage_of_settings(model.config.informin)
+    return reading_length(max_length(model.config, tokenizer), usage)
 
 
 def join_shares(x: np.ndarray, accelerator: Accelerator) -> np.ndarray:

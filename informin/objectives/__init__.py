@@ -28,7 +28,9 @@ OBJECTIVES = {
     "micse": Objective(
         "miCSE", (Contrast, NearPairs, Queue, AttentionMI, Reconstruction, *GUIDED, MaskedLM), MICSE_ROWS
     ),
-    "guided": Objective("guided training", (*GUIDED, Decorrelation, MaskedLM), projection_head="none"),
+    "guided": Objective(
+        "guided training", (*GUIDED, Decorrelation, MaskedLM), projection_head="none", max_seq_length=None
+    ),
 }
 
 __all__ = ["GUIDED", "OBJECTIVES", "Objective", "Term", "Views"]

@@ -233,12 +233,14 @@ class Objective:
         terms: those that its options can turn on, in the order in which they are added up.
         rows: published values by architecture and width; the base rows, of width 768, stand for encoders without one.
         projection_head: the paper's, mlp or none.
+        max_seq_length: the papers' 32 tokens; None for a length that fits the sentences.
     """
 
     title: str
     terms: tuple[type[Term], ...]
     rows: dict[tuple[str, int], PaperRow] = field(default_factory=dict)
     projection_head: str = "mlp"
+    max_seq_length: int | None = 32
 
     def row(self, architecture: str, width: int) -> PaperRow | None:
         """The values for an encoder: its own row, else its architecture's base row, else BERT-base's."""

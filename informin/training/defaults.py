@@ -16,9 +16,12 @@ from informin.files import last_name
 from informin.objectives import OBJECTIVES, Term
 
 # Of these None says that it was not given.
-FILLED = ("bf16", "learning_rate", "per_device_train_batch_size", "projection_head", "view_dropout", "padding_free")
+FILLED = (
+    *("bf16", "learning_rate", "per_device_train_batch_size", "projection_head", "view_dropout", "padding_free"),
+    "max_seq_length",
+)
 # Filled in too, by no row of a paper.
-NOT_PUBLISHED = ("bf16", "output_dir", "projection_head", "pooler", "prompt", "padding_free")
+NOT_PUBLISHED = ("bf16", "output_dir", "projection_head", "pooler", "prompt", "padding_free", "max_seq_length")
 SHARED = ("objective", "view_dropout")  # options that every objective reads
 
 
@@ -57,7 +60,8 @@ def filled_in(given: dict, config: PreTrainedConfig | None = None) -> tuple[dict
         if "view_dropout_rate" in given:  # one rate for both views, in their place
             values.pop("view_dropout", None)
         values = {option: value for option, value in values.items() if option not in given}
-    others = {"projection_head": objective.projection_head, **bf16(given)}
+    shared = {"projection_head": objective.projection_head, "max_seq_length": objective.max_seq_length}
+    others = shared | bf16(given)
     others = {option: value for option, value in others.items() if option not in given}
     return values | others, row.name if values else None
 

@@ -134,7 +134,8 @@ def _load(model_name: str | None, args: InforMinTrainingArguments):
             )
     else:  # as it is trained
         name = model_name
-        how = {"poolers": (args.model_settings["pooling"],), "prompt": args.prompt, "revision": args.model_revision}
+        how = {"poolers": (args.pooler,), "prompt": args.prompt, "revision": args.model_revision}
+        how["length"] = args.max_seq_length
     if name is None:
         raise UsageError(
             "The guide is the encoder before training, and of a model that is built already nothing can be loaded. "

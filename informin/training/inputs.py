@@ -1,6 +1,7 @@
 """What a trainer is given, and what it makes of it: arguments, model and tokenizer, sentences."""
 
 from collections.abc import Mapping
+from functools import partial
 from os import PathLike
 
 import datasets
@@ -10,9 +11,10 @@ from informin.encoders.architectures import InforMinModel
 from informin.encoders.loading import load_config, load_model, load_tokenizer
 from informin.encoders.usage import lower_case, usage_of_settings
 from informin.errors import UsageError
+from informin.training.lengths import fitting_length, token_counts, warn_of_truncation
 from informin.training.options import InforMinTrainingArguments
 from informin.training.record import describe_model
-from informin.training.sentences import not_blank, tokenise
+from informin.training.sentences import not_blank, tokenise_and_count
 from informin.training.streams import own_share
 
 # What Trainer takes and this one does not, and why.
@@ -77,19 +79,26 @@ def settings_in_training(model: InforMinModel, args: InforMinTrainingArguments) 
 
 
 def training_rows(
-    data, tokenizer: PreTrainedTokenizerBase, args: InforMinTrainingArguments
+    data, tokenizer: PreTrainedTokenizerBase, args: InforMinTrainingArguments, longest: int
 ) -> tuple[object, datasets.Dataset | datasets.IterableDataset | None]:
     """Rows of `input_ids` and `attention_mask` of what a trainer is given, and the sentences, where it has them.
 
     Args:
         data: a list of sentences, a data set with a column `text`, or such rows, which are taken as they are.
+        args: where they leave `max_seq_length` open, it is filled in from the data.
+        longest: the tokens that the encoder reads of a sentence.
     """
     sentences = as_sentences(data)
+    counts = partial(token_counts, sentences, tokenizer, args.prompt)
+    if args.max_seq_length is None:
+        args.fill_in_length(fitting_length([] if sentences is None else counts(), longest))
     rows = data if sentences is None else sentences
     if isinstance(rows, datasets.IterableDataset):
         rows = own_share(rows, args)
     if sentences is not None:
-        rows = tokenise(rows, tokenizer, args.max_seq_length, args.prompt)
+        rows, cut = tokenise_and_count(rows, tokenizer, args.max_seq_length, args.prompt)
+        if args.process_index == 0:
+            warn_of_truncation(cut, None if cut is None else len(rows), counts, args.max_seq_length, longest)
     return rows, sentences
 
 

@@ -148,7 +148,11 @@ class TrainingDefaults(TrainingArguments):
         "The other view of a sentence is the nearest by the guide of so many neighbours, of those that have it among "
         "as many of theirs; 0: the sentence itself under dropout.",
     )
-    max_seq_length: int = option(32, "Training sentences are cut to this many tokens.")
+    max_seq_length: Optional[int] = option(
+        32,
+        "Training sentences are cut to this many tokens, also for a guide that is the encoder itself. Default: 32; for "
+        "guided what 95% of the sentences fit in.",
+    )
     padding_free: Optional[bool] = option(
         None,
         "Read training batches as rows of tokens without padding, and of the last layer what is used; the same but for "
@@ -244,7 +248,7 @@ class TrainingDefaults(TrainingArguments):
     def _check_views(self) -> None:
         length, head, rates = self.max_seq_length, self.projection_head, self.view_dropout
         require(self.neighbour_views >= 0, "neighbour_views", self.neighbour_views, "0 (off) or more")
-        require(length >= 3, "max_seq_length", length, "3 or more ([CLS], a word, [SEP])")
+        require(length is None or length >= 3, "max_seq_length", length, "3 or more ([CLS], a word, [SEP])")
         chunk = self.gradient_cache_chunk_size
         require(chunk is None or chunk >= 1, "gradient_cache_chunk_size", chunk, "1 or more")
         require(head in ("mlp", "none"), "projection_head", head, "mlp or none")
@@ -384,6 +388,10 @@ class InforMinTrainingArguments(TrainingDefaults):
             exact = (config.model_type, config.hidden_size) in OBJECTIVES[self.objective].rows
             other = f"; it has no row for {config.model_type} of width {config.hidden_size}, so this one"
             logger.info(f"From the paper ({self.paper_row}{'' if exact else other}): {shown}")
+
+    def fill_in_length(self, length: int) -> None:
+        """Sets `max_seq_length`, which the objective leaves to the data."""
+        self.max_seq_length = self._filled["max_seq_length"] = length
 
     def choose_by(self, measures: Mapping[str, Measure] | None) -> None:
         """Chooses checkpoints by the first of the measures that a run scores, where nothing else was asked for.

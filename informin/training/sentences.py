@@ -42,6 +42,7 @@ logger = logging.getLogger(__name__)
 
 MANY, BYTES_PER_SENTENCE = 100_000, 50  # more are read and tokenised with a progress bar: it takes seconds
 BUFFER = 10_000  # sentences of a stream that are shuffled together
+CUT = "truncated"  # the column that says whether a sentence was
 HUB_SENTENCES = "wiki1m_for_simcse.txt"
 
 
@@ -107,6 +108,14 @@ def _holds_text(row: dict) -> bool:
 def tokenise(sentences, tokenizer: PreTrainedTokenizerBase, max_seq_length: int, prompt: str = ""):
     """`input_ids` and `attention_mask` of every sentence after the prompt, cut at `max_seq_length`; cached on disk.
 
+    Raises UsageError: see `tokenise_and_count`.
+    """
+    return tokenise_and_count(sentences, tokenizer, max_seq_length, prompt)[0]
+
+
+def tokenise_and_count(sentences, tokenizer: PreTrainedTokenizerBase, max_seq_length: int, prompt: str = ""):
+    """The same, and how many sentences were cut; None of a stream.
+
     Raises UsageError: `max_seq_length` is more than the tokenizer's model reads, or the prompt leaves no room in it.
     """
     if max_seq_length > tokenizer.model_max_length:
@@ -118,18 +127,22 @@ def tokenise(sentences, tokenizer: PreTrainedTokenizerBase, max_seq_length: int,
     # No function of its own: what workers of a data loader run has to be pickled where they are not forked.
     tokens = partial(_tokens, tokenizer=tokenizer, max_length=max_seq_length, prompt=prompt)
     if isinstance(sentences, datasets.IterableDataset):
-        return sentences.map(tokens, batched=True, remove_columns=["text"])
+        return sentences.map(tokens, batched=True, remove_columns=["text"]).remove_columns(CUT), None
     _show_bars(len(sentences) > MANY)
     # A fast tokenizer's own hash changes when it is first called, which would miss the cache.
     forget_truncation(tokenizer)
-    read = [tokenizer.backend_tokenizer.to_str(), max_seq_length, *([prompt] if prompt else [])]
-    fingerprint = Hasher.hash([sentences._fingerprint, *read])
-    return sentences.map(tokens, batched=True, remove_columns=["text"], new_fingerprint=fingerprint, desc="Tokenising")
+    fingerprint = Hasher.hash(
+        [sentences._fingerprint, tokenizer.backend_tokenizer.to_str(), max_seq_length, prompt, CUT]
+    )
+    how = dict(new_fingerprint=fingerprint, desc="Tokenising")
+    rows = sentences.map(tokens, batched=True, remove_columns=["text"], **how)
+    return rows.remove_columns(CUT), pc.sum(rows.with_format("arrow")[CUT]).as_py()
 
 
 def _tokens(batch: dict, tokenizer: PreTrainedTokenizerBase, max_length: int, prompt: str):
     texts = [prompt + refuse_long(text, "a training sentence") for text in batch["text"]]
-    return tokenizer(texts, truncation=True, max_length=max_length, return_token_type_ids=False)
+    tokens = tokenizer(texts, truncation=True, max_length=max_length, return_token_type_ids=False)
+    return {**tokens, CUT: [bool(encoding.overflowing) for encoding in tokens.encodings]}
 
 
 def refuse_few_sentences(train_dataset, args: InforMinTrainingArguments) -> None:

@@ -1,0 +1,86 @@
+"""How long training sentences may be: from the data where the objective leaves it open; what is said of the rest."""
+
+import datasets
+import numpy as np
+import pytest
+
+from informin.training.lengths import fitting_length
+from informin.training.record import training_record
+from tests.conftest import make_sentences
+from trainer_informin import InforMinTrainer
+
+GUIDED = dict(objective="guided", guided_weight=1.0, eval_strategy="no", save_strategy="no", report_to=[])
+LONG = [" ".join(pair) for pair in zip(*(make_sentences(240, seed)[i::6] for seed in (0, 1) for i in range(5)))]
+
+
+@pytest.mark.parametrize(
+    ("counts", "longest", "length"),
+    [
+        ([5] * 100, 256, 32),
+        (range(1, 101), 256, 96),
+        (range(1, 101), 64, 64),
+        ([10] * 95 + [200] * 5, 256, 32),
+        ([10] * 94 + [200] * 6, 256, 200),
+        ([], 256, 32),
+        ([], 20, 20),
+    ],
+)
+def test_95_percent_of_the_sentences_fit(counts, longest, length):
+    assert fitting_length(np.array(list(counts)), longest) == length
+
+
+def test_guided_training_reads_long_sentences_and_so_does_its_guide(bert, arguments, monkeypatch):
+    lengths = []
+    monkeypatch.setattr(
+        "informin.training.guiding.load_guide",
+        lambda folder, encoder, texts: lengths.append(encoder.length) or stop(),
+    )
+
+    def stop():
+        raise StopIteration
+
+    with pytest.raises(StopIteration):
+        InforMinTrainer(str(bert), args := arguments(**GUIDED), LONG)
+    assert 40 < args.max_seq_length <= 66 and lengths == [args.max_seq_length]
+
+
+def test_the_length_is_recorded_and_found_again(bert, arguments, tmp_path):
+    options = GUIDED | dict(max_steps=2)
+    trainer = InforMinTrainer(str(bert), arguments(**options), LONG)
+    longest = max(map(len, trainer.train_dataset["input_ids"]))
+    assert longest > 32 and training_record(trainer)["options"]["max_seq_length"] >= longest
+    assert trainer.model.config.informin["max_seq_length"] == trainer.args.max_seq_length
+    # The same options with other sentences have another length.
+    InforMinTrainer(str(bert), trainer.args, make_sentences(40))
+    assert trainer.args.max_seq_length == 32
+
+
+def test_the_papers_objectives_keep_their_length_and_say_what_is_truncated(bert, arguments, caplog):
+    trainer = InforMinTrainer(str(bert), arguments(eval_strategy="no"), LONG)
+    assert trainer.args.max_seq_length == 32 == max(map(len, trainer.train_dataset["input_ids"]))
+    tokens = [len(sentence.split()) + 2 for sentence in LONG]
+    cut = sum(n > 32 for n in tokens)
+    assert (
+        f"{cut} of 40 training sentences ({cut / 40:.1%}) are truncated at `max_seq_length` 32 tokens." in caplog.text
+    )
+    whole = sum(n <= 66 for n in tokens) / 40
+    assert f"`max_seq_length` 66 would read {whole:.0%} of them whole." in caplog.text
+    assert set(trainer.train_dataset.column_names) == {"input_ids", "attention_mask"}
+
+
+@pytest.mark.parametrize(("long", "said"), [(2, False), (3, True)])
+def test_few_are_truncated_in_silence(bert, arguments, caplog, long, said):
+    sentences = [*make_sentences(40 - long), *(LONG[i] + " the dog " * 12 for i in range(long))]
+    InforMinTrainer(str(bert), arguments(eval_strategy="no"), sentences)
+    assert ("are truncated" in caplog.text) == said
+
+
+def test_of_a_stream_the_beginning_is_looked_at(bert, arguments, caplog):
+    stream = datasets.Dataset.from_dict({"text": LONG}).to_iterable_dataset()
+    InforMinTrainer(str(bert), arguments(eval_strategy="no"), stream)
+    assert "of 40 sentences at the beginning of the stream" in caplog.text
+
+
+def test_a_length_that_is_given_is_kept(bert, arguments):
+    trainer = InforMinTrainer(str(bert), arguments(**GUIDED, max_seq_length=12), LONG)
+    assert trainer.args.max_seq_length == 12 == max(map(len, trainer.train_dataset["input_ids"]))
