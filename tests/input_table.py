@@ -60,6 +60,7 @@ CONFIGURATIONS = {
     "nan-dropout": ("a dropout of NaN", dict(hidden_dropout_prob=float("nan"))),
     "attentions": ("a model with output_attentions", dict(output_attentions=True)),
     "states": ("a model with output_hidden_states", dict(output_hidden_states=True)),
+    "own-code": ("a model with an auto_map that is ignored", dict(auto_map={"AutoModel": "own.OwnBert"})),
     "quantized": ("a model with a quantization_config", dict(quantization_config={"quant_method": "fp8"})),
 }
 GUIDED = dict(objective="guided")

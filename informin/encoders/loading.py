@@ -1,6 +1,10 @@
 """Loading of configurations, tokenizers and weights, never of code that a checkpoint brings along."""
 
+import logging
 import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -27,7 +31,21 @@ from informin.errors import UsageError, counted, error_line
 from informin.files import read_json
 from modeling_informin import HEAD_FILE, HEADS, TRAINING_HEADS
 
+logger = logging.getLogger(__name__)
+
 BERT_POOLER = "pooler."
+# Of weights beside an encoder: the heads of pretraining, and this project's.
+USUAL_HEADS = (
+    BERT_POOLER,
+    "bert.pooler.",
+    "cls.",
+    "lm_head.",
+    "mlp.",
+    "heads.",
+    "generator_",
+    "discriminator_",
+    "vocab_",
+)
 TOKENIZER_FILES = ("tokenizer_config.json", "tokenizer.json", "special_tokens_map.json")
 COPY_TOKENIZER = (
     "Copy the tokenizer files (tokenizer.json, tokenizer_config.json) of the checkpoint it was trained from there."
@@ -62,9 +80,13 @@ def load_config(model_name: str, revision: str | None = None, any_encoder: bool 
     if not known or config.is_encoder_decoder or type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
         code = " Code that a checkpoint brings along is never run." if "auto_map" in values else ""
         problem = f"is of the architecture {name!r}" if name else "has no model_type in its config.json"
+        if code and not name:
+            problem += f" and names code of its own ({', '.join(map(str, values['auto_map'].values())):.200})"
         raise UsageError(f"`model_name` {model_name} {problem}; needed an encoder like BERT.{code}")
     refuse_no_encoder(model_name, config)
     refuse_other_numbers(model_name, values)
+    if code := own_code(config):
+        _tell_once(f"{model_name} names code of its own ({code}), which is not run: it is read as a {name}.")
     settings = getattr(config, "informin", None)
     if settings or not any_encoder:
         check_settings(model_name, settings or {}, architecture_of(config).dropouts)
@@ -237,19 +259,21 @@ def load_weights(
     """
     refuse_weights_outside(model_name, config, revision)
     try:
-        model, report = _class_of(config).from_pretrained(
-            model_name,
-            config=config,
-            revision=revision,
-            dtype=torch.float32,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,  # refused below, by name
-            trust_remote_code=False,
-        )
+        with _without_load_report():
+            model, report = _class_of(config).from_pretrained(
+                model_name,
+                config=config,
+                revision=revision,
+                dtype=torch.float32,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # refused below, by name
+                trust_remote_code=False,
+            )
     except Exception as error:  # what is raised depends on what is wrong with the files
         raise UsageError(f"`model_name` {model_name} cannot be loaded: {_reason(error)}") from None
     if report["mismatched_keys"]:
         name, given, needed = min(report["mismatched_keys"])
+        refuse_own_code(model_name, config)
         raise UsageError(
             f"`model_name` {model_name} cannot be loaded: {name} is {tuple(given)} in its weights and {tuple(needed)} "
             "by its config.json; they do not belong together."
@@ -263,11 +287,59 @@ def load_weights(
             "random. Start from a checkpoint that has one, or leave MLM off (`mlm_weight` 0)."
         )
     if missing:
+        refuse_own_code(model_name, config)
         raise UsageError(
             f"`model_name` {model_name} lacks {counted(len(missing), 'weight')} of the encoder, {missing[0]} the "
             "first: what is lacking would be random. Copy the model again from its source."
         )
+    _tell_unread(model_name, report["unexpected_keys"])
     return model
+
+
+@contextmanager
+def _without_load_report() -> Iterator[None]:
+    """Without transformers' table of weights that do not fit: `load_weights` names them in a line."""
+    log = logging.getLogger("transformers.modeling_utils")
+    log.addFilter(_is_no_report)
+    try:
+        yield
+    finally:
+        log.removeFilter(_is_no_report)
+
+
+def _is_no_report(record: logging.LogRecord) -> bool:
+    return "LOAD REPORT" not in record.getMessage()
+
+
+def _tell_unread(model_name: str, names: Iterable[str]) -> None:
+    """A line on weights that are neither the encoder's nor a head's that checkpoints usually have."""
+    unread = sorted(name for name in names if not name.startswith(USUAL_HEADS))
+    if unread:
+        _tell_once(
+            f"{model_name} has {counted(len(unread), 'weight')} that its encoder does not read, {unread[0]} first."
+        )
+
+
+@cache
+def _tell_once(line: str) -> None:
+    """A model is loaded more than once in a run."""
+    logger.info(line)
+
+
+def own_code(config: PreTrainedConfig) -> str | None:
+    """The code that a config.json names for its model, where it is not this project's."""
+    named = getattr(config, "auto_map", None) or {}
+    code = [named[name] for name in ("AutoModel", "AutoConfig", "AutoModelForMaskedLM") if named.get(name)]
+    return next((str(name) for name in code if not str(name).startswith("modeling_informin.")), None)
+
+
+def refuse_own_code(model_name: str, config: PreTrainedConfig) -> None:
+    """UsageError for weights that do not fit because the checkpoint's own code was to read them."""
+    if code := own_code(config):
+        raise UsageError(
+            f"`model_name` {model_name} needs code of its own ({code}, in its auto_map), which is never run: its "
+            f"weights are not those of a {config.model_type} of transformers. Take an encoder that transformers has."
+        )
 
 
 def refuse_weights_outside(model_name: str, config: PreTrainedConfig, revision: str | None = None) -> None:

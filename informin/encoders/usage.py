@@ -166,6 +166,7 @@ def _sentence_transformers(model_name: str, revision: str | None) -> Usage:
     kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
     if kinds not in KNOWN_MODULES or modules[0]["path"]:
         problem = f"its modules.json lists {', '.join(kinds)}, of which not all are known here"
+        problem += _dense(model_name, modules, kinds, revision)
         return Usage(prompt=prompt, files=files, problem=problem)
     more, problem = _transformer(model_name, revision)
     files |= more
@@ -173,6 +174,16 @@ def _sentence_transformers(model_name: str, revision: str | None) -> Usage:
     if problem := problem or pooling_problem:
         return Usage(prompt=prompt, files=files, problem=problem)
     return Usage(pooling, kinds[-1] == "Normalize", prompt, files)
+
+
+def _dense(model_name: str, modules: list[dict], kinds: list[str], revision: str | None) -> str:
+    """What is lost without a Dense module, which changes the dimension."""
+    if "Dense" not in kinds:
+        return ""
+    values = json_file(model_name, f"{modules[kinds.index('Dense')]['path']}/config.json", revision)
+    sizes = [values.get(name) for name in ("in_features", "out_features")]
+    change = f", and embeddings have {sizes[0]} numbers in place of {sizes[1]}" if all(sizes) else ""
+    return f": a pooling given here leaves out its Dense layer{change}"
 
 
 def _prompts(model_name: str, revision: str | None) -> tuple[str, dict]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModel, BertConfig
 
 import run_unsup
@@ -154,3 +155,45 @@ def test_the_class_beside_a_published_model_refuses_them_too(model, tmp_path, mo
 def test_the_class_beside_a_published_model_sets_nothing_from_dropouts(model):
     configure(model, informin=SETTINGS | {"dropouts": KERNEL})
     assert BertForInforMinCL.from_pretrained(model, dtype=torch.float32).config._attn_implementation == "sdpa"
+
+
+def test_code_of_its_own_is_named(bert, model, tmp_path, caplog):
+    """Where it is ignored, and where the weights are of that code; this project's own is no news."""
+    caplog.set_level("INFO", logger="informin")
+    load_encoder(str(model))
+    assert caplog.messages == []
+    ignored = configure(shutil.copytree(bert, tmp_path / "ignored"), auto_map={"AutoModel": "own.OwnBert"})
+    load_encoder(str(ignored), ("cls",))
+    assert caplog.messages == [
+        f"{ignored} names code of its own (own.OwnBert), which is not run: it is read as a bert."
+    ]
+    weights = {name.replace("intermediate", "gated"): x for name, x in load_file(bert / "model.safetensors").items()}
+    save_file(weights, ignored / "model.safetensors", {"format": "pt"})
+    with pytest.raises(
+        UsageError, match=r"needs code of its own \(own\.OwnBert, in its auto_map\), which is never run"
+    ):
+        load_encoder(str(ignored), ("cls",))
+
+
+def test_only_unusual_weights_are_told(bert, tmp_path, caplog, capfd):
+    """Not the language-model head, and never as a table."""
+    caplog.set_level("INFO", logger="informin")
+    model = shutil.copytree(bert, tmp_path / "more")
+    load_encoder(str(model), ("cls",))
+    assert caplog.messages == []
+    weights = load_file(model / "model.safetensors") | {"classifier.weight": torch.zeros(2, 2)}
+    save_file(weights, model / "model.safetensors", {"format": "pt"})
+    load_encoder(str(model), ("cls",))
+    assert caplog.messages == [f"{model} has 1 weight that its encoder does not read, classifier.weight first."]
+    assert "LOAD REPORT" not in capfd.readouterr().err
+
+
+def test_a_dense_module_changes_the_dimension(bert, tmp_path):
+    model = shutil.copytree(bert, tmp_path / "dense")
+    paths = {"Transformer": "", "Pooling": "1_Pooling", "Dense": "2_Dense"}
+    modules = [{"type": f"sentence_transformers.models.{kind}", "path": path} for kind, path in paths.items()]
+    (model / "modules.json").write_text(json.dumps(modules))
+    (model / "2_Dense").mkdir()
+    (model / "2_Dense" / "config.json").write_text(json.dumps({"in_features": 32, "out_features": 16}))
+    with pytest.raises(UsageError, match="leaves out its Dense layer, and embeddings have 32 numbers in place of 16"):
+        load_encoder(str(model))
