@@ -1,0 +1,70 @@
+"""The docs site builds with every link checked, and shows what its pages name."""
+
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from tests.conftest import ROOT
+
+pytest.importorskip("mkdocs", reason="mkdocs is not installed: pip install -r docs/requirements.txt")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_every_page_is_in_the_navigation(site):
+    listed = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for page in (ROOT / "docs").rglob("*.md"):
+        assert f": {page.relative_to(ROOT / 'docs')}\n" in listed
+        assert (site / page.relative_to(ROOT / "docs").with_suffix(".html")).exists()
+
+
+def test_reference_pages_have_the_docstrings(site):
+    for page, words in {
+        "trainer": "InforMinTrainer.encode",
+        "arguments": "InforMinTrainingArguments",
+        "objectives": "informin.objectives.contrast.contrast",
+        "modeling": "InforMinMixin",
+    }.items():
+        assert words in (site / "reference" / f"{page}.html").read_text(encoding="utf-8"), page
+
+
+def test_diagrams_are_left_to_mermaid(site):
+    assert (site / "architecture.html").read_text(encoding="utf-8").count('<pre class="mermaid">') == 2
+
+
+def test_links_to_the_rest_of_the_repository(site):
+    studies = (site / "studies.html").read_text(encoding="utf-8")
+    assert "informin/studies/plan.py" in studies and 'plan.py"' not in studies  # code is named, not linked to
+    assert 'src="repository/results/figures/adaptation-tsne.png"' in (site / "adapt.html").read_text(encoding="utf-8")
+    assert (site / "repository/results/figures/adaptation-tsne.png").exists()
+
+
+@pytest.mark.parametrize(
+    "link, problem",
+    [
+        ("docs/training.md", None),
+        ("docs/nowhere.md", "README.md: the link docs/nowhere.md leads nowhere"),
+        ("docs/training.md#nothing", "does not contain an anchor '#nothing'"),
+    ],
+)
+def test_a_broken_link_ends_the_build(link, problem, tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/hooks.py").write_text((ROOT / "docs/hooks.py").read_text(encoding="utf-8"))
+    (tmp_path / "docs/training.md").write_text("# Train\n")
+    for name in ("CONTRIBUTING", "CHANGELOG", "LOG"):
+        (tmp_path / f"{name}.md").write_text(f"# {name}\n")
+    (tmp_path / "README.md").write_text(f"# Home\n\n[a link]({link})\n")
+    settings = {"site_name": "t", "strict": True, "hooks": ["docs/hooks.py"], "exclude_docs": "hooks.py\n"}
+    settings["validation"] = {"links": {"anchors": "warn"}}
+    (tmp_path / "mkdocs.yml").write_text(yaml.safe_dump(settings))
+    done = subprocess.run([sys.executable, "-m", "mkdocs", "build"], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode == 0) == (problem is None) and (problem or "") in done.stderr
