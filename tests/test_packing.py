@@ -21,7 +21,9 @@ from tests.conftest import FOUR_STEPS, WORDS, make_sentences, tokenizer_of
 from trainer_informin import InforMinTrainer
 
 PACKED = [name for name, row in ARCHITECTURES.items() if row.packs]
-SENTENCES = ["dog", *make_sentences(9), " ".join(WORDS[:20]), "the dog", "today"]
+# Of special tokens as text some are BERT's and some RoBERTa's; the other one reads them as unknown words.
+SPECIAL = ["<pad> the dog [PAD] sleeps", "<pad><pad> [PAD] [PAD]", "</s> [SEP] cat <mask> [MASK] <pad>"]
+SENTENCES = ["dog", *make_sentences(9), " ".join(WORDS[:20]), "the dog", "today", *SPECIAL]
 OBJECTIVES = {
     "simcse": {},
     "informin": dict(reconstruction_weight=0.4),

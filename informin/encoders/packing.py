@@ -96,7 +96,9 @@ def read_packed(
 def _embed(encoder: nn.Module, input_ids: Tensor, mask: Tensor, packed: Packed) -> Tensor:
     """(T, d), what the first layer reads."""
     if ARCHITECTURES[encoder.config.model_type].offset_positions:
-        positions = mask.cumsum(1) + encoder.config.pad_token_id
+        # As the encoder numbers them, which passes over a padding token that is part of the text.
+        table = encoder.embeddings
+        positions = table.create_position_ids_from_input_ids(input_ids, table.padding_idx)
     else:
         positions = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
     ids, positions = input_ids.flatten()[packed.at], positions.flatten()[packed.at]

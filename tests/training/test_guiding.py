@@ -131,7 +131,7 @@ def test_another_guide_is_another_run(build, tmp_path):
 def test_the_guide_is_computed_once_for_runs_that_share_a_cache(build, tmp_path):
     build(**WAYS["all"])
     files = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "guides").iterdir()}
-    assert len(files) == 3, "training sentences, their neighbourhoods, general sentences"
+    assert len(files) == 6, "an array and a header: of training sentences, their neighbourhoods, general sentences"
     build(**WAYS["all"], seed=2)
     assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "guides").iterdir()} == files
 
