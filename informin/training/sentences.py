@@ -4,6 +4,8 @@ import inspect
 import logging
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -135,8 +137,21 @@ def tokenise_and_count(sentences, tokenizer: PreTrainedTokenizerBase, max_seq_le
         [sentences._fingerprint, tokenizer.backend_tokenizer.to_str(), max_seq_length, prompt, CUT]
     )
     how = dict(new_fingerprint=fingerprint, desc="Tokenising")
-    rows = sentences.map(tokens, batched=True, remove_columns=["text"], **how)
+    with _writing_cache():
+        rows = sentences.map(tokens, batched=True, remove_columns=["text"], **how)
     return rows.remove_columns(CUT), pc.sum(rows.with_format("arrow")[CUT]).as_py()
+
+
+@contextmanager
+def _writing_cache() -> Iterator[None]:
+    """UsageError where data sets cannot be cached: in a home that is read-only, for instance."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"Data sets cannot be cached in {datasets.config.HF_DATASETS_CACHE}: {error_line(error)}. Set HF_HOME to a "
+            "folder that can be written."
+        ) from None
 
 
 def _tokens(batch: dict, tokenizer: PreTrainedTokenizerBase, max_length: int, prompt: str):
@@ -235,9 +250,10 @@ def _load_files(files: list[Path], text_column: str | None) -> datasets.Dataset:
     _show_bars(sum(file.stat().st_size for file in files) > BYTES_PER_SENTENCE * MANY)
     keys = [(str(file.resolve()), 0, 1, file.stat().st_size, file.stat().st_mtime_ns, reader) for file in files]
     try:
-        return datasets.Dataset.from_generator(
-            shard_rows, features=TEXT, gen_kwargs={"shards": keys, "text_column": text_column}, split="train"
-        )
+        with _writing_cache():
+            return datasets.Dataset.from_generator(
+                shard_rows, features=TEXT, gen_kwargs={"shards": keys, "text_column": text_column}, split="train"
+            )
     except DatasetGenerationError as error:
         if isinstance(error.__cause__, UsageError):
             raise error.__cause__ from None

@@ -7,6 +7,7 @@ import os
 import pytest
 from huggingface_hub import constants
 
+import run_unsup
 from informin.errors import UsageError
 from informin.evaluation.senteval import STSB_DEV
 from informin.training import sentences as data
@@ -301,3 +302,13 @@ def test_without_the_hub_the_message_says_how_to_go_on(no_hub):
 def test_a_data_set_may_begin_with_a_blank_row(tmp_path, streaming):
     write(tmp_path / "set/train.jsonl", '{"text": ""}\n{"text": "the dog"}\n')
     assert load(dataset_name=str(tmp_path / "set"), streaming=streaming) == ["the dog"]
+
+
+def test_a_home_that_cannot_be_written(command, tmp_path, monkeypatch, capsys):
+    """A file in the place of the cache, as root may write to any folder."""
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "file" / "datasets")
+    assert run_unsup.main(command()) == 2
+    message = f"error: Data sets cannot be cached in {tmp_path}/file/datasets: [Errno 20] Not a directory: "
+    err = capsys.readouterr().err
+    assert message in err and err.endswith("Set HF_HOME to a folder that can be written.\n")
