@@ -444,11 +444,11 @@ def test_seconds_by_task():
     second["tasks"]["CR"]["seconds"] = {"encode": 10.0, "score": 100.125}
     assert render(time_table([first, second]), "text") == (
         "Seconds\n"
-        "                      MR  STS12      CR     all\n"
-        "model, cls: encode  1.50   1.50       -    3.00\n"
-        "model, cls: score   0.25   0.25       -    0.50\n"
-        "m2, cls: encode        -      -   10.00   10.00\n"
-        "m2, cls: score         -      -  100.12  100.12"
+        "                    STS12    MR      CR     all\n"
+        "model, cls: encode   1.50  1.50       -    3.00\n"
+        "model, cls: score    0.25  0.25       -    0.50\n"
+        "m2, cls: encode         -     -   10.00   10.00\n"
+        "m2, cls: score          -     -  100.12  100.12"
     )
 
 
