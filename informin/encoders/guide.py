@@ -61,21 +61,21 @@ class Guide:
     def nearest(self, k: int) -> tuple[Tensor, Tensor]:
         """The k nearest other sentences of each by cosine: their places (N, k) int64, and the cosines (N, k) float32.
 
-        Exact, in O(N^2 d) time and O(N d + BLOCK) memory.
+        Every pair is compared, in float32 on every device: exact up to its rounding of the stored float16 vectors'
+        cosines. O(N^2 d) time and O(N d + BLOCK) memory.
 
         Raises:
             UsageError: there are not k others.
         """
         refuse_few(k, len(self))
-        everything = torch.from_numpy(np.array(self.embeddings)).to(self.device)
-        everything = everything if self.device.type == "cuda" else everything.float()
+        everything = torch.from_numpy(np.array(self.embeddings)).to(self.device, torch.float32)
         places, cosines, rows = [], [], max(1, BLOCK // len(self))
         for start in tqdm(range(0, len(self), rows), desc="neighbours", leave=False, disable=None):
             block = everything[start : start + rows] @ everything.T  # (rows, N)
             block[torch.arange(len(block)), torch.arange(start, start + len(block))] = -torch.inf  # itself
             values, found = block.topk(k, dim=-1)
             places.append(found.cpu())
-            cosines.append(values.float().cpu())
+            cosines.append(values.cpu())
         return torch.cat(places), torch.cat(cosines)
 
     def quantile(self, share: float) -> float:

@@ -45,10 +45,11 @@ def uniformity(x: np.ndarray) -> float:
 def nearest(x: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """The k nearest other rows of each row by cosine, the nearest first, and their cosines, both (N, k).
 
-    Of equally near ones the first row comes first. By blocks: N x N cosines are never there at once.
+    Every pair is compared, by cosines rounded to 6 decimals, in the precision of x. Of cosines that are equal then, the
+    first row comes first. By blocks: N x N cosines are never there at once.
 
     Args:
-        x: (N, d), of length 1.
+        x: (N, d) float32 or float64, of length 1.
     """
     index, cosines = np.empty((len(x), k), dtype=np.int64), np.empty((len(x), k), dtype=np.float32)
     step = max(1, BLOCK // len(x))

@@ -10,9 +10,12 @@ from torch.nn.functional import cross_entropy, normalize
 from informin.distributed import gather_with_gradient, rank
 from informin.errors import UsageError
 from informin.objectives.blocks import mean_over_anchors
+from informin.objectives.near import known_pairs
+from informin.objectives.precision import in_float32
 from informin.objectives.terms import PaperRow, Term, Views, option, require
 
 
+@in_float32
 def contrast(
     z1: Tensor,
     z2: Tensor,
@@ -31,10 +34,11 @@ def contrast(
     So is the place of an anchor's own sentence, which a second epoch meets: it would be pushed from itself.
 
     Args:
-        z1, z2: (N, d), the two views. Any floating type; computed in float32.
+        z1, z2: (N, d), the two views. Any floating type; computed in float32, under autocast too.
         temperature: the scale of the cosines, above 0.
         queue: (Q, d) or None, further candidates, the same on every process.
-        own: (N, Q) bool, where the queue holds the anchor's own sentence; None for nowhere.
+        own: (N, Q) bool, where the queue holds the anchor's own sentence, or another that is no negative of it; None
+            for nowhere.
         near: (N, W*N) bool, candidates that are no negatives of an anchor; its own other view always counts.
 
     Returns:
@@ -89,7 +93,8 @@ class Contrast(Term):
         require(fits, "temperature", self.temperature, "a number above 0 (the papers use 0.05)")
 
     def loss(self, views: Views) -> dict[str, Tensor]:
-        earlier, own = views.heads.get("queue", (None, None))
+        earlier, ids = views.heads.get("queue", (None, None))
+        own = None if ids is None else known_pairs(views.same, ids)
         return {"contrast": contrast(views.z1, views.z2, self.temperature, earlier, own, views.near)}
 
 

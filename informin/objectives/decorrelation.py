@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import batch_norm, cosine_similarity
 
 from informin.errors import UsageError
+from informin.objectives.precision import in_float32
 from informin.objectives.terms import Head, PaperRow, Term, Views, option, require
 
 FORMS = ("paper", "reference")
@@ -39,6 +40,7 @@ def self_contrast(h1: Tensor, h2: Tensor, form: str = "paper") -> Tensor:
     return cosine / 0.05 if form == "reference" else cosine
 
 
+@in_float32
 def decorrelation(p1: Tensor, p2: Tensor, off_diagonal_weight: float) -> Tensor:
     r"""L_C = sum_j (1 - C_jj)^2 + off_diagonal_weight sum_{j != k} C_jk^2, to be minimised.
 
@@ -55,7 +57,7 @@ def decorrelation(p1: Tensor, p2: Tensor, off_diagonal_weight: float) -> Tensor:
 
     Args:
         p1, p2: (N, D), the projector's output for all sentences of all processes, the same on each. Any floating type;
-            computed in float32, under autocast too.
+            computed in float32.
         off_diagonal_weight: lambda of the paper.
 
     Returns:
@@ -73,13 +75,12 @@ def decorrelation(p1: Tensor, p2: Tensor, off_diagonal_weight: float) -> Tensor:
             "The decorrelation has a batch of 1 sentence and so no variance for its batch normalisation. "
             "Use a `per_device_train_batch_size` of 2 or more."
         )
-    with torch.autocast(p1.device.type, enabled=False):  # bfloat16 products would lose the difference below
-        a = batch_norm(p1.float(), None, None, training=True)  # (N, D)
-        b = batch_norm(p2.float(), None, None, training=True)  # (N, D)
-        diagonal = (a * b).mean(0)  # (D,)
-        total = ((a @ a.T) * (b @ b.T)).sum() / n**2  # sum_jk C_jk^2
-        off_diagonal = total - diagonal.square().sum()
-        return (1 - diagonal).square().sum() + off_diagonal_weight * off_diagonal
+    a = batch_norm(p1.float(), None, None, training=True)  # (N, D)
+    b = batch_norm(p2.float(), None, None, training=True)  # (N, D)
+    diagonal = (a * b).mean(0)  # (D,)
+    total = ((a @ a.T) * (b @ b.T)).sum() / n**2  # sum_jk C_jk^2
+    off_diagonal = total - diagonal.square().sum()  # bfloat16 products would lose this difference
+    return (1 - diagonal).square().sum() + off_diagonal_weight * off_diagonal
 
 
 class Projector(Head):

@@ -10,9 +10,11 @@ from torch.nn.functional import normalize
 from informin.distributed import gather_with_gradient, rank
 from informin.errors import UsageError
 from informin.objectives.blocks import mean_over_anchors
+from informin.objectives.precision import in_float32
 from informin.objectives.terms import Guide, Term, Views, option, require
 
 
+@in_float32
 def guided_similarity(
     z1: Tensor,
     z2: Tensor,
@@ -29,7 +31,7 @@ def guided_similarity(
     processes the anchors stay local and the candidates are gathered, those of z2 with gradient.
 
     Args:
-        z1, z2: (N, d), the two views. Any floating type; computed in float32.
+        z1, z2: (N, d), the two views. Any floating type; computed in float32, under autocast too.
         guide1, guide2: (N, d'), the guide's embeddings of what the two views say.
 
     Returns:

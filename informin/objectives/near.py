@@ -6,12 +6,15 @@ makes a good encoder worse on that text.
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from informin.distributed import gather_with_gradient
+from informin.objectives.precision import in_float32
 from informin.objectives.terms import Guide, Term, Views, option, require
 
 
+@in_float32
 def near_pairs(guide1: Tensor, guide2: Tensor, threshold: float) -> Tensor:
     """(N, W*N) bool: which candidates of all W processes the guide puts above a cosine of `threshold` to an anchor.
 
@@ -23,6 +26,16 @@ def near_pairs(guide1: Tensor, guide2: Tensor, threshold: float) -> Tensor:
         it is one for all pairs.
     """
     return guide1 @ gather_with_gradient(guide2).T > threshold
+
+
+def known_pairs(same: Tensor, ids: Tensor) -> Tensor:
+    """(B, C) bool: which of C sentences are among those that are no negatives of an anchor.
+
+    Args:
+        same: (B, M) int64, `Views.same` of the anchors.
+        ids: (C,) int64, of the sentences.
+    """
+    return torch.stack([column[:, None] == ids for column in same.T]).any(0)
 
 
 @dataclass
@@ -49,4 +62,5 @@ class NearPairs(Term):
         self._guide, self._threshold = guide, guide.quantile(self.near_share)
 
     def add_to(self, views: Views) -> None:
-        views.near = near_pairs(self._guide.of(views.row1), self._guide.of(views.row2), self._threshold)
+        near = near_pairs(self._guide.of(views.row1), self._guide.of(views.row2), self._threshold)
+        views.near = near if views.near is None else views.near | near

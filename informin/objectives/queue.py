@@ -35,12 +35,12 @@ class MomentumQueue(Head):
         self.to(model.device)
 
     def forward(self, model, projection, input_ids, attention_mask, sentence_ids, gather) -> tuple[Tensor, Tensor]:
-        """The queue (Q, d) before this batch, zeros where there is none yet, and (B, Q) where it holds the sentence.
+        """The queue (Q, d) before this batch, zeros where there is none yet, and the ids (Q,) of its sentences.
 
         The batch's own embeddings of all processes then enter the queue, and the oldest leave it.
         """
         size = len(sentence_ids)
-        earlier = self.embeddings.clone(), sentence_ids[:, None] == self.ids
+        earlier = self.embeddings.clone(), self.ids.clone()
         with torch.no_grad():
             embeddings = model.read(self.encoder, input_ids[:size], attention_mask[:size])
             self.enqueue(gather(model.project(embeddings)), gather(sentence_ids))

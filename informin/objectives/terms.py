@@ -21,6 +21,8 @@ class Views:
         embedding1, embedding2: (B, d), below the projection head.
         row1, row2: (B,) int64, which of the training sentences each view is of; None unless a term `reads_guide`.
         general, general_row: (K, d) and (K,), embeddings of general sentences, and which they are; None likewise.
+        same: (B, M) int64, for each sentence the ids of those that are no negatives of it: its own, and where its other
+            view is a neighbor, that one's and those of the further mutual neighbors. Equal sentences have one id.
         near: (B, W*B) bool, which candidates of all W processes are no negatives of an anchor; None for none.
         maps1, maps2: (B, T, H, L, L), the attention maps of T layers; None unless a term `reads_maps`.
         heads: what the terms' heads gave, by the name of the term.
@@ -36,6 +38,7 @@ class Views:
     row2: Tensor | None = None
     general: Tensor | None = None
     general_row: Tensor | None = None
+    same: Tensor | None = None
     near: Tensor | None = None
     maps1: Tensor | None = None
     maps2: Tensor | None = None

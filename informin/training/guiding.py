@@ -17,7 +17,7 @@ from informin.textfiles import read_sentences, require_file
 from informin.training.heartbeat import Heartbeat
 from informin.training.options import InforMinTrainingArguments
 from informin.training.sentences import tokenise
-from informin.views.neighbours import WithPartners, mutual_neighbours
+from informin.views.neighbours import WithPartners, all_mutual, mutual_neighbours, row_ids
 from informin.views.rehearsal import GeneralSentences
 
 Collator = Callable[[list[dict]], dict[str, torch.Tensor]]
@@ -63,7 +63,8 @@ def with_guide(
         rows = rows.add_column("row", range(len(rows)))
     if args.neighbour_views:
         places, _ = guides["training"].nearest(args.neighbour_views)
-        collator = WithPartners(collator, rows, mutual_neighbours(places))
+        related = row_ids(rows)[all_mutual(places)]
+        collator = WithPartners(collator, rows, mutual_neighbours(places), related)
     general = None
     if texts is not None:
         tokens = tokenise(texts, tokenizer, args.max_seq_length, args.prompt)

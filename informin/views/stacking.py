@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerBase
 
+from informin.distributed import gather_with_gradient
+from informin.objectives.near import known_pairs
 from informin.objectives.terms import Masking, Views
 from modeling_informin import InforMinOutput
 
@@ -73,13 +75,14 @@ class StackedViews:
 
         Args:
             batch: `input_ids` and `attention_mask`, (B, L) each, and with a guide `row` (B,), their places in the
-                training data; twice as many rows where they are paired.
+                training data; twice as many rows where they are paired, and `related` (B, k), see `WithPartners`.
             seed: of the masks, each view by its own draw.
 
         Returns:
             `input_ids` and `attention_mask`, (2B, L): view 1, then view 2; (3B, L) where the masked copy of each
             sentence follows them; B fewer where views are single. `sentence_ids` (B,) tell sentences apart. With a
-            guide also `row`, of the views, with masks `lm_labels`, as many rows.
+            guide also `row`, of the views, where they are paired also `same` (see `Views`), with masks `lm_labels`, as
+            many rows.
         """
         size = len(batch["input_ids"]) // (2 if self._paired else 1)
         source = torch.arange(size).repeat(self.copies)  # of each row, in the batch
@@ -87,6 +90,9 @@ class StackedViews:
             source[size : 2 * size] += size
         rows = {name: batch[name][source] for name in ("input_ids", "attention_mask")}
         rows["sentence_ids"] = sentence_ids(batch["input_ids"][:size], batch["attention_mask"][:size])
+        if self._paired:
+            other = sentence_ids(batch["input_ids"][size:], batch["attention_mask"][size:])
+            rows["same"] = torch.cat([torch.stack([rows["sentence_ids"], other], dim=1), batch["related"]], dim=1)
         if "row" in batch:
             rows["row"] = batch["row"][source[: self.views * size]]
         if self._masker is None:
@@ -103,7 +109,8 @@ def sentence_ids(input_ids: Tensor, attention_mask: Tensor) -> Tensor:
     """(B,) int64, a checksum of the words of each sentence (B, L): the same however much padding a batch has."""
     # A polynomial in an odd number, modulo 2^64: products and sums wrap around, as those of checksums may.
     powers = torch.full(input_ids.shape[1:], 6364136223846793005, device=input_ids.device).cumprod(0)  # (L,)
-    return ((input_ids + 1) * attention_mask * powers).sum(-1)
+    places = (attention_mask.cumsum(1) - 1).clamp(min=0)  # of each word in its sentence: padding may come first
+    return ((input_ids + 1) * attention_mask * powers[places]).sum(-1)
 
 
 def two_views(outputs: InforMinOutput, rows: dict[str, Tensor], views: int = 2) -> Views:
@@ -114,6 +121,8 @@ def two_views(outputs: InforMinOutput, rows: dict[str, Tensor], views: int = 2) 
         torch.stack([layer[view] for layer in outputs.attentions], dim=1) if outputs.attentions else None
         for view in (first, second)
     )  # (B, T, H, L, L)
+    same = rows.get("same")  # candidates are the sentences of the second views
+    near = None if same is None else known_pairs(same, gather_with_gradient(same[:, 1].contiguous()))
     row, general = rows.get("row"), rows.get("general_row")
     return Views(
         z1=outputs.projection[first],
@@ -125,6 +134,8 @@ def two_views(outputs: InforMinOutput, rows: dict[str, Tensor], views: int = 2) 
         row2=None if row is None else row[second],
         general=None if general is None else outputs.pooler_output[-len(general) :],
         general_row=general,
+        same=rows["sentence_ids"][:, None] if same is None else same,
+        near=near,
         maps1=maps1,
         maps2=maps2,
         heads=outputs.heads or {},

@@ -149,6 +149,30 @@ def test_neighbours_by_blocks(guide, cosines, monkeypatch):
     np.testing.assert_allclose(found, -np.sort(-cosines, axis=1)[:, :4], atol=2e-3)
 
 
+class Gpu:
+    """Stands for a GPU; its work is done here."""
+
+    type = "cuda"
+
+
+def test_neighbours_on_a_gpu_are_as_exact_as_here(guide, monkeypatch):
+    """Products of float16 would be rounded to 3 digits, and what is nearer by less would be left to chance."""
+    close = np.random.default_rng(0).normal(size=(50, 6)) * 0.02 + 1
+    guide.embeddings = (close / np.linalg.norm(close, axis=1, keepdims=True)).astype(np.float16)
+    exact = guide.embeddings.astype(np.float64) @ guide.embeddings.astype(np.float64).T
+    np.fill_diagonal(exact, -np.inf)
+    to = torch.Tensor.to
+    here = torch.device("cpu")
+    monkeypatch.setattr(
+        torch.Tensor, "to", lambda x, *given: to(x, *(here if isinstance(g, Gpu) else g for g in given))
+    )
+    guide.device = Gpu()
+    places, cosines = guide.nearest(4)
+    assert cosines.dtype == torch.float32
+    np.testing.assert_allclose(np.take_along_axis(exact, places.numpy(), 1), -np.sort(-exact, 1)[:, :4], atol=2e-7)
+    np.testing.assert_allclose(cosines, -np.sort(-exact, 1)[:, :4], atol=2e-7)
+
+
 def test_more_neighbours_than_sentences(guide):
     assert guide.nearest(49)[0].shape == (50, 49)
     with pytest.raises(UsageError, match="50 neighbours of each of 50 sentences: needed more"):

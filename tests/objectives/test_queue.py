@@ -8,6 +8,7 @@ from transformers import TrainerCallback
 
 from informin.errors import UsageError
 from informin.objectives.contrast import contrast
+from informin.objectives.near import known_pairs
 from informin.objectives.queue import MomentumQueue
 from informin.training.sentences import refuse_few_sentences
 from tests.objectives.conftest import head_values, model_of, rows
@@ -154,11 +155,13 @@ def test_a_batch_meets_the_queue_as_it_was_before_it(encoder):
     """And is told where it holds a sentence of the batch; what was returned stays as it is."""
     model, batch = with_queue(encoder, size=14), rows(encoder)
     head = model.heads["queue"]
-    first, own = head_values(model, batch, ids=range(1, 7))["queue"]
-    assert first.shape == (14, 32) and not first.any() and own.shape == (6, 14) and not own.any()
+    first, before = head_values(model, batch, ids=range(1, 7))["queue"]
+    assert first.shape == (14, 32) and not first.any() and before.shape == (14,) and not before.any()
     keys = head.embeddings[:6].clone()
-    second, own = head_values(model, batch, ids=[3, 9, 1, 1, 8, 7])["queue"]
+    second, ids = head_values(model, batch, ids=[3, 9, 1, 1, 8, 7])["queue"]
     assert torch.equal(second[:6], keys) and not second[6:].any() and not first.any()
+    assert ids.tolist() == [1, 2, 3, 4, 5, 6, *[0] * 8] and not before.any()
+    own = known_pairs(torch.tensor([3, 9, 1, 1, 8, 7])[:, None], ids)
     assert own.nonzero().tolist() == [[0, 2], [2, 0], [3, 0]]
     assert head.ids.tolist() == [3, 9, 1, 1, 8, 7, 1, 2, 3, 4, 5, 6, 0, 0]
     assert torch.equal(head.embeddings[6:12], keys)
@@ -166,9 +169,9 @@ def test_a_batch_meets_the_queue_as_it_was_before_it(encoder):
 
 def test_the_batches_of_all_processes_enter_it(encoder):
     model, batch = with_queue(encoder, size=14), rows(encoder)
-    _, own = head_values(model, batch, ids=range(1, 7), gather=lambda x: torch.cat([x, 10 * x]))["queue"]
+    _, ids = head_values(model, batch, ids=range(1, 7), gather=lambda x: torch.cat([x, 10 * x]))["queue"]
     head = model.heads["queue"]
-    assert own.shape == (6, 14), "the anchors are this process's own"
+    assert ids.shape == (14,)
     assert head.ids.tolist() == [1, 2, 3, 4, 5, 6, 10, 20, 30, 40, 50, 60, 0, 0]
     torch.testing.assert_close(head.embeddings[6:12], 10 * head.embeddings[:6])
 

@@ -10,7 +10,9 @@ import torch
 
 import run_unsup
 from informin.encoders.encoder import load_encoder
+from informin.encoders.guide import Guide
 from informin.errors import UsageError
+from informin.objectives.contrast import contrast
 from tests.conftest import make_sentences, save_bert, save_roberta, tokenizer_of
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
@@ -101,6 +103,35 @@ def test_neighbours_are_the_other_view(build, encoder, tmp_path):
         for ids, mask, i in zip(inputs["input_ids"], inputs["attention_mask"], rows["row"].tolist()):
             assert ids[mask.bool()].tolist() == tokenizer(sentences[i])["input_ids"]
     assert sum(i != j for i, j in enumerate(expected)) > 10
+
+
+@pytest.mark.parametrize("queue", [{}, dict(objective="micse", ami_weight=0, queue_size=24)], ids=["batch", "queue"])
+def test_no_neighbour_of_a_sentence_is_its_negative(build, monkeypatch, queue):
+    """By a loop over texts, copies of sentences among them: not itself, not its other view, no mutual neighbour."""
+    sentences = make_sentences(30)
+    sentences += sentences[:10]
+    calls = []
+    monkeypatch.setattr("informin.objectives.contrast.contrast", lambda *given: calls.append(given) or contrast(*given))
+    options = dict(objective="simcse", max_steps=5, per_device_train_batch_size=20) | queue
+    trainer = build(sentences=sentences, neighbour_views=3, **options)
+    (file,) = Path(trainer.args.guide_cache).glob("*.npy")
+    places, _ = Guide("", file, torch.device("cpu")).nearest(3)
+    known = [{sentences[i]} | {sentences[j] for j in places[i].tolist() if i in places[j]} for i in range(40)]
+    stacked = []
+    compute_loss = trainer.compute_loss
+    trainer.compute_loss = lambda model, inputs, **kw: stacked.append(inputs) or compute_loss(model, inputs, **kw)
+    trainer.train()
+    earlier, negatives = [""] * 24, 0
+    for rows, (*_, own, near) in zip(stacked, calls, strict=True):
+        first, second = (part.tolist() for part in rows["row"].chunk(2))
+        expected = [[sentences[k] in known[i] for k in second] for i in first]
+        assert near.tolist() == expected
+        negatives += sum(sum(row) for row in expected) - len(first)
+        assert (own is None) == (not queue)
+        if queue:
+            assert own.tolist() == [[text in known[i] for text in earlier] for i in first]
+            earlier = [*(sentences[i] for i in first), *earlier][:24]
+    assert negatives > 20, "which were pushed apart before"
 
 
 def test_resumed_it_is_the_run_that_was_not_broken_off(build, tmp_path):

@@ -2,8 +2,11 @@
 
 import numpy as np
 import torch
+from datasets import Dataset
 
-from informin.views.neighbours import WithPartners, mutual_neighbours
+from informin.views import neighbours
+from informin.views.neighbours import WithPartners, all_mutual, mutual_neighbours, row_ids
+from informin.views.stacking import sentence_ids
 
 
 def test_a_loop_over_random_points():
@@ -23,5 +26,25 @@ def test_of_one_neighbour_only_pairs_that_chose_each_other():
 
 def test_partners_follow_the_batch_in_its_order():
     rows = [{"row": i, "text": f"{i}"} for i in range(5)]
-    collator = WithPartners(lambda rows: [row["text"] for row in rows], rows, torch.tensor([3, 1, 4, 0, 2]))
-    assert collator([rows[4], rows[0], rows[1]]) == ["4", "0", "1", "2", "3", "1"]
+    related = torch.arange(10).view(5, 2)
+    collator = WithPartners(
+        lambda rows: {"texts": [row["text"] for row in rows]}, rows, torch.tensor([3, 1, 4, 0, 2]), related
+    )
+    batch = collator([rows[4], rows[0], rows[1]])
+    assert batch["texts"] == ["4", "0", "1", "2", "3", "1"]
+    assert batch["related"].tolist() == [[8, 9], [0, 1], [2, 3]]
+
+
+def test_all_mutual_neighbours_by_a_loop():
+    places = torch.rand(30, 30, generator=torch.Generator().manual_seed(0)).fill_diagonal_(-1).topk(5).indices
+    expected = [[j if i in places[j] else i for j in places[i].tolist()] for i in range(30)]
+    assert all_mutual(places).tolist() == expected
+    assert any(len(set(row)) > 2 for row in expected), "some have several"
+
+
+def test_rows_of_the_same_words_have_one_id(monkeypatch):
+    monkeypatch.setattr(neighbours, "CHUNK", 2)
+    ids = row_ids(Dataset.from_dict({"input_ids": [[2, 5, 3], [2, 3], [2, 5, 3], [2, 6, 3], [2, 5, 5, 3]]}))
+    assert ids[0] == ids[2] and len(set(ids.tolist())) == 4
+    padded = torch.tensor([[2, 5, 3, 0], [2, 3, 0, 0]])
+    assert torch.equal(sentence_ids(padded, (padded > 0).long()), ids[:2]), "as in a batch"

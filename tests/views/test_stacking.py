@@ -93,6 +93,10 @@ def test_sentence_ids_tell_sentences_apart_and_know_them_again(tokenizer):
     assert ids.dtype == torch.int64 and len(set(ids.tolist())) == 2000
     wider = dict(tokenizer(sentences[:5], padding="max_length", max_length=50, return_tensors="pt"))
     assert torch.equal(sentence_ids(wider["input_ids"], wider["attention_mask"]), ids[:5])
+    tokenizer.padding_side = "left"
+    left = dict(tokenizer(sentences, padding=True, return_tensors="pt"))
+    assert torch.equal(sentence_ids(left["input_ids"], left["attention_mask"]), ids)
+    tokenizer.padding_side = "right"
     near = dict(tokenizer(["a dog sees a cat", "a cat sees a dog", "a dog sees a", "dog a sees a cat"], padding=True))
     near_ids = sentence_ids(torch.tensor(near["input_ids"]), torch.tensor(near["attention_mask"]))
     assert len(set(near_ids.tolist())) == 4
@@ -148,7 +152,11 @@ def test_a_paired_batch_holds_both_views(batch, tokenizer, masking):
     """The masked copy is of the sentences, not of their partners."""
     count = len(batch["input_ids"]) // 2
     stacked = StackedViews(tokenizer, masking, paired=True)
-    rows = stacked(places({name: x[: 2 * count] for name, x in batch.items()}), seed=1)
+    related = torch.arange(3 * count).view(count, 3)
+    given = places({name: x[: 2 * count] for name, x in batch.items()}) | {"related": related}
+    rows = stacked(given, seed=1)
+    ids = sentence_ids(given["input_ids"], given["attention_mask"])
+    assert torch.equal(rows["same"], torch.cat([ids.view(2, count).T, related], dim=1))
     assert torch.equal(rows["input_ids"][: 2 * count], batch["input_ids"][: 2 * count])
     assert rows["row"].tolist() == [*range(100, 100 + 2 * count)] and len(rows["sentence_ids"]) == count
     assert len(rows["input_ids"]) == stacked.copies * count

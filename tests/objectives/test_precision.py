@@ -1,0 +1,46 @@
+"""Losses are computed in float32, whoever calls them under autocast."""
+
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from informin.objectives import blocks
+from informin.objectives.contrast import contrast
+from informin.objectives.decorrelation import decorrelation, self_contrast
+from informin.objectives.guided_similarity import guided_similarity
+from informin.objectives.keep import cosine_distance
+from informin.objectives.near import near_pairs
+from informin.objectives.reconstruction import reconstruction
+
+LOSSES = {
+    "contrast": lambda x, y: contrast(x, y),
+    "contrast with a queue": lambda x, y: contrast(x, y, queue=y.flip(1)),
+    "guided similarity": lambda x, y: guided_similarity(x, y, y, x),
+    "decorrelation": lambda x, y: decorrelation(x, y, 0.01),
+    "self-contrast": lambda x, y: self_contrast(x, y),
+    "reconstruction": lambda x, y: reconstruction(x, y),
+    "keep": lambda x, y: cosine_distance(x, y),
+}
+
+
+@pytest.mark.parametrize("anchors", [512, 4], ids=["at once", "by blocks"])
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_value_and_gradient_are_the_same_under_autocast(views, loss, anchors, monkeypatch):
+    monkeypatch.setattr(blocks, "ANCHORS", anchors)
+    found = []
+    for enabled in (False, True):
+        x, y = (view.clone().requires_grad_() for view in views)
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            value = loss(x, y)
+        value.backward()
+        found.append((value, x.grad, y.grad))
+        assert value.dtype == torch.float32
+    for plain, autocast in zip(*found):
+        torch.testing.assert_close(autocast, plain, rtol=1e-6, atol=1e-7)
+
+
+def test_near_pairs_are_the_same_under_autocast():
+    guide = normalize(torch.randn(200, 8, generator=torch.Generator().manual_seed(0)), dim=-1)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = near_pairs(guide, guide, 0.5)
+    assert torch.equal(found, guide @ guide.T > 0.5)
