@@ -8,9 +8,7 @@ from os import PathLike
 
 import numpy as np
 import torch
-from datasets import IterableDataset
 from torch import Tensor
-from torch.utils.data import DataLoader
 from transformers import (
     DataCollatorWithPadding,
     PreTrainedTokenizerBase,
@@ -28,7 +26,7 @@ from informin.errors import UsageError, counted
 from informin.evaluation.development import as_development
 from informin.objectives.terms import fill_heads
 from informin.publishing.trainer import PublishingTrainer
-from informin.training.callbacks import AfterStep, SeedProcesses
+from informin.training.callbacks import AfterStep, EpochStart, SeedProcesses
 from informin.training.finite import FiniteLosses
 from informin.training.guiding import GuidedData, with_guide
 from informin.training.history import TERM
@@ -39,7 +37,6 @@ from informin.training.report import headline
 from informin.training.resuming import ResumableTrainer
 from informin.training.screen import Screen
 from informin.training.sentences import refuse_few_sentences
-from informin.training.streams import stream_loader
 from informin.training.throughput import Throughput
 from informin.views.attention import prepare_encoder
 from informin.views.stacking import StackedViews, mask_seed, two_views
@@ -127,7 +124,7 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         for callback in (PrinterCallback, ProgressCallback):
             if self.pop_callback(callback):
                 self.add_callback(Screen(development, partial(headline, self)))
-        for callback in (AfterStep(), SeedProcesses(), self.throughput):
+        for callback in (AfterStep(), SeedProcesses(), EpochStart(), self.throughput):
             self.add_callback(callback)
 
     def _prepare(self, model: InforMinModel, args: InforMinTrainingArguments, tokenizer, data: GuidedData) -> None:
@@ -155,11 +152,6 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         for term in self.terms:
             if term.reads_guide:
                 term.prepare(data.guides[term.reads_guide])
-
-    def get_train_dataloader(self) -> DataLoader:
-        """Trainer's, and of a stream the batches of this process."""
-        streams = isinstance(self.train_dataset, IterableDataset)
-        return stream_loader(self) if streams else super().get_train_dataloader()
 
     def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device):
         """The batches of one optimizer step, each stacked into two views and, where one is asked for, a masked copy."""

@@ -2,6 +2,7 @@
 
 import torch
 from transformers import TrainerCallback
+from transformers.trainer_callback import ExportableState
 
 from informin.distributed import rank, world_size
 from informin.views.stacking import mask_seed
@@ -25,3 +26,26 @@ class SeedProcesses(TrainerCallback):
     def on_train_begin(self, args, state, control, **kwargs):
         if world_size() > 1:
             torch.manual_seed(mask_seed(args.seed, rank()))
+
+
+class EpochStart(TrainerCallback, ExportableState):
+    """Where the running epoch started, kept in checkpoints: the length of a stream is not known beforehand.
+
+    Attributes:
+        epoch: its number, from 0.
+        step: the number of optimizer steps before it.
+    """
+
+    def __init__(self, epoch: int = 0, step: int = 0):
+        self.epoch, self.step = epoch, step
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if state.global_step == 0:  # a trainer may train twice
+            self.epoch, self.step = 0, 0
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        if not control.should_training_stop:  # else the epoch may have more, for a run that resumes
+            self.epoch, self.step = self.epoch + 1, state.global_step
+
+    def state(self) -> dict:
+        return {"args": {"epoch": self.epoch, "step": self.step}, "attributes": {}}

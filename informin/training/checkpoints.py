@@ -35,6 +35,22 @@ def owes_score(checkpoint: str | Path) -> bool:
     return bool(callbacks.get("TrainerControl", {}).get("args", {}).get("should_evaluate"))
 
 
+def epoch_start(checkpoint: str | Path) -> dict[str, int]:
+    """`epoch` and `step` of `informin.training.callbacks.EpochStart`, of a run on a stream.
+
+    Raises UsageError: the checkpoint is from before they were recorded, and past the first epoch.
+    """
+    state = _state(checkpoint)
+    stored = (state.get("stateful_callbacks") or {}).get("EpochStart")
+    if stored is None and state["epoch"] > 1:
+        raise UsageError(
+            f"`resume_from_checkpoint`: {checkpoint} is from a version that did not record where in the stream a run "
+            "was, and is past the first epoch. Start a new run from its weights: `model_name` FOLDER `output_dir` "
+            "ANOTHER."
+        )
+    return stored["args"] if stored else {"epoch": 0, "step": 0}
+
+
 def _state(checkpoint: str | Path) -> dict:
     return json.loads(Path(checkpoint, "trainer_state.json").read_text(encoding="utf-8"))
 

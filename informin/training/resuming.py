@@ -8,21 +8,26 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import datasets
+import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils.data import DataLoader
 from transformers import Trainer
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length, rotate_checkpoints
 
 from informin.distributed import any_process
 from informin.errors import SaveError, UsageError, counted, error_line
 from informin.files import damage, manifest_files, write_manifest
 from informin.objectives import Term
 from informin.publishing.record import load_record
+from informin.training.callbacks import EpochStart
 from informin.training.checkpoints import (
     LAST,
     checkpoint_to_resume,
     complete_checkpoints,
+    epoch_start,
     owes_score,
     set_aside_damaged,
     steps_taken,
@@ -32,6 +37,7 @@ from informin.training.heartbeat import Heartbeat
 from informin.training.history import logged_scores
 from informin.training.record import training_record, weights_settings
 from informin.training.signals import EvaluationLeft
+from informin.training.streams import stream_loader
 from informin.training.throughput import Throughput
 
 logger = logging.getLogger(__name__)
@@ -180,6 +186,43 @@ class ResumableTrainer(Trainer):
             result = super().train(checkpoint, *args, **kwargs)
             self.losses.look()
             return result
+
+    def get_train_dataloader(self) -> DataLoader:
+        """Trainer's; persistent workers draw nothing from the random state of the run.
+
+        They start once, in a run that resumes at another step than in one that did not stop: dropout would differ.
+        """
+        streams = isinstance(self.train_dataset, datasets.IterableDataset)
+        loader = stream_loader(self) if streams else super().get_train_dataloader()
+        if self.args.dataloader_persistent_workers:
+            loader.base_dataloader.generator = torch.Generator()
+        return loader
+
+    def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device):
+        """Trainer's; batches at the end of a stream that do not fill an optimizer step are left out.
+
+        Trainer would add their gradients to the first step of the next epoch, and checkpoints do not have gradients.
+        """
+        batches, number = super().get_batch_samples(epoch_iterator, num_batches, device)
+        whole = len(batches) == num_batches or has_length(self.train_dataset)
+        return (batches if whole else []), number
+
+    def _init_training_state(self, max_steps, steps_per_epoch, epochs, checkpoint, trial) -> tuple[int, int]:
+        """Trainer's: the epochs behind a run, and the batches of the next one.
+
+        Trainer takes a stream for one epoch of `max_steps`; here its epochs are those that were read.
+        """
+        done, batches = super()._init_training_state(max_steps, steps_per_epoch, epochs, checkpoint, trial)
+        if checkpoint is None:
+            return done, batches
+        if not has_length(self.train_dataset):
+            start = epoch_start(checkpoint)
+            self.remove_callback(EpochStart)
+            self.add_callback(EpochStart(**start))
+            steps = self.state.global_step - start["step"]
+            skipped = not self.args.ignore_data_skip
+            done, batches = start["epoch"], steps * self.args.gradient_accumulation_steps * skipped
+        return done, batches
 
     def _run_epoch(self, *args, **kwargs) -> None:
         """Trainer's, unless the run was at its last step when it was gone on with: Trainer would take one more."""

@@ -208,9 +208,9 @@ class Witness(TrainerCallback):
 
 def train(folder, out, seed, resume=None, sentences=None, **options):
     """A run of two epochs of three steps, with dropout; what this process saw, and its weights."""
-    options = dict(output_dir=out, use_cpu=True, bf16=False, seed=seed, eval_strategy="no") | options
-    options |= dict(per_device_train_batch_size=4, save_strategy="steps", save_steps=2, save_total_limit=9)
-    options |= dict(objective="simcse", report_to=[], disable_tqdm=True, learning_rate=1e-3, max_steps=6)
+    usual = dict(output_dir=out, use_cpu=True, bf16=False, seed=seed, eval_strategy="no", max_steps=6)
+    usual |= dict(per_device_train_batch_size=4, save_strategy="steps", save_steps=2, save_total_limit=9)
+    options = usual | dict(objective="simcse", report_to=[], disable_tqdm=True, learning_rate=1e-3) | options
     witness = Witness()
     sentences = sentences or make_sentences(24)
     trainer = InforMinTrainer(folder, InforMinTrainingArguments(**options), sentences, callbacks=[witness])
