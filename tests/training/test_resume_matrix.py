@@ -5,6 +5,7 @@
 prints what the tests find.
 """
 
+import gc
 import os
 import shutil
 import tempfile
@@ -26,7 +27,7 @@ WORKERS = {
     "2 workers": dict(dataloader_num_workers=2),
     "2 persistent workers": dict(dataloader_num_workers=2, dataloader_persistent_workers=True),
 }
-STEPS, EPOCH_STEPS = 5, 2
+STEPS, EPOCH_STEPS = 4, 2
 PLACES = {"first epoch": 1, "later epoch": 3}  # the step to resume from
 SIZES = (9, 6, 3)  # sentences of the files of a stream
 
@@ -66,6 +67,8 @@ def differences(folder: str, out: str, data: str, workers: str) -> dict[str, lis
 def every_cell(folder: str, out: str) -> dict:
     """`differences` by data and workers."""
     cells = {}
+    gc.collect()
+    gc.freeze()  # each run collects garbage, and each worker has a copy of the memory
     for number, (data, workers) in enumerate((data, workers) for data in DATA for workers in WORKERS):
         own = Path(out, str(number))
         (own / "files").mkdir(parents=True, exist_ok=True)
@@ -75,6 +78,7 @@ def every_cell(folder: str, out: str) -> dict:
         if dist.is_initialized():
             dist.barrier()
         cells[data, workers] = differences(folder, str(own), data, workers)
+    gc.unfreeze()
     return cells
 
 
@@ -100,6 +104,7 @@ def matrix(bert, tmp_path_factory) -> dict:
     return {1: every_cell(str(bert), str(one)), WORLD: several_processes(str(bert), two)}
 
 
+@pytest.mark.timeout(600)  # the first waits for all runs
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("processes", PROCESSES)
 @pytest.mark.parametrize("data", DATA)
