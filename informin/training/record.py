@@ -171,8 +171,9 @@ def _options(args: InforMinTrainingArguments) -> dict:
     if args.eval_strategy != "no":
         rare["load_best_model_at_end"] = args.load_best_model_at_end
     options |= {name: value for name, value in rare.items() if value != DEFAULTS[name]}
-    usual = AcceleratorConfig()
-    loader = {name: getattr(args.accelerator_config, name) for name in ("use_seedable_sampler", "split_batches")}
+    usual = AcceleratorConfig(dispatch_batches=False)
+    names = ("use_seedable_sampler", "split_batches", "dispatch_batches")
+    loader = {name: getattr(args.accelerator_config, name) for name in names}
     options |= {name: value for name, value in loader.items() if value != getattr(usual, name)}
     options = {name: value for name, value in options.items() if value not in (None, {})}
     packed = {"padding_free": True} if args.padding_free else {}  # which lays out the same dropout masks otherwise

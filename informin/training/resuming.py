@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 from transformers import Trainer
+from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length, rotate_checkpoints
 
 from informin.distributed import any_process
@@ -35,6 +36,7 @@ from informin.training.checkpoints import (
 from informin.training.finite import FiniteLosses
 from informin.training.heartbeat import Heartbeat
 from informin.training.history import logged_scores
+from informin.training.options import InforMinTrainingArguments
 from informin.training.record import training_record, weights_settings
 from informin.training.signals import EvaluationLeft
 from informin.training.streams import stream_loader
@@ -102,6 +104,29 @@ def refuse_nothing_left(reached: int, planned: int, checkpoint: str | Path) -> N
             f"Nothing is left to do: {checkpoint} has {counted(reached, 'step')} behind it, and the run is to have "
             f"{planned}. Give more `max_steps` or `num_train_epochs`, or export it: python run_export.py {checkpoint} "
             "NEW_FOLDER"
+        )
+
+
+def refuse_unknown_order(checkpoint: str | Path, args: InforMinTrainingArguments, later: bool) -> None:
+    """Raises UsageError where the order of the sentences after a checkpoint cannot be drawn again.
+
+    Args:
+        later: the checkpoint is within an epoch after the first, of data whose length is known.
+    """
+    loader, strategy = args.accelerator_config, args.train_sampling_strategy
+    drawn = later and strategy == "random"  # from the random state of the run, not by seed and epoch
+    unknown = {
+        "`dataloader_in_order` false": not args.dataloader_in_order and args.dataloader_num_workers > 1,
+        "`train_sampling_strategy` group_by_length": later and strategy == "group_by_length",
+        "`accelerator_config` with `use_seedable_sampler` false": drawn and not loader.use_seedable_sampler,
+        "`accelerator_config` with `dispatch_batches` true": drawn and loader.dispatch_batches,
+    }
+    options = [option for option, found in unknown.items() if found]
+    if options:
+        raise UsageError(
+            f"`resume_from_checkpoint`: with {options[0]}, the order of the sentences after {checkpoint} cannot be "
+            "drawn again. Resume with another order: `resume_with_changes`"
+            + (", or from a checkpoint of the first epoch or at the end of an epoch." if later else ".")
         )
 
 
@@ -211,18 +236,27 @@ class ResumableTrainer(Trainer):
         """Trainer's: the epochs behind a run, and the batches of the next one.
 
         Trainer takes a stream for one epoch of `max_steps`; here its epochs are those that were read.
+
+        Raises:
+            UsageError: see `refuse_unknown_order` and `epoch_start`.
         """
         done, batches = super()._init_training_state(max_steps, steps_per_epoch, epochs, checkpoint, trial)
         if checkpoint is None:
             return done, batches
-        if not has_length(self.train_dataset):
-            start = epoch_start(checkpoint)
-            self.remove_callback(EpochStart)
-            self.add_callback(EpochStart(**start))
-            steps = self.state.global_step - start["step"]
-            skipped = not self.args.ignore_data_skip
-            done, batches = start["epoch"], steps * self.args.gradient_accumulation_steps * skipped
-        return done, batches
+        for callback in self.callback_handler.callbacks:  # Trainer cannot save the state of one that is new
+            if isinstance(callback, ExportableState):
+                self.state.stateful_callbacks.setdefault(type(callback).__name__, callback.state())
+        sized = has_length(self.train_dataset)
+        if not self.args.resume_with_changes:
+            refuse_unknown_order(checkpoint, self.args, later=sized and bool(done and batches))
+        if sized:
+            return done, batches
+        start = epoch_start(checkpoint)
+        self.remove_callback(EpochStart)
+        self.add_callback(EpochStart(**start))
+        if self.args.ignore_data_skip:
+            return start["epoch"], 0
+        return start["epoch"], (self.state.global_step - start["step"]) * self.args.gradient_accumulation_steps
 
     def _run_epoch(self, *args, **kwargs) -> None:
         """Trainer's, unless the run was at its last step when it was gone on with: Trainer would take one more."""

@@ -21,8 +21,9 @@ from informin.files import damage, write_manifest
 from informin.publishing.record import load_record
 from informin.training.checkpoints import complete_checkpoints
 from informin.training.lock import only_run_in
-from informin.training.options import InforMinTrainingArguments
+from informin.training.options import DataArguments, InforMinTrainingArguments
 from informin.training.resuming import differences
+from informin.training.sentences import load_sentences
 from informin.training.signals import StopOnSignal
 from tests.conftest import FOUR_STEPS, make_sentences, save_bert, save_pairs
 from tests.test_run import ENVIRONMENT, assert_same_weights, fails
@@ -534,3 +535,73 @@ def test_a_signal_at_the_end_of_an_evaluation_or_in_a_save_takes_no_further_step
 
 def scores(trainer) -> dict[int, float]:
     return {entry["step"]: entry["eval_spearman"] for entry in trainer.state.log_history if "eval_spearman" in entry}
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (dict(train_sampling_strategy="group_by_length"), "`train_sampling_strategy` group_by_length, the order"),
+        (dict(accelerator_config={"use_seedable_sampler": False}), "`use_seedable_sampler` false, the order"),
+        (dict(accelerator_config={"dispatch_batches": True}), "`dispatch_batches` true, the order"),
+    ],
+    ids=["lengths", "unseeded", "dispatched"],
+)
+def test_an_order_that_cannot_be_drawn_again_is_refused_in_a_later_epoch(bert, arguments, options, message):
+    options |= dict(eval_strategy="no", save_steps=1, save_total_limit=9, max_steps=4)
+    sentences = make_sentences(33)  # epochs of 2 steps
+    first = InforMinTrainer(str(bert), arguments(**options), sentences)
+    first.train()
+    folder = Path(first.args.output_dir)
+    whole = {name: weight.clone() for name, weight in first.model.state_dict().items()}
+    shutil.rmtree(folder / "checkpoint-4")
+    with pytest.raises(UsageError, match=message) as error:
+        InforMinTrainer(str(bert), arguments(**options), sentences).train("last")
+    assert "checkpoint-3 cannot" in str(error.value)
+    shutil.rmtree(folder / "checkpoint-3")
+    again = InforMinTrainer(str(bert), arguments(**options), sentences)
+    again.train("last")
+    assert all(weight.equal(whole[name]) for name, weight in again.model.state_dict().items())
+
+
+def test_batches_out_of_order_are_refused(bert, arguments):
+    options = dict(eval_strategy="no", save_steps=1, max_steps=1)
+    InforMinTrainer(str(bert), arguments(**options), make_sentences(33)).train()
+    options |= dict(max_steps=1, dataloader_num_workers=2, dataloader_in_order=False)
+    with pytest.raises(UsageError, match="with `dataloader_in_order` false, the order"):
+        InforMinTrainer(str(bert), arguments(**options), make_sentences(33)).train("last")
+
+
+def stream_of(folder: Path, sentences: list[str]):
+    (folder / "stream.txt").write_text("\n".join(sentences) + "\n")
+    return load_sentences(DataArguments(train_file=[str(folder / "stream.txt")], streaming=True), seed=1)
+
+
+def test_a_stream_without_a_known_place_is_refused_after_its_first_epoch(bert, arguments, tmp_path):
+    """Checkpoints of older versions."""
+    options = dict(eval_strategy="no", save_steps=1, save_total_limit=9, max_steps=4)
+    stream = stream_of(tmp_path, make_sentences(33))
+    InforMinTrainer(str(bert), arguments(**options), stream).train()
+    shutil.rmtree(tmp_path / "run" / "checkpoint-4")
+    for step in (3, 2):
+        state = tmp_path / "run" / f"checkpoint-{step}" / "trainer_state.json"
+        values = json.loads(state.read_text())
+        del values["stateful_callbacks"]["EpochStart"]
+        state.write_text(json.dumps(values))
+        write_manifest(state.parent)
+    with pytest.raises(UsageError, match="checkpoint-3 is from a version that did not record where in the stream"):
+        InforMinTrainer(str(bert), arguments(**options), stream).train("last")
+    shutil.rmtree(tmp_path / "run" / "checkpoint-3")
+    InforMinTrainer(str(bert), arguments(**options), stream).train("last")
+
+
+def test_batches_at_the_end_of_a_stream_that_fill_no_step_are_left_out(bert, arguments, tmp_path):
+    """Their gradients would be added to the next epoch's first step, and a checkpoint between does not have them."""
+    options = dict(eval_strategy="no", save_strategy="epoch", gradient_accumulation_steps=2, max_steps=2)
+    stream = stream_of(tmp_path, make_sentences(49))  # 3 batches: a step, and half of one
+    whole = InforMinTrainer(str(bert), arguments(**options), stream)
+    whole.train()
+    shutil.rmtree(tmp_path / "run" / "checkpoint-2")
+    again = InforMinTrainer(str(bert), arguments(**options), stream)
+    again.train("last")
+    weights = again.model.state_dict()
+    assert all(weight.equal(weights[name]) for name, weight in whole.model.state_dict().items())
