@@ -15,17 +15,14 @@ import datasets
 import huggingface_hub
 import transformers
 
-from informin.encoders.usage import usage_of_settings
 from informin.interrupts import during
 from informin.publishing.trainer import hub_destination
 from informin.training.checkpoints import LAST, checkpoint_to_resume, complete_checkpoints, refuse_used_folder
 from informin.training.command_line import option_names, parse
-from informin.training.drift import tell_drift
 from informin.training.heartbeat import Heartbeat
 from informin.training.lock import only_run_in
 from informin.training.options import CardArguments, DataArguments
 from informin.training.record import provenance
-from informin.training.report import summary
 from informin.training.sentences import load_development, load_sentences
 from informin.training.signals import StopOnSignal, last_word, started_again
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
@@ -79,25 +76,14 @@ def train(model_name: str, data: DataArguments, card: CardArguments, args: Infor
                 f"Go on with the same command and --resume_from_checkpoint {LAST}"
             )
         return 128 + stop.received
-    trainer.export()  # first: whatever happens now, the model is there
+    trainer.export(report=False)  # first: whatever happens now, the model is there
     exported = f"The model is in {args.output_dir}."
     with during("the drift report", exported):
-        drift = tell_drift(trainer, model_name, sentences, data.senteval_dir) if args.measure_drift else None
-    with during("the push" if args.push_to_hub else "the summary", exported):
-        finish(trainer, drift)
-    return 0
-
-
-def finish(trainer: InforMinTrainer, drift: dict | None) -> None:
-    """Table, push."""
-    args, development, rate = trainer.args, trainer.eval_dataset, trainer.throughput.sentences_per_second
-    if trainer.is_world_process_zero():
-        usage = usage_of_settings(trainer.model.config.informin)
-        print("\n" + summary(trainer.state, args, development, rate, args.output_dir, drift, usage))
-    if args.push_to_hub:
-        page = trainer.push_to_hub()
-        if page:
+        trainer.report(senteval_dir=data.senteval_dir)
+    with during("the push", exported):
+        if args.push_to_hub and (page := trainer.push_to_hub()):
             print(f"\nThe model is at {page}")
+    return 0
 
 
 def start_logging(verbose: bool) -> None:

@@ -9,12 +9,7 @@ from os import PathLike
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import (
-    DataCollatorWithPadding,
-    PreTrainedTokenizerBase,
-    PrinterCallback,
-    ProgressCallback,
-)
+from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from informin.distributed import gather_with_gradient
 from informin.encoders.architectures import InforMinModel, architecture_of
@@ -25,7 +20,6 @@ from informin.encoders.usage import usage_of_settings
 from informin.errors import UsageError, counted
 from informin.evaluation.development import as_development
 from informin.objectives.terms import fill_heads
-from informin.publishing.trainer import PublishingTrainer
 from informin.training.callbacks import AfterStep, EpochStart, SeedProcesses
 from informin.training.finite import FiniteLosses
 from informin.training.guiding import GuidedData, with_guide
@@ -34,8 +28,9 @@ from informin.training.inputs import load_for_training, refuse_arguments, settin
 from informin.training.options import InforMinTrainingArguments
 from informin.training.record import describe_sentences
 from informin.training.report import headline
+from informin.training.reporting import ReportingTrainer, show_messages
 from informin.training.resuming import ResumableTrainer
-from informin.training.screen import Screen
+from informin.training.screen import Screen, show
 from informin.training.sentences import refuse_few_sentences
 from informin.training.throughput import Throughput
 from informin.views.attention import prepare_encoder
@@ -46,7 +41,7 @@ __all__ = ["InforMinTrainer", "InforMinTrainingArguments"]
 logger = logging.getLogger(__name__)
 
 
-class InforMinTrainer(ResumableTrainer, PublishingTrainer):
+class InforMinTrainer(ResumableTrainer, ReportingTrainer):
     """Trains an encoder by what two views of a sentence share: InforMin-CL, SimCSE, SCD, miCSE and their parts.
 
     Each sentence is read twice in one forward pass, where a term compares two views; dropout makes them differ. The
@@ -91,6 +86,7 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
     ):
         args = InforMinTrainingArguments() if args is None else args
         refuse_arguments(model, args, processing_class, kwargs)
+        show_messages(args)
         development = as_development(eval_dataset)
         args.choose_by(development and development.measures)
         self.known = dict(provenance or {})
@@ -110,6 +106,7 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
         collator = data_collator or DataCollatorWithPadding(processing_class)
         data = with_guide(named, model.config.hidden_size, args, rows, sentences, processing_class, collator)
         self._prepare(model, args, processing_class, data)
+        self.began_with, self.sentences = named, sentences
         self.throughput, self.losses = Throughput(), FiniteLosses(args)
         super().__init__(
             model,
@@ -121,9 +118,7 @@ class InforMinTrainer(ResumableTrainer, PublishingTrainer):
             **kwargs,
         )
         self.label_names = ["row"]  # the model does not take it, and losses read it: Trainer is to leave it in
-        for callback in (PrinterCallback, ProgressCallback):
-            if self.pop_callback(callback):
-                self.add_callback(Screen(development, partial(headline, self)))
+        show(self, Screen(development, partial(headline, self)))
         for callback in (AfterStep(), SeedProcesses(), EpochStart(), self.throughput):
             self.add_callback(callback)
 

@@ -114,7 +114,18 @@ def test_the_modeling_file_stands_alone():
 
 
 # What each package may import beside itself and what all share; a package stands above those that it names.
-SHARED = ("errors", "files", "interrupts", "program", "summaries", "temporary", "textfiles", "yamlfiles", "distributed")
+SHARED = (
+    "bars",
+    "errors",
+    "files",
+    "interrupts",
+    "program",
+    "summaries",
+    "temporary",
+    "textfiles",
+    "yamlfiles",
+    "distributed",
+)
 PACKAGES = {
     "objectives": (),
     "views": ("modeling_informin", "objectives"),

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from tqdm import tqdm
 
+from informin.bars import hidden
 from informin.encoders.encoder import Encoder
 from informin.errors import UsageError, counted, error_line
 from informin.files import read_json, sha256, write_json
@@ -70,7 +71,7 @@ class Guide:
         refuse_few(k, len(self))
         everything = torch.from_numpy(np.array(self.embeddings)).to(self.device, torch.float32)
         places, cosines, rows = [], [], max(1, BLOCK // len(self))
-        for start in tqdm(range(0, len(self), rows), desc="neighbours", leave=False, disable=None):
+        for start in tqdm(range(0, len(self), rows), desc="neighbours", leave=False, disable=hidden()):
             block = everything[start : start + rows] @ everything.T  # (rows, N)
             block[torch.arange(len(block)), torch.arange(start, start + len(block))] = -torch.inf  # itself
             values, found = block.topk(k, dim=-1)
@@ -191,7 +192,7 @@ def _embed(encoder: Encoder, sentences: Sequence[str], into: np.ndarray, path: P
     """Writes the unit vectors into an array (N, d), a chunk at a time."""
     (pooler,) = encoder.poolers
     logger.info(f"{encoder.name} as guide: {counted(len(sentences), 'sentence')} to embed, once, into {path}")
-    with tqdm(total=len(sentences), desc="guide", unit=" sentences", leave=False, disable=None) as bar:
+    with tqdm(total=len(sentences), desc="guide", unit=" sentences", leave=False, disable=hidden()) as bar:
         for start in range(0, len(sentences), CHUNK):
             chunk = torch.from_numpy(encoder(sentences[start : start + CHUNK], bar.update)[pooler])
             if not torch.isfinite(chunk).all():

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from informin.bars import hidden
 from informin.errors import UndefinedScoreError, UsageError, counted
 from informin.evaluation import results
 from informin.evaluation.labels import LabelledSentences, load_labels
@@ -204,7 +205,7 @@ def _finished(row: dict, name: str, tasks: Tasks) -> bool:
 
 def encode_with_bar(encoder: AnyEncoder, sentences: Sequence[str]) -> dict[str, np.ndarray]:
     """(N, d) of N sentences for each pooler of the encoder, with a progress bar where there is a terminal."""
-    with tqdm(total=len(sentences), desc="encoding", unit=" sentences", leave=False, disable=None) as bar:
+    with tqdm(total=len(sentences), desc="encoding", unit=" sentences", leave=False, disable=hidden()) as bar:
         return encoder(sentences, bar.update)
 
 

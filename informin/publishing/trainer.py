@@ -130,7 +130,7 @@ class PublishingTrainer(Trainer, ABC):
         if not self.is_world_process_zero():
             return None
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
-        self.export()
+        PublishingTrainer.export(self)  # without a report, which other processes would have a part in
         self._finish_current_push()
         to = replace(self._hub, branch=revision) if revision else self._hub
         return push_folder(self.args.output_dir, to, commit_message)

@@ -17,6 +17,7 @@ from informin.objectives import OBJECTIVES
 from informin.program import NearestOption
 from informin.training import defaults
 from informin.training.options import CardArguments, DataArguments, InforMinTrainingArguments, TrainingDefaults
+from informin.training.recipes import recipe_file
 from informin.yamlfiles import read_mapping
 
 OFTEN_USED = (
@@ -28,10 +29,8 @@ OFTEN_USED = (
 VIEWS = (
     "objective projection_head view_dropout view_dropout_rate neighbour_views guide_model guide_cache rehearsal_file"
 ).split()
-RECIPES = Path(__file__).parents[2] / "configs" / "recipes"
 OWN = {
     "model_name": "An encoder like BERT: Hub id or folder. Required.",
-    "recipe": "One of configs/recipes by its name, as adapt; the command line wins over it.",
     "config": "A YAML file of options by these names; the command line wins over it.",
 }
 WIDTH, INDENT = 120, 34  # of the help
@@ -55,7 +54,7 @@ def parse(
     """
     parser = Parser()
     given = parser.given(argv)
-    path = given_file(given.pop("recipe", None), given.pop("config", None))
+    path = given_file(given.get("recipe"), given.pop("config", None))
     in_file = parser.given_in_yaml(read_options_file(path)) if path else {}
     given = parser.given_in_yaml(options or {}) | in_file | given
     model_name = given.pop("model_name", None)
@@ -79,12 +78,7 @@ def given_file(recipe: str | None, config: str | None) -> str | Path | None:
         return config
     if config is not None:
         raise UsageError("`recipe` and `config` both name a file of options. Give one.")
-    known = {path.stem: path for path in sorted(RECIPES.glob("*.yaml"))}
-    if recipe not in known:
-        near = difflib.get_close_matches(recipe, known, n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        raise UsageError(f"`recipe` {recipe} is unknown.{hint} Needed of: {', '.join(known)}.")
-    return known[recipe]
+    return recipe_file(recipe)
 
 
 def option_names() -> list[str]:
@@ -145,9 +139,9 @@ class Parser(NearestOption, HfArgumentParser):
         known = own_fields()
         own = [[field.name for field in fields(kind)] for kind in (DataArguments, CardArguments)]
         groups = {
-            "model": [*OWN, "model_revision", "pooler", "prompt", "export_prompt"],
+            "model": ["model_name", "recipe", "config", "model_revision", "pooler", "prompt", "export_prompt"],
             "objective": [*VIEWS, *defaults.term_options()],
-            "data and evaluation data": ["max_seq_length", *own[0]],
+            "data and evaluation data": ["max_seq_length", "max_train_samples", *own[0]],
             "model card": own[1],
             "training, often used": OFTEN_USED,
         }

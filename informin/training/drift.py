@@ -23,7 +23,11 @@ logger = logging.getLogger(__name__)
 
 
 def tell_drift(
-    trainer: Trainer, model_name: str, sentences: Dataset | IterableDataset, senteval_dir: str | None
+    trainer: Trainer,
+    model_name: str | None,
+    sentences: Dataset | IterableDataset | None,
+    senteval_dir: str | None,
+    folder: str,
 ) -> dict | None:
     """Measures what a run did to its encoder and writes it into training.json and the card of the exported folder.
 
@@ -31,13 +35,18 @@ def tell_drift(
 
     Args:
         trainer: after training and export; `trainer.encode` gives the new embeddings.
-        model_name: what the run began with, loaded again for the old ones.
-        sentences: with a column `text`. The sample does not depend on the run's seed, so that runs can be compared.
+        model_name: what the run began with, loaded again for the old ones; None where it has no name.
+        sentences: with a column `text`; None where there are tokens alone. The sample does not depend on the
+            run's seed, so that runs can be compared.
         senteval_dir: of STS-B dev; see `stsb_dev`.
+        folder: the exported one.
 
     Returns:
         `drift` of the record, on the first process; None on the others, and where it was not measured, which is said.
     """
+    if model_name is None or sentences is None:
+        logger.info("Drift was not measured: it needs the name of the encoder that training began with, and sentences.")
+        return None
     if isinstance(sentences, IterableDataset):
         logger.info("Drift was not measured: the sentences are a stream, which is read in training alone.")
         return None
@@ -52,8 +61,8 @@ def tell_drift(
             return None
         drift = measure_drift(starting_encoder(trainer, model_name), new, texts, pairs).record()
         trainer.known["drift"] = drift
-        save_record(trainer.args.output_dir, trainer.record())
-        write_card(trainer.args.output_dir)
+        save_record(folder, trainer.record())
+        write_card(folder)
     except (InforMinError, OSError, torch.OutOfMemoryError) as error:  # a finished run must not fail by this
         logger.warning(f"Drift was not measured, or not written: {error_line(error)}")
         return None

@@ -14,7 +14,7 @@ from informin.errors import UsageError
 from informin.training.lengths import fitting_length, token_counts, warn_of_truncation
 from informin.training.options import InforMinTrainingArguments
 from informin.training.record import describe_model
-from informin.training.sentences import not_blank, tokenise_and_count
+from informin.training.sentences import draw_sample, not_blank, tokenise_and_count
 from informin.training.streams import own_share
 
 # What Trainer takes and this one does not, and why.
@@ -89,6 +89,8 @@ def training_rows(
         longest: the tokens that the encoder reads of a sentence.
     """
     sentences = as_sentences(data)
+    if sentences is not None:
+        sentences = draw_sample(sentences, args.max_train_samples, args.seed)
     counts = partial(token_counts, sentences, tokenizer, args.prompt)
     if args.max_seq_length is None:
         args.fill_in_length(fitting_length([] if sentences is None else counts(), longest))

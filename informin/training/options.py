@@ -22,6 +22,7 @@ from informin.objectives.terms import option, require
 from informin.publishing.metadata import LICENSES, LICENSES_PAGE, NO_LANGUAGE, known_id, known_language, known_license
 from informin.training.checkpoints import LAST
 from informin.training.defaults import FILLED, NOT_PUBLISHED, default_output_dir, filled_in, term_options, uneven_batch
+from informin.training.recipes import recipe_options
 
 logger = logging.getLogger(__name__)
 
@@ -44,9 +45,6 @@ class DataArguments:
     streaming: bool = option(
         False, "Read the sentences, of files or the Hub, while training, for more than the disk holds; needs max_steps."
     )
-    max_train_samples: Optional[int] = option(
-        None, "Train on a random sample of this many sentences; seed decides which."
-    )
     senteval_dir: Optional[str] = option(
         None, "SentEval's data/downstream, for STS-B dev. Default: $SENTEVAL_DATA, else senteval.tar on the Hub."
     )
@@ -65,8 +63,6 @@ class DataArguments:
     def __post_init__(self):
         if self.train_file and self.dataset_name:
             raise UsageError("`train_file` and `dataset_name` both say what to train on. Give one.")
-        samples = self.max_train_samples
-        require(samples is None or samples >= 1, "max_train_samples", samples, "1 or more")
 
 
 @dataclass
@@ -109,6 +105,9 @@ class TrainingDefaults(TrainingArguments):
     """
 
     objective: str = option("informin", "What is minimised.", choices=OBJECTIVES)
+    recipe: Optional[str] = option(
+        None, "One of configs/recipes by its name, as adapt; options that are given win over it."
+    )
     model_revision: Optional[str] = option(None, "Branch, tag or commit on the Hub.")
     pooler: Literal["auto", "cls", "mean", "last"] = option(
         "auto",
@@ -147,6 +146,9 @@ class TrainingDefaults(TrainingArguments):
         0,
         "The other view of a sentence is the nearest by the guide of so many neighbours, of those that have it among "
         "as many of theirs; 0: the sentence itself under dropout.",
+    )
+    max_train_samples: Optional[int] = option(
+        None, "Train on a random sample of this many sentences; seed decides which."
     )
     max_seq_length: Optional[int] = option(
         32,
@@ -248,6 +250,8 @@ class TrainingDefaults(TrainingArguments):
     def _check_views(self) -> None:
         length, head, rates = self.max_seq_length, self.projection_head, self.view_dropout
         require(self.neighbour_views >= 0, "neighbour_views", self.neighbour_views, "0 (off) or more")
+        samples = self.max_train_samples
+        require(samples is None or samples >= 1, "max_train_samples", samples, "1 or more")
         require(length is None or length >= 3, "max_seq_length", length, "3 or more ([CLS], a word, [SEP])")
         chunk = self.gradient_cache_chunk_size
         require(chunk is None or chunk >= 1, "gradient_cache_chunk_size", chunk, "1 or more")
@@ -325,6 +329,9 @@ class InforMinTrainingArguments(TrainingDefaults):
     """
 
     def __init__(self, output_dir: str | None = None, **options):
+        if options.get("recipe") is not None:
+            known = {field.name for field in fields(TrainingDefaults)} | term_options().keys()
+            options = recipe_options(options["recipe"], known) | options
         self.given = {name: value for name, value in options.items() if value is not None or name not in FILLED}
         if options.get("pooler") == "auto":
             del self.given["pooler"]

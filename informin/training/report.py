@@ -8,11 +8,12 @@ import psutil
 import torch
 from transformers import Trainer, TrainerState
 
-from informin.encoders.usage import Usage
+from informin.encoders.usage import Usage, usage_of_settings
 from informin.errors import counted
 from informin.evaluation.development import Development
 from informin.evaluation.drift import MEASURES, NOT_SCORED
 from informin.evaluation.measures import ALL
+from informin.files import read_json
 from informin.objectives import OBJECTIVES
 from informin.training.history import logged_scores, logged_terms
 from informin.training.options import InforMinTrainingArguments
@@ -62,7 +63,7 @@ def summary(
     drift: dict | None = None,
     usage: Usage | None = None,
 ) -> str:
-    """What a run did, as a short table and the two lines that load its model.
+    """What a run did, as a short table.
 
     Args:
         development: what the run was scored on; None where it was not.
@@ -93,15 +94,19 @@ def summary(
             "this: start from a stronger one, or lower learning_rate."
         )
     lines += [f"\nNote: training {warning}" for warning in (drift["warnings"] if drift else [])]
-    ours = Path(folder, "modeling_informin.py").is_file()  # else a plain encoder, which does not pool
-    lines += [
-        "\nLoad it:",
-        f"    from {'transformers import AutoModel' if ours else 'sentence_transformers import SentenceTransformer'}",
-        f'    model = AutoModel.from_pretrained("{folder}", trust_remote_code=True)'
-        if ours
-        else f'    model = SentenceTransformer("{folder}")',
-    ]
     return "\n".join(lines)
+
+
+def load_lines(folder: str) -> str:
+    """How an exported folder is loaded: by transformers where it is [CLS] alone, else by sentence-transformers."""
+    usage = usage_of_settings(read_json(Path(folder, "config.json"))["informin"])
+    plain = usage.pooling == "cls" and not usage.normalize and not usage.prompt
+    model = f'AutoModel.from_pretrained("{folder}", trust_remote_code=True)'
+    if plain and Path(folder, "modeling_informin.py").is_file():
+        library, line = "transformers import AutoModel", model
+    else:
+        library, line = "sentence_transformers import SentenceTransformer", f'SentenceTransformer("{folder}")'
+    return f"\nLoad it:\n    from {library}\n    model = {line}"
 
 
 def prompt_line(usage: Usage, exported: bool) -> str | None:

@@ -4,8 +4,10 @@ import sys
 from collections.abc import Callable, Mapping
 
 from tqdm.auto import tqdm
-from transformers import TrainerCallback, TrainerControl, TrainerState
+from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerControl, TrainerState
+from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 
+from informin.bars import hidden
 from informin.evaluation.development import Development
 from informin.training.history import logged_scores, logged_terms
 from informin.training.options import InforMinTrainingArguments
@@ -27,10 +29,9 @@ class Screen(TrainerCallback):
     def on_train_begin(self, args: InforMinTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs):
         if state.is_world_process_zero:
             self._write(self.headline())
-            # None: a bar where there is a terminal
-            hidden = args.disable_tqdm or None
             steps = {"total": state.max_steps, "initial": state.global_step, "unit": " steps"}
-            self._bar = tqdm(**steps, desc="training", dynamic_ncols=True, leave=False, disable=hidden)
+            off = args.disable_tqdm or hidden()
+            self._bar = tqdm(**steps, desc="training", dynamic_ncols=True, leave=False, disable=off)
 
     def on_step_end(self, args, state, control, **kwargs):
         if self._bar is not None:
@@ -59,6 +60,13 @@ class Screen(TrainerCallback):
     def _write(self, line: str) -> None:
         tqdm.write(line, file=sys.stdout)
         sys.stdout.flush()
+
+
+def show(trainer: Trainer, screen: Screen) -> None:
+    """Puts it in the place of Trainer's own callbacks, of which a notebook has another one."""
+    own = [trainer.pop_callback(kind) for kind in (PrinterCallback, ProgressCallback, DEFAULT_PROGRESS_CALLBACK)]
+    if any(own):
+        trainer.add_callback(screen)
 
 
 def scores(found: Mapping[str, float], development: Development) -> str:

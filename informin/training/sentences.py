@@ -52,7 +52,8 @@ def load_sentences(args: DataArguments, seed: int) -> datasets.Dataset | dataset
     """The training sentences as one column, `text`, without blank ones.
 
     Args:
-        args: where from; `max_train_samples` takes a random sample that `seed` decides.
+        args: where from.
+        seed: of the order of a stream.
 
     Raises:
         UsageError: no such file, column or data set, a file that cannot be read (see `read_sentences`), or copies of
@@ -68,7 +69,6 @@ def load_sentences(args: DataArguments, seed: int) -> datasets.Dataset | dataset
     if args.streaming:
         sentences = stream_files(files, args.text_column) if files else dataset
         sentences = sentences.filter(_holds_text).shuffle(seed=seed, buffer_size=BUFFER)
-        sentences = sentences.take(args.max_train_samples) if args.max_train_samples else sentences
         return sentences.cast(TEXT)  # which filter forgets
     if files:
         source = ", ".join(map(str, files)) if len(files) < 4 else f"{len(files)} files"
@@ -79,19 +79,39 @@ def load_sentences(args: DataArguments, seed: int) -> datasets.Dataset | dataset
     found, blank = len(kept), counted(len(dataset) - len(kept), "blank line")
     if found == 0:
         raise UsageError(f"No sentences in {source}: {blank} and nothing else.")
-    if args.max_train_samples and args.max_train_samples < found:
-        kept = np.sort(np.random.default_rng(seed).choice(kept, args.max_train_samples, replace=False))
     sentences = dataset.select(kept)
-    first = sentences[0]["text"].strip()
-    if len(kept) > 1 and all(sentence.strip() == first for sentence in sentences["text"]):
-        raise UsageError(
-            f"{source}: all {len(kept):,} sentences are '{shown([first])}'; contrast needs different ones. Are "
-            "these the right data, and is it the right `text_column`?"
-        )
+    refuse_copies(sentences, source)
     # Blank lines, and a column that was not named, are worth a line.
     level = logging.INFO if columns or found < len(dataset) else logging.DEBUG
-    logger.log(level, f"{len(kept):,} of {counted(found, 'sentence')} from {source} ({blank} skipped)")
+    logger.log(level, f"{counted(found, 'sentence')} from {source} ({blank} skipped)")
     return sentences
+
+
+def refuse_copies(sentences: datasets.Dataset, source: str) -> None:
+    """Raises UsageError for copies of one sentence and nothing else."""
+    first = sentences[0]["text"].strip()
+    if len(sentences) > 1 and all(sentence.strip() == first for sentence in sentences["text"]):
+        raise UsageError(
+            f"{source}: all {len(sentences):,} sentences are '{shown([first])}'; contrast needs different ones. Are "
+            "these the right data, and is it the right `text_column`?"
+        )
+
+
+def draw_sample(sentences: datasets.Dataset | datasets.IterableDataset, number: int | None, seed: int):
+    """A random sample that the seed decides, in the order of the data; of a stream, which is shuffled, the first.
+
+    Args:
+        number: of sentences; None for all.
+    """
+    if number is None:
+        return sentences
+    if isinstance(sentences, datasets.IterableDataset):
+        return sentences.take(number)
+    if number >= len(sentences):
+        return sentences
+    sample = sentences.select(np.sort(np.random.default_rng(seed).choice(len(sentences), number, replace=False)))
+    refuse_copies(sample, "the sample")
+    return sample
 
 
 def not_blank(dataset: datasets.Dataset) -> np.ndarray:

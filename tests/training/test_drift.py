@@ -78,7 +78,7 @@ def test_few_sentences_and_a_stream_say_so(command, tmp_path, caplog):
     assert "What training changed" not in (tmp_path / "run" / "README.md").read_text()
     stream = IterableDataset.from_generator(lambda: iter(()))
     caplog.set_level("INFO")
-    assert drift.tell_drift(None, "nothing", stream, None) is None
+    assert drift.tell_drift(None, "nothing", stream, None, "folder") is None
     assert "Drift was not measured: the sentences are a stream" in caplog.text
 
 

@@ -13,13 +13,14 @@ from informin.evaluation.senteval import STSB_DEV
 from informin.training import sentences as data
 from informin.training import streams
 from informin.training.options import DataArguments
-from informin.training.sentences import load_development, load_sentences, tokenise
+from informin.training.sentences import draw_sample, load_development, load_sentences, tokenise
 from tests.conftest import make_sentences, tokenizer_of
 from tests.senteval_data import stsb_dev
 
 
-def load(seed=0, **options) -> list[str]:
-    return [row["text"] for row in load_sentences(DataArguments(**options), seed)]
+def load(seed=0, max_train_samples=None, **options) -> list[str]:
+    sentences = load_sentences(DataArguments(**options), seed)
+    return [row["text"] for row in draw_sample(sentences, max_train_samples, seed)]
 
 
 def write(path, content) -> str:
@@ -50,7 +51,7 @@ def test_blank_lines_are_skipped_and_counted(tmp_path, caplog):
     caplog.set_level(logging.INFO)
     file = write(tmp_path / "a.txt", "\none\n  \t\n two \n\u3000\n")
     assert load(train_file=[file]) == ["one", " two "]
-    assert f"2 of 2 sentences from {file} (3 blank lines skipped)" in caplog.messages
+    assert f"2 sentences from {file} (3 blank lines skipped)" in caplog.messages
 
 
 @pytest.mark.parametrize("how", ["file", "streaming"])
@@ -104,10 +105,10 @@ def test_a_sample_of_copies_is_refused_and_one_sentence_is_not(tmp_path):
     "contents, said",
     [
         (["text,n\none,1\n"], None),  # only with --verbose
-        (["text,n\none,1\n ,2\n"], "1 of 1 sentence from {0} (1 blank line skipped)"),
-        (["sentence\none\n\ntwo\n"], "2 of 2 sentences from {0}, column 'sentence' (1 blank line skipped)"),
-        (["b\none\n", "text\ntwo\n", "a\nsix\n"], "3 of 3 sentences from {0}, {1}, {2}, column 'a', 'b' (0 blank"),
-        (["s\none\n", "s\ntwo\n", "s\nsix\n", "s\nten\n"], "4 of 4 sentences from 4 files, column 's' (0 blank"),
+        (["text,n\none,1\n ,2\n"], "1 sentence from {0} (1 blank line skipped)"),
+        (["sentence\none\n\ntwo\n"], "2 sentences from {0}, column 'sentence' (1 blank line skipped)"),
+        (["b\none\n", "text\ntwo\n", "a\nsix\n"], "3 sentences from {0}, {1}, {2}, column 'a', 'b' (0 blank"),
+        (["s\none\n", "s\ntwo\n", "s\nsix\n", "s\nten\n"], "4 sentences from 4 files, column 's' (0 blank"),
     ],
 )
 def test_the_column_of_a_table_is_said(tmp_path, caplog, contents, said):
@@ -180,9 +181,10 @@ def tokenizer(bert, monkeypatch):
 
 
 def test_an_unchanged_file_is_tokenised_once(tmp_path, tokenizer):
-    def calls(max_seq_length=8, seed=0, **options) -> int:
+    def calls(max_seq_length=8, seed=0, max_train_samples=None) -> int:
         before = tokenizer.calls
-        sentences = load_sentences(DataArguments(train_file=[file], **options), seed)
+        sentences = load_sentences(DataArguments(train_file=[file]), seed)
+        sentences = draw_sample(sentences, max_train_samples, seed)
         assert len(tokenise(sentences, tokenizer, max_seq_length)) == len(sentences)
         return tokenizer.calls - before
 
