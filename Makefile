@@ -1,4 +1,4 @@
-# make quickstart   train on the sentences in examples/quickstart, score, show nearest neighbours
+# make quickstart   train on the sentences in examples/quickstart, score, show nearest neighbors
 # make test         lint and test
 # make test-fast    the unit tests alone: under a minute
 # make docs         build the docs site into site/, with every link checked

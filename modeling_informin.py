@@ -1,7 +1,7 @@
 """Encoders that give sentence embeddings, with a projection head and a place for an objective's heads.
 
 The embedding is the [CLS] vector, or what else `config.informin` says. In training, a projection head sits on top of it
-(Gao et al., EMNLP 2021, section 3; Chen et al., COLING 2022, section 3.1); where masked language modelling is on, the
+(Gao et al., EMNLP 2021, section 3; Chen et al., COLING 2022, section 3.1); where masked language modeling is on, the
 pretrained language-model head reads the masked copy of each sentence. Other heads are an objective's own: it puts them
 into `heads`.
 
@@ -45,13 +45,13 @@ CHOICES = {
 
 @dataclass
 class InforMinOutput(ModelOutput):
-    """What the encoders return. N rows, L tokens, d hidden size, V words, M labelled positions.
+    """What the encoders return. N rows, L tokens, d hidden size, V words, M labeled positions.
 
     Attributes:
         last_hidden_state: (N, L, d); None where `reader` read the rows.
         pooler_output: (N, d), the sentence embedding, pooled and, outside training, scaled as the settings say.
         projection: (N, d), what the objectives compare; only in training mode.
-        lm_losses: (M,) float32, cross entropy at the M labelled positions; only when `lm_labels` is given.
+        lm_losses: (M,) float32, cross entropy at the M labeled positions; only when `lm_labels` is given.
         heads: what each of `model.heads` gave, by its name; only in training mode, when `views` is given.
         hidden_states, attentions: as in every transformers model.
     """
@@ -306,7 +306,7 @@ class InforMinMixin:
         return self.mlp(pooled) if self.config.informin["projection_head"] == "mlp" else pooled
 
     def _lm_losses(self, tokens: Tensor, lm_labels: Tensor) -> Tensor:
-        """(M,) float32, cross entropy of the words at the M labelled positions, whose vectors are (M, d)."""
+        """(M,) float32, cross entropy of the words at the M labeled positions, whose vectors are (M, d)."""
         if not self.config.informin["lm_head"]:
             raise ValueError(
                 "lm_labels was given, but this model has no language-model head. Load it with "

@@ -45,17 +45,17 @@ def parser() -> program.Parser:
         return add
 
     add = figure(
-        figures.alignment, "Alignment and uniformity on STS-B, coloured by the average of the 7 STS tests.", "pairs"
+        figures.alignment, "Alignment and uniformity on STS-B, colored by the average of the 7 STS tests.", "pairs"
     )
     add("--results", nargs="+", default=[], metavar="FILE", help="Of run_eval.py: STS averages need no second run.")
-    add = figure(figures.tsne, "t-SNE of sentences, coloured by K-means cluster.", "sentences")
+    add = figure(figures.tsne, "t-SNE of sentences, colored by K-means cluster.", "sentences")
     add("--clusters", type=int, default=10, help="Of K-means. Default: 10.")
     figure(figures.cosines, "The cosine of STS-B's pairs against their gold score.", "pairs")
     add = figure(figures.curves, "Terms, Spearman, alignment and uniformity over the steps of a run.")
     add("--run", required=True, metavar="FOLDER", help="The --output_dir of a run.")
     add = figure(figures.redundancy, "What embeddings keep of changes of style, and of content.", "sentences")
     add("--compare", metavar="MODEL", help="A checkpoint to take the differences to.")
-    add = figure(figures.drift, "What training changed, without labels: neighbours, spread, hubs.", "sentences")
+    add = figure(figures.drift, "What training changed, without labels: neighbors, spread, hubs.", "sentences")
     add("--compare", required=True, metavar="MODEL", help="The checkpoint before training.")
     add("--senteval_dir", help="SentEval's data/downstream, for STS-B dev. Default: $SENTEVAL_DATA, else not scored.")
     return parser

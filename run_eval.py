@@ -39,11 +39,11 @@ def parser() -> program.Parser:
         help="Score nothing: print the tables of these files, folders or summary.json. --output FOLDER also writes "
         "FOLDER/table.md, and FOLDER/summary.json with all results.")  # fmt: skip
     add("--tasks", nargs="+", metavar="TASK",
-        help=f"all (default; none with labels or triplets), sts, transfer, or of: {', '.join(TASKS)}.")  # fmt: skip
+        help=f"all (default; none with labels or retrieval), sts, transfer, or of: {', '.join(TASKS)}.")  # fmt: skip
     add("--labels", nargs="+", default=[], metavar="FILE",
-        help="Labelled samples, a task each: TSV, CSV or JSONL with text and label. V-measure, nearest neighbours, "
+        help="Labeled samples, a task each: TSV, CSV or JSONL with text and label. V-measure, nearest neighbors, "
         "8 shots.")  # fmt: skip
-    add("--triplets", nargs="+", default=[], metavar="FILE",
+    add("--retrieval", nargs="+", default=[], metavar="FILE",
         help="Searches, a task each: TSV, CSV or JSONL with query, document and, if you like, negative.")  # fmt: skip
     add("--pooler", nargs="+", default=["auto"], metavar="POOLER", choices=["auto", *POOLERS],
         help=f"auto (what the checkpoint says) or of: {', '.join(POOLERS)}; a row each, in one pass.")  # fmt: skip
@@ -72,11 +72,11 @@ def evaluate(args: argparse.Namespace) -> int | None:
         return report(args)
     outputs = output_paths(args)
     others = load_others(args.compare, len(args.model_name) * len(args.pooler), args.split)
-    asked = args.tasks or ([] if args.labels or args.triplets else ["all"])
+    asked = args.tasks or ([] if args.labels or args.retrieval else ["all"])
     names = chosen_tasks(asked, args.split)
     whitening = whitening_options(args.whitening, args.whitening_file)
     folder = senteval_folder(args.senteval_dir) if names else None
-    tasks = load_tasks(folder, names, args.split, args.labels, args.triplets)
+    tasks = load_tasks(folder, names, args.split, args.labels, args.retrieval)
     refuse_other_samples(others, tasks)
     how = (args.pooler, args.max_length, args.batch_size, args.device, args.bf16)
     for model_name in args.model_name[1:]:

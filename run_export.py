@@ -46,7 +46,7 @@ def export(args: argparse.Namespace) -> None:
         if args.onnx:
             onnx.export_onnx(args.folder)
         if args.int8:
-            onnx.quantise_onnx(args.folder)
+            onnx.quantize_onnx(args.folder)
     except OnnxMismatchError as error:
         raise OnnxMismatchError(f"{error} The rest of {args.folder} is whole.") from None
     if args.int8:

@@ -51,7 +51,7 @@ def parser() -> program.Parser:
         help="Options of run_unsup.py, over those of base and of all recipes; not what the grid varies.",
     )
     add("--labels", nargs="+", default=[], metavar="FILE",
-        help="In place of those of the study's `labels` and `triplets` that have the same file names.")  # fmt: skip
+        help="In place of those of the study's `labels` and `retrieval` that have the same file names.")  # fmt: skip
     add("--seeds", nargs="+", type=int, metavar="N", help="In place of the study's.")
     add("--jobs", type=int, metavar="N", help="Runs at a time. Default: one for each GPU, else 1.")
     add("--keep_checkpoints", action="store_true", help="Do not delete them when a run is trained.")

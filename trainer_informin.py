@@ -47,7 +47,7 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
     Each sentence is read twice in one forward pass, where a term compares two views; dropout makes them differ. The
     loss is the weighted sum of the terms of `args.objective` (see `informin.objectives`), for InforMin-CL Chen et al.
     (2022), eq. 9. Every term is logged by name, as terms/NAME and unweighted, beside the total. Evaluation scores
-    graded pairs, labelled sentences and searches in the precision of training, as eval_MEASURE (see
+    graded pairs, labeled sentences and searches in the precision of training, as eval_MEASURE (see
     `informin.evaluation.measures`).
 
     Args:
@@ -57,7 +57,7 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         args: the options, objective included. What they leave open is filled in for this encoder.
         train_dataset: a list of sentences, a data set with a column `text`, or rows of `input_ids` and
             `attention_mask`, one sentence each.
-        eval_dataset: graded pairs, or the path of a file of them; `LabelledSentences`; `SearchPairs`; or a list with
+        eval_dataset: graded pairs, or the path of a file of them; `LabeledSentences`; `RetrievalPairs`; or a list with
             one of each kind at most. None with `eval_strategy="no"`.
         processing_class: the tokenizer; with the name of an encoder None for its own.
         data_collator: from such rows to a batch of tensors; None for padding to the longest.
@@ -133,7 +133,7 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         self._map_layers = sorted({layer for term in self.terms for layer in term.map_layers(model.config)})
         masking = next((term.masking for term in self.terms if term.masking), None)
         compared = any(term.views_differ for term in self.terms)
-        paired = args.neighbour_views > 0
+        paired = args.neighbor_views > 0
         self._stack_views = StackedViews(tokenizer, masking, paired, not (paired or compared or args.view_dropout))
         fill_heads(model, self.terms)
         model.reader = read_packed if args.padding_free else None
@@ -213,7 +213,7 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         return join_shares(embeddings, self.accelerator)[: len(sentences)]
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
-        """The scores of graded pairs, a labelled sample, a search, or several of these; NaN, and said, where undefined.
+        """The scores of graded pairs, a labeled sample, a search, or several of these; NaN, and said, where undefined.
 
         `eval_dataset` is as the trainer takes it; None for what that was given.
         """

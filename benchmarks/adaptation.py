@@ -355,11 +355,11 @@ def tables(title: str, records: Records, sample: str, reference: str) -> list[Ta
     """The scores of a train file with the differences to the encoder before training, then `reference` less the rest.
 
     Args:
-        sample: the labelled sample of the same domain.
+        sample: the labeled sample of the same domain.
         reference: a recipe of the study.
     """
-    labelled = {"V-measure": f"{sample}/v_measure", "1-NN": f"{sample}/nearest_neighbour"}
-    measures = labelled | {"STS-B dev": DEVELOPMENT, "STS average": "sts"}
+    labeled = {"V-measure": f"{sample}/v_measure", "1-NN": f"{sample}/nearest_neighbor"}
+    measures = labeled | {"STS-B dev": DEVELOPMENT, "STS average": "sts"}
     found = {label: {name: values(runs, m) for name, m in measures.items()} for label, runs in records.items()}
     start = found.get(BEFORE) or {name: {} for name in measures}
     rows = []
@@ -375,11 +375,11 @@ def tables(title: str, records: Records, sample: str, reference: str) -> list[Ta
     if reference in found:
         own = found[reference]
         against = [
-            Row(f"{reference} - {label}", {name: gain(own[name], row[name]) for name in labelled})
+            Row(f"{reference} - {label}", {name: gain(own[name], row[name]) for name in labeled})
             for label, row in found.items()
             if label != reference
         ]
-        shown.append(Table(f"{title}: {reference} less the others, by seed (95% t)", list(labelled), against))
+        shown.append(Table(f"{title}: {reference} less the others, by seed (95% t)", list(labeled), against))
     return shown
 
 
@@ -415,7 +415,7 @@ def parser() -> program.Parser:
     add("--output", default="outputs/adaptation", help="Default: %(default)s.")
     add("--model_name", help="A folder or Hub id of sentence-transformers.")
     add("--train_file", metavar="FILE", help="TXT, TSV, CSV or JSONL with a column text.")
-    add("--labels", nargs="+", default=[], metavar="FILE", help="Labelled samples of the study.")
+    add("--labels", nargs="+", default=[], metavar="FILE", help="Labeled samples of the study.")
     add("--tasks", nargs="*", default=["sts"], help="Of run_eval.py; no word for none. Default: sts.")
     add("--senteval_dir", help="SentEval's data/downstream. Default: as run_eval.py.")
     add("--only", nargs="+", choices=list(TITLES), default=list(TITLES), help="Default: all.")

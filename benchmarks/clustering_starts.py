@@ -20,12 +20,12 @@ sys.path.insert(0, str(ROOT))
 
 from informin.encoders.encoder import load_encoder
 from informin.evaluation.geometry import unit
-from informin.evaluation.labels import LabelledSentences, clustering, load_labels
+from informin.evaluation.labels import LabeledSentences, clustering, load_labels
 
 
-def v_measures(model: str, labelled: LabelledSentences, starts: int, bf16: bool) -> list[float]:
-    (x,) = load_encoder(model, bf16=bf16)(labelled.sentences).values()
-    names, y = np.unique(labelled.labels, return_inverse=True)
+def v_measures(model: str, labeled: LabeledSentences, starts: int, bf16: bool) -> list[float]:
+    (x,) = load_encoder(model, bf16=bf16)(labeled.sentences).values()
+    names, y = np.unique(labeled.labels, return_inverse=True)
     with threadpool_limits(1):
         return clustering(unit(x).astype(np.float32), y, len(names), starts)
 
@@ -38,10 +38,10 @@ def main() -> None:
     parser.add_argument("--starts", type=int, default=50)
     parser.add_argument("--bf16", action="store_true")
     args = parser.parse_args()
-    labelled = load_labels(args.labels, "--labels").distinct()
+    labeled = load_labels(args.labels, "--labels").distinct()
     found = []
     for model in (args.before, *args.after):
-        found.append(values := v_measures(model, labelled, args.starts, args.bf16))
+        found.append(values := v_measures(model, labeled, args.starts, args.bf16))
         error = np.std(values, ddof=1) / len(values) ** 0.5
         print(f"{model}: {np.mean(values):.2f}, standard error {error:.2f}, {args.starts} starts", flush=True)
     before, after = found[0], [np.mean(values) for values in found[1:]]

@@ -27,7 +27,7 @@ from report import report, spread
 from informin.encoders.encoder import load_encoder
 from informin.encoders.loading import load_config, load_model, load_tokenizer
 from informin.publishing.export import export_folder
-from informin.publishing.onnx import QUANTISED, export_onnx, load_onnx_encoder, quantise_onnx
+from informin.publishing.onnx import QUANTIZED, export_onnx, load_onnx_encoder, quantize_onnx
 from informin.textfiles import read_sentences
 
 SIDES = ("sentence-transformers", "here", "here, 8 bits")
@@ -54,8 +54,8 @@ def sides_of(model: str, pooler: str, length: int, bf16: bool, folder: str) -> d
         settings = {"pooling": pooler, "projection_head": "none", "lm_head": False, "max_seq_length": length}
         export_folder(load_model(config, model, settings), load_tokenizer(model, config), exported)
         export_onnx(exported)
-        quantise_onnx(exported)
-        sides[SIDES[2]] = load_onnx_encoder(exported, QUANTISED)
+        quantize_onnx(exported)
+        sides[SIDES[2]] = load_onnx_encoder(exported, QUANTIZED)
     return sides
 
 

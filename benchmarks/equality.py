@@ -39,9 +39,11 @@ OBJECTIVES = {
         objective="informin", reconstruction_weight=0.1, reconstruction_form="squared_l2", mlm_weight=0.1
     ),
     "scd": dict(objective="scd"),
-    "micse": dict(objective="micse", queue_size=0, ami_layers=[0, 1], max_seq_length=8),  # all pairs of 8 tokens
-    "adapt": dict(objective="guided", guided_weight=1, guided_neighbours=5, rehearsal_weight=40, rehearsal_size=SIZE),
-    "guided contrast": dict(objective="simcse", near_share=0.1, keep_weight=1),
+    "micse": dict(
+        objective="micse", queue_size=0, attention_mi_layers=[0, 1], max_seq_length=8
+    ),  # all pairs of 8 tokens
+    "adapt": dict(objective="guided", guided_weight=1, guided_neighbors=5, replay_weight=40, replay_size=SIZE),
+    "guided contrast": dict(objective="simcse", false_negative_fraction=0.1, distillation_weight=1),
 }
 WAYS = {
     "packed": dict(padding_free=True),

@@ -1,4 +1,4 @@
-"""What a guide costs: embedding the sentences, their neighbourhoods, and for comparison the training that reads them.
+"""What a guide costs: embedding the sentences, their neighborhoods, and for comparison the training that reads them.
 
     OMP_NUM_THREADS=2 python benchmarks/guide.py MODEL --sentences FILE --numbers 10000 100000
 
@@ -24,7 +24,7 @@ from informin.textfiles import read_sentences
 from informin.training.command_line import parse
 from trainer_informin import InforMinTrainer
 
-PARTS = ("embeddings", "neighbourhoods", "training")
+PARTS = ("embeddings", "neighborhoods", "training")
 
 
 def measure(model_name: str, sentences: list[str]) -> dict:
@@ -43,7 +43,7 @@ def measure(model_name: str, sentences: list[str]) -> dict:
         _, _, _, args = parse(argv.split())
         encoder = load_encoder(model_name, (args.model_settings["pooling"],), bf16=args.bf16)
         guide = lap("embeddings", lambda: load_guide(Path(folder, "guide"), encoder, sentences))
-        lap("neighbourhoods", lambda: guide.neighbourhoods(args.neighbourhood_size))
+        lap("neighborhoods", lambda: guide.neighborhoods(args.neighbor_count))
         trainer = InforMinTrainer(model_name, args, sentences)
         lap("training", trainer.train)
     return found

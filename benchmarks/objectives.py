@@ -20,7 +20,7 @@ SETTINGS = {
     "informin": ["--objective=informin"],
     "informin, mlm": ["--objective=informin", "--mlm_weight=0.1"],
     "scd": ["--objective=scd"],
-    "simcse, ami": ["--objective=simcse", "--ami_weight=2.5e-3"],
+    "simcse, ami": ["--objective=simcse", "--attention_mi_weight=2.5e-3"],
     "simcse, queue": ["--objective=simcse", "--queue_size=384"],
     "micse": ["--objective=micse"],
 }

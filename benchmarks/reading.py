@@ -1,4 +1,4 @@
-"""What local text costs before the first step: seconds and peak memory of reading, checksum, tokenising and starting.
+"""What local text costs before the first step: seconds and peak memory of reading, checksum, tokenizing and starting.
 
     python benchmarks/reading.py --model_name MODEL --sentences FILE --numbers 100000 1000000 10000000
 
@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-PARTS = ("reading", "checksum", "tokenising", "two steps")
+PARTS = ("reading", "checksum", "tokenizing", "two steps")
 
 
 class Peak:
@@ -51,7 +51,7 @@ def measure(model_name: str, file: str, folder: str) -> dict:
     """Seconds and peak memory of each part of a run's start."""
     from informin.training.command_line import parse
     from informin.training.record import describe_sentences
-    from informin.training.sentences import load_sentences, tokenise
+    from informin.training.sentences import load_sentences, tokenize
     from trainer_informin import InforMinTrainer
 
     argv = f"--model_name={model_name} --objective=simcse --train_file={file} --output_dir={folder}/run --max_steps=2"
@@ -67,7 +67,7 @@ def measure(model_name: str, file: str, folder: str) -> dict:
     sentences = lap("reading", lambda: load_sentences(data, args.seed))
     lap("checksum", lambda: describe_sentences(sentences))
     trainer = InforMinTrainer(model_name, args, sentences.select(range(args.per_device_train_batch_size)))
-    rows = lap("tokenising", lambda: tokenise(sentences, trainer.processing_class, args.max_seq_length))
+    rows = lap("tokenizing", lambda: tokenize(sentences, trainer.processing_class, args.max_seq_length))
     trainer.train_dataset = rows
     lap("two steps", trainer.train)
     return found

@@ -6,7 +6,7 @@ Both train SimCSE on the same sentences: MultipleNegativesRankingLoss on pairs (
 both at [CLS] and without a projection head, learning rate 3e-5, gradient norm clipped at 1. Every run is a process of
 its own; a round runs all sides one after the other, and each ratio is taken within a round, so that what else the
 machine does falls on all alike. The table has the median of the rounds. The clock is the same on all sides: from the
-first step's beginning to the last step's end. Sentences are tokenised in the step there and beforehand here, which is
+first step's beginning to the last step's end. Sentences are tokenized in the step there and beforehand here, which is
 less than a hundredth of either. `padded` is here without `--padding_free`. On a GPU memory is what torch held there.
 """
 

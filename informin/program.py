@@ -160,7 +160,7 @@ class Parser(NearestOption, argparse.ArgumentParser):
 
 
 # The commands of an installation, as pyproject.toml names them. Each is its script: Ctrl-C has its word while it loads.
-train, evaluate, study, push, export, analyse = (
+train, evaluate, study, push, export, analyze = (
     partial(runpy.run_module, script, run_name="__main__")
     for script in ("run_unsup", "run_eval", "run_study", "run_push", "run_export", "run_analysis")
 )

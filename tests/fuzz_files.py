@@ -34,7 +34,7 @@ from informin.errors import InforMinError
 from informin.evaluation.labels import load_labels
 from informin.evaluation.pairs import load_pairs
 from informin.evaluation.results import new_results
-from informin.evaluation.retrieval import load_search_pairs
+from informin.evaluation.retrieval import load_retrieval_pairs
 from informin.files import write_json, write_manifest
 from informin.publishing.card import write_card
 from informin.studies.plan import check_options, read_study
@@ -224,8 +224,8 @@ def build(base: Path) -> dict[str, Kind]:
         "labels, TSV": Kind("labels.tsv", lambda: load_labels("data/labels.tsv", "labels"), **TABLE),
         "pairs, JSONL": Kind("pairs.jsonl", lambda: load_pairs("data/pairs.jsonl"), **LINES),
         "pairs, TSV": Kind("pairs.tsv", lambda: load_pairs("data/pairs.tsv"), **TABLE),
-        "retrieval, JSONL": Kind("search.jsonl", lambda: load_search_pairs("data/search.jsonl"), **LINES),
-        "retrieval, TSV": Kind("search.tsv", lambda: load_search_pairs("data/search.tsv"), **TABLE),
+        "retrieval, JSONL": Kind("search.jsonl", lambda: load_retrieval_pairs("data/search.jsonl"), **LINES),
+        "retrieval, TSV": Kind("search.tsv", lambda: load_retrieval_pairs("data/search.tsv"), **TABLE),
     }
 
 

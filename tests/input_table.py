@@ -87,8 +87,8 @@ OPTIONS = {
     "--eval_labels, a label is half a surrogate pair": dict(eval_labels="surrogate.jsonl"),
     "--eval_pairs, a score of 400 digits": dict(eval_pairs="digits.jsonl"),
     "--eval_pairs, a FIFO": dict(eval_pairs="fifo.tsv"),
-    "--eval_triplets, a relevance of -1": dict(eval_triplets="relevance.tsv"),
-    "--eval_triplets, nested JSON": dict(eval_triplets="nested.jsonl"),
+    "--eval_retrieval, a relevance of -1": dict(eval_retrieval="relevance.tsv"),
+    "--eval_retrieval, nested JSON": dict(eval_retrieval="nested.jsonl"),
     "--config with aliases": dict(config="laughs.yaml"),
     "--config, a FIFO": dict(config="fifo"),
     "--report_to=wandb, not installed": dict(report_to="wandb"),
@@ -122,11 +122,12 @@ OPTIONS = {
     "--eval_labels without a column label": dict(eval_labels="no-label.tsv"),
     "--eval_labels that is not there": dict(eval_labels="nowhere.tsv"),
     "--metric_for_best_model=v_measure without labels": dict(metric_for_best_model="v_measure"),
-    "--guide_model of another width, with --keep_weight": GUIDED | dict(keep_weight=1, guide_model="wide"),
-    "--guide_model that does not say how it is read": GUIDED | dict(keep_weight=1, guide_model="other-bert"),
+    "--guide_model of another width, with --distillation_weight": GUIDED
+    | dict(distillation_weight=1, guide_model="wide"),
+    "--guide_model that does not say how it is read": GUIDED | dict(distillation_weight=1, guide_model="other-bert"),
     "--guide_model that nothing reads": dict(guide_model="wide"),
-    "--rehearsal_file that nothing reads": dict(rehearsal_file="s.txt"),
-    "more neighbours than sentences": GUIDED | dict(neighbourhood_weight=1, neighbourhood_size=500),
+    "--replay_file that nothing reads": dict(replay_file="s.txt"),
+    "more neighbors than sentences": GUIDED | dict(neighbor_weight=1, neighbor_count=500),
     "--objective=guided without a weight": GUIDED,
     "guided similarity, a batch of 2": GUIDED | dict(guided_weight=1, per_device_train_batch_size=2),
     "guided similarity, a last batch of 2": GUIDED
@@ -310,7 +311,7 @@ def prepare_runs(folder: Path) -> None:
     for name in ("optimizer.pt", "scheduler.pt"):
         (folder / "bare" / "checkpoint-2" / name).unlink()
     write_manifest(folder / "bare" / "checkpoint-2")
-    code, said = call(folder, training("guiding", **GUIDED, keep_weight=1, guide_cache="cache"))
+    code, said = call(folder, training("guiding", **GUIDED, distillation_weight=1, guide_cache="cache"))
     assert code == 0, said
     for index, harm in enumerate(CACHES.values()):
         shutil.copytree(folder / "cache", folder / f"cache-{index}")
@@ -346,7 +347,7 @@ def rows() -> dict[str, list[str]]:
     commands["a new run into a used folder"] = training("run")
     commands |= {text: training(**({"output_dir": f"new-{i}"} | o)) for i, (text, o) in enumerate(OPTIONS.items())}
     for i, text in enumerate(CACHES):
-        how = GUIDED | dict(keep_weight=1, guide_cache=f"cache-{i}", output_dir=f"new-cache-{i}")
+        how = GUIDED | dict(distillation_weight=1, guide_cache=f"cache-{i}", output_dir=f"new-cache-{i}")
         commands[f"a guide's cached embeddings, {text}"] = training(**how)
     commands |= OTHERS
     commands["run_push.py, NaN in the weights"] = ["run_push.py", "nan", "me/model", "--dry_run"]

@@ -27,7 +27,7 @@ from informin.files import MANIFEST
 from informin.training.checkpoints import complete_checkpoints
 from tests.conftest import ROOT, make_sentences, save_bert, save_pairs
 
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELIZM": "false"}
 OPTIONS = dict(per_device_train_batch_size=16, max_steps=900, eval_steps=3, logging_steps=3, learning_rate=1e-3)
 OPTIONS |= dict(objective="simcse", queue_size=32, mlm_weight=0.1, bf16="false", use_cpu="true")
 
@@ -79,7 +79,7 @@ PLACES = {
 }
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
 TRAINING = dict(model_name="bert", train_file="s.txt", output_dir="out", eval_strategy="no", objective="simcse")
-TRAINING |= dict(max_steps=2, per_device_train_batch_size=16, neighbour_views=1, bf16="false", use_cpu="true")
+TRAINING |= dict(max_steps=2, per_device_train_batch_size=16, neighbor_views=1, bf16="false", use_cpu="true")
 SCORING = dict(model_name="bert", labels="labels.tsv", pooler="mean", output="out/scores.json")
 
 

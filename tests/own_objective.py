@@ -13,34 +13,34 @@ from informin.objectives.contrast import Contrast
 from informin.objectives.terms import Head, PaperRow, option, require
 
 
-def spread(z: Tensor, centre: Tensor, power: float) -> Tensor:
-    """Minus the mean distance of embeddings (N, d) to a centre (d,), to a power: they are pushed apart from it."""
-    return -(z - centre).norm(dim=-1).pow(power).mean()
+def spread(z: Tensor, center: Tensor, power: float) -> Tensor:
+    """Minus the mean distance of embeddings (N, d) to a center (d,), to a power: they are pushed apart from it."""
+    return -(z - center).norm(dim=-1).pow(power).mean()
 
 
-class MovingCentre(Head):
+class MovingCenter(Head):
     """A linear layer, and the moving average of what it gives."""
 
     def __init__(self, width: int, device: torch.device):
         super().__init__()
         self.linear = nn.Linear(width, width)
-        self.register_buffer("centre", torch.zeros(width))
+        self.register_buffer("center", torch.zeros(width))
         self.register_buffer("newest", torch.zeros(width))
         self.to(device)
 
     def forward(self, model, projection, input_ids, attention_mask, sentence_ids, gather):
         z = torch.tanh(self.linear(projection))
         self.newest.copy_(z.detach().mean(0))
-        return z, self.centre.clone()
+        return z, self.center.clone()
 
     def after_step(self, model) -> None:
-        self.centre.lerp_(self.newest, 0.1)
+        self.center.lerp_(self.newest, 0.1)
 
 
 @dataclass
 class Spread(Term):
     name = "spread"
-    title = "spread around a centre"
+    title = "spread around a center"
     weight = "spread_weight"
     paper = "simcse"
 
@@ -50,12 +50,12 @@ class Spread(Term):
     def check(self) -> None:
         require(self.spread_power > 0, "spread_power", self.spread_power, "a number above 0")
 
-    def head(self, model) -> MovingCentre:
-        return MovingCentre(model.config.hidden_size, model.device)
+    def head(self, model) -> MovingCenter:
+        return MovingCenter(model.config.hidden_size, model.device)
 
     def loss(self, views) -> dict[str, Tensor]:
-        z, centre = views.heads["spread"]
-        return {"spread": spread(z, centre, self.spread_power)}
+        z, center = views.heads["spread"]
+        return {"spread": spread(z, center, self.spread_power)}
 
 
 ROWS = {("bert", 768): PaperRow("A paper, table 1, bert-base", 24, 2e-3, {"spread_weight": 0.25})}

@@ -63,7 +63,7 @@ def question(i: int) -> str:
 
 
 def paraphrase(i: int) -> tuple[str, str]:
-    """A pair for MRPC: the same sentence but its first word where it is labelled 1, mostly; else another sentence."""
+    """A pair for MRPC: the same sentence but its first word where it is labeled 1, mostly; else another sentence."""
     first = POOL[i % len(POOL)]
     alike = label_of(i) if i % 7 != 3 else 1 - label_of(i)
     return first, " ".join(["the", *first.split()[1:]]) if alike else POOL[(i * 11 + 5) % len(POOL)]

@@ -11,7 +11,7 @@ import yaml
 
 from informin.encoders.encoder import load_encoder
 from informin.evaluation.results import IDENTITY, load_results
-from informin.studies.plan import normalised, read_study
+from informin.studies.plan import normalized, read_study
 from informin.studies.runs import runs_of
 from informin.studies.summary import save_study
 from informin.studies.table import intervals
@@ -31,7 +31,7 @@ SHARE = 0.005  # of SentEval
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory, bert) -> str:
-    """A tiny encoder with mean pooling, normalised, as MiniLM's."""
+    """A tiny encoder with mean pooling, normalized, as MiniLM's."""
     folder = str(tmp_path_factory.mktemp("models") / "sentence-encoder")
     modules = [Transformer(str(bert)), Pooling(32, pooling_mode="mean"), Normalize()]
     SentenceTransformer(modules=modules, device="cpu").save_pretrained(folder, create_model_card=False)
@@ -72,7 +72,7 @@ def test_the_study_has_the_recipe_as_it_is():
     (own, _) = [setting.options for setting in study.settings if setting.recipe == "adapt"]
     other = {"max_train_samples", "eval_strategy", "logging_steps"}  # of the whole file, and scored at the end
     kept = {name: value for name, value in recipe.items() if name not in other}
-    assert normalised(own) == normalised(own | kept)
+    assert normalized(own) == normalized(own | kept)
     assert own["max_steps"] == adaptation.parser().get_default("max_steps")
     assert own["per_device_train_batch_size"] == adaptation.parser().get_default("batch_size")
     assert own["max_seq_length"] == adaptation.LENGTH and study.seeds == adaptation.parser().get_default("seeds")
@@ -182,7 +182,7 @@ def test_what_is_missing_is_said(call, capsys):
 
 def record(v: float, dev: float | None = 80.0) -> dict:
     """What `value_of` reads of a run."""
-    measures = {"v_measure": v, "nearest_neighbour": v + 10}
+    measures = {"v_measure": v, "nearest_neighbor": v + 10}
     return {"averages": {"sts": 75.0}, "dev": {"spearman": dev}, "samples": {"classes": {"measures": measures}}}
 
 
@@ -229,7 +229,7 @@ def test_table_of_a_study_and_its_peers(tmp_path, bert, capsys):
     peer = tmp_path / "peers/tsdae/titles"
     for seed in (1, 2, 3):
         (peer / f"seed{seed}").mkdir(parents=True)
-        task = {"kind": "labels", "score": 45.0, "measures": {"v_measure": 45.0, "nearest_neighbour": 45.0}}
+        task = {"kind": "labels", "score": 45.0, "measures": {"v_measure": 45.0, "nearest_neighbor": 45.0}}
         results = dict.fromkeys(IDENTITY) | {"schema": 1, "model": "m", "tasks": {"classes": task}, "dev": 70.0}
         (peer / f"seed{seed}/results.json").write_text(json.dumps(results | {"average": {"sts": None}}))
     command = ["--output", str(tmp_path / "peers"), "--table", str(tmp_path / "summary.json")]

@@ -51,7 +51,7 @@ REFUSED = {
     },
     **{(name, "scd"): f"`view_dropout` needs .* '{name}' .* Give `view_dropout_rate`, one" for name in WITHOUT_MAPS},
     **{
-        (name, "micse"): f"`ami_weight` needs attention maps, .* '{name}' .* Give `ami_weight` 0"
+        (name, "micse"): f"`attention_mi_weight` needs attention maps, .* '{name}' .* Give `attention_mi_weight` 0"
         for name in WITHOUT_MAPS
     },
 }

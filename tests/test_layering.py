@@ -167,7 +167,7 @@ def test_what_all_share_knows_no_package(name):
 
 def test_heads_and_terms_are_named_where_they_are_written():
     """Of heads, model and trainer know none; the language-model head is the encoder's own."""
-    names = "queue|projector|momentum|mlm|ami_|reconstruction"
+    names = "queue|projector|momentum|mlm|attention_mi_|reconstruction"
     for file in ("trainer_informin.py", "modeling_informin.py"):
         assert re.findall(names, (ROOT / file).read_text(encoding="utf-8")) == [], file
     library = {name: path.read_text(encoding="utf-8") for name, path in MODULES.items() if inside(name, "informin")}

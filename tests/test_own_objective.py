@@ -36,7 +36,7 @@ def test_it_trains_is_resumed_and_exported(own, tmp_path, capsys):
     assert run_unsup.main(own("whole")) == 0
     assert "Spread on tiny-bert: 96 sentences" in capsys.readouterr().out
     began, ended = (load_file(tmp_path / f"whole/checkpoint-{n}/model.safetensors") for n in (2, 4))
-    for name in ("heads.spread.linear.weight", "heads.spread.centre", "mlp.dense.weight"):  # learned, moved, learned
+    for name in ("heads.spread.linear.weight", "heads.spread.center", "mlp.dense.weight"):  # learned, moved, learned
         assert not torch.equal(began[name], ended[name]), name
     logged = read(tmp_path / "whole/checkpoint-4/trainer_state.json")["log_history"]
     terms = [entry for entry in logged if "terms/spread" in entry]
@@ -53,7 +53,7 @@ def test_it_trains_is_resumed_and_exported(own, tmp_path, capsys):
 
     record = read(tmp_path / "whole/training.json")
     assert record["options"]["spread_power"] == 2 and record["options"]["spread_weight"] == 0.5
-    assert [term["title"] for term in record["objective"]["terms"]] == ["contrast", "spread around a centre"]
+    assert [term["title"] for term in record["objective"]["terms"]] == ["contrast", "spread around a center"]
     card = (tmp_path / "whole/README.md").read_text(encoding="utf-8")
     assert "of Spread on 96 sentences" in card and "| spread_power | 2" in card
 
@@ -88,7 +88,7 @@ def test_it_trains_from_python(bert, sentences_file, pairs_file, tmp_path):
     before = trainer.model.heads["spread"].linear.weight.clone()
     trainer.train()
     assert not torch.equal(trainer.model.heads["spread"].linear.weight, before)
-    assert trainer.model.heads["spread"].centre.abs().sum() > 0
+    assert trainer.model.heads["spread"].center.abs().sum() > 0
 
 
 def test_a_run_keeps_its_head(own, capsys):

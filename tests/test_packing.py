@@ -30,9 +30,9 @@ OBJECTIVES = {
     "simcse with MLM": dict(objective="simcse", mlm_weight=0.1),
     "simcse on masked views": dict(objective="simcse", mlm_weight=0.1, masked_views=True),
     "simcse with a queue": dict(objective="simcse", queue_size=16),
-    "simcse of neighbours": dict(objective="simcse", near_share=0.2, neighbour_views=3),
+    "simcse of neighbors": dict(objective="simcse", false_negative_fraction=0.2, neighbor_views=3),
     "decorrelation": dict(objective="scd", projector_size=32, view_dropout_rate=0.1),
-    "guided": dict(objective="guided", neighbourhood_weight=1, rehearsal_weight=1, rehearsal_size=4),
+    "guided": dict(objective="guided", neighbor_weight=1, replay_weight=1, replay_size=4),
 }
 
 
@@ -220,7 +220,7 @@ def test_training_reads_without_padding_where_it_can_and_says_so(bert, folder_of
     "reason, options",
     {
         "`view_dropout`": dict(view_dropout=[0.1, 0.2]),
-        "attention maps": dict(ami_weight=0.1),
+        "attention maps": dict(attention_mi_weight=0.1),
         "`gradient_checkpointing`": dict(gradient_checkpointing=True),
     }.items(),
 )

@@ -24,7 +24,7 @@ from informin.evaluation import pairs
 from informin.training.checkpoints import complete_checkpoints, step_of
 from tests.conftest import ROOT, SHARED, make_sentences, save_bert
 
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "TOKENIZERS_PARALLELISM": "false"}
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "TOKENIZERS_PARALLELIZM": "false"}
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -246,7 +246,7 @@ def test_two_processes(command, tmp_path):
         before.append([history[0][f"eval_{score}"] for score in ("spearman", "alignment", "uniformity")])
     assert before[0] == pytest.approx(before[1], rel=1e-5)
     drifts = [json.loads((tmp_path / name / "training.json").read_text())["drift"] for name in ("run", "one")]
-    assert [drift["sentences"] for drift in drifts] == [96, 96] and drifts[0]["new"]["neighbours_kept"] < 100
+    assert [drift["sentences"] for drift in drifts] == [96, 96] and drifts[0]["new"]["neighbors_kept"] < 100
     assert drifts[0]["old"]["uniformity"] == pytest.approx(drifts[1]["old"]["uniformity"], rel=1e-5)
 
 
@@ -315,7 +315,10 @@ def fails(capsys, arguments: list[str], code: int = 2) -> str:
         (dict(per_device_train_batch_size=97), "Found 96 sentences, fewer than one batch of 97"),
         (dict(seed="x"), "argument --seed: invalid int value: 'x'"),
         (dict(learning_rat=1), "--learning_rat=1: no such option. Did you mean --learning_rate? See --help."),
-        (dict(ami_form="code"), "argument --ami_form/--ami-form: invalid choice: 'code' (choose from"),
+        (
+            dict(attention_mi_form="code"),
+            "argument --attention_mi_form/--ami-form: invalid choice: 'code' (choose from",
+        ),
         (dict(model_name=None), "Which encoder? Give --model_name, for instance --model_name bert-base-uncased."),
         (dict(temperature=0), "--temperature is 0.0; needed a number above 0"),
         (dict(reconstruction_weight=-1), "--reconstruction_weight is -1.0; needed 0 or more"),

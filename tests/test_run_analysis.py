@@ -60,7 +60,7 @@ def draw(tmp_path, capsys):
     return draw
 
 
-def test_alignment_is_the_trainers_and_the_colour_is_run_evals(draw, bert, roberta, data, tmp_path, monkeypatch):
+def test_alignment_is_the_trainers_and_the_color_is_run_evals(draw, bert, roberta, data, tmp_path, monkeypatch):
     results = tmp_path / "bert.json"
     argv = ["--model_name", str(bert), "--pooler", "mean", "--tasks", "sts", "--senteval_dir", str(data)]
     assert run_eval.main([*argv, "--output", str(results)]) == 0
@@ -124,8 +124,8 @@ def test_redundancy_with_differences(draw, bert, roberta, sentences):
     assert code == 0
     assert [row["checkpoint"] for row in rows] == ["tiny-bert"] * 5 + ["tiny-roberta"] * 5
     by_kind = {row["kind"]: row for row in rows[:5]}
-    assert float(by_kind["capitalised"]["cosine"]) == 1  # an uncased tokenizer
-    assert float(by_kind["capitalised"]["style_accuracy"]) == 50
+    assert float(by_kind["capitalized"]["cosine"]) == 1  # an uncased tokenizer
+    assert float(by_kind["capitalized"]["style_accuracy"]) == 50
     assert float(by_kind["content changed"]["cosine"]) < 1
     lines = out.out.splitlines()
     gains = [line.split() for line in lines if line.startswith("tiny-roberta - tiny-bert")]
@@ -142,7 +142,7 @@ def test_drift_against_another(draw, bert, roberta, data, tmp_path):
     assert code == 0 and [row["checkpoint"] for row in rows] == ["tiny-roberta"] * 50
     lines = out.out.splitlines()
     assert lines[:2] == ["Drift on 50 sentences", lines[1]] and lines[1].split() == ["tiny-bert", "tiny-roberta"]
-    kept = sum(int(row["neighbours_kept"]) for row in rows) / 5
+    kept = sum(int(row["neighbors_kept"]) for row in rows) / 5
     assert lines[2].split()[-2:] == ["100.0", f"{kept:.1f}"] and kept < 60
     (pairs,) = load_task(data, "STS-B", "dev").subsets
     encoders = [load_encoder(str(name), ["mean"]) for name in (bert, roberta)]

@@ -728,7 +728,7 @@ def test_help(tmp_path):
         "compare",
         "seeds",
         "labels",
-        "triplets",
+        "retrieval",
         "prompt",
     ):
         assert f"--{option}" in text
@@ -739,7 +739,7 @@ def test_help(tmp_path):
 
 @pytest.fixture
 def titles(tmp_path) -> Path:
-    """A labelled sample."""
+    """A labeled sample."""
     sentences = make_sentences(60)
     rows = ["text\tlabel", *(f"{sentence}\t{sentence.split()[0] < 'h'}" for sentence in sentences)]
     (tmp_path / "titles.tsv").write_text("\n".join(rows))
@@ -758,7 +758,7 @@ def faq(tmp_path) -> Path:
 def test_samples_need_no_senteval(run, titles, faq, tmp_path, encoded, monkeypatch, bert):
     monkeypatch.setattr(run_eval, "senteval_folder", lambda given: pytest.fail("no data of SentEval are needed"))
     output = tmp_path / "out.json"
-    code, out, _ = run(labels=titles, triplets=faq, senteval_dir=None, output=output)
+    code, out, _ = run(labels=titles, retrieval=faq, senteval_dir=None, output=output)
     assert code == 0 and list(read(output)["tasks"]) == ["titles", "faq"] and len(encoded) == len(set(encoded))
     first, second, seconds = out.split("\n\n")
     assert first.splitlines()[0] == "titles: 60 sentences of 2 classes, x 100" and seconds.startswith("Seconds")
@@ -768,7 +768,7 @@ def test_samples_need_no_senteval(run, titles, faq, tmp_path, encoded, monkeypat
     assert found == pytest.approx(expected, abs=1e-4)
     assert line(first, "tiny-bert, cls") == [f"{found[name]:.2f}" for name in LABELS]
     encoded.clear()
-    assert run(labels=titles, triplets=faq, senteval_dir=None, output=output)[1] == out and encoded == []
+    assert run(labels=titles, retrieval=faq, senteval_dir=None, output=output)[1] == out and encoded == []
 
 
 def test_samples_beside_tasks_compared_by_seed(run, bert, titles, tmp_path):
@@ -805,10 +805,10 @@ def test_another_file_of_the_same_name_is_not_compared(run, titles, tmp_path):
     "option, content, message",
     [
         ("labels", None, "error: --labels: "),
-        ("triplets", None, "error: --triplets: "),
+        ("retrieval", None, "error: --retrieval: "),
         ("labels", "text\tlabel\na\tx\nb\tx\n", "sample.tsv: found 2 different sentences with 1 label; needed two"),
         ("labels", "text\ttag\na\tx\n", "sample.tsv: no column label in its first line; found text, tag."),
-        ("triplets", "query\tdocument\na\tb\n", "sample.tsv: found 1 different document; a search needs two"),
+        ("retrieval", "query\tdocument\na\tb\n", "sample.tsv: found 1 different document; a search needs two"),
     ],
 )
 def test_samples_that_cannot_be_scored(run, tmp_path, encoded, option, content, message):

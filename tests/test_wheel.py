@@ -19,7 +19,7 @@ from transformers import AutoModel
 from informin import __version__, program
 from tests.conftest import ROOT
 
-COMMANDS = "informin-analyse informin-eval informin-export informin-push informin-study informin-train".split()
+COMMANDS = "informin-analyze informin-eval informin-export informin-push informin-study informin-train".split()
 # Run by every Python of that environment: writes down, at its end, where the program and this project's modules lie.
 WITNESS = """
 import atexit, json, os, sys
@@ -105,7 +105,7 @@ def test_what_is_in_the_wheel(wheel):
     run = [vars(program)[name.removeprefix("informin.program:")] for name in commands.values()]
     assert all(type(command) is partial for command in run)
     names = {command.removeprefix("informin-"): work.args[0] for command, work in zip(commands, run)}
-    words = {"analyse": "analysis", "train": "unsup"}
+    words = {"analyze": "analysis", "train": "unsup"}
     assert names == {name: f"run_{words.get(name, name)}" for name in names}
 
 

@@ -1,4 +1,4 @@
-"""The demonstration behind `make quickstart`: a real encoder, a short training run, a score, nearest neighbours.
+"""The demonstration behind `make quickstart`: a real encoder, a short training run, a score, nearest neighbors.
 
 It reads all-MiniLM-L6-v2 at [CLS], for which that encoder was not tuned: this is what training improves.
 """
@@ -32,7 +32,7 @@ PAIRS = Path("examples/quickstart/pairs.tsv")
 QUERIES = (
     "How do I make my laptop run faster?",
     "The river burst its banks after a week of rain.",
-    "She practises the violin for an hour every evening.",
+    "She practices the violin for an hour every evening.",
     "Parliament voted on the new budget.",
 )
 
@@ -70,7 +70,7 @@ def main() -> None:
     for name, pairs in evaluation_sets():
         scores = [score_pairs(encoder_of, pairs)["spearman"] for encoder_of in (before, after)]
         print(f"{name} Spearman before {scores[0]:.2f} after {scores[1]:.2f}")
-    show_neighbours(after, sentences)
+    show_neighbors(after, sentences)
 
 
 def load(folder: Path):
@@ -88,9 +88,9 @@ def evaluation_sets():
         yield "STS-B dev", load_stsb_dev(os.environ["SENTEVAL_DATA"])
 
 
-def show_neighbours(encode_sentences, sentences: list[str]) -> None:
+def show_neighbors(encode_sentences, sentences: list[str]) -> None:
     """The three nearest training sentences of each query, by cosine."""
-    print(f"\nNearest neighbours among the {len(sentences):,} sentences, by the model saved in {FOLDER}:")
+    print(f"\nNearest neighbors among the {len(sentences):,} sentences, by the model saved in {FOLDER}:")
     cosines = unit(encode_sentences(QUERIES)) @ unit(encode_sentences(sentences)).T  # (queries, sentences)
     for query, row in zip(QUERIES, cosines):
         print(f"\n  {query}")

@@ -2,7 +2,7 @@
 
     guide = load_guide("outputs/guides", load_encoder("all-MiniLM-L6-v2"), sentences)
     guide.embeddings                      # (N, d), unit vectors
-    guide.nearest(10)                     # (N, 10) places and cosines of their nearest neighbours
+    guide.nearest(10)                     # (N, 10) places and cosines of their nearest neighbors
 
 Nothing here needs memory for N x N cosines: they are looked at in blocks.
 """
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 CHUNK = 8_192  # sentences that are encoded, and written, together
 BLOCK = 2**25  # cosines that are in memory together: 128 MiB
-OWN = 1 / 2  # share of a sentence in the mean of its neighbourhood
+OWN = 1 / 2  # share of a sentence in the mean of its neighborhood
 PAIRS = 1_000_000  # drawn to estimate how near pairs of sentences are
 
 
@@ -71,7 +71,7 @@ class Guide:
         refuse_few(k, len(self))
         everything = torch.from_numpy(np.array(self.embeddings)).to(self.device, torch.float32)
         places, cosines, rows = [], [], max(1, BLOCK // len(self))
-        for start in tqdm(range(0, len(self), rows), desc="neighbours", leave=False, disable=hidden()):
+        for start in tqdm(range(0, len(self), rows), desc="neighbors", leave=False, disable=hidden()):
             block = everything[start : start + rows] @ everything.T  # (rows, N)
             block[torch.arange(len(block)), torch.arange(start, start + len(block))] = -torch.inf  # itself
             values, found = block.topk(k, dim=-1)
@@ -90,11 +90,11 @@ class Guide:
         ]
         return float(np.quantile(torch.cat(cosines).numpy(), 1 - share))
 
-    def neighbourhoods(self, k: int) -> "Guide":
-        """A guide of the means of each sentence's neighbourhood: half its own, half its k nearest, taken twice.
+    def neighborhoods(self, k: int) -> "Guide":
+        """A guide of the means of each sentence's neighborhood: half its own, half its k nearest, taken twice.
 
         The nearest are weighted by their cosines cubed. Their share is fixed: in a narrow domain, where all cosines are
-        high, they would else be nearly all of it. The second mean is over the first means of the same neighbours. They
+        high, they would else be nearly all of it. The second mean is over the first means of the same neighbors. They
         are kept beside the embeddings' own file.
 
         Source:
@@ -128,8 +128,8 @@ def refuse_few(k: int, sentences: int) -> None:
     """Raises UsageError where there are not k others of each sentence."""
     if k >= sentences:
         raise UsageError(
-            f"{counted(k, 'neighbour')} of each of {counted(sentences, 'sentence')}: needed more sentences, or a lower "
-            "`neighbourhood_size`, `guided_neighbours` or `neighbour_views`."
+            f"{counted(k, 'neighbor')} of each of {counted(sentences, 'sentence')}: needed more sentences, or a lower "
+            "`neighbor_count`, `guided_neighbors` or `neighbor_views`."
         )
 
 

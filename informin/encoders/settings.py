@@ -67,7 +67,7 @@ SETTINGS = {
     "objective": (lambda value: isinstance(value, str) and re.fullmatch(r"[\w-]+", value) is not None, "a name"),
     "view_dropout": list_of(RATE),
     "view_dropout_rate": RATE,
-    "neighbour_views": whole(0),
+    "neighbor_views": whole(0),
     "sentence_transformers": (lambda value: isinstance(value, dict), "a dict"),
     "dropouts": (lambda value: isinstance(value, dict), "a dict"),
 }

@@ -1,4 +1,4 @@
-"""What a run is scored on while it trains: graded pairs, a labelled sample, a search, or several of them."""
+"""What a run is scored on while it trains: graded pairs, a labeled sample, a search, or several of them."""
 
 import hashlib
 import math
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from os import PathLike
 
 from informin.errors import UndefinedScoreError, UsageError
-from informin.evaluation.labels import LabelledSentences
+from informin.evaluation.labels import LabeledSentences
 from informin.evaluation.measures import KINDS, Measure
 from informin.evaluation.once import Encode, EncodeOnce
 from informin.evaluation.pairs import GradedPairs, load_pairs
-from informin.evaluation.retrieval import SearchPairs
+from informin.evaluation.retrieval import RetrievalPairs
 
-DevelopmentSet = GradedPairs | LabelledSentences | SearchPairs  # each with kind, name, sha256, measures, texts, score
+DevelopmentSet = GradedPairs | LabeledSentences | RetrievalPairs  # each with kind, name, sha256, measures, texts, score
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def as_development(given: object) -> Development | None:
     wrong = [one for one in sets if not isinstance(one, DevelopmentSet)] if sets else [given]
     if wrong:
         raise UsageError(
-            f"`eval_dataset` is a {type(wrong[0]).__name__}; needed GradedPairs, LabelledSentences or SearchPairs, the "
+            f"`eval_dataset` is a {type(wrong[0]).__name__}; needed GradedPairs, LabeledSentences or RetrievalPairs, the "
             "path of a file of pairs, or a list of these."
         )
     return Development(tuple(sets))

@@ -27,9 +27,9 @@ from informin.evaluation.pairs import GradedPairs, score_pairs
 from informin.evaluation.senteval import load_stsb_dev
 from informin.evaluation.table import Row, Table
 
-NEIGHBOURS = 10
-FEWEST = 30  # sentences: with fewer, more than a third of the neighbours are kept by chance
-SAMPLE, SEED = 2000, 42  # that many give each share of neighbours to half a point, and need 64 MB
+NEIGHBORS = 10
+FEWEST = 30  # sentences: with fewer, more than a third of the neighbors are kept by chance
+SAMPLE, SEED = 2000, 42  # that many give each share of neighbors to half a point, and need 64 MB
 NOT_SCORED = "not scored"
 # Where warnings begin: measured on StackOverflow titles and Banking77, from all-MiniLM-L6-v2 and a weak encoder. TORN,
 # times the old distance: 0.91 to 1.10 where 1-NN accuracy stayed or rose, 1.20 to 1.90 where it fell by 6 to 14 points.
@@ -41,10 +41,10 @@ ALL_ALIKE = -0.2  # uniformity: a mean cosine above 0.95; pretrained encoders at
 FORGOTTEN = 2.0  # points: seeds differ by some tenths
 MORE_HUBS = 1.0  # of skewness: -4.6 to +0.04 in all of these runs
 MEASURES = {
-    "neighbours_kept": Measure(f"{NEIGHBOURS} nearest neighbours kept, %", 1),
+    "neighbors_kept": Measure(f"{NEIGHBORS} nearest neighbors kept, %", 1),
     "rotated_cosine": Measure("cosine to the old embedding, rotated"),
-    "alignment": Measure("alignment of old neighbours", 3, lower_is_better=True),
-    "neighbour_distance": Measure("distance of old neighbours, % of all pairs", 1, lower_is_better=True),
+    "alignment": Measure("alignment of old neighbors", 3, lower_is_better=True),
+    "neighbor_distance": Measure("distance of old neighbors, % of all pairs", 1, lower_is_better=True),
     "uniformity": Measure("uniformity", 3, lower_is_better=True),
     "effective_rank": Measure("effective rank", 0),
     "hubness": Measure("hubness", lower_is_better=True),
@@ -58,9 +58,9 @@ class Drift:
 
     Attributes:
         sentences: N, distinct.
-        kept: (N,) how many of a sentence's 10 nearest neighbours it kept.
+        kept: (N,) how many of a sentence's 10 nearest neighbors it kept.
         cosine: (N,) to the old embedding; see `rotated_cosine`.
-        old_occurrences, new_occurrences: (N,) of how many sentences it is a neighbour.
+        old_occurrences, new_occurrences: (N,) of how many sentences it is a neighbor.
         old, new: every one of `MEASURES`; None where it was not, or could not be, measured.
     """
 
@@ -81,7 +81,7 @@ class Drift:
 def measure_drift(old: Encode, new: Encode, sentences: Sequence[str], pairs: GradedPairs | None = None) -> Drift:
     """Compares two encoders by how they lay out the same sentences.
 
-    `alignment` is of the pairs of sentences that are each other's nearest neighbour by the old encoder, which stand for
+    `alignment` is of the pairs of sentences that are each other's nearest neighbor by the old encoder, which stand for
     positive pairs where there are no labels. They were chosen for being near in the old space, so that some of a rise
     is chance.
 
@@ -99,24 +99,24 @@ def measure_drift(old: Encode, new: Encode, sentences: Sequence[str], pairs: Gra
         raise UsageError(f"Found {counted(len(texts), 'distinct sentence')}; drift is measured on {FEWEST} or more.")
     one, other = (embed_once(encode, [*texts, *(pairs.texts() if pairs else [])]) for encode in (old, new))
     x, y = one(texts), other(texts)  # (N, d), (N, e)
-    before, after = (nearest(unit(z), NEIGHBOURS)[0] for z in (x, y))  # (N, 10)
+    before, after = (nearest(unit(z), NEIGHBORS)[0] for z in (x, y))  # (N, 10)
     kept = np.array([len(set(few) & set(few_now)) for few, few_now in zip(before.tolist(), after.tolist())])
-    cosine, alike = rotated_cosine(x, y), mutual_neighbours(x)
-    moved = {"neighbours_kept": 100 * float(kept.mean()) / NEIGHBOURS, "rotated_cosine": float(cosine.mean())}
+    cosine, alike = rotated_cosine(x, y), mutual_neighbors(x)
+    moved = {"neighbors_kept": 100 * float(kept.mean()) / NEIGHBORS, "rotated_cosine": float(cosine.mean())}
     ends = []
-    for embedding, z, neighbours in ((one, x, before), (other, y, after)):
+    for embedding, z, neighbors in ((one, x, before), (other, y, after)):
         able = spearman(embedding, pairs) if pairs else None
-        ends.append(layout(z, neighbours, alike) | {"stsb_dev": able})
-    still = {"neighbours_kept": 100.0, "rotated_cosine": 1.0}
+        ends.append(layout(z, neighbors, alike) | {"stsb_dev": able})
+    still = {"neighbors_kept": 100.0, "rotated_cosine": 1.0}
     return Drift(texts, kept, cosine, occurrences(before), occurrences(after), still | ends[0], moved | ends[1])
 
 
-def layout(x: np.ndarray, neighbours: np.ndarray, alike: np.ndarray) -> dict[str, float | None]:
+def layout(x: np.ndarray, neighbors: np.ndarray, alike: np.ndarray) -> dict[str, float | None]:
     """Those of `MEASURES` that are of one encoder alone.
 
     Args:
         x: (N, d) embeddings.
-        neighbours: (N, 10), from `nearest`.
+        neighbors: (N, 10), from `nearest`.
         alike: (M, 2), the rows that count as positive pairs; `alignment` is None without any.
     """
     near = alignment(*x[alike].swapaxes(0, 1)) if len(alike) else None
@@ -124,14 +124,14 @@ def layout(x: np.ndarray, neighbours: np.ndarray, alike: np.ndarray) -> dict[str
     far = 2 * (1 - float((unit(x).mean(0) ** 2).sum())) * len(x) / (len(x) - 1)
     return {
         "alignment": near,
-        "neighbour_distance": 100 * near / far if near is not None and far > 0 else None,
+        "neighbor_distance": 100 * near / far if near is not None and far > 0 else None,
         "uniformity": uniformity(x),
         "effective_rank": effective_rank(x),
-        "hubness": hubness(neighbours),
+        "hubness": hubness(neighbors),
     }
 
 
-def mutual_neighbours(x: np.ndarray) -> np.ndarray:
+def mutual_neighbors(x: np.ndarray) -> np.ndarray:
     """(M, 2): the pairs of rows that are each other's nearest by cosine, of (N, d) embeddings."""
     first = nearest(unit(x), 1)[0][:, 0]
     rows = np.arange(len(x))
@@ -194,18 +194,18 @@ def warnings(old: Mapping[str, float | None], new: Mapping[str, float | None]) -
             f"collapsed the embeddings: their effective rank is {rank:.0f} (before: {old['effective_rank']:.0f}), and "
             f"their uniformity {spread:.3f} ({old['uniformity']:.3f}; 0 if all are alike). Lower `learning_rate`."
         )
-    near, before = new["neighbour_distance"], old["neighbour_distance"]
+    near, before = new["neighbor_distance"], old["neighbor_distance"]
     if near is not None and before is not None and near > TORN * before:
         told.append(
-            f"tore neighbours apart: pairs of sentences that were each other's nearest are now at {near:.1f}% of the "
+            f"tore neighbors apart: pairs of sentences that were each other's nearest are now at {near:.1f}% of the "
             f"squared distance of all pairs (before: {before:.1f}%). Contrast with other sentences of the same kind "
-            "does this to an encoder that was good already. Score both encoders on labelled sentences before this one "
+            "does this to an encoder that was good already. Score both encoders on labeled sentences before this one "
             "takes the old one's place."
         )
-    kept = new["neighbours_kept"]
+    kept = new["neighbors_kept"]
     if kept < FEW_KEPT:
         told.append(
-            f"moved sentences far: they kept {kept:.1f}% of their {NEIGHBOURS} nearest neighbours. Of a weak encoder "
+            f"moved sentences far: they kept {kept:.1f}% of their {NEIGHBORS} nearest neighbors. Of a weak encoder "
             "that may be progress; a good one has lost what it was good at."
         )
     best, canary = old["stsb_dev"], new["stsb_dev"]
@@ -214,7 +214,7 @@ def warnings(old: Mapping[str, float | None], new: Mapping[str, float | None]) -
         told.append(f"made the encoder forget: STS-B dev {now} (before: {best:.2f}). Train less, or more slowly.")
     if new["hubness"] > old["hubness"] + MORE_HUBS:
         told.append(
-            f"made hubs: the skewness of how often a sentence is a neighbour rose to {new['hubness']:.2f} (before: "
+            f"made hubs: the skewness of how often a sentence is a neighbor rose to {new['hubness']:.2f} (before: "
             f"{old['hubness']:.2f}), so that a few sentences are found whatever is searched for."
         )
     return told

@@ -1,4 +1,4 @@
-"""What embeddings look like: alignment and uniformity (Wang & Isola, ICML 2020), neighbours, hubs, directions.
+"""What embeddings look like: alignment and uniformity (Wang & Isola, ICML 2020), neighbors, hubs, directions.
 
 Takes arrays, knows no model.
 """
@@ -64,25 +64,25 @@ def nearest(x: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     return index, cosines
 
 
-def occurrences(neighbours: np.ndarray) -> np.ndarray:
+def occurrences(neighbors: np.ndarray) -> np.ndarray:
     """(N,): how often each row is among the k nearest of another; k on average.
 
     Args:
-        neighbours: (N, k), from `nearest`.
+        neighbors: (N, k), from `nearest`.
     """
-    return np.bincount(neighbours.ravel(), minlength=len(neighbours))
+    return np.bincount(neighbors.ravel(), minlength=len(neighbors))
 
 
-def hubness(neighbours: np.ndarray) -> float:
-    """Skewness of how often rows are neighbours of others: 0 without hubs, high where a few are near to very many.
+def hubness(neighbors: np.ndarray) -> float:
+    """Skewness of how often rows are neighbors of others: 0 without hubs, high where a few are near to very many.
 
     Args:
-        neighbours: (N, k), from `nearest`.
+        neighbors: (N, k), from `nearest`.
 
     Source:
         Radovanovic, Nanopoulos & Ivanovic (JMLR 2010), eq. 1.
     """
-    counts = occurrences(neighbours)
+    counts = occurrences(neighbors)
     return float(skew(counts)) if np.ptp(counts) else 0.0  # equal counts have no skewness by the formula
 
 
@@ -93,7 +93,7 @@ def effective_rank(x: np.ndarray) -> float:
         x: (N, d); rows are scaled to length 1.
 
     Source:
-        Roy & Vetterli (EUSIPCO 2007), of the singular values, centred here: most encoders' embeddings share a direction
+        Roy & Vetterli (EUSIPCO 2007), of the singular values, centered here: most encoders' embeddings share a direction
         that says nothing of the sentence.
     """
     rows = unit(x)

@@ -1,4 +1,4 @@
-"""A labelled sample, and how well embeddings keep its classes apart. No label is seen in training.
+"""A labeled sample, and how well embeddings keep its classes apart. No label is seen in training.
 
 StackOverflow titles with their tag, for instance: what people cluster, search and classify in a domain of their own.
 """
@@ -29,12 +29,12 @@ from informin.textfiles import as_text
 COLUMNS = ("text", "label")
 DRAWS = 10  # seeds of the clustering, and of the sentences that few_shot learns from
 SHOTS = 8  # sentences of each class that few_shot learns from
-NEIGHBOURS = 10
+NEIGHBORS = 10
 MOST_COMPARISONS = 5_000_000  # of sentences with classes; k-means takes about a minute for these
 
 
 @dataclass(frozen=True)
-class LabelledSentences:
+class LabeledSentences:
     """N sentences, each of one class."""
 
     name: str  # what to call them in tables
@@ -59,19 +59,19 @@ class LabelledSentences:
         """The distinct sentences."""
         return list(dict.fromkeys(self.sentences))
 
-    def distinct(self) -> "LabelledSentences":
+    def distinct(self) -> "LabeledSentences":
         """Of sentences that are there more than once, the first and its label."""
         first = dict(reversed(list(zip(self.sentences, self.labels))))
         texts = self.texts()
-        return LabelledSentences(self.name, texts, [first[text] for text in texts])
+        return LabeledSentences(self.name, texts, [first[text] for text in texts])
 
     def score(self, encode: Encode) -> dict[str, float]:
         """See `score_labels`."""
         return score_labels(encode, self)
 
 
-def load_labels(path: str | Path, option: str) -> LabelledSentences:
-    """A labelled sample: TSV, CSV or JSONL with `text` and `label`, a word or a number.
+def load_labels(path: str | Path, option: str) -> LabeledSentences:
+    """A labeled sample: TSV, CSV or JSONL with `text` and `label`, a word or a number.
 
     Args:
         option: what names the file, without dashes, for messages.
@@ -84,8 +84,8 @@ def load_labels(path: str | Path, option: str) -> LabelledSentences:
     for number, record in rows_by_column(path, option, COLUMNS):
         texts.append(text_in(record, "text", path, number))
         labels.append(_label(record["label"], path, number))
-    labelled = LabelledSentences(path.name, texts, labels)
-    sizes = Counter(labelled.distinct().labels)
+    labeled = LabeledSentences(path.name, texts, labels)
+    sizes = Counter(labeled.distinct().labels)
     found = f"{path}: found {counted(sizes.total(), 'different sentence')}"
     if len(sizes) < 2:
         raise UsageError(f"{found} with {counted(len(sizes), 'label')}; needed two labels or more.")
@@ -100,7 +100,7 @@ def load_labels(path: str | Path, option: str) -> LabelledSentences:
             f"{found}, each with a label of its own. A sentence is compared with others of its class: needed two or "
             "more. Is `label` the right column?"
         )
-    return labelled
+    return labeled
 
 
 def _label(cell: object, path: Path, number: int) -> str:
@@ -112,34 +112,34 @@ def _label(cell: object, path: Path, number: int) -> str:
     return as_text(str(cell), path, number).strip()
 
 
-def score_labels(encode: Encode, labelled: LabelledSentences) -> dict[str, float]:
-    """How well embeddings keep the classes of a labelled sample apart, by cosine, all x 100.
+def score_labels(encode: Encode, labeled: LabeledSentences) -> dict[str, float]:
+    """How well embeddings keep the classes of a labeled sample apart, by cosine, all x 100.
 
-    A sentence that is there twice would be its own nearest neighbour, so of exact copies the first alone counts.
+    A sentence that is there twice would be its own nearest neighbor, so of exact copies the first alone counts.
 
     Args:
         encode: from N sentences to (N, d); called once, with the distinct sentences.
 
     Returns:
-        `v_measure`, `v_measure_sd`: see `clustering`. `nearest_neighbour`, `nearest_10`: see `neighbour_accuracy`.
+        `v_measure`, `v_measure_sd`: see `clustering`. `nearest_neighbor`, `nearest_10`: see `neighbor_accuracy`.
         `few_shot`, `few_shot_sd`: see `few_shot_accuracy`. `_sd`: standard deviation (n - 1) over 10 draws.
 
     Raises:
         UndefinedScoreError: see `embed_once`.
     """
-    labelled = labelled.distinct()
-    x = unit(embed_once(encode, labelled.sentences)(labelled.sentences)).astype(np.float32)  # (N, d)
-    names, y = np.unique(labelled.labels, return_inverse=True)  # (N,), 0 to C - 1
+    labeled = labeled.distinct()
+    x = unit(embed_once(encode, labeled.sentences)(labeled.sentences)).astype(np.float32)  # (N, d)
+    names, y = np.unique(labeled.labels, return_inverse=True)  # (N,), 0 to C - 1
     # Sums of several threads come in any order; so do the last digits, and now and then a sentence's cluster.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="sklearn")  # of fewer points than clusters: embeddings that are equal
         clusters = clustering(x, y, len(names))
         few = few_shot_accuracy(x, y)
-    nearest, near_10 = neighbour_accuracy(x, y)
+    nearest, near_10 = neighbor_accuracy(x, y)
     return {
         "v_measure": float(np.mean(clusters)),
         "v_measure_sd": float(np.std(clusters, ddof=1)),
-        "nearest_neighbour": nearest,
+        "nearest_neighbor": nearest,
         "nearest_10": near_10,
         "few_shot": float(np.mean(few)),
         "few_shot_sd": float(np.std(few, ddof=1)),
@@ -162,8 +162,8 @@ def clustering(x: np.ndarray, y: np.ndarray, classes: int, starts: int = DRAWS) 
     return [100 * float(v_measure_score(y, clusters)) for clusters in found]
 
 
-def neighbour_accuracy(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
-    """Leave-one-out accuracy x 100 of the nearest neighbour's class, and of the vote of the 10 nearest.
+def neighbor_accuracy(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """Leave-one-out accuracy x 100 of the nearest neighbor's class, and of the vote of the 10 nearest.
 
     Each of the 10, or of all others where there are fewer, votes with its cosine, where that is above 0; of classes
     with equal votes the first by name wins.
@@ -172,7 +172,7 @@ def neighbour_accuracy(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
         x: (N, d), of length 1.
         y: (N,), the classes, from 0.
     """
-    index, cosines = nearest(x, min(NEIGHBOURS, len(x) - 1))
+    index, cosines = nearest(x, min(NEIGHBORS, len(x) - 1))
     votes = np.zeros((len(x), y.max() + 1))
     np.add.at(votes, (np.arange(len(x))[:, None], y[index]), np.maximum(cosines, 0))
     return 100 * float((y[index[:, 0]] == y).mean()), 100 * float((votes.argmax(1) == y).mean())

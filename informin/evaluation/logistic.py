@@ -10,9 +10,9 @@ MOST_CG_STEPS = 30
 
 
 class LogisticPath:
-    """L2-regularised binary logistic regressions for F training sets and a grid of C, from the smallest C up.
+    """L2-regularized binary logistic regressions for F training sets and a grid of C, from the smallest C up.
 
-    Minimises, for each training set, |w|^2 / 2 + C sum_i log(1 + exp(-y_i (w x_i + b))), y = -1 or 1, the intercept
+    Minimizes, for each training set, |w|^2 / 2 + C sum_i log(1 + exp(-y_i (w x_i + b))), y = -1 or 1, the intercept
     b free: scikit-learn's `LogisticRegression(C=C)`. All training sets take each Newton step together, by conjugate
     gradients whose matrix products are shared. They are preconditioned by the Hessian of one regression on all the
     data, which the training sets of a cross-validation nearly share, and start from its solution; so a handful of

@@ -24,7 +24,7 @@ PAIRS = {
 }
 LABELS = {
     "v_measure": Measure("V-measure"),
-    "nearest_neighbour": Measure("1-NN"),
+    "nearest_neighbor": Measure("1-NN"),
     "nearest_10": Measure("10-NN"),
     "few_shot": Measure("8-shot"),
 }
@@ -37,5 +37,5 @@ SEARCH = {
     "accuracy_1": Measure("accuracy@1"),
     "accuracy_10": Measure("accuracy@10"),
 }
-KINDS = {"pairs": PAIRS, "labels": LABELS, "triplets": SEARCH}
+KINDS = {"pairs": PAIRS, "labels": LABELS, "retrieval": SEARCH}
 ALL = PAIRS | LABELS | SEARCH

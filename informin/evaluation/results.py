@@ -13,7 +13,7 @@ classifier       how the transfer tasks are classified
 tasks.NAME       score (null where it is undefined, and `error` says why), n, and:
                    STS: mean, wmean, pearson, subsets.SUBSET.score and .n;  Spearman x 100
                    transfer: dev, what C was chosen by;  accuracy x 100
-                   samples: kind (labels or triplets), measures: every score (`evaluation.measures`) and its sd over
+                   samples: kind (labels or retrieval), measures: every score (`evaluation.measures`) and its sd over
                    draws; classes, or documents that are searched; the score is V-measure or MRR@10
                    truncated: sentences that were cut;  data: SHA-256 of each file read
                    seconds: {encode, score}; a sentence that an earlier task shares was encoded there, and the

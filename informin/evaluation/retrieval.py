@@ -25,7 +25,7 @@ HIGHEST = 1000  # relevance
 
 
 @dataclass(frozen=True)
-class SearchPairs:
+class RetrievalPairs:
     """N rows of a query and a document with its relevance to the query, and documents that no query is about.
 
     A query may have several relevant documents, in a row each. One without any has no score.
@@ -37,7 +37,7 @@ class SearchPairs:
     negatives: list[str] | None = None  # further documents to search among
     relevance: list[int] | None = None  # as many as queries, 0 for not relevant; None for all 1
 
-    kind: ClassVar[str] = "triplets"
+    kind: ClassVar[str] = "retrieval"
     measures: ClassVar[dict[str, Measure]] = SEARCH
 
     @property
@@ -76,11 +76,11 @@ class SearchPairs:
         return list(dict.fromkeys([*self.answers, *self.pool()]))
 
     def score(self, encode: Encode) -> dict[str, float]:
-        """See `score_search`."""
-        return score_search(encode, self)
+        """See `score_retrieval`."""
+        return score_retrieval(encode, self)
 
 
-def load_search_pairs(path: str | Path, option: str = "eval_triplets") -> SearchPairs:
+def load_retrieval_pairs(path: str | Path, option: str = "eval_retrieval") -> RetrievalPairs:
     """Queries and documents: TSV, CSV or JSONL with `query`, `document` and, if present, `negative` and `relevance`.
 
     Args:
@@ -103,7 +103,7 @@ def load_search_pairs(path: str | Path, option: str = "eval_triplets") -> Search
         if record.get("negative") not in (None, ""):
             negatives.append(text_in(record, "negative", path, number))
     queries, documents = [query for query, _ in grades], [document for _, document in grades]
-    pairs = SearchPairs(path.name, queries, documents, negatives, list(grades.values()))
+    pairs = RetrievalPairs(path.name, queries, documents, negatives, list(grades.values()))
     if len(pool := pairs.pool()) < 2:
         raise UsageError(f"{path}: found {counted(len(pool), 'different document')}; a search needs two or more.")
     if not pairs.answers:
@@ -133,7 +133,7 @@ def _relevance(record: dict, path: Path, number: int) -> int:
     return int(grade)
 
 
-def score_search(encode: Encode, pairs: SearchPairs) -> dict[str, float]:
+def score_retrieval(encode: Encode, pairs: RetrievalPairs) -> dict[str, float]:
     """How early a search by cosine among all distinct documents finds what answers a query; see `ranking_scores`.
 
     A query that is a document too, but answers nothing to itself, is not searched for by itself. Of equally near
@@ -155,7 +155,7 @@ def score_search(encode: Encode, pairs: SearchPairs) -> dict[str, float]:
     return ranking_scores(grades, ideal)
 
 
-def found_grades(pairs: SearchPairs, embedding: Encode) -> np.ndarray:
+def found_grades(pairs: RetrievalPairs, embedding: Encode) -> np.ndarray:
     """(Q, K): the grades of the K nearest documents of each query that has a relevant one, the nearest first.
 
     By blocks: the cosines of all queries with all documents are never there at once.

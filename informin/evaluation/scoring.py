@@ -15,9 +15,9 @@ from tqdm import tqdm
 from informin.bars import hidden
 from informin.errors import UndefinedScoreError, UsageError, counted
 from informin.evaluation import results
-from informin.evaluation.labels import LabelledSentences, load_labels
+from informin.evaluation.labels import LabeledSentences, load_labels
 from informin.evaluation.once import Encode, EncodeOnce
-from informin.evaluation.retrieval import SearchPairs, load_search_pairs
+from informin.evaluation.retrieval import RetrievalPairs, load_retrieval_pairs
 from informin.evaluation.senteval import TASKS, StsTask, TransferTask, load_task
 from informin.evaluation.sts import score_sts
 from informin.evaluation.table import label
@@ -30,7 +30,7 @@ from informin.textfiles import COMPRESSIONS, read_sentences, require_file
 logger = logging.getLogger(__name__)
 
 ALL_DIMENSIONS = math.inf
-Task = StsTask | TransferTask | LabelledSentences | SearchPairs
+Task = StsTask | TransferTask | LabeledSentences | RetrievalPairs
 
 
 class AnyEncoder(Protocol):
@@ -107,20 +107,20 @@ def load_tasks(
     names: Sequence[str],
     split: str = "test",
     labels: Sequence[str] = (),
-    triplets: Sequence[str] = (),
+    retrieval: Sequence[str] = (),
 ) -> Tasks:
     """Reads and checks the data of all tasks, before any of them is scored.
 
     Args:
         folder: SentEval's `data/downstream`; None without `names`, its tasks.
-        labels, triplets: files, a task each, by the name of the file: see `load_labels` and `load_search_pairs`.
+        labels, retrieval: files, a task each, by the name of the file: see `load_labels` and `load_retrieval_pairs`.
 
     Raises:
-        UsageError: as `load_task`, `load_labels` and `load_search_pairs`; or two tasks would have one name.
+        UsageError: as `load_task`, `load_labels` and `load_retrieval_pairs`; or two tasks would have one name.
     """
     data: dict[str, Task] = {name: load_task(folder, name, split) for name in names}
     checksums = {name: results.checksums(task.files, folder) for name, task in data.items()}
-    for option, load, files in (("labels", load_labels, labels), ("triplets", load_search_pairs, triplets)):
+    for option, load, files in (("labels", load_labels, labels), ("retrieval", load_retrieval_pairs, retrieval)):
         for file in files:
             name = sample_name(file)
             if name in (*TASKS, *data):

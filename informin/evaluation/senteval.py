@@ -12,7 +12,7 @@ from informin.errors import UsageError
 from informin.evaluation.pairs import GradedPairs, read_grade
 from informin.textfiles import decoded_lines
 
-# Graded pairs of each subset. STS13 is without SMT, whose licence forbids passing it on. The files of STS15 and STS16
+# Graded pairs of each subset. STS13 is without SMT, whose license forbids passing it on. The files of STS15 and STS16
 # hold more pairs than were graded; the ungraded ones have a blank line for a grade.
 YEARS = {
     "STS12": {"MSRpar": 750, "MSRvid": 750, "SMTeuroparl": 459, "surprise.OnWN": 750, "surprise.SMTnews": 399},
@@ -184,7 +184,7 @@ def _load_transfer(folder: Path, name: str, split: str) -> TransferTask:
     }.get(name) or (BINARY[name], None, "nested", (), "sentences")
     rows, ends, paths = [], [0], [folder / file for file, _ in files]
     for label, (path, (_, count)) in enumerate(zip(paths, files)):  # without `read`, each class has its file
-        rows += read(path) if read else [(label, _normalised(line)) for _, line in _lines(path)]
+        rows += read(path) if read else [(label, _normalized(line)) for _, line in _lines(path)]
         _check(path, len(rows) - ends[-1], count, what)
         ends.append(len(rows))
     labels, *texts = zip(*rows)
@@ -206,7 +206,7 @@ def _questions(path: Path) -> Iterator[tuple[int, str]]:
                 f"{path}, line {number}: found {line[:40]!r}; needed CLASS:subclass and a question, CLASS one of: "
                 f"{', '.join(TREC_CLASSES)}."
             )
-        yield TREC_CLASSES.index(label), _normalised(rest.partition(" ")[2])
+        yield TREC_CLASSES.index(label), _normalized(rest.partition(" ")[2])
 
 
 def _paraphrases(path: Path) -> Iterator[tuple[int, str, str]]:
@@ -223,7 +223,7 @@ def _lines(path: Path, encoding: str = "utf-8"):
     return decoded_lines(path, encoding)
 
 
-def _normalised(text: str) -> str:
+def _normalized(text: str) -> str:
     """Words parted by single blanks, as SentEval hands them over."""
     return " ".join(text.split())
 
@@ -232,7 +232,7 @@ def _fields(line: str, needed: int, path: Path, number: int) -> list[str]:
     fields = line.split("\t")
     if len(fields) < needed:
         raise UsageError(f"{path}, line {number}: found {len(fields)} tab-separated fields, needed {needed}.")
-    return [_normalised(field) for field in fields[:needed]]
+    return [_normalized(field) for field in fields[:needed]]
 
 
 def _label(text: str, path: Path, number: int) -> int:

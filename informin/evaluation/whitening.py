@@ -24,8 +24,8 @@ class Whitening:
         if not np.isfinite(x).all():  # no directions; every embedding becomes NaN, which no score takes
             self.kernel = np.full((x.shape[1], dimensions or x.shape[1]), np.nan)
             return
-        centred = x - self.mean
-        directions, variances, _ = np.linalg.svd(centred.T @ centred / len(x))
+        centered = x - self.mean
+        directions, variances, _ = np.linalg.svd(centered.T @ centered / len(x))
         kept = variances > 1e-10 * variances[0]  # directions without variance would be noise blown up
         self.kernel = (directions[:, kept] / np.sqrt(variances[kept]))[:, :dimensions]
 

@@ -26,7 +26,7 @@ from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
 
 from informin.errors import UsageError
-from informin.evaluation.drift import NEIGHBOURS, Drift
+from informin.evaluation.drift import NEIGHBORS, Drift
 from informin.evaluation.geometry import unit
 from informin.temporary import TemporaryFolder
 from informin.training.history import logged_terms
@@ -56,21 +56,21 @@ STYLE = {
     # the file as a comment.
     "svg.fonttype": "path",
 }
-# Okabe & Ito (2008), told apart by the colour-blind; black and yellow late. Two more for ten clusters.
-COLOURS = "#0072B2 #D55E00 #009E73 #CC79A7 #56B4E9 #E69F00 #000000 #F0E442 #882255 #999999".split()
+# Okabe & Ito (2008), told apart by the color-blind; black and yellow late. Two more for ten clusters.
+COLORS = "#0072B2 #D55E00 #009E73 #CC79A7 #56B4E9 #E69F00 #000000 #F0E442 #882255 #999999".split()
 MARKERS = "o s ^ D v P X p < *".split()
 MEAN_LOOK = dict(color="black", marker="|", markersize=11, markeredgewidth=1.6)
-SMALLEST_TSNE = 30  # points; with fewer, a neighbourhood of a third of them says nothing
+SMALLEST_TSNE = 30  # points; with fewer, a neighborhood of a third of them says nothing
 GOLD_BINS, COSINE_BINS = 10, 25
 LABEL_RINGS = (7, 12, 18, 25, 33, 42, 53, 66, 82, 100)  # distances of a name from its point, in typographic points
 
 
 @matplotlib.rc_context(STYLE)
 def alignment_uniformity(rows: Sequence[Mapping], title: str, stem: str | Path) -> Files:
-    """Where checkpoints lie between alignment and uniformity, coloured by their STS average.
+    """Where checkpoints lie between alignment and uniformity, colored by their STS average.
 
     Args:
-        rows: one a checkpoint: `name`, `alignment`, `uniformity`, `sts_average` (Spearman x 100; None is drawn grey)
+        rows: one a checkpoint: `name`, `alignment`, `uniformity`, `sts_average` (Spearman x 100; None is drawn gray)
             and `n`, the number of positive pairs.
         title: what they were measured on, "STS-B dev" for instance.
 
@@ -82,13 +82,13 @@ def alignment_uniformity(rows: Sequence[Mapping], title: str, stem: str | Path) 
         _require_finite(row["name"], "alignment and uniformity", [row["alignment"], row["uniformity"]])
     figure = Figure(figsize=(7, 4.8) if len(rows) <= 6 else (9, 6.5))
     axes = figure.add_subplot()
-    x, y, colour = (_numbers(rows, name) for name in ("uniformity", "alignment", "sts_average"))
-    scored = np.isfinite(colour)
+    x, y, color = (_numbers(rows, name) for name in ("uniformity", "alignment", "sts_average"))
+    scored = np.isfinite(color)
     marks = dict(s=60, edgecolors="black", linewidths=0.6, zorder=3)
     if scored.any():
         # One point alone, or points much alike, still get a range: two points of Spearman x 100.
-        middle, half = (colour[scored].min() + colour[scored].max()) / 2, max(np.ptp(colour[scored]) / 2, 1)
-        drawn = axes.scatter(x[scored], y[scored], c=colour[scored], cmap="viridis", **marks)
+        middle, half = (color[scored].min() + color[scored].max()) / 2, max(np.ptp(color[scored]) / 2, 1)
+        drawn = axes.scatter(x[scored], y[scored], c=color[scored], cmap="viridis", **marks)
         drawn.set_clim(middle - half, middle + half)
         figure.colorbar(drawn, label="STS average, Spearman x 100")
     if not scored.all():
@@ -112,7 +112,7 @@ def project(embeddings: np.ndarray, clusters: int = 10, seed: int = 42) -> tuple
         embeddings: (N, d).
 
     Returns:
-        (N, 2) points, whose distances have no unit and mean something only between neighbours, and (N,) cluster ids
+        (N, 2) points, whose distances have no unit and mean something only between neighbors, and (N,) cluster ids
         from 0, in no order. The same in every call on one machine.
 
     Raises:
@@ -128,7 +128,7 @@ def project(embeddings: np.ndarray, clusters: int = 10, seed: int = 42) -> tuple
     if broken:
         raise UsageError(f"t-SNE: {broken} of {len(lengths)} embeddings are not finite or have length 0; needed none.")
     x = unit(embeddings)
-    # A perplexity of 30 looks at some 3 x 30 neighbours, which there must be.
+    # A perplexity of 30 looks at some 3 x 30 neighbors, which there must be.
     perplexity = min(30, (len(x) - 1) / 3)
     with threadpool_limits(limits=1):  # the order of sums over threads is not fixed, and t-SNE is chaotic
         cluster = KMeans(clusters, n_init=10, random_state=seed).fit_predict(x)
@@ -138,7 +138,7 @@ def project(embeddings: np.ndarray, clusters: int = 10, seed: int = 42) -> tuple
 
 @matplotlib.rc_context(STYLE)
 def tsne(panels: Sequence[Panel], sentences: Sequence[str], stem: str | Path) -> Files:
-    """The same sentences in two dimensions, a panel a checkpoint, coloured by cluster.
+    """The same sentences in two dimensions, a panel a checkpoint, colored by cluster.
 
     Args:
         panels: name, (N, 2) points and (N,) cluster ids of each checkpoint, as from `project`. The ids of one panel
@@ -283,7 +283,7 @@ def redundancy(rows: Sequence[Mapping], stem: str | Path) -> Files:
 
 @matplotlib.rc_context(STYLE)
 def drift(panels: Mapping[str, Drift], old: str, stem: str | Path) -> Files:
-    """How far sentences moved: neighbours that they kept, cosine to where they were, and how often they are neighbours.
+    """How far sentences moved: neighbors that they kept, cosine to where they were, and how often they are neighbors.
 
     The CSV has a row a checkpoint and sentence.
 
@@ -297,23 +297,23 @@ def drift(panels: Mapping[str, Drift], old: str, stem: str | Path) -> Files:
     lowest = min(1, *(drift.cosine.min() for drift in panels.values()))
     edges = np.linspace(math.ceil(10 * lowest) / 10 - 0.1, 1, COSINE_BINS + 1)
     for i, (name, drift) in enumerate(panels.items(), start=1):
-        counts = np.bincount(drift.kept, minlength=NEIGHBOURS + 1)
-        left.plot(range(NEIGHBOURS + 1), 100 * counts / len(drift.kept), markersize=5, **_look(i))
+        counts = np.bincount(drift.kept, minlength=NEIGHBORS + 1)
+        left.plot(range(NEIGHBORS + 1), 100 * counts / len(drift.kept), markersize=5, **_look(i))
         shares = 100 * np.histogram(np.minimum(drift.cosine, 1), edges)[0] / len(drift.cosine)
-        middle.stairs(shares, edges, color=COLOURS[i % 10], linewidth=1.5)
+        middle.stairs(shares, edges, color=COLORS[i % 10], linewidth=1.5)
         if i == 1:
             _draw_occurrences(right, drift.old_occurrences, label=textwrap.fill(old, 40), **_look(0))
         _draw_occurrences(right, drift.new_occurrences, label=textwrap.fill(name, 40), **_look(i))
-    left.set(xlabel=f"of its {NEIGHBOURS} nearest neighbours a sentence kept", ylabel="sentences (%)", ylim=(0, None))
-    left.set_xticks(range(0, NEIGHBOURS + 1, 2))
+    left.set(xlabel=f"of its {NEIGHBORS} nearest neighbors a sentence kept", ylabel="sentences (%)", ylim=(0, None))
+    left.set_xticks(range(0, NEIGHBORS + 1, 2))
     middle.set(xlabel="cosine to its old embedding, after the best rotation", ylabel="sentences (%)")
-    right.set(xlabel="is a neighbour of at least so many others\n(far right: hubs)", ylabel="sentences (%)")
+    right.set(xlabel="is a neighbor of at least so many others\n(far right: hubs)", ylabel="sentences (%)")
     right.set(xscale="log", yscale="log")
     for axis in (right.xaxis, right.yaxis):
         axis.set_major_formatter("{x:g}")
         axis.set_minor_formatter(NullFormatter())
     figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    header = ["checkpoint", "sentence", "neighbours_kept", "cosine", "old_occurrences", "new_occurrences"]
+    header = ["checkpoint", "sentence", "neighbors_kept", "cosine", "old_occurrences", "new_occurrences"]
     rows = (
         (name, *row)
         for name, drift in panels.items()
@@ -355,7 +355,7 @@ def seeds(rows: Sequence[Mapping], title: str, stem: str | Path) -> Files:
         Line2D([], [], label="mean ± sd", **MEAN_LOOK),
     ]
     if any(row["baseline_mean"] is not None for row in rows):
-        handles.append(Line2D([], [], color=COLOURS[1], linestyle="--", label="mean of its baseline"))
+        handles.append(Line2D([], [], color=COLORS[1], linestyle="--", label="mean of its baseline"))
     figure.legend(handles=handles, loc="outside lower center", ncols=3)
     header = ["measure", "setting", "seed", "value", "baseline_mean"]
     return _save(figure, stem, header, ([row[name] for name in header] for row in rows))
@@ -383,8 +383,8 @@ def _series(rows: Iterable[Mapping], name: str) -> tuple[list, list]:
 
 
 def _look(i: int) -> dict:
-    """Colour and marker of the i-th category; the pairs come back after 100."""
-    return dict(color=COLOURS[i % 10], marker=MARKERS[(i + i // 10) % 10])
+    """Color and marker of the i-th category; the pairs come back after 100."""
+    return dict(color=COLORS[i % 10], marker=MARKERS[(i + i // 10) % 10])
 
 
 def _panels(titles: Sequence[str], size: tuple[float, float], shared: bool) -> tuple[Figure, list[Axes]]:
@@ -418,11 +418,11 @@ def _draw_seeds(axes: Axes, y: int, rows: Sequence[Mapping]) -> None:
         axes.errorbar(values.mean(), y + 0.14, xerr=np.std(values, ddof=1), **MEAN_LOOK)
     line = rows[0]["baseline_mean"] if rows else None
     if line is not None:
-        axes.vlines(line, y - 0.45, y + 0.45, color=COLOURS[1], linestyle="--", linewidth=1.2, zorder=1)
+        axes.vlines(line, y - 0.45, y + 0.45, color=COLORS[1], linestyle="--", linewidth=1.2, zorder=1)
 
 
 def _draw_occurrences(axes: Axes, counts: np.ndarray, **look) -> None:
-    """The share of sentences that are a neighbour of so many others or more; those of none are not on a log axis."""
+    """The share of sentences that are a neighbor of so many others or more; those of none are not on a log axis."""
     values = np.unique(counts[counts > 0])
     shares = [100 * (counts >= value).mean() for value in values]
     axes.plot(values, shares, markersize=3, markevery=math.ceil(len(values) / 25), **look)
@@ -457,7 +457,7 @@ def _draw_spearman(axes: Axes, steps: Sequence[Mapping]) -> None:
     _draw_curve(axes, at, scores, **_look(0))
     if np.isfinite(scores).any():
         best = int(np.nanargmax(scores))
-        axes.plot(at[best], scores[best], "*", markersize=14, color=COLOURS[1], markeredgecolor="black")
+        axes.plot(at[best], scores[best], "*", markersize=14, color=COLORS[1], markeredgecolor="black")
         axes.set_title(f"best: {scores[best]:.2f} at step {at[best]}")
     axes.set_ylabel("development pairs, Spearman x 100")  # STS-B dev or the user's own: the log does not say
 

@@ -95,7 +95,7 @@ def stop_words_removed(sentence: str) -> str | None:
         if name or stem.lower() not in STOP_WORDS:
             kept.append(opening + token)
             opening = ""
-        else:  # its punctuation goes to its neighbours
+        else:  # its punctuation goes to its neighbors
             opening += before
             if kept and kept[-1][-1].isalnum():
                 kept[-1] += after
@@ -124,8 +124,8 @@ def clause_order_restated(sentence: str) -> str | None:
     return first[0].upper() + first[1:] + joint + _without_capital(second) + end[0]
 
 
-def capitalised(sentence: str) -> str | None:
-    """Every Word Of It Capitalised. None if that changes nothing.
+def capitalized(sentence: str) -> str | None:
+    """Every Word Of It Capitalized. None if that changes nothing.
 
     To an uncased tokenizer the variant has the same tokens as the sentence, so that its embedding is the same.
     """
@@ -162,7 +162,7 @@ def content_replaced(sentence: str, words: Sequence[str], rng: np.random.Generat
 VARIANTS: dict[str, Callable[[str], str | None]] = {
     "stop words removed": stop_words_removed,
     "clause order restated": clause_order_restated,
-    "capitalised": capitalised,
+    "capitalized": capitalized,
     "hyphen-joined": hyphen_joined,
 }
 

@@ -3,30 +3,32 @@
 from informin.objectives.attention_mi import MICSE_ROWS, AttentionMI
 from informin.objectives.contrast import SIMCSE_ROWS, Contrast
 from informin.objectives.decorrelation import SCD_ROWS, Decorrelation, SelfContrast
+from informin.objectives.distillation import Distillation, Replay
+from informin.objectives.false_negatives import FalseNegatives
 from informin.objectives.guided_similarity import GuidedSimilarity
-from informin.objectives.keep import Keep, Rehearsal
 from informin.objectives.masked_lm import MaskedLM
-from informin.objectives.near import NearPairs
-from informin.objectives.neighbourhood import Neighbourhood
+from informin.objectives.neighborhood import Neighborhood
 from informin.objectives.queue import Queue
 from informin.objectives.reconstruction import INFORMIN_ROWS, Reconstruction
 from informin.objectives.terms import Objective, Term, Views
 
-GUIDED = (GuidedSimilarity, Neighbourhood, Keep, Rehearsal)  # what a guide can add to any of them
+GUIDED = (GuidedSimilarity, Neighborhood, Distillation, Replay)  # what a guide can add to any of them
 
 # What the option `objective` names.
 OBJECTIVES = {
     "informin": Objective(
         "InforMin-CL",
-        (Contrast, NearPairs, Queue, Reconstruction, AttentionMI, Decorrelation, *GUIDED, MaskedLM),
+        (Contrast, FalseNegatives, Queue, Reconstruction, AttentionMI, Decorrelation, *GUIDED, MaskedLM),
         INFORMIN_ROWS,
     ),
     "simcse": Objective(
-        "unsupervised SimCSE", (Contrast, NearPairs, Queue, AttentionMI, Decorrelation, *GUIDED, MaskedLM), SIMCSE_ROWS
+        "unsupervised SimCSE",
+        (Contrast, FalseNegatives, Queue, AttentionMI, Decorrelation, *GUIDED, MaskedLM),
+        SIMCSE_ROWS,
     ),
     "scd": Objective("SCD", (SelfContrast, Decorrelation, *GUIDED, MaskedLM), SCD_ROWS, projection_head="none"),
     "micse": Objective(
-        "miCSE", (Contrast, NearPairs, Queue, AttentionMI, Reconstruction, *GUIDED, MaskedLM), MICSE_ROWS
+        "miCSE", (Contrast, FalseNegatives, Queue, AttentionMI, Reconstruction, *GUIDED, MaskedLM), MICSE_ROWS
     ),
     "guided": Objective(
         "guided training", (*GUIDED, Decorrelation, MaskedLM), projection_head="none", max_seq_length=None

@@ -47,7 +47,7 @@ def attention_mi(
     samples: int = 150,
     generator: torch.Generator | None = None,
 ) -> tuple[Tensor, Tensor]:
-    r"""Minus the mean mutual information of the two views' attention, MI = -1/2 log(1 - rho^2), to be minimised.
+    r"""Minus the mean mutual information of the two views' attention, MI = -1/2 log(1 - rho^2), to be minimized.
 
     rho is the correlation of the logarithms of the two maps over positions drawn without replacement, the same in both
     views, for each sentence and tile. A position is valid where both views are above 0: zeros (attention dropout, the
@@ -103,12 +103,12 @@ def check_tiles(layers: int, heads: int, form: str) -> None:
     if form == "paper" and heads % 2:
         raise UsageError(
             f"The attention mutual information pairs adjacent heads, and this encoder has {heads} a layer. "
-            "Use an encoder with an even number of heads, or `ami_form` reference."
+            "Use an encoder with an even number of heads, or `attention_mi_form` reference."
         )
     if form == "reference" and layers % 2:
         raise UsageError(
             f"The attention mutual information pairs layers in the form 'reference', and {layers} are chosen. "
-            "Choose an even number of layers with `ami_layers`, or use `ami_form` paper."
+            "Choose an even number of layers with `attention_mi_layers`, or use `attention_mi_form` paper."
         )
 
 
@@ -145,7 +145,7 @@ def _draw(
 def _mutual_information(x: Tensor, y: Tensor, drawn: Tensor) -> Tensor:
     """-1/2 log(1 - rho^2) of the logarithms at the drawn positions: (B, K, samples) to (B, K)."""
     n = drawn.sum(-1).clamp(min=1)  # (B, K)
-    a, b = _centred_logarithm(x, drawn), _centred_logarithm(y, drawn)  # (B, K, samples)
+    a, b = _centered_logarithm(x, drawn), _centered_logarithm(y, drawn)  # (B, K, samples)
     variance1, variance2 = a.square().sum(-1) / n, b.square().sum(-1) / n  # (B, K)
     covariance = (a * b).sum(-1) / n
     defined = (n >= 3) & (variance1 > 1e-10) & (variance2 > 1e-10)  # below is the rounding of equal logarithms
@@ -153,7 +153,7 @@ def _mutual_information(x: Tensor, y: Tensor, drawn: Tensor) -> Tensor:
     return -0.5 * (1 - squared_rho).clamp(min=SMALLEST_RESIDUAL).log()
 
 
-def _centred_logarithm(x: Tensor, drawn: Tensor) -> Tensor:
+def _centered_logarithm(x: Tensor, drawn: Tensor) -> Tensor:
     """log x less its mean over the drawn positions, and 0 at the others, where x may be 0."""
     log = torch.where(drawn, x.float(), 1.0).log()
     mean = log.sum(-1, keepdim=True) / drawn.sum(-1, keepdim=True).clamp(min=1)
@@ -164,35 +164,35 @@ def _centred_logarithm(x: Tensor, drawn: Tensor) -> Tensor:
 class AttentionMI(Term):
     """The mutual information of the two views' attention maps."""
 
-    name = "ami"
+    name = "attention_mi"
     title = "mutual information of attention maps"
-    weight = "ami_weight"
+    weight = "attention_mi_weight"
     paper = "micse"
     reads_maps = True
 
-    ami_weight: float = option(0, "Of the mutual information of the views' attention maps, miCSE's lambda.")
-    ami_form: str = option(
+    attention_mi_weight: float = option(0, "Of the mutual information of the views' attention maps, miCSE's lambda.")
+    attention_mi_form: str = option(
         "paper",
         "paper: tiles of two adjacent heads. reference: as the authors' code, one head of two layers.",
         choices=FORMS,
     )
-    ami_layers: list[int] | None = option(
+    attention_mi_layers: list[int] | None = option(
         None, "Layers, from 0, whose attention maps are compared. Default: the upper third."
     )
 
     def map_layers(self, config) -> list[int]:
         """See `attention_layers`. Raises UsageError where the encoder's heads or layers cannot be paired."""
-        layers = attention_layers(config.num_hidden_layers, self.ami_layers)
-        check_tiles(len(layers), config.num_attention_heads, self.ami_form)
+        layers = attention_layers(config.num_hidden_layers, self.attention_mi_layers)
+        check_tiles(len(layers), config.num_attention_heads, self.attention_mi_form)
         return layers
 
     def loss(self, views: Views) -> dict[str, Tensor]:
-        ami, positions = attention_mi(views.maps1, views.maps2, views.mask, self.ami_form)
-        return {"ami": ami, "ami_positions": positions}
+        ami, positions = attention_mi(views.maps1, views.maps2, views.mask, self.attention_mi_form)
+        return {"attention_mi": ami, "attention_mi_positions": positions}
 
 
 MICSE_ROWS = {  # Klein and Nabi (2023), section 4
     ("bert", 768): PaperRow(
-        "miCSE, section 4, bert-base", 50, 3e-5, {"warmup_steps": 250, "ami_weight": 2.5e-3, "queue_size": 384}
+        "miCSE, section 4, bert-base", 50, 3e-5, {"warmup_steps": 250, "attention_mi_weight": 2.5e-3, "queue_size": 384}
     ),
 }

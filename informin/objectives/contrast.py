@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy, normalize
 from informin.distributed import gather_with_gradient, rank
 from informin.errors import UsageError
 from informin.objectives.blocks import mean_over_anchors
-from informin.objectives.near import known_pairs
+from informin.objectives.false_negatives import known_pairs
 from informin.objectives.precision import in_float32
 from informin.objectives.terms import PaperRow, Term, Views, option, require
 
@@ -22,7 +22,7 @@ def contrast(
     temperature: float = 0.05,
     queue: Tensor | None = None,
     own: Tensor | None = None,
-    near: Tensor | None = None,
+    false_negatives: Tensor | None = None,
 ) -> Tensor:
     r"""InfoNCE over in-batch negatives: mean_i -log softmax_k(cos(z1_i, z2_k) / temperature) at k = i.
 
@@ -39,7 +39,7 @@ def contrast(
         queue: (Q, d) or None, further candidates, the same on every process.
         own: (N, Q) bool, where the queue holds the anchor's own sentence, or another that is no negative of it; None
             for nowhere.
-        near: (N, W*N) bool, candidates that are no negatives of an anchor; its own other view always counts.
+        false_negatives: (N, W*N) bool, candidates that are no negatives of an anchor; its own other view always counts.
 
     Returns:
         A scalar, the mean over the local anchors.
@@ -48,7 +48,7 @@ def contrast(
         UsageError: one sentence in the whole batch, which leaves no negatives.
 
     Source:
-        Chen et al. (2022), eq. 4, which maximises and has a constant 1/N in the logarithm; Gao et al. (2021), eq. 4.
+        Chen et al. (2022), eq. 4, which maximizes and has a constant 1/N in the logarithm; Gao et al. (2021), eq. 4.
         The queue: He et al. (2020), MoCo, section 3.2; Klein & Nabi (2023).
     """
     anchors = normalize(z1.float(), dim=-1)  # (N, d)
@@ -63,18 +63,18 @@ def contrast(
         queue = normalize(queue.detach().float(), dim=-1)
         empty = ~queue.any(-1)  # (Q,)
 
-    def loss_of(anchors: Tensor, targets: Tensor, near: Tensor | None, own: Tensor | None) -> Tensor:
+    def loss_of(anchors: Tensor, targets: Tensor, false_negatives: Tensor | None, own: Tensor | None) -> Tensor:
         logits = anchors @ candidates.T / temperature  # (n, W*N)
-        if near is not None:
+        if false_negatives is not None:
             others = torch.arange(len(candidates), device=logits.device) != targets[:, None]  # (n, W*N)
-            logits = logits.masked_fill(near & others, -torch.inf)
+            logits = logits.masked_fill(false_negatives & others, -torch.inf)
         if queue is not None:
             left_out = empty if own is None else own | empty  # (Q,) or (n, Q)
             further = (anchors @ queue.T / temperature).masked_fill(left_out, -torch.inf)
             logits = torch.cat([logits, further], dim=-1)  # (n, W*N + Q)
         return cross_entropy(logits, targets)
 
-    return mean_over_anchors(loss_of, anchors, targets, near, own)
+    return mean_over_anchors(loss_of, anchors, targets, false_negatives, own)
 
 
 @dataclass
@@ -95,7 +95,7 @@ class Contrast(Term):
     def loss(self, views: Views) -> dict[str, Tensor]:
         earlier, ids = views.heads.get("queue", (None, None))
         own = None if ids is None else known_pairs(views.same, ids)
-        return {"contrast": contrast(views.z1, views.z2, self.temperature, earlier, own, views.near)}
+        return {"contrast": contrast(views.z1, views.z2, self.temperature, earlier, own, views.false_negatives)}
 
 
 SIMCSE_ROWS = {  # Gao et al. (2021), appendix A

@@ -15,7 +15,7 @@ FORMS = ("paper", "reference")
 
 
 def self_contrast(h1: Tensor, h2: Tensor, form: str = "paper") -> Tensor:
-    r"""L_S, the mean cosine of the two views of a sentence, to be minimised: it pushes them apart.
+    r"""L_S, the mean cosine of the two views of a sentence, to be minimized: it pushes them apart.
 
     - `paper`: mean_i cos(h1_i, h2_i).
     - `reference`: what the authors' code computes, the same divided by 0.05, the temperature of the SimCSE code that
@@ -42,11 +42,11 @@ def self_contrast(h1: Tensor, h2: Tensor, form: str = "paper") -> Tensor:
 
 @in_float32
 def decorrelation(p1: Tensor, p2: Tensor, off_diagonal_weight: float) -> Tensor:
-    r"""L_C = sum_j (1 - C_jj)^2 + off_diagonal_weight sum_{j != k} C_jk^2, to be minimised.
+    r"""L_C = sum_j (1 - C_jj)^2 + off_diagonal_weight sum_{j != k} C_jk^2, to be minimized.
 
-    C is the cross-correlation of the batch-normalised projections a, b of the two views: C = a^T b / N. Two places of
-    the paper cannot be meant as printed. Eq. 4 has a minus before its first sum; minimising needs plus. Eq. 3 divides
-    by one sum of products; the authors' code divides batch-normalised projections by the batch size, as here.
+    C is the cross-correlation of the batch-normalized projections a, b of the two views: C = a^T b / N. Two places of
+    the paper cannot be meant as printed. Eq. 4 has a minus before its first sum; minimizing needs plus. Eq. 3 divides
+    by one sum of products; the authors' code divides batch-normalized projections by the batch size, as here.
 
     C belongs to the whole batch. Over several processes gather the embeddings with gradient and project them on every
     process: averaging over processes then equals one process on the joined batch. In the released code C and its
@@ -72,7 +72,7 @@ def decorrelation(p1: Tensor, p2: Tensor, off_diagonal_weight: float) -> Tensor:
     n = len(p1)
     if n < 2:
         raise UsageError(
-            "The decorrelation has a batch of 1 sentence and so no variance for its batch normalisation. "
+            "The decorrelation has a batch of 1 sentence and so no variance for its batch normalization. "
             "Use a `per_device_train_batch_size` of 2 or more."
         )
     a = batch_norm(p1.float(), None, None, training=True)  # (N, D)
@@ -84,9 +84,9 @@ def decorrelation(p1: Tensor, p2: Tensor, off_diagonal_weight: float) -> Tensor:
 
 
 class Projector(Head):
-    """Three linear layers, batch normalisation and ReLU between them (Klein and Nabi, 2022, section 3.2).
+    """Three linear layers, batch normalization and ReLU between them (Klein and Nabi, 2022, section 3.2).
 
-    The last batch normalisation, which has no weights, is the loss's.
+    The last batch normalization, which has no weights, is the loss's.
     """
 
     old_names = {"projector.": "layers."}

@@ -27,7 +27,7 @@ def guided_similarity(
 
     mean_i -sum_{k != i} softmax_k(cos(g1_i, g2_k) / guide_temperature) log softmax_k(cos(z1_i, z2_k) / temperature)
 
-    A guide temperature below the other asks for neighbourhoods that are clearer than the guide's own. Over several
+    A guide temperature below the other asks for neighborhoods that are clearer than the guide's own. Over several
     processes the anchors stay local and the candidates are gathered, those of z2 with gradient.
 
     Args:
@@ -76,27 +76,27 @@ class GuidedSimilarity(Term):
     smallest_batch = 3  # of a single other sentence the similarity is always 1
 
     guided_weight: float = option(0, "Of guided similarity.")
-    guided_temperature: float = option(0.05, "Scale of the cosines that are taught.")
-    guide_temperature: float = option(0.03, "Scale of the guide's; below the other it makes neighbourhoods clearer.")
+    student_temperature: float = option(0.05, "Scale of the cosines that are taught.")
+    guide_temperature: float = option(0.03, "Scale of the guide's; below the other it makes neighborhoods clearer.")
 
-    guided_neighbours: int = option(
+    guided_neighbors: int = option(
         0, "Teach the similarities of the means of each sentence and so many nearest, in the place of its own."
     )
 
     def check(self) -> None:
-        require(self.guided_neighbours >= 0, "guided_neighbours", self.guided_neighbours, "0 (its own) or more")
-        for name in ("guided_temperature", "guide_temperature"):
+        require(self.guided_neighbors >= 0, "guided_neighbors", self.guided_neighbors, "0 (its own) or more")
+        for name in ("student_temperature", "guide_temperature"):
             value = getattr(self, name)
             require(0 < value < math.inf, name, value, "a number above 0")
 
     @property
-    def neighbours(self) -> int:
-        return self.guided_neighbours
+    def neighbors(self) -> int:
+        return self.guided_neighbors
 
     def prepare(self, guide: Guide) -> None:
-        self._guide = guide.neighbourhoods(self.guided_neighbours) if self.guided_neighbours else guide
+        self._guide = guide.neighborhoods(self.guided_neighbors) if self.guided_neighbors else guide
 
     def loss(self, views: Views) -> dict[str, Tensor]:
         guide1, guide2 = self._guide.of(views.row1), self._guide.of(views.row2)
-        value = guided_similarity(views.z1, views.z2, guide1, guide2, self.guided_temperature, self.guide_temperature)
+        value = guided_similarity(views.z1, views.z2, guide1, guide2, self.student_temperature, self.guide_temperature)
         return {"guided": value}

@@ -1,4 +1,4 @@
-"""Masked language modelling, which keeps the encoder's knowledge of tokens."""
+"""Masked language modeling, which keeps the encoder's knowledge of tokens."""
 
 from dataclasses import dataclass
 
@@ -33,12 +33,12 @@ class MaskedLM(Term):
     """The pretrained language-model head on masked sentences."""
 
     name = "mlm"
-    title = "masked language modelling"
+    title = "masked language modeling"
     weight = "mlm_weight"
     lm_head = True
     views_differ = False
 
-    mlm_weight: float = option(0, "beta, of masked language modelling.")
+    mlm_weight: float = option(0, "beta, of masked language modeling.")
     mlm_probability: float = option(0.15, "Share of the tokens that is masked.")
     masked_views: bool = option(
         False, "With MLM, contrast the masked sentences, as InforMin-CL's release does by accident."

@@ -13,9 +13,9 @@ FORMS = ("squared_l2", "unit_squared_l2", "reference")
 
 
 def reconstruction(z1: Tensor, z2: Tensor, form: str = "squared_l2") -> Tensor:
-    r"""Distance between the two views, to be minimised.
+    r"""Distance between the two views, to be minimized.
 
-    Eq. 8 is printed as E[-|z1 - z2|^2], "minimised"; it is a log-likelihood and has to be maximised, so the loss is
+    Eq. 8 is printed as E[-|z1 - z2|^2], "minimized"; it is a log-likelihood and has to be maximized, so the loss is
     +|z1 - z2|^2. Its weight lambda means nothing without the form:
 
     - `squared_l2`: mean_i sum_d (z1 - z2)^2, eq. 8 with its sign mended. Shrinking z lowers it for

@@ -23,7 +23,7 @@ class Views:
         general, general_row: (K, d) and (K,), embeddings of general sentences, and which they are; None likewise.
         same: (B, M) int64, for each sentence the ids of those that are no negatives of it: its own, and where its other
             view is a neighbor, that one's and those of the further mutual neighbors. Equal sentences have one id.
-        near: (B, W*B) bool, which candidates of all W processes are no negatives of an anchor; None for none.
+        false_negatives: (B, W*B) bool, which candidates of all W processes are no negatives of an anchor; None for none.
         maps1, maps2: (B, T, H, L, L), the attention maps of T layers; None unless a term `reads_maps`.
         heads: what the terms' heads gave, by the name of the term.
         lm_losses: (M,), the cross entropy at the masked positions; None where no term masks.
@@ -39,7 +39,7 @@ class Views:
     general: Tensor | None = None
     general_row: Tensor | None = None
     same: Tensor | None = None
-    near: Tensor | None = None
+    false_negatives: Tensor | None = None
     maps1: Tensor | None = None
     maps2: Tensor | None = None
     heads: dict[str, Any] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Guide(Protocol):
     def quantile(self, share: float) -> float:
         """The cosine that this share of the pairs of sentences is above."""
 
-    def neighbourhoods(self, k: int) -> "Guide":
+    def neighborhoods(self, k: int) -> "Guide":
         """The same of each sentence's mean with its k nearest."""
 
 
@@ -161,7 +161,7 @@ class Term:
         return None
 
     @property
-    def neighbours(self) -> int:
+    def neighbors(self) -> int:
         """How many others the guide has to find for each sentence."""
         return 0
 

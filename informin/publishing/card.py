@@ -233,7 +233,7 @@ def _eval_results(results: dict | None) -> list[EvalResult]:
     }
     own = [
         EvalResult(
-            task_type={"labels": "Clustering", "triplets": "Retrieval"}[entry["kind"]],
+            task_type={"labels": "Clustering", "retrieval": "Retrieval"}[entry["kind"]],
             dataset_type=name,
             dataset_name=name,
             metric_type=key,

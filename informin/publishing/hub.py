@@ -37,7 +37,7 @@ class Destination:
 
     Attributes:
         api: knows the token; None in it stands for the one that is logged in.
-        repo: user or organisation, slash, name.
+        repo: user or organization, slash, name.
         branch: None for main.
         overwrite: consent was given to write over files of others.
     """
@@ -283,7 +283,7 @@ def _reason(error: BaseException, repo: str) -> str:
         return f"the Hub does not know this token, or it has expired (401). {TOKEN_HELP}"
     if status == 403:
         return (
-            f"this token may not write to {repo} (403: {said}). {TOKEN_HELP} In an organisation you need a write role."
+            f"this token may not write to {repo} (403: {said}). {TOKEN_HELP} In an organization you need a write role."
         )
     if status is not None:
         return f"the Hub answered {status}: {said.rstrip('.')}."

@@ -21,7 +21,7 @@ NO_LANGUAGE = ("multilingual", "code")  # which the Hub takes beside the codes o
 
 
 def known_license(value: object) -> str | list[str] | None:
-    """A licence of the Hub's list, or several; None of anything else."""
+    """A license of the Hub's list, or several; None of anything else."""
     values = value if isinstance(value, list) else [value]
     return value if values and all(one in LICENSES for one in values) else None
 

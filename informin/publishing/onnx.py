@@ -1,7 +1,7 @@
 """ONNX files of an exported encoder, for onnxruntime in any language, without torch.
 
     export_onnx("outputs/model")          # onnx/model.onnx
-    quantise_onnx("outputs/model")        # onnx/model_quantized.onnx, a quarter of the size
+    quantize_onnx("outputs/model")        # onnx/model_quantized.onnx, a quarter of the size
     encode = load_onnx_encoder("outputs/model")
     embeddings = encode(["A dog."])       # (N, d), as by run_eval.py's pooler `auto`
 
@@ -39,7 +39,7 @@ from informin.temporary import TemporaryFolder, new_file
 from modeling_informin import has_pooler
 
 MODEL = "onnx/model.onnx"
-QUANTISED = "onnx/model_quantized.onnx"  # transformers.js' name of 8 bits, which it takes in a browser unless told
+QUANTIZED = "onnx/model_quantized.onnx"  # transformers.js' name of 8 bits, which it takes in a browser unless told
 SCORES = "onnx/scores.json"
 OUTPUT = "last_hidden_state"
 # The first that has GELU as one operator, which onnxruntime fuses with the bias. Read by onnxruntime 1.18 and newer.
@@ -86,7 +86,7 @@ class OnnxEncoder:
 def load_onnx_encoder(folder: str | Path, file: str = MODEL, batch_size: int = 64) -> OnnxEncoder:
     """The encoder in an ONNX file of an exported folder, with the folder's tokenizer.
 
-    The file is `MODEL`, `QUANTISED` or another of this layout, relative to the folder. A folder that does not say how
+    The file is `MODEL`, `QUANTIZED` or another of this layout, relative to the folder. A folder that does not say how
     the embedding is read is read at [CLS].
 
     Raises:
@@ -116,7 +116,7 @@ def export_onnx(folder: str | Path) -> Path:
     is transformers' `eager` one: `sdpa` becomes guards against rows without a token, which cost a tenth of the speed.
 
     The file takes its place once it gives the embeddings that the model gives, of a short sentence alone and of a batch
-    up to the full length. `QUANTISED` and `SCORES` are removed: they may be of other weights.
+    up to the full length. `QUANTIZED` and `SCORES` are removed: they may be of other weights.
 
     Raises:
         UsageError: no such model, or the packages are not installed.
@@ -137,7 +137,7 @@ def export_onnx(folder: str | Path) -> Path:
         _trace(model, path)
         _refuse_difference(model, OnnxModel(path, model.config), encoder.tokenizer)
         (folder / "onnx").mkdir(exist_ok=True)
-        for stale in (QUANTISED, SCORES):
+        for stale in (QUANTIZED, SCORES):
             (folder / stale).unlink(missing_ok=True)
         os.replace(path, folder / MODEL)
     return folder / MODEL
@@ -154,8 +154,8 @@ def refuse_no_file(folder: str | Path) -> None:
 
 
 @during("export to ONNX")
-def quantise_onnx(folder: str | Path) -> Path:
-    """Writes `QUANTISED` from `MODEL`: linear layers and embedding tables in 8 bits, activations scaled as they come.
+def quantize_onnx(folder: str | Path) -> Path:
+    """Writes `QUANTIZED` from `MODEL`: linear layers and embedding tables in 8 bits, activations scaled as they come.
 
     `per_channel`, one scale for each output of a layer, is several times nearer to float32 than one scale for all, at
     the same speed. `reduce_range`, 7 bits of the 8, costs next to nothing; without it CPUs that lack VNNI instructions
@@ -172,7 +172,7 @@ def quantise_onnx(folder: str | Path) -> Path:
 
     folder = Path(folder)
     source = _file_of(folder, MODEL)
-    with new_file(folder / QUANTISED) as path, _quiet():
+    with new_file(folder / QUANTIZED) as path, _quiet():
         quantize_dynamic(
             source,
             path,
@@ -181,7 +181,7 @@ def quantise_onnx(folder: str | Path) -> Path:
             reduce_range=True,
             weight_type=QuantType.QInt8,
         )
-    return folder / QUANTISED
+    return folder / QUANTIZED
 
 
 def score_files(folder: str | Path, pairs: GradedPairs) -> dict[str, float]:
@@ -237,15 +237,15 @@ def _refuse_difference(model: PreTrainedModel, exported: OnnxModel, tokenizer: P
 def _file_of(folder: str | Path, name: str) -> Path:
     path = Path(folder, name)
     if not path.is_file():
-        raise UsageError(f"{folder} has no {name}. Write {MODEL} by export_onnx, {QUANTISED} by quantise_onnx.")
+        raise UsageError(f"{folder} has no {name}. Write {MODEL} by export_onnx, {QUANTIZED} by quantize_onnx.")
     return path
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the warnings of exporter and quantiser, which are about their own insides.
+    """Without the warnings of exporter and quantizer, which are about their own insides.
 
-    The quantiser logs by the root logger, which would get a handler for good: it has one meanwhile.
+    The quantizer logs by the root logger, which would get a handler for good: it has one meanwhile.
     """
     root, handler = logging.getLogger(), logging.NullHandler()
     disabled = root.manager.disable

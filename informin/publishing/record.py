@@ -11,7 +11,7 @@ objective             name; title; terms: those that were on, in their order: na
                       model_cards/citations, or null), own (false: added to the objective by an option)
 seed, options         every option that shapes the weights
 development           the name of what was scored in training, and development_sha256; null where nothing was;
-                      development_sets, kind (pairs, labels, triplets) and name of each (older files: pairs alone)
+                      development_sets, kind (pairs, labels, retrieval) and name of each (older files: pairs alone)
 history               step and the measures of each evaluation by their names in `informin.evaluation.measures`;
                       null: undefined
 earlier               the parts of the run before its options, seed, sentences or pairs were changed, each with its

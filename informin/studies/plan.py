@@ -8,7 +8,7 @@ seeds      of the runs
 baseline   the recipe that the others are compared with, seed by seed and at the same combination of the grid; or a
            mapping, recipe: its baseline
 tasks      of run_eval.py: sts, transfer or names; none for the development score of the training alone
-labels     files of labelled samples, triplets of searches, that runs are scored on too: see run_eval.py
+labels     files of labeled samples, retrieval of searches, that runs are scored on too: see run_eval.py
 before     true: the tables begin with the encoders before training, scored once
 
 `recipes` and `seeds` are needed. An option `config: FILE` of base or of a recipe starts from a recipe file, without its
@@ -36,7 +36,7 @@ from informin.training.command_line import option_names, parse, read_options_fil
 from informin.training.options import CardArguments
 from informin.yamlfiles import parse_yaml, read_mapping
 
-SAMPLES = ("labels", "triplets")
+SAMPLES = ("labels", "retrieval")
 KEYS = ("title", "base", "recipes", "grid", "seeds", "baseline", "tasks", *SAMPLES, "before")
 OWN = ("seed", "output_dir", "resume_from_checkpoint", "resume_with_changes", "push_to_hub")  # what a study decides
 CARD = {field.name for field in fields(CardArguments)}
@@ -45,7 +45,7 @@ MOST_SETTINGS, MOST_RUNS = 1000, 10_000
 DEVELOPMENT = "dev"
 BEFORE = "before training"
 READING = ("model_name", "pooler", "prompt")  # options that say what is scored before training
-COMPARED = {"labels": ("v_measure", "nearest_neighbour"), "triplets": ("mrr_10", "ndcg_10")}  # measures of samples
+COMPARED = {"labels": ("v_measure", "nearest_neighbor"), "retrieval": ("mrr_10", "ndcg_10")}  # measures of samples
 DATA_INSTEAD = "`set` senteval_dir=FOLDER (SentEval's data/downstream), or set SENTEVAL_DATA to it"
 
 
@@ -66,7 +66,7 @@ class Setting:
         if shaping["pooler"] == "cls":  # what all runs had before it was an option: their folders keep their names
             del shaping["pooler"]
         shaping |= {} if self.trained else {"trained": False}
-        return hashlib.sha256(json.dumps(normalised(shaping), sort_keys=True).encode()).hexdigest()[:8]
+        return hashlib.sha256(json.dumps(normalized(shaping), sort_keys=True).encode()).hexdigest()[:8]
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Study:
     seeds: list[int]
     tasks: list[str]  # names, in the papers' order
     grid: list[str]  # the options that are varied
-    samples: dict[str, tuple[str, str]] = field(default_factory=dict)  # by name: labels or triplets, and the file
+    samples: dict[str, tuple[str, str]] = field(default_factory=dict)  # by name: labels or retrieval, and the file
     before: list[Setting] = field(default_factory=list)  # encoders as they came
 
     @property
@@ -159,7 +159,7 @@ def check_options(study: Study) -> None:
             *_, args = parse([], setting.options | {"seed": study.seeds[0], "output_dir": "unused"})
             if args.eval_strategy == "no" and not study.scored:
                 raise UsageError(
-                    "nothing of its runs is scored. Give the study `tasks`, or labels or triplets, or leave "
+                    "nothing of its runs is scored. Give the study `tasks`, or labels or retrieval, or leave "
                     "eval_strategy on."
                 )
         except UsageError as error:
@@ -175,12 +175,12 @@ def check_data(study: Study) -> None:
             load_tasks(senteval_folder(folder, DATA_INSTEAD), study.tasks)
 
 
-def normalised(value):
+def normalized(value):
     """One value for all spellings: 3e-5, which YAML reads as text, and 0.00003; no and false; a and [a]."""
     if isinstance(value, dict):
-        return {str(name): normalised(item) for name, item in value.items()}
+        return {str(name): normalized(item) for name, item in value.items()}
     if isinstance(value, list):
-        return normalised(value[0]) if len(value) == 1 else [normalised(item) for item in value]
+        return normalized(value[0]) if len(value) == 1 else [normalized(item) for item in value]
     word = str(value).lower()
     if word in ("yes", "true", "no", "false"):
         return word in ("yes", "true")
@@ -193,7 +193,7 @@ def normalised(value):
 
 def shown(value) -> str:
     """An option's value in a name: 1e-4, 128, none."""
-    value = normalised(value)
+    value = normalized(value)
     if isinstance(value, float) and 0 < abs(value) < 0.001:
         return re.sub(r"\.?0*e-0*", "e-", f"{value:.6e}")
     return json.dumps(value) if isinstance(value, (bool, dict)) else str(value)
@@ -324,7 +324,7 @@ def _tasks(path: Path, tasks) -> list[str]:
 
 
 def _samples(path: Path, given: dict, files: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """The labelled samples and searches by name: their kind and file; `files` stand for those of the same name."""
+    """The labeled samples and searches by name: their kind and file; `files` stand for those of the same name."""
     instead, samples = {Path(file).name: file for file in files}, {}
     for kind in SAMPLES:
         named = given.get(kind) or []

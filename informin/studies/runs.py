@@ -119,7 +119,7 @@ def run_record(run: Run) -> dict:
     weights_sha256   checksum of the weights that were scored, null without scores
     dev              name of the development pairs; spearman (x 100), alignment, uniformity at the kept step, or null
     scores, averages of run_eval.py, x 100; null where they are undefined, or not all of a group is scored
-    samples          every measure of each labelled sample or search, by name, and the SHA-256 of its file
+    samples          every measure of each labeled sample or search, by name, and the SHA-256 of its file
     seconds          training and scoring, attempts that were broken off included
 
     Of an encoder as it came, seed, training, data and what dev holds are null.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from informin.errors import UsageError
 from informin.studies.plan import BEFORE, Setting, Study
-from informin.studies.table import SCHEMA, summarise
+from informin.studies.table import SCHEMA, summarize
 from informin.summaries import read_summary, write_summary
 
 Records = dict[tuple[str, int | None], dict]  # run.json by the setting's name and the seed
@@ -12,7 +12,7 @@ Records = dict[tuple[str, int | None], dict]  # run.json by the setting's name a
 
 def save_study(path: str | Path, study: Study, records: Records) -> dict:
     """Writes the summary of the finished runs, and returns its numbers."""
-    numbers = summarise(study, records)
+    numbers = summarize(study, records)
     write_summary(path, numbers, [{"setting": name, **record} for (name, _), record in records.items()])
     return numbers
 

@@ -12,7 +12,7 @@ from scipy.stats import bootstrap, t
 from informin.evaluation.measures import ALL
 from informin.evaluation.senteval import GROUPS
 from informin.evaluation.table import Row, Table
-from informin.studies.plan import CARD, DEVELOPMENT, Setting, Study, normalised, shown, without_paths
+from informin.studies.plan import CARD, DEVELOPMENT, Setting, Study, normalized, shown, without_paths
 from informin.studies.runs import run_name
 
 SCHEMA = 2
@@ -46,7 +46,7 @@ def value_of(record: dict, measure: str) -> float | None:
     return record["scores"].get(measure)
 
 
-def summarise(study: Study, records: dict[tuple[str, int], dict]) -> dict:
+def summarize(study: Study, records: dict[tuple[str, int], dict]) -> dict:
     """The study in numbers, as summary.json keeps it: of run.json of each finished run, by setting's name and seed.
 
     The seed of an encoder as it came is None.
@@ -234,7 +234,7 @@ def _words(value) -> str:
     """An option's value for a shell. Switches take yes and no too, and eval_strategy takes no other word."""
     items = value if isinstance(value, list) else [value]
     words = {True: "yes", False: "no"}
-    return " ".join(shlex.quote(words[i] if isinstance(i, bool) else shown(i)) for i in map(normalised, items))
+    return " ".join(shlex.quote(words[i] if isinstance(i, bool) else shown(i)) for i in map(normalized, items))
 
 
 def _mean(summary: dict, column: str) -> str | None:

@@ -27,7 +27,7 @@ OFTEN_USED = (
     "verbose push_to_hub hub_model_id hub_private_repo hub_strategy hub_overwrite"
 ).split()
 VIEWS = (
-    "objective projection_head view_dropout view_dropout_rate neighbour_views guide_model guide_cache rehearsal_file"
+    "objective projection_head view_dropout view_dropout_rate neighbor_views guide_model guide_cache replay_file"
 ).split()
 OWN = {
     "model_name": "An encoder like BERT: Hub id or folder. Required.",

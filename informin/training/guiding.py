@@ -1,4 +1,4 @@
-"""What a guide brings to a training: its embeddings, neighbours as the other view, general sentences."""
+"""What a guide brings to a training: its embeddings, neighbors as the other view, general sentences."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ from informin.errors import UsageError
 from informin.textfiles import read_sentences, require_file
 from informin.training.heartbeat import Heartbeat
 from informin.training.options import InforMinTrainingArguments
-from informin.training.sentences import tokenise
-from informin.views.neighbours import WithPartners, all_mutual, mutual_neighbours, row_ids
-from informin.views.rehearsal import GeneralSentences
+from informin.training.sentences import tokenize
+from informin.views.neighbors import WithPartners, all_mutual, mutual_neighbors, row_ids
+from informin.views.replay import GeneralSentences
 
 Collator = Callable[[list[dict]], dict[str, torch.Tensor]]
 OWN = "guide"  # the folder of its files in the output folder
@@ -31,7 +31,7 @@ class GuidedData:
 
     Attributes:
         rows: with their place as the column `row`, where the guide embedded them.
-        collator: adds the other view of each sentence where it is a neighbour.
+        collator: adds the other view of each sentence where it is a neighbor.
         guides: the guide's embeddings of the `training` and of the `general` sentences, those that something reads.
         general: what puts general sentences beside each batch; None where there are none.
     """
@@ -61,14 +61,14 @@ def with_guide(
     guides = guides_for(model_name, width, args, sentences, texts)
     if "training" in guides:
         rows = rows.add_column("row", range(len(rows)))
-    if args.neighbour_views:
-        places, _ = guides["training"].nearest(args.neighbour_views)
+    if args.neighbor_views:
+        places, _ = guides["training"].nearest(args.neighbor_views)
         related = row_ids(rows)[all_mutual(places)]
-        collator = WithPartners(collator, rows, mutual_neighbours(places), related)
+        collator = WithPartners(collator, rows, mutual_neighbors(places), related)
     general = None
     if texts is not None:
-        tokens = tokenise(texts, tokenizer, args.max_seq_length, args.prompt)
-        general = GeneralSentences(tokens, args.rehearsal_size, tokenizer)
+        tokens = tokenize(texts, tokenizer, args.max_seq_length, args.prompt)
+        general = GeneralSentences(tokens, args.replay_size, tokenizer)
     return GuidedData(rows, collator, guides, general)
 
 
@@ -90,16 +90,16 @@ def guides_for(
 
     Raises:
         UsageError: a `guide_model` that nothing reads, or of another width where that matters; no sentences to embed,
-            or fewer than there are to be neighbours; nothing to load a guide from; see `load_encoder`.
+            or fewer than there are to be neighbors; nothing to load a guide from; see `load_encoder`.
     """
     readers = {term.reads_guide: term.title for term in args.terms if term.reads_guide}
-    readers |= {"training": "neighbours as views"} if args.neighbour_views else {}
+    readers |= {"training": "neighbors as views"} if args.neighbor_views else {}
     if not readers:
         if args.guide_model:
             raise UsageError(
                 f"`guide_model` {args.guide_model} has no effect: nothing reads a guide. Give one of: "
-                "`neighbourhood_weight`, `guided_weight`, `near_share`, `keep_weight`, `rehearsal_weight`, "
-                "`neighbour_views`."
+                "`neighbor_weight`, `guided_weight`, `false_negative_fraction`, `distillation_weight`, `replay_weight`, "
+                "`neighbor_views`."
             )
         return {}
     if "training" in readers and not isinstance(sentences, datasets.Dataset):
@@ -109,7 +109,7 @@ def guides_for(
             f"given is {given}. Needed a list or a data set of sentences; of a stream write a part to a file."
         )
     if "training" in readers:
-        refuse_few(max(args.neighbour_views, *(term.neighbours for term in args.terms)), len(sentences))
+        refuse_few(max(args.neighbor_views, *(term.neighbors for term in args.terms)), len(sentences))
     texts = {"training": sentences, "general": general}
     encoder = _load(model_name, args)
     for term in args.terms:
@@ -147,18 +147,18 @@ def _load(model_name: str | None, args: InforMinTrainingArguments):
 
 
 def general_sentences(args: InforMinTrainingArguments) -> datasets.Dataset | None:
-    """The sentences of `args.rehearsal_file`, or English ones that come with this package; None where none are read.
+    """The sentences of `args.replay_file`, or English ones that come with this package; None where none are read.
 
     Raises:
         UsageError: a file that nothing reads, that cannot be read, or that holds no sentence.
     """
-    if not args.rehearsal_weight:
-        if args.rehearsal_file:
-            raise UsageError(f"`rehearsal_file` {args.rehearsal_file} has no effect without `rehearsal_weight`.")
+    if not args.replay_weight:
+        if args.replay_file:
+            raise UsageError(f"`replay_file` {args.replay_file} has no effect without `replay_weight`.")
         return None
-    path = Path(args.rehearsal_file or GENERAL)
-    require_file("`rehearsal_file`", path)
+    path = Path(args.replay_file or GENERAL)
+    require_file("`replay_file`", path)
     sentences = [sentence for sentence in read_sentences(path, None) if sentence.strip()]
     if not sentences:
-        raise UsageError(f"`rehearsal_file` {path} holds no sentence.")
+        raise UsageError(f"`replay_file` {path} holds no sentence.")
     return datasets.Dataset.from_dict({"text": sentences})

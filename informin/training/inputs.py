@@ -14,7 +14,7 @@ from informin.errors import UsageError
 from informin.training.lengths import fitting_length, token_counts, warn_of_truncation
 from informin.training.options import InforMinTrainingArguments
 from informin.training.record import describe_model
-from informin.training.sentences import draw_sample, not_blank, tokenise_and_count
+from informin.training.sentences import draw_sample, not_blank, tokenize_and_count
 from informin.training.streams import own_share
 
 # What Trainer takes and this one does not, and why.
@@ -98,14 +98,14 @@ def training_rows(
     if isinstance(rows, datasets.IterableDataset):
         rows = own_share(rows, args)
     if sentences is not None:
-        rows, cut = tokenise_and_count(rows, tokenizer, args.max_seq_length, args.prompt)
+        rows, cut = tokenize_and_count(rows, tokenizer, args.max_seq_length, args.prompt)
         if args.process_index == 0:
             warn_of_truncation(cut, None if cut is None else len(rows), counts, args.max_seq_length, longest)
     return rows, sentences
 
 
 def as_sentences(data) -> datasets.Dataset | datasets.IterableDataset | None:
-    """The sentences of a list, or of a data set with a column `text`, blank ones left out; None of tokenised rows.
+    """The sentences of a list, or of a data set with a column `text`, blank ones left out; None of tokenized rows.
 
     Raises UsageError: it is something else, or a list that holds something else.
     """

@@ -53,10 +53,10 @@ class DataArguments:
     )
     eval_labels: Optional[str] = option(
         None,
-        "A labelled sample to score too, by clustering, neighbours and few shots: TSV, CSV or JSONL with text, label. "
+        "A labeled sample to score too, by clustering, neighbors and few shots: TSV, CSV or JSONL with text, label. "
         "STS-B dev is then scored only if it is here.",
     )
-    eval_triplets: Optional[str] = option(
+    eval_retrieval: Optional[str] = option(
         None, "A search to score too: TSV, CSV or JSONL with query, document and, if you like, negative."
     )
 
@@ -71,7 +71,7 @@ class CardArguments:
 
     base_model: Optional[str] = option(None, "Hub id of the encoder, where model_name is a folder.")
     license: Optional[str] = option(
-        None, "Licence id, apache-2.0 for instance. Default: that of the encoder's own card."
+        None, "License id, apache-2.0 for instance. Default: that of the encoder's own card."
     )
     language: Optional[str] = option(None, "ISO 639 code of the sentences. Default: en for the default sentences.")
     data_description: Optional[str] = option(
@@ -87,8 +87,8 @@ class CardArguments:
         if self.license is not None and known_license(self.license) is None:
             near = ", ".join(get_close_matches(str(self.license).lower(), LICENSES, cutoff=0.3))
             raise UsageError(
-                f"`license` {self.license!r} is not in the Hub's list of licences.{near and f' Near it: {near}.'} Give "
-                f"an id of {LICENSES_PAGE}, or other for a licence that is not there."
+                f"`license` {self.license!r} is not in the Hub's list of licenses.{near and f' Near it: {near}.'} Give "
+                f"an id of {LICENSES_PAGE}, or other for a license that is not there."
             )
         if self.language is not None and known_language(self.language) is None:
             raise UsageError(
@@ -104,7 +104,7 @@ class TrainingDefaults(TrainingArguments):
     STS-B dev is scored before the first step and every 125 steps, the best checkpoint kept and loaded at the end.
     """
 
-    objective: str = option("informin", "What is minimised.", choices=OBJECTIVES)
+    objective: str = option("informin", "What is minimized.", choices=OBJECTIVES)
     recipe: Optional[str] = option(
         None, "One of configs/recipes by its name, as adapt; options that are given win over it."
     )
@@ -139,12 +139,12 @@ class TrainingDefaults(TrainingArguments):
     guide_cache: Optional[str] = option(
         None, "A folder for the guide's embeddings, which several runs may share. Default: guide in output_dir."
     )
-    rehearsal_file: Optional[str] = option(
-        None, "General sentences for the rehearsal. Default: 1,762 of English that come with this package."
+    replay_file: Optional[str] = option(
+        None, "General sentences for the replay. Default: 1,762 of English that come with this package."
     )
-    neighbour_views: int = option(
+    neighbor_views: int = option(
         0,
-        "The other view of a sentence is the nearest by the guide of so many neighbours, of those that have it among "
+        "The other view of a sentence is the nearest by the guide of so many neighbors, of those that have it among "
         "as many of theirs; 0: the sentence itself under dropout.",
     )
     max_train_samples: Optional[int] = option(
@@ -249,7 +249,7 @@ class TrainingDefaults(TrainingArguments):
 
     def _check_views(self) -> None:
         length, head, rates = self.max_seq_length, self.projection_head, self.view_dropout
-        require(self.neighbour_views >= 0, "neighbour_views", self.neighbour_views, "0 (off) or more")
+        require(self.neighbor_views >= 0, "neighbor_views", self.neighbor_views, "0 (off) or more")
         samples = self.max_train_samples
         require(samples is None or samples >= 1, "max_train_samples", samples, "1 or more")
         require(length is None or length >= 3, "max_seq_length", length, "3 or more ([CLS], a word, [SEP])")
@@ -357,15 +357,15 @@ class InforMinTrainingArguments(TrainingDefaults):
 
     def _check_rows(self) -> None:
         """What a step reads has to fit together."""
-        if self.view_dropout and self.rehearsal_weight:
+        if self.view_dropout and self.replay_weight:
             raise UsageError(
-                "`view_dropout` gives each view a rate, and the general sentences of `rehearsal_weight` are no view. "
+                "`view_dropout` gives each view a rate, and the general sentences of `replay_weight` are no view. "
                 "Leave one out."
             )
-        if self.neighbour_views and any(term.reads_maps for term in self.terms):
+        if self.neighbor_views and any(term.reads_maps for term in self.terms):
             raise UsageError(
-                "Attention maps are compared token by token, and with `neighbour_views` the views have other words. "
-                "Leave `ami_weight` or `neighbour_views` out."
+                "Attention maps are compared token by token, and with `neighbor_views` the views have other words. "
+                "Leave `attention_mi_weight` or `neighbor_views` out."
             )
 
     def for_model(self, model_name: str, config: PreTrainedConfig) -> None:
@@ -413,7 +413,7 @@ class InforMinTrainingArguments(TrainingDefaults):
         if asked or metric != "spearman":
             raise UsageError(
                 f"`metric_for_best_model` {metric} is not scored in this run; it scores {', '.join(measures)}. Name "
-                "one of these, or give `eval_pairs`, `eval_labels` or `eval_triplets` for it."
+                "one of these, or give `eval_pairs`, `eval_labels` or `eval_retrieval` for it."
             )
         self.metric_for_best_model, self.greater_is_better = f"eval_{next(iter(measures))}", None
         self._check_metric()
@@ -487,8 +487,8 @@ class InforMinTrainingArguments(TrainingDefaults):
     def objective_options(self) -> dict:
         """The options of the objective that have an effect, those without a value left out."""
         own = [field.name for term in self.terms for field in fields(term)]
-        neighbours = ["neighbour_views"] if self.neighbour_views else []
-        names = ("objective", "view_dropout", "view_dropout_rate", *neighbours, *own)
+        neighbors = ["neighbor_views"] if self.neighbor_views else []
+        names = ("objective", "view_dropout", "view_dropout_rate", *neighbors, *own)
         return {name: v for name in names if (v := getattr(self, name)) is not None}
 
     @property

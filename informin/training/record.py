@@ -164,7 +164,7 @@ def _options(args: InforMinTrainingArguments) -> dict:
     """The options that shape the weights, without those that had no effect."""
     options = args.objective_options | {"sentences_per_step": args.per_device_train_batch_size * args.world_size}
     options |= {name: getattr(getattr(args, name), "value", getattr(args, name)) for name in SHAPING}
-    given = {name: getattr(args, name) for name in ("guide_model", "rehearsal_file")}
+    given = {name: getattr(args, name) for name in ("guide_model", "replay_file")}
     options |= {name: last_name(value) for name, value in given.items() if value}
     del options["max_steps" if args.max_steps < 0 else "num_train_epochs"]
     rare = {name: getattr(args, name) for name in RARE}
@@ -181,7 +181,7 @@ def _options(args: InforMinTrainingArguments) -> dict:
 
 
 def _license(model_name: str, revision: str | None) -> str | list[str] | None:
-    """The licence that a model's own card names; None where that cannot be read, or is none that the Hub knows."""
+    """The license that a model's own card names; None where that cannot be read, or is none that the Hub knows."""
     path = optional_file(model_name, "README.md", revision)
     try:
         named = path and (metadata_load(path) or {}).get("license")
@@ -189,7 +189,7 @@ def _license(model_name: str, revision: str | None) -> str | list[str] | None:
         return None
     if named and not known_license(named):
         logger.info(
-            f"The card of {model_name} names the licence {reprlib.repr(named)}, which the Hub does not know: left out. "
+            f"The card of {model_name} names the license {reprlib.repr(named)}, which the Hub does not know: left out. "
             "Give `license`."
         )
     return known_license(named)

@@ -126,10 +126,10 @@ def prompt_line(usage: Usage, exported: bool) -> str | None:
 def drift_lines(drift: dict) -> list[tuple[str, str]]:
     """What a record's `drift` says in short; training.json and the card have all of it."""
     rows = []
-    for name in ("neighbours_kept", "neighbour_distance", "hubness", "stsb_dev"):
+    for name in ("neighbors_kept", "neighbor_distance", "hubness", "stsb_dev"):
         measure, values = MEASURES[name], [drift[encoder][name] for encoder in ("old", "new")]
         before, after = (NOT_SCORED if value is None else measure.shown(value) for value in values)
-        one = name == "neighbours_kept" or before == after == NOT_SCORED
+        one = name == "neighbors_kept" or before == after == NOT_SCORED
         rows.append((f"drift, {measure.title}", after if one else f"{before} before, {after} after"))
     return rows
 

@@ -1,4 +1,4 @@
-"""Training sentences from files or the Hub, tokenised once and cached; where the evaluation pairs come from."""
+"""Training sentences from files or the Hub, tokenized once and cached; where the evaluation pairs come from."""
 
 import inspect
 import logging
@@ -24,7 +24,7 @@ from informin.evaluation import GradedPairs, load_pairs, load_stsb_dev
 from informin.evaluation.development import Development
 from informin.evaluation.drift import stsb_dev
 from informin.evaluation.labels import load_labels
-from informin.evaluation.retrieval import load_search_pairs
+from informin.evaluation.retrieval import load_retrieval_pairs
 from informin.evaluation.senteval_files import HUB_ERRORS, hub_file, senteval_folder
 from informin.textfiles import (
     COMPRESSIONS,
@@ -42,7 +42,7 @@ from informin.training.streams import TEXT, shard_rows, stream_files
 
 logger = logging.getLogger(__name__)
 
-MANY, BYTES_PER_SENTENCE = 100_000, 50  # more are read and tokenised with a progress bar: it takes seconds
+MANY, BYTES_PER_SENTENCE = 100_000, 50  # more are read and tokenized with a progress bar: it takes seconds
 BUFFER = 10_000  # sentences of a stream that are shuffled together
 CUT = "truncated"  # the column that says whether a sentence was
 HUB_SENTENCES = "wiki1m_for_simcse.txt"
@@ -127,15 +127,15 @@ def _holds_text(row: dict) -> bool:
     return bool(row["text"] and row["text"].strip())
 
 
-def tokenise(sentences, tokenizer: PreTrainedTokenizerBase, max_seq_length: int, prompt: str = ""):
+def tokenize(sentences, tokenizer: PreTrainedTokenizerBase, max_seq_length: int, prompt: str = ""):
     """`input_ids` and `attention_mask` of every sentence after the prompt, cut at `max_seq_length`; cached on disk.
 
-    Raises UsageError: see `tokenise_and_count`.
+    Raises UsageError: see `tokenize_and_count`.
     """
-    return tokenise_and_count(sentences, tokenizer, max_seq_length, prompt)[0]
+    return tokenize_and_count(sentences, tokenizer, max_seq_length, prompt)[0]
 
 
-def tokenise_and_count(sentences, tokenizer: PreTrainedTokenizerBase, max_seq_length: int, prompt: str = ""):
+def tokenize_and_count(sentences, tokenizer: PreTrainedTokenizerBase, max_seq_length: int, prompt: str = ""):
     """The same, and how many sentences were cut; None of a stream.
 
     Raises UsageError: `max_seq_length` is more than the tokenizer's model reads, or the prompt leaves no room in it.
@@ -156,7 +156,7 @@ def tokenise_and_count(sentences, tokenizer: PreTrainedTokenizerBase, max_seq_le
     fingerprint = Hasher.hash(
         [sentences._fingerprint, tokenizer.backend_tokenizer.to_str(), max_seq_length, prompt, CUT]
     )
-    how = dict(new_fingerprint=fingerprint, desc="Tokenising")
+    how = dict(new_fingerprint=fingerprint, desc="Tokenizing")
     with _writing_cache():
         rows = sentences.map(tokens, batched=True, remove_columns=["text"], **how)
     return rows.remove_columns(CUT), pc.sum(rows.with_format("arrow")[CUT]).as_py()
@@ -203,7 +203,7 @@ def refuse_few_sentences(train_dataset, args: InforMinTrainingArguments) -> None
 
 
 def load_development(args: DataArguments) -> Development:
-    """What chooses the checkpoint: the user's own pairs, labelled sample and search.
+    """What chooses the checkpoint: the user's own pairs, labeled sample and search.
 
     Without pairs, STS-B dev from a folder, the environment or the Hub; beside a sample or a search only if it is here.
 
@@ -212,8 +212,8 @@ def load_development(args: DataArguments) -> Development:
     own = [load_pairs(args.eval_pairs)] if args.eval_pairs else []
     if args.eval_labels:
         own.append(load_labels(args.eval_labels, "eval_labels"))
-    if args.eval_triplets:
-        own.append(load_search_pairs(args.eval_triplets))
+    if args.eval_retrieval:
+        own.append(load_retrieval_pairs(args.eval_retrieval))
     if args.eval_pairs or (own and not args.senteval_dir):
         return Development((*own, *([] if args.eval_pairs else _stsb_dev_that_is_here())))
     instead = (

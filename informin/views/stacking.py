@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerBase
 
 from informin.distributed import gather_with_gradient
-from informin.objectives.near import known_pairs
+from informin.objectives.false_negatives import known_pairs
 from informin.objectives.terms import Masking, Views
 from modeling_informin import InforMinOutput
 
@@ -135,7 +135,7 @@ def two_views(outputs: InforMinOutput, rows: dict[str, Tensor], views: int = 2) 
         general=None if general is None else outputs.pooler_output[-len(general) :],
         general_row=general,
         same=rows["sentence_ids"][:, None] if same is None else same,
-        near=near,
+        false_negatives=near,
         maps1=maps1,
         maps2=maps2,
         heads=outputs.heads or {},

@@ -1,4 +1,4 @@
-"""A guide's embeddings: computed once, kept, and their neighbours by blocks."""
+"""A guide's embeddings: computed once, kept, and their neighbors by blocks."""
 
 import logging
 from types import SimpleNamespace
@@ -117,7 +117,7 @@ DAMAGE = {
 def test_a_damaged_file_is_computed_again_with_one_line(guide, encoder, damage, derived, caplog):
     def load():
         loaded = load_guide(guide.path.parent, encoder, SENTENCES)
-        return loaded.neighbourhoods(3) if derived else loaded
+        return loaded.neighborhoods(3) if derived else loaded
 
     before = load()
     values = np.array(before.embeddings)
@@ -138,10 +138,10 @@ def test_means_that_cannot_be_written(guide, monkeypatch):
 
     monkeypatch.setattr(module, "_new_file", full)
     with pytest.raises(UsageError, match=r"cannot be written to .*No space left on device.*Give another `guide_cache`"):
-        guide.neighbourhoods(3)
+        guide.neighborhoods(3)
 
 
-def test_neighbours_by_blocks(guide, cosines, monkeypatch):
+def test_neighbors_by_blocks(guide, cosines, monkeypatch):
     monkeypatch.setattr(module, "BLOCK", 7 * 50)  # 7 rows at a time, and a rest
     np.fill_diagonal(cosines, -np.inf)
     places, found = guide.nearest(4)
@@ -155,7 +155,7 @@ class Gpu:
     type = "cuda"
 
 
-def test_neighbours_on_a_gpu_are_as_exact_as_here(guide, monkeypatch):
+def test_neighbors_on_a_gpu_are_as_exact_as_here(guide, monkeypatch):
     """Products of float16 would be rounded to 3 digits, and what is nearer by less would be left to chance."""
     close = np.random.default_rng(0).normal(size=(50, 6)) * 0.02 + 1
     guide.embeddings = (close / np.linalg.norm(close, axis=1, keepdims=True)).astype(np.float16)
@@ -173,9 +173,9 @@ def test_neighbours_on_a_gpu_are_as_exact_as_here(guide, monkeypatch):
     np.testing.assert_allclose(cosines, -np.sort(-exact, 1)[:, :4], atol=2e-7)
 
 
-def test_more_neighbours_than_sentences(guide):
+def test_more_neighbors_than_sentences(guide):
     assert guide.nearest(49)[0].shape == (50, 49)
-    with pytest.raises(UsageError, match="50 neighbours of each of 50 sentences: needed more"):
+    with pytest.raises(UsageError, match="50 neighbors of each of 50 sentences: needed more"):
         guide.nearest(50)
 
 
@@ -185,7 +185,7 @@ def test_quantile_of_random_pairs(guide, cosines):
         assert guide.quantile(share) == pytest.approx(np.quantile(pairs, 1 - share), abs=0.02)
 
 
-def test_neighbourhoods_are_weighted_means(guide, encoder, cosines, monkeypatch):
+def test_neighborhoods_are_weighted_means(guide, encoder, cosines, monkeypatch):
     monkeypatch.setattr(module, "CHUNK", 8)
     x = encoder(SENTENCES, str)["cls"]
     x = x / np.linalg.norm(x, axis=1, keepdims=True)
@@ -198,15 +198,15 @@ def test_neighbourhoods_are_weighted_means(guide, encoder, cosines, monkeypatch)
             weights = np.maximum(cosines[i, nearest], 0) ** 3
             sums.append(1 / 2 * expected[i] + 1 / 2 * (weights / weights.sum()) @ np.array(expected)[nearest])
         expected = [mean / np.linalg.norm(mean) for mean in sums]
-    means = guide.neighbourhoods(3)
+    means = guide.neighborhoods(3)
     np.testing.assert_allclose(means.embeddings, expected, atol=3e-3)
     monkeypatch.setattr(type(guide), "nearest", None)  # the second time they are read
-    assert np.array_equal(guide.neighbourhoods(3).embeddings, means.embeddings)
+    assert np.array_equal(guide.neighborhoods(3).embeddings, means.embeddings)
     with pytest.raises(TypeError):
-        guide.neighbourhoods(2)
+        guide.neighborhoods(2)
     monkeypatch.setattr(module, "OWN", 0.9)
     with pytest.raises(TypeError):
-        guide.neighbourhoods(3)
+        guide.neighborhoods(3)
 
 
 def test_embeddings_that_are_not_finite(encoder, tmp_path, monkeypatch):

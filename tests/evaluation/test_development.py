@@ -9,13 +9,13 @@ import pytest
 from informin.errors import UsageError
 from informin.evaluation import GradedPairs, load_pairs, score_pairs
 from informin.evaluation.development import Development, as_development
-from informin.evaluation.labels import LabelledSentences, score_labels
+from informin.evaluation.labels import LabeledSentences, score_labels
 from informin.evaluation.measures import ALL, KINDS
-from informin.evaluation.retrieval import SearchPairs, score_search
+from informin.evaluation.retrieval import RetrievalPairs, score_retrieval
 
 PAIRS = GradedPairs("pairs", ["a", "b", "c"], ["b", "c", "a"], np.array([1.0, 5.0, 2.0]))
-LABELS = LabelledSentences("titles", list("abcdefgh"), list("xxxxyyyy"))
-SEARCH = SearchPairs("faq", ["a", "b"], ["d", "z"])
+LABELS = LabeledSentences("titles", list("abcdefgh"), list("xxxxyyyy"))
+SEARCH = RetrievalPairs("faq", ["a", "b"], ["d", "z"])
 
 
 def letters(sentences) -> np.ndarray:
@@ -27,7 +27,7 @@ def test_all_are_scored_and_each_sentence_is_encoded_once():
     calls = []
     scores, problems = Development((SEARCH, LABELS, PAIRS)).score(lambda s: calls.append(list(s)) or letters(s))
     assert len(calls) == 1 and sorted(calls[0]) == sorted("abcdefghz")
-    expected = score_pairs(letters, PAIRS) | score_labels(letters, LABELS) | score_search(letters, SEARCH)
+    expected = score_pairs(letters, PAIRS) | score_labels(letters, LABELS) | score_retrieval(letters, SEARCH)
     assert problems == {} and scores == pytest.approx({name: expected[name] for name in ALL})
     assert list(scores) == list(ALL), "in the order of the kinds, whatever was given first"
 
@@ -47,13 +47,13 @@ def test_names_and_checksums():
     assert (alone.name, alone.sha256) == ("pairs", PAIRS.sha256) and several.name == "pairs, titles"
     assert several.sha256 == hashlib.sha256((PAIRS.sha256 + LABELS.sha256).encode()).hexdigest()
     assert next(iter(several.measures)) == "spearman" and next(iter(Development((LABELS,)).measures)) == "v_measure"
-    other = LabelledSentences("titles", LABELS.sentences, list("xxxxyyyx"))
+    other = LabeledSentences("titles", LABELS.sentences, list("xxxxyyyx"))
     assert len({one.sha256 for one in (LABELS, other, SEARCH, PAIRS)}) == 4
 
 
 def test_two_of_one_kind_are_refused():
     with pytest.raises(UsageError, match=r"^titles and more are of one kind, .* a run is scored on one of each kind"):
-        Development((LABELS, PAIRS, LabelledSentences("more", LABELS.sentences, LABELS.labels)))
+        Development((LABELS, PAIRS, LabeledSentences("more", LABELS.sentences, LABELS.labels)))
 
 
 def test_what_a_trainer_may_be_given(pairs_file):
@@ -66,5 +66,5 @@ def test_what_a_trainer_may_be_given(pairs_file):
 
 @pytest.mark.parametrize("given, kind", [([], "list"), ({"a": 1}, "dict"), ([LABELS, 3], "int"), ([None], "NoneType")])
 def test_what_a_trainer_may_not_be_given(given, kind):
-    with pytest.raises(UsageError, match=f"`eval_dataset` is a {kind}; needed GradedPairs, LabelledSentences or Sea"):
+    with pytest.raises(UsageError, match=f"`eval_dataset` is a {kind}; needed GradedPairs, LabeledSentences or Sea"):
         as_development(given)

@@ -10,7 +10,7 @@ from scipy.stats import ortho_group
 
 from informin.errors import UndefinedScoreError, UsageError
 from informin.evaluation import GradedPairs, load_stsb_dev
-from informin.evaluation.drift import MEASURES, draw, drift_table, measure_drift, mutual_neighbours, stsb_dev, warnings
+from informin.evaluation.drift import MEASURES, draw, drift_table, measure_drift, mutual_neighbors, stsb_dev, warnings
 from informin.evaluation.geometry import effective_rank, hubness, nearest, occurrences, rotated_cosine, uniformity, unit
 from informin.evaluation.table import render
 from tests.senteval_data import small_counts, write_senteval
@@ -42,41 +42,41 @@ def closest(x: np.ndarray, k: int) -> list[list[int]]:
     return [sorted((j for j in range(len(x)) if j != i), key=lambda j: -c[j])[:k] for i, c in enumerate(cosines(x))]
 
 
-def test_neighbours_and_what_they_say_equal_plain_loops(x, y):
+def test_neighbors_and_what_they_say_equal_plain_loops(x, y):
     measured = measure_drift(encoder(x), encoder(y), NAMES)
     old, new = closest(x, 10), closest(y, 10)
     assert [sorted(row) for row in nearest(unit(x), 10)[0].tolist()] == [sorted(row) for row in old]
     kept = [sum(j in theirs for j in ours) for ours, theirs in zip(old, new)]
     assert measured.kept.tolist() == kept and 0 < sum(kept) < 600
-    assert measured.new["neighbours_kept"] == pytest.approx(100 * sum(kept) / 600)
-    for neighbours, counted, end in (
+    assert measured.new["neighbors_kept"] == pytest.approx(100 * sum(kept) / 600)
+    for neighbors, counted, end in (
         (old, measured.old_occurrences, measured.old),
         (new, measured.new_occurrences, measured.new),
     ):
-        times = [sum(i in row for row in neighbours) for i in range(60)]
+        times = [sum(i in row for row in neighbors) for i in range(60)]
         assert counted.tolist() == times
         sd = math.sqrt(sum((t - 10) ** 2 for t in times) / 60)
         assert end["hubness"] == pytest.approx(sum((t - 10) ** 3 for t in times) / 60 / sd**3)
 
 
-def test_positive_pairs_are_mutual_neighbours_of_the_old_encoder(x, y):
+def test_positive_pairs_are_mutual_neighbors_of_the_old_encoder(x, y):
     measured = measure_drift(encoder(x), encoder(y), NAMES)
     first = [row[0] for row in closest(x, 1)]
     pairs = [(i, j) for i, j in enumerate(first) if first[j] == i and i < j]
-    assert mutual_neighbours(x).tolist() == [list(pair) for pair in pairs]
+    assert mutual_neighbors(x).tolist() == [list(pair) for pair in pairs]
     for z, end in ((x, measured.old), (y, measured.new)):
         distance = [[2 - 2 * c for c in row] for row in cosines(z)]
         near = np.mean([distance[i][j] for i, j in pairs])
         far = np.mean([distance[i][j] for i, j in itertools.combinations(range(60), 2)])
         assert end["alignment"] == pytest.approx(near)
-        assert end["neighbour_distance"] == pytest.approx(100 * near / far)
+        assert end["neighbor_distance"] == pytest.approx(100 * near / far)
         assert end["uniformity"] == pytest.approx(uniformity(z))
 
 
 def test_best_rotation_equals_a_search_over_all_angles():
     x, y = np.random.default_rng(2).normal(size=(2, 40, 2))
-    centred = [[row / math.hypot(*row) for row in z] for z in (x, y)]
-    (a, b) = (np.array(rows) - np.mean(rows, axis=0) for rows in centred)
+    centered = [[row / math.hypot(*row) for row in z] for z in (x, y)]
+    (a, b) = (np.array(rows) - np.mean(rows, axis=0) for rows in centered)
     best = (-math.inf, 0.0)
     for angle, mirror in itertools.product(np.linspace(0, 2 * math.pi, 20_001), (1, -1)):
         turn = np.array([[math.cos(angle), math.sin(angle)], [-mirror * math.sin(angle), mirror * math.cos(angle)]])
@@ -93,7 +93,7 @@ def test_a_turned_and_stretched_copy_has_not_moved(x, wider):
     turned *= np.random.default_rng(3).uniform(0.1, 9, (60, 1))
     for old, new in ((x, turned), (turned, x)):
         measured = measure_drift(encoder(old), encoder(new), NAMES)
-        assert measured.new["neighbours_kept"] == 100 and measured.kept.tolist() == [10] * 60
+        assert measured.new["neighbors_kept"] == 100 and measured.kept.tolist() == [10] * 60
         assert measured.cosine == pytest.approx(np.ones(60))
         assert measured.new == pytest.approx(measured.old | {"stsb_dev": None})
         assert measured.record()["warnings"] == []
@@ -143,7 +143,7 @@ def test_each_encoder_reads_each_sentence_once_and_pairs_with_it(x, y):
         ranks = np.argsort(np.argsort([cosines(z)[i][50 + i] for i in range(6)]))
         assert end["stsb_dev"] == pytest.approx(100 * np.corrcoef(ranks, np.arange(6))[0, 1])
     constant = measure_drift(encoder(x), encoder(np.ones((60, 4))), NAMES, pairs)
-    assert constant.new["stsb_dev"] is None and constant.new["neighbour_distance"] is None
+    assert constant.new["stsb_dev"] is None and constant.new["neighbor_distance"] is None
 
 
 def test_what_cannot_be_measured(x):
@@ -181,41 +181,41 @@ def test_table(x, y):
     assert record["sentences"] == 60 and record["old"].keys() == record["new"].keys() == MEASURES.keys()
     lines = render(drift_table({"after": record, "again": record}, "before"), "text").splitlines()
     assert lines[0] == "Drift on 60 sentences" and lines[1].split() == ["before", "after", "again"]
-    kept = f"{record['new']['neighbours_kept']:.1f}"
+    kept = f"{record['new']['neighbors_kept']:.1f}"
     assert lines[2].split()[-3:] == ["100.0", kept, kept]
     assert lines[-1].endswith("not scored  not scored  not scored")
 
 
-STILL = dict(neighbours_kept=100.0, rotated_cosine=1.0, alignment=0.75, neighbour_distance=38.5, uniformity=-3.79)
+STILL = dict(neighbors_kept=100.0, rotated_cosine=1.0, alignment=0.75, neighbor_distance=38.5, uniformity=-3.79)
 STILL |= dict(effective_rank=295.0, hubness=2.2, stsb_dev=86.7)
 
 
 @pytest.mark.parametrize(
     "change, told",
     [
-        (dict(neighbours_kept=60.0, neighbour_distance=44.2, hubness=3.1, stsb_dev=84.8, uniformity=-0.21), []),
-        (dict(effective_rank=148.0, stsb_dev=99.0, hubness=-1.0, neighbour_distance=3.0, rotated_cosine=0.2), []),
+        (dict(neighbors_kept=60.0, neighbor_distance=44.2, hubness=3.1, stsb_dev=84.8, uniformity=-0.21), []),
+        (dict(effective_rank=148.0, stsb_dev=99.0, hubness=-1.0, neighbor_distance=3.0, rotated_cosine=0.2), []),
         (dict(effective_rank=147.0), ["collapsed the embeddings: their effective rank is 147 (before: 295), and"]),
         (
             dict(uniformity=-0.19),
             ["collapsed the embeddings: their effective rank is 295 (before: 295), and their unif"],
         ),
         (
-            dict(neighbour_distance=44.3),
-            ["tore neighbours apart: pairs of sentences that were each other's nearest are"],
+            dict(neighbor_distance=44.3),
+            ["tore neighbors apart: pairs of sentences that were each other's nearest are"],
         ),
-        (dict(neighbour_distance=None), []),
+        (dict(neighbor_distance=None), []),
         (
-            dict(neighbours_kept=59.9),
-            ["moved sentences far: they kept 59.9% of their 10 nearest neighbours. Of a weak"],
+            dict(neighbors_kept=59.9),
+            ["moved sentences far: they kept 59.9% of their 10 nearest neighbors. Of a weak"],
         ),
         (dict(stsb_dev=84.6), ["made the encoder forget: STS-B dev fell to 84.60 (before: 86.70). Train less"]),
         (dict(stsb_dev=None), ["made the encoder forget: STS-B dev has no score (before: 86.70)."]),
         (
             dict(hubness=3.3),
-            ["made hubs: the skewness of how often a sentence is a neighbour rose to 3.30 (before: 2.20"],
+            ["made hubs: the skewness of how often a sentence is a neighbor rose to 3.30 (before: 2.20"],
         ),
-        (dict(neighbours_kept=1.0, hubness=9.0), ["moved sentences far: they kept 1.0%", "made hubs: "]),
+        (dict(neighbors_kept=1.0, hubness=9.0), ["moved sentences far: they kept 1.0%", "made hubs: "]),
     ],
 )
 def test_warnings(change, told):
@@ -225,5 +225,5 @@ def test_warnings(change, told):
 
 def test_no_warning_of_what_was_so_before():
     """An encoder that began with all sentences alike, or without STS-B."""
-    alike = STILL | dict(uniformity=-0.1, stsb_dev=None, neighbour_distance=None)
-    assert warnings(alike, alike | dict(uniformity=-0.15, neighbour_distance=40.0, stsb_dev=None)) == []
+    alike = STILL | dict(uniformity=-0.1, stsb_dev=None, neighbor_distance=None)
+    assert warnings(alike, alike | dict(uniformity=-0.15, neighbor_distance=40.0, stsb_dev=None)) == []

@@ -1,4 +1,4 @@
-"""Scores of a labelled sample against plain loops, closed forms and invariances."""
+"""Scores of a labeled sample against plain loops, closed forms and invariances."""
 
 import math
 import re
@@ -11,7 +11,7 @@ from sklearn.metrics import homogeneity_completeness_v_measure
 from informin.errors import UndefinedScoreError, UsageError
 from informin.evaluation import geometry, labels
 from informin.evaluation.geometry import nearest, unit
-from informin.evaluation.labels import LabelledSentences, few_shot_accuracy, load_labels, score_labels
+from informin.evaluation.labels import LabeledSentences, few_shot_accuracy, load_labels, score_labels
 from informin.evaluation.measures import LABELS
 from tests.conftest import SHARED
 
@@ -79,12 +79,12 @@ def test_a_file_that_cannot_be_read(tmp_path):
 
 
 def sample(count: int = 90, classes: int = 4, spread: float = 0.9, seed: int = 0):
-    """Sentences around a centre for each class, and their embeddings by sentence."""
+    """Sentences around a center for each class, and their embeddings by sentence."""
     source = np.random.default_rng(seed)
     y = source.integers(0, classes, count)
     x = source.normal(size=(classes, 16))[y] + spread * source.normal(size=(count, 16))
     texts = [f"sentence {i}" for i in range(count)]
-    return LabelledSentences("sample", texts, [f"class {c}" for c in y]), dict(zip(texts, x.astype(np.float32)))
+    return LabeledSentences("sample", texts, [f"class {c}" for c in y]), dict(zip(texts, x.astype(np.float32)))
 
 
 def encoder(vectors, calls=None):
@@ -100,12 +100,12 @@ def cosine(x, y) -> float:
     return float(x @ y / math.sqrt((x @ x) * (y @ y)))
 
 
-def test_neighbours_equal_plain_loops(monkeypatch):
+def test_neighbors_equal_plain_loops(monkeypatch):
     """Whatever the size of a block."""
-    labelled, vectors = sample(spread=1.5)
+    labeled, vectors = sample(spread=1.5)
     right, right_10 = 0, 0
-    for text, label in zip(labelled.sentences, labelled.labels):
-        others = zip(labelled.sentences, labelled.labels)
+    for text, label in zip(labeled.sentences, labeled.labels):
+        others = zip(labeled.sentences, labeled.labels)
         near = [(cosine(vectors[text], vectors[other]), c) for other, c in others if other != text]
         near = sorted(near, key=lambda pair: -pair[0])[:10]
         votes = Counter()
@@ -117,21 +117,21 @@ def test_neighbours_equal_plain_loops(monkeypatch):
     assert 30 < min(expected) < max(expected) < 100
     for block in (geometry.BLOCK, 7 * 90, 1):
         monkeypatch.setattr(geometry, "BLOCK", block)
-        found = score_labels(encoder(vectors), labelled)
-        assert [found["nearest_neighbour"], found["nearest_10"]] == pytest.approx(expected)
+        found = score_labels(encoder(vectors), labeled)
+        assert [found["nearest_neighbor"], found["nearest_10"]] == pytest.approx(expected)
 
 
 def test_scores_of_classes_far_apart_are_100():
-    labelled, vectors = sample(spread=0.01)
+    labeled, vectors = sample(spread=0.01)
     calls = []
-    found = score_labels(encoder(vectors, calls), labelled)
+    found = score_labels(encoder(vectors, calls), labeled)
     assert [found[name] for name in LABELS] == pytest.approx([100] * 4)
     assert found["v_measure_sd"] == found["few_shot_sd"] == pytest.approx(0)
-    assert calls == [labelled.sentences], "encoded once"
+    assert calls == [labeled.sentences], "encoded once"
 
 
 def test_v_measure_is_the_mean_over_seeds_of_the_harmonic_mean(monkeypatch):
-    labelled, vectors = sample(spread=1.5)
+    labeled, vectors = sample(spread=1.5)
     seen = []
 
     class Spied(labels.KMeans):
@@ -141,11 +141,11 @@ def test_v_measure_is_the_mean_over_seeds_of_the_harmonic_mean(monkeypatch):
             return clusters
 
     monkeypatch.setattr(labels, "KMeans", Spied)
-    found = score_labels(encoder(vectors), labelled)
+    found = score_labels(encoder(vectors), labeled)
     assert [(seed, k, starts) for seed, k, starts, _ in seen] == [(seed, 4, 1) for seed in range(10)]
     values = []
     for *_, clusters in seen:
-        homogeneity, completeness, _ = homogeneity_completeness_v_measure(labelled.labels, clusters)
+        homogeneity, completeness, _ = homogeneity_completeness_v_measure(labeled.labels, clusters)
         values.append(100 * 2 * homogeneity * completeness / (homogeneity + completeness))
     assert found["v_measure"] == pytest.approx(np.mean(values)) and len(set(values)) > 1
     assert found["v_measure_sd"] == pytest.approx(np.std(values, ddof=1))
@@ -174,21 +174,21 @@ def test_few_shots_learn_from_8_of_each_class_or_half(monkeypatch):
 
 
 def test_scores_do_not_feel_rotation_scale_and_names_of_classes():
-    labelled, vectors = sample(spread=1.2)
-    found = score_labels(encoder(vectors), labelled)
+    labeled, vectors = sample(spread=1.2)
+    found = score_labels(encoder(vectors), labeled)
     turn = np.linalg.qr(np.random.default_rng(1).normal(size=(16, 16)))[0]
     turned = {text: 7 * (x.astype(np.float64) @ turn) for text, x in vectors.items()}
-    renamed = LabelledSentences("b", labelled.sentences, [f"1{label}" for label in labelled.labels])
+    renamed = LabeledSentences("b", labeled.sentences, [f"1{label}" for label in labeled.labels])
     assert score_labels(encoder(turned), renamed) == pytest.approx(found, abs=1e-6)
-    assert score_labels(encoder(vectors), labelled) == found
+    assert score_labels(encoder(vectors), labeled) == found
 
 
 def test_of_copies_the_first_counts():
-    """A copy would be its own nearest neighbour."""
-    labelled, vectors = sample(spread=1.5)
-    again = LabelledSentences("b", labelled.sentences + labelled.sentences, labelled.labels + labelled.labels[::-1])
-    assert score_labels(encoder(vectors), again) == score_labels(encoder(vectors), labelled)
-    assert again.counts == labelled.counts and again.sha256 != labelled.sha256
+    """A copy would be its own nearest neighbor."""
+    labeled, vectors = sample(spread=1.5)
+    again = LabeledSentences("b", labeled.sentences + labeled.sentences, labeled.labels + labeled.labels[::-1])
+    assert score_labels(encoder(vectors), again) == score_labels(encoder(vectors), labeled)
+    assert again.counts == labeled.counts and again.sha256 != labeled.sha256
 
 
 def test_ties_go_to_the_first_and_equal_embeddings_have_scores():
@@ -199,20 +199,20 @@ def test_ties_go_to_the_first_and_equal_embeddings_have_scores():
     many[::5] = many[0]
     found = nearest(unit(many).astype(np.float32), 2)[0]
     assert (found[10::5] == [0, 5]).all(), "their cosines differ in the last bits"
-    collapsed = LabelledSentences("a", list("abcd"), ["x", "x", "y", "y"])
+    collapsed = LabeledSentences("a", list("abcd"), ["x", "x", "y", "y"])
     found = score_labels(lambda sentences: np.ones((len(sentences), 3)), collapsed)
-    assert found["v_measure"] == 0 and found["nearest_neighbour"] == 50  # of a and b the nearest is the other one
+    assert found["v_measure"] == 0 and found["nearest_neighbor"] == 50  # of a and b the nearest is the other one
     assert found["nearest_10"] == 0  # both others of a class outvote the one of the own
 
 
 def test_embeddings_that_are_not_finite():
-    labelled, vectors = sample()
+    labeled, vectors = sample()
     vectors["sentence 3"][2] = np.nan
     with pytest.raises(UndefinedScoreError, match="the embeddings of 1 of 90 sentences are not finite"):
-        score_labels(encoder(vectors), labelled)
+        score_labels(encoder(vectors), labeled)
 
 
-@pytest.mark.skipif(not STACKOVERFLOW.is_file(), reason=f"no labelled titles at {STACKOVERFLOW}")
+@pytest.mark.skipif(not STACKOVERFLOW.is_file(), reason=f"no labeled titles at {STACKOVERFLOW}")
 def test_the_real_sample():
-    labelled = load_labels(STACKOVERFLOW, "labels")
-    assert labelled.counts == {"n": len(set(labelled.sentences)), "classes": 20} and len(labelled.labels) > 19_000
+    labeled = load_labels(STACKOVERFLOW, "labels")
+    assert labeled.counts == {"n": len(set(labeled.sentences)), "classes": 20} and len(labeled.labels) > 19_000

@@ -470,8 +470,8 @@ def test_tables_leave_the_results_as_they_are():
 
 
 def sample(score: float | None, **more) -> dict:
-    """The entry of a labelled sample."""
-    names = ("v_measure", "nearest_neighbour", "nearest_10", "few_shot")
+    """The entry of a labeled sample."""
+    names = ("v_measure", "nearest_neighbor", "nearest_10", "few_shot")
     measures = {} if score is None else {"measures": {name: score + i for i, name in enumerate(names)}}
     return entry(score, kind="labels", classes=3, **measures) | {"n": 1200} | more
 
@@ -482,7 +482,7 @@ def test_tables_of_samples():
     for one, score in zip((*rows, other), (70.0, 72.0, 60.5)):
         add_task(one, "titles", sample(score))
     search = {"measures": {"mrr_10": 50.0, "accuracy_1": 40.0, "recall_10": None}, "documents": 1}
-    add_task(rows[0], "faq", entry(50.0, kind="triplets", **search))
+    add_task(rows[0], "faq", entry(50.0, kind="retrieval", **search))
     titles, faq = score_tables(rows, [other], seeds=True)
     assert render(titles, "markdown").splitlines() == [
         "**titles: 1,200 sentences of 3 classes, x 100**",
@@ -506,7 +506,7 @@ def test_tables_of_samples():
 def test_a_search_scored_by_an_older_version_is_scored_again(tmp_path, caplog):
     """Its recall_10 is what accuracy_10 is now."""
     one = results({"STS-B": 80.0})
-    add_task(one, "faq", entry(50.0, kind="triplets", documents=1, measures={"mrr_10": 50.0, "recall_10": 90.0}))
+    add_task(one, "faq", entry(50.0, kind="retrieval", documents=1, measures={"mrr_10": 50.0, "recall_10": 90.0}))
     add_task(one, "titles", sample(60.0))
     save_results(tmp_path / "a.json", one)
     assert list(load_results(tmp_path / "a.json")["tasks"]) == ["STS-B", "titles"]

@@ -9,7 +9,7 @@ from pytrec_eval import RelevanceEvaluator
 from informin.errors import UndefinedScoreError, UsageError
 from informin.evaluation import retrieval
 from informin.evaluation.measures import SEARCH
-from informin.evaluation.retrieval import SearchPairs, load_search_pairs, score_search
+from informin.evaluation.retrieval import RetrievalPairs, load_retrieval_pairs, score_retrieval
 from tests.evaluation.test_labels import cosine, encoder, write
 
 HEADER = "query\tdocument\n"
@@ -28,8 +28,8 @@ GRADE = '{"query": "a", "document": "b", "relevance": %s}'
         ),
     ],
 )
-def test_load_search_pairs(tmp_path, name, content):
-    pairs = load_search_pairs(write(tmp_path / name, content))
+def test_load_retrieval_pairs(tmp_path, name, content):
+    pairs = load_retrieval_pairs(write(tmp_path / name, content))
     assert (pairs.name, pairs.queries, pairs.documents, pairs.negatives) == (name, ["a", "c"], ["B", "D"], ["N"])
     assert pairs.pool() == ["B", "D", "N"] and pairs.texts() == ["a", "c", "B", "D", "N"]
     assert pairs.counts == {"n": 2, "documents": 3}
@@ -38,8 +38,8 @@ def test_load_search_pairs(tmp_path, name, content):
 @pytest.mark.parametrize(
     "name, content, message",
     [
-        ("a.tsv", None, "`triplets`: PATH does not exist"),
-        ("a.txt", HEADER, "`triplets`: PATH ends in .txt; needed .tsv, .csv or .jsonl"),
+        ("a.tsv", None, "`retrieval`: PATH does not exist"),
+        ("a.txt", HEADER, "`retrieval`: PATH ends in .txt; needed .tsv, .csv or .jsonl"),
         ("a.tsv", "query\tanswer\na\tb\n", "PATH: no column document in its first line; found query, answer"),
         ("a.tsv", HEADER + "a\t\n", "PATH, line 2: no document. Every row needs query, document"),
         ("a.jsonl", '{"query": "a", "document": ["b"]}', "PATH, line 1: document is ['b']; needed text"),
@@ -67,21 +67,21 @@ def test_searches_that_cannot_be_used(tmp_path, name, content, message):
     if content is not None:
         write(tmp_path / name, content)
     with pytest.raises(UsageError, match=re.escape(message.replace("PATH", str(tmp_path / name)))):
-        load_search_pairs(tmp_path / name, "triplets")
+        load_retrieval_pairs(tmp_path / name, "retrieval")
 
 
 def test_queries_without_a_relevant_document_are_left_out(tmp_path, caplog):
     rows = "a\tA\t2\na\tB\t0\nb\tB\t0\nb\tC\t\nc\tA\t0\n"
-    pairs = load_search_pairs(write(tmp_path / "a.tsv", GRADED + rows))
+    pairs = load_retrieval_pairs(write(tmp_path / "a.tsv", GRADED + rows))
     assert pairs.answers == {"a": {"A": 2}, "b": {"C": 1}} and pairs.pool() == ["A", "B", "C"]
     assert pairs.counts == {"n": 2, "documents": 3} and "c" not in pairs.texts()
     assert "1 of 3 queries have no relevant document, and the scores leave them out." in caplog.text
     with pytest.raises(UndefinedScoreError, match="no query has a relevant document"):
-        score_search(encoder({}), SearchPairs("s", ["q"], ["a"], ["b"], [0]))
+        score_retrieval(encoder({}), RetrievalPairs("s", ["q"], ["a"], ["b"], [0]))
 
 
 def test_relevance_is_part_of_the_checksum():
-    plain, ones, graded = (SearchPairs("s", ["q", "q"], ["a", "b"], [], grades) for grades in (None, [1, 1], [1, 2]))
+    plain, ones, graded = (RetrievalPairs("s", ["q", "q"], ["a", "b"], [], grades) for grades in (None, [1, 1], [1, 2]))
     assert plain.sha256 == ones.sha256 != graded.sha256
 
 
@@ -91,7 +91,7 @@ def search(seed: int = 0):
     queries, documents = [f"q{i}" for i in range(40)], [f"d{i}" for i in range(40)]
     vectors = {text: source.normal(size=12) for text in [*documents, "n0", "n1", "n2"]}
     vectors |= {query: vectors[document] + source.normal(size=12) for query, document in zip(queries, documents)}
-    pairs = SearchPairs("s", [*queries, "q3", "q4"], [*documents, "d9", "d8"], ["n0", "n1", "n2", "q1", "q2", "d5"])
+    pairs = RetrievalPairs("s", [*queries, "q3", "q4"], [*documents, "d9", "d8"], ["n0", "n1", "n2", "q1", "q2", "d5"])
     return pairs, vectors
 
 
@@ -119,11 +119,11 @@ def test_scores_equal_plain_loops(monkeypatch):
     expected = {name: 100 * np.mean(values) for name, values in expected.items()}
     assert list(expected) == list(SEARCH)
     assert 0 < expected["accuracy_1"] < expected["recall_10"] < expected["accuracy_10"] < 100
-    assert score_search(encoder(vectors, calls), pairs) == pytest.approx(expected)
+    assert score_retrieval(encoder(vectors, calls), pairs) == pytest.approx(expected)
     assert calls == [pairs.texts()], "encoded once"
     for block in (1, 130):
         monkeypatch.setattr(retrieval, "BLOCK", block)
-        assert score_search(encoder(vectors), pairs) == pytest.approx(expected)
+        assert score_retrieval(encoder(vectors), pairs) == pytest.approx(expected)
 
 
 TREC = {
@@ -137,7 +137,7 @@ TREC = {
 }
 
 
-def trec_scores(pairs: SearchPairs, vectors: dict[str, np.ndarray]) -> dict[str, float]:
+def trec_scores(pairs: RetrievalPairs, vectors: dict[str, np.ndarray]) -> dict[str, float]:
     """The scores by trec_eval's own code, of the queries that have a relevant document."""
     pool = pairs.pool()
     names = {document: f"{len(pool) - i:06}" for i, document in enumerate(pool)}  # of equal ones its last name is first
@@ -173,13 +173,15 @@ def test_scores_equal_trec_eval(documents, highest, tied):
             rows[query, document] = int(source.integers(0, highest + 1)) if i < 27 else 0
     rows |= {(queries[0], name): 1 for name in names[: documents // 2]}
     several = list(rows)
-    pairs = SearchPairs("s", [q for q, _ in several], [d for _, d in several], [*names, "q0", "q1"], [*rows.values()])
+    pairs = RetrievalPairs(
+        "s", [q for q, _ in several], [d for _, d in several], [*names, "q0", "q1"], [*rows.values()]
+    )
     draw = (lambda: source.choice([-1.0, 1.0], 4)) if tied else (lambda: source.normal(size=16))
     vectors = {text: draw() for text in [*queries, *names]}
     expected = trec_scores(pairs, vectors)
     assert list(expected) == list(SEARCH) and 0 < expected["ndcg_10"] < 100
     assert documents < 400 or max(map(len, pairs.answers.values())) > 100
-    assert score_search(encoder(vectors), pairs) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    assert score_retrieval(encoder(vectors), pairs) == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
 def at(rank: int, documents: int = 12) -> dict[str, float]:
@@ -187,7 +189,7 @@ def at(rank: int, documents: int = 12) -> dict[str, float]:
     names = [f"d{i}" for i in range(documents)]
     angles = {name: 0.1 * (i + 1) for i, name in enumerate(names)} | {"q": 0}
     vectors = {name: np.array([np.cos(angle), np.sin(angle)]) for name, angle in angles.items()}
-    return score_search(encoder(vectors), SearchPairs("s", ["q"], [names[rank - 1]], names))
+    return score_retrieval(encoder(vectors), RetrievalPairs("s", ["q"], [names[rank - 1]], names))
 
 
 @pytest.mark.parametrize(
@@ -205,8 +207,8 @@ def test_one_query_in_closed_form(rank, expected):
 
 def test_recall_is_of_all_relevant_documents_and_accuracy_of_any():
     vectors = {"q": [1, 0], "far": [0, 1], "other": [0.7, 0.7], "near": [0.9, 0.1]}
-    pairs = SearchPairs("s", ["q", "q"], ["far", "near"], ["other"])
-    found = score_search(encoder({text: np.array(x, dtype=float) for text, x in vectors.items()}), pairs)
+    pairs = RetrievalPairs("s", ["q", "q"], ["far", "near"], ["other"])
+    found = score_retrieval(encoder({text: np.array(x, dtype=float) for text, x in vectors.items()}), pairs)
     assert found["accuracy_1"] == found["mrr_10"] == found["recall_10"] == 100
     assert found["map_100"] == pytest.approx(100 * (1 + 2 / 3) / 2)
     assert found["ndcg_10"] == pytest.approx(100 * (1 + 1 / 2) / (1 + 1 / np.log2(3)))
@@ -214,23 +216,23 @@ def test_recall_is_of_all_relevant_documents_and_accuracy_of_any():
 
 def test_a_query_does_not_find_itself_unless_it_is_its_answer():
     vectors = {"a": np.array([1.0, 0]), "b": np.array([0.9, 0.1]), "c": np.array([0, 1.0])}
-    assert score_search(encoder(vectors), SearchPairs("s", ["a", "b"], ["b", "c"], ["a"]))["accuracy_1"] == 50
-    assert score_search(encoder(vectors), SearchPairs("s", ["a", "b"], ["a", "c"]))["accuracy_1"] == 50
+    assert score_retrieval(encoder(vectors), RetrievalPairs("s", ["a", "b"], ["b", "c"], ["a"]))["accuracy_1"] == 50
+    assert score_retrieval(encoder(vectors), RetrievalPairs("s", ["a", "b"], ["a", "c"]))["accuracy_1"] == 50
 
 
 def test_scores_do_not_feel_rotation_and_scale():
     pairs, vectors = search()
     turn = np.linalg.qr(np.random.default_rng(1).normal(size=(12, 12)))[0]
     turned = {text: 7 * x @ turn for text, x in vectors.items()}
-    assert score_search(encoder(turned), pairs) == pytest.approx(score_search(encoder(vectors), pairs))
+    assert score_retrieval(encoder(turned), pairs) == pytest.approx(score_retrieval(encoder(vectors), pairs))
 
 
 def test_of_equally_near_documents_the_first_comes_first():
-    pairs = SearchPairs("s", ["q", "r"], ["a", "b"])
-    found = score_search(lambda texts: np.ones((len(texts), 3)), pairs)
+    pairs = RetrievalPairs("s", ["q", "r"], ["a", "b"])
+    found = score_retrieval(lambda texts: np.ones((len(texts), 3)), pairs)
     assert (found["mrr_10"], found["accuracy_1"], found["accuracy_10"]) == (75, 50, 100)
 
 
 def test_embeddings_that_are_not_finite():
     with pytest.raises(UndefinedScoreError, match="the embeddings of 4 of 4 sentences are not finite"):
-        score_search(lambda texts: np.full((len(texts), 3), np.nan), SearchPairs("s", ["q", "r"], ["a", "b"]))
+        score_retrieval(lambda texts: np.full((len(texts), 3), np.nan), RetrievalPairs("s", ["q", "r"], ["a", "b"]))

@@ -77,17 +77,17 @@ def test_a_sample_is_a_task_like_others(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "labels, triplets", [(["STS12.tsv"], []), (["a/x.tsv", "b/x.csv"], []), (["a/x.tsv"], ["x.tsv"])]
+    "labels, retrieval", [(["STS12.tsv"], []), (["a/x.tsv", "b/x.csv"], []), (["a/x.tsv"], ["x.tsv"])]
 )
-def test_two_tasks_of_one_name_are_refused(tmp_path, labels, triplets):
-    for file in {*labels, *triplets}:
+def test_two_tasks_of_one_name_are_refused(tmp_path, labels, retrieval):
+    for file in {*labels, *retrieval}:
         (tmp_path / file).parent.mkdir(exist_ok=True)
-        rows = ["query\tdocument", "a\tb", "c\td"] if file in triplets else ["text,label", "a,x", "b,x", "c,y"]
+        rows = ["query\tdocument", "a\tb", "c\td"] if file in retrieval else ["text,label", "a,x", "b,x", "c,y"]
         text = "\n".join(rows)
         (tmp_path / file).write_text(text if file.endswith(".csv") else text.replace(",", "\t"))
-    files = [[str(tmp_path / file) for file in given] for given in (labels, triplets)]
+    files = [[str(tmp_path / file) for file in given] for given in (labels, retrieval)]
     with pytest.raises(UsageError, match=r"x\.(tsv|csv): there is a task x already|there is a task STS12 already"):
-        load_tasks(None, [], labels=files[0], triplets=files[1])
+        load_tasks(None, [], labels=files[0], retrieval=files[1])
 
 
 def test_more_dimensions_than_there_are(data):

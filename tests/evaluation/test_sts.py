@@ -179,11 +179,11 @@ def correlated(rows: int, columns: int, seed: int = 0) -> np.ndarray:
 
 
 def eigen(x):
-    """Centred rows, and the eigenvectors and eigenvalues of their covariance, largest first."""
+    """Centered rows, and the eigenvectors and eigenvalues of their covariance, largest first."""
     x = x.astype(np.float64)
-    centred = x - x.mean(0)
-    values, vectors = np.linalg.eigh(centred.T @ centred / len(x))
-    return centred, vectors[:, ::-1], values[::-1]
+    centered = x - x.mean(0)
+    values, vectors = np.linalg.eigh(centered.T @ centered / len(x))
+    return centered, vectors[:, ::-1], values[::-1]
 
 
 @pytest.mark.parametrize("dimensions", [None, 5, 3, 1])
@@ -195,8 +195,8 @@ def test_whitening_equals_its_closed_form(dimensions):
     assert found.shape == (60, kept) and found.dtype == np.float32
     np.testing.assert_allclose(found.mean(0), 0, atol=1e-5)
     np.testing.assert_allclose(found.T.astype(np.float64) @ found / 60, np.eye(kept), atol=1e-4)
-    centred, directions, variances = eigen(x)
-    principal = centred @ directions[:, :kept] / np.sqrt(variances[:kept])
+    centered, directions, variances = eigen(x)
+    principal = centered @ directions[:, :kept] / np.sqrt(variances[:kept])
     np.testing.assert_allclose(found @ found.T, principal @ principal.T, atol=1e-3)
     np.testing.assert_allclose(np.abs(found), np.abs(principal), atol=1e-3)
 

@@ -45,7 +45,7 @@ def fitted(x, targets, c: float) -> LogisticRegression:
 
 
 def reference(x, targets, mask, c: float) -> np.ndarray:
-    """On centred columns: that changes the intercept alone, and scikit-learn too loses digits to a far offset."""
+    """On centered columns: that changes the intercept alone, and scikit-learn too loses digits to a far offset."""
     x = x.astype(np.float64) - x[mask].astype(np.float64).mean(0)
     return fitted(x[mask], targets[mask], c).decision_function(x)
 
@@ -194,7 +194,7 @@ def test_examples_of_one_class_have_finite_values():
         assert np.isfinite(values).all() and (sign * values > 0).all()
 
 
-def test_the_intercept_is_not_penalised():
+def test_the_intercept_is_not_penalized():
     """With features that say nothing, every value is the log odds of the training set, whatever C."""
     y = np.arange(100) < 80
     values = solved(np.zeros((100, 3), np.float32), y, np.ones((100, 2), bool), [0.01, 1.0])
@@ -245,11 +245,11 @@ def examples(count: int, classes: int, seed: int = 0, sides: int = 1, noise: flo
     sentences = make_sentences(count * sides, seed=seed + 1)
     texts = tuple(sentences[side::sides] for side in range(sides))
     labels = source.integers(0, classes, count)
-    centres = source.normal(size=(classes, 6))
+    centers = source.normal(size=(classes, 6))
     vectors = {}
     for side in texts:
         for sentence, label in zip(side, labels):
-            vectors[sentence] = (centres[label] + noise * source.normal(size=6)).astype(np.float32)
+            vectors[sentence] = (centers[label] + noise * source.normal(size=6)).astype(np.float32)
     return texts, labels, vectors
 
 

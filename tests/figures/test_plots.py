@@ -62,7 +62,7 @@ def cosine_panels() -> list[tuple]:
 
 def probe_rows() -> list[dict]:
     """The second row could not be measured."""
-    kinds = ["stop words removed", "capitalised", "content changed"]
+    kinds = ["stop words removed", "capitalized", "content changed"]
     numbers = np.random.default_rng(4).uniform([0.5, 0.01, 50, 1], [1, 0.1, 95, 5], (9, 4))
     numbers[1] = np.nan
     return [
@@ -98,8 +98,8 @@ LABELS = {
         "development pairs, Spearman x 100",
         "step",
     ],
-    "redundancy": [*NAMES, "stop words removed", "capitalised", "accuracy of the style probe (%), ± 1 sd"],
-    "drift": [*NAMES, "of its 10 nearest neighbours a sentence kept", "(far right: hubs)"],
+    "redundancy": [*NAMES, "stop words removed", "capitalized", "accuracy of the style probe (%), ± 1 sd"],
+    "drift": [*NAMES, "of its 10 nearest neighbors a sentence kept", "(far right: hubs)"],
 }
 
 
@@ -213,7 +213,7 @@ def test_numbers_of_drift(written):
     found = read_csv(written("drift")[2])
     assert [(row["checkpoint"], row["sentence"]) for row in found] == [(n, s) for n in NAMES[1:] for s in SENTENCES]
     for name, get in (
-        ("neighbours_kept", lambda drift: drift.kept),
+        ("neighbors_kept", lambda drift: drift.kept),
         ("cosine", lambda drift: drift.cosine),
         ("old_occurrences", lambda drift: drift.old_occurrences),
         ("new_occurrences", lambda drift: drift.new_occurrences),
@@ -222,7 +222,7 @@ def test_numbers_of_drift(written):
 
 
 def test_curves_of_drift(figure_of):
-    """Each sums to all sentences; the last one is a share of sentences that are neighbours so often or more."""
+    """Each sums to all sentences; the last one is a share of sentences that are neighbors so often or more."""
     panels = drift_panels()
     left, middle, right = figure_of(plots.drift, panels, NAMES[0]).axes
     for line, drift in zip(left.lines, panels.values(), strict=True):
@@ -305,16 +305,16 @@ def test_the_legend_covers_no_name(figure_of):
 
 
 def drawn(axes) -> list[tuple[list, np.ndarray]]:
-    """Points and colours of a scatter's parts."""
+    """Points and colors of a scatter's parts."""
     return [(part.get_offsets().tolist(), part) for part in axes.collections]
 
 
-def test_colours_follow_the_sts_average(figure_of):
+def test_colors_follow_the_sts_average(figure_of):
     rows = score_rows(4)
     figure = figure_of(plots.alignment_uniformity, rows, "STS-B dev")
-    (scored, part), (unscored, grey) = drawn(figure.axes[0])
+    (scored, part), (unscored, gray) = drawn(figure.axes[0])
     assert scored == [[row["uniformity"], row["alignment"]] for row in rows if row["sts_average"]]
-    assert unscored == [[rows[1]["uniformity"], rows[1]["alignment"]]] and grey.get_array() is None
+    assert unscored == [[rows[1]["uniformity"], rows[1]["alignment"]]] and gray.get_array() is None
     scores = [row["sts_average"] for row in rows if row["sts_average"]]
     assert part.get_array().tolist() == scores and part.get_clim() == pytest.approx((min(scores), max(scores)))
     axes, bar = figure.axes
@@ -323,23 +323,23 @@ def test_colours_follow_the_sts_average(figure_of):
     assert axes.get_title() == "STS-B dev, 338 positive pairs"
 
 
-def test_one_checkpoint_has_a_range_of_colours(figure_of):
+def test_one_checkpoint_has_a_range_of_colors(figure_of):
     figure = figure_of(plots.alignment_uniformity, score_rows(1), "STS-B dev")
     (_, part) = drawn(figure.axes[0])[0]
     score = score_rows(1)[0]["sts_average"]
     assert part.get_clim() == pytest.approx((score - 1, score + 1))
 
 
-def test_without_any_sts_average_there_is_no_colour_bar(figure_of):
+def test_without_any_sts_average_there_is_no_color_bar(figure_of):
     rows = [row | dict(sts_average=None, n=i) for i, row in enumerate(score_rows(3))]
     figure = figure_of(plots.alignment_uniformity, rows, "STS-B dev")
     assert len(figure.axes) == 1 and figure.axes[0].get_title() == "STS-B dev"
 
 
-def blobs(count: int, centres: int = 10) -> tuple[np.ndarray, np.ndarray]:
-    """Directions around `centres` axes, with lengths that have nothing to do with them."""
+def blobs(count: int, centers: int = 10) -> tuple[np.ndarray, np.ndarray]:
+    """Directions around `centers` axes, with lengths that have nothing to do with them."""
     source = np.random.default_rng(0)
-    label = np.arange(count) % centres
+    label = np.arange(count) % centers
     x = np.eye(16)[label] + 0.05 * source.normal(size=(count, 16))
     return x * source.uniform(0.1, 10, (count, 1)), label
 
@@ -349,9 +349,9 @@ def test_project_separates_blobs_by_direction():
     points, cluster = plots.project(x)
     assert points.shape == (200, 2) and points.dtype == np.float64
     assert set(cluster) == set(range(10)) and len(set(zip(label, cluster))) == 10, "one cluster is one blob"
-    centres = np.stack([points[label == i].mean(0) for i in range(10)])
-    distance = np.linalg.norm(points[:, None] - centres, axis=-1)
-    assert (distance.argmin(1) == label).all(), "neighbours stay neighbours"
+    centers = np.stack([points[label == i].mean(0) for i in range(10)])
+    distance = np.linalg.norm(points[:, None] - centers, axis=-1)
+    assert (distance.argmin(1) == label).all(), "neighbors stay neighbors"
 
 
 def test_project_is_deterministic():
@@ -363,7 +363,7 @@ def test_project_is_deterministic():
 
 
 def test_project_of_the_fewest_sentences():
-    points, cluster = plots.project(blobs(30, centres=3)[0], clusters=3)
+    points, cluster = plots.project(blobs(30, centers=3)[0], clusters=3)
     assert points.shape == (30, 2) and np.isfinite(points).all() and set(cluster) == {0, 1, 2}
 
 
@@ -392,7 +392,7 @@ def test_panels_of_tsne(count, shape, figure_of):
         assert found == points[np.arange(40) % 12 == cluster].tolist()
     parts = [part for _, part in drawn(figure.axes[0])]
     looks = {(tuple(part.get_facecolor()[0]), part.get_paths()[0].vertices.tobytes()) for part in parts}
-    assert len(looks) == 12, "colour and marker together tell the clusters apart"
+    assert len(looks) == 12, "color and marker together tell the clusters apart"
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [str(i) for i in range(12)]
 
 
@@ -462,7 +462,7 @@ def test_panels_of_redundancy(figure_of):
     left, right = figure.axes
     assert [text.get_text() for text in left.get_yticklabels()] == [
         "stop words removed",
-        "capitalised",
+        "capitalized",
         "content changed",
     ]
     assert left.get_ylim() == right.get_ylim() == (2.5, -0.5), "the first kind is on top"

@@ -17,7 +17,7 @@ from informin.figures.redundancy import (
     STOP_WORDS,
     VARIANTS,
     VariantScore,
-    capitalised,
+    capitalized,
     clause_order_restated,
     content_replaced,
     hyphen_joined,
@@ -186,8 +186,8 @@ def test_no_clear_two_clauses(sentence):
         ("", None),
     ],
 )
-def test_capitalised(sentence, variant):
-    assert capitalised(sentence) == variant
+def test_capitalized(sentence, variant):
+    assert capitalized(sentence) == variant
     assert variant is None or variant.lower() == sentence.lower()
 
 
@@ -364,7 +364,7 @@ def test_a_kind_with_too_few_sentences_is_named_and_not_measured():
 
 @pytest.mark.parametrize("count", [0, FEWEST - 1])
 def test_too_few_sentences(count):
-    message = f"({count} stop words removed, {count} clause order restated, {count} capitalised, "
+    message = f"({count} stop words removed, {count} clause order restated, {count} capitalized, "
     with pytest.raises(UsageError, match=re.escape(message)) as error:
         probe(without_style, make_sentences(count))
     assert f"{count} content changed); needed {FEWEST}" in str(error.value)

@@ -324,7 +324,7 @@ class TestGradient:
         torch.testing.assert_close(slope, expected, rtol=0.02, atol=1e-5)
 
     @pytest.mark.parametrize("form", FORMS)
-    def test_minimising_makes_the_views_tell_more(self, batch, form):
+    def test_minimizing_makes_the_views_tell_more(self, batch, form):
         maps1, maps2, mask = batch
         maps1.requires_grad_()
         seeded = partial(attention_mi, maps2=maps2, mask=mask, form=form)

@@ -18,7 +18,7 @@ NEAR, OWN = torch.rand(N, N, generator=DRAW) < 0.3, torch.rand(N, 5, generator=D
 LOSSES = {
     "contrast": contrast,
     "queue": partial(contrast, queue=QUEUE, own=OWN),
-    "near": partial(contrast, near=NEAR),
+    "near": partial(contrast, false_negatives=NEAR),
     "guided similarity": partial(guided_similarity, guide1=GUIDE1, guide2=GUIDE2),
 }
 

@@ -33,7 +33,7 @@ def orthogonal_columns(first: int, last: int) -> torch.Tensor:
 
 
 def correlations(p1, p2):
-    """C, entry by entry, in float64: eq. 3 with batch-normalised projections."""
+    """C, entry by entry, in float64: eq. 3 with batch-normalized projections."""
     p1, p2 = (p.detach().double().numpy() for p in (p1, p2))
     n, d = p1.shape
     c = np.zeros((d, d))
@@ -61,7 +61,7 @@ class TestSelfContrast:
         assert self_contrast(h, h, "reference").item() == pytest.approx(20)
 
     @pytest.mark.parametrize("form", FORMS)
-    def test_minimising_pushes_the_views_apart(self, views, form):
+    def test_minimizing_pushes_the_views_apart(self, views, form):
         """A repulsion: with the sign of a contrast it would pull them together."""
         h1, h2 = views[0].clone().requires_grad_(), views[1]
         self_contrast(h1, h2, form).backward()
@@ -128,7 +128,7 @@ class TestDecorrelation:
         p = orthogonal_columns(1, 1).repeat(1, 4)
         assert decorrelation(p, p, WEIGHT).item() == pytest.approx(WEIGHT * 12, rel=1e-4)
 
-    def test_minimising_raises_the_diagonal_and_lowers_the_rest(self, views):
+    def test_minimizing_raises_the_diagonal_and_lowers_the_rest(self, views):
         p1, p2 = (p.clone().requires_grad_() for p in views)
         optimizer = torch.optim.SGD([p1, p2], lr=0.5)
         for _ in range(500):
@@ -181,7 +181,7 @@ class TestDecorrelation:
             torch.testing.assert_close(decorrelation(p1, p2, WEIGHT), expected, rtol=1e-6, atol=0)
 
     def test_one_sentence_is_an_error(self):
-        with pytest.raises(UsageError, match="batch of 1 sentence and so no variance for its batch normalisation"):
+        with pytest.raises(UsageError, match="batch of 1 sentence and so no variance for its batch normalization"):
             decorrelation(torch.ones(1, 4), torch.ones(1, 4), WEIGHT)
 
 
@@ -218,17 +218,17 @@ class TestProjector:
             ones = dict(weight={1}, bias={0}, running_mean={0}, running_var={1}, num_batches_tracked={0})
             assert values == ones
 
-    def test_each_view_is_normalised_by_itself(self, encoder, model):
+    def test_each_view_is_normalized_by_itself(self, encoder, model):
         """The three layers written out; the statistics of both views together would give others."""
         batch = rows(encoder, count=12, copies=3)
         first, norm1, _, second, norm2, _, third = model.heads["decorrelation"].layers
 
-        def normalise(x, norm):
+        def normalize(x, norm):
             return (x - x.mean(0)) / (x.var(0, unbiased=False) + norm.eps).sqrt() * norm.weight + norm.bias
 
         def project(x):
-            hidden = relu(normalise(x @ first.weight.T + first.bias, norm1))
-            return relu(normalise(hidden @ second.weight.T, norm2)) @ third.weight.T
+            hidden = relu(normalize(x @ first.weight.T + first.bias, norm1))
+            return relu(normalize(hidden @ second.weight.T, norm2)) @ third.weight.T
 
         views = []
         projected = head_values(model, batch, range(12), lambda x: views.append(x) or x)["decorrelation"]
@@ -238,7 +238,7 @@ class TestProjector:
         together = project(torch.cat(views)).chunk(2)
         assert (together[0] - projected[0]).abs().max() > 0.01
 
-    def test_it_normalises_over_what_gather_joins(self, encoder, model):
+    def test_it_normalizes_over_what_gather_joins(self, encoder, model):
         gathered = []
 
         def gather(x):

@@ -33,9 +33,15 @@ from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 SCD = dict(objective="scd", projector_size=16)
 MICSE = dict(objective="micse", queue_size=24)
 EVERYTHING = dict(
-    **dict(objective="informin", reconstruction_weight=0.7, ami_weight=0.3, ami_layers=[0, 1], queue_size=24),
+    **dict(
+        objective="informin",
+        reconstruction_weight=0.7,
+        attention_mi_weight=0.3,
+        attention_mi_layers=[0, 1],
+        queue_size=24,
+    ),
     **dict(decorrelation_weight=0.2, projector_size=8, off_diagonal_weight=0.1, mlm_weight=0.2),
-    **dict(view_dropout=[0.1, 0.3], temperature=0.1, ami_form="reference"),
+    **dict(view_dropout=[0.1, 0.3], temperature=0.1, attention_mi_form="reference"),
 )
 SCD_ROWS = {  # Klein and Nabi (2022), section 4
     "bert": dict(view_dropout=[0.05, 0.15], decorrelation_weight=0.005, off_diagonal_weight=0.013),
@@ -80,8 +86,8 @@ def expected_loss(options, seen, model):
             features = [model.heads["decorrelation"].layers(view) for view in (z1, z2)]
             loss = loss + options["decorrelation_weight"] * decorrelation(*features, options["off_diagonal_weight"])
         maps = torch.stack(outputs.attentions, 1)
-        ami, _ = attention_mi(maps[:size], maps[size : 2 * size], mask, options.get("ami_form", "paper"))
-        loss = loss + options.get("ami_weight", 2.5e-3) * ami
+        ami, _ = attention_mi(maps[:size], maps[size : 2 * size], mask, options.get("attention_mi_form", "paper"))
+        loss = loss + options.get("attention_mi_weight", 2.5e-3) * ami
     if "mlm_weight" in options:
         loss = loss + options["mlm_weight"] * masked_lm(outputs.lm_losses)
     return loss.item()
@@ -94,7 +100,7 @@ def expected_loss(options, seen, model):
         SCD | dict(decorrelation_weight=0.1, off_diagonal_weight=0.5, self_contrast_form="reference"),
         SCD | dict(mlm_weight=0.2),
         MICSE,
-        MICSE | dict(ami_weight=2.0, ami_layers=[1], temperature=0.2),
+        MICSE | dict(attention_mi_weight=2.0, attention_mi_layers=[1], temperature=0.2),
         EVERYTHING,
     ],
     ids=["scd", "scd-reference", "scd-mlm", "micse", "micse-one-layer", "everything"],
@@ -136,8 +142,8 @@ def test_terms_are_logged_unweighted_and_sum_to_the_loss(build, options):
     assert len(entries) == 3 and len(weights) > 1
     for entry in entries:
         assert entry["loss"] == pytest.approx(sum(w * entry[f"terms/{name}"] for name, w in weights.items()), rel=1e-4)
-    if "ami" in weights:
-        assert all(3 <= entry["ami_positions"] <= 150 for entry in entries)
+    if "attention_mi" in weights:
+        assert all(3 <= entry["attention_mi_positions"] <= 150 for entry in entries)
 
 
 @pytest.mark.parametrize(
@@ -290,8 +296,8 @@ def test_a_further_objective_is_one_class_and_one_line(build, toy):
     "options, message",
     [
         (
-            dict(objective="toy", spread_weight=1, ami_weight=1.0),
-            "`ami_weight` 1.0 has no effect .* spread_weight, spr",
+            dict(objective="toy", spread_weight=1, attention_mi_weight=1.0),
+            "`attention_mi_weight` 1.0 has no effect .* spread_weight, spr",
         ),
         (
             dict(objective="toy", spread_power=2.0),
@@ -366,7 +372,7 @@ def test_a_second_trainers_heads_replace_the_first_ones(build):
     again = InforMinTrainer(first.model, second.args, second.train_dataset, processing_class=second.processing_class)
     assert not again.model.heads and again.model is first.model
     again.train()
-    assert len(logged(again, "terms/contrast")) == 1 and not logged(again, "terms/ami")
+    assert len(logged(again, "terms/contrast")) == 1 and not logged(again, "terms/attention_mi")
 
 
 @pytest.mark.parametrize(
@@ -394,7 +400,7 @@ def test_each_term_says_the_smallest_batch_that_it_trains_on(build):
         (SCD, 2),
         (dict(objective="simcse"), 2),
         (dict(objective="guided", guided_weight=1), 3),
-        (dict(objective="guided", keep_weight=1), 1),
+        (dict(objective="guided", distillation_weight=1), 1),
     ):
         trainer = build(per_device_train_batch_size=smallest, max_steps=1, **options)
         assert max(term.smallest_batch for term in trainer.terms) == smallest
@@ -407,7 +413,7 @@ def test_each_term_says_the_smallest_batch_that_it_trains_on(build):
 @pytest.mark.parametrize("layers", [[2], [0, 2], [1, 0], [1, 1], [-1], []], ids=str)
 def test_layers_that_the_encoder_has_not_are_refused(build, layers):
     with pytest.raises(UsageError, match=r"The attention layers \[.*\] cannot be used: the encoder has 2 layers"):
-        build(ami_layers=layers, **MICSE)
+        build(attention_mi_layers=layers, **MICSE)
 
 
 @pytest.mark.parametrize("options", [MICSE, SCD], ids=["micse", "scd"])
@@ -427,7 +433,13 @@ OPTIONS = {  # of the record: those that are read
         **dict(self_contrast_form="paper", projector_size=16),
     ),
     "micse": dict(
-        **dict(objective="micse", projection_head="mlp", temperature=0.05, ami_weight=2.5e-3, ami_form="paper"),
+        **dict(
+            objective="micse",
+            projection_head="mlp",
+            temperature=0.05,
+            attention_mi_weight=2.5e-3,
+            attention_mi_form="paper",
+        ),
         **dict(queue_size=40, momentum_decay=0.995, momentum_dropout=0.3),
     ),
 }
@@ -436,7 +448,7 @@ NOT_THE_OBJECTIVES = {
     *("max_grad_norm", "optim", "adam_beta1", "adam_beta2", "adam_epsilon", "gradient_accumulation_steps"),
     *("precision", "processes", "max_steps"),
 }
-TERMS = {"scd": ["self_contrast", "decorrelation"], "micse": ["contrast", "ami"]}
+TERMS = {"scd": ["self_contrast", "decorrelation"], "micse": ["contrast", "attention_mi"]}
 
 
 @pytest.fixture(scope="module")
@@ -544,8 +556,11 @@ def test_an_export_gives_the_vectors_of_its_checkpoint(run, encoder):
 @pytest.mark.parametrize(
     "options, message",
     [
-        (dict(ami_form="paper"), "this encoder has 5 a layer. Use an encoder with an even number of heads"),
-        (dict(ami_form="reference", ami_layers=[1]), "pairs layers in the form 'reference', and 1 are chosen"),
+        (dict(attention_mi_form="paper"), "this encoder has 5 a layer. Use an encoder with an even number of heads"),
+        (
+            dict(attention_mi_form="reference", attention_mi_layers=[1]),
+            "pairs layers in the form 'reference', and 1 are chosen",
+        ),
     ],
     ids=["heads", "layers"],
 )

@@ -66,7 +66,7 @@ def test_gradient(views, guides):
 def test_errors():
     with pytest.raises(UsageError, match=r"and this batch has 2.*`per_device_train_batch_size` of 3 or more"):
         guided_similarity(*[torch.eye(2)] * 4)
-    for name in ("guided_temperature", "guide_temperature"):
+    for name in ("student_temperature", "guide_temperature"):
         with pytest.raises(UsageError, match=f"`{name}` is 0; needed a number above 0"):
             GuidedSimilarity(guided_weight=1.0, **{name: 0})
 
@@ -80,16 +80,16 @@ class Places:
     def of(self, rows):
         return self.embeddings[rows]
 
-    def neighbourhoods(self, k):
+    def neighborhoods(self, k):
         return Places(self.embeddings.roll(k, dims=0))
 
 
-def test_the_means_of_neighbourhoods_are_taught_where_they_are_asked_for(views, guides):
+def test_the_means_of_neighborhoods_are_taught_where_they_are_asked_for(views, guides):
     guide, rows = Places(guides[0]), torch.arange(len(guides[0]))
     seen = Views(z1=views[0], z2=views[1], mask=None, row1=rows, row2=rows)
     for k, taught in ((0, guides[0]), (2, guides[0].roll(2, dims=0))):
-        term = GuidedSimilarity(guided_weight=1.0, guided_neighbours=k)
+        term = GuidedSimilarity(guided_weight=1.0, guided_neighbors=k)
         term.prepare(guide)
         torch.testing.assert_close(term.loss(seen)["guided"], guided_similarity(*views, taught, taught))
-    with pytest.raises(UsageError, match="`guided_neighbours` is -1"):
-        GuidedSimilarity(guided_weight=1.0, guided_neighbours=-1)
+    with pytest.raises(UsageError, match="`guided_neighbors` is -1"):
+        GuidedSimilarity(guided_weight=1.0, guided_neighbors=-1)

@@ -1,4 +1,4 @@
-"""Masked language modelling: a plain numpy loop, a closed form, an empty batch. Labels are tests/test_modeling.py's."""
+"""Masked language modeling: a plain numpy loop, a closed form, an empty batch. Labels are tests/test_modeling.py's."""
 
 import numpy as np
 import pytest

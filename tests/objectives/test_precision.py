@@ -7,9 +7,9 @@ from torch.nn.functional import normalize
 from informin.objectives import blocks
 from informin.objectives.contrast import contrast
 from informin.objectives.decorrelation import decorrelation, self_contrast
+from informin.objectives.distillation import cosine_distance
+from informin.objectives.false_negatives import false_negative_mask
 from informin.objectives.guided_similarity import guided_similarity
-from informin.objectives.keep import cosine_distance
-from informin.objectives.near import near_pairs
 from informin.objectives.reconstruction import reconstruction
 
 LOSSES = {
@@ -42,5 +42,5 @@ def test_value_and_gradient_are_the_same_under_autocast(views, loss, anchors, mo
 def test_near_pairs_are_the_same_under_autocast():
     guide = normalize(torch.randn(200, 8, generator=torch.Generator().manual_seed(0)), dim=-1)
     with torch.autocast("cpu", torch.bfloat16):
-        found = near_pairs(guide, guide, 0.5)
+        found = false_negative_mask(guide, guide, 0.5)
     assert torch.equal(found, guide @ guide.T > 0.5)

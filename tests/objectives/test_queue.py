@@ -8,7 +8,7 @@ from transformers import TrainerCallback
 
 from informin.errors import UsageError
 from informin.objectives.contrast import contrast
-from informin.objectives.near import known_pairs
+from informin.objectives.false_negatives import known_pairs
 from informin.objectives.queue import MomentumQueue
 from informin.training.sentences import refuse_few_sentences
 from tests.objectives.conftest import head_values, model_of, rows
@@ -108,8 +108,8 @@ def test_it_follows_the_encoder_after_each_optimizer_step(build):
 def test_no_optimizer_has_it(build):
     trainer = build(**MICSE)
     slow = {id(parameter) for parameter in trainer.model.heads["queue"].parameters()}
-    optimised = {id(p) for group in trainer.create_optimizer().param_groups for p in group["params"]}
-    assert slow and optimised == {id(p) for p in trainer.model.parameters()} - slow
+    optimized = {id(p) for group in trainer.create_optimizer().param_groups for p in group["params"]}
+    assert slow and optimized == {id(p) for p in trainer.model.parameters()} - slow
 
 
 def test_its_dropout_is_its_own(build, encoder):

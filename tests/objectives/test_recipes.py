@@ -33,8 +33,8 @@ def test_a_recipe_has_what_its_row_fills_in(path):
     args = InforMinTrainingArguments(use_cpu=True, **given)
     args.for_model(model_name, config)
     filled = {name: getattr(args, name) for name in options}
-    if "ami_layers" in options:
-        filled["ami_layers"] = attention_layers(config.num_hidden_layers, args.ami_layers)
+    if "attention_mi_layers" in options:
+        filled["attention_mi_layers"] = attention_layers(config.num_hidden_layers, args.attention_mi_layers)
     assert options == filled
     row = OBJECTIVES[args.objective].rows[config.model_type, config.hidden_size]
     assert args.paper_row == row.name

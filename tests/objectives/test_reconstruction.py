@@ -32,7 +32,7 @@ def test_closed_forms_in_the_cosine(views):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_minimising_pulls_the_views_together(views, form):
+def test_minimizing_pulls_the_views_together(views, form):
     """The sign that the paper prints would push them apart."""
     z1, z2 = views[0].clone().requires_grad_(), views[1]
     reconstruction(z1, z2, form).backward()

@@ -50,7 +50,7 @@ ATTENTION_MI, QUEUE = (
     term("mutual information of attention maps", "micse"),
     term("negatives of earlier batches", "micse"),
 )
-MASKED_LM = term("masked language modelling", own=False)
+MASKED_LM = term("masked language modeling", own=False)
 INFORMIN = objective("informin", "InforMin-CL", CONTRAST, RECONSTRUCTION)
 SIMCSE = objective("simcse", "unsupervised SimCSE", CONTRAST)
 RECORD = {
@@ -238,18 +238,18 @@ def test_tables_of_one_seed_and_some_tasks(folder):
 
 
 def put_samples(folder: Path, name: str, **scores: float) -> None:
-    """Results with a labelled sample and a search beside STS-B."""
+    """Results with a labeled sample and a search beside STS-B."""
     results = put_results(folder, name, {"STS-B": 80.0})
     common = dict(n=1200, seconds=dict(encode=0.1, score=0.1), truncated=0, data={})
-    for task, kind, size in (("my_titles", "labels", "classes"), ("a*b*", "triplets", "documents")):
+    for task, kind, size in (("my_titles", "labels", "classes"), ("a*b*", "retrieval", "documents")):
         measures = {key: scores[kind] + i for i, key in enumerate(KINDS[kind])}
         add_task(results, task, common | {"score": scores[kind], "kind": kind, size: 20, "measures": measures})
     save_results(folder / "results" / name, results)
 
 
 def test_samples_have_tables_and_a_place_in_the_model_index(folder):
-    put_samples(folder, "model.json", labels=60.5, triplets=40.0)
-    put_samples(folder, "base-mean.json", labels=70.25, triplets=30.0)
+    put_samples(folder, "model.json", labels=60.5, retrieval=40.0)
+    put_samples(folder, "base-mean.json", labels=70.25, retrieval=30.0)
     card = render_card(folder)
     found = tables(card)["my_titles: 1,200 sentences of 20 classes, x 100"]
     assert found[""] == ["V-measure", "1-NN", "10-NN", "8-shot"]
@@ -262,7 +262,7 @@ def test_samples_have_tables_and_a_place_in_the_model_index(folder):
     results = {entry.dataset_name: [] for entry in ModelCard(card).data.eval_results}
     for entry in ModelCard(card).data.eval_results:
         results[entry.dataset_name].append((entry.task_type, entry.metric_type, entry.metric_value))
-    assert results["my_titles"][:2] == [("Clustering", "v_measure", 60.5), ("Clustering", "nearest_neighbour", 61.5)]
+    assert results["my_titles"][:2] == [("Clustering", "v_measure", 60.5), ("Clustering", "nearest_neighbor", 61.5)]
     assert results["a*b*"][0] == ("Retrieval", "mrr_10", 40.0) and len(results["a*b*"]) == 7
     lower = "The starting encoder without this training, read by its mean, has a higher V-measure on my_titles: 70.25 "
     assert [limit for limit in limits(card) if limit.startswith(lower)] and "MRR@10 on" not in card
@@ -287,15 +287,15 @@ def test_history_of_several_sets(folder):
 
 
 def test_drift_is_told_with_its_warnings(folder):
-    values = dict(alignment=0.75, neighbour_distance=38.52, uniformity=-3.7, effective_rank=295.3, hubness=2.2)
-    old = values | dict(neighbours_kept=100.0, rotated_cosine=1.0, stsb_dev=None)
-    new = old | dict(neighbours_kept=69.18, rotated_cosine=0.977, neighbour_distance=None)
+    values = dict(alignment=0.75, neighbor_distance=38.52, uniformity=-3.7, effective_rank=295.3, hubness=2.2)
+    old = values | dict(neighbors_kept=100.0, rotated_cosine=1.0, stsb_dev=None)
+    new = old | dict(neighbors_kept=69.18, rotated_cosine=0.977, neighbor_distance=None)
     drift = {"sentences": 2000, "old": old, "new": new, "warnings": ["tore *apart*: 47%.", "made hubs."]}
     card = render_card(with_record(folder, drift=drift))
     rows = tables(card)["Drift on 2,000 sentences"]
     assert rows["Drift on 2,000 sentences"] == ["before training", "these weights"]
-    assert rows["10 nearest neighbours kept, %"] == ["100.0", "69.2"]
-    assert rows["distance of old neighbours, % of all pairs"] == ["38.5", "not scored"]
+    assert rows["10 nearest neighbors kept, %"] == ["100.0", "69.2"]
+    assert rows["distance of old neighbors, % of all pairs"] == ["38.5", "not scored"]
     assert rows["STS-B dev"] == ["not scored", "not scored"]
     section = card.partition("## What training changed\n")[2].partition("\n## ")[0]
     assert "\nTraining tore \\*apart\\*: 47%.\n\nTraining made hubs.\n" in section
@@ -478,11 +478,11 @@ def test_a_paper_is_a_file_of_ours_alone(folder, tmp_path):
 @pytest.mark.parametrize(
     ("trained", "method"),
     [
-        (SIMCSE | {"terms": [CONTRAST, MASKED_LM]}, "unsupervised SimCSE with masked language modelling"),
+        (SIMCSE | {"terms": [CONTRAST, MASKED_LM]}, "unsupervised SimCSE with masked language modeling"),
         (
             INFORMIN | {"terms": [CONTRAST, QUEUE | {"own": False}, RECONSTRUCTION, ADDED_MI, MASKED_LM]},
             "InforMin-CL with negatives of earlier batches, mutual information of attention maps and masked language "
-            "modelling",
+            "modeling",
         ),
         (MICSE, "miCSE"),
         (SCD, "SCD"),

@@ -601,13 +601,13 @@ def test_training_record(bert_run, bert, sentences_file):
     kinds = [
         ("contrast", "simcse", True),
         ("reconstruction", "informin", True),
-        ("masked language modelling", None, False),
+        ("masked language modeling", None, False),
     ]
     objective = record["objective"]
     assert (objective["name"], objective["title"]) == ("informin", "InforMin-CL")
     assert [(term["title"], term["paper"], term["own"]) for term in objective["terms"]] == kinds
     card = (bert_run.folder / "README.md").read_text()
-    assert f"{record['kept_step']} steps of InforMin-CL with masked language modelling on 96 sentences" in card
+    assert f"{record['kept_step']} steps of InforMin-CL with masked language modeling on 96 sentences" in card
 
 
 COMMON = dict(
@@ -688,7 +688,7 @@ def test_data_set_in_a_folder_is_no_data_set_of_the_hub(bert, tmp_path):
 
 
 def test_names_of_the_hub(bert, tmp_path, monkeypatch):
-    """Of a model in the Hub's cache: its id, the commit, its own card's licence; of data sets their ids."""
+    """Of a model in the Hub's cache: its id, the commit, its own card's license; of data sets their ids."""
     commit = "0123456789abcdef0123456789abcdef01234567"
     cached = tmp_path / "models--org--tiny"
     copy(bert, cached / "snapshots" / commit)
@@ -716,8 +716,8 @@ def test_a_base_model_that_is_no_id_of_the_hub_is_refused(name):
         (dict(license="Apache 2.0"), "^`license` 'Apache 2.0' is not in .* Near it: apache-2.0, .* or other for a"),
         (dict(license="GPL-3.0-or-later"), "Near it: gpl-3.0, lgpl-3.0, agpl-3.0. Give an id of https://huggingface"),
         (dict(license=["mit", "Apache"]), "Near it: "),
-        (dict(license="<b>\n"), r"^`license` '<b>\\n' is not in the Hub's list of licences\. .* other for a"),
-        (dict(license=""), r"^`license` '' is not in the Hub's list of licences\. Give an id"),
+        (dict(license="<b>\n"), r"^`license` '<b>\\n' is not in the Hub's list of licenses\. .* other for a"),
+        (dict(license=""), r"^`license` '' is not in the Hub's list of licenses\. Give an id"),
         (dict(language="English"), "^`language` 'English' is no code of ISO 639. .* or multilingual or code.$"),
         (dict(language="EN"), "Needed two or three small letters, as en or deu, or multi"),
         (dict(language="<b>\n"), r"^`language` '<b>\\n' is no code"),
@@ -738,7 +738,7 @@ def test_default_sentences_are_english_and_of_the_hub(bert):
 
 
 @pytest.mark.parametrize(
-    ("card", "licence", "said"),
+    ("card", "license", "said"),
     [
         (b"---\nlicense: apache-2.0\nlanguage: de\n---\n# Model\n", "apache-2.0", None),
         (b"---\nlicense:\n- mit\n- cc0-1.0\nmodel-index: broken\ntags: 5\n1: 2\n---\n", ["mit", "cc0-1.0"], None),
@@ -754,15 +754,15 @@ def test_default_sentences_are_english_and_of_the_hub(bert):
         (b"---\nlicense: [mit\n---\n", None, None),
         (b"---\nlicense: \xe4\n---\n", None, None),
     ],
-    ids="licence two html one-of-two number capitals long deep empty no-metadata list no-yaml no-text".split(),
+    ids="license two html one-of-two number capitals long deep empty no-metadata list no-yaml no-text".split(),
 )
-def test_licence_comes_from_the_card_of_the_encoder(bert, tmp_path, caplog, card, licence, said):
+def test_license_comes_from_the_card_of_the_encoder(bert, tmp_path, caplog, card, license, said):
     """One that the Hub does not know is left out, which is said once, in one line."""
     caplog.set_level("INFO", logger="informin.training.record")
     base = copy(bert, tmp_path / "base")
     (base / "README.md").write_bytes(card)
-    assert facts(base)["license"] == licence
-    line = f"The card of {base} names the licence {said}, which the Hub does not know: left out. Give `license`."
+    assert facts(base)["license"] == license
+    line = f"The card of {base} names the license {said}, which the Hub does not know: left out. Give `license`."
     assert caplog.messages == ([line] if said else [])
     assert facts(base, license="cc-by-4.0")["license"] == "cc-by-4.0"
     assert len(caplog.messages) == (said is not None)

@@ -20,7 +20,7 @@ from informin.encoders.loading import load_config, load_model
 from informin.errors import OnnxMismatchError, UsageError
 from informin.evaluation import load_pairs, score_pairs
 from informin.publishing.export import check_export, export_folder, published_files
-from informin.publishing.onnx import MODEL, QUANTISED, export_onnx, load_onnx_encoder, quantise_onnx
+from informin.publishing.onnx import MODEL, QUANTIZED, export_onnx, load_onnx_encoder, quantize_onnx
 from tests.conftest import ROOT, make_sentences, save_bert, tokenizer_of
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")
@@ -39,7 +39,7 @@ def exported(request, tmp_path_factory) -> Path:
     model = load_model(load_config(str(start)), str(start), settings)
     export_folder(model, tokenizer_of(start), folder)
     assert export_onnx(folder) == folder / MODEL
-    assert quantise_onnx(folder) == folder / QUANTISED
+    assert quantize_onnx(folder) == folder / QUANTIZED
     return folder
 
 
@@ -75,7 +75,7 @@ def test_other_architectures(folder_of, tmp_path, name):
     np.testing.assert_allclose(np.linalg.norm(embeddings, axis=1), 1, atol=1e-5)
 
 
-@pytest.mark.parametrize("file", [MODEL, QUANTISED])
+@pytest.mark.parametrize("file", [MODEL, QUANTIZED])
 def test_layout_is_that_of_optimum(exported, file):
     """Both names and order: readers feed either by name or by place."""
     names = ["input_ids", "attention_mask", "token_type_ids"]
@@ -119,12 +119,12 @@ def test_embeddings_are_those_of_the_model(exported, batch_size):
 def test_8_bits(exported):
     """Smaller and close; linear layers by 7 of 8 bits, which no processor overflows, and a scale for each output."""
     sentences = make_sentences(20)
-    expected, embeddings = (load_onnx_encoder(exported, file)(sentences) for file in (MODEL, QUANTISED))
+    expected, embeddings = (load_onnx_encoder(exported, file)(sentences) for file in (MODEL, QUANTIZED))
     cosines = (expected * embeddings).sum(1) / np.linalg.norm(expected, axis=1) / np.linalg.norm(embeddings, axis=1)
     assert cosines.min() > 0.99 and np.abs(expected - embeddings).max() > 1e-3
-    assert (exported / QUANTISED).stat().st_size < 0.8 * (exported / MODEL).stat().st_size
+    assert (exported / QUANTIZED).stat().st_size < 0.8 * (exported / MODEL).stat().st_size
 
-    graph = onnx.load(exported / QUANTISED).graph
+    graph = onnx.load(exported / QUANTIZED).graph
     values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
     linear = [node for node in graph.node if node.op_type == "MatMulInteger"]
     assert len(linear) == 2 * 6  # of 2 layers: query, key, value, output and the feed-forward two
@@ -136,7 +136,7 @@ def test_8_bits(exported):
     assert [table.dtype for table in tables if table.ndim == 2 and table.dtype != np.int64] == [np.uint8] * 3
 
 
-@pytest.mark.parametrize("file", [MODEL, QUANTISED])
+@pytest.mark.parametrize("file", [MODEL, QUANTIZED])
 def test_files_say_nothing_of_the_machine(exported, file):
     content = (exported / file).read_bytes()
     places = [ROOT, Path.home(), exported, Path(torch.__file__).parent, Path(sys.prefix)]
@@ -155,7 +155,7 @@ def test_one_file_each(exported):
 @pytest.mark.parametrize("exported", ["bert"], indirect=True)
 def test_a_file_that_gives_other_embeddings_is_not_kept(copied, monkeypatch):
     before = {name: (copied / name).read_bytes() for name in files(copied)}
-    monkeypatch.setattr(informin.publishing.onnx, "_trace", lambda model, path: shutil.copy(copied / QUANTISED, path))
+    monkeypatch.setattr(informin.publishing.onnx, "_trace", lambda model, path: shutil.copy(copied / QUANTIZED, path))
     with pytest.raises(OnnxMismatchError, match=r"differs by \d\.\de-0[12], and 1e-04 was allowed\. It was not kept"):
         export_onnx(copied)
     assert {name: (copied / name).read_bytes() for name in files(copied)} == before
@@ -181,14 +181,14 @@ def test_nothing_half_written_stays(copied, monkeypatch):
 def test_8_bits_of_earlier_weights_go(copied, monkeypatch):
     monkeypatch.setattr(informin.publishing.onnx, "_trace", lambda model, path: shutil.copy(copied / MODEL, path))
     export_onnx(copied)
-    assert (copied / MODEL).is_file() and not (copied / QUANTISED).exists()
+    assert (copied / MODEL).is_file() and not (copied / QUANTIZED).exists()
 
 
 @pytest.mark.parametrize("exported", ["bert"], indirect=True)
 def test_logging_is_left_as_it_was(copied, monkeypatch, capfd):
-    """onnxruntime's quantiser logs by the root logger, which thereby gets a handler."""
+    """onnxruntime's quantizer logs by the root logger, which thereby gets a handler."""
     monkeypatch.setattr(logging.root, "handlers", [])
-    quantise_onnx(copied)
+    quantize_onnx(copied)
     assert logging.root.handlers == [] and logging.root.manager.disable == logging.NOTSET
     assert capfd.readouterr() == ("", "")
 
@@ -221,11 +221,11 @@ def test_what_cannot_be_exported(copied, tmp_path):
 
 @pytest.mark.parametrize("exported", ["bert"], indirect=True)
 def test_files_that_cannot_be_read(copied):
-    (copied / QUANTISED).write_bytes((copied / QUANTISED).read_bytes()[:-5000])
+    (copied / QUANTIZED).write_bytes((copied / QUANTIZED).read_bytes()[:-5000])
     with pytest.raises(UsageError, match=r"model_quantized\.onnx cannot be read: .*[Pp]rotobuf"):
-        load_onnx_encoder(copied, QUANTISED)
+        load_onnx_encoder(copied, QUANTIZED)
     (copied / MODEL).unlink()
-    for use in (load_onnx_encoder, quantise_onnx):
+    for use in (load_onnx_encoder, quantize_onnx):
         with pytest.raises(UsageError, match=r"has no onnx/model\.onnx\. Write onnx/model\.onnx by export_onnx"):
             use(copied)
 
@@ -235,7 +235,7 @@ def test_packages_that_are_not_installed(tmp_path, monkeypatch):
     monkeypatch.setattr(informin.publishing.onnx, "find_spec", lambda name: None)
     for use, packages in (
         (export_onnx, "onnx onnxscript onnxruntime"),
-        (quantise_onnx, "onnx onnxruntime"),
+        (quantize_onnx, "onnx onnxruntime"),
         (load_onnx_encoder, "onnxruntime"),
     ):
         with pytest.raises(UsageError, match=f"not installed: pip install {packages}$"):
@@ -260,14 +260,14 @@ def test_run_export_writes_both_files_and_says_what_8_bits_cost(checkpoint, tmp_
     folder = tmp_path / "exported"
     assert run_export.main([str(checkpoint), str(folder), "--onnx", "--int8", "--senteval_dir=senteval"]) == 0
     scores = {
-        Path(name).name: score_pairs(load_onnx_encoder(folder, name), pairs)["spearman"] for name in (MODEL, QUANTISED)
+        Path(name).name: score_pairs(load_onnx_encoder(folder, name), pairs)["spearman"] for name in (MODEL, QUANTIZED)
     }
     said = ", ".join(f"{name} {score:.2f}" for name, score in scores.items())
     out = capsys.readouterr().out
     assert f"pairs.tsv, Spearman x 100: {said}\n" in out
     assert json.loads((folder / "onnx" / "scores.json").read_text()) == {"pairs": "pairs.tsv", "spearman": scores}
     assert out.splitlines()[1:] == [path.as_posix() for path in published_files(folder)]
-    assert {MODEL, QUANTISED, "onnx/scores.json"} <= set(out.splitlines())
+    assert {MODEL, QUANTIZED, "onnx/scores.json"} <= set(out.splitlines())
     card = (folder / "README.md").read_text()
     for name, score in scores.items():
         assert f"`onnx/{name}` (pairs.tsv {score:.2f})" in card

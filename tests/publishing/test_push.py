@@ -138,8 +138,8 @@ def test_a_checkpoint_that_cannot_be_exported_is_said_once(hub, folder, caplog):
         (dict(), "carol/new", "this token may not write to carol/new (403: You don't have the rights to create"),
         (dict(), "carol/old", "this token may not write to carol/old (403: Authorization error.). Make one with write"),
         (dict(), "carol/secret", "this token may not write to carol/secret (403: "),
-        (dict(orgs={"group": "read"}), "group/new", "In an organisation you need a write role."),
-        (dict(orgs={"group": "read"}), "group/old", "In an organisation you need a write role."),
+        (dict(orgs={"group": "read"}), "group/new", "In an organization you need a write role."),
+        (dict(orgs={"group": "read"}), "group/old", "In an organization you need a write role."),
         (dict(orgs={"group": "contributor"}), "group/old", "this token may not write to group/old (403: "),
     ],
 )
@@ -256,7 +256,7 @@ def test_foreign_files_are_not_overwritten(hub, folder, files, message):
     assert files_now.keys() - PUBLISHED == files.keys() - PUBLISHED
 
 
-def test_model_of_somebody_else_in_an_organisation(hub, folder):
+def test_model_of_somebody_else_in_an_organization(hub, folder):
     hub.add_user("bob", token="hf_bob", orgs={"team": "write"})
     push_folder(folder, prepare("team/m"))
     before = state(hub)

@@ -34,7 +34,7 @@ def load(name: str) -> dict:
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_recipes_parse_and_name_weights_with_their_forms(path, bert):
     recipe = load(path.stem)
-    weights = {"informin": "reconstruction", "scd": "self_contrast", "micse": "ami"}
+    weights = {"informin": "reconstruction", "scd": "self_contrast", "micse": "attention_mi"}
     term = weights.get(recipe["objective"])
     assert {"projection_head", *([f"{term}_weight", f"{term}_form"] if term else [])} <= recipe.keys()
     assert read_options_file(str(path)) == recipe
@@ -84,7 +84,13 @@ def test_the_other_released_recipes_are_what_their_authors_readmes_run():
     scd = dict(view_dropout=[0.05, 0.155], self_contrast_form="reference", decorrelation_weight=0.005225)
     scd |= dict(off_diagonal_weight=0.012, per_device_train_batch_size=192, learning_rate=3e-5)
     assert load("scd-released") | scd == load("scd-released")
-    micse = dict(queue_size=0, ami_form="reference", ami_layers=[7, 8, 9, 10], ami_weight=5e-4, learning_rate=1e-5)
+    micse = dict(
+        queue_size=0,
+        attention_mi_form="reference",
+        attention_mi_layers=[7, 8, 9, 10],
+        attention_mi_weight=5e-4,
+        learning_rate=1e-5,
+    )
     micse |= dict(warmup_steps=0, per_device_train_batch_size=64, num_train_epochs=10, max_train_samples=100000)
     assert load("micse-released") | micse == load("micse-released")
 

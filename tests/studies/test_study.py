@@ -31,7 +31,7 @@ from informin.studies import runner as study_runner
 from informin.studies.plan import check_options, read_study, without_paths
 from informin.studies.runner import Progress, Runner, duration
 from informin.studies.runs import runs_of
-from informin.studies.table import intervals, name_of, notes, plot_rows, summarise, tables, verdict
+from informin.studies.table import intervals, name_of, notes, plot_rows, summarize, tables, verdict
 from informin.training.command_line import option_names, parse
 from informin.training.defaults import term_options
 from tests.conftest import ROOT
@@ -44,7 +44,7 @@ import json, os, pathlib, signal, sys, time
 import yaml
 
 here, argv, name = pathlib.Path(__file__).parent, sys.argv[1:], pathlib.Path(__file__).stem
-behaviour = json.loads((here / "behaviour.json").read_text())
+behavior = json.loads((here / "behavior.json").read_text())
 signals = []
 signal.signal(signal.SIGTERM, lambda number, frame: signals.append(number))
 if name == "run_unsup":
@@ -59,9 +59,9 @@ call |= dict(gpu=os.environ.get("CUDA_VISIBLE_DEVICES"), leads_session=os.getsid
 with open(here / "calls.jsonl", "a") as file:
     file.write(json.dumps(call) + chr(10))
 print("the stub begins")
-if [name, options["temperature"], options["seed"]] in behaviour.get("fail", []):
+if [name, options["temperature"], options["seed"]] in behavior.get("fail", []):
     sys.exit("error: as it was told")
-end = time.monotonic() + (20 if [name, options["seed"]] in behaviour.get("wait", []) else 0)
+end = time.monotonic() + (20 if [name, options["seed"]] in behavior.get("wait", []) else 0)
 while time.monotonic() < end and not signals:
     time.sleep(0.01)
 if signals:
@@ -84,9 +84,9 @@ else:
     asked = argv[argv.index("--tasks") + 1 : argv.index("--device")] if "--tasks" in argv else []
     asked = [task for task in asked if not task.startswith("--") and "/" not in task]
     titles = ["titles"] if "--labels" in argv else []
-    undefined = [task for task in asked if [task, options["seed"]] in behaviour.get("undefined", [])]
+    undefined = [task for task in asked if [task, options["seed"]] in behavior.get("undefined", [])]
     tasks |= {task: dict(score=None if task in undefined else score - 10) for task in asked}
-    measures = dict(v_measure=score - 20, v_measure_sd=1.0, nearest_neighbour=score, nearest_10=1.0, few_shot=1.0)
+    measures = dict(v_measure=score - 20, v_measure_sd=1.0, nearest_neighbor=score, nearest_10=1.0, few_shot=1.0)
     sample = dict(score=score - 20, kind="labels", measures=measures, data={"titles.tsv": "0" * 64})
     tasks |= {task: sample for task in titles}
     average = {group: score - 10 if len(asked) > 6 and not undefined else None for group in ("sts", "transfer")}
@@ -127,14 +127,14 @@ def senteval(tmp_path_factory):
 
 @pytest.fixture
 def stub(tmp_path, monkeypatch, senteval):
-    """Lets a stub stand for the two scripts. Returns its folder, which `behaviour` and `calls` know."""
+    """Lets a stub stand for the two scripts. Returns its folder, which `behavior` and `calls` know."""
     small_counts(monkeypatch, SHARE)
     monkeypatch.setenv("SENTEVAL_DATA", str(senteval))
     folder = tmp_path / "scripts"
     folder.mkdir()
     for name in ("run_unsup", "run_eval"):
         (folder / f"{name}.py").write_text(STUB)
-    (folder / "behaviour.json").write_text("{}")
+    (folder / "behavior.json").write_text("{}")
     monkeypatch.setattr(study_runner, "SCRIPTS", folder)
     monkeypatch.setattr(run_study, "visible_gpus", lambda: [])
     return folder
@@ -183,11 +183,11 @@ def test_what_sets_an_option_the_strongest_first(write, tmp_path):
             base=dict(
                 model_name="base",
                 config=str(tmp_path / "start.yaml"),
-                **dict.fromkeys(["temperature", "mlm_weight", "weight_decay", "ami_weight"], 2),
+                **dict.fromkeys(["temperature", "mlm_weight", "weight_decay", "attention_mi_weight"], 2),
             ),
             recipes={
-                "a": dict(temperature=4, mlm_weight=4, ami_weight=4),
-                "b": dict(mlm_weight=None, ami_weight=None, adam_beta1=0.6),
+                "a": dict(temperature=4, mlm_weight=4, attention_mi_weight=4),
+                "b": dict(mlm_weight=None, attention_mi_weight=None, adam_beta1=0.6),
             },
             grid=dict(temperature=[5]),
             baseline=None,
@@ -196,8 +196,8 @@ def test_what_sets_an_option_the_strongest_first(write, tmp_path):
     )
     first, second = (setting.options for setting in study.settings)
     expected = dict(temperature=5, mlm_weight=3, weight_decay=3, learning_rate=1, adam_beta1=0.5)
-    assert first == expected | dict(model_name="set", max_steps=9, ami_weight=4)
-    assert second["mlm_weight"] == 3 and second["adam_beta1"] == 0.6 and "ami_weight" not in second
+    assert first == expected | dict(model_name="set", max_steps=9, attention_mi_weight=4)
+    assert second["mlm_weight"] == 3 and second["adam_beta1"] == 0.6 and "attention_mi_weight" not in second
 
 
 def test_files_of_a_grid_are_shown_by_their_last_name(write, tmp_path):
@@ -210,8 +210,8 @@ def test_measures(write):
     assert read_study(write()).measures == ["dev"]
     assert read_study(write(tasks=["transfer", "sts"])).measures == ["sts", "transfer"]
     assert read_study(write(tasks=["sts", "MR"])).measures == ["sts", "MR"]
-    study = read_study(write(tasks=["MR"], labels=["x/titles.tsv"], triplets=["faq.jsonl.gz"]))
-    own = ["titles/v_measure", "titles/nearest_neighbour", "faq/mrr_10", "faq/ndcg_10"]
+    study = read_study(write(tasks=["MR"], labels=["x/titles.tsv"], retrieval=["faq.jsonl.gz"]))
+    own = ["titles/v_measure", "titles/nearest_neighbor", "faq/mrr_10", "faq/ndcg_10"]
     assert study.measures == ["MR", *own] and study.scored == ["MR", "titles", "faq"]
     assert read_study(write(labels=["titles.tsv"])).measures == own[:2]
     names = ["titles V-measure", "titles 1-NN", "faq MRR@10", "faq nDCG@10"]
@@ -248,9 +248,9 @@ def test_studies_that_are_too_large(write, grid, seeds, found):
 
 
 def test_samples_may_lie_elsewhere(write):
-    path = write(labels=["x/titles.tsv"], triplets=["faq.tsv"])
+    path = write(labels=["x/titles.tsv"], retrieval=["faq.tsv"])
     found = read_study(path, files=["/y/titles.tsv"]).samples
-    assert found == {"titles": ("labels", "/y/titles.tsv"), "faq": ("triplets", "faq.tsv")}
+    assert found == {"titles": ("labels", "/y/titles.tsv"), "faq": ("retrieval", "faq.tsv")}
     message = r"`labels` /y/other.tsv: .*tiny\.yaml names no such file\. It names: titles\.tsv, faq\.tsv\."
     with pytest.raises(UsageError, match=message):
         read_study(path, files=["/y/other.tsv"])
@@ -297,7 +297,7 @@ def test_encoders_before_training(write, bert, roberta):
         (dict(tasks=["sst"]), "tasks: no task 'sst'; needed all, sts, transfer, or of:"),
         (dict(tasks="sts"), "tasks: found 'sts'; needed a list"),
         (dict(labels="a.tsv"), "labels: found 'a.tsv'; needed a list of files"),
-        (dict(labels=["a.tsv"], triplets=["b/a.csv"]), "triplets: there is a task a already. Rename b/a.csv."),
+        (dict(labels=["a.tsv"], retrieval=["b/a.csv"]), "retrieval: there is a task a already. Rename b/a.csv."),
         (dict(labels=["STS12.tsv"]), "labels: there is a task STS12 already. Rename STS12.tsv."),
         (dict(before="yes please"), "before: found 'yes please'; needed true or false"),
         (dict(before=True), "before: nothing says what is scored. Give the study tasks or labels."),
@@ -525,7 +525,7 @@ def test_samples_and_the_encoder_before_training(write, stub, tmp_path, titles, 
     assert finished["measures"].keys() >= {"v_measure", "v_measure_sd", "nearest_10", "few_shot"} and finished["data"]
     summary = json.loads((output / "tiny" / "summary.json").read_text())
     assert summary["samples"] == {"titles": ["labels", "titles.tsv"]} and summary["missing"] == []
-    assert summary["before"]["before training"]["titles/nearest_neighbour"] == 70
+    assert summary["before"]["before training"]["titles/nearest_neighbor"] == 70
 
     assert run_study.main(arguments) == 0 and len(calls(stub)) == 9
     assert "5 runs, 5 of them finished before" in capsys.readouterr().out
@@ -544,7 +544,7 @@ def test_more_tasks_later_are_scored_without_training(write, stub, tmp_path, cap
 
 
 def test_a_failed_run_does_not_stop_the_others(write, stub, tmp_path, capsys):
-    (stub / "behaviour.json").write_text(json.dumps({"fail": [["run_unsup", 0.05, 1], ["run_eval", 0.1, 2]]}))
+    (stub / "behavior.json").write_text(json.dumps({"fail": [["run_unsup", 0.05, 1], ["run_eval", 0.1, 2]]}))
     arguments = [str(write(tasks=["MR"])), "--output", str(tmp_path / "out")]
     assert run_study.main(arguments) == 1
     out = capsys.readouterr().out
@@ -554,7 +554,7 @@ def test_a_failed_run_does_not_stop_the_others(write, stub, tmp_path, capsys):
     assert "Missing: warm seed 2" in out and out.count("Missing") == 2
     assert len(run_json(tmp_path / "out")) == 2
     assert "warm - cold, MR: 2 seed(s) left out (1, 2): missing or undefined in one of the two." in out
-    (stub / "behaviour.json").write_text("{}")
+    (stub / "behavior.json").write_text("{}")
     before = len(calls(stub))
     assert run_study.main(arguments) == 0
     assert done(stub)[before:] == [("run_unsup", 0.05, 1), ("run_eval", 0.05, 1), ("run_eval", 0.1, 2)]
@@ -589,7 +589,7 @@ def test_what_was_broken_off_goes_on_or_begins_again(write, stub, tmp_path, caps
 
 def test_an_undefined_score_is_a_result(write, stub, tmp_path, capsys):
     """The run is finished with null; a dash in the table, and a note. A failure before it is written is none."""
-    (stub / "behaviour.json").write_text(json.dumps({"undefined": [["MR", 1], ["MR", 2], ["STS12", 2]]}))
+    (stub / "behavior.json").write_text(json.dumps({"undefined": [["MR", 1], ["MR", 2], ["STS12", 2]]}))
     arguments = [str(write(tasks=["STS12", "MR"])), "--output", str(tmp_path / "out")]
     assert run_study.main(arguments) == 0
     out = capsys.readouterr().out
@@ -646,7 +646,7 @@ def test_what_another_process_has_just_finished_is_not_done_again(write, stub, t
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_signal_reaches_each_child_once_and_nothing_new_starts(write, stub, tmp_path, capsys, jobs):
-    (stub / "behaviour.json").write_text(json.dumps({"wait": [["run_unsup", 1]]}))
+    (stub / "behavior.json").write_text(json.dumps({"wait": [["run_unsup", 1]]}))
 
     def interrupt():
         while len(calls(stub)) < jobs:
@@ -783,7 +783,7 @@ def three_recipes(write):
 
 
 def test_table_against_numbers_by_hand(three_recipes):
-    means, differences = tables(summarise(*three_recipes))
+    means, differences = tables(summarize(*three_recipes))
     assert render(means, "markdown").splitlines() == [
         "**Three: mean ± sd over seeds (n)**",
         "",
@@ -854,7 +854,7 @@ def test_what_is_missing_is_counted_and_left_out_of_the_pairs(three_recipes):
     study, records = three_recipes
     del records["warm", 2], records["mild", 1], records["mild", 3]
     records["cold", 3] = record(None)
-    summary = summarise(study, records)
+    summary = summarize(study, records)
     warm, mild = summary["differences"]
     assert warm["values"] == {1: 1.0} and warm["left_out"] == [2, 3] and warm["verdict"] == "n < 3: no interval"
     assert (warm["sd"], warm["bootstrap"]) == (None, None) and mild["values"] == {2: -0.5}
@@ -870,12 +870,12 @@ def test_what_is_missing_is_counted_and_left_out_of_the_pairs(three_recipes):
 
 
 def test_comparisons_are_counted(three_recipes):
-    assert notes(summarise(*three_recipes))[1:] == [
+    assert notes(summarize(*three_recipes))[1:] == [
         "2 comparisons at 95% without correction: about 0.1 of them would be signals by chance."
     ]
     study, records = three_recipes
     records = {key: value for key, value in records.items() if key[0] != "mild"}
-    assert not any("correction" in note for note in notes(summarise(study, records)))
+    assert not any("correction" in note for note in notes(summarize(study, records)))
 
 
 def test_what_runs_should_share_and_do_not(three_recipes, write):
@@ -883,7 +883,7 @@ def test_what_runs_should_share_and_do_not(three_recipes, write):
     records["warm", 2] |= {"precision": "bf16", "data": {"sentences": 4000}}
     records["mild", 1]["base_model"] = {"weights_sha256": 64 * "1"}
     records["mild", 2]["environment"] = {"torch": "3.0", "device": "cuda", "threads": 8}
-    assert notes(summarise(study, records))[2:] == [
+    assert notes(summarize(study, records))[2:] == [
         "The finished runs differ in the encoder's weights (runs): 53aa5117 (8), 11111111 (1).",
         "The finished runs differ in precision (runs): fp32 (8), bf16 (1).",
         "The finished runs differ in sentences (runs): 5120 (8), 4000 (1).",
@@ -892,12 +892,12 @@ def test_what_runs_should_share_and_do_not(three_recipes, write):
     ]
     recipes = {name: {"max_train_samples": 1000 * (i + 1)} for i, name in enumerate(SCORES)}
     study = read_study(write(recipes=recipes, seeds=[1, 2, 3], tasks=["sts"]))
-    assert not any("sentences (runs)" in note for note in notes(summarise(study, records)))
+    assert not any("sentences (runs)" in note for note in notes(summarize(study, records)))
 
 
 def test_a_setting_without_any_run(three_recipes):
     study, records = three_recipes
-    summary = summarise(study, {key: value for key, value in records.items() if key[0] != "mild"})
+    summary = summarize(study, {key: value for key, value in records.items() if key[0] != "mild"})
     assert tables(summary)[0].rows[2].cell("STS average") == "-"
     assert tables(summary)[1].rows[1].cell("mean") == "-"
     assert {row["setting"] for row in plot_rows(summary)} == {"cold", "warm"}
@@ -909,7 +909,7 @@ def test_the_best_of_a_grid(write):
     study = read_study(path, [*forced, "view_dropout=[0.05, 0.15]"])
     assert [setting.recipe for setting in study.settings] == ["cold", "cold", "warm", "warm"]
     scores = dict(zip([setting.name for setting in study.settings], [80.0, 82.0, 85.0, 84.0]))
-    summary = summarise(study, {(name, 1): record(None, score) for name, score in scores.items()})
+    summary = summarize(study, {(name, 1): record(None, score) for name, score in scores.items()})
     said = notes(summary)
     assert said[0].startswith("Best by development score, cold: cold, lr 3e-4 (82.00): --model_name tiny-bert ")
     assert said[1].startswith("Best by development score, warm: warm, lr 1e-4 (85.00): ") and len(said) == 2
@@ -943,7 +943,7 @@ def test_report_of_what_is_there(write, stub, tmp_path, capsys):
 
 
 def test_plot(three_recipes, tmp_path):
-    summary = summarise(*three_recipes)
+    summary = summarize(*three_recipes)
     png, svg, numbers = plots.seeds(plot_rows(summary), "Three", tmp_path / "plot")
     assert png.stat().st_size > 10_000
     text = svg.read_text(encoding="utf-8")

@@ -45,7 +45,7 @@ SISTERS = [  # objective, architecture, batch, learning rate, what else the pape
         *("scd", "roberta", 192, 3e-5),
         dict(decorrelation_weight=0.0033, off_diagonal_weight=0.028, view_dropout=[0.065, 0.24]),
     ),
-    ("micse", "bert", 50, 3e-5, dict(ami_weight=2.5e-3, queue_size=384, warmup_steps=250)),
+    ("micse", "bert", 50, 3e-5, dict(attention_mi_weight=2.5e-3, queue_size=384, warmup_steps=250)),
 ]
 
 
@@ -114,7 +114,7 @@ def test_none_from_python_means_not_given(python, name):
 def test_to_dict_has_the_options_of_the_terms(arguments):
     """Where trackers and Trainer's own log read them."""
     args = arguments(objective="micse", queue_size=8)
-    assert args.to_dict() | {"queue_size": 8, "ami_weight": 2.5e-3, "temperature": 0.05} == args.to_dict()
+    assert args.to_dict() | {"queue_size": 8, "attention_mi_weight": 2.5e-3, "temperature": 0.05} == args.to_dict()
     assert term_options().keys() <= args.to_dict().keys() and json.loads(args.to_json_string())["queue_size"] == 8
 
 

@@ -20,7 +20,7 @@ from informin.training.options import DataArguments
 from informin.training.sentences import load_sentences
 from informin.training.signals import StopOnSignal
 from informin.views.attention import ViewDropout
-from informin.views.rehearsal import GeneralSentences
+from informin.views.replay import GeneralSentences
 from informin.views.stacking import StackedViews
 from tests.conftest import make_sentences, save_pairs
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
@@ -34,19 +34,23 @@ TERMS = {
     "masked_views": dict(objective="informin", reconstruction_weight=0.4, mlm_weight=0.5, masked_views=True),
     "scd": dict(objective="scd", projector_size=16, decorrelation_weight=0.1),
     "scd_mlm": dict(objective="scd", projector_size=16, decorrelation_weight=0.1, mlm_weight=0.5),
-    "micse": dict(objective="micse", queue_size=20, momentum_decay=0.9, ami_weight=1.0, ami_layers=[0, 1]),
+    "micse": dict(
+        objective="micse", queue_size=20, momentum_decay=0.9, attention_mi_weight=1.0, attention_mi_layers=[0, 1]
+    ),
     "all": dict(
-        **dict(objective="informin", ami_weight=1.0, decorrelation_weight=0.1, projector_size=16, queue_size=7),
+        **dict(
+            objective="informin", attention_mi_weight=1.0, decorrelation_weight=0.1, projector_size=16, queue_size=7
+        ),
         **dict(reconstruction_weight=0.4, mlm_weight=0.5, view_dropout=[0.1, 0.2]),
     ),
     "cached": dict(
         **dict(objective="informin", reconstruction_weight=0.4, mlm_weight=0.5, queue_size=7),
         **dict(gradient_cache_chunk_size=5),
     ),
-    "near": dict(objective="simcse", near_share=0.3),
+    "near": dict(objective="simcse", false_negative_fraction=0.3),
     "guided": dict(
-        **dict(objective="guided", guided_weight=1.0, neighbourhood_weight=2.0, neighbourhood_size=3, keep_weight=0.5),
-        **dict(rehearsal_weight=0.7, rehearsal_size=6, mlm_weight=0.5),
+        **dict(objective="guided", guided_weight=1.0, neighbor_weight=2.0, neighbor_count=3, distillation_weight=0.5),
+        **dict(replay_weight=0.7, replay_size=6, mlm_weight=0.5),
     ),
 }
 
@@ -88,7 +92,7 @@ def make_rows(tokenizer, options, rank, step=0):
     masking = Masking(0.4, options.get("masked_views", False)) if options.get("mlm_weight") else None
     batch["row"] = torch.arange(6) + 40 * rank + step
     rows = StackedViews(tokenizer, masking)(batch, seed=rank)
-    if "rehearsal_weight" in options:
+    if "replay_weight" in options:
         general = Dataset.from_dict(dict(tokenizer(make_sentences(20, seed=7))))
         rows = GeneralSentences(general, 6, tokenizer)(rows, seed=rank)
     views_apart(rows["input_ids"][:12], shift=3)

@@ -49,13 +49,13 @@ def test_a_run_is_compared_with_what_it_began_with(command, bert, sentences_file
         assert found[end] == pytest.approx(expected[end], rel=1e-4)
     assert found["old"] == pytest.approx(first["old"], rel=1e-6)
     assert found["new"]["rotated_cosine"] < first["new"]["rotated_cosine"] < 1
-    shown = re.search(r"drift, 10 nearest neighbours kept, % +(\S+)\n", out.out)[1]
-    assert shown == f"{found['new']['neighbours_kept']:.1f}"
+    shown = re.search(r"drift, 10 nearest neighbors kept, % +(\S+)\n", out.out)[1]
+    assert shown == f"{found['new']['neighbors_kept']:.1f}"
     ends = f"{found['old']['stsb_dev']:.2f} before, {found['new']['stsb_dev']:.2f} after"
     assert re.search(rf"drift, STS-B dev +{ends}\n", out.out)
     assert "LOAD REPORT" not in out.out + out.err
     card = (tmp_path / "run" / "README.md").read_text()
-    assert f"| 10 nearest neighbours kept, % | 100.0 | {shown} |" in card
+    assert f"| 10 nearest neighbors kept, % | 100.0 | {shown} |" in card
 
 
 def test_it_is_read_by_the_runs_own_pooler_and_in_its_precision(command, tmp_path, monkeypatch):

@@ -21,8 +21,8 @@ OBJECTIVES = {
     "scd": dict(objective="scd", projector_size=32),
     "scd, mlm": dict(objective="scd", projector_size=32, mlm_weight=0.1),
     "queue": dict(objective="simcse", queue_size=16),
-    "near": dict(objective="simcse", near_share=0.2, neighbour_views=3),
-    "guided": dict(objective="guided", neighbourhood_weight=1, guided_weight=1, rehearsal_weight=1, rehearsal_size=5),
+    "near": dict(objective="simcse", false_negative_fraction=0.2, neighbor_views=3),
+    "guided": dict(objective="guided", neighbor_weight=1, guided_weight=1, replay_weight=1, replay_size=5),
 }
 
 
@@ -100,8 +100,8 @@ def test_a_run_with_chunks_says_so_and_goes_on(bert, tmp_path):
 
 
 def test_maps_of_all_rows_are_refused(bert, tmp_path):
-    maps = r"^`gradient_cache_chunk_size` lets go .* `ami_weight` needs the attention maps"
+    maps = r"^`gradient_cache_chunk_size` lets go .* `attention_mi_weight` needs the attention maps"
     with pytest.raises(UsageError, match=maps):
-        trainer_of(bert, tmp_path, objective="simcse", ami_weight=0.1, gradient_cache_chunk_size=8)
+        trainer_of(bert, tmp_path, objective="simcse", attention_mi_weight=0.1, gradient_cache_chunk_size=8)
     with pytest.raises(UsageError, match="gradient_cache_chunk_size"):
         InforMinTrainingArguments(str(tmp_path), gradient_cache_chunk_size=0)

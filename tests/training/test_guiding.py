@@ -19,14 +19,14 @@ from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 GUIDED = dict(objective="guided", projection_head="none")
 WAYS = {
     "similarity": GUIDED | dict(guided_weight=1.0),
-    "neighbourhoods": GUIDED | dict(neighbourhood_weight=1.0, neighbourhood_size=3),
-    "keep": GUIDED | dict(keep_weight=1.0),
-    "rehearsal": GUIDED | dict(rehearsal_weight=1.0, rehearsal_size=5),
-    "all": GUIDED | dict(guided_weight=1.0, neighbourhood_weight=1.0, neighbourhood_size=3, keep_weight=1.0)
-    | dict(rehearsal_weight=1.0, rehearsal_size=5, neighbour_views=3),
-    "negatives": dict(objective="simcse", near_share=0.1),
-    "views": dict(objective="informin", near_share=0.1, neighbour_views=3, mlm_weight=0.1),
-    "beside": dict(objective="micse", queue_size=20, keep_weight=0.5, rehearsal_weight=0.5, rehearsal_size=5),
+    "neighborhoods": GUIDED | dict(neighbor_weight=1.0, neighbor_count=3),
+    "keep": GUIDED | dict(distillation_weight=1.0),
+    "replay": GUIDED | dict(replay_weight=1.0, replay_size=5),
+    "all": GUIDED | dict(guided_weight=1.0, neighbor_weight=1.0, neighbor_count=3, distillation_weight=1.0)
+    | dict(replay_weight=1.0, replay_size=5, neighbor_views=3),
+    "negatives": dict(objective="simcse", false_negative_fraction=0.1),
+    "views": dict(objective="informin", false_negative_fraction=0.1, neighbor_views=3, mlm_weight=0.1),
+    "beside": dict(objective="micse", queue_size=20, distillation_weight=0.5, replay_weight=0.5, replay_size=5),
 }  # fmt: skip
 
 TOKENS = [{"input_ids": [1, 2], "attention_mask": [1, 1]}] * 20
@@ -70,19 +70,19 @@ def test_trains_every_weight_and_logs_every_term(build, way):
 
 def test_the_terms_compare_with_the_guides_embeddings_of_the_same_sentences(build, encoder):
     """At the first step without dropout the encoder is where its guide is."""
-    trainer = build(**(GUIDED | dict(keep_weight=1.0, rehearsal_weight=1.0, rehearsal_size=5)))
+    trainer = build(**(GUIDED | dict(distillation_weight=1.0, replay_weight=1.0, replay_size=5)))
     for module in trainer.model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
     trainer.train()
     first = next(entry for entry in trainer.state.log_history if "loss" in entry)
-    assert abs(first["terms/keep"]) < 1e-5 and abs(first["terms/rehearsal"]) < 1e-5
+    assert abs(first["terms/distillation"]) < 1e-5 and abs(first["terms/replay"]) < 1e-5
 
 
-def test_neighbours_are_the_other_view(build, encoder, tmp_path):
-    """Each row of the second half is the mutual neighbour of its row of the first, or itself where it has none."""
+def test_neighbors_are_the_other_view(build, encoder, tmp_path):
+    """Each row of the second half is the mutual neighbor of its row of the first, or itself where it has none."""
     sentences = make_sentences(40)
-    trainer = build(sentences=sentences, objective="simcse", near_share=0.1, neighbour_views=3)
+    trainer = build(sentences=sentences, objective="simcse", false_negative_fraction=0.1, neighbor_views=3)
     x = torch.from_numpy(load_encoder(str(encoder), ("cls",), bf16=False)(sentences)["cls"])
     x = torch.nn.functional.normalize(x, dim=-1)
     places = (x @ x.T).fill_diagonal_(-2).topk(3).indices
@@ -105,15 +105,17 @@ def test_neighbours_are_the_other_view(build, encoder, tmp_path):
     assert sum(i != j for i, j in enumerate(expected)) > 10
 
 
-@pytest.mark.parametrize("queue", [{}, dict(objective="micse", ami_weight=0, queue_size=24)], ids=["batch", "queue"])
-def test_no_neighbour_of_a_sentence_is_its_negative(build, monkeypatch, queue):
-    """By a loop over texts, copies of sentences among them: not itself, not its other view, no mutual neighbour."""
+@pytest.mark.parametrize(
+    "queue", [{}, dict(objective="micse", attention_mi_weight=0, queue_size=24)], ids=["batch", "queue"]
+)
+def test_no_neighbor_of_a_sentence_is_its_negative(build, monkeypatch, queue):
+    """By a loop over texts, copies of sentences among them: not itself, not its other view, no mutual neighbor."""
     sentences = make_sentences(30)
     sentences += sentences[:10]
     calls = []
     monkeypatch.setattr("informin.objectives.contrast.contrast", lambda *given: calls.append(given) or contrast(*given))
     options = dict(objective="simcse", max_steps=5, per_device_train_batch_size=20) | queue
-    trainer = build(sentences=sentences, neighbour_views=3, **options)
+    trainer = build(sentences=sentences, neighbor_views=3, **options)
     (file,) = Path(trainer.args.guide_cache).glob("*.npy")
     places, _ = Guide("", file, torch.device("cpu")).nearest(3)
     known = [{sentences[i]} | {sentences[j] for j in places[i].tolist() if i in places[j]} for i in range(40)]
@@ -149,12 +151,12 @@ def test_another_guide_is_another_run(build, tmp_path):
     """The record has the last parts of their names, and a run is not gone on with under others."""
     guides = [finished(save_bert(tmp_path / name, initializer_range=0.1)) for name in ("first", "second")]
     (tmp_path / "general.txt").write_text("\n".join(make_sentences(9, seed=4)))
-    way = WAYS["rehearsal"] | dict(save_strategy="steps", save_steps=1, max_steps=2)
-    way |= dict(rehearsal_file=str(tmp_path / "general.txt"))
+    way = WAYS["replay"] | dict(save_strategy="steps", save_steps=1, max_steps=2)
+    way |= dict(replay_file=str(tmp_path / "general.txt"))
     build(**way, guide_model=guides[0]).train()
     shutil.rmtree(tmp_path / "run" / "checkpoint-2")
     options = json.loads((tmp_path / "run" / "checkpoint-1" / "training.json").read_text())["options"]
-    assert (options["guide_model"], options["rehearsal_file"]) == ("first", "general.txt")
+    assert (options["guide_model"], options["replay_file"]) == ("first", "general.txt")
     with pytest.raises(UsageError, match=r"belongs to another run.*guide_model"):
         build(**way, guide_model=guides[1]).train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-1"))
 
@@ -162,7 +164,7 @@ def test_another_guide_is_another_run(build, tmp_path):
 def test_the_guide_is_computed_once_for_runs_that_share_a_cache(build, tmp_path):
     build(**WAYS["all"])
     files = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "guides").iterdir()}
-    assert len(files) == 6, "an array and a header: of training sentences, their neighbourhoods, general sentences"
+    assert len(files) == 6, "an array and a header: of training sentences, their neighborhoods, general sentences"
     build(**WAYS["all"], seed=2)
     assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "guides").iterdir()} == files
 
@@ -172,12 +174,12 @@ def test_another_guide_of_another_width_and_tokenizer(build, tmp_path, roberta):
     wide, other = finished(save_bert(tmp_path / "wide", hidden_size=64)), finished(save_roberta(tmp_path / "other"))
     for guide in (wide, other):
         build(**WAYS["similarity"], guide_model=guide, guide_cache=str(tmp_path / "others")).train()
-    for way, weight in (("keep", "keep"), ("rehearsal", "rehearsal"), ("neighbourhoods", "neighbourhood")):
+    for way, weight in (("keep", "keep"), ("replay", "replay"), ("neighborhoods", "neighborhood")):
         with pytest.raises(UsageError, match=rf"`{weight}_weight` .* have 64 dimensions; those of the encoder have 32"):
             build(**WAYS[way], guide_model=wide)
     assert not (tmp_path / "guides").exists(), "nothing was embedded"
     with pytest.raises(UsageError, match=r"does not say how its sentence embedding is read\. Needed a finished"):
-        build(**WAYS["keep"], guide_model=str(roberta))
+        build(**WAYS["distillation"], guide_model=str(roberta))
 
 
 def test_the_model_itself_is_guide_unless_it_is_built_already(build, encoder):
@@ -189,13 +191,13 @@ def test_the_model_itself_is_guide_unless_it_is_built_already(build, encoder):
 @pytest.mark.parametrize(
     "options, message",
     [
-        (WAYS["similarity"] | dict(guided_neighbours=40), "40 neighbours of each of 40 sentences: needed more"),
-        (dict(objective="simcse", neighbour_views=40), "40 neighbours of each of 40 sentences: needed more"),
+        (WAYS["similarity"] | dict(guided_neighbors=40), "40 neighbors of each of 40 sentences: needed more"),
+        (dict(objective="simcse", neighbor_views=40), "40 neighbors of each of 40 sentences: needed more"),
         (dict(objective="simcse", guide_model="x"), "`guide_model` x has no effect: nothing reads a guide"),
-        (dict(objective="simcse", rehearsal_file="x.txt"), "`rehearsal_file` x.txt has no effect without"),
-        (GUIDED | dict(rehearsal_weight=1.0, rehearsal_file="/nowhere/x.txt"), "/nowhere/x.txt does not exist"),
+        (dict(objective="simcse", replay_file="x.txt"), "`replay_file` x.txt has no effect without"),
+        (GUIDED | dict(replay_weight=1.0, replay_file="/nowhere/x.txt"), "/nowhere/x.txt does not exist"),
         (WAYS["similarity"] | dict(sentences=TOKENS), "tokens without their text"),
-        (WAYS["neighbourhoods"] | dict(neighbourhood_size=40), "40 neighbours of each of 40 sentences: needed more"),
+        (WAYS["neighborhoods"] | dict(neighbor_count=40), "40 neighbors of each of 40 sentences: needed more"),
     ],
 )  # fmt: skip
 def test_what_is_refused(build, tmp_path, options, message):
@@ -208,10 +210,13 @@ def test_what_is_refused(build, tmp_path, options, message):
     "options, message",
     [
         (GUIDED, "Every term of `objective` guided has the weight 0"),
-        (GUIDED | dict(near_share=0.1), "`near_share` 0.1 has no effect with `objective` guided"),
-        (dict(objective="micse", neighbour_views=2), "with `neighbour_views` the views have other words"),
-        (dict(objective="scd", rehearsal_weight=1.0), "general sentences of `rehearsal_weight` are no view"),
-        (dict(neighbour_views=-1), "`neighbour_views` is -1; needed"),
+        (
+            GUIDED | dict(false_negative_fraction=0.1),
+            "`false_negative_fraction` 0.1 has no effect with `objective` guided",
+        ),
+        (dict(objective="micse", neighbor_views=2), "with `neighbor_views` the views have other words"),
+        (dict(objective="scd", replay_weight=1.0), "general sentences of `replay_weight` are no view"),
+        (dict(neighbor_views=-1), "`neighbor_views` is -1; needed"),
     ],
 )
 def test_options_that_do_not_fit_together(options, message):
@@ -221,10 +226,10 @@ def test_options_that_do_not_fit_together(options, message):
 
 def test_an_encoder_without_dropout_is_taken_where_views_need_not_differ(build, tmp_path):
     still = str(save_bert(tmp_path / "still", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
-    build(still, **WAYS["neighbourhoods"]).train()
-    build(still, objective="simcse", neighbour_views=3).train()
+    build(still, **WAYS["neighborhoods"]).train()
+    build(still, objective="simcse", neighbor_views=3).train()
     with pytest.raises(UsageError, match="Every dropout of this model is 0"):
-        build(still, objective="simcse", near_share=0.1)
+        build(still, objective="simcse", false_negative_fraction=0.1)
 
 
 def test_the_recipe_as_a_user_gives_it(bert, tmp_path, capsys):
@@ -236,7 +241,7 @@ def test_the_recipe_as_a_user_gives_it(bert, tmp_path, capsys):
     )
     assert run_unsup.main(argv.split()) == 0
     record = json.loads((out / "training.json").read_text())
-    assert record["objective"]["name"] == "guided" and record["options"]["guided_neighbours"] > 0
+    assert record["objective"]["name"] == "guided" and record["options"]["guided_neighbors"] > 0
     assert str(tmp_path) not in (out / "training.json").read_text()
     assert list((out / "guide").glob("*.npy"))
     card = (out / "README.md").read_text()

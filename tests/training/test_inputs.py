@@ -12,7 +12,7 @@ from informin.errors import UsageError
 from informin.evaluation import load_pairs
 from informin.training import streams
 from informin.training.options import DataArguments
-from informin.training.sentences import load_sentences, tokenise
+from informin.training.sentences import load_sentences, tokenize
 from tests.conftest import make_sentences, save_pairs, tokenizer_of
 from trainer_informin import InforMinTrainer
 
@@ -39,7 +39,7 @@ def assert_same_weights(first: InforMinTrainer, second: InforMinTrainer) -> None
 @pytest.mark.parametrize("kind", ["blank ones too", "tuple", "data set", "rows", "rows and text", "list of rows"])
 def test_sentences_and_their_rows_train_alike(bert, unscored, kind):
     table = datasets.Dataset.from_dict({"n": range(64), "text": SENTENCES})
-    rows = tokenise(table.select_columns("text"), tokenizer_of(bert), 32)
+    rows = tokenize(table.select_columns("text"), tokenizer_of(bert), 32)
     data = {
         "blank ones too": [*SENTENCES[:9], "", " \n", *SENTENCES[9:]],
         "tuple": tuple(SENTENCES),

@@ -61,7 +61,7 @@ def test_a_notebook_shows_what_the_command_shows_and_trains_the_same(recipe_run,
     assert without_measurements(stream["stdout"]) == without_measurements(shown)
     assert "as guide: 96 sentences to embed, once" in stream["stderr"]
     assert "training:   0%" in stream["stderr"] and "guide:   0%" in stream["stderr"]
-    for line in ("drift, 10 nearest neighbours kept", "training speed", "Load it:"):
+    for line in ("drift, 10 nearest neighbors kept", "training speed", "Load it:"):
         assert line in stream["stdout"]
     assert_same_weights(tmp_path / "command", tmp_path / "python")
     first, second = (json.loads((tmp_path / name / "training.json").read_text()) for name in ("command", "python"))
@@ -79,9 +79,9 @@ def test_the_sample_of_a_recipe_is_the_same(bert, command, tmp_path, sentences_f
 
 
 def test_what_is_given_wins_over_the_recipe(tmp_path):
-    args = InforMinTrainingArguments(str(tmp_path), recipe="adapt", max_steps=7, rehearsal_size=4)
-    assert (args.objective, args.guided_neighbours, args.max_train_samples) == ("guided", 10, 20000)
-    assert (args.max_steps, args.rehearsal_size, args.output_dir) == (7, 4, str(tmp_path))
+    args = InforMinTrainingArguments(str(tmp_path), recipe="adapt", max_steps=7, replay_size=4)
+    assert (args.objective, args.guided_neighbors, args.max_train_samples) == ("guided", 10, 20000)
+    assert (args.max_steps, args.replay_size, args.output_dir) == (7, 4, str(tmp_path))
 
 
 def test_an_unknown_recipe_is_refused_as_on_the_command_line(command, capsys, logging_as_before):

@@ -33,7 +33,7 @@ def command(tmp_path):
         write_manifest(checkpoint)
     (tmp_path / "sentences.txt").write_text("\n".join(make_sentences(64)) + "\n")
     save_pairs(tmp_path / "pairs.tsv")
-    options = f"""--objective informin --mlm_weight 0.1 --queue_size 24 --ami_weight 0.01 --decorrelation_weight 0.005
+    options = f"""--objective informin --mlm_weight 0.1 --queue_size 24 --attention_mi_weight 0.01 --decorrelation_weight 0.005
         --projector_size 8 --per_device_train_batch_size 8 --learning_rate 1e-2 --warmup_steps 0 --max_steps 6
         --eval_steps 3 --logging_steps 3 --seed 7 --bf16 false --use_cpu true --disable_tqdm true
         --model_name {OLD / "encoder"} --train_file {tmp_path}/sentences.txt --eval_pairs {tmp_path}/pairs.tsv

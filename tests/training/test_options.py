@@ -114,10 +114,10 @@ def test_term_weights_are_those_that_are_on(model, argv, weights):
     assert {term.name: term.strength for term in args.terms} == weights
 
 
-OF_A_GUIDE = "guided_weight, neighbourhood_weight, keep_weight, rehearsal_weight"
+OF_A_GUIDE = "guided_weight, neighbor_weight, distillation_weight, replay_weight"
 WITH_A_GUIDE = (
-    "with `guided_weight` above 0 also guided_temperature, guide_temperature, guided_neighbours; "
-    "with `neighbourhood_weight` above 0 also neighbourhood_size; with `rehearsal_weight` above 0 also rehearsal_size; "
+    "with `guided_weight` above 0 also student_temperature, guide_temperature, guided_neighbors; "
+    "with `neighbor_weight` above 0 also neighbor_count; with `replay_weight` above 0 also replay_size; "
 )
 READ = {  # the list in the message: what is read as it is set, then what a weight above 0 would add
     "scd": (
@@ -126,16 +126,16 @@ READ = {  # the list in the message: what is read as it is set, then what a weig
         "with `mlm_weight` above 0 also mlm_probability, masked_views."
     ),
     "micse": (
-        "view_dropout, temperature, near_share, queue_size, momentum_decay, momentum_dropout, ami_weight, ami_form, "
-        f"ami_layers, reconstruction_weight, {OF_A_GUIDE}, mlm_weight; "
+        "view_dropout, temperature, false_negative_fraction, queue_size, momentum_decay, momentum_dropout, attention_mi_weight, attention_mi_form, "
+        f"attention_mi_layers, reconstruction_weight, {OF_A_GUIDE}, mlm_weight; "
         f"with `reconstruction_weight` above 0 also reconstruction_form; {WITH_A_GUIDE}"
         "with `mlm_weight` above 0 also mlm_probability, masked_views."
     ),
     "simcse": (
-        f"view_dropout, temperature, near_share, queue_size, ami_weight, decorrelation_weight, "
+        f"view_dropout, temperature, false_negative_fraction, queue_size, attention_mi_weight, decorrelation_weight, "
         f"{OF_A_GUIDE}, mlm_weight; "
         "with `queue_size` above 0 also momentum_decay, momentum_dropout; "
-        "with `ami_weight` above 0 also ami_form, ami_layers; "
+        "with `attention_mi_weight` above 0 also attention_mi_form, attention_mi_layers; "
         f"with `decorrelation_weight` above 0 also off_diagonal_weight, projector_size; {WITH_A_GUIDE}"
         "with `mlm_weight` above 0 also mlm_probability, masked_views."
     ),
@@ -143,14 +143,14 @@ READ = {  # the list in the message: what is read as it is set, then what a weig
 UNREAD = [
     ("scd", "temperature", 0.1, READ["scd"]),
     ("scd", "queue_size", 8, READ["scd"]),
-    ("scd", "ami_layers", [0, 1], READ["scd"]),
+    ("scd", "attention_mi_layers", [0, 1], READ["scd"]),
     ("scd", "reconstruction_weight", 0.4, READ["scd"]),
     ("scd", "mlm_probability", 0.3, READ["scd"]),
     ("micse", "self_contrast_form", "reference", READ["micse"]),
     ("micse", "decorrelation_weight", 0.1, READ["micse"]),
     ("micse", "reconstruction_form", "reference", READ["micse"]),
     ("simcse", "momentum_dropout", 0.1, READ["simcse"]),
-    ("simcse", "ami_form", "reference", READ["simcse"]),
+    ("simcse", "attention_mi_form", "reference", READ["simcse"]),
     ("simcse", "projector_size", 64, READ["simcse"]),
     ("simcse", "reconstruction_form", "unit_squared_l2", READ["simcse"]),
     ("simcse", "masked_views", True, READ["simcse"]),
@@ -177,10 +177,19 @@ def test_an_option_that_the_objective_does_not_read_is_refused(options, tmp_path
     "argv, expected",
     [
         (["--objective=scd", "--queue_size=0", "--reconstruction_weight=0", "--masked_views=false"], {"queue_size": 0}),
-        (["--objective=micse", "--decorrelation_weight=0"], {"ami_weight": 2.5e-3}),
-        (["--objective=micse", "--queue_size=0", "--ami_weight=0"], {"queue_size": 0, "ami_weight": 0}),
-        (["--objective=simcse", "--queue_size=8", "--momentum_decay=0.9"], {"momentum_decay": 0.9, "ami_weight": 0}),
-        (["--objective=simcse", "--ami_weight=1", "--ami_layers", "7", "9"], {"ami_layers": [7, 9]}),
+        (["--objective=micse", "--decorrelation_weight=0"], {"attention_mi_weight": 2.5e-3}),
+        (
+            ["--objective=micse", "--queue_size=0", "--attention_mi_weight=0"],
+            {"queue_size": 0, "attention_mi_weight": 0},
+        ),
+        (
+            ["--objective=simcse", "--queue_size=8", "--momentum_decay=0.9"],
+            {"momentum_decay": 0.9, "attention_mi_weight": 0},
+        ),
+        (
+            ["--objective=simcse", "--attention_mi_weight=1", "--attention_mi_layers", "7", "9"],
+            {"attention_mi_layers": [7, 9]},
+        ),
         (["--decorrelation_weight=0.1", "--projector_size=64"], {"projector_size": 64, "reconstruction_weight": 0.4}),
         (["--objective=scd", "--decorrelation_weight=0"], {"decorrelation_weight": 0, "self_contrast_weight": 1.0}),
     ],
@@ -218,7 +227,7 @@ BAD = [
     ("micse", dict(momentum_decay=1.0), r"`momentum_decay` is 1\.0; needed a share between 0 and 1"),
     ("micse", dict(momentum_dropout=1.0), r"`momentum_dropout` is 1\.0; needed 0 or more, and below 1"),
     ("micse", dict(momentum_dropout=-0.1), r"`momentum_dropout` is -0\.1; needed 0 or more, and below 1"),
-    ("micse", dict(ami_weight=float("inf")), "`ami_weight` is inf; needed 0 or more"),
+    ("micse", dict(attention_mi_weight=float("inf")), "`attention_mi_weight` is inf; needed 0 or more"),
 ]
 
 
@@ -242,7 +251,10 @@ def test_values_that_the_family_cannot_use(options, tmp_path, objective, given, 
     [
         (dict(objective="barlow"), "`objective` barlow is unknown; needed one of: informin, simcse, scd, micse"),
         (dict(reconstruction_form="l1"), "`reconstruction_form` is l1; needed one of: squared_l2, unit_"),
-        (dict(objective="micse", ami_form="code"), "`ami_form` is code; needed one of: paper, reference"),
+        (
+            dict(objective="micse", attention_mi_form="code"),
+            "`attention_mi_form` is code; needed one of: paper, reference",
+        ),
         (dict(objective="scd", self_contrast_form="code"), "`self_contrast_form` is code; needed one of: pap"),
     ],
 )

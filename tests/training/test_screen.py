@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from informin.evaluation.development import Development
-from informin.evaluation.labels import LabelledSentences
+from informin.evaluation.labels import LabeledSentences
 from informin.evaluation.pairs import GradedPairs
 from informin.training.history import logged_scores
 from informin.training.screen import Screen, scores
@@ -26,8 +26,8 @@ step 4 loss N pairs.tsv N alignment N uniformity N
 pairs.tsv, Spearman x 100 N before, N after \(step [24]\)
 pairs.tsv, alignment N before, N after \(step [24]\)
 pairs.tsv, uniformity N before, N after \(step [24]\)
-drift, 10 nearest neighbours kept, % N
-drift, distance of old neighbours, % of all pairs N before, N after
+drift, 10 nearest neighbors kept, % N
+drift, distance of old neighbors, % of all pairs N before, N after
 drift, hubness N before, N after
 drift, STS-B dev not scored
 terms at the end, unweighted contrast N, reconstruction N; loss N
@@ -84,8 +84,8 @@ def test_scores_that_are_undefined():
 
 def test_scores_of_several_sets():
     """Of pairs the first number has the name alone; others say which measure it is."""
-    both = Development((LabelledSentences("titles.tsv", [], []), *PAIRS.sets))
-    found = logged_scores(SCORES | {"eval_v_measure": 70.246, "eval_nearest_neighbour": 77.56, "eval_runtime": 3.0})
+    both = Development((LabeledSentences("titles.tsv", [], []), *PAIRS.sets))
+    found = logged_scores(SCORES | {"eval_v_measure": 70.246, "eval_nearest_neighbor": 77.56, "eval_runtime": 3.0})
     pairs = "STS-B dev 83.47  alignment 0.150  uniformity -2.400"
     assert scores(found, both) == f"{pairs}  titles.tsv V-measure 70.25  1-NN 77.56"
 

@@ -1,4 +1,4 @@
-"""Sentences from files and data sets, tokenised once; where the evaluation pairs come from."""
+"""Sentences from files and data sets, tokenized once; where the evaluation pairs come from."""
 
 import gzip
 import logging
@@ -13,7 +13,7 @@ from informin.evaluation.senteval import STSB_DEV
 from informin.training import sentences as data
 from informin.training import streams
 from informin.training.options import DataArguments
-from informin.training.sentences import draw_sample, load_development, load_sentences, tokenise
+from informin.training.sentences import draw_sample, load_development, load_sentences, tokenize
 from tests.conftest import make_sentences, tokenizer_of
 from tests.senteval_data import stsb_dev
 
@@ -180,12 +180,12 @@ def tokenizer(bert, monkeypatch):
     return tokenizer
 
 
-def test_an_unchanged_file_is_tokenised_once(tmp_path, tokenizer):
+def test_an_unchanged_file_is_tokenized_once(tmp_path, tokenizer):
     def calls(max_seq_length=8, seed=0, max_train_samples=None) -> int:
         before = tokenizer.calls
         sentences = load_sentences(DataArguments(train_file=[file]), seed)
         sentences = draw_sample(sentences, max_train_samples, seed)
-        assert len(tokenise(sentences, tokenizer, max_seq_length)) == len(sentences)
+        assert len(tokenize(sentences, tokenizer, max_seq_length)) == len(sentences)
         return tokenizer.calls - before
 
     file = write(tmp_path / "a.txt", "\n".join(make_sentences(20)))
@@ -203,7 +203,7 @@ def test_an_unchanged_file_is_tokenised_once(tmp_path, tokenizer):
 def test_tokens_are_cut_at_max_seq_length(tmp_path, tokenizer, streaming):
     write(tmp_path / "set/a.jsonl", '{"text": "the dog"}\n{"text": "the dog sees the old red house today"}')
     where = {"dataset_name": str(tmp_path / "set"), "streaming": streaming}
-    rows = list(tokenise(load_sentences(DataArguments(**where), 0), tokenizer, 6))
+    rows = list(tokenize(load_sentences(DataArguments(**where), 0), tokenizer, 6))
     full = [tokenizer(text)["input_ids"] for text in load(**where)]
     assert sorted(map(len, full)) == [4, 10]
     expected = [ids if len(ids) <= 6 else [*ids[:5], tokenizer.sep_token_id] for ids in full]
@@ -212,9 +212,9 @@ def test_tokens_are_cut_at_max_seq_length(tmp_path, tokenizer, streaming):
 
 def test_max_seq_length_beyond_the_model_is_refused(sentences_file, tokenizer):
     sentences = load_sentences(DataArguments(train_file=[str(sentences_file)]), 0)
-    assert len(tokenise(sentences, tokenizer, 66)) == 96
+    assert len(tokenize(sentences, tokenizer, 66)) == 96
     with pytest.raises(UsageError, match="`max_seq_length` 67: this model reads at most 66 tokens"):
-        tokenise(sentences, tokenizer, 67)
+        tokenize(sentences, tokenizer, 67)
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -273,20 +273,20 @@ def test_beside_a_sample_stsb_dev_is_scored_where_it_is(tmp_path, monkeypatch, n
 
     pairs = write(tmp_path / "pairs.tsv", "sentence1\tsentence2\tscore\nown\tb\t1\na\tb\t2\n")
     labels = write(tmp_path / "titles.tsv", "text\tlabel\na\tx\nb\tx\nc\ty\n")
-    triplets = write(tmp_path / "faq.tsv", "query\tdocument\na\tb\nc\td\n")
+    retrieval = write(tmp_path / "faq.tsv", "query\tdocument\na\tb\nc\td\n")
     write(tmp_path / "folder" / STSB_DEV, stsb_dev("folder"))
     folder = str(tmp_path / "folder")
     monkeypatch.delenv("SENTEVAL_DATA", raising=False)
     assert names(eval_labels=labels) == "titles.tsv"
-    assert names(eval_triplets=triplets, eval_labels=labels) == "titles.tsv, faq.tsv"
+    assert names(eval_retrieval=retrieval, eval_labels=labels) == "titles.tsv, faq.tsv"
     assert names(eval_labels=labels, eval_pairs=pairs, senteval_dir=folder) == "pairs.tsv, titles.tsv"
     assert names(eval_labels=labels, senteval_dir=folder) == "STS-B dev, titles.tsv"
     monkeypatch.setenv("SENTEVAL_DATA", folder)
-    assert names(eval_triplets=triplets) == "STS-B dev, faq.tsv"
+    assert names(eval_retrieval=retrieval) == "STS-B dev, faq.tsv"
     monkeypatch.setenv("SENTEVAL_DATA", str(tmp_path / "nothing"))
-    assert names(eval_triplets=triplets) == "faq.tsv"
+    assert names(eval_retrieval=retrieval) == "faq.tsv"
     with pytest.raises(UsageError, match=r"nothing.*sts-dev\.csv does not exist"):
-        names(eval_triplets=triplets, senteval_dir=str(tmp_path / "nothing"))
+        names(eval_retrieval=retrieval, senteval_dir=str(tmp_path / "nothing"))
     with pytest.raises(UsageError, match=r"`eval_labels`: .*no\.tsv does not exist"):
         names(eval_labels=str(tmp_path / "no.tsv"))
 

@@ -12,9 +12,9 @@ from informin.errors import NonFiniteLossError, UndefinedScoreError, UsageError
 from informin.evaluation import load_pairs
 from informin.evaluation import pairs as pairs_module
 from informin.evaluation.development import as_development
-from informin.evaluation.labels import LabelledSentences, score_labels
+from informin.evaluation.labels import LabeledSentences, score_labels
 from informin.evaluation.measures import ALL, LABELS, SEARCH
-from informin.evaluation.retrieval import SearchPairs
+from informin.evaluation.retrieval import RetrievalPairs
 from informin.objectives.contrast import contrast
 from informin.objectives.masked_lm import masked_lm
 from informin.objectives.reconstruction import reconstruction
@@ -60,8 +60,14 @@ class Gradients(TrainerCallback):
         dict(objective="scd", projector_size=16, projection_head="none", decorrelation_weight=0.1),
         dict(objective="scd", projector_size=16, projection_head="none", mlm_weight=0.1),
         dict(objective="micse", queue_size=24),
-        dict(objective="micse", queue_size=24, ami_form="reference", projection_head="none", view_dropout=[0.1, 0.2]),
-        dict(objective="informin", ami_weight=0.1, queue_size=16, decorrelation_weight=0.1, projector_size=8),
+        dict(
+            objective="micse",
+            queue_size=24,
+            attention_mi_form="reference",
+            projection_head="none",
+            view_dropout=[0.1, 0.2],
+        ),
+        dict(objective="informin", attention_mi_weight=0.1, queue_size=16, decorrelation_weight=0.1, projector_size=8),
     ],
     ids=lambda options: "-".join(str(value) for value in options.values()),
 )
@@ -392,8 +398,8 @@ def test_a_training_that_lowers_the_score_is_told(arguments, pairs_file, after, 
 
 
 SENTENCES = make_sentences(64)
-TITLES = LabelledSentences("titles.tsv", SENTENCES, [sentence.split()[0] for sentence in SENTENCES])
-SEARCH_PAIRS = SearchPairs("faq.tsv", SENTENCES[:8], SENTENCES[8:16], SENTENCES[16:30])
+TITLES = LabeledSentences("titles.tsv", SENTENCES, [sentence.split()[0] for sentence in SENTENCES])
+SEARCH_PAIRS = RetrievalPairs("faq.tsv", SENTENCES[:8], SENTENCES[8:16], SENTENCES[16:30])
 
 
 def test_all_sets_are_scored_logged_and_recorded(bert, arguments, pairs_file, capsys):
@@ -411,7 +417,7 @@ def test_all_sets_are_scored_logged_and_recorded(bert, arguments, pairs_file, ca
     kept = max(record["history"][1:], key=lambda entry: entry["recall_10"])["step"]
     assert record["kept_step"] == kept and record["options"]["metric_for_best_model"] == "recall_10"
     assert record["development"] == "pairs.tsv, titles.tsv, faq.tsv"
-    names = {"pairs": "pairs.tsv", "labels": "titles.tsv", "triplets": "faq.tsv"}
+    names = {"pairs": "pairs.tsv", "labels": "titles.tsv", "retrieval": "faq.tsv"}
     assert record["development_sets"] == [{"kind": kind, "name": name} for kind, name in names.items()]
     table = " ".join(summary(trainer.state, args, trainer.eval_dataset, None, "folder").split())
     assert f"titles.tsv, V-measure {before['eval_v_measure']:.2f} before, " in table

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from informin.errors import UsageError
-from informin.objectives.keep import Keep, Rehearsal, cosine_distance
-from informin.objectives.neighbourhood import Neighbourhood
+from informin.objectives.distillation import Distillation, Replay, cosine_distance
+from informin.objectives.neighborhood import Neighborhood
 from informin.objectives.terms import Views
 from tests.objectives.conftest import assert_gradient
 
@@ -38,25 +38,25 @@ def test_gradient(views):
 def test_both_views_are_held_each_at_its_own_sentence(views):
     """Below the projection head: z is not looked at."""
     guide = torch.randn(20, 12, generator=torch.Generator().manual_seed(5))
-    term = Keep(keep_weight=2.0)
+    term = Distillation(distillation_weight=2.0)
     term.prepare(SimpleNamespace(of=lambda rows: guide[rows]))
     row1, row2 = torch.arange(7), torch.arange(7) + 9
     seen = Views(torch.zeros(7, 3), torch.zeros(7, 3), torch.ones(7, 4), *views, row1, row2)
     expected = (cosine_distance(views[0], guide[:7]) + cosine_distance(views[1], guide[9:16])) / 2
-    torch.testing.assert_close(term.loss(seen)["keep"], expected)
+    torch.testing.assert_close(term.loss(seen)["distillation"], expected)
 
 
 def test_general_sentences_are_held_apart_from_the_batch(views):
     guide = torch.randn(20, 12, generator=torch.Generator().manual_seed(5))
-    term = Rehearsal(rehearsal_weight=2.0)
+    term = Replay(replay_weight=2.0)
     term.prepare(SimpleNamespace(of=lambda rows: guide[rows]))
     general, row = torch.randn(3, 12, generator=torch.Generator().manual_seed(8)), torch.tensor([4, 19, 0])
     seen = Views(*views, torch.ones(7, 4), *views, general=general, general_row=row)
-    torch.testing.assert_close(term.loss(seen)["rehearsal"], cosine_distance(general, guide[row]))
+    torch.testing.assert_close(term.loss(seen)["replay"], cosine_distance(general, guide[row]))
 
 
 def test_a_number_of_sentences_that_cannot_be():
-    with pytest.raises(UsageError, match="`rehearsal_size` is 0; needed 1 or more"):
-        Rehearsal(rehearsal_size=0)
-    with pytest.raises(UsageError, match="`neighbourhood_size` is 0; needed 1 or more"):
-        Neighbourhood(neighbourhood_size=0)
+    with pytest.raises(UsageError, match="`replay_size` is 0; needed 1 or more"):
+        Replay(replay_size=0)
+    with pytest.raises(UsageError, match="`neighbor_count` is 0; needed 1 or more"):
+        Neighborhood(neighbor_count=0)

@@ -15,7 +15,7 @@ from informin.objectives.terms import Guide, Term, Views, option, require
 
 
 @in_float32
-def near_pairs(guide1: Tensor, guide2: Tensor, threshold: float) -> Tensor:
+def false_negative_mask(guide1: Tensor, guide2: Tensor, threshold: float) -> Tensor:
     """(N, W*N) bool: which candidates of all W processes the guide puts above a cosine of `threshold` to an anchor.
 
     Args:
@@ -39,28 +39,30 @@ def known_pairs(same: Tensor, ids: Tensor) -> Tensor:
 
 
 @dataclass
-class NearPairs(Term):
+class FalseNegatives(Term):
     """Which pairs the contrast has for no negatives; no loss of its own."""
 
-    name = "near"
+    name = "false_negatives"
     title = "without negatives that a guide holds for near"
-    weight = "near_share"
+    weight = "false_negative_fraction"
     summand = False
     reads_guide = "training"
     views_differ = False
 
-    near_share: float = option(
+    false_negative_fraction: float = option(
         0,
         "Share of all pairs of sentences that are no negatives: those that the guide holds for the nearest. On text of "
         "one domain 0.05, for instance.",
     )
 
     def check(self) -> None:
-        require(self.near_share < 1, "near_share", self.near_share, "a share below 1")
+        require(
+            self.false_negative_fraction < 1, "false_negative_fraction", self.false_negative_fraction, "a share below 1"
+        )
 
     def prepare(self, guide: Guide) -> None:
-        self._guide, self._threshold = guide, guide.quantile(self.near_share)
+        self._guide, self._threshold = guide, guide.quantile(self.false_negative_fraction)
 
     def add_to(self, views: Views) -> None:
-        near = near_pairs(self._guide.of(views.row1), self._guide.of(views.row2), self._threshold)
-        views.near = near if views.near is None else views.near | near
+        near = false_negative_mask(self._guide.of(views.row1), self._guide.of(views.row2), self._threshold)
+        views.false_negatives = near if views.false_negatives is None else views.false_negatives | near

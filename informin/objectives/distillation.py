@@ -21,49 +21,51 @@ def cosine_distance(x: Tensor, y: Tensor) -> Tensor:
 
 
 @dataclass
-class Keep(Term):
+class Distillation(Term):
     """The distance of both views' embeddings, below the projection head, from the guide's of the same sentences."""
 
-    name = "keep"
+    name = "distillation"
     title = "staying close to the guide"
-    weight = "keep_weight"
+    weight = "distillation_weight"
     reads_guide = "training"
     same_width = True
     views_differ = False
 
-    keep_weight: float = option(0, "Of the distance, 1 - cosine, to the guide's embedding of the same sentence.")
+    distillation_weight: float = option(
+        0, "Of the distance, 1 - cosine, to the guide's embedding of the same sentence."
+    )
 
     def prepare(self, guide: Guide) -> None:
         self._guide = guide
 
     def loss(self, views: Views) -> dict[str, Tensor]:
         own = cosine_distance(views.embedding1, self._guide.of(views.row1))
-        return {"keep": (own + cosine_distance(views.embedding2, self._guide.of(views.row2))) / 2}
+        return {"distillation": (own + cosine_distance(views.embedding2, self._guide.of(views.row2))) / 2}
 
 
 @dataclass
-class Rehearsal(Term):
+class Replay(Term):
     """The same of general sentences, which each step reads beside its batch: what was known is not forgotten.
 
     Source:
-        Robins (1995), "Catastrophic forgetting, rehearsal and pseudorehearsal".
+        Robins (1995), "Catastrophic forgetting, replay and pseudoreplay".
     """
 
-    name = "rehearsal"
+    name = "replay"
     title = "staying close to the guide on general sentences"
-    weight = "rehearsal_weight"
+    weight = "replay_weight"
     reads_guide = "general"
     same_width = True
     views_differ = False
 
-    rehearsal_weight: float = option(0, "Of the distance to the guide's embeddings of general sentences.")
-    rehearsal_size: int = option(32, "General sentences a step and process.")
+    replay_weight: float = option(0, "Of the distance to the guide's embeddings of general sentences.")
+    replay_size: int = option(32, "General sentences a step and process.")
 
     def check(self) -> None:
-        require(self.rehearsal_size >= 1, "rehearsal_size", self.rehearsal_size, "1 or more")
+        require(self.replay_size >= 1, "replay_size", self.replay_size, "1 or more")
 
     def prepare(self, guide: Guide) -> None:
         self._guide = guide
 
     def loss(self, views: Views) -> dict[str, Tensor]:
-        return {"rehearsal": cosine_distance(views.general, self._guide.of(views.general_row))}
+        return {"replay": cosine_distance(views.general, self._guide.of(views.general_row))}

@@ -5,7 +5,7 @@ import torch
 from datasets import Dataset
 
 from informin.objectives.terms import Masking
-from informin.views.rehearsal import GeneralSentences
+from informin.views.replay import GeneralSentences
 from informin.views.stacking import StackedViews, two_views
 from modeling_informin import InforMinOutput
 from tests.conftest import make_sentences, tokenizer_of

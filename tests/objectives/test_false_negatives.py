@@ -9,7 +9,7 @@ from torch.nn.functional import normalize
 
 from informin.errors import UsageError
 from informin.objectives.contrast import Contrast, contrast
-from informin.objectives.near import NearPairs, near_pairs
+from informin.objectives.false_negatives import FalseNegatives, false_negative_mask
 from informin.objectives.terms import Views
 from tests.objectives.conftest import assert_gradient
 
@@ -27,7 +27,7 @@ def test_numpy_loop(views):
         kept = [k for k in range(len(z2)) if k == i or not left_out[i, k]]
         scores = {k: np.exp(z1[i] @ z2[k] / 0.2) for k in kept}
         total -= np.log(scores[i] / sum(scores.values()))
-    assert contrast(*views, 0.2, near=near()).item() == pytest.approx(total / len(z1), rel=1e-5)
+    assert contrast(*views, 0.2, false_negatives=near()).item() == pytest.approx(total / len(z1), rel=1e-5)
 
 
 def test_with_a_queue_the_queue_stays(views):
@@ -36,40 +36,44 @@ def test_with_a_queue_the_queue_stays(views):
     z1, z2, further = (normalize(z.double(), dim=-1).numpy() for z in (*views, queue))
     own = np.exp((z1 * z2).sum(-1) / 0.2)
     expected = -np.log(own / (own + np.exp(z1 @ further.T / 0.2).sum(-1))).mean()
-    assert contrast(*views, 0.2, queue, near=everything).item() == pytest.approx(expected, rel=1e-5)
+    assert contrast(*views, 0.2, queue, false_negatives=everything).item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_closed_form_without_any_negative():
     """The own view is all that is left: nothing to lose."""
     z = torch.eye(5)
-    assert contrast(z, z, near=torch.ones(5, 5, dtype=torch.bool)).item() == 0
+    assert contrast(z, z, false_negatives=torch.ones(5, 5, dtype=torch.bool)).item() == 0
 
 
 def test_gradient(views):
-    assert_gradient(lambda z1, z2: contrast(z1, z2, 0.5, near=near()), views)
+    assert_gradient(lambda z1, z2: contrast(z1, z2, 0.5, false_negatives=near()), views)
 
 
 def test_pairs_above_the_threshold():
     guide = normalize(torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]), dim=-1)
     expected = [[True, True, False], [True, True, True], [False, True, True]]
-    assert near_pairs(guide, guide, 0.7).tolist() == expected
-    assert near_pairs(guide, guide.flip(0), 0.7).tolist() == [row[::-1] for row in expected]
+    assert false_negative_mask(guide, guide, 0.7).tolist() == expected
+    assert false_negative_mask(guide, guide.flip(0), 0.7).tolist() == [row[::-1] for row in expected]
 
 
 def test_the_term_puts_them_where_the_contrast_reads_them(views):
     guide = torch.nn.functional.normalize(torch.randn(20, 5, generator=torch.Generator().manual_seed(5)), dim=-1)
     term, seen = (
-        NearPairs(near_share=0.25),
+        FalseNegatives(false_negative_fraction=0.25),
         Views(*views, torch.ones(7, 4), row1=torch.arange(7), row2=torch.arange(7) + 9),
     )
     asked = []
     term.prepare(SimpleNamespace(of=lambda rows: guide[rows], quantile=lambda share: asked.append(share) or 0.1))
     term.add_to(seen)
-    assert asked == [0.25] and torch.equal(seen.near, guide[:7] @ guide[9:16].T > 0.1) and term.loss(seen) == {}
-    torch.testing.assert_close(Contrast().loss(seen)["contrast"], contrast(*views, near=seen.near))
+    assert (
+        asked == [0.25] and torch.equal(seen.false_negatives, guide[:7] @ guide[9:16].T > 0.1) and term.loss(seen) == {}
+    )
+    torch.testing.assert_close(
+        Contrast().loss(seen)["contrast"], contrast(*views, false_negatives=seen.false_negatives)
+    )
 
 
 @pytest.mark.parametrize("share, needed", [(-0.1, "0 or more"), (1, "a share below 1"), (1.5, "a share below 1")])
 def test_a_share_that_cannot_be(share, needed):
-    with pytest.raises(UsageError, match=rf"`near_share` is .*; needed {needed}"):
-        NearPairs(near_share=share)
+    with pytest.raises(UsageError, match=rf"`false_negative_fraction` is .*; needed {needed}"):
+        FalseNegatives(false_negative_fraction=share)

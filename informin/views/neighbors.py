@@ -1,4 +1,4 @@
-"""The nearest neighbour as the other view of a sentence, where the two are mutual neighbours by a guide."""
+"""The nearest neighbor as the other view of a sentence, where the two are mutual neighbors by a guide."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,13 +23,13 @@ def all_mutual(places: Tensor) -> Tensor:
     return torch.where(mutual, places, own)
 
 
-def mutual_neighbours(places: Tensor) -> Tensor:
-    """(N,) int64: the nearest of a sentence's k neighbours that has it among its own k; itself where none has.
+def mutual_neighbors(places: Tensor) -> Tensor:
+    """(N,) int64: the nearest of a sentence's k neighbors that has it among its own k; itself where none has.
 
-    A sentence that is near to many, a hub, is among the nearest of few of them: mutual neighbours leave hubs out.
+    A sentence that is near to many, a hub, is among the nearest of few of them: mutual neighbors leave hubs out.
 
     Args:
-        places: (N, k) int64, the neighbours of N sentences, the nearest first.
+        places: (N, k) int64, the neighbors of N sentences, the nearest first.
     """
     own, mutual = torch.arange(len(places)), all_mutual(places)
     return mutual[own, (mutual != own[:, None]).int().argmax(1)]
