@@ -317,7 +317,7 @@ def fails(capsys, arguments: list[str], code: int = 2) -> str:
         (dict(learning_rat=1), "--learning_rat=1: no such option. Did you mean --learning_rate? See --help."),
         (
             dict(attention_mi_form="code"),
-            "argument --attention_mi_form/--ami-form: invalid choice: 'code' (choose from",
+            "argument --attention_mi_form/--attention-mi-form: invalid choice: 'code' (choose from",
         ),
         (dict(model_name=None), "Which encoder? Give --model_name, for instance --model_name bert-base-uncased."),
         (dict(temperature=0), "--temperature is 0.0; needed a number above 0"),

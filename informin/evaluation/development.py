@@ -79,7 +79,7 @@ def as_development(given: object) -> Development | None:
     wrong = [one for one in sets if not isinstance(one, DevelopmentSet)] if sets else [given]
     if wrong:
         raise UsageError(
-            f"`eval_dataset` is a {type(wrong[0]).__name__}; needed GradedPairs, LabeledSentences or RetrievalPairs, the "
-            "path of a file of pairs, or a list of these."
+            f"`eval_dataset` is a {type(wrong[0]).__name__}; needed GradedPairs, LabeledSentences or RetrievalPairs, "
+            "the path of a file of pairs, or a list of these."
         )
     return Development(tuple(sets))

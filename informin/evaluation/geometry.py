@@ -93,8 +93,8 @@ def effective_rank(x: np.ndarray) -> float:
         x: (N, d); rows are scaled to length 1.
 
     Source:
-        Roy & Vetterli (EUSIPCO 2007), of the singular values, centered here: most encoders' embeddings share a direction
-        that says nothing of the sentence.
+        Roy & Vetterli (EUSIPCO 2007), of the singular values, centered here: most encoders' embeddings share a
+        direction that says nothing of the sentence.
     """
     rows = unit(x)
     values = np.linalg.svd(rows - rows.mean(0), compute_uv=False)

@@ -89,8 +89,6 @@ class Projector(Head):
     The last batch normalization, which has no weights, is the loss's.
     """
 
-    old_names = {"projector.": "layers."}
-
     def __init__(self, model: nn.Module, size: int):
         super().__init__()
         with torch.device("meta"):

@@ -17,8 +17,6 @@ class MomentumQueue(Head):
         He et al. (2020), MoCo, section 3.2; Klein & Nabi (2023).
     """
 
-    old_names = {"momentum_encoder.": "encoder.", "queue": "embeddings", "queue_ids": "ids"}
-
     def __init__(self, model: nn.Module, size: int, decay: float, dropout: float):
         super().__init__()
         config = copy.deepcopy(model.config)

@@ -23,7 +23,7 @@ class Views:
         general, general_row: (K, d) and (K,), embeddings of general sentences, and which they are; None likewise.
         same: (B, M) int64, for each sentence the ids of those that are no negatives of it: its own, and where its other
             view is a neighbor, that one's and those of the further mutual neighbors. Equal sentences have one id.
-        false_negatives: (B, W*B) bool, which candidates of all W processes are no negatives of an anchor; None for none.
+        false_negatives: (B, W*B) bool, which candidates of all W processes are false negatives of an anchor, or None.
         maps1, maps2: (B, T, H, L, L), the attention maps of T layers; None unless a term `reads_maps`.
         heads: what the terms' heads gave, by the name of the term.
         lm_losses: (M,), the cross entropy at the masked positions; None where no term masks.
@@ -62,13 +62,7 @@ class Guide(Protocol):
 
 
 class Head(nn.Module, ABC):
-    """A module that a term trains on top of the encoder: part of checkpoints, not of the exported model.
-
-    Attributes:
-        old_names: from names of weights in older checkpoints, or their beginnings up to a dot, to the names here.
-    """
-
-    old_names: ClassVar[dict[str, str]] = {}
+    """A module that a term trains on top of the encoder: part of checkpoints, not of the exported model."""
 
     @abstractmethod
     def forward(
@@ -206,15 +200,6 @@ def fill_heads(model: nn.Module, terms: tuple[Term, ...]) -> None:
         head = term.head(model)
         if head is not None:
             model.heads[term.name] = head
-    model.register_load_state_dict_pre_hook(_rename)
-
-
-def _rename(model: nn.Module, state: dict[str, Tensor], *_) -> None:
-    """Older checkpoints have the weights of heads by other names."""
-    for name, head in model.heads.items():
-        for old, new in head.old_names.items():
-            for key in [key for key in state if key == old or (old.endswith(".") and key.startswith(old))]:
-                state[f"heads.{name}.{new}{key.removeprefix(old)}"] = state.pop(key)
 
 
 @dataclass(frozen=True)

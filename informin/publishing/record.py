@@ -1,6 +1,6 @@
 """What a training run was, kept as training.json beside its weights: the model card is written from it.
 
-schema                1
+schema                2
 informin              version of this package
 base_model            name; hub_id (null for a folder); revision, the commit; weights_sha256 as run_eval.py has it;
                       settings_sha256, of configuration and tokenizer
@@ -32,7 +32,7 @@ from informin.errors import UsageError
 from informin.files import read_json, write_json
 
 TRAINING = "training.json"
-SCHEMA = 1
+SCHEMA = 2  # 1 had other names for the options
 
 
 def save_record(folder: str | Path, record: dict) -> None:
@@ -53,5 +53,8 @@ def load_record(folder: str | Path) -> dict | None:
         return None
     record = read_json(path, object)
     if not isinstance(record, dict) or record.get("schema") != SCHEMA:
-        raise UsageError(f"{path}: needed a training record of `schema` {SCHEMA}; found something else.")
+        raise UsageError(
+            f"{path}: expected a training record of schema {SCHEMA}; found something else. "
+            "Train again with this version."
+        )
     return record

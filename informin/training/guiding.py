@@ -98,8 +98,8 @@ def guides_for(
         if args.guide_model:
             raise UsageError(
                 f"`guide_model` {args.guide_model} has no effect: nothing reads a guide. Give one of: "
-                "`neighbor_weight`, `guided_weight`, `false_negative_fraction`, `distillation_weight`, `replay_weight`, "
-                "`neighbor_views`."
+                "`neighbor_weight`, `guided_weight`, `false_negative_fraction`, `distillation_weight`, "
+                "`replay_weight`, `neighbor_views`."
             )
         return {}
     if "training" in readers and not isinstance(sentences, datasets.Dataset):

@@ -17,7 +17,6 @@ from informin.objectives import OBJECTIVES
 from informin.publishing.export import export_folder
 from modeling_informin import BertForInforMinCL
 from tests.conftest import tokenizer_of
-from tests.training.test_old_checkpoints import OLD
 
 SETTINGS = {"projection_head": "mlp", "lm_head": False, "pooling": "cls"}
 
@@ -101,7 +100,6 @@ def test_nothing_is_set_from_a_configuration_that_was_not_checked(model):
 def test_settings_that_this_project_wrote_are_taken(model):
     config = load_config(str(configure(model, informin=SETTINGS | {"dropouts": {"hidden_dropout_prob": 0.2}})))
     assert load_model(config, str(model), dict(SETTINGS)).config.hidden_dropout_prob == 0.2
-    load_config(str(OLD / "checkpoint-3"))
     for name in OBJECTIVES:  # and those of an objective that this program has not
         load_config(str(configure(model, informin=SETTINGS | {"objective": name, "mlm_weight": 0.1})))
     load_config(str(configure(model, informin=SETTINGS | {"objective": "mine", "my_weight": 0.1, "rows": [1, 2]})))

@@ -66,5 +66,5 @@ def test_what_a_trainer_may_be_given(pairs_file):
 
 @pytest.mark.parametrize("given, kind", [([], "list"), ({"a": 1}, "dict"), ([LABELS, 3], "int"), ([None], "NoneType")])
 def test_what_a_trainer_may_not_be_given(given, kind):
-    with pytest.raises(UsageError, match=f"`eval_dataset` is a {kind}; needed GradedPairs, LabeledSentences or Sea"):
+    with pytest.raises(UsageError, match=f"`eval_dataset` is a {kind}; needed GradedPairs, LabeledSentences or Retr"):
         as_development(given)

@@ -4,7 +4,6 @@ from collections import Counter
 from dataclasses import dataclass, fields
 
 import pytest
-import torch
 from transformers import TrainingArguments
 
 from informin.errors import UsageError
@@ -146,40 +145,6 @@ def test_the_heads_of_an_earlier_training_leave_the_model(encoder):
 
 
 OLD = {"queue": ("momentum_encoder", "queue", "queue_ids"), "decorrelation": ("projector",)}
-
-
-def old_name(name: str) -> str:
-    """As checkpoints had it when heads were the model's own."""
-    for new, old in (
-        ("heads.queue.encoder.", "momentum_encoder."),
-        ("heads.queue.embeddings", "queue"),
-        ("heads.queue.ids", "queue_ids"),
-        ("heads.decorrelation.layers.", "projector."),
-    ):
-        if name.startswith(new):
-            return old + name.removeprefix(new)
-    return name
-
-
-@pytest.mark.parametrize("heads", [HEADS, HEADS[:1], HEADS[2:], ()], ids=["both", "queue", "projector", "none"])
-def test_weights_by_their_older_names_are_loaded(encoder, heads):
-    saved, model = model_of(encoder), model_of(encoder)
-    for filled, seed in ((saved, 1), (model, 2)):
-        torch.manual_seed(seed)
-        fill_heads(filled, heads)
-    generator = torch.Generator().manual_seed(3)
-    state = {
-        name: torch.rand(value.shape, generator=generator) if value.is_floating_point() else value + 5
-        for name, value in saved.state_dict().items()
-    }
-    older = {old_name(name): value for name, value in state.items()}
-    names = {name.partition(".")[0] for name in older} - {model.base_model_prefix, "mlp"}
-    assert names == {name for term in heads for name in OLD.get(term.name, ())}
-    for loaded in (older, state):
-        fill_heads(model, heads)
-        assert model.load_state_dict(dict(loaded), strict=True).missing_keys == []
-        differ = [name for name, value in model.state_dict().items() if not torch.equal(value, state[name])]
-        assert differ == []
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

@@ -54,7 +54,7 @@ MASKED_LM = term("masked language modeling", own=False)
 INFORMIN = objective("informin", "InforMin-CL", CONTRAST, RECONSTRUCTION)
 SIMCSE = objective("simcse", "unsupervised SimCSE", CONTRAST)
 RECORD = {
-    "schema": 1,
+    "schema": 2,
     "informin": "0.1.0",
     "base_model": {"name": "org/tiny", "hub_id": "org/tiny", "revision": None, "weights_sha256": "1" * 64},
     "data": {"sources": ["a.txt", "b.csv"], "hub_id": None, "description": None, "sentences": 12345},
@@ -631,7 +631,7 @@ def hostile(value):
 def test_nothing_from_outside_is_read_as_html_or_as_a_link(folder):
     """Every text of the record, names of files in the folder, options that are lists."""
     benign = render_card(folder)
-    record = hostile(RECORD) | {"schema": 1, "seed": HOSTILE}
+    record = hostile(RECORD) | {"schema": 2, "seed": HOSTILE}
     record["options"] |= {"view_dropout": [HOSTILE], "lr_scheduler_kwargs": {"a": HOSTILE}, HOSTILE: 1}
     save_record(folder, record)
     for name in ("model.json", "base-<b>.json", "other_seeds/seed7.json"):

@@ -431,8 +431,8 @@ def cut(folder: Path) -> None:
         (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer"),
         (lambda folder: (folder / "training.json").write_text("{"), "training.json is not JSON"),
         (lambda folder: (folder / "training.json").write_bytes(b"\xe4"), "training.json is not JSON"),
-        (lambda folder: (folder / "training.json").write_text("[1]"), "needed a training record of `schema` 1"),
-        (lambda folder: (folder / "training.json").write_text('{"schema": 2}'), "needed a training record"),
+        (lambda folder: (folder / "training.json").write_text("[1]"), "expected a training record of schema 2"),
+        (lambda folder: (folder / "training.json").write_text('{"schema": 3}'), "expected a training record"),
     ],
     ids=[
         *("no-folder", "no-config", "gpt2", "no-weights", "empty-weights", "cut-weights", "other-shape", "one-missing"),
@@ -588,7 +588,7 @@ def test_training_record(bert_run, bert, sentences_file):
         **dict(sources=[sentences_file.name], hub_id=None, description=None, sentences=96),
         sha256=hashlib.sha256(text.encode()).hexdigest(),
     )
-    assert (record["schema"], record["language"], record["license"], record["seed"]) == (1, None, None, 42)
+    assert (record["schema"], record["language"], record["license"], record["seed"]) == (2, None, None, 42)
     state = read_json(bert_run.folder / "checkpoint-4" / "trainer_state.json")
     scores = [entry for entry in state["log_history"] if "eval_spearman" in entry]
     names = ("spearman", "alignment", "uniformity")

@@ -74,7 +74,7 @@ if name == "run_unsup":
     (folder / "modules.json").write_text("[]")
     history = [dict(step=2, spearman=1.0, alignment=9.0, uniformity=9.0)]
     history += [dict(step=4, spearman=score, alignment=0.25, uniformity=-2.5)]
-    record = dict(schema=1, seed=options["seed"], options=dict(precision="fp32"), development="STS-B dev")
+    record = dict(schema=2, seed=options["seed"], options=dict(precision="fp32"), development="STS-B dev")
     record |= dict(history=history, steps=4, kept_step=4, environment=dict(torch="2", device="cpu"))
     record |= dict(base_model=dict(weights_sha256="ab" * 32), data=dict(sentences=100))
     (folder / "training.json").write_text(json.dumps(record))

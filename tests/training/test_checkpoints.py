@@ -27,7 +27,7 @@ def checkpoint(run: Path, name: str, whole: bool = True) -> Path:
     folder.mkdir(parents=True)
     (folder / "model.safetensors").write_bytes(b"weights of " + name.encode())
     (folder / "config.json").write_text(json.dumps({"informin": SETTINGS | {"temperature": 0.1}}))
-    (folder / "training.json").write_text('{"schema": 1, "options": {}}')
+    (folder / "training.json").write_text('{"schema": 2, "options": {}}')
     (folder / "scheduler.pt").touch()
     step = int(name.rpartition("-")[2]) if name.startswith("checkpoint-") else 25
     (folder / "trainer_state.json").write_text(STATE.replace("25", str(step)))
@@ -225,7 +225,7 @@ def test_a_run_goes_on_with_the_heads_that_it_began_with(tmp_path, change, messa
 @pytest.mark.parametrize("began, now", [(16, 0), (16, 32)])
 def test_the_size_of_a_head_may_stand_in_the_record_alone(tmp_path, began, now):
     made = checkpoint(tmp_path, "checkpoint-4", whole=False)
-    (made / "training.json").write_text(json.dumps({"schema": 1, "options": {"projector_size": began}}))
+    (made / "training.json").write_text(json.dumps({"schema": 2, "options": {"projector_size": began}}))
     write_manifest(made)
     assert checkpoint_to_resume(tmp_path, "last", SETTINGS | {"projector_size": began}) == made
     with pytest.raises(UsageError, match=f"trained with projector_size {began}, and now it is {now} "):

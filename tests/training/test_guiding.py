@@ -20,7 +20,7 @@ GUIDED = dict(objective="guided", projection_head="none")
 WAYS = {
     "similarity": GUIDED | dict(guided_weight=1.0),
     "neighborhoods": GUIDED | dict(neighbor_weight=1.0, neighbor_count=3),
-    "keep": GUIDED | dict(distillation_weight=1.0),
+    "distillation": GUIDED | dict(distillation_weight=1.0),
     "replay": GUIDED | dict(replay_weight=1.0, replay_size=5),
     "all": GUIDED | dict(guided_weight=1.0, neighbor_weight=1.0, neighbor_count=3, distillation_weight=1.0)
     | dict(replay_weight=1.0, replay_size=5, neighbor_views=3),
@@ -174,7 +174,7 @@ def test_another_guide_of_another_width_and_tokenizer(build, tmp_path, roberta):
     wide, other = finished(save_bert(tmp_path / "wide", hidden_size=64)), finished(save_roberta(tmp_path / "other"))
     for guide in (wide, other):
         build(**WAYS["similarity"], guide_model=guide, guide_cache=str(tmp_path / "others")).train()
-    for way, weight in (("keep", "keep"), ("replay", "replay"), ("neighborhoods", "neighborhood")):
+    for way, weight in (("distillation", "distillation"), ("replay", "replay"), ("neighborhoods", "neighbor")):
         with pytest.raises(UsageError, match=rf"`{weight}_weight` .* have 64 dimensions; those of the encoder have 32"):
             build(**WAYS[way], guide_model=wide)
     assert not (tmp_path / "guides").exists(), "nothing was embedded"

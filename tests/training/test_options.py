@@ -126,9 +126,9 @@ READ = {  # the list in the message: what is read as it is set, then what a weig
         "with `mlm_weight` above 0 also mlm_probability, masked_views."
     ),
     "micse": (
-        "view_dropout, temperature, false_negative_fraction, queue_size, momentum_decay, momentum_dropout, attention_mi_weight, attention_mi_form, "
-        f"attention_mi_layers, reconstruction_weight, {OF_A_GUIDE}, mlm_weight; "
-        f"with `reconstruction_weight` above 0 also reconstruction_form; {WITH_A_GUIDE}"
+        "view_dropout, temperature, false_negative_fraction, queue_size, momentum_decay, momentum_dropout, "
+        f"attention_mi_weight, attention_mi_form, attention_mi_layers, reconstruction_weight, "
+        f"{OF_A_GUIDE}, mlm_weight; with `reconstruction_weight` above 0 also reconstruction_form; {WITH_A_GUIDE}"
         "with `mlm_weight` above 0 also mlm_probability, masked_views."
     ),
     "simcse": (
