@@ -26,7 +26,7 @@ from informin.training.guiding import GuidedData, with_guide
 from informin.training.history import TERM
 from informin.training.inputs import load_for_training, refuse_arguments, settings_in_training, training_rows
 from informin.training.options import InforMinTrainingArguments
-from informin.training.record import describe_sentences
+from informin.training.record import describe_inputs, describe_sentences
 from informin.training.report import headline
 from informin.training.reporting import ReportingTrainer, show_messages
 from informin.training.resuming import ResumableTrainer
@@ -107,6 +107,7 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         data = with_guide(named, model.config.hidden_size, args, rows, sentences, processing_class, collator)
         self._prepare(model, args, processing_class, data)
         self.began_with, self.sentences = named, sentences
+        self.known["inputs"] = describe_inputs(args, model, rows, sentences, data.guides)
         self.throughput, self.losses = Throughput(), FiniteLosses(args)
         super().__init__(
             model,

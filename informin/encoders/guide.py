@@ -42,10 +42,12 @@ class Guide:
         path: of the file.
         embeddings: (N, d) float16 unit vectors, in the order of the sentences.
         device: where cosines are computed.
+        files: this one, and those of its `neighbourhoods`.
     """
 
     def __init__(self, name: str, path: Path, device: torch.device):
         self.name, self.path, self.device = name, path, device
+        self.files = [path]
         self.embeddings = np.load(path, mmap_mode="r")
 
     def __len__(self) -> int:
@@ -112,6 +114,7 @@ class Guide:
             _mean(once, places, weights, into=means)
 
         _store(path, self.embeddings.shape, fill)
+        self.files.append(path)
         return Guide(self.name, path, self.device)
 
 

@@ -6,6 +6,8 @@ base_model            name; hub_id (null for a folder); revision, the commit; we
                       settings_sha256, of configuration and tokenizer
 data                  sources, file names or the Hub id; hub_id (null for files); description; sentences and their
                       sha256, in their order (null: stream)
+inputs                what else affects the weights, by name: of files name, size and sha256, of a sample where they are
+                      above 1 GB; how the encoder is read; the workers of a stream. Older files have none
 language, license     for the card; null where nothing says
 objective             name; title; terms: those that were on, in their order: name, title, paper (a file of
                       model_cards/citations, or null), own (false: added to the objective by an option)

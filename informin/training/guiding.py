@@ -156,9 +156,14 @@ def general_sentences(args: InforMinTrainingArguments) -> datasets.Dataset | Non
         if args.replay_file:
             raise UsageError(f"`replay_file` {args.replay_file} has no effect without `replay_weight`.")
         return None
-    path = Path(args.replay_file or GENERAL)
+    path = replay_path(args)
     require_file("`replay_file`", path)
     sentences = [sentence for sentence in read_sentences(path, None) if sentence.strip()]
     if not sentences:
         raise UsageError(f"`replay_file` {path} holds no sentence.")
     return datasets.Dataset.from_dict({"text": sentences})
+
+
+def replay_path(args: InforMinTrainingArguments) -> Path:
+    """The file of general sentences: the user's, or the one that comes with this package."""
+    return Path(args.replay_file or GENERAL)

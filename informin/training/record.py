@@ -16,6 +16,7 @@ from transformers.utils.hub import extract_commit_hash
 from informin import __version__
 from informin.encoders.architectures import InforMinModel
 from informin.encoders.encoder import settings_sha256, starting_sha256
+from informin.encoders.guide import Guide
 from informin.encoders.loading import optional_file
 from informin.evaluation.development import Development
 from informin.evaluation.results import environment
@@ -24,6 +25,8 @@ from informin.files import last_name
 from informin.objectives import OBJECTIVES
 from informin.publishing.metadata import known_license
 from informin.publishing.record import SCHEMA
+from informin.training.fingerprints import fingerprint, fingerprint_of_tokens, fingerprints, source_of
+from informin.training.guiding import rehearsal_path
 from informin.training.history import logged_scores
 from informin.training.options import CardArguments, DataArguments, InforMinTrainingArguments, TrainingDefaults
 from informin.training.report import evaluations, precision
@@ -80,9 +83,39 @@ def describe_sentences(sentences: Dataset | IterableDataset) -> dict:
         digest = hashlib.sha256()
         for batch in sentences.with_format("arrow").iter(10_000):
             for sentence in batch["text"].to_pylist():
-                digest.update(sentence.encode() + b"\0")
+                digest.update(sentence.encode().replace(b"\0", b"\xff") + b"\0")  # 0xff is in no UTF-8
         number = {"sentences": len(sentences), "sha256": digest.hexdigest()}
     return {"sources": ["sentences"], "hub_id": None, "description": None, **number}
+
+
+def describe_inputs(
+    args: InforMinTrainingArguments,
+    model: InforMinModel,
+    rows: object,
+    sentences: Dataset | IterableDataset | None,
+    guides: dict[str, Guide],
+) -> dict:
+    """`inputs` of the record: what else affects the weights, as options do not say it.
+
+    Args:
+        rows: of `input_ids`, as the trainer reads them.
+        sentences: that they are of, with a column `text`; None where there were tokens alone.
+        guides: after their terms have read them.
+    """
+    read = {name: model.config.informin.get(name) for name in ("pooling", "prompt", "training_prompt")}
+    inputs = {name: value for name, value in read.items() if value}
+    if isinstance(rows, IterableDataset):  # whose order depends on the number of workers
+        inputs |= {"streaming": True, "dataloader_num_workers": args.dataloader_num_workers} | source_of(rows)
+    elif sentences is None and isinstance(rows, Dataset | list):
+        inputs["tokens"] = fingerprint_of_tokens(rows)
+    if args.rehearsal_weight:
+        inputs["general sentences"] = [fingerprint(rehearsal_path(args))]
+    if guides:
+        inputs["embeddings of the guide"] = fingerprints(file for guide in guides.values() for file in guide.files)
+    plugins = [args.deepspeed, args.fsdp_config]
+    if configurations := [file for file in plugins if isinstance(file, str) and Path(file).is_file()]:
+        inputs["configuration of DeepSpeed or FSDP"] = fingerprints(configurations)
+    return {name: value for name, value in inputs.items() if value is not None}
 
 
 def provenance(model_name: str, data: DataArguments, card: CardArguments, revision: str | None) -> dict:

@@ -33,6 +33,7 @@ from informin.training.checkpoints import (
     set_aside_damaged,
     steps_taken,
 )
+from informin.training.fingerprints import changed_inputs
 from informin.training.finite import FiniteLosses
 from informin.training.heartbeat import Heartbeat
 from informin.training.history import logged_scores
@@ -44,7 +45,7 @@ from informin.training.throughput import Throughput
 
 logger = logging.getLogger(__name__)
 
-PART = "objective seed options data development history environment".split()  # kept of an earlier part's record
+PART = "objective seed options data inputs development history environment".split()  # kept of an earlier part's record
 FULL = (errno.ENOSPC, errno.EDQUOT)
 NOT_WRITTEN = ("No space left", "unexpected pos", "file write failed")  # safetensors' and torch's words
 NOT_LAMBDAS = ("reduce_lr_on_plateau", "greedy")  # schedulers with a state of another kind
@@ -73,6 +74,11 @@ def continued(checkpoint: str | Path, known: dict, settings: dict, allowed: bool
             "other weights, which would never be read. Name the one that it began with, or choose another `output_dir`."
         )
     refuse_other_state(checkpoint, began["options"], settings["options"])
+    if "inputs" not in began:
+        logger.info(
+            f"{checkpoint} is from a version that recorded no fingerprints: changes of the files of a stream, the "
+            "guide or `rehearsal_file` are not noticed."
+        )
     changed = differences(began, known | settings)
     if changed and not allowed:
         raise UsageError(
@@ -151,6 +157,8 @@ def differences(began: dict, now: dict) -> list[str]:
     ours, theirs = now.get("base_model"), began["base_model"]
     if ours and theirs and ours["settings_sha256"] != theirs["settings_sha256"]:
         changed.append(f"configuration or tokenizer of {theirs['name']} (SHA-256 {theirs['settings_sha256'][:8]})")
+    if "inputs" in began and "inputs" in now:
+        changed += changed_inputs(began["inputs"], now["inputs"])
     if began["development_sha256"] != now["development_sha256"]:
         changed.append(f"development pairs {_words(began['development'])}, now {_words(now['development'])}")
     return changed

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow.compute as pc
 from datasets.exceptions import DatasetGenerationError
 from datasets.fingerprint import Hasher
+from huggingface_hub import dataset_info
 from transformers import PreTrainedTokenizerBase
 
 from informin import textfiles
@@ -37,6 +38,7 @@ from informin.textfiles import (
     shown,
     table_column,
 )
+from informin.training.fingerprints import fingerprints, with_source
 from informin.training.options import DataArguments, InforMinTrainingArguments
 from informin.training.streams import TEXT, shard_rows, stream_files
 
@@ -69,7 +71,7 @@ def load_sentences(args: DataArguments, seed: int) -> datasets.Dataset | dataset
     if args.streaming:
         sentences = stream_files(files, args.text_column) if files else dataset
         sentences = sentences.filter(_holds_text).shuffle(seed=seed, buffer_size=BUFFER)
-        return sentences.cast(TEXT)  # which filter forgets
+        return with_source(sentences.cast(TEXT), _source(args, files))  # features, which filter forgets
     if files:
         source = ", ".join(map(str, files)) if len(files) < 4 else f"{len(files)} files"
         columns = {table_column(file, args.text_column) for file in files} - {None, "text"}
@@ -112,6 +114,19 @@ def draw_sample(sentences: datasets.Dataset | datasets.IterableDataset, number: 
     sample = sentences.select(np.sort(np.random.default_rng(seed).choice(len(sentences), number, replace=False)))
     refuse_copies(sample, "the sample")
     return sample
+
+
+def _source(args: DataArguments, files: list[Path]) -> dict:
+    """What a stream reads, for `informin.training.fingerprints`; of a data set on the Hub its commit."""
+    source = {"text_column": args.text_column}
+    if args.dataset_name and not Path(args.dataset_name).exists():
+        try:
+            return source | {"commit": dataset_info(args.dataset_name).sha}
+        except HUB_ERRORS:
+            return source | {"commit": None}
+    if args.dataset_name:
+        files = sorted(path for path in Path(args.dataset_name).rglob("*") if path.is_file())
+    return source | {"files of the stream": fingerprints(files)}
 
 
 def not_blank(dataset: datasets.Dataset) -> np.ndarray:

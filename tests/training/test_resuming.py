@@ -8,16 +8,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from datasets import Dataset
 from filelock import FileLock
 from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from transformers import TrainerCallback
 
 import run_unsup
 from informin.errors import UsageError
 from informin.evaluation import pairs
-from informin.files import damage, write_manifest
+from informin.files import damage, sha256, write_manifest
 from informin.publishing.record import load_record
 from informin.training.checkpoints import complete_checkpoints
 from informin.training.lock import only_run_in
@@ -25,7 +28,7 @@ from informin.training.options import DataArguments, InforMinTrainingArguments
 from informin.training.resuming import differences
 from informin.training.sentences import load_sentences
 from informin.training.signals import StopOnSignal
-from tests.conftest import FOUR_STEPS, make_sentences, save_bert, save_pairs
+from tests.conftest import FOUR_STEPS, make_sentences, save_bert, save_pairs, tokenizer_of
 from tests.test_run import ENVIRONMENT, assert_same_weights, fails
 from trainer_informin import InforMinTrainer
 
@@ -605,3 +608,125 @@ def test_batches_at_the_end_of_a_stream_that_fill_no_step_are_left_out(bert, arg
     again.train("last")
     weights = again.model.state_dict()
     assert all(weight.equal(weights[name]) for name, weight in whole.model.state_dict().items())
+
+
+GUIDED = dict(rehearsal_weight=0.5, rehearsal_size=4, keep_weight=0.5, eval_strategy="no", save_steps=2, max_steps=4)
+
+
+@pytest.fixture
+def guided(bert, pairs_file, tmp_path):
+    """Makes the trainer of a run that reads a guide and general sentences, each a copy that a test may change."""
+    shutil.copytree(bert, tmp_path / "guide-model")
+    export = dict(pooling="mean")
+    config = json.loads((tmp_path / "guide-model" / "config.json").read_text())
+    (tmp_path / "guide-model" / "config.json").write_text(json.dumps(config | {"informin": export}))
+    (tmp_path / "general.txt").write_text("\n".join(make_sentences(20, seed=4)) + "\n")
+
+    def build(**changes) -> InforMinTrainer:
+        options = GUIDED | dict(FOUR_STEPS, save_strategy="steps", output_dir=str(tmp_path / "run")) | GUIDED
+        options |= dict(guide_model=str(tmp_path / "guide-model"), rehearsal_file=str(tmp_path / "general.txt"))
+        args = InforMinTrainingArguments(**options | changes)
+        return InforMinTrainer(str(bert), args, make_sentences(64))
+
+    return build
+
+
+def other_weights(folder: Path) -> None:
+    weights = load_file(folder / "guide-model" / "model.safetensors")
+    weights = {name: x + 0.1 * torch.randn_like(x) for name, x in weights.items()}
+    save_file(weights, folder / "guide-model" / "model.safetensors", {"format": "pt"})
+
+
+def other_tokens(folder: Path) -> None:
+    path = folder / "guide-model" / "tokenizer.json"
+    path.write_text(path.read_text().replace('"dog"', '"hound"'))
+
+
+def other_rehearsal(folder: Path) -> None:
+    (folder / "general.txt").write_text("\n".join(make_sentences(20, seed=5)) + "\n")
+
+
+def edited_cache(folder: Path) -> None:
+    """With a header that fits: what is merely damaged is computed again."""
+    for path in (folder / "run" / "guide").glob("*.npy"):
+        embeddings = np.load(path)
+        np.save(path, embeddings[::-1])
+        header = json.loads(path.with_suffix(".json").read_text())
+        path.with_suffix(".json").write_text(json.dumps(header | {"sha256": sha256(path)}))
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (other_weights, r"embeddings of the guide \w+\.npy \([\d,]+ bytes, SHA-256 \w{8}\)"),
+        (other_tokens, r"embeddings of the guide \w+\.npy"),
+        (edited_cache, r"embeddings of the guide \w+\.npy"),
+        (other_rehearsal, r"general sentences general\.txt \([\d,]+ bytes, SHA-256 \w{8}\), now general\.txt"),
+    ],
+)
+def test_another_input_of_the_same_name_is_refused(guided, tmp_path, change, message):
+    guided().train()
+    shutil.rmtree(tmp_path / "run" / "checkpoint-4")
+    change(tmp_path)
+    with pytest.raises(UsageError, match=f"belongs to another run: .*{message}"):
+        guided().train("last")
+    again = guided(resume_with_changes=True)
+    again.train("last")
+    (part,) = again.record()["earlier"]
+    assert part["until_step"] == 2 and part["inputs"] != again.record()["inputs"]
+
+
+def test_the_same_inputs_by_other_names_are_the_same(guided, tmp_path):
+    guided().train()
+    shutil.rmtree(tmp_path / "run" / "checkpoint-4")
+    shutil.move(tmp_path / "run" / "guide", tmp_path / "cache")
+    again = guided(guide_cache=str(tmp_path / "cache"))
+    again.train("last")
+    assert again.record()["earlier"] == []
+
+
+def test_a_record_without_fingerprints_is_said(guided, tmp_path, caplog):
+    guided().train()
+    shutil.rmtree(tmp_path / "run" / "checkpoint-4")
+    record = tmp_path / "run" / "checkpoint-2" / "training.json"
+    values = json.loads(record.read_text())
+    assert sorted(values.pop("inputs")) == ["embeddings of the guide", "general sentences", "pooling"]
+    record.write_text(json.dumps(values))
+    write_manifest(record.parent)
+    caplog.set_level("INFO", "informin")
+    guided().train("last")
+    assert "checkpoint-2 is from a version that recorded no fingerprints: changes of" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        (dict(sentences=32), r"files of the stream stream\.txt \([\d,]+ bytes, SHA-256 \w{8}\), now stream\.txt"),
+        (dict(max_train_samples=20), "max_train_samples none, now 20"),
+        (dict(dataloader_num_workers=2), "dataloader_num_workers 0, now 2"),
+        (dict(streaming=False), "streaming True, now none"),
+    ],
+    ids=["edited", "fewer", "workers", "not-streamed"],
+)
+def test_another_stream_of_the_same_name_is_refused(bert, arguments, tmp_path, changes, message):
+    options = dict(eval_strategy="no", save_steps=1, max_steps=1)
+    InforMinTrainer(str(bert), arguments(**options), stream_of(tmp_path, make_sentences(33))).train()
+    changes, given = dict(changes), dict(streaming=True)
+    (tmp_path / "stream.txt").write_text("\n".join(make_sentences(changes.pop("sentences", 33))) + "\n")
+    given |= {name: changes.pop(name) for name in ("max_train_samples", "streaming") if name in changes}
+    sentences = load_sentences(DataArguments(train_file=[str(tmp_path / "stream.txt")], **given), seed=1)
+    with pytest.raises(UsageError, match=f"belongs to another run: .*{message}"):
+        InforMinTrainer(str(bert), arguments(**options, **changes), sentences).train("last")
+
+
+def test_other_tokens_are_refused(bert, arguments):
+    options = dict(eval_strategy="no", save_steps=1, max_steps=1)
+    tokenizer = tokenizer_of(bert)
+
+    def trainer(seed: int) -> InforMinTrainer:
+        rows = [{"input_ids": tokenizer(sentence)["input_ids"]} for sentence in make_sentences(32, seed)]
+        return InforMinTrainer(str(bert), arguments(**options), Dataset.from_list(rows), processing_class=tokenizer)
+
+    trainer(0).train()
+    with pytest.raises(UsageError, match="belongs to another run: tokens '"):
+        trainer(1).train("last")
