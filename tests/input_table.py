@@ -187,6 +187,12 @@ def training(output_dir: str, **changes) -> list[str]:
     return ["run_unsup.py", *(f"--{name}={value}" for name, value in options.items() if value is not None)]
 
 
+def changed(index: int, options: dict, own: Path) -> list[str]:
+    """A run of `CHANGED`."""
+    named = {name: own.name if value == "own" else value for name, value in options.items()}
+    return training(f"changed-{index}", **named)
+
+
 def call(folder: Path, command: list[str], stdin: str = "y\n") -> tuple[int, str]:
     """Exit code, and the last line of what was said: of the errors, else of the output."""
     script, *arguments = command
@@ -295,8 +301,35 @@ def write_texts(folder: Path) -> None:
     os.mkfifo(folder / "fifo.tsv")
 
 
+def change_weights(model: Path) -> None:
+    weights = {name: weight + 0.1 for name, weight in load_file(model / "model.safetensors").items()}
+    save_file(weights, model / "model.safetensors", {"format": "pt"})
+
+
+# Inputs that are changed when a run was broken off after step 2: its options, what is copied to `own`, and the change.
+CHANGED = {
+    "the file of a stream was edited": (
+        dict(streaming="true", train_file="own"),
+        *("s.txt", lambda own: own.write_text("the old dog sleeps\n" * 99)),
+    ),
+    "rehearsal_file has other sentences": (
+        dict(rehearsal_weight=1, rehearsal_file="own"),
+        *("s.txt", lambda own: own.write_text("the old dog sleeps\n" * 99)),
+    ),
+    "guide_model has other weights": (GUIDED | dict(keep_weight=1, guide_model="own"), "run", change_weights),
+}
+
+
 def prepare_runs(folder: Path) -> None:
-    """A run broken off after step 2, damaged ones, and exports with links in them."""
+    """A run broken off after step 2, damaged ones, those with changed inputs, and exports with links in them."""
+    for index, (options, original, change) in enumerate(CHANGED.values()):
+        own = folder / f"own-{index}{Path(original).suffix}"
+        copy = shutil.copytree if (folder / original).is_dir() else shutil.copy
+        copy(folder / original, own)
+        code, said = call(folder, changed(index, options, own))
+        assert code == 0, said
+        shutil.rmtree(folder / f"changed-{index}" / "checkpoint-4")
+        change(own)
     for index, _ in enumerate(RESUMES):
         shutil.copytree(folder / "run" / "checkpoint-2", folder / f"half-{index}" / "checkpoint-2")
     for index, harm in enumerate(HARMS.values()):
@@ -340,6 +373,9 @@ def rows() -> dict[str, list[str]]:
         *(last, "--resume_with_changes"),
     ]
     commands |= {f"resume: {text}": [*training(f"harmed-{i}"), last] for i, text in enumerate(HARMS)}
+    for i, (text, (options, original, _)) in enumerate(CHANGED.items()):
+        own = Path(f"own-{i}{Path(original).suffix}")
+        commands[f"resume: {text}"] = [*changed(i, options, own), last]
     commands["resume: the damaged checkpoint by name"] = [*training("harmed-0"), last, "harmed-0/damaged-checkpoint-4"]
     commands["resume: the only checkpoint is damaged"] = [*training("gone"), last]
     commands["resume: weights alone"] = [*training("bare"), last]
