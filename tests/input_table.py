@@ -312,11 +312,11 @@ CHANGED = {
         dict(streaming="true", train_file="own"),
         *("s.txt", lambda own: own.write_text("the old dog sleeps\n" * 99)),
     ),
-    "rehearsal_file has other sentences": (
-        dict(rehearsal_weight=1, rehearsal_file="own"),
+    "replay_file has other sentences": (
+        dict(replay_weight=1, replay_file="own"),
         *("s.txt", lambda own: own.write_text("the old dog sleeps\n" * 99)),
     ),
-    "guide_model has other weights": (GUIDED | dict(keep_weight=1, guide_model="own"), "run", change_weights),
+    "guide_model has other weights": (GUIDED | dict(distillation_weight=1, guide_model="own"), "run", change_weights),
 }
 
 

@@ -26,7 +26,7 @@ from informin.objectives import OBJECTIVES
 from informin.publishing.metadata import known_license
 from informin.publishing.record import SCHEMA
 from informin.training.fingerprints import fingerprint, fingerprint_of_tokens, fingerprints, source_of
-from informin.training.guiding import rehearsal_path
+from informin.training.guiding import replay_path
 from informin.training.history import logged_scores
 from informin.training.options import CardArguments, DataArguments, InforMinTrainingArguments, TrainingDefaults
 from informin.training.report import evaluations, precision
@@ -105,11 +105,12 @@ def describe_inputs(
     read = {name: model.config.informin.get(name) for name in ("pooling", "prompt", "training_prompt")}
     inputs = {name: value for name, value in read.items() if value}
     if isinstance(rows, IterableDataset):  # whose order depends on the number of workers
-        inputs |= {"streaming": True, "dataloader_num_workers": args.dataloader_num_workers} | source_of(rows)
+        inputs |= {"streaming": True, "max_train_samples": args.max_train_samples}
+        inputs |= {"dataloader_num_workers": args.dataloader_num_workers} | source_of(rows)
     elif sentences is None and isinstance(rows, Dataset | list):
         inputs["tokens"] = fingerprint_of_tokens(rows)
-    if args.rehearsal_weight:
-        inputs["general sentences"] = [fingerprint(rehearsal_path(args))]
+    if args.replay_weight:
+        inputs["general sentences"] = [fingerprint(replay_path(args))]
     if guides:
         inputs["embeddings of the guide"] = fingerprints(file for guide in guides.values() for file in guide.files)
     plugins = [args.deepspeed, args.fsdp_config]

@@ -77,7 +77,7 @@ def continued(checkpoint: str | Path, known: dict, settings: dict, allowed: bool
     if "inputs" not in began:
         logger.info(
             f"{checkpoint} is from a version that recorded no fingerprints: changes of the files of a stream, the "
-            "guide or `rehearsal_file` are not noticed."
+            "guide or `replay_file` are not noticed."
         )
     changed = differences(began, known | settings)
     if changed and not allowed:

@@ -610,7 +610,7 @@ def test_batches_at_the_end_of_a_stream_that_fill_no_step_are_left_out(bert, arg
     assert all(weight.equal(weights[name]) for name, weight in whole.model.state_dict().items())
 
 
-GUIDED = dict(rehearsal_weight=0.5, rehearsal_size=4, keep_weight=0.5, eval_strategy="no", save_steps=2, max_steps=4)
+GUIDED = dict(replay_weight=0.5, replay_size=4, distillation_weight=0.5, eval_strategy="no", save_steps=2, max_steps=4)
 
 
 @pytest.fixture
@@ -624,7 +624,7 @@ def guided(bert, pairs_file, tmp_path):
 
     def build(**changes) -> InforMinTrainer:
         options = GUIDED | dict(FOUR_STEPS, save_strategy="steps", output_dir=str(tmp_path / "run")) | GUIDED
-        options |= dict(guide_model=str(tmp_path / "guide-model"), rehearsal_file=str(tmp_path / "general.txt"))
+        options |= dict(guide_model=str(tmp_path / "guide-model"), replay_file=str(tmp_path / "general.txt"))
         args = InforMinTrainingArguments(**options | changes)
         return InforMinTrainer(str(bert), args, make_sentences(64))
 
@@ -642,7 +642,7 @@ def other_tokens(folder: Path) -> None:
     path.write_text(path.read_text().replace('"dog"', '"hound"'))
 
 
-def other_rehearsal(folder: Path) -> None:
+def other_replay(folder: Path) -> None:
     (folder / "general.txt").write_text("\n".join(make_sentences(20, seed=5)) + "\n")
 
 
@@ -661,7 +661,7 @@ def edited_cache(folder: Path) -> None:
         (other_weights, r"embeddings of the guide \w+\.npy \([\d,]+ bytes, SHA-256 \w{8}\)"),
         (other_tokens, r"embeddings of the guide \w+\.npy"),
         (edited_cache, r"embeddings of the guide \w+\.npy"),
-        (other_rehearsal, r"general sentences general\.txt \([\d,]+ bytes, SHA-256 \w{8}\), now general\.txt"),
+        (other_replay, r"general sentences general\.txt \([\d,]+ bytes, SHA-256 \w{8}\), now general\.txt"),
     ],
 )
 def test_another_input_of_the_same_name_is_refused(guided, tmp_path, change, message):
@@ -713,7 +713,7 @@ def test_another_stream_of_the_same_name_is_refused(bert, arguments, tmp_path, c
     InforMinTrainer(str(bert), arguments(**options), stream_of(tmp_path, make_sentences(33))).train()
     changes, given = dict(changes), dict(streaming=True)
     (tmp_path / "stream.txt").write_text("\n".join(make_sentences(changes.pop("sentences", 33))) + "\n")
-    given |= {name: changes.pop(name) for name in ("max_train_samples", "streaming") if name in changes}
+    given |= {name: changes.pop(name) for name in ("streaming",) if name in changes}
     sentences = load_sentences(DataArguments(train_file=[str(tmp_path / "stream.txt")], **given), seed=1)
     with pytest.raises(UsageError, match=f"belongs to another run: .*{message}"):
         InforMinTrainer(str(bert), arguments(**options, **changes), sentences).train("last")
