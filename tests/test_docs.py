@@ -169,7 +169,8 @@ def test_the_term_of_contributing_works(monkeypatch, tmp_path):
 
 def test_the_six_lines_of_the_readme_train(monkeypatch, tmp_path, bert):
     """With a small encoder in BERT's place, and another folder."""
-    lines = re.search(r"^from trainer_informin import .*?(?=```)", text(ROOT / "README.md"), re.MULTILINE | re.DOTALL)[0]
+    example = re.compile(r"^from trainer_informin import .*?(?=```)", re.MULTILINE | re.DOTALL)
+    lines = example.search(text(ROOT / "README.md"))[0]
     assert len(lines.splitlines()) == 6
     for old, new in (("bert-base-uncased", bert), ("outputs/python", tmp_path / "run")):
         assert old in lines
