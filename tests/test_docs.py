@@ -144,10 +144,10 @@ def test_the_changelog_has_todays_version_on_top():
 
 def test_the_term_of_contributing_works(monkeypatch, tmp_path):
     """Its value, its checks, and its options where any option goes, from one file and one line."""
-    page = text(ROOT / "CONTRIBUTING.md").partition("## A new objective")[2]
-    file, line = re.findall(r"(?:^    .*\n|^\n(?=\n?    ))+", page, re.MULTILINE)[:2]
+    page = text(ROOT / "CONTRIBUTING.md").partition("## Add an objective")[2]
+    file, line = re.findall(r"^```\w+\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[:2]
     written = {"__name__": "contributing", "VARIANCE_ROWS": {}}
-    exec(textwrap.dedent(file), written)
+    exec(file, written)
     exec("from informin.objectives.contrast import Contrast", written)
     exec("from informin.objectives.masked_lm import MaskedLM", written)
     exec("from informin.objectives import Objective", written)
