@@ -5,6 +5,7 @@ A checkpoint is whole when its manifest.json says so: written last, with the siz
 
 import json
 import os
+import re
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from huggingface_hub import constants, errors, is_offline_mode
@@ -14,6 +15,7 @@ from informin.errors import UsageError, counted, error_line
 from informin.temporary import new_file
 
 MANIFEST = "manifest.json"
+SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # as JSON spells half a pair
 
 
 def sha256(path: str | Path) -> str:
@@ -53,10 +55,21 @@ def regular_text(path: str | Path) -> str:
     return Path(path).read_text(encoding="utf-8")
 
 
+def parse_json(text: str) -> object:
+    """What a JSON text says; ValueError for no JSON, for nesting that is too deep, and for half a surrogate pair."""
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError("lists or mappings are nested too deeply") from None
+    if SURROGATE.search(text):
+        json.dumps(value, ensure_ascii=False).encode()  # UnicodeEncodeError is a ValueError
+    return value
+
+
 def read_json(path: str | Path, kind: type = dict):
     """A JSON file of which the outermost is a `kind`; UsageError where it is no JSON, or something else."""
     try:
-        value = json.loads(regular_text(path))
+        value = parse_json(regular_text(path))
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} is not JSON ({error_line(error)}). Copy it again from its source.") from None
     if not isinstance(value, kind):
@@ -121,7 +134,7 @@ def damage(checkpoint: str | Path, contents: bool = True) -> str | None:
 def manifest_files(checkpoint: Path) -> dict[str, dict] | None:
     """What a manifest lists; None where there is none, or it is no manifest."""
     try:
-        listed = json.loads(regular_text(checkpoint / MANIFEST))["files"]
+        listed = parse_json(regular_text(checkpoint / MANIFEST))["files"]
         whole = all(isinstance(entry["size"], int) and isinstance(entry["sha256"], str) for entry in listed.values())
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None

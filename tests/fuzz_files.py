@@ -7,6 +7,7 @@ of a folder, in a process of its own with limits of time and memory.
 """
 
 import argparse
+import gc
 import json
 import os
 import random
@@ -308,6 +309,7 @@ def _listing() -> set:
 def _in_child(read: Callable[[], object]) -> tuple[str, str]:
     """Reads in a process of its own, which is killed when its time is over."""
     receiver, sender = os.pipe()
+    gc.freeze()  # the child's collector would copy all of this process's memory
     child = os.fork()
     if not child:
         _limit()
@@ -364,6 +366,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", help="kinds of files, by the beginning of their names")
     parser.add_argument("--keep", type=Path, help="folder for the first file of each failure")
     args = parser.parse_args()
+    sys.stdout.reconfigure(errors="backslashreplace")  # messages may have half a surrogate pair
     counts, failures = {}, {}
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)

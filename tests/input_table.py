@@ -34,6 +34,8 @@ HARMS = {
     "optimizer.pt cut": lambda last: os.truncate(last / "optimizer.pt", 1000),
     "config.json broken": lambda last: (last / "config.json").write_text("{"),
     "trainer_state.json is []": lambda last: (last / "trainer_state.json").write_text("[]"),
+    "trainer_state.json is [], with its checksum": lambda last: replaced(last, "trainer_state.json", "[]"),
+    "training.json without options, with its checksum": lambda last: replaced(last, "training.json", '{"schema": 1}'),
     "no manifest": lambda last: (last / "manifest.json").unlink(),
 }
 # Options of a command that goes on with `half`, broken off after step 2.
@@ -180,6 +182,12 @@ OTHERS = {
     'run_push.py, repository m"); import os; ("': ["run_push.py", "linked-no", 'm"); import os; ("', "--dry_run"],
     "run_analysis.py tsne of a FIFO": ["run_analysis.py", "tsne", "--model_name", "run", "--sentences", "fifo"],
 }
+
+
+def replaced(checkpoint: Path, name: str, text: str) -> None:
+    """Replaces a file of a checkpoint, and says in its manifest that it was written so."""
+    (checkpoint / name).write_text(text)
+    write_manifest(checkpoint)
 
 
 def training(output_dir: str, **changes) -> list[str]:

@@ -120,6 +120,7 @@ SHARED = (
     "files",
     "interrupts",
     "program",
+    "schema",
     "summaries",
     "temporary",
     "textfiles",

@@ -25,10 +25,11 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, WEIGH
 from informin.encoders.architectures import ARCHITECTURES, OFFSET_POSITIONS, InforMinModel, architecture_of
 from informin.encoders.encode import max_length
 from informin.encoders.files import find_config, json_file, optional_file, refuse_outside
-from informin.encoders.settings import RATE, check_settings
+from informin.encoders.settings import check_settings
 from informin.encoders.usage import usage_of
 from informin.errors import UsageError, counted, error_line
 from informin.files import read_json
+from informin.schema import RATE
 from modeling_informin import HEAD_FILE, HEADS, TRAINING_HEADS
 
 logger = logging.getLogger(__name__)
@@ -171,7 +172,7 @@ def load_tokenizer(model_name: str, config: PreTrainedConfig, revision: str | No
 
 def refuse_other_tokenizer(model_name: str, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> None:
     """UsageError for the tokenizer of another model: its ids mean other words, or nothing."""
-    problem, last = None, max(tokenizer.all_special_ids)
+    problem, last = None, max(tokenizer.get_vocab().values())
     if len(tokenizer) > config.vocab_size:
         problem = f"its tokenizer has {counted(len(tokenizer), 'word')} and the model {config.vocab_size:,}"
     elif last >= config.vocab_size:

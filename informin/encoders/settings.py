@@ -4,50 +4,16 @@ Settings that this project acts on have a kind. The other settings record the op
 model: an objective from outside the package may have any, so there a plain value is enough. Nothing is set from them.
 """
 
-import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
 from informin.errors import UsageError
 from informin.objectives import OBJECTIVES
+from informin.schema import FLAG, RATE, TEXT, TEXTS, Kind, list_of, number, one_of, or_none, whole
 from modeling_informin import POOLINGS
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")  # sentence-transformers' names
-Kind = tuple[Callable[[object], bool], str]  # whether a value fits, and in words what does
-
-
-def one_of(*choices: object) -> Kind:
-    return (
-        lambda value: value in choices and type(value) in map(type, choices),
-        f"one of: {', '.join(map(str, choices))}",
-    )
-
-
-def number(value: object) -> bool:
-    """Whether a value is a finite number, and no truth value."""
-    return type(value) in (int, float) and math.isfinite(value)
-
-
-def whole(least: int) -> Kind:
-    return lambda value: type(value) is int and value >= least, f"a whole number of {least} or more"
-
-
-def or_none(kind: Kind) -> Kind:
-    return lambda value: value is None or kind[0](value), f"{kind[1]}, or null"
-
-
-def list_of(kind: Kind) -> Kind:
-    return lambda value: isinstance(value, list) and all(map(kind[0], value)), f"a list, each {kind[1]}"
-
-
-TEXT: Kind = (lambda value: isinstance(value, str), "text")
-FLAG: Kind = (lambda value: isinstance(value, bool), "true or false")
-RATE: Kind = (lambda value: number(value) and 0 <= value <= 1, "a number from 0 to 1")
-TEXTS: Kind = (
-    lambda value: isinstance(value, dict) and all(isinstance(item, str) for item in [*value, *value.values()]),
-    "texts by name",
-)
 # Of sentence-transformers' files: see `informin.encoders.usage.Usage.files`.
 FILES = {
     "max_seq_length": or_none(whole(1)),

@@ -25,7 +25,6 @@ seconds          encoding and scoring, all tasks together
 A summary.json (`informin.summaries`) holds the results of several checkpoints in one file.
 """
 
-import json
 import logging
 import platform
 import re
@@ -39,7 +38,7 @@ from informin import __version__
 from informin.errors import UsageError
 from informin.evaluation.measures import KINDS
 from informin.evaluation.senteval import GROUPS
-from informin.files import regular_text, sha256, write_json
+from informin.files import parse_json, regular_text, sha256, write_json
 from informin.summaries import is_summary, read_summary
 
 logger = logging.getLogger(__name__)
@@ -105,7 +104,7 @@ def load_all_results(paths: Iterable[str | Path]) -> list[dict]:
 
 def _parsed(path: str | Path) -> object:
     try:
-        return json.loads(regular_text(path))
+        return parse_json(regular_text(path))
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read as results of run_eval.py: {error}") from None
 

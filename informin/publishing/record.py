@@ -30,11 +30,82 @@ No path, user or machine name is in it: of files and folders the last part of th
 
 from pathlib import Path
 
-from informin.errors import UsageError
-from informin.files import read_json, write_json
+from informin.evaluation.measures import KINDS
+from informin.files import write_json
+from informin.schema import AMOUNT, ANY, FLAG, SCORE, TEXT, Each, Keys, list_of, one_of, or_none, read_checked, whole
 
 TRAINING = "training.json"
 SCHEMA = 2  # 1 had other names for the options
+
+_TEXT_OR_NONE = or_none(TEXT)
+_MEASURES = Keys(others=or_none(SCORE))
+_DATA = Keys(
+    {},
+    {
+        "sources": list_of(TEXT),
+        "sentences": or_none(whole(0)),
+        "sha256": _TEXT_OR_NONE,
+        "hub_id": ANY,  # of which the card takes what the Hub takes, here and below
+        "description": _TEXT_OR_NONE,
+    },
+    ANY,
+    null=True,
+)
+# Of a run, or of an earlier part of it.
+_PART = {
+    "seed": whole(0),
+    "options": Keys({}, dict.fromkeys(("objective", "prompt", "precision", "optim", "lr_scheduler_type"), TEXT), ANY),
+}
+_TERM = Keys({"name": TEXT, "title": TEXT, "paper": _TEXT_OR_NONE, "own": FLAG}, others=ANY)
+_HISTORY = Each(Keys({"step": whole(0)}, others=or_none(SCORE)))
+_PART_LATER = {  # what older records do not have
+    "development": _TEXT_OR_NONE,
+    "history": _HISTORY,
+    "development_sha256": _TEXT_OR_NONE,
+    "objective": Keys({"name": TEXT, "title": TEXT, "terms": Each(_TERM)}, others=ANY, null=True),
+    "development_sets": Each(Keys({"kind": one_of(*KINDS), "name": TEXT}, others=ANY)),
+    "data": _DATA,
+    "environment": Keys({"device": TEXT, "threads": whole(1)}, others=ANY),
+}
+RECORD = Keys(
+    {
+        "schema": one_of(SCHEMA),
+        "informin": TEXT,
+        "base_model": Keys(
+            {"name": TEXT},
+            {"weights_sha256": TEXT, "hub_id": ANY, "revision": _TEXT_OR_NONE, "settings_sha256": TEXT},
+            ANY,
+            null=True,
+        ),
+        **_PART,
+        "development": _TEXT_OR_NONE,
+        "history": _HISTORY,
+        "data": _DATA,
+        "environment": _PART_LATER["environment"],
+        "steps": whole(0),
+        "kept_step": whole(0),
+        "chosen": FLAG,
+    },
+    {
+        **{name: kind for name, kind in _PART_LATER.items() if name not in ("data", "environment")},
+        "earlier": Each(Keys({"until_step": whole(1), **_PART}, _PART_LATER, ANY)),
+        "drift": Keys(
+            {"sentences": whole(0), "old": _MEASURES, "new": _MEASURES, "warnings": list_of(TEXT)},
+            others=ANY,
+            null=True,
+        ),
+        "sentences_per_second": or_none(AMOUNT),
+    },
+    ANY,
+)
+# What going on with a run compares, beside that.
+RESUMED = Keys(
+    {
+        "base_model": Keys({"weights_sha256": TEXT, "settings_sha256": TEXT}, others=ANY, null=True),
+        "data": Keys({"sources": ANY, "sentences": ANY, "sha256": ANY}, others=ANY, null=True),
+    },
+    others=ANY,
+)
 
 
 def save_record(folder: str | Path, record: dict) -> None:
@@ -53,10 +124,5 @@ def load_record(folder: str | Path) -> dict | None:
     path = Path(folder, TRAINING)
     if not path.is_file():
         return None
-    record = read_json(path, object)
-    if not isinstance(record, dict) or record.get("schema") != SCHEMA:
-        raise UsageError(
-            f"{path}: expected a training record of schema {SCHEMA}; found something else. "
-            "Train again with this version."
-        )
-    return record
+    record = read_checked(path, RECORD, "Copy it again from its run, or train again with this version.")
+    return {"earlier": [], "development_sha256": None} | record

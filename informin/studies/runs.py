@@ -13,7 +13,6 @@ OUTPUT/runs/SETTING-DIGEST/seedN    one run, whatever studies it is in; DIGEST, 
 Files and folders count by their names as they are given: another file under the same name needs another OUTPUT.
 """
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,12 +22,30 @@ from informin.errors import UsageError
 from informin.evaluation.measures import PAIRS
 from informin.evaluation.results import load_results
 from informin.evaluation.table import samples
-from informin.files import regular_text
 from informin.publishing.record import load_record
+from informin.schema import AMOUNT, ANY, SCORE, TEXT, Keys, one_of, or_none, read_checked, whole
 from informin.studies.plan import Setting, Study, without_paths
 from informin.training.checkpoints import complete_checkpoints
 
 SCHEMA = 1
+SECONDS = Keys({"training": AMOUNT, "scoring": AMOUNT})
+_MEASURES = Keys(others=or_none(SCORE))
+_SCORES = dict.fromkeys(PAIRS, or_none(SCORE))
+RECORD = Keys(
+    {
+        "schema": one_of(SCHEMA),
+        "scores": _MEASURES,
+        "averages": Keys({"sts": or_none(SCORE), "transfer": or_none(SCORE)}),
+        "dev": Keys({"name": or_none(TEXT), **_SCORES}),
+        "base_model": Keys({"name": TEXT, "weights_sha256": TEXT}, others=ANY),
+        "data": Keys({"sentences": or_none(whole(0))}, others=ANY, null=True),
+        "precision": TEXT,
+        "environment": Keys({}, {"threads": whole(1)}, TEXT),
+        "seconds": SECONDS,
+    },
+    {"samples": Keys(others=Keys({"measures": _MEASURES}, others=ANY)), "seed": or_none(whole(0))},
+    ANY,
+)
 
 
 @dataclass(frozen=True)
@@ -71,22 +88,24 @@ def runs_of(study: Study, output: str | Path) -> list[Run]:
     return before + [Run(s, seed, folders[s.name] / f"seed{seed}") for seed in study.seeds for s in study.settings]
 
 
-def _read(path: Path, otherwise: dict | None) -> dict | None:
-    try:
-        return json.loads(regular_text(path))
-    except (OSError, ValueError):
-        return otherwise
-
-
 def read_run(run: Run, tasks: Sequence[str]) -> dict | None:
-    """A finished run's run.json; None while it, or one of these tasks, is not there. An undefined score is there."""
-    record = _read(run.folder / "run.json", None)
-    return record if record and set(tasks) <= record["scores"].keys() else None
+    """A finished run's run.json; None while it, or one of these tasks, is not there. An undefined score is there.
+
+    Raises UsageError where it is something else.
+    """
+    path = run.folder / "run.json"
+    if not path.exists():
+        return None
+    record = read_checked(path, RECORD, "Delete it, and the study writes it again.")
+    return record if set(tasks) <= record["scores"].keys() else None
 
 
 def seconds_spent(run: Run) -> dict[str, float]:
-    """On training and scoring."""
-    return _read(run.folder / "seconds.json", {"training": 0.0, "scoring": 0.0})
+    """On training and scoring. Raises UsageError where the file says something else."""
+    path = run.folder / "seconds.json"
+    if not path.exists():
+        return {"training": 0.0, "scoring": 0.0}
+    return read_checked(path, SECONDS, "Delete it.")
 
 
 def untrained(run: Run) -> bool:

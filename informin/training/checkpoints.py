@@ -1,22 +1,51 @@
 """Which checkpoint a run goes on from, and which folders a new run may not write to."""
 
-import json
 import logging
 import re
 import shutil
 from pathlib import Path
 
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from informin.errors import UsageError
 from informin.files import MANIFEST, damage, manifest_files
 from informin.objectives import Term
-from informin.publishing.record import load_record
+from informin.publishing.record import RESUMED, TRAINING, load_record
+from informin.schema import AMOUNT, ANY, FLAG, LOGGED, TEXT, Each, Keys, or_none, problem, read_checked, whole
 from informin.training.defaults import terms
 
 logger = logging.getLogger(__name__)
 
 LAST = "last"
+OTHER = "Go on from another checkpoint."
+_COUNT, _EVERY = whole(0), or_none(AMOUNT)
+# Of trainer_state.json. Trainer refuses other keys by a TypeError.
+_STATE = {
+    "epoch": or_none(AMOUNT),
+    "global_step": _COUNT,
+    "max_steps": _COUNT,
+    "logging_steps": _EVERY,
+    "eval_steps": _EVERY,
+    "save_steps": _EVERY,
+    "train_batch_size": or_none(whole(1)),
+    "num_train_epochs": _COUNT,
+    "num_input_tokens_seen": AMOUNT,
+    "total_flos": AMOUNT,
+    "log_history": Each(Keys({"step": _COUNT}, others=LOGGED)),
+    "best_metric": or_none(LOGGED),
+    "best_global_step": or_none(_COUNT),
+    "best_model_checkpoint": or_none(TEXT),
+    **dict.fromkeys(("is_local_process_zero", "is_world_process_zero", "is_hyper_param_search"), FLAG),
+    "trial_name": or_none(TEXT),
+    "trial_params": ANY,
+    "stateful_callbacks": Keys(
+        {"TrainerControl": Keys({"args": Keys(others=FLAG), "attributes": Keys(others=ANY)})}, others=ANY, null=True
+    ),
+}
+_KEPT = ("global_step", "log_history")
+SETTINGS = Keys({}, {"informin": Keys(others=ANY)}, ANY)  # of config.json
+STATE = Keys({name: _STATE[name] for name in _KEPT}, {name: _STATE[name] for name in _STATE if name not in _KEPT})
 
 
 def step_of(checkpoint: Path) -> int:
@@ -52,7 +81,8 @@ def epoch_start(checkpoint: str | Path) -> dict[str, int]:
 
 
 def _state(checkpoint: str | Path) -> dict:
-    return json.loads(Path(checkpoint, "trainer_state.json").read_text(encoding="utf-8"))
+    """The Trainer's state, as it reads it again. Raises UsageError where it is something else."""
+    return read_checked(Path(checkpoint, TRAINER_STATE_NAME), STATE, OTHER)
 
 
 def complete_checkpoints(output_dir: str | Path) -> list[Path]:
@@ -76,8 +106,14 @@ def checkpoint_to_resume(output_dir: str | Path, wanted: str, settings: dict) ->
             f"`resume_from_checkpoint`: {checkpoint} lacks training.json, or the state of the optimizer (as with "
             "`save_only_model`). Start a new run from its weights: `model_name` FOLDER `output_dir` ANOTHER."
         )
-    began = json.loads((checkpoint / "config.json").read_text(encoding="utf-8")).get("informin", {})
-    refuse_other_heads(checkpoint, began | load_record(checkpoint)["options"], settings)
+    began = read_checked(checkpoint / "config.json", SETTINGS, OTHER)
+    record = load_record(checkpoint)
+    found = problem(record, RESUMED)
+    if not found and record["steps"] != (steps := steps_taken(checkpoint)):
+        found = f"steps is {record['steps']}, and global_step in {TRAINER_STATE_NAME} is {steps}"
+    if found:
+        raise UsageError(f"{checkpoint / TRAINING}: {found}. {OTHER}")
+    refuse_other_heads(checkpoint, began.get("informin", {}) | record["options"], settings)
     return checkpoint
 
 
@@ -154,7 +190,7 @@ def read_history(output_dir: str | Path) -> list[dict]:
     for checkpoint in reversed(_checkpoints(output_dir)):
         try:
             return _state(checkpoint)["log_history"]
-        except (OSError, ValueError, TypeError, KeyError):  # absent, cut off, or something else
+        except UsageError:  # absent, cut off, or something else
             continue
     raise UsageError(
         f"{output_dir} holds no complete checkpoint to read the log from. Name the `output_dir` of a run that has "

@@ -171,7 +171,7 @@ def _words(value: object) -> str:
 
 
 def _sentences(data: dict) -> str:
-    return f"{data['sentences']:,} of {', '.join(data['sources'])} (SHA-256 {data['sha256'][:8]})"
+    return f"{data['sentences'] or 0:,} of {', '.join(data['sources'])} (SHA-256 {data['sha256'][:8]})"
 
 
 class ResumableTrainer(Trainer):

@@ -467,7 +467,6 @@ def test_a_paper_is_a_file_of_ours_alone(folder, tmp_path):
         "../TEMPLATE",
         "",
         ".",
-        ["simcse"],
     ):
         terms = [*INFORMIN["terms"], term("x", path), term("y", "micse/")]
         assert render_card(with_record(folder, objective=INFORMIN | {"terms": terms})) == expected
@@ -631,7 +630,7 @@ def hostile(value):
 def test_nothing_from_outside_is_read_as_html_or_as_a_link(folder):
     """Every text of the record, names of files in the folder, options that are lists."""
     benign = render_card(folder)
-    record = hostile(RECORD) | {"schema": 2, "seed": HOSTILE}
+    record = hostile(RECORD) | {"schema": 2}
     record["options"] |= {"view_dropout": [HOSTILE], "lr_scheduler_kwargs": {"a": HOSTILE}, HOSTILE: 1}
     save_record(folder, record)
     for name in ("model.json", "base-<b>.json", "other_seeds/seed7.json"):

@@ -75,8 +75,9 @@ if name == "run_unsup":
     history = [dict(step=2, spearman=1.0, alignment=9.0, uniformity=9.0)]
     history += [dict(step=4, spearman=score, alignment=0.25, uniformity=-2.5)]
     record = dict(schema=2, seed=options["seed"], options=dict(precision="fp32"), development="STS-B dev")
-    record |= dict(history=history, steps=4, kept_step=4, environment=dict(torch="2", device="cpu"))
-    record |= dict(base_model=dict(weights_sha256="ab" * 32), data=dict(sentences=100))
+    record |= dict(history=history, steps=4, kept_step=4, environment=dict(torch="2", device="cpu", threads=1))
+    record |= dict(base_model=dict(name="tiny", weights_sha256="ab" * 32), data=dict(sentences=100))
+    record |= dict(informin="0.1.0", chosen=True)
     (folder / "training.json").write_text(json.dumps(record))
 else:
     file = pathlib.Path(argv[argv.index("--output") + 1])
@@ -92,7 +93,7 @@ else:
     average = {group: score - 10 if len(asked) > 6 and not undefined else None for group in ("sts", "transfer")}
     identity = "weights_sha256 pooler normalized whitening max_length precision split".split()
     found = dict(schema=1, model="x", tasks=tasks, average=average, environment=dict(torch="2", device="cpu"))
-    file.write_text(json.dumps(found | dict.fromkeys(identity)))
+    file.write_text(json.dumps(found | dict.fromkeys(identity) | dict(weights_sha256="cd" * 32, precision="fp32")))
     sys.exit(1 if undefined else 0)
 """
 

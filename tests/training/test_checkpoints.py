@@ -18,6 +18,7 @@ from informin.training.checkpoints import (
 )
 
 SETTINGS = {"queue_size": 8, "projection_head": "mlp"}
+RECORD = json.loads(Path(__file__).with_name("old_checkpoint").joinpath("checkpoint-3/training.json").read_text())
 STATE = json.dumps({"global_step": 25, "log_history": [{"loss": 1.5, "step": 25}]})
 
 
@@ -27,9 +28,9 @@ def checkpoint(run: Path, name: str, whole: bool = True) -> Path:
     folder.mkdir(parents=True)
     (folder / "model.safetensors").write_bytes(b"weights of " + name.encode())
     (folder / "config.json").write_text(json.dumps({"informin": SETTINGS | {"temperature": 0.1}}))
-    (folder / "training.json").write_text('{"schema": 2, "options": {}}')
     (folder / "scheduler.pt").touch()
     step = int(name.rpartition("-")[2]) if name.startswith("checkpoint-") else 25
+    (folder / "training.json").write_text(json.dumps(RECORD | {"options": {}, "steps": step}))
     (folder / "trainer_state.json").write_text(STATE.replace("25", str(step)))
     if whole:
         write_manifest(folder)
@@ -186,11 +187,11 @@ def test_other_folders_are_not_refused(tmp_path, content):
 
 
 def test_read_history_takes_the_newest_that_can_be_read(tmp_path):
-    texts = {9: '{"log_history": [{"step": 9}]}', 10: '{"log_history": [{"step": 10}]}', 11: "{", 12: "[]"}
+    texts = {9: '{"global_step": 9, "log_history": [{"step": 9}]}', 10: STATE.replace("25", "10"), 11: "{", 12: "[]"}
     for step, text in texts.items():
         (tmp_path / f"checkpoint-{step}").mkdir()
         (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(text)
-    assert read_history(str(tmp_path)) == [{"step": 10}]
+    assert read_history(str(tmp_path)) == [{"loss": 1.5, "step": 10}]
 
 
 @pytest.mark.parametrize("folder", ["", "checkpoint-1", "absent"])
@@ -225,7 +226,7 @@ def test_a_run_goes_on_with_the_heads_that_it_began_with(tmp_path, change, messa
 @pytest.mark.parametrize("began, now", [(16, 0), (16, 32)])
 def test_the_size_of_a_head_may_stand_in_the_record_alone(tmp_path, began, now):
     made = checkpoint(tmp_path, "checkpoint-4", whole=False)
-    (made / "training.json").write_text(json.dumps({"schema": 2, "options": {"projector_size": began}}))
+    (made / "training.json").write_text(json.dumps(RECORD | {"steps": 4, "options": {"projector_size": began}}))
     write_manifest(made)
     assert checkpoint_to_resume(tmp_path, "last", SETTINGS | {"projector_size": began}) == made
     with pytest.raises(UsageError, match=f"trained with projector_size {began}, and now it is {now} "):
