@@ -18,7 +18,11 @@ from informin.training.checkpoints import (
 )
 
 SETTINGS = {"queue_size": 8, "projection_head": "mlp"}
-RECORD = json.loads(Path(__file__).with_name("old_checkpoint").joinpath("checkpoint-3/training.json").read_text())
+RECORD = {
+    **{"schema": 2, "informin": "0.2.0", "base_model": None, "data": None, "seed": 1, "options": {}},
+    **{"development": None, "history": [], "environment": {"device": "cpu", "threads": 1}},
+    **{"steps": 25, "kept_step": 25, "chosen": False},
+}
 STATE = json.dumps({"global_step": 25, "log_history": [{"loss": 1.5, "step": 25}]})
 
 
