@@ -22,7 +22,7 @@ from informin.evaluation.development import as_development
 from informin.objectives.terms import fill_heads
 from informin.training.callbacks import AfterStep, EpochStart, SeedProcesses
 from informin.training.finite import FiniteLosses
-from informin.training.guiding import GuidedData, with_guide
+from informin.training.guided_data import GuidedData, add_guide
 from informin.training.history import TERM
 from informin.training.inputs import load_for_training, refuse_arguments, settings_in_training, training_rows
 from informin.training.options import InforMinTrainingArguments
@@ -104,7 +104,7 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
             self.known["data"] = describe_sentences(sentences) | (self.known.get("data") or {})
         refuse_few_sentences(rows, args)
         collator = data_collator or DataCollatorWithPadding(processing_class)
-        data = with_guide(named, model.config.hidden_size, args, rows, sentences, processing_class, collator)
+        data = add_guide(named, model.config.hidden_size, args, rows, sentences, processing_class, collator)
         self._prepare(model, args, processing_class, data)
         self.began_with, self.sentences = named, sentences
         self.known["inputs"] = describe_inputs(args, model, rows, sentences, data.guides)
@@ -146,8 +146,8 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         if compared and not paired:
             refuse_without_dropout(model.base_model)  # heads have their own
         for term in self.terms:
-            if term.reads_guide:
-                term.prepare(data.guides[term.reads_guide])
+            if term.guide_needs:
+                term.prepare(data.guides[term.guide_needs.sentences])
 
     def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device):
         """The batches of one optimizer step, each stacked into two views and, where one is asked for, a masked copy."""

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from informin.encoders.encoder import load_encoder
-from informin.encoders.guide import load_guide
+from informin.guide.cache import load_guide
 from informin.textfiles import read_sentences
 from informin.training.command_line import parse
 from trainer_informin import InforMinTrainer
@@ -43,7 +43,7 @@ def measure(model_name: str, sentences: list[str]) -> dict:
         _, _, _, args = parse(argv.split())
         encoder = load_encoder(model_name, (args.model_settings["pooling"],), bf16=args.bf16)
         guide = lap("embeddings", lambda: load_guide(Path(folder, "guide"), encoder, sentences))
-        lap("neighborhoods", lambda: guide.neighborhoods(args.neighbor_count))
+        lap("neighborhoods", lambda: guide.neighborhood_means(args.neighbor_count))
         trainer = InforMinTrainer(model_name, args, sentences)
         lap("training", trainer.train)
     return found

@@ -72,7 +72,7 @@ program.run(main)
 """
 # What a signal interrupts, in the words of the last line: the script, the place, and whether temporary output is open.
 PLACES = {
-    "guide embedding": ("run_unsup", "informin.encoders.guide", "normalize", True),
+    "guide embedding": ("run_unsup", "informin.guide.cache", "normalize", True),
     "the scoring of labels": ("run_eval", "informin.evaluation.labels", "clustering", False),  # by k-means
     "export": ("run_unsup", "informin.publishing.export", "_save_tokenizer", True),
     "the drift report": ("run_unsup", "informin.training.drift", "measure_drift", False),

@@ -128,12 +128,13 @@ SHARED = (
     "distributed",
 )
 PACKAGES = {
-    "objectives": (),
-    "views": ("modeling_informin", "objectives"),
+    "guide": (),
+    "objectives": ("guide",),
+    "views": ("modeling_informin", "guide", "objectives"),
     "encoders": ("modeling_informin", "objectives"),
-    "evaluation": (),
+    "evaluation": ("guide",),
     "publishing": ("modeling_informin", "encoders", "evaluation"),
-    "training": ("objectives", "views", "encoders", "evaluation", "publishing"),
+    "training": ("guide", "objectives", "views", "encoders", "evaluation", "publishing"),
     "figures": ("encoders", "evaluation", "training"),
     "studies": ("evaluation", "publishing", "training"),
 }

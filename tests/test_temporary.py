@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from informin import temporary
-from informin.encoders import guide
 from informin.encoders.encoder import load_encoder
 from informin.errors import UsageError
+from informin.guide import cache
 from informin.temporary import TemporaryFolder, new_file, remove_leftovers
 from informin.training.lock import only_run_in
 from tests.conftest import ROOT, make_sentences
@@ -115,7 +115,7 @@ def test_cleanup_outlasts_a_signal(tmp_path, monkeypatch):
 
 def test_a_guide_has_its_disk_space_before_it_is_written(tmp_path):
     """Writing to a mapping with holes is SIGBUS on a full disk."""
-    with guide._new_file(tmp_path / "guide.npy", (1000, 64)) as embeddings:
+    with cache._new_array(tmp_path / "guide.npy", (1000, 64)) as embeddings:
         (partial,) = tmp_path.glob("*/guide.npy")
         assert partial.stat().st_blocks * 512 >= embeddings.nbytes
     assert np.load(tmp_path / "guide.npy").shape == (1000, 64)
@@ -127,6 +127,6 @@ def test_a_full_disk_is_an_error(bert, tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     encoder = load_encoder(str(bert), ("cls",), device="cpu")
-    with pytest.raises(UsageError, match=r"cannot be written to .*: \[Errno 28\] No space left on device\. Give anoth"):
-        guide.load_guide(tmp_path / "guides", encoder, make_sentences(8))
+    with pytest.raises(UsageError, match=r"cannot be written: \[Errno 28\] No space left on device"):
+        cache.load_guide(tmp_path / "guides", encoder, make_sentences(8))
     assert list((tmp_path / "guides").iterdir()) == []

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from informin.errors import UndefinedScoreError, UsageError, counted
 from informin.evaluation.geometry import (
@@ -26,6 +27,7 @@ from informin.evaluation.once import Encode, embed_once
 from informin.evaluation.pairs import GradedPairs, score_pairs
 from informin.evaluation.senteval import load_stsb_dev
 from informin.evaluation.table import Row, Table
+from informin.guide.neighbors import mutual_neighbors
 
 NEIGHBORS = 10
 FEWEST = 30  # sentences: with fewer, more than a third of the neighbors are kept by chance
@@ -101,7 +103,7 @@ def measure_drift(old: Encode, new: Encode, sentences: Sequence[str], pairs: Gra
     x, y = one(texts), other(texts)  # (N, d), (N, e)
     before, after = (nearest(unit(z), NEIGHBORS)[0] for z in (x, y))  # (N, 10)
     kept = np.array([len(set(few) & set(few_now)) for few, few_now in zip(before.tolist(), after.tolist())])
-    cosine, alike = rotated_cosine(x, y), mutual_neighbors(x)
+    cosine, alike = rotated_cosine(x, y), mutual_pairs(x)
     moved = {"neighbors_kept": 100 * float(kept.mean()) / NEIGHBORS, "rotated_cosine": float(cosine.mean())}
     ends = []
     for embedding, z, neighbors in ((one, x, before), (other, y, after)):
@@ -131,11 +133,11 @@ def layout(x: np.ndarray, neighbors: np.ndarray, alike: np.ndarray) -> dict[str,
     }
 
 
-def mutual_neighbors(x: np.ndarray) -> np.ndarray:
-    """(M, 2): the pairs of rows that are each other's nearest by cosine, of (N, d) embeddings."""
-    first = nearest(unit(x), 1)[0][:, 0]
+def mutual_pairs(x: np.ndarray) -> np.ndarray:
+    """Return the pairs (M, 2) of rows that are each other's nearest neighbor by cosine, of (N, d) embeddings."""
+    partner = mutual_neighbors(torch.from_numpy(nearest(unit(x), 1)[0]))[:, 0].numpy()
     rows = np.arange(len(x))
-    return np.stack([rows, first], axis=1)[(first[first] == rows) & (rows < first)]
+    return np.stack([rows, partner], axis=1)[rows < partner]
 
 
 def spearman(encode: Encode, pairs: GradedPairs) -> float | None:

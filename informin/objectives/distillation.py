@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from informin.objectives.terms import Guide, Term, Views, option, require
+from informin.guide.protocol import Guide, GuideNeeds
+from informin.objectives.terms import Term, Views, option, require
 
 
 def cosine_distance(x: Tensor, y: Tensor) -> Tensor:
@@ -27,20 +28,22 @@ class Distillation(Term):
     name = "distillation"
     title = "staying close to the guide"
     weight = "distillation_weight"
-    reads_guide = "training"
-    same_width = True
     views_differ = False
 
     distillation_weight: float = option(
         0, "Of the distance, 1 - cosine, to the guide's embedding of the same sentence."
     )
 
+    @property
+    def guide_needs(self) -> GuideNeeds:
+        return GuideNeeds(same_dimension=True)
+
     def prepare(self, guide: Guide) -> None:
         self._guide = guide
 
     def loss(self, views: Views) -> dict[str, Tensor]:
-        own = cosine_distance(views.embedding1, self._guide.of(views.row1))
-        return {"distillation": (own + cosine_distance(views.embedding2, self._guide.of(views.row2))) / 2}
+        own = cosine_distance(views.embedding1, self._guide.lookup(views.row1))
+        return {"distillation": (own + cosine_distance(views.embedding2, self._guide.lookup(views.row2))) / 2}
 
 
 @dataclass
@@ -54,8 +57,6 @@ class Replay(Term):
     name = "replay"
     title = "staying close to the guide on general sentences"
     weight = "replay_weight"
-    reads_guide = "general"
-    same_width = True
     views_differ = False
 
     replay_weight: float = option(0, "Of the distance to the guide's embeddings of general sentences.")
@@ -64,8 +65,12 @@ class Replay(Term):
     def check(self) -> None:
         require(self.replay_size >= 1, "replay_size", self.replay_size, "1 or more")
 
+    @property
+    def guide_needs(self) -> GuideNeeds:
+        return GuideNeeds("general", same_dimension=True)
+
     def prepare(self, guide: Guide) -> None:
         self._guide = guide
 
     def loss(self, views: Views) -> dict[str, Tensor]:
-        return {"replay": cosine_distance(views.general, self._guide.of(views.general_row))}
+        return {"replay": cosine_distance(views.general, self._guide.lookup(views.general_row))}

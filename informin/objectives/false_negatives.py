@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from informin.distributed import gather_with_gradient
+from informin.guide.protocol import Guide, GuideNeeds
 from informin.objectives.precision import in_float32
-from informin.objectives.terms import Guide, Term, Views, option, require
+from informin.objectives.terms import Term, Views, option, require
 
 
 @in_float32
@@ -46,7 +47,6 @@ class FalseNegatives(Term):
     title = "without negatives that a guide holds for near"
     weight = "false_negative_fraction"
     summand = False
-    reads_guide = "training"
     views_differ = False
 
     false_negative_fraction: float = option(
@@ -60,9 +60,13 @@ class FalseNegatives(Term):
             self.false_negative_fraction < 1, "false_negative_fraction", self.false_negative_fraction, "a share below 1"
         )
 
+    @property
+    def guide_needs(self) -> GuideNeeds:
+        return GuideNeeds()
+
     def prepare(self, guide: Guide) -> None:
         self._guide, self._threshold = guide, guide.quantile(self.false_negative_fraction)
 
     def add_to(self, views: Views) -> None:
-        near = false_negative_mask(self._guide.of(views.row1), self._guide.of(views.row2), self._threshold)
+        near = false_negative_mask(self._guide.lookup(views.row1), self._guide.lookup(views.row2), self._threshold)
         views.false_negatives = near if views.false_negatives is None else views.false_negatives | near

@@ -9,9 +9,10 @@ from torch.nn.functional import normalize
 
 from informin.distributed import gather_with_gradient, rank
 from informin.errors import UsageError
+from informin.guide.protocol import Guide, GuideNeeds
 from informin.objectives.blocks import mean_over_anchors
 from informin.objectives.precision import in_float32
-from informin.objectives.terms import Guide, Term, Views, option, require
+from informin.objectives.terms import Term, Views, option, require
 
 
 @in_float32
@@ -71,7 +72,6 @@ class GuidedSimilarity(Term):
     title = "guided similarity"
     weight = "guided_weight"
     paper = "rankcse"
-    reads_guide = "training"
     views_differ = False
     smallest_batch = 3  # of a single other sentence the similarity is always 1
 
@@ -90,13 +90,13 @@ class GuidedSimilarity(Term):
             require(0 < value < math.inf, name, value, "a number above 0")
 
     @property
-    def neighbors(self) -> int:
-        return self.guided_neighbors
+    def guide_needs(self) -> GuideNeeds:
+        return GuideNeeds(neighbors=self.guided_neighbors, neighbors_option="guided_neighbors")
 
     def prepare(self, guide: Guide) -> None:
-        self._guide = guide.neighborhoods(self.guided_neighbors) if self.guided_neighbors else guide
+        self._guide = guide.neighborhood_means(self.guided_neighbors) if self.guided_neighbors else guide
 
     def loss(self, views: Views) -> dict[str, Tensor]:
-        guide1, guide2 = self._guide.of(views.row1), self._guide.of(views.row2)
+        guide1, guide2 = self._guide.lookup(views.row1), self._guide.lookup(views.row2)
         value = guided_similarity(views.z1, views.z2, guide1, guide2, self.student_temperature, self.guide_temperature)
         return {"guided": value}

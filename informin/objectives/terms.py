@@ -4,11 +4,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from informin.errors import UsageError
+from informin.guide.protocol import Guide, GuideNeeds
 
 
 @dataclass
@@ -19,7 +20,7 @@ class Views:
         z1, z2: (B, d), the two views: the projection, or the embedding itself where the model has no projection head.
         mask: (B, L), 1 at tokens, 0 at padding.
         embedding1, embedding2: (B, d), below the projection head.
-        row1, row2: (B,) int64, which of the training sentences each view is of; None unless a term `reads_guide`.
+        row1, row2: (B,) int64, which of the training sentences each view is of; None unless a term needs a guide.
         general, general_row: (K, d) and (K,), embeddings of general sentences, and which they are; None likewise.
         same: (B, M) int64, for each sentence the ids of those that are no negatives of it: its own, and where its other
             view is a neighbor, that one's and those of the further mutual neighbors. Equal sentences have one id.
@@ -44,21 +45,6 @@ class Views:
     maps2: Tensor | None = None
     heads: dict[str, Any] = field(default_factory=dict)
     lm_losses: Tensor | None = None
-
-
-class Guide(Protocol):
-    """A frozen encoder's embeddings of N sentences: `informin.encoders.guide.Guide` is one."""
-
-    dimensions: int
-
-    def of(self, rows: Tensor) -> Tensor:
-        """(B, d) float32 unit vectors of the sentences at these places (B,), on their device."""
-
-    def quantile(self, share: float) -> float:
-        """The cosine that this share of the pairs of sentences is above."""
-
-    def neighborhoods(self, k: int) -> "Guide":
-        """The same of each sentence's mean with its k nearest."""
 
 
 class Head(nn.Module, ABC):
@@ -110,8 +96,6 @@ class Term:
         summand: whether it has a loss of its own.
         reads_maps: it needs attention maps, of the layers `map_layers`.
         lm_head: it needs the encoder's pretrained language-model head.
-        reads_guide: it needs a guide's embeddings of the `training` sentences or of `general` ones; see `prepare`.
-        same_width: it compares embeddings with the guide's, which therefore are as wide.
         follows_weights: its head follows the encoder's weights, which have to be whole in every process.
         views_differ: it compares two views, and learns nothing where they are the same.
         smallest_batch: the fewest sentences, over all processes, that its loss is defined for.
@@ -125,8 +109,6 @@ class Term:
     summand: ClassVar[bool] = True
     reads_maps: ClassVar[bool] = False
     lm_head: ClassVar[bool] = False
-    reads_guide: ClassVar[str] = ""
-    same_width: ClassVar[bool] = False
     follows_weights: ClassVar[bool] = False
     views_differ: ClassVar[bool] = True
     smallest_batch: ClassVar[int] = 1
@@ -155,9 +137,9 @@ class Term:
         return None
 
     @property
-    def neighbors(self) -> int:
-        """How many others the guide has to find for each sentence."""
-        return 0
+    def guide_needs(self) -> GuideNeeds | None:
+        """What it needs from a guide, or None."""
+        return None
 
     def map_layers(self, config) -> list[int]:
         """The layers, from 0, whose attention maps it reads of an encoder with this configuration."""
@@ -168,7 +150,7 @@ class Term:
         return None
 
     def prepare(self, guide: Guide) -> None:
-        """Called once before the first step."""
+        """Called once before the first step with the guide that `guide_needs` asks for."""
 
     def require_sentences(self, number: float) -> None:
         """Raises UsageError where a run reads too few sentences for it."""

@@ -16,17 +16,17 @@ from transformers.utils.hub import extract_commit_hash
 from informin import __version__
 from informin.encoders.architectures import InforMinModel
 from informin.encoders.encoder import settings_sha256, starting_sha256
-from informin.encoders.guide import Guide
 from informin.encoders.loading import optional_file
 from informin.evaluation.development import Development
 from informin.evaluation.results import environment
 from informin.evaluation.senteval_files import HUB_DATA
 from informin.files import last_name
+from informin.guide.cache import CachedGuide
+from informin.guide.replay import replay_path
 from informin.objectives import OBJECTIVES
 from informin.publishing.metadata import known_license
 from informin.publishing.record import SCHEMA
 from informin.training.fingerprints import fingerprint, fingerprint_of_tokens, fingerprints, source_of
-from informin.training.guiding import replay_path
 from informin.training.history import logged_scores
 from informin.training.options import CardArguments, DataArguments, InforMinTrainingArguments, TrainingDefaults
 from informin.training.report import evaluations, precision
@@ -93,14 +93,14 @@ def describe_inputs(
     model: InforMinModel,
     rows: object,
     sentences: Dataset | IterableDataset | None,
-    guides: dict[str, Guide],
+    guides: dict[str, CachedGuide],
 ) -> dict:
     """`inputs` of the record: what else affects the weights, as options do not say it.
 
     Args:
         rows: of `input_ids`, as the trainer reads them.
         sentences: that they are of, with a column `text`; None where there were tokens alone.
-        guides: after their terms have read them.
+        guides: The guides, after `Term.prepare` of every term.
     """
     read = {name: model.config.informin.get(name) for name in ("pooling", "prompt", "training_prompt")}
     inputs = {name: value for name, value in read.items() if value}
@@ -110,7 +110,7 @@ def describe_inputs(
     elif sentences is None and isinstance(rows, Dataset | list):
         inputs["tokens"] = fingerprint_of_tokens(rows)
     if args.replay_weight:
-        inputs["general sentences"] = [fingerprint(replay_path(args))]
+        inputs["general sentences"] = [fingerprint(replay_path(args.replay_file))]
     if guides:
         inputs["embeddings of the guide"] = fingerprints(file for guide in guides.values() for file in guide.files)
     plugins = [args.deepspeed, args.fsdp_config]

@@ -10,11 +10,10 @@ from torch import Tensor
 from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerBase
 
 from informin.distributed import gather_with_gradient
+from informin.guide.replay import IGNORED
 from informin.objectives.false_negatives import known_pairs
 from informin.objectives.terms import Masking, Views
 from modeling_informin import InforMinOutput
-
-IGNORED = -100  # the label of positions that are not predicted, as everywhere in transformers
 
 
 class TokenMasker:

@@ -10,7 +10,7 @@ from scipy.stats import ortho_group
 
 from informin.errors import UndefinedScoreError, UsageError
 from informin.evaluation import GradedPairs, load_stsb_dev
-from informin.evaluation.drift import MEASURES, draw, drift_table, measure_drift, mutual_neighbors, stsb_dev, warnings
+from informin.evaluation.drift import MEASURES, draw, drift_table, measure_drift, mutual_pairs, stsb_dev, warnings
 from informin.evaluation.geometry import effective_rank, hubness, nearest, occurrences, rotated_cosine, uniformity, unit
 from informin.evaluation.table import render
 from tests.senteval_data import small_counts, write_senteval
@@ -63,7 +63,7 @@ def test_positive_pairs_are_mutual_neighbors_of_the_old_encoder(x, y):
     measured = measure_drift(encoder(x), encoder(y), NAMES)
     first = [row[0] for row in closest(x, 1)]
     pairs = [(i, j) for i, j in enumerate(first) if first[j] == i and i < j]
-    assert mutual_neighbors(x).tolist() == [list(pair) for pair in pairs]
+    assert mutual_pairs(x).tolist() == [list(pair) for pair in pairs]
     for z, end in ((x, measured.old), (y, measured.new)):
         distance = [[2 - 2 * c for c in row] for row in cosines(z)]
         near = np.mean([distance[i][j] for i, j in pairs])

@@ -39,7 +39,7 @@ def test_both_views_are_held_each_at_its_own_sentence(views):
     """Below the projection head: z is not looked at."""
     guide = torch.randn(20, 12, generator=torch.Generator().manual_seed(5))
     term = Distillation(distillation_weight=2.0)
-    term.prepare(SimpleNamespace(of=lambda rows: guide[rows]))
+    term.prepare(SimpleNamespace(lookup=lambda rows: guide[rows]))
     row1, row2 = torch.arange(7), torch.arange(7) + 9
     seen = Views(torch.zeros(7, 3), torch.zeros(7, 3), torch.ones(7, 4), *views, row1, row2)
     expected = (cosine_distance(views[0], guide[:7]) + cosine_distance(views[1], guide[9:16])) / 2
@@ -49,7 +49,7 @@ def test_both_views_are_held_each_at_its_own_sentence(views):
 def test_general_sentences_are_held_apart_from_the_batch(views):
     guide = torch.randn(20, 12, generator=torch.Generator().manual_seed(5))
     term = Replay(replay_weight=2.0)
-    term.prepare(SimpleNamespace(of=lambda rows: guide[rows]))
+    term.prepare(SimpleNamespace(lookup=lambda rows: guide[rows]))
     general, row = torch.randn(3, 12, generator=torch.Generator().manual_seed(8)), torch.tensor([4, 19, 0])
     seen = Views(*views, torch.ones(7, 4), *views, general=general, general_row=row)
     torch.testing.assert_close(term.loss(seen)["replay"], cosine_distance(general, guide[row]))

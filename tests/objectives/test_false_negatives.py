@@ -63,7 +63,7 @@ def test_the_term_puts_them_where_the_contrast_reads_them(views):
         Views(*views, torch.ones(7, 4), row1=torch.arange(7), row2=torch.arange(7) + 9),
     )
     asked = []
-    term.prepare(SimpleNamespace(of=lambda rows: guide[rows], quantile=lambda share: asked.append(share) or 0.1))
+    term.prepare(SimpleNamespace(lookup=lambda rows: guide[rows], quantile=lambda share: asked.append(share) or 0.1))
     term.add_to(seen)
     assert (
         asked == [0.25] and torch.equal(seen.false_negatives, guide[:7] @ guide[9:16].T > 0.1) and term.loss(seen) == {}

@@ -387,7 +387,7 @@ def test_a_second_trainers_heads_replace_the_first_ones(build):
 )
 def test_a_last_batch_too_small_for_a_term_is_refused_before_the_guide_embeds(build, monkeypatch, options, batch, last):
     with monkeypatch.context() as without:
-        without.setattr("informin.training.guiding.load_guide", None)
+        without.setattr("informin.training.guided_data.load_guide", None)
         with pytest.raises(UsageError, match=f"The last batch of 64 sentences by {batch} would be {last}"):
             build(per_device_train_batch_size=batch, dataloader_drop_last=False, **options)
     build(per_device_train_batch_size=batch, **options)

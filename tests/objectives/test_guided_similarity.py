@@ -77,10 +77,10 @@ class Places:
     def __init__(self, embeddings):
         self.embeddings, self.dimensions = embeddings, embeddings.shape[1]
 
-    def of(self, rows):
+    def lookup(self, rows):
         return self.embeddings[rows]
 
-    def neighborhoods(self, k):
+    def neighborhood_means(self, k):
         return Places(self.embeddings.roll(k, dims=0))
 
 

@@ -13,6 +13,7 @@ from datasets import Dataset
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
 
+from informin.guide.replay import GeneralSentences
 from informin.objectives.terms import Masking
 from informin.training import streams
 from informin.training.checkpoints import complete_checkpoints, steps_taken
@@ -20,7 +21,6 @@ from informin.training.options import DataArguments
 from informin.training.sentences import load_sentences
 from informin.training.signals import StopOnSignal
 from informin.views.attention import ViewDropout
-from informin.views.replay import GeneralSentences
 from informin.views.stacking import StackedViews
 from tests.conftest import make_sentences, save_pairs
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments

@@ -134,13 +134,13 @@ PROGRAM = """
 import os, sys, time
 import torch.distributed as dist
 import run_unsup, trainer_informin
-from informin.encoders import guide
+from informin.guide import cache
 from informin.publishing import trainer as publishing
 from informin.training import drift, heartbeat
 heartbeat.Heartbeat.__init__.__defaults__ = (0.1, 4.0)
 who, where = int(sys.argv[1]), sys.argv[2]
 places = dict(
-    data=(run_unsup, "load_sentences"), guide=(guide, "_write"), evaluation=(trainer_informin, "embed"),
+    data=(run_unsup, "load_sentences"), guide=(cache, "_embed"), evaluation=(trainer_informin, "embed"),
     export=(publishing, "export_folder"), drift=(drift, "measure_drift"), push=(run_unsup, "finish"),
 )
 module, name = places[where]

@@ -32,7 +32,7 @@ def test_95_percent_of_the_sentences_fit(counts, longest, length):
 def test_guided_training_reads_long_sentences_and_so_does_its_guide(bert, arguments, monkeypatch):
     lengths = []
     monkeypatch.setattr(
-        "informin.training.guiding.load_guide",
+        "informin.training.guided_data.load_guide",
         lambda folder, encoder, texts: lengths.append(encoder.length) or stop(),
     )
 

@@ -59,7 +59,7 @@ def test_a_notebook_shows_what_the_command_shows_and_trains_the_same(recipe_run,
     outputs = notebook.cells[0].outputs
     stream = {name: "".join(o.text for o in outputs if o.get("name") == name) for name in ("stdout", "stderr")}
     assert without_measurements(stream["stdout"]) == without_measurements(shown)
-    assert "as guide: 96 sentences to embed, once" in stream["stderr"]
+    assert "Embedding 96 sentences with the guide" in stream["stderr"]
     assert "training:   0%" in stream["stderr"] and "guide:   0%" in stream["stderr"]
     for line in ("drift, 10 nearest neighbors kept", "training speed", "Load it:"):
         assert line in stream["stdout"]

@@ -10,10 +10,10 @@ import torch
 
 import run_unsup
 from informin.encoders.encoder import load_encoder
-from informin.encoders.guide import Guide
 from informin.errors import UsageError
+from informin.guide.cache import CachedGuide
 from informin.objectives.contrast import contrast
-from tests.conftest import make_sentences, save_bert, save_roberta, tokenizer_of
+from tests.conftest import make_sentences, raises_usage, save_bert, save_roberta, tokenizer_of
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
 GUIDED = dict(objective="guided", projection_head="none")
@@ -117,7 +117,7 @@ def test_no_neighbor_of_a_sentence_is_its_negative(build, monkeypatch, queue):
     options = dict(objective="simcse", max_steps=5, per_device_train_batch_size=20) | queue
     trainer = build(sentences=sentences, neighbor_views=3, **options)
     (file,) = Path(trainer.args.guide_cache).glob("*.npy")
-    places, _ = Guide("", file, torch.device("cpu")).nearest(3)
+    places, _ = CachedGuide("", file, torch.device("cpu")).nearest(3)
     known = [{sentences[i]} | {sentences[j] for j in places[i].tolist() if i in places[j]} for i in range(40)]
     stacked = []
     compute_loss = trainer.compute_loss
@@ -175,33 +175,33 @@ def test_another_guide_of_another_width_and_tokenizer(build, tmp_path, roberta):
     for guide in (wide, other):
         build(**WAYS["similarity"], guide_model=guide, guide_cache=str(tmp_path / "others")).train()
     for way, weight in (("distillation", "distillation"), ("replay", "replay"), ("neighborhoods", "neighbor")):
-        with pytest.raises(UsageError, match=rf"`{weight}_weight` .* have 64 dimensions; those of the encoder have 32"):
+        with raises_usage(f"{weight}_weight", found="have 64 dimensions; those of the encoder have 32"):
             build(**WAYS[way], guide_model=wide)
     assert not (tmp_path / "guides").exists(), "nothing was embedded"
-    with pytest.raises(UsageError, match=r"does not say how its sentence embedding is read\. Needed a finished"):
+    with raises_usage("guide_model", found="does not say how it pools", needed="a finished embedding model"):
         build(**WAYS["distillation"], guide_model=str(roberta))
 
 
 def test_the_model_itself_is_guide_unless_it_is_built_already(build, encoder):
     trainer = build(**WAYS["similarity"])
-    with pytest.raises(UsageError, match="of a model that is built already nothing can be loaded"):
+    with raises_usage(found="the trainer was given a model, not its name", fix="`guide_model`"):
         InforMinTrainer(trainer.model, trainer.args, make_sentences(40), processing_class=trainer.processing_class)
 
 
 @pytest.mark.parametrize(
-    "options, message",
+    "options, option, found",
     [
-        (WAYS["similarity"] | dict(guided_neighbors=40), "40 neighbors of each of 40 sentences: needed more"),
-        (dict(objective="simcse", neighbor_views=40), "40 neighbors of each of 40 sentences: needed more"),
-        (dict(objective="simcse", guide_model="x"), "`guide_model` x has no effect: nothing reads a guide"),
-        (dict(objective="simcse", replay_file="x.txt"), "`replay_file` x.txt has no effect without"),
-        (GUIDED | dict(replay_weight=1.0, replay_file="/nowhere/x.txt"), "/nowhere/x.txt does not exist"),
-        (WAYS["similarity"] | dict(sentences=TOKENS), "tokens without their text"),
-        (WAYS["neighborhoods"] | dict(neighbor_count=40), "40 neighbors of each of 40 sentences: needed more"),
+        (WAYS["similarity"] | dict(guided_neighbors=40), "guided_neighbors", "40 neighbors of each of 40 sentences"),
+        (dict(objective="simcse", neighbor_views=40), "neighbor_views", "40 neighbors of each of 40 sentences"),
+        (dict(objective="simcse", guide_model="x"), "guide_model", "x has no effect: nothing needs a guide"),
+        (dict(objective="simcse", replay_file="x.txt"), "replay_file", "x.txt has no effect without"),
+        (GUIDED | dict(replay_weight=1.0, replay_file="/nowhere/x.txt"), None, "/nowhere/x.txt does not exist"),
+        (WAYS["similarity"] | dict(sentences=TOKENS), None, "tokens without their text"),
+        (WAYS["neighborhoods"] | dict(neighbor_count=40), "neighbor_count", "40 neighbors of each of 40 sentences"),
     ],
 )  # fmt: skip
-def test_what_is_refused(build, tmp_path, options, message):
-    with pytest.raises(UsageError, match=message):
+def test_unusable_guide_options_are_refused_before_embedding(build, tmp_path, options, option, found):
+    with raises_usage(option, found=found):
         build(**options)
     assert not (tmp_path / "guides").exists(), "nothing was embedded"
 

@@ -1,4 +1,4 @@
-"""A guide's embeddings: computed once, kept, and their neighbors by blocks."""
+"""The cached guide: embeddings computed once, nearest neighbors by blocks, neighborhood means."""
 
 import logging
 from types import SimpleNamespace
@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from informin.encoders import guide as module
-from informin.encoders.guide import load_guide
-from informin.errors import UsageError
+from informin.guide import cache, neighbors, smoothing
+from informin.guide.cache import load_guide
+from tests.conftest import raises_usage
 
 SENTENCES = [f"sentence {i}" for i in range(50)]
 
@@ -49,20 +49,20 @@ def cosines(encoder):
     return x @ x.T
 
 
-def test_unit_vectors_in_order(guide, encoder):
+def test_lookup_returns_unit_vectors_in_order(guide, encoder):
     x = encoder(SENTENCES, str)["cls"]
     expected = torch.from_numpy(x / np.linalg.norm(x, axis=1, keepdims=True))
     rows = torch.tensor([3, 49, 0, 3])
-    torch.testing.assert_close(guide.of(rows), expected[rows], atol=1e-3, rtol=0)
-    assert guide.of(rows).dtype == torch.float32 and (len(guide), guide.dimensions) == (50, 6)
+    torch.testing.assert_close(guide.lookup(rows), expected[rows], atol=1e-3, rtol=0)
+    assert guide.lookup(rows).dtype == torch.float32 and (len(guide), guide.dimensions) == (50, 6)
 
 
-def test_computed_once_and_kept(guide, encoder, tmp_path, caplog):
+def test_embeddings_are_computed_once(guide, encoder, tmp_path, caplog):
     with caplog.at_level(logging.INFO):
         assert encoder.seen == 50
         again = load_guide(tmp_path / "guide", encoder, SENTENCES)
         assert encoder.seen == 50 and np.array_equal(again.embeddings, guide.embeddings)
-    assert "as guide" not in caplog.text
+    assert "with the guide" not in caplog.text
     written = {guide.path.name, guide.path.with_suffix(".json").name}
     assert {path.name for path in (tmp_path / "guide").iterdir()} == written, "nothing half-written"
 
@@ -71,21 +71,21 @@ def path_of(encoder, sentences, folder):
     return load_guide(folder, encoder, sentences).path
 
 
-def test_another_encoder_or_other_sentences_make_another_file(guide, tmp_path):
+def test_other_encoder_or_sentences_get_another_file(guide, tmp_path):
     swapped = [SENTENCES[1], SENTENCES[0], *SENTENCES[2:]]
     assert path_of(Encoder(checksum="b"), SENTENCES, tmp_path / "guide") != guide.path
     assert path_of(Encoder(), swapped, tmp_path / "guide") != guide.path
     assert path_of(Encoder(), SENTENCES, tmp_path / "guide") == guide.path
 
 
-def test_no_character_of_a_sentence_passes_for_its_end(tmp_path):
-    """Two sentences whose end and start are joined with a separator are not the same two cut elsewhere."""
+def test_key_depends_on_where_sentences_end(tmp_path):
+    """No character works as a separator: sentences may contain any."""
     for one, other in (
         (["sentence 1", "sentence 2\0x"], ["sentence 1\0sentence 2", "x"]),
         (["sentence 1 \n", "x"], ["sentence 1 ", "\nx"]),
         (["sentence 1", ""], ["sentence 1"]),
     ):
-        assert module._key(Encoder(), one) != module._key(Encoder(), other)
+        assert cache._key(Encoder(), one) != cache._key(Encoder(), other)
 
 
 DAMAGE = {
@@ -114,10 +114,10 @@ DAMAGE = {
 
 @pytest.mark.parametrize("derived", [False, True], ids=["embeddings", "means"])
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_file_is_computed_again_with_one_line(guide, encoder, damage, derived, caplog):
+def test_damaged_file_is_computed_again_with_one_warning(guide, encoder, damage, derived, caplog):
     def load():
         loaded = load_guide(guide.path.parent, encoder, SENTENCES)
-        return loaded.neighborhoods(3) if derived else loaded
+        return loaded.neighborhood_means(3) if derived else loaded
 
     before = load()
     values = np.array(before.embeddings)
@@ -132,31 +132,31 @@ def test_a_damaged_file_is_computed_again_with_one_line(guide, encoder, damage, 
     assert np.array_equal(load().embeddings, values) and not caplog.records, "and is whole then"
 
 
-def test_means_that_cannot_be_written(guide, monkeypatch):
+def test_means_report_a_full_disk(guide, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module, "_new_file", full)
-    with pytest.raises(UsageError, match=r"cannot be written to .*No space left on device.*Give another `guide_cache`"):
-        guide.neighborhoods(3)
+    monkeypatch.setattr(cache, "_new_array", full)
+    with raises_usage("guide_cache", found="cannot be written: [Errno 28] No space left on device"):
+        guide.neighborhood_means(3)
 
 
-def test_neighbors_by_blocks(guide, cosines, monkeypatch):
-    monkeypatch.setattr(module, "BLOCK", 7 * 50)  # 7 rows at a time, and a rest
+def test_nearest_neighbors_by_blocks_equal_full_sort(guide, cosines, monkeypatch):
+    monkeypatch.setattr(neighbors, "BLOCK", 7 * 50)  # 7 rows at once, and a remainder
     np.fill_diagonal(cosines, -np.inf)
-    places, found = guide.nearest(4)
-    assert np.array_equal(places, cosines.argsort(1)[:, :-5:-1])
+    indices, found = guide.nearest(4)
+    assert np.array_equal(indices, cosines.argsort(1)[:, :-5:-1])
     np.testing.assert_allclose(found, -np.sort(-cosines, axis=1)[:, :4], atol=2e-3)
 
 
 class Gpu:
-    """Stands for a GPU; its work is done here."""
+    """Stands in for a GPU; the CPU does its work."""
 
     type = "cuda"
 
 
-def test_neighbors_on_a_gpu_are_as_exact_as_here(guide, monkeypatch):
-    """Products of float16 would be rounded to 3 digits, and what is nearer by less would be left to chance."""
+def test_nearest_neighbors_on_gpu_use_float32(guide, monkeypatch):
+    """float16 products have 3 digits: the order of closer neighbors would be left to chance."""
     close = np.random.default_rng(0).normal(size=(50, 6)) * 0.02 + 1
     guide.embeddings = (close / np.linalg.norm(close, axis=1, keepdims=True)).astype(np.float16)
     exact = guide.embeddings.astype(np.float64) @ guide.embeddings.astype(np.float64).T
@@ -167,26 +167,26 @@ def test_neighbors_on_a_gpu_are_as_exact_as_here(guide, monkeypatch):
         torch.Tensor, "to", lambda x, *given: to(x, *(here if isinstance(g, Gpu) else g for g in given))
     )
     guide.device = Gpu()
-    places, cosines = guide.nearest(4)
+    indices, cosines = guide.nearest(4)
     assert cosines.dtype == torch.float32
-    np.testing.assert_allclose(np.take_along_axis(exact, places.numpy(), 1), -np.sort(-exact, 1)[:, :4], atol=2e-7)
+    np.testing.assert_allclose(np.take_along_axis(exact, indices.numpy(), 1), -np.sort(-exact, 1)[:, :4], atol=2e-7)
     np.testing.assert_allclose(cosines, -np.sort(-exact, 1)[:, :4], atol=2e-7)
 
 
-def test_more_neighbors_than_sentences(guide):
+def test_more_neighbors_than_sentences_are_refused(guide):
     assert guide.nearest(49)[0].shape == (50, 49)
-    with pytest.raises(UsageError, match="50 neighbors of each of 50 sentences: needed more"):
+    with raises_usage(found="50 neighbors of each of 50 sentences", needed="at most 49"):
         guide.nearest(50)
 
 
-def test_quantile_of_random_pairs(guide, cosines):
+def test_quantile_matches_all_pairs(guide, cosines):
     pairs = cosines[~np.eye(50, dtype=bool)]
-    for share in (0.05, 0.5):
-        assert guide.quantile(share) == pytest.approx(np.quantile(pairs, 1 - share), abs=0.02)
+    for fraction in (0.05, 0.5):
+        assert guide.quantile(fraction) == pytest.approx(np.quantile(pairs, 1 - fraction), abs=0.02)
 
 
-def test_neighborhoods_are_weighted_means(guide, encoder, cosines, monkeypatch):
-    monkeypatch.setattr(module, "CHUNK", 8)
+def test_neighborhood_means_match_a_loop(guide, encoder, cosines, monkeypatch):
+    monkeypatch.setattr(smoothing, "CHUNK", 8)
     x = encoder(SENTENCES, str)["cls"]
     x = x / np.linalg.norm(x, axis=1, keepdims=True)
     np.fill_diagonal(cosines, -np.inf)
@@ -198,25 +198,25 @@ def test_neighborhoods_are_weighted_means(guide, encoder, cosines, monkeypatch):
             weights = np.maximum(cosines[i, nearest], 0) ** 3
             sums.append(1 / 2 * expected[i] + 1 / 2 * (weights / weights.sum()) @ np.array(expected)[nearest])
         expected = [mean / np.linalg.norm(mean) for mean in sums]
-    means = guide.neighborhoods(3)
+    means = guide.neighborhood_means(3)
     np.testing.assert_allclose(means.embeddings, expected, atol=3e-3)
-    monkeypatch.setattr(type(guide), "nearest", None)  # the second time they are read
-    assert np.array_equal(guide.neighborhoods(3).embeddings, means.embeddings)
+    monkeypatch.setattr(type(guide), "nearest", None)  # cached means need no neighbors
+    assert np.array_equal(guide.neighborhood_means(3).embeddings, means.embeddings)
     with pytest.raises(TypeError):
-        guide.neighborhoods(2)
-    monkeypatch.setattr(module, "OWN", 0.9)
+        guide.neighborhood_means(2)
+    monkeypatch.setattr(smoothing, "SELF_WEIGHT", 0.9)
     with pytest.raises(TypeError):
-        guide.neighborhoods(3)
+        guide.neighborhood_means(3)
 
 
-def test_embeddings_that_are_not_finite(encoder, tmp_path, monkeypatch):
+def test_embeddings_that_are_not_finite_are_refused(encoder, tmp_path, monkeypatch):
     monkeypatch.setattr(Encoder, "__call__", lambda *_: {"cls": np.full((50, 6), np.nan, np.float32)})
-    with pytest.raises(UsageError, match="`guide_model` tiny: its embeddings are not finite"):
+    with raises_usage("guide_model", found="tiny gives embeddings that are not finite"):
         load_guide(tmp_path / "guide", encoder, SENTENCES)
     assert not list((tmp_path / "guide").iterdir())
 
 
-def test_a_folder_that_cannot_be_written(encoder, tmp_path):
+def test_folder_that_cannot_be_written_is_refused(encoder, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match=r"cannot be written to .*Give another `guide_cache`"):
+    with raises_usage("guide_cache", found="cannot be written: ", fix="write access"):
         load_guide(tmp_path / "file" / "guide", encoder, SENTENCES)

@@ -1,11 +1,11 @@
-"""General sentences behind the rows of a step."""
+"""Replay: general sentences appended to the rows of a step."""
 
 import pytest
 import torch
 from datasets import Dataset
 
+from informin.guide.replay import GeneralSentences
 from informin.objectives.terms import Masking
-from informin.views.replay import GeneralSentences
 from informin.views.stacking import StackedViews, two_views
 from modeling_informin import InforMinOutput
 from tests.conftest import make_sentences, tokenizer_of
@@ -27,7 +27,7 @@ def general(tokenizer):
 
 @pytest.mark.parametrize("words", [3, 20], ids=["shorter", "longer"])
 @pytest.mark.parametrize("masking", [None, Masking(0.5, False)], ids=["none", "copy"])
-def test_they_follow_the_rows_and_carry_no_label(general, tokenizer, masking, words):
+def test_general_sentences_follow_the_rows_without_labels(general, tokenizer, masking, words):
     sentences = [" ".join(["dog"] * words), "the cat sleeps", "a bird"]
     batch = tokenizer.pad(tokens(tokenizer, sentences), return_tensors="pt")
     stacked = StackedViews(tokenizer, masking)(batch, seed=1)
@@ -49,13 +49,13 @@ def test_they_follow_the_rows_and_carry_no_label(general, tokenizer, masking, wo
     assert views.embedding2.tolist() == [3, 4, 5]
 
 
-def test_the_seed_draws_them(general, tokenizer):
+def test_seed_determines_the_sample(general, tokenizer):
     stacked = StackedViews(tokenizer)(tokenizer.pad(tokens(tokenizer, ["a dog"]), return_tensors="pt"))
     drawn = [general(stacked, seed)["general_row"].tolist() for seed in (1, 1, 2, 3)]
     assert drawn[0] == drawn[1] and len(set(map(tuple, drawn))) == 3
 
 
-def test_of_few_sentences_all(tokenizer):
+def test_small_file_is_used_whole(tokenizer):
     few = GeneralSentences(Dataset.from_dict(tokens(tokenizer, make_sentences(2))), 4, tokenizer)
     stacked = StackedViews(tokenizer)(tokenizer.pad(tokens(tokenizer, ["a dog"]), return_tensors="pt"))
     assert sorted(few(stacked, 0)["general_row"].tolist()) == [0, 1]

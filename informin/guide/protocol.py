@@ -1,0 +1,60 @@
+"""What a term or a view needs from a guide, and what a guide offers to it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class GuideNeeds:
+    """What a term or a view needs from a guide.
+
+    Attributes:
+        sentences: The sentences whose embeddings it uses: those of the training data, or the general sentences of the
+            replay.
+        same_dimension: Whether the guide's embeddings must have the dimension of the trained encoder's.
+        neighbors: Number of nearest neighbors per sentence.
+        neighbors_option: Name of the option that sets this number.
+    """
+
+    sentences: Literal["training", "general"] = "training"
+    same_dimension: bool = False
+    neighbors: int = 0
+    neighbors_option: str | None = None
+
+
+class Guide(Protocol):
+    """A frozen encoder's embeddings of N sentences. `informin.guide.cache.CachedGuide` is the implementation."""
+
+    dimensions: int
+
+    def lookup(self, indices: Tensor) -> Tensor:
+        """Return the unit vectors (B, d) float32 of the sentences with these indices (B,), on the same device."""
+
+    def nearest(self, k: int) -> tuple[Tensor, Tensor]:
+        """Return the indices (N, k) and cosines (N, k) of the k nearest other sentences of each sentence."""
+
+    def quantile(self, fraction: float) -> float:
+        """Return the cosine that this fraction of all pairs of sentences exceeds."""
+
+    def neighborhood_means(self, k: int) -> "Guide":
+        """Return a guide whose embeddings are means over each sentence and its k nearest neighbors."""
+
+
+class SentenceEncoder(Protocol):
+    """The encoder behind a guide. `informin.encoders.encoder.Encoder` is the implementation."""
+
+    name: str
+    poolers: Sequence[str]
+    dimensions: int
+    device: torch.device
+
+    def sha256(self) -> str:
+        """Return a checksum of everything that determines its embeddings."""
+
+    def __call__(self, sentences: Sequence[str], progress: Callable[[int], object]) -> dict[str, np.ndarray]:
+        """Return the embeddings (N, d) of N sentences by pooler; `progress` receives the number of new ones."""

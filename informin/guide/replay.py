@@ -1,0 +1,71 @@
+"""Replay of general sentences next to each batch, so that training does not forget what the encoder knew."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import datasets
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+from transformers import PreTrainedTokenizerBase
+
+from informin.errors import UsageError
+from informin.textfiles import read_sentences, require_file
+
+PACKAGED = Path(__file__).parents[1] / "general_sentences.txt"
+IGNORED = -100  # transformers' label for positions that are not predicted
+
+
+def replay_path(file: str | None) -> Path:
+    """Return the path of the general sentences: the given file, or the English ones of this package."""
+    return Path(file or PACKAGED)
+
+
+def load_general_sentences(file: str | None) -> datasets.Dataset:
+    """Load the general sentences as the column `text`: see `replay_path`.
+
+    Raises:
+        UsageError: The file cannot be read, or has no sentence.
+    """
+    path = replay_path(file)
+    require_file("`replay_file`", path)
+    sentences = [sentence for sentence in read_sentences(path, None) if sentence.strip()]
+    if not sentences:
+        raise UsageError(f"{path} has no sentence", option="replay_file")
+    return datasets.Dataset.from_dict({"text": sentences})
+
+
+@dataclass
+class GeneralSentences:
+    """Appends a random sample of general sentences to the rows of a step.
+
+    Attributes:
+        rows: `input_ids` and `attention_mask` of all general sentences.
+        size: Number of sentences per step.
+        tokenizer: The tokenizer that pads them.
+    """
+
+    rows: datasets.Dataset
+    size: int
+    tokenizer: PreTrainedTokenizerBase
+
+    def __call__(self, stacked: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
+        """Append K sentences to the rows (N, L) of `StackedViews`, and their indices as `general_row` (K,).
+
+        The same seed draws the same sentences.
+        """
+        drawn = np.random.default_rng(seed).choice(len(self.rows), min(self.size, len(self.rows)), replace=False)
+        batch = self.tokenizer.pad(self.rows[drawn], return_tensors="pt")
+        length = max(stacked["input_ids"].shape[1], batch["input_ids"].shape[1])
+        fill = {"input_ids": self.tokenizer.pad_token_id, "attention_mask": 0, "lm_labels": IGNORED}
+        batch["lm_labels"] = torch.full_like(batch["input_ids"], IGNORED)
+        joined = dict(stacked)
+        for name in fill.keys() & stacked.keys():
+            parts = (stacked[name], batch[name].to(stacked[name].device))
+            joined[name] = torch.cat([self._widen(part, length, fill[name]) for part in parts])
+        return joined | {"general_row": torch.from_numpy(drawn).to(stacked["input_ids"].device)}
+
+    def _widen(self, x: Tensor, length: int, value: int) -> Tensor:
+        missing = length - x.shape[1]
+        return pad(x, (0, missing) if self.tokenizer.padding_side == "right" else (missing, 0), value=value)

@@ -1,0 +1,172 @@
+"""What a guide adds to the training data: embeddings, neighbors as second views, and general sentences."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import datasets
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from informin.encoders.encoder import Encoder, load_encoder
+from informin.encoders.loading import load_config
+from informin.encoders.usage import usage_of
+from informin.errors import UsageError
+from informin.guide.cache import CachedGuide, load_guide
+from informin.guide.neighbors import mutual_neighbors, nearest_mutual_neighbor, require_neighbors
+from informin.guide.protocol import GuideNeeds
+from informin.guide.replay import GeneralSentences, load_general_sentences
+from informin.training.defaults import terms
+from informin.training.heartbeat import Heartbeat
+from informin.training.options import InforMinTrainingArguments
+from informin.training.sentences import tokenize
+from informin.views.neighbors import WithPartners, row_ids
+
+Collator = Callable[[list[dict]], dict[str, torch.Tensor]]
+FOLDER = "guide"  # in the output folder, unless `guide_cache` names another one
+
+
+@dataclass(frozen=True)
+class GuidedData:
+    """Training data with what a guide adds to it.
+
+    Attributes:
+        rows: The training rows, with their index as the column `row` if the guide embedded them.
+        collator: The data collator, which adds the second view of each sentence if that is a neighbor.
+        guides: The guides of the `training` and of the `general` sentences, if something needs them.
+        general: Appends general sentences to each batch, or None.
+    """
+
+    rows: object
+    collator: Collator
+    guides: dict[str, CachedGuide]
+    general: GeneralSentences | None
+
+
+def add_guide(
+    model_name: str | None,
+    dimension: int,
+    args: InforMinTrainingArguments,
+    rows: object,
+    sentences: datasets.Dataset | datasets.IterableDataset | None,
+    tokenizer: PreTrainedTokenizerBase,
+    collator: Collator,
+) -> GuidedData:
+    """Add to the training data what its terms need from a guide.
+
+    Args:
+        model_name, dimension, sentences: See `load_guides`.
+        rows: `input_ids` and `attention_mask` of the training sentences.
+    """
+    if args.replay_file and not args.replay_weight:
+        raise UsageError(
+            f"{args.replay_file} has no effect without `replay_weight`",
+            option="replay_file",
+            fix="Set `replay_weight`, or leave `replay_file` out.",
+        )
+    texts = load_general_sentences(args.replay_file) if args.replay_weight else None
+    guides = load_guides(model_name, dimension, args, sentences, texts)
+    if "training" in guides:
+        rows = rows.add_column("row", range(len(rows)))
+    if args.neighbor_views:
+        indices, _ = guides["training"].nearest(args.neighbor_views)
+        related = row_ids(rows)[mutual_neighbors(indices)]
+        collator = WithPartners(collator, rows, nearest_mutual_neighbor(indices), related)
+    general = None
+    if texts is not None:
+        tokens = tokenize(texts, tokenizer, args.max_seq_length, args.prompt)
+        general = GeneralSentences(tokens, args.replay_size, tokenizer)
+    return GuidedData(rows, collator, guides, general)
+
+
+def load_guides(
+    model_name: str | None,
+    dimension: int,
+    args: InforMinTrainingArguments,
+    sentences: datasets.Dataset | datasets.IterableDataset | None,
+    general: datasets.Dataset | None,
+) -> dict[str, CachedGuide]:
+    """Load the guides of the `training` and of the `general` sentences, as far as something needs them.
+
+    Args:
+        model_name: Name of the encoder in training, which is its own guide unless `args.guide_model` names another
+            one; None if the trainer was given a model.
+        dimension: Dimension of its embeddings.
+        sentences: Column `text`; None if the trainer was given tokens.
+        general: See `load_general_sentences`.
+
+    Raises:
+        UsageError: Nothing needs `guide_model`, or its dimension does not fit; there are no sentences to embed, or too
+            few for the number of neighbors; there is no encoder to load as the guide; see also `load_encoder`.
+    """
+    needs = guide_needs(args)
+    if not needs:
+        if args.guide_model:
+            options = [kind.weight for kind in terms() if kind().guide_needs] + ["neighbor_views"]
+            raise UsageError(
+                f"{args.guide_model} has no effect: nothing needs a guide",
+                option="guide_model",
+                fix=f"Set one of {', '.join(f'`{option}`' for option in options)}, or leave `guide_model` out.",
+            )
+        return {}
+    embedded = {need.sentences: title for title, need in needs.items()}
+    if "training" in embedded:
+        _require_sentences(sentences, needs, embedded["training"])
+    encoder = _load_guide_model(model_name, args)
+    for term in args.terms:
+        if term.guide_needs and term.guide_needs.same_dimension and encoder.dimensions != dimension:
+            raise UsageError(
+                f"compares embeddings with the guide's, which have {encoder.dimensions} dimensions; those of the "
+                f"encoder have {dimension}",
+                option=term.weight,
+                fix=f"Use a `guide_model` with {dimension} dimensions, or leave `{term.weight}` out.",
+            )
+    folder = Path(args.guide_cache or Path(args.output_dir, FOLDER))
+    texts = {"training": sentences, "general": general}
+    with Heartbeat(args.output_dir, args.device), args.main_process_first(desc="guide"):
+        return {name: load_guide(folder, encoder, texts[name]["text"]) for name in embedded}
+
+
+def guide_needs(args: InforMinTrainingArguments) -> dict[str, GuideNeeds]:
+    """Return what the terms and the views need from a guide, by title."""
+    needs = {term.title: term.guide_needs for term in args.terms if term.guide_needs}
+    if args.neighbor_views:
+        needs["neighbors as views"] = GuideNeeds(neighbors=args.neighbor_views, neighbors_option="neighbor_views")
+    return needs
+
+
+def _require_sentences(sentences: object, needs: dict[str, GuideNeeds], title: str) -> None:
+    if not isinstance(sentences, datasets.Dataset):
+        given = "tokens without their text" if sentences is None else "a stream"
+        raise UsageError(
+            f"The guide embeds every training sentence before the first step (for {title}), but the training data is "
+            f"{given}",
+            needed="a list or a data set of sentences",
+            fix="Write a sample of a stream to a file.",
+        )
+    for need in needs.values():
+        require_neighbors(need.neighbors, len(sentences), need.neighbors_option)
+
+
+def _load_guide_model(model_name: str | None, args: InforMinTrainingArguments) -> Encoder:
+    """Load the guide on the device and in the precision of the training."""
+    name, how = args.guide_model, {"poolers": ("auto",)}
+    if name is not None:
+        if usage_of(name, load_config(name, any_encoder=True)).pooling is None:
+            raise UsageError(
+                f"{name} does not say how it pools sentence embeddings",
+                option="guide_model",
+                needed="a finished embedding model, saved by sentence-transformers or by this project",
+            )
+    else:  # with the settings of the training
+        name = model_name
+        how = {"poolers": (args.pooler,), "prompt": args.prompt, "revision": args.model_revision}
+        how["length"] = args.max_seq_length
+    if name is None:
+        raise UsageError(
+            "The guide is the encoder before training, which cannot be loaded: the trainer was given a model, not its "
+            "name",
+            fix="Give the trainer the name of the encoder, or set `guide_model`.",
+        )
+    device = None if args.device.type == "cpu" else str(args.device)
+    return load_encoder(name, device=device, bf16=args.mixed_precision == "bf16", **how)
