@@ -1,17 +1,18 @@
-"""What the run_*.py share: signals, the screen, exit codes, and options that are nearly right. Imports nothing slow."""
+"""What all subcommands share: signals, exit codes, error messages and suggestions for mistyped options.
+
+Imports neither torch nor transformers at module level.
+"""
 
 import argparse
 import difflib
 import logging
 import os
 import re
-import runpy
 import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn
@@ -23,7 +24,7 @@ HELP = Path(__file__).parent / "help"
 
 
 def quiet_while_loading() -> None:
-    """Until `run`, Ctrl-C and other signals end the program with a line, not with the traceback of an import."""
+    """Until `run`, end the process with one line on Ctrl-C, SIGTERM or SIGHUP instead of an import's traceback."""
 
     def end(number, _frame):
         with suppress(OSError):
@@ -34,31 +35,33 @@ def quiet_while_loading() -> None:
         signal.signal(number, end)
 
 
-def answer_help(name: str) -> None:
-    """Prints the help of a program and ends it, where that is all it was asked for: without loading anything.
+def answer_help(command: str, argv: list[str]) -> None:
+    """If a subcommand is only asked for `--help`, print the saved text and exit, without importing torch.
 
-    The text is a file that the program's own help was written to (`python -m tests.help_texts`), and its first line
-    says with which transformers, whose options are in it. With another, and for sub-commands, the program answers.
+    `python -m tools.help_texts` saves the text. Its first line names the transformers version whose options it lists;
+    if another version is installed, the subcommand itself prints its help. So does a subcommand's own subcommand.
     """
-    if sys.argv[1:] not in (["--help"], ["-h"]):
+    if argv not in (["--help"], ["-h"]):
         return
-    stamp, _, text = (HELP / f"{name}.txt").read_text(encoding="utf-8").partition("\n")
+    stamp, _, text = (HELP / f"{command}.txt").read_text(encoding="utf-8").partition("\n")
     if stamp == f"transformers {version('transformers')}":
         print(text, end="")
         sys.exit(0)
 
 
 def exit_code(work: Callable[[], int | None], options: Iterable[str], kept: str = "") -> int:
-    """Does a program's work, says what ended it, and returns the exit code.
+    """Run a subcommand's work, print its error in one line, and return the exit code.
 
-    It is work's own (None is 0), an error's, or 128 + a signal's number.
-
-    The library's messages are shown, of transformers only errors.
+    Shows informin's log messages, and only errors from transformers.
 
     Args:
-        options: of this program, without dashes, as `Parser.option_names` has them: where an error names one of them
-            in backticks, its flag is printed.
-        kept: a sentence for after a signal: what of the work is on disk.
+        work: the function to run.
+        options: the subcommand's option names without dashes, from `Parser.option_names`. If an error names one of
+            them in backticks, it is printed as a flag.
+        kept: a sentence to print after a signal that says what is on disk.
+
+    Returns:
+        The value of `work` (0 for None), the error's exit code, or 128 + the signal's number.
     """
     import transformers
 
@@ -77,13 +80,13 @@ def exit_code(work: Callable[[], int | None], options: Iterable[str], kept: str 
 
 
 def say(text: str) -> None:
-    """Prints to stderr, unless it is closed."""
+    """Print to stderr, unless it is closed."""
     with suppress(OSError, ValueError):
         print(text, file=sys.stderr, flush=True)
 
 
 def say_interrupted(error: KeyboardInterrupt, kept: str = "") -> int:
-    """Says what a signal interrupted, on the first of several processes, and returns the exit code."""
+    """Print what a signal interrupted, on the first process only, and return the exit code."""
     interrupted = as_interrupted(error)
     if os.environ.get("RANK", "0") == "0":
         say(interrupted.line(kept))
@@ -91,22 +94,22 @@ def say_interrupted(error: KeyboardInterrupt, kept: str = "") -> int:
 
 
 def with_flags(text: str, options: Iterable[str]) -> str:
-    """The text with each `name` that is one of the options as --name."""
+    """Return the text with `name` replaced by --name for each of the options."""
     names = set(options)
     return re.sub(r"`(\w+)`", lambda match: f"--{match[1]}" if match[1] in names else match[0], text)
 
 
 def finishing_command(error: PushError) -> str:
-    """What to type to finish a push."""
+    """Return the command that finishes a push."""
     options = dict(error.finish)
-    words = ["python", "run_push.py", options.pop("folder"), options.pop("repo")]
+    words = ["python", "-m", "informin", "push", options.pop("folder"), options.pop("repo")]
     for name, value in options.items():
         words += [f"--{name}"] if value is True else [f"--{name}", value]
     return shlex.join(words)
 
 
 def run(main: Callable[[], int]) -> NoReturn:
-    """Runs a program whose imports are done: Ctrl-C and other signals raise, and what main leaves of them is a line."""
+    """Run a program whose imports are done and exit with its code. From here on, signals raise exceptions."""
     raise_on_signals()
     try:
         code = main()
@@ -117,7 +120,7 @@ def run(main: Callable[[], int]) -> NoReturn:
 
 
 def drop_unwritable() -> None:
-    """Has Python not fail, when it ends, to write what a closed stdout or stderr did not take."""
+    """Flush stdout and stderr, and silence a closed one so that Python does not fail at exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:
@@ -127,7 +130,7 @@ def drop_unwritable() -> None:
 
 
 class NearestOption:
-    """An argparse parser's refusal of an option that it does not have, with the nearest one that it has."""
+    """Mixin for argparse parsers: the error for an unknown option suggests the closest known one."""
 
     def parse_args(self, args=None, namespace=None):
         namespace, unknown = self.parse_known_args(args, namespace)
@@ -136,7 +139,7 @@ class NearestOption:
         return namespace
 
     def option_names(self) -> list[str]:
-        """Of all options, those of sub-commands included, without dashes."""
+        """Return the names of all options without dashes, including those of subcommands."""
         parsers = [self, *(sub for action in self._actions for sub in subparsers(action))]
         return [name[2:] for parser in parsers for name in parser._option_string_actions if name.startswith("--")]
 
@@ -148,19 +151,12 @@ class NearestOption:
 
 
 def subparsers(action: argparse.Action) -> list[argparse.ArgumentParser]:
-    """Those of the sub-commands that an action chooses from."""
+    """Return the parsers of the subcommands that an action chooses from."""
     return list(action.choices.values()) if isinstance(action, argparse._SubParsersAction) else []
 
 
 class Parser(NearestOption, argparse.ArgumentParser):
-    """argparse's parser without abbreviations."""
+    """`argparse.ArgumentParser` without abbreviations."""
 
     def __init__(self, **kwargs):
         super().__init__(allow_abbrev=False, **kwargs)
-
-
-# The commands of an installation, as pyproject.toml names them. Each is its script: Ctrl-C has its word while it loads.
-train, evaluate, study, push, export, analyze = (
-    partial(runpy.run_module, script, run_name="__main__")
-    for script in ("run_unsup", "run_eval", "run_study", "run_push", "run_export", "run_analysis")
-)

@@ -67,7 +67,7 @@ def call(model, files, senteval, tmp_path, monkeypatch):
 
 
 def test_the_study_has_the_recipe_as_it_is():
-    recipe = yaml.safe_load((ROOT / "configs/recipes/adapt.yaml").read_text())
+    recipe = yaml.safe_load((ROOT / "informin/recipes/adapt.yaml").read_text())
     study = read_study(ROOT / "configs/studies/adaptation.yaml")
     (own, _) = [setting.options for setting in study.settings if setting.recipe == "adapt"]
     other = {"max_train_samples", "eval_strategy", "logging_steps"}  # of the whole file, and scored at the end

@@ -22,7 +22,7 @@ PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"
 PAGES += sorted((ROOT / "docs").glob("*.md"))
 LOGS = sorted((ROOT / "docs" / "log").glob("*.md"))
 TODAYS = [page for page in PAGES if page.name not in ("CHANGELOG.md", "LOG.md")]  # the others tell of their day, too
-TOP = "informin|configs|docs|examples|model_cards|benchmarks|results|tests"
+TOP = "informin|configs|docs|examples|model_cards|benchmarks|results|tests|tools"
 WRITTEN = r"results/(a|b|bert)$"  # by the pages' commands
 # Options of other programs in our pages; --help and --config are argparse's and made by hand.
 OTHERS = {
@@ -91,7 +91,9 @@ def test_the_readme_is_short_and_leads_to_every_page():
 
 @pytest.mark.parametrize("page", TODAYS, ids=name)
 def test_options_named_in_the_pages_are_options(page):
-    sources = "".join(text(path) for folder in (ROOT, ROOT / "benchmarks") for path in folder.glob("*.py"))
+    sources = "".join(
+        text(path) for folder in (ROOT / "informin" / "cli", ROOT / "benchmarks") for path in folder.glob("*.py")
+    )
     known = {*re.findall(r'"--(\w+)"', sources), *option_names(), *OTHERS}
     named = re.findall(r"(?<![\w-])--([a-z][\w-]*)", text(page))
     assert [option for option in named if option not in known] == []

@@ -1,4 +1,4 @@
-"""Some mutations of each kind of file; `python -m tests.fuzz_files` tries hundreds."""
+"""Some mutations of each kind of file; `python -m tools.fuzz_files` tries hundreds."""
 
 import json
 

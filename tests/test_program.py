@@ -1,4 +1,4 @@
-"""What the six programs share: Ctrl-C, what is said and returned at the end, and options that are nearly right."""
+"""The `informin` command and what its subcommands share: help, signals, exit codes, suggestions for typos."""
 
 import logging
 import os
@@ -12,34 +12,35 @@ from pathlib import Path
 import pytest
 import transformers
 
-import run_analysis
-import run_eval
-import run_export
-import run_push
-import run_study
-import run_unsup
-from informin import errors, interrupts, program
+import informin
+from informin import __version__, errors, interrupts, program
+from informin.cli import COMMANDS, analyze, export, push, study, train
+from informin.cli import eval as eval_
+from informin.encoders.loading import load_model
 from informin.errors import InforMinError, PushError, SaveError, UndefinedScoreError, UsageError
 from tests.conftest import ROOT
-from tests.help_texts import STAMP, help_of
 from tests.test_run import ENVIRONMENT
+from tools.help_texts import STAMP, help_of
 
-PROGRAMS = {module.__name__: module for module in (run_analysis, run_eval, run_export, run_push, run_study, run_unsup)}
+MODULES = {"train": train, "eval": eval_, "study": study, "push": push, "export": export, "analyze": analyze}
+SCRIPTS = {"run_unsup": "train", "run_analysis": "analyze"} | {
+    f"run_{c}": c for c in ("eval", "study", "push", "export")
+}
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="/proc says what a process has loaded")
 @pytest.mark.parametrize(
     "name, number, said",
     [
-        *((name, signal.SIGINT, "Interrupted.\n") for name in (*PROGRAMS, "installed")),
+        *((name, signal.SIGINT, "Interrupted.\n") for name in (*SCRIPTS, "informin")),
         ("run_unsup", signal.SIGTERM, "Interrupted by SIGTERM.\n"),
         ("run_unsup", signal.SIGHUP, "Interrupted by SIGHUP.\n"),
     ],
 )
-def test_a_signal_while_loading_is_a_line(name, number, said):
-    installed = ["-c", "from informin.program import train; train()"]  # as informin-train says it
+def test_a_signal_during_imports_prints_one_line(name, number, said):
+    command = [str(ROOT / f"{name}.py")] if name in SCRIPTS else ["-m", "informin", "train"]
     process = subprocess.Popen(
-        [sys.executable, *([str(ROOT / f"{name}.py")] if name in PROGRAMS else installed), "--nothing"],
+        [sys.executable, *command, "--nothing"],
         cwd=ROOT,
         env=ENVIRONMENT,
         stdout=subprocess.PIPE,
@@ -54,31 +55,58 @@ def test_a_signal_while_loading_is_a_line(name, number, said):
     assert process.returncode == 128 + number
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_help_answers_without_loading_anything(name):
-    """What it prints is what the program itself would."""
-    stamp, _, saved = (program.HELP / f"{name}.txt").read_text(encoding="utf-8").partition("\n")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_answers_without_importing_torch(command):
+    """The saved text is what the subcommand itself prints; scripts and `informin COMMAND` print the same."""
+    stamp, _, saved = (program.HELP / f"{command}.txt").read_text(encoding="utf-8").partition("\n")
     if stamp != STAMP:
-        pytest.skip(f"the saved text is of {stamp}, and here is {STAMP}: the program answers itself")
-    assert saved == help_of(name), "write it again: python -m tests.help_texts"
-    for flag in ("--help", "-h"):
-        argv = [sys.executable, "-X", "importtime", str(ROOT / f"{name}.py"), flag]
+        pytest.skip(f"the saved text is of {stamp}, and {STAMP} is installed: the subcommand prints its own help")
+    assert saved == help_of(command), "save it again: python -m tools.help_texts"
+    assert saved.startswith(f"usage: informin {command} ")
+    (script,) = (name for name, own in SCRIPTS.items() if own == command)
+    for words in (["-m", "informin", command, "--help"], [str(ROOT / f"{script}.py"), "-h"]):
+        argv = [sys.executable, "-X", "importtime", *words]
         done = subprocess.run(argv, capture_output=True, text=True, check=True, env=ENVIRONMENT)
         assert done.stdout == saved
         assert not re.search(r"\| +(torch|transformers|numpy)$", done.stderr, re.MULTILINE)
 
 
-def test_help_of_another_transformers_is_not_the_saved_one(monkeypatch, tmp_path, capsys):
-    (tmp_path / "run_eval.txt").write_text("transformers 0.1\nold", encoding="utf-8")
+def test_saved_help_of_another_transformers_is_not_printed(monkeypatch, tmp_path, capsys):
+    (tmp_path / "eval.txt").write_text("transformers 0.1\nold", encoding="utf-8")
     monkeypatch.setattr(program, "HELP", tmp_path)
-    monkeypatch.setattr(sys, "argv", ["run_eval.py", "--help"])
-    assert program.answer_help("run_eval") is None and capsys.readouterr().out == ""
-    (tmp_path / "run_eval.txt").write_text(f"{STAMP}\nnew\n", encoding="utf-8")
+    assert program.answer_help("eval", ["--help"]) is None and capsys.readouterr().out == ""
+    (tmp_path / "eval.txt").write_text(f"{STAMP}\nnew\n", encoding="utf-8")
     with pytest.raises(SystemExit, match="0"):
-        program.answer_help("run_eval")
+        program.answer_help("eval", ["--help"])
     assert capsys.readouterr().out == "new\n"
-    monkeypatch.setattr(sys, "argv", ["run_eval.py", "drift", "--help"])
-    assert program.answer_help("run_eval") is None
+    assert program.answer_help("eval", ["drift", "--help"]) is None
+
+
+@pytest.mark.parametrize(
+    "words, code, said",
+    [
+        (["--help"], 0, "usage: informin COMMAND [options]"),
+        (["--version"], 0, f"informin {__version__}"),
+        ([], 2, "usage: informin COMMAND [options]"),
+        (["trian"], 2, "usage: informin COMMAND [options]"),
+        (["push", "--no"], 2, "usage: informin push"),
+    ],
+)
+def test_the_command_names_its_subcommands(words, code, said):
+    argv = [sys.executable, "-m", "informin", *words]
+    done = subprocess.run(argv, capture_output=True, text=True, env=ENVIRONMENT)
+    printed = done.stderr if code else done.stdout
+    assert done.returncode == code and printed.startswith(said) and "Traceback" not in done.stderr
+    assert code == 0 or "informin: error: " in done.stderr or "informin push: error: " in done.stderr
+
+
+def test_names_of_the_package_are_imported_on_first_use():
+    code = "import sys, informin; assert 'torch' not in sys.modules; from informin import *; print(InforMinTrainer)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT)
+    assert done.stdout == "<class 'trainer_informin.InforMinTrainer'>\n"
+    assert informin.load_model is load_model and {*informin.__all__} <= {*dir(informin)}
+    with pytest.raises(AttributeError, match="no attribute 'load'"):
+        informin.load  # noqa: B018
 
 
 @pytest.fixture
@@ -98,8 +126,8 @@ def handlers_as_before():
         (signal.SIGHUP, "Interrupted by SIGHUP during B."),
     ],
 )
-def test_a_signal_is_an_exception_after_loading(capsys, number, said):
-    """It passes through KeyboardInterrupt's handlers, and the innermost name of what it interrupted is said."""
+def test_a_signal_raises_after_imports(capsys, number, said):
+    """KeyboardInterrupt handlers run, and the message names the innermost interrupted activity."""
     program.quiet_while_loading()
     cleaned = []
 
@@ -119,7 +147,7 @@ def test_a_signal_is_an_exception_after_loading(capsys, number, said):
 
 
 @pytest.mark.usefixtures("handlers_as_before")
-def test_of_several_processes_the_first_says_what_was_interrupted(capsys, monkeypatch):
+def test_only_the_first_process_prints_what_was_interrupted(capsys, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     with pytest.raises(SystemExit) as caught:
         program.run(lambda: signal.raise_signal(signal.SIGTERM))
@@ -127,7 +155,7 @@ def test_of_several_processes_the_first_says_what_was_interrupted(capsys, monkey
 
 
 @pytest.mark.usefixtures("handlers_as_before")
-def test_a_forked_worker_ends_as_ever():
+def test_a_signal_kills_a_forked_worker():
     interrupts.raise_on_signals()
     if (pid := os.fork()) == 0:
         try:
@@ -139,8 +167,8 @@ def test_a_forked_worker_ends_as_ever():
 
 @pytest.mark.usefixtures("handlers_as_before")
 @pytest.mark.parametrize("number", interrupts.SIGNALS)
-def test_what_is_to_be_ignored_stays_ignored(number):
-    """As in a shell's background."""
+def test_ignored_signals_stay_ignored(number):
+    """A shell ignores them for background jobs."""
     signal.signal(number, signal.SIG_IGN)
     program.quiet_while_loading()
     with pytest.raises(SystemExit):
@@ -149,7 +177,7 @@ def test_what_is_to_be_ignored_stays_ignored(number):
 
 
 def fail(error: BaseException):
-    """Work that ends in it."""
+    """Return a function that raises the error."""
 
     def work():
         raise error
@@ -172,19 +200,19 @@ def fail(error: BaseException):
         (
             PushError("The push failed.", dict(folder="my folder", repo="me/m", branch="v2", overwrite=True)),
             1,
-            "error: The push failed. Finish with: python run_push.py 'my folder' me/m --branch v2 --overwrite",
+            "error: The push failed. Finish with: python -m informin push 'my folder' me/m --branch v2 --overwrite",
         ),
         (KeyboardInterrupt(), 130, "Interrupted."),
     ],
     ids=repr,
 )
-def test_what_ends_a_program_is_said(capsys, error, code, said):
+def test_errors_and_signals_are_printed_in_one_line(capsys, error, code, said):
     assert program.exit_code(fail(error), ["lambda", "b"]) == code
     assert capsys.readouterr().err == f"{said}\n"
 
 
 @pytest.mark.usefixtures("logging_as_before")
-def test_the_rest_of_an_exit_code(capsys):
+def test_exit_codes(capsys):
     assert [program.exit_code(lambda code=code: code, []) for code in (None, 0, 1, 143)] == [0, 0, 1, 143]
     assert program.exit_code(fail(KeyboardInterrupt()), [], "Nothing is kept.") == 130
     assert capsys.readouterr().err == "Interrupted. Nothing is kept.\n"
@@ -195,7 +223,7 @@ def test_the_rest_of_an_exit_code(capsys):
 
 
 @pytest.mark.usefixtures("logging_as_before")
-def test_the_library_speaks_and_transformers_is_quiet():
+def test_informin_logs_and_transformers_is_quiet():
     transformers.utils.logging.set_verbosity_info()
     logging.getLogger("informin").setLevel(logging.ERROR)
     seen = []
@@ -207,36 +235,36 @@ def test_the_library_speaks_and_transformers_is_quiet():
 @pytest.mark.usefixtures("logging_as_before")
 @pytest.mark.parametrize(
     "name, work, arguments",
-    [("run_export", "export", ["a", "b"]), ("run_push", "push", ["a", "b"]), ("run_study", "work", ["a.yaml"])],
+    [("export", "export", ["a", "b"]), ("push", "push", ["a", "b"]), ("study", "work", ["a.yaml"])],
 )
-def test_ctrl_c_at_work_is_a_word(name, work, arguments, monkeypatch, capsys):
-    monkeypatch.setattr(PROGRAMS[name], work, lambda args: fail(KeyboardInterrupt())())
-    assert PROGRAMS[name].main(arguments) == 130
+def test_ctrl_c_prints_one_line(name, work, arguments, monkeypatch, capsys):
+    monkeypatch.setattr(MODULES[name], work, lambda args: fail(KeyboardInterrupt())())
+    assert MODULES[name].main(arguments) == 130
     assert capsys.readouterr() == ("", "Interrupted.\n")
 
 
-def test_names_of_options():
-    """Those of sub-commands too; what is given by its place has no flag."""
-    assert {"seed", "max_sentences", "run"} <= set(run_analysis.parser().option_names())
-    assert {"private", "dry_run"} <= set(run_push.parser().option_names())
-    assert not {"folder", "repo"} & set(run_push.parser().option_names())
+def test_option_names():
+    """Those of subcommands are included; positional arguments are not."""
+    assert {"seed", "max_sentences", "run"} <= set(analyze.parser().option_names())
+    assert {"private", "dry_run"} <= set(push.parser().option_names())
+    assert not {"folder", "repo"} & set(push.parser().option_names())
 
 
 @pytest.mark.parametrize(
     "name, arguments, near",
     [
-        ("run_eval", ["--model_name=x", "--poolers", "cls"], "--pooler"),
-        ("run_analysis", ["curves", "--run=x", "--ouput", "y"], "--output"),
-        ("run_export", ["a", "b", "--int-8"], "--int8"),
-        ("run_push", ["a", "b", "--dry-run"], "--dry_run"),
-        ("run_study", ["a.yaml", "--job=2"], "--jobs"),
-        ("run_unsup", ["--model_name=x", "--train-files", "y"], "--train_file"),
-        ("run_eval", ["--model_name=x", "--zzz"], None),
+        ("eval", ["--model_name=x", "--poolers", "cls"], "--pooler"),
+        ("analyze", ["curves", "--run=x", "--ouput", "y"], "--output"),
+        ("export", ["a", "b", "--int-8"], "--int8"),
+        ("push", ["a", "b", "--dry-run"], "--dry_run"),
+        ("study", ["a.yaml", "--job=2"], "--jobs"),
+        ("train", ["--model_name=x", "--train-files", "y"], "--train_file"),
+        ("eval", ["--model_name=x", "--zzz"], None),
     ],
 )
-def test_an_unknown_option_names_the_nearest(name, arguments, near, capsys):
+def test_an_unknown_option_suggests_the_nearest(name, arguments, near, capsys):
     try:
-        code = PROGRAMS[name].main(arguments)
+        code = MODULES[name].main(arguments)
     except SystemExit as caught:  # argparse's
         code = caught.code
     error = capsys.readouterr().err.splitlines()[-1]

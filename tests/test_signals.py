@@ -1,4 +1,4 @@
-"""Signals outside of training, as `python -m tests.kill_runs` sends all of them everywhere: a part of its rows."""
+"""Signals outside of training, as `python -m tools.kill_runs` sends all of them everywhere: a part of its rows."""
 
 import signal
 import subprocess
@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from tests import kill_runs
 from tests.conftest import ROOT
 from tests.test_run import ENVIRONMENT
+from tools import kill_runs
 
 
 @pytest.mark.parametrize(

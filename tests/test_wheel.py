@@ -1,4 +1,4 @@
-"""A wheel, installed into an environment of its own outside the checkout: it holds all, and its commands work."""
+"""The wheel: what it holds, and that its command works outside the checkout."""
 
 import json
 import os
@@ -9,18 +9,16 @@ import sysconfig
 import venv
 import zipfile
 from configparser import ConfigParser
-from functools import partial
 from pathlib import Path
 
 import pytest
 import yaml
 from transformers import AutoModel
 
-from informin import __version__, program
+from informin import __version__
 from tests.conftest import ROOT
 
-COMMANDS = "informin-analyze informin-eval informin-export informin-push informin-study informin-train".split()
-# Run by every Python of that environment: writes down, at its end, where the program and this project's modules lie.
+# Every Python process of that environment runs this: at exit it records where this project's modules come from.
 WITNESS = """
 import atexit, json, os, sys
 
@@ -34,18 +32,18 @@ atexit.register(write)
 
 
 def sources() -> list[Path]:
-    """What a clean clone would have, with what is not committed yet; relative to the checkout."""
+    """Return the files of a clean clone plus those not committed yet, relative to the checkout."""
     command = ["git", "ls-files", "-co", "--exclude-standard", "-z"]
     try:
         listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     except (OSError, subprocess.CalledProcessError):
-        pytest.skip("git says what a clone has, and this is none")
+        pytest.skip("git lists the files of a clone, and this is not a git checkout")
     return [Path(name) for name in listed.split("\0") if name and (ROOT / name).is_file()]
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
-    """Built without network: setuptools is there, torch needs it."""
+    """Build the wheel without network access; setuptools is installed because torch needs it."""
     folder = tmp_path_factory.mktemp("wheel")
     for path in sources():
         (folder / "clone" / path).parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +55,7 @@ def wheel(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory):
-    """Runs a command of the environment that has the wheel, in an empty folder; returns what it printed."""
+    """Return a function that runs `informin` from the wheel in an empty folder and returns its stdout."""
     environment, elsewhere = tmp_path_factory.mktemp("environment"), tmp_path_factory.mktemp("elsewhere")
     venv.create(environment)
     paths = sysconfig.get_paths(vars={"base": str(environment), "platbase": str(environment)})
@@ -69,8 +67,8 @@ def installed(wheel, tmp_path_factory):
     own = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "WITNESS": str(elsewhere / "witness.jsonl")}
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
-    def run(command: str, *arguments: object) -> str:
-        words = [str(Path(paths["scripts"], command)), *map(str, arguments)]
+    def run(*arguments: object) -> str:
+        words = [str(Path(paths["scripts"], "informin")), *map(str, arguments)]
         done = subprocess.run(words, cwd=elsewhere, env=inherited | own, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -85,34 +83,30 @@ def pip(*words: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_what_is_in_the_wheel(wheel):
-    """Every module, recipes, what the card is written with, the general sentences, what --help says, nothing else."""
-    expected = {path for path in sources() if path.suffix == ".py" and path.parts[0] in ("informin", path.name)}
-    expected |= {path for path in sources() if path.match("model_cards/TEMPLATE.md") or path.suffix == ".bib"}
-    expected |= {path for path in sources() if path.match("configs/recipes/*.yaml")}
-    expected |= {Path("informin/general_sentences.txt")}
-    expected |= {path for path in sources() if path.match("informin/help/*.txt")}
+def test_the_wheel_holds_the_package_and_nothing_else(wheel):
+    """Modules, recipes, card template, citations, help texts and general sentences; three names at the top level."""
+    data = {"*.py", "py.typed", "general_sentences.txt", "help/*.txt", "recipes/*.yaml", "*.md", "citations/*.bib"}
+    expected = {path for path in sources() if path.parts[0] == "informin" and any(map(path.match, data))}
+    expected |= {Path("modeling_informin.py"), Path("trainer_informin.py")}
     with zipfile.ZipFile(wheel) as archive:
         held = {Path(name) for name in archive.namelist()}
         (entry_points,) = (name for name in archive.namelist() if name.endswith("/entry_points.txt"))
         scripts = ConfigParser()
         scripts.read_string(archive.read(entry_points).decode())
-    information = f"informin_cl-{__version__}.dist-info"
-    assert {path for path in held if path.parts[0] != information} == expected
-    assert Path("model_cards/TEMPLATE.md") in expected and Path("model_cards/citations/informin.bib") in expected
-    commands = dict(scripts["console_scripts"])
-    assert sorted(commands) == COMMANDS
-    run = [vars(program)[name.removeprefix("informin.program:")] for name in commands.values()]
-    assert all(type(command) is partial for command in run)
-    names = {command.removeprefix("informin-"): work.args[0] for command, work in zip(commands, run)}
-    words = {"analyze": "analysis", "train": "unsup"}
-    assert names == {name: f"run_{words.get(name, name)}" for name in names}
+    assert {path for path in held if path.parts[0] != f"informin_cl-{__version__}.dist-info"} == expected
+    assert dict(scripts["console_scripts"]) == {"informin": "informin.cli:main"}
+    for path in ("py.typed", "recipes/adapt.yaml", "publishing/templates/citations/simcse.bib", "help/train.txt"):
+        assert Path("informin", path) in expected
 
 
 def test_trains_and_exports(installed, bert, sentences_file, pairs_file, command):
-    """Training, a study of one run, which starts the scripts by their paths, and an export, from another folder."""
-    assert "after (step " in installed("informin-train", *command(output_dir="run", max_steps=2))
-    listed = installed("informin-export", "run/checkpoint-2", "export", "--dtype=float16").splitlines()
+    """Train, adapt by recipe, export, and run a study of one run, which starts `informin` itself."""
+    assert "after (step " in installed("train", *command(output_dir="run", max_steps=2))
+    adapt = dict(objective=None, max_steps=1, guided_neighbors=2, replay_size=2, eval_strategy="no", eval_pairs=None)
+    installed("train", *command(recipe="adapt", output_dir="adapted", measure_drift="false", **adapt))
+    assert (installed.folder / "adapted" / "modules.json").is_file()
+
+    listed = installed("export", "run/checkpoint-2", "export", "--dtype=float16").splitlines()
     assert {"README.md", "model.safetensors", "modeling_informin.py", "training.json"} <= set(listed)
     model = AutoModel.from_pretrained(installed.folder / "export", trust_remote_code=True)
     assert type(model).__name__ == "BertForInforMinCL"
@@ -124,12 +118,12 @@ def test_trains_and_exports(installed, bert, sentences_file, pairs_file, command
     base |= dict(max_steps=2, eval_steps=2, per_device_train_batch_size=16, bf16=False, use_cpu=True)
     study = dict(base=base, recipes={"simcse": {"objective": "simcse"}}, seeds=[1])
     (installed.folder / "study.yaml").write_text(yaml.safe_dump(study))
-    assert "[1/1] simcse seed 1: dev Spearman " in installed("informin-study", "study.yaml")
+    assert "[1/1] simcse seed 1: dev Spearman " in installed("study", "study.yaml")
     assert len(list(installed.folder.glob("outputs/studies/runs/simcse-*/seed1/run.json"))) == 1
 
     lines = (installed.folder / "witness.jsonl").read_text().splitlines()
     processes = [process for line in lines if len(process := json.loads(line)) > 1]
-    assert len(processes) == 4, "one of them the study's training"
+    assert len(processes) == 5, "one of them the study's training"
     elsewhere = {
         name: file
         for files in processes

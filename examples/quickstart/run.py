@@ -58,7 +58,7 @@ def main() -> None:
     print(f"at the mean that it was tuned for, and trained on {len(sentences):,} sentences without labels.")
     print("The real command: accelerate launch run_unsup.py --model_name bert-base-uncased\n")
     shutil.rmtree(FOLDER, ignore_errors=True)  # the demonstration's own earlier output
-    command = ["run_unsup.py", "--config", "configs/recipes/quickstart.yaml", "--model_name", str(encoder)]
+    command = ["run_unsup.py", "--config", "informin/recipes/quickstart.yaml", "--model_name", str(encoder)]
     print("python", *command, "\n", flush=True)
     code = subprocess.run([sys.executable, *command]).returncode
     if code:

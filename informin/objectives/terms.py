@@ -92,7 +92,7 @@ class Term:
         name: in the log, and of its head in `model.heads`.
         title: in cards.
         weight: the option that turns it on when above 0; None for a term that always counts 1.
-        paper: where it is from, the name of a file in model_cards/citations.
+        paper: where it is from, the name of a file in informin/publishing/templates/citations.
         summand: whether it has a loss of its own.
         reads_maps: it needs attention maps, of the layers `map_layers`.
         lm_head: it needs the encoder's pretrained language-model head.

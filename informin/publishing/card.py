@@ -29,7 +29,7 @@ from informin.publishing.record import load_record, prompt_of_training
 from informin.temporary import new_file
 
 CARD = "README.md"
-TEMPLATE = Path(__file__).parents[2] / "model_cards" / "TEMPLATE.md"
+TEMPLATE = Path(__file__).parent / "templates" / "model_card.md"
 CITATIONS = TEMPLATE.parent / "citations"  # NAME.bib, of an objective or of what a term's `paper` names
 BEFORE, AFTER = "before training", "these weights"
 BY_POOLER = {"cls": "read at [CLS]", "mean": "read by its mean", "last": "read at its last token"}

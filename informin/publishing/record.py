@@ -10,7 +10,7 @@ inputs                what else affects the weights, by name: of files name, siz
                       above 1 GB; how the encoder is read; the workers of a stream. Older files have none
 language, license     for the card; null where nothing says
 objective             name; title; terms: those that were on, in their order: name, title, paper (a file of
-                      model_cards/citations, or null), own (false: added to the objective by an option)
+                      publishing/templates/citations, or null), own (false: added to the objective by an option)
 seed, options         every option that shapes the weights
 development           the name of what was scored in training, and development_sha256; null where nothing was;
                       development_sets, kind (pairs, labels, retrieval) and name of each (older files: pairs alone)

@@ -25,7 +25,7 @@ from informin.studies.runs import Run, read_run, resumable, run_record, seconds_
 from informin.studies.table import name_of, value_of
 from informin.training.checkpoints import LAST
 
-SCRIPTS = Path(__file__).parents[2]
+INFORMIN = [sys.executable, "-m", "informin"]
 FINISHED, BUSY, STOPPED = "finished", "is being run by another process", "was stopped"
 UNDEFINED = 1  # run_eval.py's exit code where a score is undefined, and Python's of an error
 LOG_LINES = 6  # of a failed run that are shown
@@ -106,7 +106,7 @@ class Runner:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=os.environ | self._share(job) | {"PYTHONUNBUFFERED": "1"},
+                env=os.environ | self._share(job) | {"PYTHONUNBUFFERED": "1", "PYTHONPATH": python_path()},
                 # Ctrl-C in a terminal would reach it beside ours, and a second signal ends a run without a checkpoint.
                 start_new_session=True,
                 # If this process is killed, the run stays locked as long as its child lives.
@@ -129,6 +129,11 @@ class Runner:
         return {} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(threads)}
 
 
+def python_path() -> str:
+    """Return PYTHONPATH with the folder of this package first, so that `-m informin` works in a clone too."""
+    return os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
+
+
 def visible_gpus() -> list[str]:
     """What CUDA_VISIBLE_DEVICES may name, a job each."""
     count, named = torch.cuda.device_count(), os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -145,7 +150,7 @@ def training_command(run: Run) -> list[str]:
     file = run.folder / "options.yaml"
     options = run.setting.options | {"seed": run.seed, "output_dir": str(run.model)}
     file.write_text(yaml.safe_dump(options, sort_keys=False, allow_unicode=True), encoding="utf-8")
-    command = [sys.executable, str(SCRIPTS / "run_unsup.py"), "--config", str(file), "--disable_tqdm", "true"]
+    command = [*INFORMIN, "train", "--config", str(file), "--disable_tqdm", "true"]
     return [*command, "--resume_from_checkpoint", LAST] if resume else command
 
 
@@ -153,7 +158,7 @@ def scoring_command(run: Run, tasks: Sequence[str], samples: Mapping[str, tuple[
     """Scores the exported model, or the encoder as it came, on what is missing."""
     options = run.setting.options
     model = run.model if run.setting.trained else options["model_name"]
-    command = [sys.executable, str(SCRIPTS / "run_eval.py"), "--model_name", str(model)]
+    command = [*INFORMIN, "eval", "--model_name", str(model)]
     # An exported model knows its pooling; the training prompt may have been for training alone.
     reading = ("prompt",) if run.setting.trained else ("pooler", "prompt")
     command += [f"--{name}={options[name]}" for name in reading if name in options]

@@ -101,7 +101,7 @@ class Parser(NearestOption, HfArgumentParser):
 
     def __init__(self):
         super().__init__(
-            kinds(), usage="run_unsup.py --model_name MODEL [--config FILE.yaml] [options]", allow_abbrev=False
+            kinds(), usage="informin train --model_name MODEL [--config FILE.yaml] [options]", allow_abbrev=False
         )
         for name in OWN:
             self.add_argument(f"--{name}", f"--{name.replace('_', '-')}")
@@ -147,7 +147,7 @@ class Parser(NearestOption, HfArgumentParser):
         }
         listed = {name for names in groups.values() for name in names}
         groups["training, the rest of transformers' TrainingArguments"] = [n for n in known if n not in listed]
-        lines = [f"usage: python {self.usage}", "", "Train sentence embeddings without labels."]
+        lines = [f"usage: {self.usage}", "", "Train sentence embeddings without labels."]
         for title, names in groups.items():
             lines += ["", f"{title}:"]
             for name in names:

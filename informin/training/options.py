@@ -106,7 +106,7 @@ class TrainingDefaults(TrainingArguments):
 
     objective: str = option("informin", "What is minimized.", choices=OBJECTIVES)
     recipe: Optional[str] = option(
-        None, "One of configs/recipes by its name, as adapt; options that are given win over it."
+        None, "One of informin/recipes by its name, as adapt; options that are given win over it."
     )
     model_revision: Optional[str] = option(None, "Branch, tag or commit on the Hub.")
     pooler: Literal["auto", "cls", "mean", "last"] = option(

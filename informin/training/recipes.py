@@ -1,4 +1,4 @@
-"""The recipes in configs/recipes, by name."""
+"""The recipes in informin/recipes, by name."""
 
 import difflib
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from informin.errors import UsageError
 from informin.yamlfiles import read_mapping
 
-RECIPES = Path(__file__).parents[2] / "configs" / "recipes"
+RECIPES = Path(__file__).parents[1] / "recipes"
 
 
 def recipe_file(name: str) -> Path:

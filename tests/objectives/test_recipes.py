@@ -17,7 +17,7 @@ ENCODERS = {
 }
 OTHERS = ("informin-released", "scd-released", "micse-released", "quickstart")  # not the papers', on purpose
 OWN = ("adapt",)  # of no paper
-RECIPES = sorted(path for path in (ROOT / "configs/recipes").glob("*.yaml") if path.stem not in OTHERS + OWN)
+RECIPES = sorted(path for path in (ROOT / "informin/recipes").glob("*.yaml") if path.stem not in OTHERS + OWN)
 
 
 def recipe(path):
@@ -45,7 +45,7 @@ def test_a_recipe_has_what_its_row_fills_in(path):
 def test_every_other_recipe_departs_from_its_row():
     assert len(RECIPES) >= 8
     for name in OTHERS:
-        options = read_options_file(ROOT / f"configs/recipes/{name}.yaml")
+        options = read_options_file(ROOT / f"informin/recipes/{name}.yaml")
         row = OBJECTIVES[options["objective"]].row("bert", 768)
         published = {"learning_rate": row.learning_rate, "per_device_train_batch_size": row.batch_size, **row.options}
         assert any(options.get(key, value) != value for key, value in published.items()), name

@@ -75,7 +75,7 @@ def test_a_terms_defaults_and_choices_can_be(term):
         for choice in own.metadata.get("choices", ()):
             assert getattr(term(**{own.name: choice}), own.name) == choice
     assert {*term.fixed} <= {*names}
-    assert term.paper is None or list((ROOT / "model_cards/citations").glob(f"{term.paper}.*"))
+    assert term.paper is None or list((ROOT / "informin/publishing/templates/citations").glob(f"{term.paper}.*"))
 
 
 def test_no_two_terms_share_a_name_or_an_option_nor_is_one_trainers():

@@ -25,7 +25,7 @@ from informin.publishing.record import save_record
 from informin.studies.summary import load_study
 from tests.conftest import ROOT, tokenizer_of
 
-CARDS = sorted(path for path in (ROOT / "model_cards").glob("*.md") if path.name != "TEMPLATE.md")
+CARDS = sorted((ROOT / "model_cards").glob("*.md"))
 HUB_DATA = "princeton-nlp/datasets-for-simcse"
 TAGS = ["sentence-transformers", "sentence-similarity", "feature-extraction", "transformers", "unsupervised"]
 PLAIN = {
@@ -464,7 +464,7 @@ def test_a_paper_is_a_file_of_ours_alone(folder, tmp_path):
         str(secret.with_suffix("")),
         str(secret),
         f"simcse/../{near}",
-        "../TEMPLATE",
+        "../model_card",
         "",
         ".",
     ):

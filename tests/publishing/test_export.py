@@ -51,7 +51,7 @@ class Run:
         handler.emit = lambda record: self.messages.append(record.getMessage())
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("datasets.config.HF_DATASETS_CACHE", folder.parent / "datasets-cache")
-            patch.setattr("run_unsup.InforMinTrainer", self.trainer_of)
+            patch.setattr("informin.cli.train.InforMinTrainer", self.trainer_of)
             patch.setattr("socket.gethostname", lambda: MACHINE["HOSTNAME"])
             for name, value in MACHINE.items():
                 patch.setenv(name, value)

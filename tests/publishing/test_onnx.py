@@ -256,7 +256,7 @@ def checkpoint(bert, tmp_path) -> Path:
 @pytest.mark.usefixtures("logging_as_before")
 def test_run_export_writes_both_files_and_says_what_8_bits_cost(checkpoint, tmp_path, monkeypatch, capsys, pairs_file):
     pairs = load_pairs(pairs_file)
-    monkeypatch.setattr(run_export, "load_stsb_dev", lambda folder: pairs)
+    monkeypatch.setattr("informin.cli.export.load_stsb_dev", lambda folder: pairs)
     folder = tmp_path / "exported"
     assert run_export.main([str(checkpoint), str(folder), "--onnx", "--int8", "--senteval_dir=senteval"]) == 0
     scores = {

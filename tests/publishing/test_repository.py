@@ -14,7 +14,7 @@ from informin.training.command_line import parse, read_options_file
 from informin.training.defaults import NOT_PUBLISHED, filled_in
 from tests.conftest import ROOT
 
-RECIPES = sorted((ROOT / "configs" / "recipes").glob("*.yaml"))
+RECIPES = sorted((ROOT / "informin" / "recipes").glob("*.yaml"))
 PAPER_ROWS = {
     "informin-bert-base": ("informin", "bert", 768),
     "informin-bert-base-mlm": ("informin", "bert", 768),
@@ -28,7 +28,7 @@ PAPER_ROWS = {
 
 
 def load(name: str) -> dict:
-    return yaml.safe_load((ROOT / "configs" / "recipes" / f"{name}.yaml").read_text())
+    return yaml.safe_load((ROOT / "informin" / "recipes" / f"{name}.yaml").read_text())
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)

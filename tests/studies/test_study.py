@@ -38,16 +38,16 @@ from tests.conftest import ROOT
 from tests.senteval_data import small_counts, write_senteval
 
 STUDIES = sorted((ROOT / "configs" / "studies").rglob("*.yaml"))
-# Stands in for both scripts, without torch: writes the files that they leave, and what it was called with.
+# Stands in for `python -m informin`, without torch: writes the files that train and eval leave, and its own arguments.
 STUB = """
 import json, os, pathlib, signal, sys, time
 import yaml
 
-here, argv, name = pathlib.Path(__file__).parent, sys.argv[1:], pathlib.Path(__file__).stem
+here, argv, name = pathlib.Path(__file__).parent, sys.argv[2:], sys.argv[1]
 behavior = json.loads((here / "behavior.json").read_text())
 signals = []
 signal.signal(signal.SIGTERM, lambda number, frame: signals.append(number))
-if name == "run_unsup":
+if name == "train":
     options = yaml.safe_load(pathlib.Path(argv[argv.index("--config") + 1]).read_text())
     folder = pathlib.Path(options["output_dir"])
 else:
@@ -69,7 +69,7 @@ if signals:
     (here / "signals.json").write_text(json.dumps(signals))
     sys.exit(128 + signals[0])
 score = 70 + options["seed"] + 10 * options["temperature"]
-if name == "run_unsup":
+if name == "train":
     (folder / "checkpoint-4").mkdir(parents=True, exist_ok=True)
     (folder / "modules.json").write_text("[]")
     history = [dict(step=2, spearman=1.0, alignment=9.0, uniformity=9.0)]
@@ -128,16 +128,15 @@ def senteval(tmp_path_factory):
 
 @pytest.fixture
 def stub(tmp_path, monkeypatch, senteval):
-    """Lets a stub stand for the two scripts. Returns its folder, which `behavior` and `calls` know."""
+    """Replace `informin train` and `informin eval` by a stub. Return its folder, for `behavior` and `calls`."""
     small_counts(monkeypatch, SHARE)
     monkeypatch.setenv("SENTEVAL_DATA", str(senteval))
     folder = tmp_path / "scripts"
     folder.mkdir()
-    for name in ("run_unsup", "run_eval"):
-        (folder / f"{name}.py").write_text(STUB)
+    (folder / "stub.py").write_text(STUB)
     (folder / "behavior.json").write_text("{}")
-    monkeypatch.setattr(study_runner, "SCRIPTS", folder)
-    monkeypatch.setattr(run_study, "visible_gpus", lambda: [])
+    monkeypatch.setattr(study_runner, "INFORMIN", [sys.executable, str(folder / "stub.py")])
+    monkeypatch.setattr("informin.cli.study.visible_gpus", lambda: [])
     return folder
 
 
@@ -470,7 +469,7 @@ def test_a_whole_study(write, stub, tmp_path, capsys):
     output = tmp_path / "out"
     arguments = ["--output", str(output)]
     assert run_study.main([str(write(tasks=["sts"])), *arguments]) == 0
-    both = ("run_unsup", "run_eval")
+    both = ("train", "eval")
     assert done(stub) == [(script, t, seed) for seed in (1, 2) for t in (0.05, 0.1) for script in both]
     out = capsys.readouterr().out
     assert "4 runs, 0 of them finished before\n[1/4] cold seed 1 starts\n[1/4] cold seed 1: STS average 61.50 (" in out
@@ -490,7 +489,7 @@ def test_a_whole_study(write, stub, tmp_path, capsys):
     assert done(stub) == before and "4 runs, 4 of them finished before" in capsys.readouterr().out
     study = write("other", recipes={"same": {"temperature": "5e-2"}, "new": {"temperature": 0.2}}, baseline=None)
     assert run_study.main([str(study), *arguments, "--seeds", "1", "--jobs", "2"]) == 0
-    assert done(stub)[len(before) :] == [("run_unsup", 0.2, 1)]
+    assert done(stub)[len(before) :] == [("train", 0.2, 1)]
     assert "2 runs, 1 of them finished before\n[2/2] new seed 1 starts\n" in capsys.readouterr().out
 
 
@@ -507,7 +506,7 @@ def test_samples_and_the_encoder_before_training(write, stub, tmp_path, titles, 
     arguments = [str(path), "--output", str(output), "--labels", str(titles)]
     assert run_study.main(arguments) == 0
     first, *others = calls(stub)
-    assert first["script"] == "run_eval" and len(others) == 8
+    assert first["script"] == "eval" and len(others) == 8
     asked = ["--model_name", str(bert), "--tasks", "MR", "--labels", str(titles), "--device", "cpu"]
     assert first["argv"][: len(asked)] == asked
     out = capsys.readouterr().out
@@ -537,7 +536,7 @@ def test_more_tasks_later_are_scored_without_training(write, stub, tmp_path, cap
     assert run_study.main([str(write(tasks=["STS12"])), *arguments]) == 0
     capsys.readouterr()
     assert run_study.main([str(write(tasks=["STS12", "MR"])), *arguments]) == 0
-    assert [call["script"] for call in calls(stub)] == ["run_unsup", "run_eval"] * 2 + ["run_eval"] * 2
+    assert [call["script"] for call in calls(stub)] == ["train", "eval"] * 2 + ["eval"] * 2
     assert "[2/2] warm seed 1 is trained already\n[2/2] warm seed 1: STS12 62.00, MR 62.00 (" in capsys.readouterr().out
     asked = calls(stub)[-1]["argv"]
     assert asked[asked.index("--tasks") :][:4] == ["--tasks", "MR", "--device", "cpu"]
@@ -545,7 +544,7 @@ def test_more_tasks_later_are_scored_without_training(write, stub, tmp_path, cap
 
 
 def test_a_failed_run_does_not_stop_the_others(write, stub, tmp_path, capsys):
-    (stub / "behavior.json").write_text(json.dumps({"fail": [["run_unsup", 0.05, 1], ["run_eval", 0.1, 2]]}))
+    (stub / "behavior.json").write_text(json.dumps({"fail": [["train", 0.05, 1], ["eval", 0.1, 2]]}))
     arguments = [str(write(tasks=["MR"])), "--output", str(tmp_path / "out")]
     assert run_study.main(arguments) == 1
     out = capsys.readouterr().out
@@ -558,7 +557,7 @@ def test_a_failed_run_does_not_stop_the_others(write, stub, tmp_path, capsys):
     (stub / "behavior.json").write_text("{}")
     before = len(calls(stub))
     assert run_study.main(arguments) == 0
-    assert done(stub)[before:] == [("run_unsup", 0.05, 1), ("run_eval", 0.05, 1), ("run_eval", 0.1, 2)]
+    assert done(stub)[before:] == [("train", 0.05, 1), ("eval", 0.05, 1), ("eval", 0.1, 2)]
 
 
 def test_nohup_is_respected():
@@ -632,7 +631,7 @@ def test_a_run_of_another_process_is_left_to_it(write, stub, tmp_path, capsys):
     out = capsys.readouterr().out
     assert "[1/2] cold seed 1 is being run by another process; 1 left\n" in out
     assert "Missing: cold seed 1 is being run by another process. The same command tries again." in out
-    assert done(stub) == [("run_unsup", 0.1, 1)]
+    assert done(stub) == [("train", 0.1, 1)]
     assert run_study.main([str(path), "--output", str(tmp_path), "--seeds", "1"]) == 0
 
 
@@ -647,7 +646,7 @@ def test_what_another_process_has_just_finished_is_not_done_again(write, stub, t
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_signal_reaches_each_child_once_and_nothing_new_starts(write, stub, tmp_path, capsys, jobs):
-    (stub / "behavior.json").write_text(json.dumps({"wait": [["run_unsup", 1]]}))
+    (stub / "behavior.json").write_text(json.dumps({"wait": [["train", 1]]}))
 
     def interrupt():
         while len(calls(stub)) < jobs:
@@ -670,7 +669,7 @@ def test_jobs_share_the_machine(write, stub, tmp_path, monkeypatch, gpus):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     monkeypatch.setattr(os, "cpu_count", lambda: 9)
-    monkeypatch.setattr(run_study, "visible_gpus", lambda: gpus)
+    monkeypatch.setattr("informin.cli.study.visible_gpus", lambda: gpus)
     assert run_study.main([str(write()), "--output", str(tmp_path), *([] if gpus else ["--jobs", "2"])]) == 0
     made = calls(stub)
     assert len(made) == 4

@@ -253,4 +253,4 @@ def test_an_unknown_recipe(capsys):
     assert "--recipe adpt is unknown. Did you mean adapt? Needed of: adapt, informin-" in capsys.readouterr().err
     assert run_unsup.main(["--model_name=x", "--recipe=adapt", "--config=y"]) == 2
     assert "--recipe and --config both name a file of options. Give one." in capsys.readouterr().err
-    assert Path("configs/recipes/adapt.yaml").is_file()
+    assert Path("informin/recipes/adapt.yaml").is_file()

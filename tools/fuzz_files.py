@@ -1,6 +1,6 @@
 """Mutated files: each ends in correct work or in one line that says what is wrong.
 
-    python -m tests.fuzz_files [--mutations 500] [--seed 1] [--only KIND ...]
+    python -m tools.fuzz_files [--mutations 500] [--seed 1] [--only KIND ...]
 
 It prints how the mutations of each kind of file ended, and the first traceback of each failure. A case works on a copy
 of a folder, in a process of its own with limits of time and memory.
@@ -27,8 +27,8 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-import run_study
-import run_unsup
+from informin.cli import study as run_study
+from informin.cli import train as run_unsup
 from informin.encoders.encoder import load_encoder
 from informin.encoders.loading import load_config, load_model, load_tokenizer
 from informin.errors import InforMinError

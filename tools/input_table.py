@@ -1,6 +1,6 @@
 """What mistakes and hostile inputs get: a table of commands, each run as a person would, with exit code and last line.
 
-    python -m tests.input_table > table.md
+    python -m tools.input_table > table.md
 
 It makes its models and files in a temporary folder, and takes some minutes; no row needs the network.
 """

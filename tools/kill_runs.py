@@ -1,6 +1,6 @@
 """A run that is killed again and again ends with the weights of one that was not, bit for bit.
 
-    python -m tests.kill_runs [--kills 20] [--seed 1]
+    python -m tools.kill_runs [--kills 20] [--seed 1]
 
 A tiny BERT with MLM and a queue, a checkpoint every 3 steps. Half of the SIGKILLs come at a random moment after the
 headline, half while a checkpoint is being written.

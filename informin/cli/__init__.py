@@ -1,0 +1,53 @@
+"""The `informin` command: one module with `main(argv)` per subcommand. The scripts at the root start the same."""
+
+import argparse
+import sys
+from importlib import import_module
+from typing import NoReturn
+
+from informin import __version__, program
+
+COMMANDS = {
+    "train": "Train sentence embeddings on unlabeled text.",
+    "eval": "Score encoders on STS and transfer tasks, labeled samples or retrieval pairs.",
+    "study": "Repeat runs over settings and seeds, and compare them.",
+    "push": "Publish an exported model on the Hub.",
+    "export": "Turn a checkpoint into a folder to use or publish; optionally ONNX.",
+    "analyze": "Draw figures of embeddings.",
+}
+
+
+def main() -> NoReturn:
+    """Run the `informin` command. Exits with the subcommand's exit code, or 2 for an unknown subcommand."""
+    start(parser().parse_args(sys.argv[1:2]).command, sys.argv[2:])
+
+
+def start(command: str, argv: list[str] | None = None) -> NoReturn:
+    """Run one subcommand as a program.
+
+    Answers `--help` and handles Ctrl-C before it imports torch.
+
+    Args:
+        command: a name in `COMMANDS`.
+        argv: the subcommand's arguments. Default: those of this process.
+    """
+    argv = sys.argv[1:] if argv is None else argv
+    program.quiet_while_loading()
+    program.answer_help(command, argv)
+    module = import_module(f"informin.cli.{command}")
+    program.run(lambda: module.main(argv))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the first argument."""
+    listed = "\n".join(f"  {name:10}{text}" for name, text in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="informin",
+        usage="informin COMMAND [options]",
+        description="Unsupervised sentence embeddings: train, evaluate, publish.",
+        epilog=f"commands:\n{listed}\n\n`informin COMMAND --help` lists a command's options.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of the commands below")
+    parser.add_argument("--version", action="version", version=f"informin {__version__}")
+    return parser

@@ -1,0 +1,135 @@
+"""Repeat runs over settings and seeds, and compare them by seed."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from informin import program
+from informin.errors import UsageError
+from informin.evaluation.table import render
+from informin.figures import plots
+from informin.studies.plan import Study, check_data, check_options, read_study
+from informin.studies.runner import Progress, Runner, visible_gpus
+from informin.studies.runs import Run, read_run, runs_of
+from informin.studies.summary import Records, load_study, save_study
+from informin.studies.table import notes, plot_rows, tables
+from informin.training.command_line import option_names
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs a study. Returns the exit code: 0, 1 (a run failed or is missing), 2 (usage), 128 + signal."""
+    options = parser()
+    args = options.parse_args(argv)
+    return program.exit_code(lambda: work(args), [*options.option_names(), *option_names()])
+
+
+def parser() -> program.Parser:
+    """The options."""
+    parser = program.Parser(prog="informin study", description=__doc__)
+    add = parser.add_argument
+    add("study", help="A YAML file, as in configs/studies; its keys are at the head of informin/studies/plan.py. Or a "
+        "finished study's summary.json: table and plot are written again beside it.")  # fmt: skip
+    add(
+        "--output",
+        default="outputs/studies",
+        help="Studies in one folder share their runs; another file under the same name needs another folder. "
+        "Default: %(default)s.",
+    )
+    add(
+        "--set",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="OPTION=VALUE",
+        help="Options of run_unsup.py, over those of base and of all recipes; not what the grid varies.",
+    )
+    add("--labels", nargs="+", default=[], metavar="FILE",
+        help="In place of those of the study's `labels` and `retrieval` that have the same file names.")  # fmt: skip
+    add("--seeds", nargs="+", type=int, metavar="N", help="In place of the study's.")
+    add("--jobs", type=int, metavar="N", help="Runs at a time. Default: one for each GPU, else 1.")
+    add("--keep_checkpoints", action="store_true", help="Do not delete them when a run is trained.")
+    add("--report", action="store_true", help="Table and plot of what is finished; runs nothing.")
+    return parser
+
+
+def work(args: argparse.Namespace) -> int | None:
+    """Runs the study, or reports on it."""
+    if args.study.endswith(".json"):
+        return redraw(args)
+    study = read_study(args.study, args.set, args.seeds, args.labels)
+    runs = runs_of(study, args.output)
+    return report(study, runs, args.output) if args.report else run_study(study, runs, args)
+
+
+def redraw(args: argparse.Namespace) -> None:
+    """Writes table, numbers and plot again, from a summary.json alone."""
+    given = [f"`{name}`" for name in ("set", "labels", "seeds", "jobs", "keep_checkpoints") if getattr(args, name)]
+    if given:
+        raise UsageError(f"{args.study} is a summary.json: its runs are done, {', '.join(given)} cannot change them.")
+    show(*load_study(args.study), Path(args.study).parent)
+
+
+def run_study(study: Study, runs: list[Run], args: argparse.Namespace) -> int:
+    """Does every run that is not finished, then reports."""
+    gpus = visible_gpus()
+    jobs = max(1, len(gpus)) if args.jobs is None else args.jobs
+    if jobs < 1:
+        raise UsageError(f"--jobs is {jobs}; needed 1 or more.")
+    if gpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpus[0]  # options are checked as a run will see them, with one GPU
+    check_options(study)
+    if study.scored and _unfinished(study, runs):
+        check_data(study)
+    make_folder(args.output)
+    with Runner(study.tasks, args.keep_checkpoints, jobs, gpus, study.samples) as runner:
+        progress = Progress(study, runs, runner, jobs)
+        progress.work_off()
+    if runner.received:
+        print("Interrupted. What is finished is kept; the same command goes on.", file=sys.stderr)
+        return 128 + runner.received
+    missing = _unfinished(study, runs)
+    if len(missing) < len(runs):
+        report(study, runs, args.output)
+    for run in missing:
+        print(f"Missing: {run.name} {progress.said.get(run.name, 'was not run')}. The same command tries again.")
+    return 1 if missing else 0
+
+
+def _unfinished(study: Study, runs: Sequence[Run]) -> list[Run]:
+    return [run for run in runs if not read_run(run, study.scored)]
+
+
+def report(study: Study, runs: Sequence[Run], output: str) -> None:
+    """Prints the tables of what is finished, and writes them with the numbers and the plot to OUTPUT/STUDY.
+
+    Raises UsageError where nothing is finished.
+    """
+    records = {(run.setting.name, run.seed): record for run in runs if (record := read_run(run, study.scored))}
+    if not records:
+        raise UsageError(f"{output} has no finished run of {study.name}. Without --report they are run.")
+    folder = Path(output, study.name)
+    make_folder(folder)
+    show(study, records, folder)
+
+
+def show(study: Study, records: Records, folder: Path) -> None:
+    """Prints the tables, and writes them, the numbers with every run, and the plot into the folder."""
+    summary = save_study(folder / "summary.json", study, records)
+    shown, said = tables(summary), notes(summary)
+    print("\n" + "\n\n".join([*(render(table, "text") for table in shown), *said]))
+    markdown = "\n\n".join([*(render(table, "markdown") for table in shown), *said])
+    (folder / "table.md").write_text(markdown + "\n", encoding="utf-8")
+    rows = plot_rows(summary)
+    if rows:  # none where every score is undefined
+        plots.seeds(rows, study.title, folder / "plot")
+    print(f"\nTable, numbers and plot are in {folder}.")
+
+
+def make_folder(folder: str | Path) -> None:
+    """Makes it where it is not there. Raises UsageError where it cannot be made."""
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--output: {folder} cannot be made: {error.strerror}. Name another folder.") from None
