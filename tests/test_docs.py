@@ -171,7 +171,7 @@ def test_the_term_of_contributing_works(monkeypatch, tmp_path):
 
 def test_the_six_lines_of_the_readme_train(monkeypatch, tmp_path, bert):
     """With a small encoder in BERT's place, and another folder."""
-    example = re.compile(r"^from trainer_informin import .*?(?=```)", re.MULTILINE | re.DOTALL)
+    example = re.compile(r"^from informin import .*?(?=```)", re.MULTILINE | re.DOTALL)
     lines = example.search(text(ROOT / "README.md"))[0]
     assert len([line for line in lines.splitlines() if line]) == 6
     for old, new in (("bert-base-uncased", bert), ("outputs/python", tmp_path / "run")):
