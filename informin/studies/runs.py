@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from informin.errors import UsageError
 from informin.evaluation.measures import PAIRS
 from informin.evaluation.results import load_results
 from informin.evaluation.table import samples
@@ -109,13 +108,14 @@ def seconds_spent(run: Run) -> dict[str, float]:
 
 
 def untrained(run: Run) -> bool:
-    """Whether the exported folder is missing or cut off: training.json is written after the files that load it."""
+    """Whether the exported folder is missing or incomplete: training.json is written after the files that load it.
+
+    Raises UsageError if training.json is damaged or of another version. The model may be fine, so a study must not
+    delete it and train again.
+    """
     if not run.setting.trained:
         return False
-    try:
-        return not (load_record(run.model) and (run.model / "modules.json").exists())
-    except UsageError:  # cut off
-        return True
+    return not (load_record(run.model) and (run.model / "modules.json").exists())
 
 
 def unscored(run: Run, tasks: Sequence[str]) -> list[str]:
