@@ -1,14 +1,19 @@
 """Errors that a user can mend. `run_*.py` prints them as one line, an option, named in backticks, as its flag."""
 
+LONGEST = 2_000  # characters of an error
+
 
 class InforMinError(Exception):
-    """What all errors of this project are.
+    """The base class of this project's errors. A message is one line, whatever values it quotes.
 
     Attributes:
-        exit_code: of a program that the error ends.
+        exit_code: Exit code of a program that the error ends.
     """
 
     exit_code = 1
+
+    def __init__(self, message: str):
+        super().__init__(one_line(message))
 
 
 class UsageError(InforMinError, ValueError):
@@ -37,6 +42,15 @@ class UsageError(InforMinError, ValueError):
         structured = option or needed or fix
         message = f"{problem.rstrip('.')}." if structured else problem
         super().__init__(f"{message} {fix}" if fix else message)
+
+
+def one_line(text: str) -> str:
+    r"""A text with its control characters escaped, such as `\n`, and cut in the middle if it is too long."""
+    if len(text) > LONGEST:
+        text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def error_line(error: Exception) -> str:

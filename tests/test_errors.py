@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from informin import errors
-from informin.errors import UsageError
+from informin.errors import NonFiniteLossError, UsageError
 from tests.conftest import raises_usage
 
 
@@ -23,6 +23,14 @@ def test_message_is_built_from_the_fields(fields, line):
     error = UsageError(**fields)
     assert str(error) == line
     assert {name: getattr(error, name) for name in fields} == fields
+
+
+def test_a_message_is_one_printable_line():
+    error = UsageError("is a\nb\x1b[31m", option="prompt")
+    assert str(error) == "`prompt` is a\\nb\\x1b[31m." and error.found == "is a\nb\x1b[31m"
+    assert str(NonFiniteLossError("a\u2028b")) == "a\\u2028b"
+    long = str(UsageError("x" * 200_000, fix="Shorten it."))
+    assert len(long) < 2_100 and long.endswith("xxx. Shorten it.")
 
 
 def test_fields_survive_pickling():

@@ -72,6 +72,12 @@ def test_what_a_file_is_linked_to_is_left_alone(tmp_path, link):
     assert not (tmp_path / "x.json").is_symlink()
 
 
+def test_a_manifest_may_name_what_no_file_can_be_called(tmp_path):
+    name = "x" * 300
+    (tmp_path / "manifest.json").write_text(json.dumps({"files": {name: {"size": 0, "sha256": ""}}}))
+    assert damage(tmp_path) == f"{name} is missing"
+
+
 @pytest.mark.parametrize("size", [0, 5, 2**20, 2**21 + 3])
 def test_sha256_of_a_file_of_any_size(tmp_path, size):
     content = os.urandom(size)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from informin.schema import ANY, DEEPEST, Each, Keys, number, problem, whole
-from tests.fuzz_files import CORRECT, REFUSED, build, fuzz
+from tools.fuzz_files import CORRECT, REFUSED, build, fuzz
 
 MUTATIONS = 12
 SCHEMA = Keys({"steps": whole(1)}, {"parts": Each(Keys({"name": ANY}))})

@@ -21,6 +21,7 @@ import hashlib
 import itertools
 import json
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -208,7 +209,7 @@ def without_paths(value):
     if not isinstance(value, str):
         return value
     path = Path(value)
-    return last_name(value) if path.is_absolute() or value.startswith("~") or path.exists() else value
+    return last_name(value) if path.is_absolute() or value.startswith("~") or os.path.exists(value) else value
 
 
 def _refuse_unknown(where: str, kind: str, names: Iterable, known: Collection[str], needed: str = "") -> None:

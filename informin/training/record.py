@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import os
 import reprlib
 from dataclasses import fields
 from pathlib import Path
@@ -136,7 +137,7 @@ def provenance(model_name: str, data: DataArguments, card: CardArguments, revisi
 
 def _data_names(args: DataArguments) -> tuple[str | None, list[str]]:
     """The id on the Hub, None for files; and what to call the sources."""
-    local = args.dataset_name and Path(args.dataset_name).exists()  # load_dataset takes folders too
+    local = args.dataset_name and os.path.exists(args.dataset_name)  # load_dataset takes folders too
     files = [args.dataset_name] if local else args.train_file
     if files:
         return None, [last_name(file) for file in files]

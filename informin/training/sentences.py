@@ -119,7 +119,7 @@ def draw_sample(sentences: datasets.Dataset | datasets.IterableDataset, number: 
 def _source(args: DataArguments, files: list[Path]) -> dict:
     """What a stream reads, for `informin.training.fingerprints`; of a data set on the Hub its commit."""
     source = {"text_column": args.text_column}
-    if args.dataset_name and not Path(args.dataset_name).exists():
+    if args.dataset_name and not os.path.exists(args.dataset_name):
         try:
             return source | {"commit": dataset_info(args.dataset_name).sha}
         except HUB_ERRORS:

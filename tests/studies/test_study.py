@@ -443,6 +443,10 @@ def test_folders_are_found_under_any_name(write, tmp_path):
     assert run.folder.parent.name == f"run-{run.setting.digest}"
 
 
+def test_an_option_may_be_longer_than_a_file_name():
+    assert without_paths(["x" * 5_000]) == ["x" * 5_000]
+
+
 def test_names_of_files_and_folders_only(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
