@@ -47,6 +47,16 @@ USUAL_HEADS = (
     "discriminator_",
     "vocab_",
 )
+# Limits that no real encoder reaches. Without them a damaged config.json builds layers for hours.
+LARGEST_SIZES = {
+    "vocab_size": 10_000_000,
+    "hidden_size": 100_000,
+    "num_hidden_layers": 1_000,
+    "num_attention_heads": 1_000,
+    "intermediate_size": 1_000_000,
+    "max_position_embeddings": 10_000_000,
+}
+EPSILONS = ("layer_norm_eps", "norm_eps")  # below 0, the square root of a variance is NaN
 TOKENIZER_FILES = ("tokenizer_config.json", "tokenizer.json", "special_tokens_map.json")
 COPY_TOKENIZER = (
     "Copy the tokenizer files (tokenizer.json, tokenizer_config.json) of the checkpoint it was trained from there."
@@ -114,10 +124,16 @@ def refuse_other_numbers(model_name: str, values: dict) -> None:
 
 def refuse_no_encoder(model_name: str, config: PreTrainedConfig) -> None:
     """UsageError for what transformers builds, and what is no encoder, or fails at the first sentence."""
-    for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings"):
+    for name, most in LARGEST_SIZES.items():
         size = getattr(config, name, None)
-        if isinstance(size, int) and size < 1:
-            raise UsageError(f"`model_name` {model_name}: {name} in its config.json is {size}; needed 1 or more.")
+        if isinstance(size, int) and not 1 <= size <= most:
+            needed = f"{name} in its config.json from 1 to {most:,}"
+            raise UsageError(f"{model_name} has {name} {size}", option="model_name", needed=needed)
+    for name in EPSILONS:
+        value = getattr(config, name, None)
+        if isinstance(value, int | float) and not 0 <= value < 1:
+            needed = f"{name} in its config.json of at least 0 and below 1"
+            raise UsageError(f"{model_name} has {name} {value}", option="model_name", needed=needed)
     if getattr(config, "max_position_embeddings", None) is None:
         raise UsageError(
             f"`model_name` {model_name}: {config.model_type} has no table of positions; needed an encoder like BERT."

@@ -62,7 +62,8 @@ def check_files(model_name: str, file: str, values: Mapping) -> None:
 def _options(settings: Mapping) -> list[str]:
     """The options of objectives; where the model's objective is not in this program, names that an option may have."""
     known = {field.name for objective in OBJECTIVES.values() for term in objective.terms for field in fields(term)}
-    if settings.get("objective", "informin") not in OBJECTIVES:
+    objective = settings.get("objective", "informin")
+    if isinstance(objective, str) and objective not in OBJECTIVES:
         known |= {name for name in settings if re.fullmatch("[a-z][a-z0-9_]*", name)} - SETTINGS.keys()
     return sorted(known)
 

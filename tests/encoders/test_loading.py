@@ -305,10 +305,19 @@ def test_real_models_are_not_refused(path):
             config(num_attention_heads=5),
             "cannot be loaded: The hidden size (32) is not a multiple of the number",
         ),
-        (config(num_attention_heads=0), "num_attention_heads in its config.json is 0; needed 1 or more."),
-        (config(hidden_size=0), "hidden_size in its config.json is 0; needed 1 or more."),
-        (config(num_hidden_layers=-1), "num_hidden_layers in its config.json is -1; needed 1 or more."),
-        (config(max_position_embeddings=-1), "max_position_embeddings in its config.json is -1; needed 1 or more."),
+        (
+            config(num_attention_heads=0),
+            "has num_attention_heads 0; expected num_attention_heads in its config.json from 1 to",
+        ),
+        (config(hidden_size=0), "has hidden_size 0; expected hidden_size in its config.json from 1 to"),
+        (
+            config(num_hidden_layers=-1),
+            "has num_hidden_layers -1; expected num_hidden_layers in its config.json from 1 to",
+        ),
+        (
+            config(max_position_embeddings=-1),
+            "has max_position_embeddings -1; expected max_position_embeddings in its config.json from 1 to",
+        ),
         (config(vocab_size=10), TOGETHER),
         (
             config(vocab_size=99),

@@ -16,7 +16,7 @@ from informin.errors import UsageError
 from informin.objectives import OBJECTIVES
 from informin.publishing.export import export_folder
 from modeling_informin import BertForInforMinCL
-from tests.conftest import tokenizer_of
+from tests.conftest import raises_usage, tokenizer_of
 
 SETTINGS = {"projection_head": "mlp", "lm_head": False, "pooling": "cls"}
 
@@ -195,3 +195,15 @@ def test_a_dense_module_changes_the_dimension(bert, tmp_path):
     (model / "2_Dense" / "config.json").write_text(json.dumps({"in_features": 32, "out_features": 16}))
     with pytest.raises(UsageError, match="leaves out its Dense layer, and embeddings have 32 numbers in place of 16"):
         load_encoder(str(model))
+
+
+@pytest.mark.parametrize("objective", [{"x": 1}, [None]])
+def test_objective_must_be_a_name(model, objective):
+    with pytest.raises(UsageError, match=r"informin\.objective in its config\.json is"):
+        load_config(str(configure(model, informin=SETTINGS | {"objective": objective})))
+
+
+@pytest.mark.parametrize("name, value", [("num_hidden_layers", 2**31), ("vocab_size", 0), ("layer_norm_eps", -0.5)])
+def test_sizes_and_epsilons_have_limits(model, name, value):
+    with raises_usage("model_name", found=f"{name} {value}", needed=name):
+        load_config(str(configure(model, **{name: value})))
