@@ -618,9 +618,9 @@ def test_an_encoder_without_dropout(folder_of, trainer):
     ("options", "message"),
     [
         (dict(view_dropout=[0.1, 0.2], view_dropout_rate=0.1), "`view_dropout` and `view_dropout_rate` both say"),
-        (dict(view_dropout_rate=0.0), "`view_dropout_rate` is 0.0; needed a rate above 0 and below 1"),
-        (dict(view_dropout_rate=1.0), "`view_dropout_rate` is 1.0; needed a rate above 0 and below 1"),
-        (dict(pooler="max"), "`pooler` is max; needed one of: auto, cls, mean, last"),
+        (dict(view_dropout_rate=0.0), "`view_dropout_rate` is 0.0; expected a rate above 0 and below 1"),
+        (dict(view_dropout_rate=1.0), "`view_dropout_rate` is 1.0; expected a rate above 0 and below 1"),
+        (dict(pooler="max"), "`pooler` is max; expected one of: auto, cls, mean, last"),
         (
             dict(prompt="the old dog sees", max_seq_length=6),
             "`prompt` has 4 tokens, .* `max_seq_length` 6: nothing of .* 7",

@@ -71,7 +71,7 @@ def test_its_paper_its_checks_and_its_flags(own, capsys, bert):
     args = InforMinTrainingArguments(objective="spread")
     assert (args.per_device_train_batch_size, args.learning_rate, args.spread_weight) == (24, 2e-3, 0.25)
     assert run_unsup.main(own("run", spread_power=0)) == 2
-    assert "error: --spread_power is 0.0; needed a number above 0." in capsys.readouterr().err
+    assert "error: --spread_power is 0.0; expected a number above 0." in capsys.readouterr().err
     options = [option for option in own("run") if not option.startswith("--objective")]
     assert run_unsup.main([*options, "--objective=simcse"]) == 2
     assert "--spread_weight 0.5 has no effect with --objective simcse" in capsys.readouterr().err

@@ -57,7 +57,10 @@ class FalseNegatives(Term):
 
     def check(self) -> None:
         require(
-            self.false_negative_fraction < 1, "false_negative_fraction", self.false_negative_fraction, "a share below 1"
+            self.false_negative_fraction < 1,
+            "false_negative_fraction",
+            self.false_negative_fraction,
+            "a fraction below 1",
         )
 
     @property

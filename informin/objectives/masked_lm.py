@@ -45,7 +45,7 @@ class MaskedLM(Term):
     )
 
     def check(self) -> None:
-        require(0 < self.mlm_probability < 1, "mlm_probability", self.mlm_probability, "a share between 0 and 1")
+        require(0 < self.mlm_probability < 1, "mlm_probability", self.mlm_probability, "a fraction between 0 and 1")
 
     @property
     def masking(self) -> Masking:

@@ -76,7 +76,7 @@ class Queue(Term):
     momentum_dropout: float = option(0.3, "Its dropout, hidden and attention.")
 
     def check(self) -> None:
-        require(0 < self.momentum_decay < 1, "momentum_decay", self.momentum_decay, "a share between 0 and 1")
+        require(0 < self.momentum_decay < 1, "momentum_decay", self.momentum_decay, "a fraction between 0 and 1")
         fits = 0 <= self.momentum_dropout < 1
         require(fits, "momentum_dropout", self.momentum_dropout, "0 or more, and below 1")
 

@@ -1,4 +1,4 @@
-"""What a term of a loss is, what it is computed from, and what an objective is: a sum of terms."""
+"""Base classes of the objectives: an objective is a weighted sum of terms, computed from two views of a batch."""
 
 import math
 from abc import ABC, abstractmethod
@@ -14,20 +14,26 @@ from informin.guide.protocol import Guide, GuideNeeds
 
 @dataclass
 class Views:
-    """What one step computed of B sentences of L tokens, read twice. d hidden size.
+    """Everything that terms can use in one training step: B sentences of L tokens, encoded twice; hidden size d.
 
     Attributes:
-        z1, z2: (B, d), the two views: the projection, or the embedding itself where the model has no projection head.
-        mask: (B, L), 1 at tokens, 0 at padding.
-        embedding1, embedding2: (B, d), below the projection head.
-        row1, row2: (B,) int64, which of the training sentences each view is of; None unless a term needs a guide.
-        general, general_row: (K, d) and (K,), embeddings of general sentences, and which they are; None likewise.
-        same: (B, M) int64, for each sentence the ids of those that are no negatives of it: its own, and where its other
-            view is a neighbor, that one's and those of the further mutual neighbors. Equal sentences have one id.
-        false_negatives: (B, W*B) bool, which candidates of all W processes are false negatives of an anchor, or None.
-        maps1, maps2: (B, T, H, L, L), the attention maps of T layers; None unless a term `reads_maps`.
-        heads: what the terms' heads gave, by the name of the term.
-        lm_losses: (M,), the cross entropy at the masked positions; None where no term masks.
+        z1: Projections of the first view, (B, d). Equal to `embedding1` if the model has no projection head.
+        z2: Projections of the second view, (B, d).
+        mask: Attention mask of the sentences, (B, L): 1 at tokens, 0 at padding.
+        embedding1: Embeddings of the first view below the projection head, (B, d).
+        embedding2: Embeddings of the second view below the projection head, (B, d).
+        row1: Indices of the training sentences encoded in the first view, (B,) int64. None unless a term needs a guide.
+        row2: Indices of the training sentences encoded in the second view, (B,) int64.
+        general: Embeddings of K general sentences, (K, d). None unless a term replays them.
+        general_row: Indices of the general sentences, (K,) int64.
+        same: For each sentence, the ids of sentences that must not be its negatives, (B, M) int64: itself and, with
+            neighbor views, the neighbor encoded as its second view and their mutual neighbors. Equal sentences have
+            equal ids.
+        false_negatives: True where one of the candidates from all W processes is a false negative, (B, W*B) bool.
+        maps1: Attention maps of T layers in the first view, (B, T, H, L, L). None unless a term sets `reads_maps`.
+        maps2: Attention maps of T layers in the second view, (B, T, H, L, L).
+        heads: Outputs of the terms' heads, by term name.
+        lm_losses: Cross-entropy at the M masked positions, (M,). None if no term masks tokens.
     """
 
     z1: Tensor
@@ -48,7 +54,7 @@ class Views:
 
 
 class Head(nn.Module, ABC):
-    """A module that a term trains on top of the encoder: part of checkpoints, not of the exported model."""
+    """A module trained on top of the encoder for one term. Saved in checkpoints, but not in the exported model."""
 
     @abstractmethod
     def forward(
@@ -60,23 +66,29 @@ class Head(nn.Module, ABC):
         sentence_ids: Tensor,
         gather: Callable[[Tensor], Tensor],
     ) -> Any:
-        """What the term reads as `views.heads[name]`, computed in the model's own forward pass.
+        """Compute the term's entry in `views.heads`. Called within the model's forward pass.
 
         Args:
-            model: the whole model, with `base_model`, the encoder, and `project`, its projection head.
-            projection: (2B, d), of view 1, then view 2.
-            input_ids, attention_mask: (2B, L).
-            sentence_ids: (B,) int64, equal for equal sentences.
-            gather: joins the rows (B, ...) of all processes, with gradient.
+            model: The whole model, with its encoder `base_model` and its projection head `project`.
+            projection: Projections of view 1 followed by view 2, (2B, d).
+            input_ids: Token ids of view 1 followed by view 2, (2B, L).
+            attention_mask: Their attention mask, (2B, L).
+            sentence_ids: Ids of the sentences, (B,) int64. Equal sentences have equal ids.
+            gather: Concatenates tensors (B, ...) from all processes, with gradient.
         """
 
     def after_step(self, model: nn.Module) -> None:
-        """Called after each optimizer step; for heads with a state of their own."""
+        """Update the head's own state. Called after each optimizer step."""
 
 
 @dataclass(frozen=True)
 class Masking:
-    """Tokens to be masked: their share; the two views themselves, or a further copy of each sentence."""
+    """How a term wants tokens to be masked.
+
+    Attributes:
+        probability: Probability that a token is masked.
+        of_views: Whether to mask the two views themselves, or a third copy of each sentence.
+    """
 
     probability: float
     of_views: bool
@@ -84,22 +96,23 @@ class Masking:
 
 @dataclass
 class Term:
-    """One summand of a loss, or a part of the model that one needs: a dataclass of its own options.
+    """One term of a loss, or a part of the model that another term needs.
 
-    A subclass has its options as fields, made by `option`, checks them in `check`, and computes `loss`.
+    Subclass it as a dataclass: declare the term's options as fields with `option`, validate them in `check`, and
+    compute the value in `loss`.
 
     Attributes:
-        name: in the log, and of its head in `model.heads`.
-        title: in cards.
-        weight: the option that turns it on when above 0; None for a term that always counts 1.
-        paper: where it is from, the name of a file in informin/publishing/templates/citations.
-        summand: whether it has a loss of its own.
-        reads_maps: it needs attention maps, of the layers `map_layers`.
-        lm_head: it needs the encoder's pretrained language-model head.
-        follows_weights: its head follows the encoder's weights, which have to be whole in every process.
-        views_differ: it compares two views, and learns nothing where they are the same.
-        smallest_batch: the fewest sentences, over all processes, that its loss is defined for.
-        fixed: options that shape its head, which a run keeps when it is resumed.
+        name: Name in logs, and of the term's head in `model.heads`.
+        title: Name on model cards.
+        weight: Option that holds the term's weight; 0 turns the term off. None for a term that always has weight 1.
+        paper: Paper to cite, as a file name in informin/publishing/templates/citations.
+        summand: Whether the term adds a value to the loss.
+        reads_maps: Whether the term needs the attention maps of the layers in `map_layers`.
+        lm_head: Whether the term needs the encoder's pretrained language modeling head.
+        follows_weights: Whether the head copies the encoder's weights, so that each process must hold all of them.
+        views_differ: Whether the term learns nothing from two identical views.
+        smallest_batch: Smallest number of sentences, over all processes, for which the loss is defined.
+        fixed: Options that determine the shape of the head and cannot change when a run resumes.
     """
 
     name: ClassVar[str]
@@ -115,68 +128,81 @@ class Term:
     fixed: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self):
-        for own in fields(self):
-            value = getattr(self, own.name)
-            choices = own.metadata.get("choices", (value,))
-            require(value in choices, own.name, value, f"one of: {', '.join(map(str, choices))}")
+        for declared in fields(self):
+            value = getattr(self, declared.name)
+            choices = declared.metadata.get("choices", (value,))
+            require(value in choices, declared.name, value, f"one of: {', '.join(map(str, choices))}")
         if self.weight is not None:
             require(0 <= self.strength < math.inf, self.weight, self.strength, "0 or more (0 turns the term off)")
         self.check()
 
     def check(self) -> None:
-        """Raises UsageError for an option that cannot be; see `require`."""
+        """Validate the options. Raise UsageError with `require` if a value is invalid."""
 
     @property
     def strength(self) -> float:
-        """The weight in the sum."""
+        """Return the term's weight in the loss."""
         return 1.0 if self.weight is None else getattr(self, self.weight)
 
     @property
     def masking(self) -> Masking | None:
-        """What it has masked."""
+        """Return how tokens must be masked, or None."""
         return None
 
     @property
     def guide_needs(self) -> GuideNeeds | None:
-        """What it needs from a guide, or None."""
+        """Return what the term needs from a guide, or None."""
         return None
 
     def map_layers(self, config) -> list[int]:
-        """The layers, from 0, whose attention maps it reads of an encoder with this configuration."""
+        """Return the layers, counted from 0, whose attention maps the term needs from an encoder with this config."""
         return []
 
     def head(self, model: nn.Module) -> Head | None:
-        """Its head, fresh."""
+        """Return a newly initialized head, or None."""
         return None
 
     def prepare(self, guide: Guide) -> None:
-        """Called once before the first step with the guide that `guide_needs` asks for."""
+        """Store the guide requested by `guide_needs`. Called once before the first step."""
 
     def require_sentences(self, number: float) -> None:
-        """Raises UsageError where a run reads too few sentences for it."""
+        """Raise UsageError if a run on this number of sentences is too short for the term."""
 
     def add_to(self, views: Views) -> None:
-        """Called in each step before any loss: puts into the views what other terms read."""
+        """Add to the views what other terms use. Called in each step before any loss is computed."""
 
     def loss(self, views: Views) -> dict[str, Tensor]:
-        """Its value under `name`, unweighted; further entries are logged beside it."""
+        """Return the unweighted value under the key `name`, and further values to log under other keys."""
         return {}
 
 
 def option(default, help: str, choices: tuple[str, ...] | None = None):
-    """A field of a term: its default, its line in --help, and the values that it can have."""
+    """Declare an option as a dataclass field.
+
+    Args:
+        default: Default value.
+        help: Help text, one sentence.
+        choices: Allowed values; None allows any.
+    """
     return field(default=default, metadata={"help": help} | ({"choices": choices} if choices else {}))
 
 
 def require(fits: bool, name: str, value: object, needed: str) -> None:
-    """Raises UsageError unless the value of an option fits; `needed` says in words what does."""
+    """Raise UsageError for an option's value unless it `fits`.
+
+    Args:
+        fits: Whether the value is valid.
+        name: Name of the option.
+        value: The value that was given.
+        needed: Description of valid values, such as "a number above 0".
+    """
     if not fits:
         shown = " ".join(map(str, value)) if isinstance(value, list) else value
-        raise UsageError(f"`{name}` is {shown}; needed {needed}.")
+        raise UsageError(f"is {shown}", option=name, needed=needed)
 
 
 def fill_heads(model: nn.Module, terms: tuple[Term, ...]) -> None:
-    """Puts the fresh heads of the terms into `model.heads`; those of another training leave it."""
+    """Replace `model.heads` by newly initialized heads of these terms."""
     model.heads.clear()
     for term in terms:
         head = term.head(model)
@@ -186,7 +212,14 @@ def fill_heads(model: nn.Module, terms: tuple[Term, ...]) -> None:
 
 @dataclass(frozen=True)
 class PaperRow:
-    """Published values for one encoder: the batch over all processes, the learning rate, other options by name."""
+    """A paper's published hyperparameters for one encoder.
+
+    Attributes:
+        name: Where the paper reports them.
+        batch_size: Batch size over all processes.
+        learning_rate: Learning rate.
+        options: Values of other options, by name.
+    """
 
     name: str
     batch_size: int
@@ -196,14 +229,15 @@ class PaperRow:
 
 @dataclass(frozen=True)
 class Objective:
-    """A named sum of terms.
+    """A named, weighted sum of terms.
 
     Attributes:
-        title: in cards.
-        terms: those that its options can turn on, in the order in which they are added up.
-        rows: published values by architecture and width; the base rows, of width 768, stand for encoders without one.
-        projection_head: the paper's, mlp or none.
-        max_seq_length: the papers' 32 tokens; None for a length that fits the sentences.
+        title: Name on model cards.
+        terms: Terms that the objective's options can turn on, in the order of summation.
+        rows: Published hyperparameters by architecture and hidden size. Encoders without an entry use the one for
+            hidden size 768.
+        projection_head: Projection head used in the paper, `mlp` or `none`.
+        max_seq_length: Maximum number of tokens, 32 in the papers. None chooses a length that fits the sentences.
     """
 
     title: str
@@ -213,12 +247,12 @@ class Objective:
     max_seq_length: int | None = 32
 
     def row(self, architecture: str, width: int) -> PaperRow | None:
-        """The values for an encoder: its own row, else its architecture's base row, else BERT-base's."""
+        """Return the hyperparameters for an encoder: its own, else its architecture's at size 768, else BERT-base's."""
         keys = [(architecture, width), (architecture, 768), ("bert", 768)]
         return next((self.rows[key] for key in keys if key in self.rows), None)
 
     @property
     def defaults(self) -> dict:
-        """Its options by BERT-base's row."""
+        """Return the published options for BERT-base."""
         row = self.row("bert", 768)
         return row.options if row else {}

@@ -1,4 +1,4 @@
-"""Staying close to the guide: a loop, closed forms, an invariance, an error."""
+"""Embedding distillation and replay: numpy loop, closed forms, invariance, gradient, errors."""
 
 from types import SimpleNamespace
 
@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from informin.errors import UsageError
 from informin.objectives.distillation import Distillation, Replay, cosine_distance
 from informin.objectives.neighborhood import Neighborhood
 from informin.objectives.terms import Views
+from tests.conftest import raises_usage
 from tests.objectives.conftest import assert_gradient
 
 
@@ -26,7 +26,7 @@ def test_closed_forms(views):
     assert cosine_distance(torch.eye(4), torch.eye(4).roll(1, 0)).item() == pytest.approx(1)
 
 
-def test_rotation_and_lengths_do_not_matter(views):
+def test_invariant_to_rotation_and_scale(views):
     rotation = torch.linalg.qr(torch.randn(12, 12, generator=torch.Generator().manual_seed(1)))[0]
     torch.testing.assert_close(cosine_distance(5 * views[0] @ rotation, views[1] @ rotation), cosine_distance(*views))
 
@@ -35,8 +35,8 @@ def test_gradient(views):
     assert_gradient(cosine_distance, views)
 
 
-def test_both_views_are_held_each_at_its_own_sentence(views):
-    """Below the projection head: z is not looked at."""
+def test_each_view_is_compared_with_the_guide_embedding_of_its_own_sentence(views):
+    """The term uses the embeddings below the projection head, so z1 and z2 do not matter."""
     guide = torch.randn(20, 12, generator=torch.Generator().manual_seed(5))
     term = Distillation(distillation_weight=2.0)
     term.prepare(SimpleNamespace(lookup=lambda rows: guide[rows]))
@@ -46,7 +46,7 @@ def test_both_views_are_held_each_at_its_own_sentence(views):
     torch.testing.assert_close(term.loss(seen)["distillation"], expected)
 
 
-def test_general_sentences_are_held_apart_from_the_batch(views):
+def test_replay_uses_only_the_general_sentences(views):
     guide = torch.randn(20, 12, generator=torch.Generator().manual_seed(5))
     term = Replay(replay_weight=2.0)
     term.prepare(SimpleNamespace(lookup=lambda rows: guide[rows]))
@@ -55,8 +55,8 @@ def test_general_sentences_are_held_apart_from_the_batch(views):
     torch.testing.assert_close(term.loss(seen)["replay"], cosine_distance(general, guide[row]))
 
 
-def test_a_number_of_sentences_that_cannot_be():
-    with pytest.raises(UsageError, match="`replay_size` is 0; needed 1 or more"):
+def test_replay_size_and_neighbor_count_must_be_positive():
+    with raises_usage(option="replay_size", found="is 0", needed="1 or more"):
         Replay(replay_size=0)
-    with pytest.raises(UsageError, match="`neighbor_count` is 0; needed 1 or more"):
+    with raises_usage(option="neighbor_count", found="is 0", needed="1 or more"):
         Neighborhood(neighbor_count=0)

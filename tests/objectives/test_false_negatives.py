@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from informin.errors import UsageError
 from informin.objectives.contrast import Contrast, contrast
 from informin.objectives.false_negatives import FalseNegatives, false_negative_mask
 from informin.objectives.terms import Views
+from tests.conftest import raises_usage
 from tests.objectives.conftest import assert_gradient
 
 
@@ -73,7 +73,9 @@ def test_the_term_puts_them_where_the_contrast_reads_them(views):
     )
 
 
-@pytest.mark.parametrize("share, needed", [(-0.1, "0 or more"), (1, "a share below 1"), (1.5, "a share below 1")])
-def test_a_share_that_cannot_be(share, needed):
-    with pytest.raises(UsageError, match=rf"`false_negative_fraction` is .*; needed {needed}"):
-        FalseNegatives(false_negative_fraction=share)
+@pytest.mark.parametrize(
+    "fraction, needed", [(-0.1, "0 or more"), (1, "a fraction below 1"), (1.5, "a fraction below 1")]
+)
+def test_invalid_fractions_are_refused(fraction, needed):
+    with raises_usage(option="false_negative_fraction", found=f"is {fraction}", needed=needed):
+        FalseNegatives(false_negative_fraction=fraction)

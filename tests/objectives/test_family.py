@@ -303,7 +303,7 @@ def test_a_further_objective_is_one_class_and_one_line(build, toy):
             dict(objective="toy", spread_power=2.0),
             "`spread_power` 2.0 .* with `spread_weight` above 0 also spread_power",
         ),
-        (dict(objective="toy", spread_weight=1, spread_power=-1), "`spread_power` is -1; needed a number above 0"),
+        (dict(objective="toy", spread_weight=1, spread_power=-1), "`spread_power` is -1; expected a number above 0"),
         (dict(objective="toy"), "Every term of `objective` toy has the weight 0"),
         (dict(objective="simcse", spread_weight=1), "`spread_weight` 1 has no effect with `objective` simcse"),
     ],

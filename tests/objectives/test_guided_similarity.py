@@ -8,6 +8,7 @@ from torch.nn.functional import normalize
 from informin.errors import UsageError
 from informin.objectives.guided_similarity import GuidedSimilarity, guided_similarity
 from informin.objectives.terms import Views
+from tests.conftest import raises_usage
 from tests.objectives.conftest import assert_gradient
 
 
@@ -67,7 +68,7 @@ def test_errors():
     with pytest.raises(UsageError, match=r"and this batch has 2.*`per_device_train_batch_size` of 3 or more"):
         guided_similarity(*[torch.eye(2)] * 4)
     for name in ("student_temperature", "guide_temperature"):
-        with pytest.raises(UsageError, match=f"`{name}` is 0; needed a number above 0"):
+        with raises_usage(option=name, found="is 0", needed="a number above 0"):
             GuidedSimilarity(guided_weight=1.0, **{name: 0})
 
 
@@ -91,5 +92,5 @@ def test_the_means_of_neighborhoods_are_taught_where_they_are_asked_for(views, g
         term = GuidedSimilarity(guided_weight=1.0, guided_neighbors=k)
         term.prepare(guide)
         torch.testing.assert_close(term.loss(seen)["guided"], guided_similarity(*views, taught, taught))
-    with pytest.raises(UsageError, match="`guided_neighbors` is -1"):
+    with raises_usage(option="guided_neighbors", found="is -1"):
         GuidedSimilarity(guided_weight=1.0, guided_neighbors=-1)

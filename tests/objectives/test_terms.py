@@ -1,4 +1,4 @@
-"""What every term shares: its options and their checks, its weight, and the heads that terms put into a model."""
+"""What all terms have in common: option checks, weights, and the heads that they add to a model."""
 
 from collections import Counter
 from dataclasses import dataclass, fields
@@ -6,7 +6,6 @@ from dataclasses import dataclass, fields
 import pytest
 from transformers import TrainingArguments
 
-from informin.errors import UsageError
 from informin.objectives import OBJECTIVES, Term
 from informin.objectives.attention_mi import AttentionMI
 from informin.objectives.contrast import Contrast
@@ -16,7 +15,7 @@ from informin.objectives.queue import Queue
 from informin.objectives.reconstruction import Reconstruction
 from informin.objectives.terms import Objective, PaperRow, fill_heads, option, require
 from informin.training.defaults import terms
-from tests.conftest import ROOT
+from tests.conftest import ROOT, raises_usage
 from tests.objectives.conftest import head_values, model_of, rows
 
 INFINITE, NAN = float("inf"), float("nan")
@@ -27,65 +26,60 @@ HEADS = (Queue(queue_size=7), Reconstruction(reconstruction_weight=1.0), Decorre
 
 
 @pytest.mark.parametrize(
-    "term, options, message",
+    "term, option, value, needed",
     [
-        (Contrast, dict(temperature=0), r"`temperature` is 0; needed a number above 0 \(the papers use 0.05\)\.$"),
-        (Contrast, dict(temperature=-0.1), "`temperature` is -0.1; needed a number above 0"),
-        (Contrast, dict(temperature=INFINITE), "`temperature` is inf; needed a number above 0"),
-        (Contrast, dict(temperature=NAN), "`temperature` is nan; needed a number above 0"),
-        (Reconstruction, dict(reconstruction_weight=-1), r"`reconstruction_weight` is -1; needed 0 or more \(0 turns"),
-        (Reconstruction, dict(reconstruction_weight=NAN), "`reconstruction_weight` is nan; needed 0 or more"),
-        (Reconstruction, dict(reconstruction_weight=INFINITE), "`reconstruction_weight` is inf; needed 0 or more"),
-        (Reconstruction, dict(reconstruction_form="l1"), "`reconstruction_form` is l1; needed one of: squared_l2"),
-        (SelfContrast, dict(self_contrast_form="l1"), r"`self_contrast_form` is l1; needed one of: paper, ref"),
-        (SelfContrast, dict(self_contrast_weight=-0.5), "`self_contrast_weight` is -0.5; needed 0 or more"),
-        (
-            AttentionMI,
-            dict(attention_mi_form="squared_l2"),
-            r"`attention_mi_form` is squared_l2; needed one of: paper, reference\.$",
-        ),
-        (AttentionMI, dict(attention_mi_weight=-1e-3), "`attention_mi_weight` is -0.001; needed 0 or more"),
-        (Decorrelation, dict(decorrelation_weight=-1), "`decorrelation_weight` is -1; needed 0 or more"),
-        (Decorrelation, dict(off_diagonal_weight=-1), "`off_diagonal_weight` is -1; needed 0 or more"),
-        (Decorrelation, dict(off_diagonal_weight=INFINITE), "`off_diagonal_weight` is inf; needed 0 or more"),
-        (Decorrelation, dict(projector_size=0), r"`projector_size` is 0; needed 1 or more \(the paper uses 4096\)\.$"),
-        (MaskedLM, dict(mlm_weight=-0.1), "`mlm_weight` is -0.1; needed 0 or more"),
-        (MaskedLM, dict(mlm_probability=0), "`mlm_probability` is 0; needed a share between 0 and 1"),
-        (MaskedLM, dict(mlm_probability=1), "`mlm_probability` is 1; needed a share between 0 and 1"),
-        (Queue, dict(queue_size=-1), "`queue_size` is -1; needed 0 or more"),
-        (Queue, dict(momentum_decay=0), "`momentum_decay` is 0; needed a share between 0 and 1"),
-        (Queue, dict(momentum_decay=1), "`momentum_decay` is 1; needed a share between 0 and 1"),
-        (Queue, dict(momentum_dropout=1), "`momentum_dropout` is 1; needed 0 or more, and below 1"),
-        (Queue, dict(momentum_dropout=-0.1), "`momentum_dropout` is -0.1; needed 0 or more, and below 1"),
+        (Contrast, "temperature", 0, "a number above 0 (the papers use 0.05)"),
+        (Contrast, "temperature", -0.1, "a number above 0"),
+        (Contrast, "temperature", INFINITE, "a number above 0"),
+        (Contrast, "temperature", NAN, "a number above 0"),
+        (Reconstruction, "reconstruction_weight", -1, "0 or more (0 turns the term off)"),
+        (Reconstruction, "reconstruction_weight", NAN, "0 or more"),
+        (Reconstruction, "reconstruction_weight", INFINITE, "0 or more"),
+        (Reconstruction, "reconstruction_form", "l1", "one of: squared_l2"),
+        (SelfContrast, "self_contrast_form", "l1", "one of: paper, reference"),
+        (SelfContrast, "self_contrast_weight", -0.5, "0 or more"),
+        (AttentionMI, "attention_mi_form", "squared_l2", "one of: paper, reference"),
+        (AttentionMI, "attention_mi_weight", -1e-3, "0 or more"),
+        (Decorrelation, "decorrelation_weight", -1, "0 or more"),
+        (Decorrelation, "off_diagonal_weight", -1, "0 or more"),
+        (Decorrelation, "off_diagonal_weight", INFINITE, "0 or more"),
+        (Decorrelation, "projector_size", 0, "1 or more (the paper uses 4096)"),
+        (MaskedLM, "mlm_weight", -0.1, "0 or more"),
+        (MaskedLM, "mlm_probability", 0, "a fraction between 0 and 1"),
+        (MaskedLM, "mlm_probability", 1, "a fraction between 0 and 1"),
+        (Queue, "queue_size", -1, "0 or more"),
+        (Queue, "momentum_decay", 0, "a fraction between 0 and 1"),
+        (Queue, "momentum_decay", 1, "a fraction between 0 and 1"),
+        (Queue, "momentum_dropout", 1, "0 or more, and below 1"),
+        (Queue, "momentum_dropout", -0.1, "0 or more, and below 1"),
     ],
-    ids=lambda value: ",".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else "",
 )
-def test_options_that_cannot_be_are_refused(term, options, message):
-    with pytest.raises(UsageError, match=f"^{message}"):
-        term(**options)
+def test_invalid_option_values_are_refused(term, option, value, needed):
+    with raises_usage(option=option, found=f"is {value}", needed=needed):
+        term(**{option: value})
 
 
 @pytest.mark.parametrize("term", terms(), ids=lambda term: term.name)
-def test_a_terms_defaults_and_choices_can_be(term):
-    """Its weight, where it has one, stands first and is off."""
-    names = [own.name for own in fields(term)]
+def test_defaults_and_choices_of_a_term_are_valid(term):
+    """If the term has a weight, the weight is its first option and 0 by default."""
+    names = [declared.name for declared in fields(term)]
     assert term().strength == (0 if term.weight else 1) and term.weight in (None, names[0])
-    for own in fields(term):
-        assert own.metadata["help"]
-        for choice in own.metadata.get("choices", ()):
-            assert getattr(term(**{own.name: choice}), own.name) == choice
+    for declared in fields(term):
+        assert declared.metadata["help"]
+        for choice in declared.metadata.get("choices", ()):
+            assert getattr(term(**{declared.name: choice}), declared.name) == choice
     assert {*term.fixed} <= {*names}
     assert term.paper is None or list((ROOT / "informin/publishing/templates/citations").glob(f"{term.paper}.*"))
 
 
-def test_no_two_terms_share_a_name_or_an_option_nor_is_one_trainers():
+def test_names_and_options_of_terms_are_unique():
     assert max(Counter(term.name for term in terms()).values()) == 1
-    options = [own.name for term in terms() for own in fields(term)]
+    options = [declared.name for term in terms() for declared in fields(term)]
     assert max(Counter(options).values()) == 1
-    assert not {*options} & {own.name for own in fields(TrainingArguments)}
+    assert not {*options} & {declared.name for declared in fields(TrainingArguments)}
 
 
-def test_a_check_and_choices_of_a_term_from_outside():
+def test_options_of_a_user_defined_term_are_checked():
     @dataclass
     class Spread(Term):
         name = "spread"
@@ -96,20 +90,19 @@ def test_a_check_and_choices_of_a_term_from_outside():
         spread_powers: list | None = option(None, "help")
 
         def check(self):
-            require(self.spread_powers != [2, 3], "spread_powers", self.spread_powers, "others")
+            require(self.spread_powers != [2, 3], "spread_powers", self.spread_powers, "other powers")
 
     assert Spread(0.5, "b", [1]).strength == 0.5 and Spread().head(None) is None and Spread().loss(None) == {}
-    for options, message in (
-        (dict(spread_powers=[2, 3]), "`spread_powers` is 2 3; needed others."),
-        (dict(spread_form="c"), "`spread_form` is c; needed one of: None, a, b."),
-        (dict(spread_weight=-2), "`spread_weight` is -2; needed 0 or more (0 turns the term off)."),
+    for name, value, found, needed in (
+        ("spread_powers", [2, 3], "is 2 3", "other powers"),
+        ("spread_form", "c", "is c", "one of: None, a, b"),
+        ("spread_weight", -2, "is -2", "0 or more (0 turns the term off)"),
     ):
-        with pytest.raises(UsageError) as caught:
-            Spread(**options)
-        assert str(caught.value) == message
+        with raises_usage(option=name, found=found, needed=needed):
+            Spread(**{name: value})
 
 
-def test_a_row_is_the_encoders_own_else_its_architectures_base_else_berts():
+def test_hyperparameters_fall_back_to_the_base_model_then_to_bert():
     bert, roberta = PaperRow("b", 1, 1.0, {"x": 1}), PaperRow("r", 2, 2.0)
     large, objective = PaperRow("l", 3, 3.0), Objective("toy", (), {("bert", 768): bert})
     assert [objective.row(*key) for key in (("bert", 1024), ("roberta", 768), ("other", 5))] == [bert] * 3
@@ -122,7 +115,7 @@ def test_a_row_is_the_encoders_own_else_its_architectures_base_else_berts():
 # Heads
 
 
-def test_the_heads_of_the_terms_are_put_into_the_model_in_their_order(encoder):
+def test_heads_are_added_to_the_model_in_the_order_of_the_terms(encoder):
     model = model_of(encoder)
     fill_heads(model, HEADS)
     assert list(model.heads) == ["queue", "decorrelation"]
@@ -132,7 +125,7 @@ def test_the_heads_of_the_terms_are_put_into_the_model_in_their_order(encoder):
     assert list(model.heads) == ["decorrelation", "queue"]
 
 
-def test_the_heads_of_an_earlier_training_leave_the_model(encoder):
+def test_heads_of_an_earlier_training_are_removed(encoder):
     model = model_of(encoder)
     fill_heads(model, HEADS)
     before = model.heads["queue"]
@@ -144,13 +137,10 @@ def test_the_heads_of_an_earlier_training_leave_the_model(encoder):
     assert not model.heads and not [name for name in model.state_dict() if name.startswith("heads.")]
 
 
-OLD = {"queue": ("momentum_encoder", "queue", "queue_ids"), "decorrelation": ("projector",)}
-
-
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_the_terms_of_an_objective_read_what_its_rows_set(objective):
-    """Each of a row's options is one of its terms', of the views', or of the optimizer's."""
-    own = {own.name for term in OBJECTIVES[objective].terms for own in fields(term)}
+def test_published_hyperparameters_are_options_of_the_objective(objective):
+    """Each option belongs to one of the objective's terms, to the views or to the optimizer."""
+    known = {declared.name for term in OBJECTIVES[objective].terms for declared in fields(term)}
     for row in OBJECTIVES[objective].rows.values():
-        assert row.options.keys() - own <= {"view_dropout", "warmup_steps"}, row.name
+        assert row.options.keys() - known <= {"view_dropout", "warmup_steps"}, row.name
         assert row.batch_size > 1 and 0 < row.learning_rate < 1e-3

@@ -364,7 +364,7 @@ def test_a_study_may_not_be_called_as_the_folder_of_the_runs(write):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"temperature": 0}, "warm: --temperature is 0.0; needed a number above 0"),
+        ({"temperature": 0}, "warm: --temperature is 0.0; expected a number above 0"),
         ({"learning_rate": "fast"}, "invalid float value: 'fast'"),
         ({"objective": "informed"}, "warm: argument --objective: invalid choice: 'informed'"),
         ({"model_name": "no/such-model"}, "warm: --model_name no/such-model cannot be loaded"),

@@ -102,7 +102,7 @@ def test_the_model_may_be_named_in_yaml(model, tmp_path):
         ("bf16: maybe", "argument --bf16: Truthy value expected"),
         ("view_dropout: [x, y]", "argument --view_dropout.*: invalid float value: 'x'"),
         ("objective: micse\nattention_mi_layers: [1.5]", "argument --attention_mi_layers.*: invalid int value: '1.5'"),
-        ("temperature: -1", "`temperature` is -1.0; needed a number above 0"),
+        ("temperature: -1", "`temperature` is -1.0; expected a number above 0"),
     ],
 )
 def test_yaml_that_cannot_be_used(options, yaml, message):

@@ -216,7 +216,7 @@ def test_unusable_guide_options_are_refused_before_embedding(build, tmp_path, op
         ),
         (dict(objective="micse", neighbor_views=2), "with `neighbor_views` the views have other words"),
         (dict(objective="scd", replay_weight=1.0), "general sentences of `replay_weight` are no view"),
-        (dict(neighbor_views=-1), "`neighbor_views` is -1; needed"),
+        (dict(neighbor_views=-1), "`neighbor_views` is -1; expected"),
     ],
 )
 def test_options_that_do_not_fit_together(options, message):
