@@ -136,6 +136,7 @@ SHARED = (
     "summaries",
     "temporary",
     "textfiles",
+    "transformers_private",
     "yamlfiles",
     "distributed",
 )

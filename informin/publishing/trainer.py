@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from safetensors import SafetensorError
-from transformers import Trainer, TrainingArguments
+from transformers import TrainingArguments
 from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import HubStrategy, get_last_checkpoint
 from transformers.utils import PushInProgress
@@ -18,9 +18,10 @@ from informin.files import damage, set_usual_modes
 from informin.publishing.export import export_folder
 from informin.publishing.hub import Destination, prepare, push_folder, push_in_background
 from informin.publishing.record import save_record
+from informin.transformers_private import TrainerHooks
 
 
-class PublishingTrainer(Trainer, ABC):
+class PublishingTrainer(TrainerHooks, ABC):
     """The Trainer with training.json in every checkpoint, and the exported folder, not the checkpoint, on the Hub."""
 
     @abstractmethod
@@ -42,7 +43,7 @@ class PublishingTrainer(Trainer, ABC):
         if self.is_world_process_zero():
             try:
                 with tempfile.TemporaryDirectory(prefix="informin-save-") as folder:
-                    self._save(str(Path(folder, "checkpoint")), state_dict={})
+                    self.write_model(str(Path(folder, "checkpoint")), state_dict={})
                     model = self.accelerator.unwrap_model(self.model)
                     export_folder(model, self.processing_class, Path(folder, "export"), self.record(), weights=False)
             except Exception as error:  # of whichever library writes the file
@@ -53,9 +54,9 @@ class PublishingTrainer(Trainer, ABC):
                 f"{problem or 'process 0 says why'}. It was tried without the weights, in a temporary folder."
             )
 
-    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
+    def write_model(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
         forget_truncation(self.processing_class)
-        super()._save(output_dir, state_dict)
+        super().write_model(output_dir, state_dict)
         if not self.args.should_save:
             return  # Trainer calls this in every process
         # A pickle of the options, with this machine's paths in it, that nothing reads.
@@ -131,7 +132,7 @@ class PublishingTrainer(Trainer, ABC):
             return None
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         PublishingTrainer.export(self)  # without a report, which other processes would have a part in
-        self._finish_current_push()
+        self.finish_push()
         to = replace(self._hub, branch=revision) if revision else self._hub
         return push_folder(self.args.output_dir, to, commit_message)
 
@@ -139,7 +140,7 @@ class PublishingTrainer(Trainer, ABC):
         """Raises UsageError: Trainer's would stand in the place of ours."""
         raise UsageError("`create_model_card` has no use here: `export` writes the model card from what the run was.")
 
-    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+    def push_checkpoint(self, checkpoint_folder: str) -> None:
         """Trainer's, with the exported checkpoint at the root of the repository."""
         strategy = self.args.hub_strategy
         if not self.is_world_process_zero() or strategy == HubStrategy.END:

@@ -14,7 +14,6 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
-from transformers import Trainer
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length, rotate_checkpoints
 
@@ -42,6 +41,7 @@ from informin.training.record import training_record, weights_settings
 from informin.training.signals import EvaluationLeft
 from informin.training.streams import stream_loader
 from informin.training.throughput import Throughput
+from informin.transformers_private import TrainerHooks
 
 logger = logging.getLogger(__name__)
 
@@ -174,7 +174,7 @@ def _sentences(data: dict) -> str:
     return f"{data['sentences'] or 0:,} of {', '.join(data['sources'])} (SHA-256 {data['sha256'][:8]})"
 
 
-class ResumableTrainer(Trainer):
+class ResumableTrainer(TrainerHooks):
     """The Trainer with checkpoints that say whether they are whole, and a run that goes on as its options say."""
 
     known: dict  # of the run, beside what the trainer sees: see `informin.training.record.training_record`
@@ -240,7 +240,7 @@ class ResumableTrainer(Trainer):
         whole = len(batches) == num_batches or has_length(self.train_dataset)
         return (batches if whole else []), number
 
-    def _init_training_state(self, max_steps, steps_per_epoch, epochs, checkpoint, trial) -> tuple[int, int]:
+    def init_training_state(self, max_steps, steps_per_epoch, epochs, checkpoint, trial) -> tuple[int, int]:
         """Trainer's: the epochs behind a run, and the batches of the next one.
 
         Trainer takes a stream for one epoch of `max_steps`; here its epochs are those that were read.
@@ -248,7 +248,7 @@ class ResumableTrainer(Trainer):
         Raises:
             UsageError: see `refuse_unknown_order` and `epoch_start`.
         """
-        done, batches = super()._init_training_state(max_steps, steps_per_epoch, epochs, checkpoint, trial)
+        done, batches = super().init_training_state(max_steps, steps_per_epoch, epochs, checkpoint, trial)
         if checkpoint is None:
             return done, batches
         for callback in self.callback_handler.callbacks:  # Trainer cannot save the state of one that is new
@@ -266,12 +266,12 @@ class ResumableTrainer(Trainer):
             return start["epoch"], 0
         return start["epoch"], (self.state.global_step - start["step"]) * self.args.gradient_accumulation_steps
 
-    def _run_epoch(self, *args, **kwargs) -> None:
+    def run_epoch(self, *args, **kwargs) -> None:
         """Trainer's, unless the run was at its last step when it was gone on with: Trainer would take one more."""
         if self.state.global_step >= self.state.max_steps:
             self.control.should_training_stop = True
         else:
-            super()._run_epoch(*args, **kwargs)
+            super().run_epoch(*args, **kwargs)
 
     @contextmanager
     def _leaving_on_signal(self) -> Iterator[Callable[[int], object]]:
@@ -290,37 +290,37 @@ class ResumableTrainer(Trainer):
         if can_leave and any_process(left):
             raise EvaluationLeft
 
-    def _maybe_log_save_evaluate(self, tr_loss: Tensor, grad_norm, model: nn.Module, trial, *args, **kwargs) -> None:
+    def log_save_evaluate(self, tr_loss: Tensor, grad_norm, model: nn.Module, trial, *args, **kwargs) -> None:
         """Trainer's; where the evaluation is left, a checkpoint that owes its score, and the end of training."""
         try:
-            super()._maybe_log_save_evaluate(tr_loss, grad_norm, model, trial, *args, **kwargs)
+            super().log_save_evaluate(tr_loss, grad_norm, model, trial, *args, **kwargs)
         except EvaluationLeft:
             self.control.should_training_stop = True
-            self._save_checkpoint(model, trial)  # which keeps that there should be a score
+            self.save_checkpoint(model, trial)  # which keeps that there should be a score
             self.control = self.callback_handler.on_save(self.args, self.state, self.control)
             self.control.should_evaluate = False
 
-    def _evaluate(self, trial, ignore_keys_for_eval, skip_scheduler: bool = False) -> dict[str, float]:
+    def evaluate_in_training(self, trial, ignore_keys_for_eval, skip_scheduler: bool = False) -> dict[str, float]:
         """Trainer's; before the first step of a run that goes on, it is the score that the checkpoint owes."""
         owed = skip_scheduler and self.state.global_step > 0
-        metrics = super()._evaluate(trial, ignore_keys_for_eval, skip_scheduler and not owed)
-        if owed and self._determine_best_metric(metrics=metrics, trial=trial):
-            best = Path(self._get_output_dir(trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
+        metrics = super().evaluate_in_training(trial, ignore_keys_for_eval, skip_scheduler and not owed)
+        if owed and self.is_best(metrics, trial):
+            best = self.checkpoint_folder(trial)
             self.state.best_model_checkpoint = str(best) if best.is_dir() else None
         return metrics
 
-    def _save_checkpoint(self, model: nn.Module, trial) -> None:
+    def save_checkpoint(self, model: nn.Module, trial) -> None:
         """Trainer's, then the manifest; only then is it pushed, and are older checkpoints deleted.
 
         SaveError: it could not be written. Nothing of it is left. NonFiniteLossError: its weights are no numbers.
         """
         self.losses.look()
         self.accelerator.wait_for_everyone()  # none writes where another found such a loss
-        args, folder = self.args, Path(self._get_output_dir(trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
+        args, folder = self.args, self.checkpoint_folder(trial)
         self.args = copy.copy(args)
         self.args.push_to_hub, self.args.save_total_limit = False, None
         try:
-            super()._save_checkpoint(model, trial)
+            super().save_checkpoint(model, trial)
             self.accelerator.wait_for_everyone()  # each process writes its random state
             if args.should_save:
                 write_manifest(folder)
@@ -329,7 +329,7 @@ class ResumableTrainer(Trainer):
         finally:
             self.args = args
         if args.push_to_hub:
-            self._push_from_checkpoint(str(folder))
+            self.push_checkpoint(str(folder))
         if args.should_save:
             best = self.state.best_model_checkpoint
             rotate_checkpoints(
@@ -355,13 +355,13 @@ class ResumableTrainer(Trainer):
             rest = f"{whole[-1]} is whole: make room, then run the same command with `resume_from_checkpoint` {LAST}"
         return SaveError(f"{folder.name} could not be saved, and what was written of it is deleted; {why}. {rest}")
 
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+    def load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         """Trainer's, and logs and checkpoints at the options' steps; with `resume_with_changes`, rates are theirs too.
 
         Raises UsageError: the run is past its last step already.
         """
         if checkpoint is None:
-            return super()._load_optimizer_and_scheduler(checkpoint)
+            return super().load_optimizer_and_scheduler(checkpoint)
         refuse_nothing_left(self.state.global_step, self.state.max_steps, checkpoint)
         self.state.compute_steps(self.args, self.state.max_steps)  # Trainer has them from the checkpoint
         best = Path(checkpoint).with_name(f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}")
@@ -369,10 +369,10 @@ class ResumableTrainer(Trainer):
             logger.warning(f"{best}, the best so far, is gone: without a better one the last step's model is kept.")
         self.state.best_model_checkpoint = str(best) if best.is_dir() else None
         if not self.args.resume_with_changes:
-            return super()._load_optimizer_and_scheduler(checkpoint)
+            return super().load_optimizer_and_scheduler(checkpoint)
         fresh = [{k: v for k, v in group.items() if k != "params"} for group in self.optimizer.param_groups]
         rates = getattr(self.lr_scheduler, "base_lrs", None)
-        super()._load_optimizer_and_scheduler(checkpoint)
+        super().load_optimizer_and_scheduler(checkpoint)
         began = load_record(checkpoint)
         same_rate = began["options"]["learning_rate"] == self.args.learning_rate
         for group, own in zip(self.optimizer.param_groups, fresh):
@@ -392,16 +392,16 @@ class ResumableTrainer(Trainer):
         self.state.log_history = [entry for entry in self.state.log_history if not logged_scores(entry)]
         self.state.best_metric = self.state.best_global_step = self.state.best_model_checkpoint = None
 
-    def _load_rng_state(self, checkpoint: str | None) -> None:
+    def load_rng_state(self, checkpoint: str | None) -> None:
         """Trainer's, unless the seed was changed: then the random state is the new seed's."""
         if checkpoint is None or load_record(checkpoint)["seed"] == self.args.seed:
-            super()._load_rng_state(checkpoint)
+            super().load_rng_state(checkpoint)
 
-    def _load_best_model(self) -> None:
+    def load_best_model(self) -> None:
         """Trainer's, after a look whether the best checkpoint is still whole."""
         problem = damage(self.state.best_model_checkpoint)
         if problem is None:
-            return super()._load_best_model()
+            return super().load_best_model()
         logger.warning(
             f"The best checkpoint, {self.state.best_model_checkpoint}, is damaged ({problem}): the model is the one "
             "after the last step."

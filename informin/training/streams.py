@@ -6,10 +6,10 @@ from pathlib import Path
 import datasets
 from accelerate.data_loader import prepare_data_loader
 from torch.utils.data import DataLoader
-from transformers import Trainer
 
 from informin.textfiles import read_part, read_sentences
 from informin.training.options import InforMinTrainingArguments
+from informin.transformers_private import TrainerHooks
 
 PARTS, PART_BYTES = 64, 2**20  # of a large plain text file, each of so many bytes or more
 TEXT = datasets.Features({"text": datasets.Value("string")})
@@ -57,13 +57,13 @@ def _cut(batch: dict[str, list], own: slice) -> dict[str, list]:
     return {name: column[own] for name, column in batch.items()}
 
 
-def stream_loader(trainer: Trainer) -> DataLoader:
+def stream_loader(trainer: TrainerHooks) -> DataLoader:
     """Batches of a process's own share, on its device: Trainer's loader would share them out again."""
     args = trainer.args
     loader = DataLoader(
         trainer.train_dataset,
         batch_size=args.train_batch_size,
-        collate_fn=trainer._get_collator_with_removed_columns(trainer.data_collator),
+        collate_fn=trainer.collator_of_columns(),
         num_workers=args.dataloader_num_workers,
         pin_memory=args.dataloader_pin_memory,
         persistent_workers=args.dataloader_persistent_workers,

@@ -169,7 +169,7 @@ def test_a_run_says_nothing_of_weights_that_are_not_needed(run):
 def test_one_process_saves(bert_run, tmp_path, monkeypatch):
     """Trainer calls `_save` in every process; the others would write into a folder that is not there yet."""
     monkeypatch.setattr(type(bert_run.trainer.args), "should_save", False)
-    bert_run.trainer._save(str(tmp_path / "checkpoint-1"))
+    bert_run.trainer.write_model(str(tmp_path / "checkpoint-1"))
     assert not (tmp_path / "checkpoint-1").exists()
 
 

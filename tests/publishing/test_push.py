@@ -111,8 +111,9 @@ def finish(error: PushError | str) -> int:
     """Runs the command that finishes a push, or that a program's message ends with, as a shell would split it."""
     printed = isinstance(error, str)
     command = error.partition("Finish with: ")[2] if printed else program.finishing_command(error)
-    python, script, *arguments = shlex.split(command)
-    assert (python, script) == ("python", "run_push.py")
+    words = shlex.split(command)
+    arguments = words[4:]
+    assert words[:4] == ["python", "-m", "informin", "push"]
     return run_push.main(arguments)
 
 

@@ -33,13 +33,13 @@ def build(bert, pairs_file, arguments, monkeypatch):
         monkeypatch.setattr(throughput, "time", SimpleNamespace(perf_counter=lambda: clock.now))
         monkeypatch.setattr("informin.evaluation.pairs.score_pairs", clock.evaluate)
         trainer = InforMinTrainer(str(bert), arguments(**options), make_sentences(96), pairs_file, callbacks=[clock])
-        save = trainer._save_checkpoint
+        save = trainer.save_checkpoint
 
         def slowly(*args):
             clock.now += 1000
             save(*args)
 
-        monkeypatch.setattr(trainer, "_save_checkpoint", slowly)
+        monkeypatch.setattr(trainer, "save_checkpoint", slowly)
         return trainer
 
     return make
