@@ -131,8 +131,8 @@ def refuse_no_encoder(model_name: str, config: PreTrainedConfig) -> None:
             raise UsageError(f"{model_name} has {name} {size}", option="model_name", needed=needed)
     for name in EPSILONS:
         value = getattr(config, name, None)
-        if isinstance(value, int | float) and not 0 <= value < 1:
-            needed = f"{name} in its config.json of at least 0 and below 1"
+        if isinstance(value, int | float) and value < 0:
+            needed = f"{name} in its config.json of 0 or more"
             raise UsageError(f"{model_name} has {name} {value}", option="model_name", needed=needed)
     if getattr(config, "max_position_embeddings", None) is None:
         raise UsageError(
