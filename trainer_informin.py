@@ -34,7 +34,8 @@ from informin.training.screen import Screen, show
 from informin.training.sentences import refuse_few_sentences
 from informin.training.throughput import Throughput
 from informin.views.attention import prepare_encoder
-from informin.views.stacking import StackedViews, mask_seed, two_views
+from informin.views.stacking import StackedViews, step_seed, two_views
+from informin.views.view import SentenceTokens
 
 __all__ = ["InforMinTrainer", "InforMinTrainingArguments"]
 
@@ -104,8 +105,8 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
             self.known["data"] = describe_sentences(sentences) | (self.known.get("data") or {})
         refuse_few_sentences(rows, args)
         collator = data_collator or DataCollatorWithPadding(processing_class)
-        data = add_guide(named, model.config.hidden_size, args, rows, sentences, processing_class, collator)
-        self._prepare(model, args, processing_class, data)
+        data = add_guide(named, model.config.hidden_size, args, rows, sentences, processing_class)
+        self._prepare(model, args, SentenceTokens(processing_class, args.prompt or "", tokens), data)
         self.began_with, self.sentences = named, sentences
         self.known["inputs"] = describe_inputs(args, model, rows, sentences, data.guides)
         self.throughput, self.losses = Throughput(), FiniteLosses(args)
@@ -115,7 +116,7 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
             train_dataset=data.rows,
             eval_dataset=development,
             processing_class=processing_class,
-            data_collator=data.collator,
+            data_collator=collator,
             **kwargs,
         )
         self.label_names = ["row"]  # the model does not take it, and losses read it: Trainer is to leave it in
@@ -123,7 +124,9 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         for callback in (AfterStep(), SeedProcesses(), EpochStart(), self.throughput):
             self.add_callback(callback)
 
-    def _prepare(self, model: InforMinModel, args: InforMinTrainingArguments, tokenizer, data: GuidedData) -> None:
+    def _prepare(
+        self, model: InforMinModel, args: InforMinTrainingArguments, tokens: SentenceTokens, data: GuidedData
+    ) -> None:
         """The terms, the heads that they need, and an encoder and data that give what they read."""
         self._add_general = data.general
         self._step_values: dict[str, Tensor] = {}  # of the newest forward pass
@@ -134,8 +137,9 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         self._map_layers = sorted({layer for term in self.terms for layer in term.map_layers(model.config)})
         masking = next((term.masking for term in self.terms if term.masking), None)
         compared = any(term.views_differ for term in self.terms)
-        paired = args.neighbor_views > 0
-        self._stack_views = StackedViews(tokenizer, masking, paired, not (paired or compared or args.view_dropout))
+        view = args.second_view
+        single = view.same_tokens and not (compared or args.view_dropout)
+        self._stack_views = StackedViews(tokens.tokenizer, masking, view, single, tokens)
         fill_heads(model, self.terms)
         model.reader = read_packed if args.padding_free else None
         model.chunk_size = args.gradient_cache_chunk_size
@@ -143,17 +147,18 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         rates = args.view_dropout and [*args.view_dropout, None][: self._stack_views.copies]
         attentions = architecture_of(model.config).attentions(model.base_model)
         prepare_encoder(model.base_model, attentions, rates, self._map_layers)
-        if compared and not paired:
+        if compared and view.same_tokens:
             refuse_without_dropout(model.base_model)  # heads have their own
         for term in self.terms:
             if term.guide_needs:
                 term.prepare(data.guides[term.guide_needs.sentences])
+        view.prepare(data.rows, data.guides[view.guide_needs.sentences] if view.guide_needs else None)
 
     def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device):
         """The batches of one optimizer step, each stacked into two views and, where one is asked for, a masked copy."""
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
         args, step = self.args, self.state.global_step
-        seeds = [mask_seed(args.seed, step, micro_step, args.process_index) for micro_step in range(len(batches))]
+        seeds = [step_seed(args.seed, step, micro_step, args.process_index) for micro_step in range(len(batches))]
         stacked = [self._stack_views(batch, seed) for batch, seed in zip(batches, seeds)]
         add = self._add_general
         return [add(rows, seed) for rows, seed in zip(stacked, seeds)] if add else stacked, None

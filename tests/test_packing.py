@@ -30,7 +30,7 @@ OBJECTIVES = {
     "simcse with MLM": dict(objective="simcse", mlm_weight=0.1),
     "simcse on masked views": dict(objective="simcse", mlm_weight=0.1, masked_views=True),
     "simcse with a queue": dict(objective="simcse", queue_size=16),
-    "simcse of neighbors": dict(objective="simcse", false_negative_fraction=0.2, neighbor_views=3),
+    "simcse of neighbors": dict(objective="simcse", false_negative_fraction=0.2, view="neighbor", view_neighbors=3),
     "decorrelation": dict(objective="scd", projector_size=32, view_dropout_rate=0.1),
     "guided": dict(objective="guided", neighbor_weight=1, replay_weight=1, replay_size=4),
 }

@@ -79,7 +79,9 @@ PLACES = {
 }
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
 TRAINING = dict(model_name="bert", train_file="s.txt", output_dir="out", eval_strategy="no", objective="simcse")
-TRAINING |= dict(max_steps=2, per_device_train_batch_size=16, neighbor_views=1, bf16="false", use_cpu="true")
+TRAINING |= dict(
+    max_steps=2, per_device_train_batch_size=16, view="neighbor", view_neighbors=1, bf16="false", use_cpu="true"
+)
 SCORING = dict(model_name="bert", labels="labels.tsv", pooler="mean", output="out/scores.json")
 
 

@@ -11,6 +11,7 @@ from dataclasses import fields
 from informin.errors import UsageError
 from informin.objectives import OBJECTIVES
 from informin.schema import FLAG, RATE, TEXT, TEXTS, Kind, list_of, number, one_of, or_none, whole
+from informin.views import VIEWS
 from modeling_informin import POOLINGS
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")  # sentence-transformers' names
@@ -22,6 +23,7 @@ FILES = {
     "default_prompt_name": or_none(TEXT),
     "similarity_fn_name": or_none(one_of(*SIMILARITIES)),
 }
+NAME: Kind = (lambda value: isinstance(value, str) and re.fullmatch(r"[\w-]+", value) is not None, "a name")
 SETTINGS = {
     "pooling": one_of(*POOLINGS),
     "normalize": FLAG,
@@ -30,10 +32,10 @@ SETTINGS = {
     "projection_head": one_of("mlp", "none"),
     "lm_head": FLAG,
     "max_seq_length": whole(1),
-    "objective": (lambda value: isinstance(value, str) and re.fullmatch(r"[\w-]+", value) is not None, "a name"),
+    "objective": NAME,
     "view_dropout": list_of(RATE),
     "view_dropout_rate": RATE,
-    "neighbor_views": whole(0),
+    "view": NAME,
     "sentence_transformers": (lambda value: isinstance(value, dict), "a dict"),
     "dropouts": (lambda value: isinstance(value, dict), "a dict"),
 }
@@ -61,9 +63,10 @@ def check_files(model_name: str, file: str, values: Mapping) -> None:
 
 def _options(settings: Mapping) -> list[str]:
     """The options of objectives; where the model's objective is not in this program, names that an option may have."""
-    known = {field.name for objective in OBJECTIVES.values() for term in objective.terms for field in fields(term)}
-    objective = settings.get("objective", "informin")
-    if isinstance(objective, str) and objective not in OBJECTIVES:
+    terms = [term for objective in OBJECTIVES.values() for term in objective.terms]
+    known = {field.name for kind in (*terms, *VIEWS.values()) for field in fields(kind)}
+    objective, view = settings.get("objective", "informin"), settings.get("view", "dropout")
+    if any(isinstance(name, str) and name not in choices for name, choices in ((objective, OBJECTIVES), (view, VIEWS))):
         known |= {name for name in settings if re.fullmatch("[a-z][a-z0-9_]*", name)} - SETTINGS.keys()
     return sorted(known)
 

@@ -7,10 +7,10 @@ import datasets
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 from transformers import PreTrainedTokenizerBase
 
 from informin.errors import UsageError
+from informin.padding import join_rows
 from informin.textfiles import read_sentences, require_file
 
 PACKAGED = Path(__file__).parents[1] / "general_sentences.txt"
@@ -57,15 +57,10 @@ class GeneralSentences:
         """
         drawn = np.random.default_rng(seed).choice(len(self.rows), min(self.size, len(self.rows)), replace=False)
         batch = self.tokenizer.pad(self.rows[drawn], return_tensors="pt")
-        length = max(stacked["input_ids"].shape[1], batch["input_ids"].shape[1])
         fill = {"input_ids": self.tokenizer.pad_token_id, "attention_mask": 0, "lm_labels": IGNORED}
         batch["lm_labels"] = torch.full_like(batch["input_ids"], IGNORED)
         joined = dict(stacked)
         for name in fill.keys() & stacked.keys():
-            parts = (stacked[name], batch[name].to(stacked[name].device))
-            joined[name] = torch.cat([self._widen(part, length, fill[name]) for part in parts])
+            rows = batch[name].to(stacked[name].device)
+            joined[name] = join_rows(stacked[name], rows, fill[name], self.tokenizer.padding_side)
         return joined | {"general_row": torch.from_numpy(drawn).to(stacked["input_ids"].device)}
-
-    def _widen(self, x: Tensor, length: int, value: int) -> Tensor:
-        missing = length - x.shape[1]
-        return pad(x, (0, missing) if self.tokenizer.padding_side == "right" else (missing, 0), value=value)

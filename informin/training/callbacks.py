@@ -5,7 +5,7 @@ from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
 from informin.distributed import rank, world_size
-from informin.views.stacking import mask_seed
+from informin.views.stacking import step_seed
 
 
 class AfterStep(TrainerCallback):
@@ -25,7 +25,7 @@ class SeedProcesses(TrainerCallback):
 
     def on_train_begin(self, args, state, control, **kwargs):
         if world_size() > 1:
-            torch.manual_seed(mask_seed(args.seed, rank()))
+            torch.manual_seed(step_seed(args.seed, rank()))
 
 
 class EpochStart(TrainerCallback, ExportableState):

@@ -26,9 +26,7 @@ OFTEN_USED = (
     "logging_steps save_total_limit resume_from_checkpoint resume_with_changes report_to run_name measure_drift "
     "verbose push_to_hub hub_model_id hub_private_repo hub_strategy hub_overwrite"
 ).split()
-VIEWS = (
-    "objective projection_head view_dropout view_dropout_rate neighbor_views guide_model guide_cache replay_file"
-).split()
+VIEWS = ("objective projection_head view view_dropout view_dropout_rate guide_model guide_cache replay_file").split()
 OWN = {
     "model_name": "An encoder like BERT: Hub id or folder. Required.",
     "config": "A YAML file of options by these names; the command line wins over it.",
@@ -93,7 +91,7 @@ def own_fields() -> dict[str, Field]:
 
 def kinds() -> list[type]:
     """The dataclasses whose fields are options."""
-    return [DataArguments, CardArguments, TrainingDefaults, *defaults.terms()]
+    return [DataArguments, CardArguments, TrainingDefaults, *defaults.option_kinds()]
 
 
 class Parser(NearestOption, HfArgumentParser):

@@ -14,6 +14,8 @@ from transformers.utils import is_torch_bf16_gpu_available
 from informin.errors import UsageError
 from informin.files import last_name
 from informin.objectives import OBJECTIVES, Term
+from informin.objectives.terms import require
+from informin.views import VIEWS, View
 
 # Of these None says that it was not given.
 FILLED = (
@@ -22,7 +24,7 @@ FILLED = (
 )
 # Filled in too, by no row of a paper.
 NOT_PUBLISHED = ("bf16", "output_dir", "projection_head", "pooler", "prompt", "padding_free", "max_seq_length")
-SHARED = ("objective", "view_dropout")  # options that every objective reads
+SHARED = ("objective", "view_dropout", "view")  # options that every objective reads
 
 
 def terms() -> list[type[Term]]:
@@ -31,8 +33,13 @@ def terms() -> list[type[Term]]:
 
 
 def term_options() -> dict[str, object]:
-    """The options of all terms by name, with their defaults."""
-    return {field.name: field.default for term in terms() for field in fields(term)}
+    """Return the options of all terms and views, with their defaults."""
+    return {field.name: field.default for kind in option_kinds() for field in fields(kind)}
+
+
+def option_kinds() -> list[type[Term] | type[View]]:
+    """Return the terms of all objectives and the views, whose fields are options."""
+    return [*terms(), *VIEWS.values()]
 
 
 def filled_in(given: dict, config: PreTrainedConfig | None = None) -> tuple[dict, str | None]:
@@ -81,7 +88,9 @@ def uneven_batch(given: dict, config: PreTrainedConfig) -> str | None:
 def read_options(objective: str, options: dict) -> tuple[list[str], list[str]]:
     """The options that an objective reads with these weights, and in words those that it could."""
     weights = OBJECTIVES[objective].defaults | options
-    read, more = [*SHARED], []
+    view = options.get("view", "dropout")
+    require(view in VIEWS, "view", view, f"one of: {', '.join(VIEWS)}")
+    read, more = [*SHARED, *(field.name for field in fields(VIEWS[view]))], []
     for term in OBJECTIVES[objective].terms:
         own = [field.name for field in fields(term)]
         if term.weight is None or weights.get(term.weight):
@@ -90,6 +99,9 @@ def read_options(objective: str, options: dict) -> tuple[list[str], list[str]]:
             read.append(term.weight)
             own.remove(term.weight)
             more += [f"with `{term.weight}` above 0 also {', '.join(own)}"] if own else []
+    for name, kind in VIEWS.items():
+        if name != view and fields(kind):
+            more.append(f"with `view` {name} also {', '.join(field.name for field in fields(kind))}")
     return read, more
 
 

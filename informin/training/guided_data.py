@@ -1,11 +1,9 @@
-"""What a guide adds to the training data: embeddings, neighbors as second views, and general sentences."""
+"""What a guide adds to the training data: embeddings and general sentences."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import datasets
-import torch
 from transformers import PreTrainedTokenizerBase
 
 from informin.encoders.encoder import Encoder, load_encoder
@@ -13,16 +11,15 @@ from informin.encoders.loading import load_config
 from informin.encoders.usage import usage_of
 from informin.errors import UsageError
 from informin.guide.cache import CachedGuide, load_guide
-from informin.guide.neighbors import mutual_neighbors, nearest_mutual_neighbor, require_neighbors
+from informin.guide.neighbors import require_neighbors
 from informin.guide.protocol import GuideNeeds
 from informin.guide.replay import GeneralSentences, load_general_sentences
 from informin.training.defaults import terms
 from informin.training.heartbeat import Heartbeat
 from informin.training.options import InforMinTrainingArguments
 from informin.training.sentences import tokenize
-from informin.views.neighbors import WithPartners, row_ids
+from informin.views import VIEWS
 
-Collator = Callable[[list[dict]], dict[str, torch.Tensor]]
 FOLDER = "guide"  # in the output folder, unless `guide_cache` names another one
 
 
@@ -32,13 +29,11 @@ class GuidedData:
 
     Attributes:
         rows: The training rows, with their index as the column `row` if the guide embedded them.
-        collator: The data collator, which adds the second view of each sentence if that is a neighbor.
         guides: The guides of the `training` and of the `general` sentences, if something needs them.
         general: Appends general sentences to each batch, or None.
     """
 
     rows: object
-    collator: Collator
     guides: dict[str, CachedGuide]
     general: GeneralSentences | None
 
@@ -50,9 +45,8 @@ def add_guide(
     rows: object,
     sentences: datasets.Dataset | datasets.IterableDataset | None,
     tokenizer: PreTrainedTokenizerBase,
-    collator: Collator,
 ) -> GuidedData:
-    """Add to the training data what its terms need from a guide.
+    """Add to the training data what its terms and its view need from a guide.
 
     Args:
         model_name, dimension, sentences: See `load_guides`.
@@ -68,15 +62,11 @@ def add_guide(
     guides = load_guides(model_name, dimension, args, sentences, texts)
     if "training" in guides:
         rows = rows.add_column("row", range(len(rows)))
-    if args.neighbor_views:
-        indices, _ = guides["training"].nearest(args.neighbor_views)
-        related = row_ids(rows)[mutual_neighbors(indices)]
-        collator = WithPartners(collator, rows, nearest_mutual_neighbor(indices), related)
     general = None
     if texts is not None:
         tokens = tokenize(texts, tokenizer, args.max_seq_length, args.prompt)
         general = GeneralSentences(tokens, args.replay_size, tokenizer)
-    return GuidedData(rows, collator, guides, general)
+    return GuidedData(rows, guides, general)
 
 
 def load_guides(
@@ -102,11 +92,12 @@ def load_guides(
     needs = guide_needs(args)
     if not needs:
         if args.guide_model:
-            options = [kind.weight for kind in terms() if kind().guide_needs] + ["neighbor_views"]
+            options = [f"`{kind.weight}`" for kind in terms() if kind().guide_needs]
+            options += [f"`view` {name}" for name, kind in VIEWS.items() if kind().guide_needs]
             raise UsageError(
                 f"{args.guide_model} has no effect: nothing needs a guide",
                 option="guide_model",
-                fix=f"Set one of {', '.join(f'`{option}`' for option in options)}, or leave `guide_model` out.",
+                fix=f"Set one of {', '.join(options)}, or leave `guide_model` out.",
             )
         return {}
     embedded = {need.sentences: title for title, need in needs.items()}
@@ -128,11 +119,8 @@ def load_guides(
 
 
 def guide_needs(args: InforMinTrainingArguments) -> dict[str, GuideNeeds]:
-    """Return what the terms and the views need from a guide, by title."""
-    needs = {term.title: term.guide_needs for term in args.terms if term.guide_needs}
-    if args.neighbor_views:
-        needs["neighbors as views"] = GuideNeeds(neighbors=args.neighbor_views, neighbors_option="neighbor_views")
-    return needs
+    """Return what the terms and the view need from a guide, by title."""
+    return {user.title: user.guide_needs for user in (*args.terms, args.second_view) if user.guide_needs}
 
 
 def _require_sentences(sentences: object, needs: dict[str, GuideNeeds], title: str) -> None:

@@ -23,6 +23,7 @@ from informin.publishing.metadata import LICENSES, LICENSES_PAGE, NO_LANGUAGE, k
 from informin.training.checkpoints import LAST
 from informin.training.defaults import FILLED, NOT_PUBLISHED, default_output_dir, filled_in, term_options, uneven_batch
 from informin.training.recipes import recipe_options
+from informin.views import VIEWS, View
 
 logger = logging.getLogger(__name__)
 
@@ -142,10 +143,11 @@ class TrainingDefaults(TrainingArguments):
     replay_file: Optional[str] = option(
         None, "General sentences for the replay. Default: 1,762 of English that come with this package."
     )
-    neighbor_views: int = option(
-        0,
-        "The other view of a sentence is the nearest by the guide of so many neighbors, of those that have it among "
-        "as many of theirs; 0: the sentence itself under dropout.",
+    view: str = option(
+        "dropout",
+        "How the second view of a sentence is made. dropout: the same tokens; neighbor: a neighbor by the guide; "
+        "repetition: some tokens repeated; crop: a span of the tokens.",
+        choices=VIEWS,
     )
     max_train_samples: Optional[int] = option(
         None, "Train on a random sample of this many sentences; seed decides which."
@@ -249,7 +251,6 @@ class TrainingDefaults(TrainingArguments):
 
     def _check_views(self) -> None:
         length, head, rates = self.max_seq_length, self.projection_head, self.view_dropout
-        require(self.neighbor_views >= 0, "neighbor_views", self.neighbor_views, "0 (off) or more")
         samples = self.max_train_samples
         require(samples is None or samples >= 1, "max_train_samples", samples, "1 or more")
         require(length is None or length >= 3, "max_seq_length", length, "3 or more ([CLS], a word, [SEP])")
@@ -362,11 +363,15 @@ class InforMinTrainingArguments(TrainingDefaults):
                 "`view_dropout` gives each view a rate, and the general sentences of `replay_weight` are no view. "
                 "Leave one out."
             )
-        if self.neighbor_views and any(term.reads_maps for term in self.terms):
-            raise UsageError(
-                "Attention maps are compared token by token, and with `neighbor_views` the views have other words. "
-                "Leave `attention_mi_weight` or `neighbor_views` out."
-            )
+        view = self.second_view
+        for term in self.terms:
+            if term.reads_maps and not view.same_tokens:
+                raise UsageError(
+                    f"compares attention maps token by token, and the two views of `view` {self.view} have different "
+                    "tokens",
+                    option=term.weight,
+                    fix="Use one of the two.",
+                )
 
     def for_model(self, model_name: str, config: PreTrainedConfig) -> None:
         """Fills in, for this encoder, what was neither given nor set since.
@@ -484,11 +489,17 @@ class InforMinTrainingArguments(TrainingDefaults):
         return tuple(term for term in built if term.strength > 0)
 
     @property
+    def second_view(self) -> View:
+        """How the second view of a sentence is made, with its options."""
+        kind = VIEWS[self.view]
+        return kind(**{field.name: getattr(self, field.name) for field in fields(kind)})
+
+    @property
     def objective_options(self) -> dict:
         """The options of the objective that have an effect, those without a value left out."""
         own = [field.name for term in self.terms for field in fields(term)]
-        neighbors = ["neighbor_views"] if self.neighbor_views else []
-        names = ("objective", "view_dropout", "view_dropout_rate", *neighbors, *own)
+        view = [] if self.view == "dropout" else ["view", *(field.name for field in fields(self.second_view))]
+        names = ("objective", "view_dropout", "view_dropout_rate", *view, *own)
         return {name: v for name in names if (v := getattr(self, name)) is not None}
 
     @property

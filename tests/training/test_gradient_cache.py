@@ -21,7 +21,7 @@ OBJECTIVES = {
     "scd": dict(objective="scd", projector_size=32),
     "scd, mlm": dict(objective="scd", projector_size=32, mlm_weight=0.1),
     "queue": dict(objective="simcse", queue_size=16),
-    "near": dict(objective="simcse", false_negative_fraction=0.2, neighbor_views=3),
+    "near": dict(objective="simcse", false_negative_fraction=0.2, view="neighbor", view_neighbors=3),
     "guided": dict(objective="guided", neighbor_weight=1, guided_weight=1, replay_weight=1, replay_size=5),
 }
 

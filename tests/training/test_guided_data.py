@@ -23,9 +23,9 @@ WAYS = {
     "distillation": GUIDED | dict(distillation_weight=1.0),
     "replay": GUIDED | dict(replay_weight=1.0, replay_size=5),
     "all": GUIDED | dict(guided_weight=1.0, neighbor_weight=1.0, neighbor_count=3, distillation_weight=1.0)
-    | dict(replay_weight=1.0, replay_size=5, neighbor_views=3),
+    | dict(replay_weight=1.0, replay_size=5, view="neighbor", view_neighbors=3),
     "negatives": dict(objective="simcse", false_negative_fraction=0.1),
-    "views": dict(objective="informin", false_negative_fraction=0.1, neighbor_views=3, mlm_weight=0.1),
+    "views": dict(objective="informin", false_negative_fraction=0.1, view="neighbor", view_neighbors=3, mlm_weight=0.1),
     "beside": dict(objective="micse", queue_size=20, distillation_weight=0.5, replay_weight=0.5, replay_size=5),
 }  # fmt: skip
 
@@ -82,7 +82,9 @@ def test_the_terms_compare_with_the_guides_embeddings_of_the_same_sentences(buil
 def test_neighbors_are_the_other_view(build, encoder, tmp_path):
     """Each row of the second half is the mutual neighbor of its row of the first, or itself where it has none."""
     sentences = make_sentences(40)
-    trainer = build(sentences=sentences, objective="simcse", false_negative_fraction=0.1, neighbor_views=3)
+    trainer = build(
+        sentences=sentences, objective="simcse", false_negative_fraction=0.1, view="neighbor", view_neighbors=3
+    )
     x = torch.from_numpy(load_encoder(str(encoder), ("cls",), bf16=False)(sentences)["cls"])
     x = torch.nn.functional.normalize(x, dim=-1)
     places = (x @ x.T).fill_diagonal_(-2).topk(3).indices
@@ -115,7 +117,7 @@ def test_no_neighbor_of_a_sentence_is_its_negative(build, monkeypatch, queue):
     calls = []
     monkeypatch.setattr("informin.objectives.contrast.contrast", lambda *given: calls.append(given) or contrast(*given))
     options = dict(objective="simcse", max_steps=5, per_device_train_batch_size=20) | queue
-    trainer = build(sentences=sentences, neighbor_views=3, **options)
+    trainer = build(sentences=sentences, view="neighbor", view_neighbors=3, **options)
     (file,) = Path(trainer.args.guide_cache).glob("*.npy")
     places, _ = CachedGuide("", file, torch.device("cpu")).nearest(3)
     known = [{sentences[i]} | {sentences[j] for j in places[i].tolist() if i in places[j]} for i in range(40)]
@@ -192,7 +194,7 @@ def test_the_model_itself_is_guide_unless_it_is_built_already(build, encoder):
     "options, option, found",
     [
         (WAYS["similarity"] | dict(guided_neighbors=40), "guided_neighbors", "40 neighbors of each of 40 sentences"),
-        (dict(objective="simcse", neighbor_views=40), "neighbor_views", "40 neighbors of each of 40 sentences"),
+        (dict(objective="simcse", view="neighbor", view_neighbors=40), "view_neighbors", "40 neighbors of each of 40"),
         (dict(objective="simcse", guide_model="x"), "guide_model", "x has no effect: nothing needs a guide"),
         (dict(objective="simcse", replay_file="x.txt"), "replay_file", "x.txt has no effect without"),
         (GUIDED | dict(replay_weight=1.0, replay_file="/nowhere/x.txt"), None, "/nowhere/x.txt does not exist"),
@@ -214,9 +216,9 @@ def test_unusable_guide_options_are_refused_before_embedding(build, tmp_path, op
             GUIDED | dict(false_negative_fraction=0.1),
             "`false_negative_fraction` 0.1 has no effect with `objective` guided",
         ),
-        (dict(objective="micse", neighbor_views=2), "with `neighbor_views` the views have other words"),
+        (dict(objective="micse", view="neighbor"), "`attention_mi_weight` compares attention maps token by token"),
         (dict(objective="scd", replay_weight=1.0), "general sentences of `replay_weight` are no view"),
-        (dict(neighbor_views=-1), "`neighbor_views` is -1; expected"),
+        (dict(view="neighbor", view_neighbors=-1), "`view_neighbors` is -1"),
     ],
 )
 def test_options_that_do_not_fit_together(options, message):
@@ -227,7 +229,7 @@ def test_options_that_do_not_fit_together(options, message):
 def test_an_encoder_without_dropout_is_taken_where_views_need_not_differ(build, tmp_path):
     still = str(save_bert(tmp_path / "still", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
     build(still, **WAYS["neighborhoods"]).train()
-    build(still, objective="simcse", neighbor_views=3).train()
+    build(still, objective="simcse", view="neighbor", view_neighbors=3).train()
     with pytest.raises(UsageError, match="Every dropout of this model is 0"):
         build(still, objective="simcse", false_negative_fraction=0.1)
 

@@ -158,7 +158,7 @@ os._exit(run_unsup.main(sys.argv[3:]))
 # So are "data", "drift" and "push", where the first process works alone.
 @pytest.mark.parametrize("where, gone", [("guide", 0), ("evaluation", 1), ("export", 0)])
 def test_a_process_that_is_stopped_anywhere_in_a_program(command, tmp_path, where, gone):
-    arguments = command(per_device_train_batch_size=8, neighbor_views=1, senteval_dir=tmp_path)
+    arguments = command(per_device_train_batch_size=8, view="neighbor", view_neighbors=1, senteval_dir=tmp_path)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])

@@ -21,7 +21,7 @@ from informin.objectives.reconstruction import reconstruction
 from informin.objectives.terms import Masking
 from informin.training.history import logged_terms
 from informin.training.report import summary
-from informin.views.stacking import StackedViews, mask_seed
+from informin.views.stacking import StackedViews, step_seed
 from tests.conftest import make_sentences
 from trainer_informin import InforMinTrainer
 
@@ -118,7 +118,7 @@ def test_first_loss_is_the_objective_on_the_first_batch(build):
     trainer.model.load_state_dict(weights)
     inputs = seen["inputs"]
     rows = {name: inputs[name][:16] for name in ("input_ids", "attention_mask")}
-    rows = StackedViews(trainer.processing_class, Masking(0.15, of_views=False))(rows, mask_seed(42, 0, 0, 0))
+    rows = StackedViews(trainer.processing_class, Masking(0.15, of_views=False))(rows, step_seed(42, 0, 0, 0))
     assert torch.equal(rows["input_ids"], inputs["input_ids"])
     torch.set_rng_state(seen["rng"])
     outputs = trainer.model.train()(**inputs)

@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from informin.objectives.terms import Masking
-from informin.views.stacking import IGNORED, StackedViews, TokenMasker, mask_seed, sentence_ids, two_views
+from informin.views.sentence_ids import sentence_ids
+from informin.views.stacking import IGNORED, StackedViews, TokenMasker, step_seed, two_views
+from informin.views.view import SecondView, View
 from modeling_informin import InforMinOutput
 from tests.conftest import make_sentences, tokenizer_of
 
@@ -79,10 +81,10 @@ def test_mask_depends_on_its_seed_alone(batch, tokenizer):
     torch.set_rng_state(state)
 
 
-def test_mask_seed_differs_in_every_part():
-    seeds = {mask_seed(*parts) for parts in [(1, 2, 0, 0), (2, 1, 0, 0), (1, 2, 1, 0), (1, 2, 0, 1), (1, 3, 0, 0)]}
+def test_step_seed_differs_in_every_part():
+    seeds = {step_seed(*parts) for parts in [(1, 2, 0, 0), (2, 1, 0, 0), (1, 2, 1, 0), (1, 2, 0, 1), (1, 3, 0, 0)]}
     assert len(seeds) == 5
-    assert mask_seed(1, 2, 0, 0) == mask_seed(1, 2, 0, 0)
+    assert step_seed(1, 2, 0, 0) == step_seed(1, 2, 0, 0)
 
 
 def test_sentence_ids_tell_sentences_apart_and_know_them_again(tokenizer):
@@ -147,29 +149,53 @@ def test_rows_know_which_sentences_they_are_of(batch, tokenizer):
     assert rows["row"].tolist() == [*range(100, 100 + count)] * 2 and len(rows["input_ids"]) == 3 * count
 
 
+class Reversed(View):
+    """The sentences of a batch in reverse order, as other sentences."""
+
+    related = None
+
+    def second_views(self, batch, tokens, seed):
+        rows = [ids[mask.bool()].tolist() for ids, mask in zip(batch["input_ids"], batch["attention_mask"])]
+        return SecondView(rows[::-1], batch["row"].flip(0), self.related)
+
+
 @pytest.mark.parametrize("masking", [None, Masking(0.5, False)], ids=["none", "copy"])
-def test_a_paired_batch_holds_both_views(batch, tokenizer, masking):
-    """The masked copy is of the sentences, not of their partners."""
-    count = len(batch["input_ids"]) // 2
-    stacked = StackedViews(tokenizer, masking, paired=True)
-    related = torch.arange(3 * count).view(count, 3)
-    given = places({name: x[: 2 * count] for name, x in batch.items()}) | {"related": related}
+def test_second_views_may_be_other_sentences(batch, tokenizer, masking):
+    """The masked copy is of the first views."""
+    given, count = places(batch), len(batch["input_ids"])
+    view = Reversed()
+    view.related = torch.arange(3 * count).view(count, 3)
+    stacked = StackedViews(tokenizer, masking, view)
     rows = stacked(given, seed=1)
     ids = sentence_ids(given["input_ids"], given["attention_mask"])
-    assert torch.equal(rows["same"], torch.cat([ids.view(2, count).T, related], dim=1))
-    assert torch.equal(rows["input_ids"][: 2 * count], batch["input_ids"][: 2 * count])
-    assert rows["row"].tolist() == [*range(100, 100 + 2 * count)] and len(rows["sentence_ids"]) == count
-    assert len(rows["input_ids"]) == stacked.copies * count
+    assert torch.equal(rows["same"], torch.cat([torch.stack([ids, ids.flip(0)], dim=1), view.related], dim=1))
+    assert torch.equal(rows["input_ids"][:count], batch["input_ids"])
+    assert torch.equal(rows["input_ids"][count : 2 * count], batch["input_ids"].flip(0))
+    assert rows["row"].tolist() == [*range(100, 100 + count), *range(99 + count, 99, -1)]
+    assert torch.equal(rows["sentence_ids"], ids) and len(rows["input_ids"]) == stacked.copies * count
     if masking:
-        assert torch.equal(rows["attention_mask"][2 * count :], batch["attention_mask"][:count])
+        assert torch.equal(rows["attention_mask"][2 * count :], batch["attention_mask"])
     outputs = InforMinOutput(
         pooler_output=torch.arange(stacked.copies * count)[:, None], projection=torch.arange(stacked.copies * count)
     )
     views = two_views(outputs, rows)
-    assert views.row1.tolist() == [*range(100, 100 + count)] and views.row2.tolist() == [
-        *range(100 + count, 100 + 2 * count)
-    ]
+    assert torch.equal(views.row1, rows["row"][:count]) and torch.equal(views.row2, rows["row"][count:])
     assert views.z2.tolist() == [*range(count, 2 * count)]
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_longer_second_views_widen_the_first(tokenizer, side):
+    class Doubled(View):
+        def change(self, tokens, generator):
+            return tokens.repeat(2)
+
+    tokenizer.padding_side = side
+    batch = dict(tokenizer(["the dog runs", "a cat"], padding=True, return_tensors="pt"))
+    rows = StackedViews(tokenizer, view=Doubled())(batch)
+    words = [ids[mask.bool()].tolist() for ids, mask in zip(rows["input_ids"], rows["attention_mask"])]
+    expected = ["the dog runs", "a cat", "the dog runs the dog runs", "a cat a cat"]
+    assert words == [tokenizer(text)["input_ids"] for text in expected]
+    assert rows["input_ids"].shape == (4, 8) and "same" not in rows
 
 
 @pytest.mark.parametrize("masking", [None, Masking(0.5, False), Masking(0.5, True)], ids=["none", "copy", "views"])

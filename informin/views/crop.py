@@ -1,0 +1,47 @@
+"""Span cropping: the second view is a contiguous span of the sentence."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from informin.objectives.terms import option, require
+from informin.views.view import View
+
+
+def crop_span(tokens: Tensor, shortest: float, longest: float, generator: torch.Generator) -> Tensor:
+    """Return a random contiguous span whose length is a random fraction of N, from `shortest` to `longest`.
+
+    The span has at least one token. All positions are equally likely.
+
+    Source:
+        Izacard et al. (2022), Contriever, section 3.1, "independent cropping", here of one view; Giorgi et al. (2021),
+        DeCLUTR, section 3.1, whose span lengths follow a beta distribution.
+    """
+    fraction = shortest + (longest - shortest) * float(torch.rand((), generator=generator))
+    length = min(max(1, round(fraction * len(tokens))), len(tokens))
+    start = int(torch.randint(len(tokens) - length + 1, (), generator=generator))
+    return tokens[start : start + length]
+
+
+@dataclass
+class Crop(View):
+    """Keeps a random contiguous span of the tokens.
+
+    Source:
+        Izacard et al. (2022), "Unsupervised Dense Information Retrieval with Contrastive Learning"; Giorgi et al.
+        (2021), "DeCLUTR: Deep Contrastive Learning for Unsupervised Textual Representations".
+    """
+
+    title = "span cropping"
+
+    crop_min_fraction: float = option(0.5, "Minimum fraction of the tokens in the span that the second view keeps.")
+    crop_max_fraction: float = option(1.0, "Maximum fraction of the tokens in the span that the second view keeps.")
+
+    def check(self) -> None:
+        least, most = self.crop_min_fraction, self.crop_max_fraction
+        require(0 < most <= 1, "crop_max_fraction", most, "a fraction above 0, at most 1")
+        require(0 < least <= most, "crop_min_fraction", least, f"above 0, at most `crop_max_fraction` ({most})")
+
+    def change(self, tokens: Tensor, generator: torch.Generator) -> Tensor:
+        return crop_span(tokens, self.crop_min_fraction, self.crop_max_fraction, generator)

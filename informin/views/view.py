@@ -1,0 +1,122 @@
+"""The base class of views, and the tokens that a view may change."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from informin.guide.protocol import Guide, GuideNeeds
+from informin.objectives.terms import require
+
+
+@dataclass(frozen=True)
+class SentenceTokens:
+    """Finds the tokens of a sentence that a view may change: all but special tokens at either end and the prompt.
+
+    Attributes:
+        tokenizer: The tokenizer of the rows.
+        prompt: Text before every sentence.
+        longest: Maximum number of tokens in a row, as many as the encoder accepts; None for no limit.
+    """
+
+    tokenizer: PreTrainedTokenizerBase
+    prompt: str = ""
+    longest: int | None = None
+
+    def split(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Split a row (L,) without padding into its start, the tokens that may change, and its end."""
+        tokenizer = self.tokenizer
+        names = ("cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id")
+        special = {getattr(tokenizer, name) for name in names}  # not [UNK] and [MASK], which stand for words
+        start, end = 0, len(ids)
+        while start < end and int(ids[start]) in special:
+            start += 1
+        while start < end and int(ids[end - 1]) in special:
+            end -= 1
+        prompt = tokenizer(self.prompt.rstrip(), add_special_tokens=False)["input_ids"] if self.prompt else []
+        start = min(start + len(prompt), end)
+        return ids[:start], ids[start:end], ids[end:]
+
+
+@dataclass(frozen=True)
+class SecondView:
+    """The second views of a batch of B sentences.
+
+    Attributes:
+        tokens: B rows of token ids, without padding. Their lengths may differ from those of the first views.
+        row: (B,) int64, the indices of the training sentences that these are; None for those of the first views.
+        related: (B, k) int64, the `sentence_ids` of further sentences that are not negatives; None for none.
+    """
+
+    tokens: Sequence[Sequence[int]]
+    row: Tensor | None = None
+    related: Tensor | None = None
+
+
+@dataclass
+class View:
+    """A way to make the second view of a sentence: a dataclass of its own options.
+
+    A subclass declares its options as fields, made by `informin.objectives.terms.option`, checks them in `check`, and
+    implements `change` or, if it needs more than one sentence at a time, `second_views`.
+
+    Attributes:
+        title: Name in messages.
+        same_tokens: Whether both views have the same tokens, so that only dropout makes them differ.
+    """
+
+    title: ClassVar[str]
+    same_tokens: ClassVar[bool] = False
+
+    def __post_init__(self):
+        for own in fields(self):
+            value = getattr(self, own.name)
+            choices = own.metadata.get("choices", (value,))
+            require(value in choices, own.name, value, f"one of: {', '.join(map(str, choices))}")
+        self.check()
+
+    def check(self) -> None:
+        """Raise UsageError for an option that is out of range; see `require`."""
+
+    @property
+    def guide_needs(self) -> GuideNeeds | None:
+        """What it needs from a guide, or None."""
+        return None
+
+    def prepare(self, rows: Sequence[dict], guide: Guide | None) -> None:
+        """Called once before the first step.
+
+        Args:
+            rows: All training rows, with `input_ids`.
+            guide: The guide that `guide_needs` asks for.
+        """
+
+    def change(self, tokens: Tensor, generator: torch.Generator) -> Tensor:
+        """Return the tokens (M,) of the second view of one sentence.
+
+        Args:
+            tokens: (N,) int64 on the CPU, N >= 1, without special tokens and prompt.
+            generator: Source of all randomness, seeded by the run's seed, the step and the process.
+        """
+        raise NotImplementedError(f"{type(self).__name__} needs `change` or `second_views`.")
+
+    def second_views(self, batch: dict[str, Tensor], tokens: SentenceTokens, seed: int) -> SecondView:
+        """Return the second views of a batch; by default, `change` applied to each sentence.
+
+        Args:
+            batch: `input_ids` and `attention_mask` (B, L) and, if it has a guide, `row` (B,).
+            tokens: Finds the tokens that may change.
+            seed: Depends on the run's seed, the step and the process.
+        """
+        generator = torch.Generator().manual_seed(seed)
+        rows = []
+        for ids, mask in zip(batch["input_ids"].cpu(), batch["attention_mask"].cpu()):
+            start, words, end = tokens.split(ids[mask.bool()])
+            if len(words):
+                words = self.change(words, generator)
+            room = len(words) if tokens.longest is None else tokens.longest - len(start) - len(end)
+            rows.append([*start.tolist(), *words[:room].tolist(), *end.tolist()])
+        return SecondView(rows)

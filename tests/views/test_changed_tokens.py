@@ -1,0 +1,118 @@
+"""Views that change the tokens of one sentence: word repetition and span cropping."""
+
+import pytest
+import torch
+
+from informin.errors import UsageError
+from informin.views import Crop, Repetition, View
+from informin.views.crop import crop_span
+from informin.views.repetition import repeat_tokens
+from informin.views.view import SentenceTokens
+from tests.conftest import make_sentences, tokenizer_of
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.fixture
+def tokenizer(encoder):
+    return tokenizer_of(encoder)
+
+
+@pytest.fixture
+def batch(tokenizer):
+    return dict(tokenizer(make_sentences(40), padding=True, return_tensors="pt"))
+
+
+def rows_of(batch):
+    return [ids[mask.bool()].tolist() for ids, mask in zip(batch["input_ids"], batch["attention_mask"])]
+
+
+@pytest.mark.parametrize("length, most", [(1, 1), (2, 2), (3, 2), (10, 3), (40, 12)])
+def test_repetition_repeats_up_to_a_fraction_of_the_tokens(length, most):
+    """At most max(2, int(0.32 * length)) tokens, each once, next to the original; every number occurs."""
+    tokens, numbers = torch.arange(length), set()
+    for seed in range(200):
+        repeated = repeat_tokens(tokens, 0.32, generator(seed))
+        times = repeated.bincount(minlength=length)
+        assert set(times.tolist()) <= {1, 2} and torch.equal(repeated, repeated.sort().values)
+        numbers.add(len(repeated) - length)
+    assert numbers == set(range(most + 1))
+
+
+def test_crop_is_a_contiguous_span_of_allowed_length():
+    tokens, lengths, starts = torch.arange(100, 120), set(), set()
+    for seed in range(500):
+        span = crop_span(tokens, 0.3, 0.6, generator(seed))
+        assert torch.equal(span, torch.arange(int(span[0]), int(span[0]) + len(span)))
+        lengths.add(len(span))
+        starts.add(int(span[0]))
+    assert lengths == set(range(6, 13)) and min(starts) == 100 and max(starts) >= 112
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_crop_of_short_sentence_keeps_a_token(length):
+    for seed in range(20):
+        assert 1 <= len(crop_span(torch.arange(length), 0.01, 1.0, generator(seed))) <= length
+
+
+@pytest.mark.parametrize("view", [Repetition(), Crop()], ids=["repetition", "crop"])
+def test_special_tokens_and_prompt_are_kept(tokenizer, view):
+    batch = dict(tokenizer([f"the dog {text}" for text in make_sentences(40)], padding=True, return_tensors="pt"))
+    tokens, changed = SentenceTokens(tokenizer, prompt="the dog "), 0
+    for before, after in zip(rows_of(batch), view.second_views(batch, tokens, seed=3).tokens):
+        assert after[:3] == before[:3] and after[-1] == before[-1]
+        words = after[3:-1]
+        assert set(words) <= set(before[3:-1]) and words
+        changed += after != before
+    assert changed > 10
+
+
+@pytest.mark.parametrize("view", [Repetition(), Crop()], ids=["repetition", "crop"])
+def test_seed_determines_the_second_views(batch, tokenizer, view):
+    """Whatever the global random state."""
+    tokens = SentenceTokens(tokenizer)
+    torch.manual_seed(1)
+    first = view.second_views(batch, tokens, seed=5).tokens
+    torch.manual_seed(2)
+    assert view.second_views(batch, tokens, seed=5).tokens == first
+    assert view.second_views(batch, tokens, seed=6).tokens != first
+
+
+def test_second_views_fit_the_encoder(batch, tokenizer):
+    class Doubled(View):
+        def change(self, tokens, generator):
+            return tokens.repeat(2)
+
+    second = Doubled().second_views(batch, SentenceTokens(tokenizer, longest=12), seed=0)
+    for before, after in zip(rows_of(batch), second.tokens):
+        words = before[1:-1] * 2
+        assert after == [before[0], *words[:10], before[-1]]
+
+
+def test_sentence_without_words_stays_as_it_is(tokenizer):
+    batch = dict(tokenizer(["", "dog"], padding=True, return_tensors="pt"))
+    tokens = SentenceTokens(tokenizer)
+    assert Crop().second_views(batch, tokens, 0).tokens[0] == rows_of(batch)[0]
+
+
+def test_unknown_words_are_not_special_tokens(tokenizer):
+    ids = torch.tensor(tokenizer("xyz dog xyz")["input_ids"])
+    start, words, end = SentenceTokens(tokenizer).split(ids)
+    assert (len(start), len(words), len(end)) == (1, 3, 1) and words[0] == tokenizer.unk_token_id
+
+
+@pytest.mark.parametrize(
+    "kind, options, option",
+    [
+        (Repetition, dict(repetition_rate=-0.1), "repetition_rate"),
+        (Repetition, dict(repetition_rate=1.1), "repetition_rate"),
+        (Crop, dict(crop_min_fraction=0), "crop_min_fraction"),
+        (Crop, dict(crop_min_fraction=0.8, crop_max_fraction=0.7), "crop_min_fraction"),
+        (Crop, dict(crop_max_fraction=1.2), "crop_max_fraction"),
+    ],
+)
+def test_options_out_of_range_are_refused(kind, options, option):
+    with pytest.raises(UsageError, match=f"`{option}`"):
+        kind(**options)

@@ -1,0 +1,40 @@
+"""The neighbor view: ids of rows, and the partners of a batch."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from datasets import Dataset
+
+from informin.errors import UsageError
+from informin.views import Neighbor, neighbor
+from informin.views.neighbor import row_ids
+from informin.views.sentence_ids import sentence_ids
+
+ROWS = Dataset.from_dict({"input_ids": [[2, 5, 3], [2, 3], [2, 5, 3], [2, 6, 3], [2, 5, 5, 3]]})
+
+
+def test_equal_rows_have_equal_ids(monkeypatch):
+    monkeypatch.setattr(neighbor, "CHUNK", 2)
+    ids = row_ids(ROWS)
+    assert ids[0] == ids[2] and len(set(ids.tolist())) == 4
+    padded = torch.tensor([[2, 5, 3, 0], [2, 3, 0, 0]])
+    assert torch.equal(sentence_ids(padded, (padded > 0).long()), ids[:2]), "as in a batch"
+
+
+def test_second_views_are_nearest_mutual_neighbors():
+    indices = torch.tensor([[3, 1], [2, 4], [1, 0], [0, 4], [0, 2]])
+    view = Neighbor(view_neighbors=2)
+    view.prepare(ROWS, SimpleNamespace(nearest=lambda k: (indices[:, :k], None)))
+    second = view.second_views({"row": torch.tensor([4, 0, 1])}, None, seed=0)
+    assert second.row.tolist() == [4, 3, 2], "row 4 has no mutual neighbor"
+    assert list(second.tokens) == [ROWS[i]["input_ids"] for i in (4, 3, 2)]
+    ids = row_ids(ROWS)
+    assert second.related.tolist() == [[ids[4], ids[4]], [ids[3], ids[0]], [ids[2], ids[1]]]
+
+
+def test_needs_a_guide_with_its_number_of_neighbors():
+    needs = Neighbor(view_neighbors=7).guide_needs
+    assert (needs.sentences, needs.neighbors, needs.neighbors_option) == ("training", 7, "view_neighbors")
+    with pytest.raises(UsageError, match="`view_neighbors` is 0"):
+        Neighbor(view_neighbors=0)
