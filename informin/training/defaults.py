@@ -24,7 +24,7 @@ FILLED = (
 )
 # Filled in too, by no row of a paper.
 NOT_PUBLISHED = ("bf16", "output_dir", "projection_head", "pooler", "prompt", "padding_free", "max_seq_length")
-SHARED = ("objective", "view_dropout", "view")  # options that every objective reads
+SHARED = ("objective", "view_dropout")  # options that every objective reads
 
 
 def terms() -> list[type[Term]]:
@@ -88,9 +88,7 @@ def uneven_batch(given: dict, config: PreTrainedConfig) -> str | None:
 def read_options(objective: str, options: dict) -> tuple[list[str], list[str]]:
     """The options that an objective reads with these weights, and in words those that it could."""
     weights = OBJECTIVES[objective].defaults | options
-    view = options.get("view", "dropout")
-    require(view in VIEWS, "view", view, f"one of: {', '.join(VIEWS)}")
-    read, more = [*SHARED, *(field.name for field in fields(VIEWS[view]))], []
+    read, more = [*SHARED], []
     for term in OBJECTIVES[objective].terms:
         own = [field.name for field in fields(term)]
         if term.weight is None or weights.get(term.weight):
@@ -99,21 +97,33 @@ def read_options(objective: str, options: dict) -> tuple[list[str], list[str]]:
             read.append(term.weight)
             own.remove(term.weight)
             more += [f"with `{term.weight}` above 0 also {', '.join(own)}"] if own else []
-    for name, kind in VIEWS.items():
-        if name != view and fields(kind):
-            more.append(f"with `view` {name} also {', '.join(field.name for field in fields(kind))}")
     return read, more
 
 
 def refuse_unread(objective: str, given: dict) -> None:
     """Raises UsageError for an option of a term that the objective has not, or that is off."""
+    refuse_other_views(given.get("view", "dropout"), given)
     read, more = read_options(objective, given)
-    for name in term_options():
+    for name in [field.name for term in terms() for field in fields(term)]:
         if name not in read and given.get(name):  # to turn off what is not there is no mistake
             raise UsageError(
                 f"`{name}` {given[name]} has no effect with `objective` {objective} as it is set. It reads: "
                 f"{'; '.join([', '.join(read[1:]), *more])}."
             )
+
+
+def refuse_other_views(view: str, given: dict) -> None:
+    """Raise UsageError for an unknown view, or an option of a view other than the chosen one."""
+    require(view in VIEWS, "view", view, f"one of: {', '.join(VIEWS)}")
+    own = {field.name for field in fields(VIEWS[view])}
+    for name, kind in VIEWS.items():
+        for option in {field.name for field in fields(kind)} - own:
+            if given.get(option):
+                raise UsageError(
+                    f"{given[option]} has no effect with `view` {view}",
+                    option=option,
+                    fix=f"Set `view` to {name}, or leave `{option}` out.",
+                )
 
 
 def bf16(given: dict) -> dict:
