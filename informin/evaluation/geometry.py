@@ -43,20 +43,20 @@ def uniformity(x: np.ndarray) -> float:
 
 
 def nearest(x: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k nearest other rows of each row by cosine, the nearest first, and their cosines, both (N, k).
+    """Return the indices (N, k) and cosines (N, k) of the k nearest other rows of each row, nearest first.
 
-    Every pair is compared, by cosines rounded to 6 decimals, in the precision of x. Of cosines that are equal then, the
-    first row comes first. By blocks: N x N cosines are never there at once.
+    Compares every pair, in blocks, by cosines rounded to 6 decimals. Ties are broken by index, so that the result does
+    not depend on the hardware.
 
     Args:
-        x: (N, d) float32 or float64, of length 1.
+        x: (N, d) float32 or float64 unit vectors.
     """
     index, cosines = np.empty((len(x), k), dtype=np.int64), np.empty((len(x), k), dtype=np.float32)
     step = max(1, BLOCK // len(x))
     for start in range(0, len(x), step):
         rows = np.arange(min(step, len(x) - start))
-        block = (x[start : start + step] @ x.T).round(6)  # equal vectors' cosines differ in their last bits
-        block[rows, start + rows] = -np.inf  # a row itself
+        block = (x[start : start + step] @ x.T).round(6)  # the cosines of equal vectors differ in their last bits
+        block[rows, start + rows] = -np.inf  # the row itself
         for place in range(k):
             best = block.argmax(1)
             index[start + rows, place], cosines[start + rows, place] = best, block[rows, best]

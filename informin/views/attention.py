@@ -1,8 +1,8 @@
-"""Inside the encoder: a dropout rate for each view, and attention maps of chosen layers.
+"""Changes inside the encoder: a dropout rate per view, and the attention maps of selected layers.
 
-transformers' BERT hands its attention function one dropout rate for all rows, and gives the maps of all layers or of
-none. Both are settled here by a registered attention function and by the dropout modules; no class is patched, and a
-checkpoint knows nothing of it.
+transformers' BERT passes one dropout rate for all rows to its attention function, and returns the maps of all layers or
+none. A registered attention function and replaced dropout modules solve both. No class is patched, and checkpoints do
+not change.
 """
 
 from collections.abc import Sequence
@@ -21,16 +21,16 @@ REPLACEABLE = ("sdpa", "eager", NAME)
 
 
 class ViewDropout(nn.Dropout):
-    """Dropout whose rate depends on the view. Rows are whole views after one another, as `stack_views` makes them."""
+    """Dropout with one rate per view, for rows stacked by `informin.views.stacking.StackedViews`."""
 
     def __init__(self, own: float, rates: Sequence[float | None]):
-        """`own` is the encoder's rate, to go back to, and that of the views whose rate is None."""
+        """Set the rates; `own`, the encoder's rate, replaces a rate of None and can be restored later."""
         rates = tuple(own if rate is None else rate for rate in rates)
         super().__init__(max(rates))
         self.own, self.rates = own, rates
 
     def forward(self, x: Tensor) -> Tensor:
-        """(V*B, ...) for V rates, the same shape; unchanged outside training."""
+        """Apply V rates to rows (V*B, ...). Return them unchanged outside training."""
         if not self.training:
             return x
         return torch.cat([dropout(view, rate) for view, rate in zip(x.chunk(len(self.rates)), self.rates)])
@@ -42,14 +42,16 @@ class ViewDropout(nn.Dropout):
 def view_attention(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs
 ) -> tuple[Tensor, Tensor | None]:
-    """Attention as transformers calls it: (N, H, L, d/H) each, to the output (N, L, H, d/H) and, in training, the maps.
+    """Compute attention; transformers calls it with queries, keys and values (N, H, L, d/H).
 
-    Maps (N, H, L, L) are those after dropout, and only of the layers that `prepare_encoder` chose.
+    Returns:
+        The output (N, L, H, d/H) and, in training, the maps (N, H, L, L) after dropout if `prepare_encoder` selected
+        the layer, else None.
     """
     if module.training and module.keeps_map:
         return _with_map(module, query, key, value, attention_mask, kwargs["scaling"])
     if module.training:
-        kwargs["output_attentions"] = False  # or it warns that it has no map, of a layer that was not chosen
+        kwargs["output_attentions"] = False  # otherwise it warns about the missing map of a layer that was not selected
     if not module.training or not isinstance(module.dropout, ViewDropout):
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
     rates = module.dropout.rates
@@ -76,25 +78,27 @@ def prepare_encoder(
     rates: Sequence[float | None] | None = None,
     map_layers: Sequence[int] = (),
 ) -> None:
-    """Gives each view its dropout rate, hidden and attention, and has `map_layers` return their maps in training.
+    """Set a dropout rate per view, for hidden states and attention, and make `map_layers` return their attention maps.
 
     Args:
-        encoder: changed in place, its weights and their names are not.
-        attentions: the self-attention of each of its layers.
-        rates: one for each view and, with MLM, for the masked copy; None, for one or for all, is the encoder's own.
-        map_layers: from 0. With `output_attentions=True` the output's `attentions` has a map (N, H, L, L) for each.
+        encoder: Changed in place; its weights and their names stay the same.
+        attentions: The self-attention module of each layer.
+        rates: One rate per view and, with MLM, one for the masked copy. None means the encoder's own rate, for one of
+            them or for all.
+        map_layers: Indices of layers. With `output_attentions=True`, the output's `attentions` has a map (N, H, L, L)
+            for each of them in training.
 
     Raises:
-        UsageError: the encoder was loaded with an attention implementation that this cannot stand in for.
+        UsageError: The encoder was loaded with an attention implementation that cannot be replaced.
     """
     implementation = encoder.config._attn_implementation
     if rates is None and not map_layers and implementation != NAME:
-        return  # nothing to change, and nothing left of an earlier trainer
+        return  # nothing to change, and no earlier trainer changed anything
     if implementation not in REPLACEABLE:
-        what = "attention maps" if map_layers else "a dropout rate for each view"
+        what = "attention maps" if map_layers else "a dropout rate per view"
         raise UsageError(
-            f"The model was loaded with attn_implementation={implementation!r}, which cannot give {what}. Load it with "
-            "one of: sdpa, eager."
+            f"The model was loaded with attn_implementation={implementation!r}, which does not support {what}",
+            needed="sdpa or eager",
         )
     for parent in list(encoder.modules()):
         for name, child in parent.named_children():

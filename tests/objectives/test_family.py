@@ -26,7 +26,7 @@ from informin.objectives.terms import Head, option, require
 from informin.training.command_line import parse
 from informin.training.defaults import filled_in
 from informin.views.attention import ViewDropout
-from tests.conftest import make_sentences, save_bert
+from tests.conftest import make_sentences, raises_usage, save_bert
 from tests.objectives.conftest import logged, model_of, rows
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
@@ -420,7 +420,7 @@ def test_layers_that_the_encoder_has_not_are_refused(build, layers):
 def test_attention_without_maps_or_rates_is_refused(build, options):
     trainer = build(**options)
     trainer.model.config._attn_implementation_internal = "flash_attention_2"
-    with pytest.raises(UsageError, match="attn_implementation='flash_attention_2', which cannot give"):
+    with raises_usage(found="attn_implementation='flash_attention_2', which does not support", needed="sdpa or eager"):
         InforMinTrainer(trainer.model, trainer.args, trainer.train_dataset, processing_class=trainer.processing_class)
 
 

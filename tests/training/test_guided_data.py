@@ -1,4 +1,4 @@
-"""Trainings with a guide: what each option does in a run, and what is refused."""
+"""Training with a guide: the effect of each option, and options that are refused."""
 
 import json
 import re
@@ -47,14 +47,14 @@ def build(encoder, tmp_path):
 
 
 def finished(folder: Path) -> str:
-    """An encoder that says how it is read."""
+    """Save the pooling in an encoder's configuration."""
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"informin": {"pooling": "mean"}}))
     return str(folder)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_trains_every_weight_and_logs_every_term(build, way):
+def test_every_weight_is_trained_and_every_term_logged(build, way):
     trainer = build(**WAYS[way])
     before = {name: p.clone() for name, p in trainer.model.named_parameters()}
     trainer.train()
@@ -68,8 +68,8 @@ def test_trains_every_weight_and_logs_every_term(build, way):
         assert not term.summand or all(f"terms/{term.name}" in entry for entry in logged)
 
 
-def test_the_terms_compare_with_the_guides_embeddings_of_the_same_sentences(build, encoder):
-    """At the first step without dropout the encoder is where its guide is."""
+def test_first_step_without_dropout_is_at_distance_zero(build, encoder):
+    """The encoder still equals its guide: terms compare embeddings of the same sentences."""
     trainer = build(**(GUIDED | dict(distillation_weight=1.0, replay_weight=1.0, replay_size=5)))
     for module in trainer.model.modules():
         if isinstance(module, torch.nn.Dropout):
@@ -79,8 +79,8 @@ def test_the_terms_compare_with_the_guides_embeddings_of_the_same_sentences(buil
     assert abs(first["terms/distillation"]) < 1e-5 and abs(first["terms/replay"]) < 1e-5
 
 
-def test_neighbors_are_the_other_view(build, encoder, tmp_path):
-    """Each row of the second half is the mutual neighbor of its row of the first, or itself where it has none."""
+def test_second_view_is_mutual_neighbor(build, encoder, tmp_path):
+    """Row B + i is the nearest mutual neighbor of row i, or the same sentence if it has none."""
     sentences = make_sentences(40)
     trainer = build(
         sentences=sentences, objective="simcse", false_negative_fraction=0.1, view="neighbor", view_neighbors=3
@@ -110,8 +110,8 @@ def test_neighbors_are_the_other_view(build, encoder, tmp_path):
 @pytest.mark.parametrize(
     "queue", [{}, dict(objective="micse", attention_mi_weight=0, queue_size=24)], ids=["batch", "queue"]
 )
-def test_no_neighbor_of_a_sentence_is_its_negative(build, monkeypatch, queue):
-    """By a loop over texts, copies of sentences among them: not itself, not its other view, no mutual neighbor."""
+def test_mutual_neighbors_are_not_negatives(build, monkeypatch, queue):
+    """Neither is the sentence itself or its second view. Compared with a loop over texts, some of them duplicates."""
     sentences = make_sentences(30)
     sentences += sentences[:10]
     calls = []
@@ -138,7 +138,7 @@ def test_no_neighbor_of_a_sentence_is_its_negative(build, monkeypatch, queue):
     assert negatives > 20, "which were pushed apart before"
 
 
-def test_resumed_it_is_the_run_that_was_not_broken_off(build, tmp_path):
+def test_resume_is_bit_exact(build, tmp_path):
     way = WAYS["all"] | dict(max_steps=4, save_strategy="steps", save_steps=2)
     whole = build(output_dir=str(tmp_path / "whole"), **way)
     whole.train()
@@ -149,8 +149,8 @@ def test_resumed_it_is_the_run_that_was_not_broken_off(build, tmp_path):
         assert torch.equal(a, b), name
 
 
-def test_another_guide_is_another_run(build, tmp_path):
-    """The record has the last parts of their names, and a run is not gone on with under others."""
+def test_other_guide_is_refused_on_resume(build, tmp_path):
+    """training.json holds the last parts of their names."""
     guides = [finished(save_bert(tmp_path / name, initializer_range=0.1)) for name in ("first", "second")]
     (tmp_path / "general.txt").write_text("\n".join(make_sentences(9, seed=4)))
     way = WAYS["replay"] | dict(save_strategy="steps", save_steps=1, max_steps=2)
@@ -163,7 +163,7 @@ def test_another_guide_is_another_run(build, tmp_path):
         build(**way, guide_model=guides[1]).train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-1"))
 
 
-def test_the_guide_is_computed_once_for_runs_that_share_a_cache(build, tmp_path):
+def test_runs_with_the_same_cache_share_the_guide(build, tmp_path):
     build(**WAYS["all"])
     files = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "guides").iterdir()}
     assert len(files) == 6, "an array and a header: of training sentences, their neighborhoods, general sentences"
@@ -171,8 +171,8 @@ def test_the_guide_is_computed_once_for_runs_that_share_a_cache(build, tmp_path)
     assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "guides").iterdir()} == files
 
 
-def test_another_guide_of_another_width_and_tokenizer(build, tmp_path, roberta):
-    """What compares similarities takes it; what compares embeddings says why not."""
+def test_guide_may_have_another_dimension_and_tokenizer(build, tmp_path, roberta):
+    """Terms on similarities accept it; terms on embeddings refuse it by name."""
     wide, other = finished(save_bert(tmp_path / "wide", hidden_size=64)), finished(save_roberta(tmp_path / "other"))
     for guide in (wide, other):
         build(**WAYS["similarity"], guide_model=guide, guide_cache=str(tmp_path / "others")).train()
@@ -184,7 +184,7 @@ def test_another_guide_of_another_width_and_tokenizer(build, tmp_path, roberta):
         build(**WAYS["distillation"], guide_model=str(roberta))
 
 
-def test_the_model_itself_is_guide_unless_it_is_built_already(build, encoder):
+def test_trainer_given_a_model_needs_guide_model(build, encoder):
     trainer = build(**WAYS["similarity"])
     with raises_usage(found="the trainer was given a model, not its name", fix="`guide_model`"):
         InforMinTrainer(trainer.model, trainer.args, make_sentences(40), processing_class=trainer.processing_class)
@@ -221,12 +221,12 @@ def test_unusable_guide_options_are_refused_before_embedding(build, tmp_path, op
         (dict(view="neighbor", view_neighbors=-1), "`view_neighbors` is -1"),
     ],
 )
-def test_options_that_do_not_fit_together(options, message):
+def test_conflicting_options_are_refused(options, message):
     with pytest.raises(UsageError, match=message):
         InforMinTrainingArguments(use_cpu=True, bf16=False, **options)
 
 
-def test_an_encoder_without_dropout_is_taken_where_views_need_not_differ(build, tmp_path):
+def test_encoder_without_dropout_is_accepted_if_views_may_be_equal(build, tmp_path):
     still = str(save_bert(tmp_path / "still", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
     build(still, **WAYS["neighborhoods"]).train()
     build(still, objective="simcse", view="neighbor", view_neighbors=3).train()
@@ -234,7 +234,7 @@ def test_an_encoder_without_dropout_is_taken_where_views_need_not_differ(build, 
         build(still, objective="simcse", false_negative_fraction=0.1)
 
 
-def test_the_recipe_as_a_user_gives_it(bert, tmp_path, capsys):
+def test_adapt_recipe_on_the_command_line(bert, tmp_path, capsys):
     sentences = tmp_path / "mine.txt"
     sentences.write_text("\n".join(make_sentences(200)) + "\n")
     out = tmp_path / "out"
@@ -250,7 +250,7 @@ def test_the_recipe_as_a_user_gives_it(bert, tmp_path, capsys):
     assert re.search("guided similarity", card)
 
 
-def test_an_unknown_recipe(capsys):
+def test_unknown_recipe_suggests_a_name(capsys):
     assert run_unsup.main(["--model_name=x", "--recipe=adpt"]) == 2
     assert "--recipe adpt is unknown. Did you mean adapt? Needed of: adapt, informin-" in capsys.readouterr().err
     assert run_unsup.main(["--model_name=x", "--recipe=adapt", "--config=y"]) == 2

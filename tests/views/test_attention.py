@@ -1,4 +1,4 @@
-"""The encoder as training changes it: a dropout rate for each view, and attention maps of chosen layers."""
+"""Changes inside the encoder: a dropout rate per view, and the attention maps of selected layers."""
 
 import json
 import sys
@@ -7,9 +7,8 @@ import pytest
 import torch
 from transformers import AutoModel
 
-from informin.errors import UsageError
 from informin.views.attention import ViewDropout, prepare_encoder, view_attention
-from tests.conftest import make_sentences, tokenizer_of
+from tests.conftest import make_sentences, raises_usage, tokenizer_of
 
 
 def self_attentions(model):
@@ -80,7 +79,7 @@ def test_each_view_has_its_rate_in_attention(encoder, rates, keeps_map):
 
 
 @pytest.mark.parametrize("map_layers", [[], [0], [0, 1]], ids=str)
-def test_views_are_whole_blocks_of_rows_in_their_order(encoder, map_layers):
+def test_rates_apply_to_views_in_order(encoder, map_layers):
     """Views without dropout are the plain encoder's, the one between them is not."""
     model, plain, batch = load(encoder), load(encoder, dropout=0.0).train(), rows(encoder, copies=3)
     prepare_encoder(model, self_attentions(model), (0.0, 0.5, 0.0), map_layers)
@@ -92,7 +91,7 @@ def test_views_are_whole_blocks_of_rows_in_their_order(encoder, map_layers):
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
-def test_outside_training_it_is_the_plain_encoder(encoder, implementation):
+def test_evaluation_equals_the_plain_encoder(encoder, implementation):
     """To the bit, with padding and with an odd number of rows, and no map is kept."""
     model, plain = load(encoder, implementation=implementation), load(encoder).eval()
     prepare_encoder(model, self_attentions(model), (0.1, 0.4), [1])
@@ -102,7 +101,7 @@ def test_outside_training_it_is_the_plain_encoder(encoder, implementation):
     assert not [layer for layer in outputs.attentions or () if layer is not None]
 
 
-def test_without_rates_the_encoders_own_dropout_stays(encoder):
+def test_without_rates_the_encoder_keeps_its_dropout(encoder):
     model, plain, batch = load(encoder), load(encoder, implementation="eager").train(), rows(encoder)
     prepare_encoder(model, self_attentions(model), None, [0, 1])
     assert not [module for module in model.modules() if isinstance(module, ViewDropout)]
@@ -116,7 +115,7 @@ def test_without_rates_the_encoders_own_dropout_stays(encoder):
 
 @pytest.mark.parametrize("rates", [None, (0.0, 0.0)], ids=["own", "views"])
 @pytest.mark.parametrize("map_layers", [[], [0], [1], [0, 1]], ids=str)
-def test_maps_of_the_chosen_layers_are_those_of_eager_attention(encoder, rates, map_layers):
+def test_maps_equal_those_of_eager_attention(encoder, rates, map_layers):
     """Value and gradient; the rows of a map sum to 1, and no one looks at padding."""
     model, plain = load(encoder, dropout=0.0).train(), load(encoder, dropout=0.0, implementation="eager").train()
     prepare_encoder(model, self_attentions(model), rates, map_layers)
@@ -143,7 +142,7 @@ def test_maps_of_the_chosen_layers_are_those_of_eager_attention(encoder, rates, 
         )
 
 
-def test_chosen_layers_and_the_others_compute_the_same(encoder):
+def test_layers_with_and_without_maps_agree(encoder):
     batch, layers = rows(encoder), []
     for map_layers in ([], [0], [1], [0, 1]):
         model = load(encoder)
@@ -165,7 +164,7 @@ def test_maps_come_after_dropout(encoder):
 
 
 @pytest.mark.parametrize("rates", [None, (0.1, 0.2)], ids=["own", "views"])
-def test_nobody_is_told_to_use_eager_attention(encoder, monkeypatch, rates):
+def test_no_warning_about_eager_attention(encoder, monkeypatch, rates):
     """transformers' warning, of the layers that were not chosen; where no map comes at all it is right."""
     model, warnings = load(encoder), []
     logger = sys.modules["transformers.integrations.sdpa_attention"].logger
@@ -177,7 +176,7 @@ def test_nobody_is_told_to_use_eager_attention(encoder, monkeypatch, rates):
     assert "does not support `output_attentions=True`" in warnings[0]
 
 
-def test_a_checkpoint_knows_nothing_of_it(encoder, tmp_path):
+def test_checkpoint_equals_that_of_the_plain_encoder(encoder, tmp_path):
     model, plain = load(encoder), load(encoder)
     prepare_encoder(model, self_attentions(model), (0.1, 0.2), [0, 1])
     assert model.state_dict().keys() == plain.state_dict().keys()
@@ -192,19 +191,18 @@ def test_a_checkpoint_knows_nothing_of_it(encoder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "rates, map_layers, what", [((0.1, 0.2), [], "a dropout rate for each view"), (None, [1], "attention maps")]
+    "rates, map_layers, what", [((0.1, 0.2), [], "a dropout rate per view"), (None, [1], "attention maps")]
 )
-def test_attention_that_it_cannot_stand_in_for_is_refused(encoder, rates, map_layers, what):
+def test_other_attention_implementations_are_refused(encoder, rates, map_layers, what):
     model = load(encoder)
     model.config._attn_implementation_internal = "flash_attention_2"
-    message = f"attn_implementation='flash_attention_2', which cannot give {what}. Load it with one of: sdpa, eager."
-    with pytest.raises(UsageError, match=message):
+    with raises_usage(found=f"'flash_attention_2', which does not support {what}", needed="sdpa or eager"):
         prepare_encoder(model, self_attentions(model), rates, map_layers)
     assert not [module for module in model.modules() if isinstance(module, ViewDropout)]
 
 
-def test_a_second_trainers_preparation_replaces_the_first(encoder):
-    """Rates, maps or neither: nothing of the one before is left, the encoder's own rates come back."""
+def test_second_preparation_replaces_the_first(encoder):
+    """Nothing of the first remains, and without rates the encoder's own come back."""
     model, plain, batch = load(encoder), load(encoder).train(), rows(encoder)
     own = {name: module.p for name, module in model.named_modules() if isinstance(module, torch.nn.Dropout)}
     prepare_encoder(model, self_attentions(model), (0.05, 0.4), [0, 1])
@@ -220,7 +218,7 @@ def test_a_second_trainers_preparation_replaces_the_first(encoder):
     torch.testing.assert_close(hidden, plain(**batch).last_hidden_state)
 
 
-def test_an_encoder_that_needs_nothing_is_left_alone(encoder):
+def test_encoder_without_changes_keeps_its_attention(encoder):
     model = load(encoder)
     prepare_encoder(model, self_attentions(model))
     assert model.config._attn_implementation == "sdpa"

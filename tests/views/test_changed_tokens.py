@@ -3,12 +3,11 @@
 import pytest
 import torch
 
-from informin.errors import UsageError
 from informin.views import Crop, Repetition, View
 from informin.views.crop import crop_span
 from informin.views.repetition import repeat_tokens
 from informin.views.view import SentenceTokens
-from tests.conftest import make_sentences, tokenizer_of
+from tests.conftest import make_sentences, raises_usage, tokenizer_of
 
 
 def generator(seed=0):
@@ -114,5 +113,5 @@ def test_unknown_words_are_not_special_tokens(tokenizer):
     ],
 )
 def test_options_out_of_range_are_refused(kind, options, option):
-    with pytest.raises(UsageError, match=f"`{option}`"):
+    with raises_usage(option):
         kind(**options)

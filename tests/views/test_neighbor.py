@@ -2,14 +2,13 @@
 
 from types import SimpleNamespace
 
-import pytest
 import torch
 from datasets import Dataset
 
-from informin.errors import UsageError
 from informin.views import Neighbor, neighbor
 from informin.views.neighbor import row_ids
 from informin.views.sentence_ids import sentence_ids
+from tests.conftest import raises_usage
 
 ROWS = Dataset.from_dict({"input_ids": [[2, 5, 3], [2, 3], [2, 5, 3], [2, 6, 3], [2, 5, 5, 3]]})
 
@@ -36,5 +35,5 @@ def test_second_views_are_nearest_mutual_neighbors():
 def test_needs_a_guide_with_its_number_of_neighbors():
     needs = Neighbor(view_neighbors=7).guide_needs
     assert (needs.sentences, needs.neighbors, needs.neighbors_option) == ("training", 7, "view_neighbors")
-    with pytest.raises(UsageError, match="`view_neighbors` is 0"):
+    with raises_usage("view_neighbors", found="is 0", needed="1 or more"):
         Neighbor(view_neighbors=0)

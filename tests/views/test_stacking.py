@@ -1,4 +1,4 @@
-"""The rows of a forward pass: two views, the masked copy, masks drawn on a clone; and what terms read of them."""
+"""The rows of a forward pass: two views and a masked copy; and what the terms use of the outputs."""
 
 import pytest
 import torch
@@ -70,7 +70,7 @@ def test_masking_rates(tokenizer):
     assert is_same.float().mean().item() == pytest.approx(0.1, abs=0.02)
 
 
-def test_mask_depends_on_its_seed_alone(batch, tokenizer):
+def test_mask_depends_only_on_its_seed(batch, tokenizer):
     masker = TokenMasker(tokenizer)
     torch.manual_seed(1)
     first = masker(batch["input_ids"], seed=5)[0]
@@ -87,8 +87,8 @@ def test_step_seed_differs_in_every_part():
     assert step_seed(1, 2, 0, 0) == step_seed(1, 2, 0, 0)
 
 
-def test_sentence_ids_tell_sentences_apart_and_know_them_again(tokenizer):
-    """Whatever the padding, on either side of a batch; the order of words counts, and so does a word more."""
+def test_sentence_ids_are_equal_for_equal_sentences_only(tokenizer):
+    """Padding on either side does not matter; the order and number of words do."""
     sentences = make_sentences(2000)
     batch = dict(tokenizer(sentences, padding=True, return_tensors="pt"))
     ids = sentence_ids(batch["input_ids"], batch["attention_mask"])
@@ -112,8 +112,8 @@ def test_sentence_ids_are_of_the_sentences_before_masking(batch, tokenizer, of_v
 
 @pytest.mark.parametrize("masking", [None, Masking(0.5, True), Masking(0.5, False)], ids=["none", "views", "copy"])
 @pytest.mark.parametrize("maps", [0, 2])
-def test_what_terms_read_is_of_the_first_two_copies(batch, tokenizer, masking, maps):
-    """Losses of masked words alone are of all rows."""
+def test_terms_use_the_first_two_copies(batch, tokenizer, masking, maps):
+    """Only the losses of masked tokens come from all rows."""
     stacked = StackedViews(tokenizer, masking)
     rows, count, length = stacked(batch, seed=1), *batch["input_ids"].shape
     copies, heads = torch.arange(stacked.copies).repeat_interleave(count), {"queue": object()}
@@ -139,11 +139,11 @@ def test_what_terms_read_is_of_the_first_two_copies(batch, tokenizer, masking, m
 
 
 def places(batch):
-    """As of rows with a guide."""
+    """Add indices, as for rows with a guide."""
     return batch | {"row": torch.arange(len(batch["input_ids"])) + 100}
 
 
-def test_rows_know_which_sentences_they_are_of(batch, tokenizer):
+def test_rows_keep_the_indices_of_their_sentences(batch, tokenizer):
     rows = StackedViews(tokenizer, Masking(0.5, False))(places(batch), seed=1)
     count = len(batch["input_ids"])
     assert rows["row"].tolist() == [*range(100, 100 + count)] * 2 and len(rows["input_ids"]) == 3 * count
