@@ -31,8 +31,16 @@ def quiet_while_loading() -> None:
             os.write(2, f"{Interrupted(number).line()}\n".encode())
         os._exit(128 + number)
 
+    open_closed_streams()
     for number in heeded_signals():
         signal.signal(number, end)
+
+
+def open_closed_streams() -> None:
+    """Replace closed standard streams (`>&-`) by empty ones, so that no file of a model gets their numbers."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))  # the lowest free number
 
 
 def answer_help(command: str, argv: list[str]) -> None:

@@ -3,6 +3,7 @@
 import logging
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -270,3 +271,11 @@ def test_an_unknown_option_suggests_the_nearest(name, arguments, near, capsys):
     error = capsys.readouterr().err.splitlines()[-1]
     assert code == 2 and "no such option." in error
     assert (f"Did you mean {near}? See --help." in error) if near else ("Did you mean" not in error)
+
+
+def test_closed_streams_become_empty_ones():
+    """As under `>&-`: Python sets a closed stream to None, and printing or a model's file must not fail for it."""
+    code = "from informin.program import open_closed_streams as o; o(); import sys; print('x'); sys.stderr.write('y')"
+    for streams in (">&-", "2>&-", "<&- >&- 2>&-"):
+        command = f"{sys.executable} -c {shlex.quote(code)} {streams}"
+        assert subprocess.run(["sh", "-c", command], cwd=ROOT).returncode == 0, streams

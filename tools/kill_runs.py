@@ -169,7 +169,8 @@ def undisturbed(place: str) -> object:
 
 def signals_outside_training() -> int:
     """Every signal at every place. Returns how many rows are wrong."""
-    wrong, through = 0, {script: undisturbed(place) for place, (script, *_) in PLACES.items()}
+    places = {script: place for place, (script, *_) in PLACES.items()}  # one of each script
+    wrong, through = 0, {script: undisturbed(place) for script, place in places.items()}
     for place, (script, *_) in PLACES.items():
         for number in NUMBERS:
             if found := problems(place, number, through[script]):

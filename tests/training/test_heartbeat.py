@@ -155,7 +155,7 @@ os._exit(run_unsup.main(sys.argv[3:]))
 """
 
 
-# So are "data", "drift" and "push", where the first process works alone.
+# "data" is another place where they wait; at the end of "drift", and in "push", nobody waits for the first.
 @pytest.mark.parametrize("where, gone", [("guide", 0), ("evaluation", 1), ("export", 0)])
 def test_a_process_that_is_stopped_anywhere_in_a_program(command, tmp_path, where, gone):
     arguments = command(per_device_train_batch_size=8, view="neighbor", view_neighbors=1, senteval_dir=tmp_path)
