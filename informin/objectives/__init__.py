@@ -1,4 +1,4 @@
-"""The terms of the losses, one idea a file, and the objectives that they add up to."""
+"""Training objectives. Each file defines one term; an objective is a weighted sum of terms."""
 
 from informin.objectives.attention_mi import MICSE_ROWS, AttentionMI
 from informin.objectives.contrast import SIMCSE_ROWS, Contrast
@@ -12,9 +12,9 @@ from informin.objectives.queue import Queue
 from informin.objectives.reconstruction import INFORMIN_ROWS, Reconstruction
 from informin.objectives.terms import Objective, Term, Views
 
-GUIDED = (GuidedSimilarity, Neighborhood, Distillation, Replay)  # what a guide can add to any of them
+GUIDED = (GuidedSimilarity, Neighborhood, Distillation, Replay)  # terms that use a guide; available in every objective
 
-# What the option `objective` names.
+# Values of the option `objective`.
 OBJECTIVES = {
     "informin": Objective(
         "InforMin-CL",

@@ -1,4 +1,4 @@
-"""Attention mutual information: what a view attends to tells what the other view of the sentence attends to."""
+"""Attention mutual information: align the attention maps of the two views (miCSE)."""
 
 from dataclasses import dataclass
 
@@ -6,35 +6,36 @@ import torch
 from torch import Tensor
 
 from informin.errors import UsageError
-from informin.objectives.terms import PaperRow, Term, Views, option
+from informin.objectives.terms import PaperRow, Term, Views, option, require
 
 FORMS = ("paper", "reference")
-# The logarithm's gradient is 1/x and overflows at the smallest floats: a probability below this counts as 0.
+# Smaller probabilities count as 0, because the gradient of their logarithm, 1/x, can overflow.
 SMALLEST_PROBABILITY = 1e-30
-# 1 - rho^2 is held at this or above: a tile of two equal views has 6.9078 nats, and no gradient.
+# Lower bound of 1 - rho^2. Two identical views have a mutual information of 6.9078 nats and no gradient.
 SMALLEST_RESIDUAL = 1e-6
 
 
 def attention_layers(number_of_layers: int, chosen: list[int] | None = None) -> list[int]:
-    """The encoder layers whose attention maps are compared, counted from 0 and ascending.
+    """Return the encoder layers whose attention maps are compared, counted from 0 in ascending order.
 
     Args:
-        number_of_layers: of the encoder.
-        chosen: the layers wanted; None for the upper third, in BERT-base [8, 9, 10, 11], and at least 2 where there
-            are 2. The published code's commands use [7, 8, 9, 10].
+        number_of_layers: Number of layers of the encoder.
+        chosen: Layers to use. None selects the upper third, at least 2 if the encoder has 2: [8, 9, 10, 11] for
+            BERT-base. The commands of the authors' code use [7, 8, 9, 10].
 
     Raises:
-        UsageError: a layer that is not there, one named twice, or layers out of order.
+        UsageError: A layer does not exist, is repeated or is out of order.
 
     Source:
-        Klein & Nabi (2023), implementation details.
+        Klein and Nabi (2023), miCSE, implementation details.
     """
     if chosen is None:
         return list(range(number_of_layers))[-max(2, number_of_layers // 3) :]
     if not chosen or list(chosen) != sorted(set(chosen) & set(range(number_of_layers))):
         raise UsageError(
-            f"The attention layers {list(chosen)} cannot be used: the encoder has {number_of_layers} layers. "
-            f"Name one or more of 0 to {number_of_layers - 1}, each once and in ascending order."
+            f"is {list(chosen)}, but the encoder has {number_of_layers} layers",
+            option="attention_mi_layers",
+            needed=f"one or more of 0 to {number_of_layers - 1}, each once and in ascending order",
         )
     return list(chosen)
 
@@ -47,73 +48,93 @@ def attention_mi(
     samples: int = 150,
     generator: torch.Generator | None = None,
 ) -> tuple[Tensor, Tensor]:
-    r"""Minus the mean mutual information of the two views' attention, MI = -1/2 log(1 - rho^2), to be minimized.
+    r"""Attention mutual information loss: make the attention maps of one view predictable from those of the other.
 
-    rho is the correlation of the logarithms of the two maps over positions drawn without replacement, the same in both
-    views, for each sentence and tile. A position is valid where both views are above 0: zeros (attention dropout, the
-    keys of padding) have no logarithm. A tile with fewer than 3 positions, or without variance, has MI 0.
+    Use it next to `contrast`, as in miCSE, above all when there are few training sentences. It needs two views of the
+    same length, and an encoder that returns attention maps.
 
-    - `paper`: a tile is 2 adjacent heads of a layer. The queries of padding, whose rows are not zero, are invalid too.
-      A tile with fewer than `samples` valid positions gives them all.
-    - `reference`: what the authors' code computes. A tile is one head of every second layer (of 4: the 1st and 3rd, or
-      the 2nd and 4th). Padding's queries are drawn. Tiles with fewer than `samples` valid positions are left out, or,
-      where all have fewer, each gives as many as the poorest has. The mean is multiplied by s^2 + 1e-6, s the valid
-      share of the tiles used, which is a constant to the gradient and falls with the padding and the dropout.
+    Also known as attention mutual information (AMI) regularization.
 
-    Over several processes each takes its own sentences: the mean over processes is exact in the form `paper`.
+        loss = -mean MI,   MI = -1/2 log(1 - rho^2)
+
+    where rho is the correlation of the log-probabilities of both maps at `samples` positions, for each sentence and
+    tile. Positions are sampled without replacement and are the same in both views. Positions whose probability is 0 in
+    a view (because of attention dropout, or because the key is padding) are invalid. A tile with fewer than 3 positions
+    or no variance has MI 0.
+
+    - `paper`: A tile is 2 adjacent heads of a layer. Queries at padding are invalid. A tile with fewer than `samples`
+      valid positions uses all of them.
+    - `reference`: What the authors' code computes. A tile is one head of every second layer (of 4 layers, the 1st and
+      3rd, or the 2nd and 4th). Queries at padding are valid. Tiles with fewer than `samples` valid positions are
+      ignored; if no tile has enough, all use as many as the smallest has. The mean is multiplied by s^2 + 1e-6, where s
+      is the fraction of valid positions in the tiles used. This factor has no gradient, and decreases with more padding
+      and dropout.
+
+    With several processes, each uses its own sentences. In the form `paper`, the mean over processes is exact.
 
     Args:
-        maps1, maps2: (B, T, H, L, L), attention after its dropout, T layers of H heads; a row is a query. Any floating
-            type; computed in float32.
-        mask: (B, L), 1 at tokens and 0 at padding.
-        form: one of `FORMS`.
-        samples: positions drawn per tile.
-        generator: of the random numbers, on the maps' device; None for the global one.
+        maps1: Attention maps of the first view after attention dropout, (B, T, H, L, L), for T layers with H heads;
+            each row is a query. Any floating-point type; computed in float32.
+        maps2: Attention maps of the second view, (B, T, H, L, L).
+        mask: Attention mask, (B, L): 1 at tokens, 0 at padding.
+        form: `paper` or `reference`.
+        samples: Number of positions to sample per tile.
+        generator: Random number generator on the maps' device. None uses the global one.
 
     Returns:
-        The loss, a scalar, and the mean number of positions drawn from a tile that is used, without gradient.
+        The loss, a scalar, and the mean number of positions sampled per tile, without gradient.
 
     Raises:
-        UsageError: the form is unknown, the heads (`paper`) or layers (`reference`) are odd in number.
+        UsageError: The form is unknown, or the number of heads (`paper`) or layers (`reference`) is odd.
 
     Source:
-        Klein & Nabi (2023), attention mutual information.
+        Klein and Nabi (2023), miCSE, attention mutual information.
+
+    Example:
+        >>> import torch
+        >>> generator = torch.manual_seed(0)
+        >>> maps1 = torch.randn(1, 2, 2, 4, 4).softmax(-1)
+        >>> maps2 = (maps1.log() + torch.randn(1, 2, 2, 4, 4)).softmax(-1)
+        >>> loss, positions = attention_mi(maps1, maps2, torch.ones(1, 4))
+        >>> loss, positions
+        (tensor(-0.2968), tensor(32.))
     """
     tiles1, tiles2 = _tiles(maps1, form), _tiles(maps2, form)  # (B, K, P)
     valid = (tiles1 > SMALLEST_PROBABILITY) & (tiles2 > SMALLEST_PROBABILITY)  # (B, K, P)
     if form == "paper":
         tokens = mask.bool()
         pairs = tokens[:, :, None] & tokens[:, None, :]  # (B, L, L)
-        valid &= pairs.flatten(1).repeat(1, 2)[:, None]  # 2 heads a tile
+        valid &= pairs.flatten(1).repeat(1, 2)[:, None]  # 2 heads per tile
     available = valid.sum(-1)  # (B, K)
     used, wanted = _used(available, samples, form)
-    drawn, places = _draw(valid, samples, wanted, generator)  # (B, K, samples)
-    mi = _mutual_information(tiles1.gather(-1, places), tiles2.gather(-1, places), drawn)  # (B, K)
+    drawn, indices = _draw(valid, samples, wanted, generator)  # (B, K, samples)
+    mi = _mutual_information(tiles1.gather(-1, indices), tiles2.gather(-1, indices), drawn)  # (B, K)
     mean = (mi * used).sum() / used.sum()
     if form == "reference":
-        share = (available * used).sum() / (used.sum() * valid.shape[-1])
-        mean = mean * (share.square() + 1e-6)
+        valid_fraction = (available * used).sum() / (used.sum() * valid.shape[-1])
+        mean = mean * (valid_fraction.square() + 1e-6)
     return -mean, (drawn.sum(-1) * used).sum() / used.sum()
 
 
 def check_tiles(layers: int, heads: int, form: str) -> None:
-    """Raises UsageError where the form is unknown, or cannot pair this number of heads (`paper`) or layers."""
-    if form not in FORMS:
-        raise UsageError(f"Unknown form of the attention mutual information {form!r}. Use one of: {', '.join(FORMS)}.")
+    """Raise UsageError if the form is unknown or cannot pair this number of heads (`paper`) or layers (`reference`)."""
+    require(form in FORMS, "attention_mi_form", form, f"one of: {', '.join(FORMS)}")
     if form == "paper" and heads % 2:
         raise UsageError(
-            f"The attention mutual information pairs adjacent heads, and this encoder has {heads} a layer. "
-            "Use an encoder with an even number of heads, or `attention_mi_form` reference."
+            f"paper pairs adjacent heads, but this encoder has {heads} heads per layer",
+            option="attention_mi_form",
+            fix="Use an encoder with an even number of heads, or `attention_mi_form` reference.",
         )
     if form == "reference" and layers % 2:
         raise UsageError(
-            f"The attention mutual information pairs layers in the form 'reference', and {layers} are chosen. "
-            "Choose an even number of layers with `attention_mi_layers`, or use `attention_mi_form` paper."
+            f"reference pairs layers, but {layers} are selected",
+            option="attention_mi_form",
+            fix="Select an even number of layers with `attention_mi_layers`, or use `attention_mi_form` paper.",
         )
 
 
 def _tiles(maps: Tensor, form: str) -> Tensor:
-    """Pools maps (B, T, H, L, L) into tiles (B, K, P) of P = 2 L L (`paper`) or T/2 L L (`reference`) positions."""
+    """Reshape maps (B, T, H, L, L) to tiles (B, K, P) with P = 2 L L (`paper`) or T/2 L L (`reference`) positions."""
     batch, layers, heads, length, _ = maps.shape
     check_tiles(layers, heads, form)
     if form == "paper":
@@ -123,7 +144,7 @@ def _tiles(maps: Tensor, form: str) -> Tensor:
 
 
 def _used(available: Tensor, samples: int, form: str) -> tuple[Tensor, Tensor | int]:
-    """Which tiles enter the mean, (B, K), and how many positions each gives at most."""
+    """Return which tiles enter the mean, (B, K) bool, and the maximum number of positions per tile."""
     enough = available >= samples  # (B, K)
     if form == "paper":
         return torch.ones_like(enough), samples
@@ -133,28 +154,32 @@ def _used(available: Tensor, samples: int, form: str) -> tuple[Tensor, Tensor | 
 def _draw(
     valid: Tensor, samples: int, wanted: Tensor | int, generator: torch.Generator | None
 ) -> tuple[Tensor, Tensor]:
-    """Draws valid positions (B, K, P) without replacement: which of the places (B, K, samples) are drawn, the places.
+    """Sample valid positions (B, K, P) without replacement.
 
-    The places of the largest random keys, in their order: the first n of them are n positions drawn uniformly.
+    Each position gets a random key, and the positions with the largest keys are taken in the order of their keys, so
+    that any first n of them are a uniform sample.
+
+    Returns:
+        Which of the returned indices are part of the sample, (B, K, samples) bool, and the indices, (B, K, samples).
     """
     keys = torch.rand(valid.shape, device=valid.device, generator=generator)
-    found, places = torch.where(valid, keys, -1.0).topk(min(samples, valid.shape[-1]))
-    return (found >= 0) & (torch.arange(found.shape[-1], device=valid.device) < wanted), places
+    found, indices = torch.where(valid, keys, -1.0).topk(min(samples, valid.shape[-1]))
+    return (found >= 0) & (torch.arange(found.shape[-1], device=valid.device) < wanted), indices
 
 
 def _mutual_information(x: Tensor, y: Tensor, drawn: Tensor) -> Tensor:
-    """-1/2 log(1 - rho^2) of the logarithms at the drawn positions: (B, K, samples) to (B, K)."""
+    """Return -1/2 log(1 - rho^2), (B, K), for the logarithms of x and y, (B, K, samples), at the sampled positions."""
     n = drawn.sum(-1).clamp(min=1)  # (B, K)
     a, b = _centered_logarithm(x, drawn), _centered_logarithm(y, drawn)  # (B, K, samples)
     variance1, variance2 = a.square().sum(-1) / n, b.square().sum(-1) / n  # (B, K)
     covariance = (a * b).sum(-1) / n
-    defined = (n >= 3) & (variance1 > 1e-10) & (variance2 > 1e-10)  # below is the rounding of equal logarithms
+    defined = (n >= 3) & (variance1 > 1e-10) & (variance2 > 1e-10)  # smaller variances are rounding errors
     squared_rho = torch.where(defined, covariance.square() / torch.where(defined, variance1 * variance2, 1.0), 0.0)
     return -0.5 * (1 - squared_rho).clamp(min=SMALLEST_RESIDUAL).log()
 
 
 def _centered_logarithm(x: Tensor, drawn: Tensor) -> Tensor:
-    """log x less its mean over the drawn positions, and 0 at the others, where x may be 0."""
+    """Return log x minus its mean over the sampled positions, and 0 at other positions, where x may be 0."""
     log = torch.where(drawn, x.float(), 1.0).log()
     mean = log.sum(-1, keepdim=True) / drawn.sum(-1, keepdim=True).clamp(min=1)
     return torch.where(drawn, log - mean, 0.0)
@@ -162,26 +187,26 @@ def _centered_logarithm(x: Tensor, drawn: Tensor) -> Tensor:
 
 @dataclass
 class AttentionMI(Term):
-    """The mutual information of the two views' attention maps."""
+    """Mutual information of the two views' attention maps. See `attention_mi`."""
 
     name = "attention_mi"
-    title = "mutual information of attention maps"
+    title = "attention mutual information"
     weight = "attention_mi_weight"
     paper = "micse"
     reads_maps = True
 
-    attention_mi_weight: float = option(0, "Of the mutual information of the views' attention maps, miCSE's lambda.")
+    attention_mi_weight: float = option(0, "Weight of the attention mutual information loss, miCSE's lambda.")
     attention_mi_form: str = option(
         "paper",
-        "paper: tiles of two adjacent heads. reference: as the authors' code, one head of two layers.",
+        "Form of the attention mutual information: `paper`, or `reference` as in the authors' code.",
         choices=FORMS,
     )
     attention_mi_layers: list[int] | None = option(
-        None, "Layers, from 0, whose attention maps are compared. Default: the upper third."
+        None, "Layers, counted from 0, whose attention maps are compared; the upper third by default."
     )
 
     def map_layers(self, config) -> list[int]:
-        """See `attention_layers`. Raises UsageError where the encoder's heads or layers cannot be paired."""
+        """See `attention_layers`. Raise UsageError if the encoder's heads or layers cannot be paired."""
         layers = attention_layers(config.num_hidden_layers, self.attention_mi_layers)
         check_tiles(len(layers), config.num_attention_heads, self.attention_mi_form)
         return layers

@@ -1,4 +1,4 @@
-"""Means over the anchors of a batch, in memory that grows with the batch and not with its square."""
+"""Losses over large batches in blocks of anchors, so that memory grows linearly with the batch size."""
 
 from collections.abc import Callable
 from itertools import repeat
@@ -6,20 +6,21 @@ from itertools import repeat
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-ANCHORS = 512  # of a block
+ANCHORS = 512  # per block
 
 
 def mean_over_anchors(loss_of: Callable[..., Tensor], anchors: Tensor, *rows: Tensor | None) -> Tensor:
-    """The mean of a loss of N anchors, of which a block at a time meets all candidates.
+    """Return the mean loss over N anchors, computed in blocks of `ANCHORS` anchors.
 
-    Of more than one block, the backward pass computes the similarities again.
+    With more than one block, the backward pass recomputes the similarities instead of storing them.
 
     Args:
-        loss_of: from the rows of a block to the mean over its anchors, without random numbers.
-        anchors, rows: (N, ...) each, or None, which every block gets.
+        loss_of: Function from the rows of one block to the mean loss of its anchors. Must not use random numbers.
+        anchors: Anchors, (N, ...).
+        rows: Further tensors with N rows, split like the anchors. None is passed on to every block.
 
     Returns:
-        A scalar.
+        The mean, a scalar.
     """
     number = len(anchors)
     if number <= ANCHORS:

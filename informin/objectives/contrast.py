@@ -1,4 +1,4 @@
-"""Contrast: pull the two views of a sentence together against the other sentences of the batch."""
+"""Contrastive loss with in-batch negatives."""
 
 import math
 from dataclasses import dataclass
@@ -21,72 +21,87 @@ def contrast(
     z2: Tensor,
     temperature: float = 0.05,
     queue: Tensor | None = None,
-    own: Tensor | None = None,
+    queue_false_negatives: Tensor | None = None,
     false_negatives: Tensor | None = None,
 ) -> Tensor:
-    r"""InfoNCE over in-batch negatives: mean_i -log softmax_k(cos(z1_i, z2_k) / temperature) at k = i.
+    r"""Contrastive loss: pull together two views of a sentence and push it away from the other sentences in the batch.
 
-    Over several processes the anchors z1 stay local and the candidates z2 are gathered with gradient, so the average
-    over processes equals one process on the joined batch, in value and gradient.
+    Use it to train on unlabeled sentences, with two dropout views of each sentence. It is the base of SimCSE, miCSE and
+    InforMin-CL. Use large batches, or a queue, for more negatives. If sentences of a batch often mean the same, mask
+    these false negatives (see `FalseNegatives`).
 
-    A queue of embeddings of earlier batches adds candidates that no anchor is paired with, without gradient. Rows of
-    zeros are places not filled yet: they are left out, and their number stays, so that nothing waits for the device.
-    So is the place of an anchor's own sentence, which a second epoch meets: it would be pushed from itself.
+    Also known as InfoNCE, NT-Xent, MultipleNegativesRankingLoss, or softmax loss with in-batch negatives. With `queue`
+    it is the loss of MoCo; with `false_negatives`, that of GISTEmbed.
+
+        loss = mean_i -log( exp(cos(z1_i, z2_i) / temperature) / sum_k exp(cos(z1_i, z2_k) / temperature) )
+
+    With several processes, each uses its own anchors and the candidates of all processes, gathered with gradient. The
+    mean over processes then equals a single process on the joined batch, in value and gradient.
 
     Args:
-        z1, z2: (N, d), the two views. Any floating type; computed in float32, under autocast too.
-        temperature: the scale of the cosines, above 0.
-        queue: (Q, d) or None, further candidates, the same on every process.
-        own: (N, Q) bool, where the queue holds the anchor's own sentence, or another that is no negative of it; None
-            for nowhere.
-        false_negatives: (N, W*N) bool, candidates that are no negatives of an anchor; its own other view always counts.
+        z1: First views (the anchors), (N, d). Any floating-point type; computed in float32, even under autocast.
+        z2: Second views (the candidates), (N, d).
+        temperature: Divides the cosines; above 0.
+        queue: Further negatives without gradient, (Q, d), the same in every process. Rows of zeros are empty slots and
+            are ignored.
+        queue_false_negatives: True where a queue entry must not be an anchor's negative, such as an earlier embedding
+            of the same sentence, (N, Q) bool.
+        false_negatives: True where a candidate of the W processes must not be an anchor's negative, (N, W*N) bool. Does
+            not affect the anchor's own second view.
 
     Returns:
-        A scalar, the mean over the local anchors.
+        The mean loss over the local anchors, a scalar.
 
     Raises:
-        UsageError: one sentence in the whole batch, which leaves no negatives.
+        UsageError: The batch has only one sentence, so there are no negatives.
 
     Source:
-        Chen et al. (2022), eq. 4, which maximizes and has a constant 1/N in the logarithm; Gao et al. (2021), eq. 4.
-        The queue: He et al. (2020), MoCo, section 3.2; Klein & Nabi (2023).
+        Gao et al. (2021), SimCSE, eq. 4; Chen et al. (2022), InforMin-CL, eq. 4 (printed without the minus and with a
+        constant factor 1/N in the logarithm). Queue: He et al. (2020), MoCo, section 3.2; Klein and Nabi (2023), miCSE.
+
+    Example:
+        >>> import torch
+        >>> z1 = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> z2 = torch.tensor([[0.8, 0.6], [0.6, 0.8]])
+        >>> contrast(z1, z2, temperature=0.1)
+        tensor(0.1269)
     """
     anchors = normalize(z1.float(), dim=-1)  # (N, d)
     candidates = gather_with_gradient(normalize(z2.float(), dim=-1))  # (W*N, d)
     if len(candidates) < 2:
         raise UsageError(
-            "The contrast has a batch of 1 sentence and so no negatives. Use a `per_device_train_batch_size` of 2 or "
-            "more."
+            "The batch has 1 sentence, so the contrastive loss has no negatives",
+            fix="Use a `per_device_train_batch_size` of 2 or more.",
         )
     targets = rank() * len(anchors) + torch.arange(len(anchors), device=anchors.device)
     if queue is not None:
         queue = normalize(queue.detach().float(), dim=-1)
         empty = ~queue.any(-1)  # (Q,)
 
-    def loss_of(anchors: Tensor, targets: Tensor, false_negatives: Tensor | None, own: Tensor | None) -> Tensor:
+    def loss_of(anchors: Tensor, targets: Tensor, false_negatives: Tensor | None, excluded: Tensor | None) -> Tensor:
         logits = anchors @ candidates.T / temperature  # (n, W*N)
         if false_negatives is not None:
             others = torch.arange(len(candidates), device=logits.device) != targets[:, None]  # (n, W*N)
             logits = logits.masked_fill(false_negatives & others, -torch.inf)
         if queue is not None:
-            left_out = empty if own is None else own | empty  # (Q,) or (n, Q)
-            further = (anchors @ queue.T / temperature).masked_fill(left_out, -torch.inf)
+            ignored = empty if excluded is None else excluded | empty  # (Q,) or (n, Q)
+            further = (anchors @ queue.T / temperature).masked_fill(ignored, -torch.inf)
             logits = torch.cat([logits, further], dim=-1)  # (n, W*N + Q)
         return cross_entropy(logits, targets)
 
-    return mean_over_anchors(loss_of, anchors, targets, false_negatives, own)
+    return mean_over_anchors(loss_of, anchors, targets, false_negatives, queue_false_negatives)
 
 
 @dataclass
 class Contrast(Term):
-    """InfoNCE, with the further negatives of a queue where there is one, and without those that are near."""
+    """Contrastive loss, with the negatives of `Queue` and the masking of `FalseNegatives` if these are on."""
 
     name = "contrast"
     title = "contrast"
     paper = "simcse"
     smallest_batch = 2  # one negative
 
-    temperature: float = option(0.05, "Scale of the cosines in the contrast.")
+    temperature: float = option(0.05, "Temperature of the contrastive loss.")
 
     def check(self) -> None:
         fits = 0 < self.temperature < math.inf
@@ -94,8 +109,8 @@ class Contrast(Term):
 
     def loss(self, views: Views) -> dict[str, Tensor]:
         earlier, ids = views.heads.get("queue", (None, None))
-        own = None if ids is None else known_pairs(views.same, ids)
-        return {"contrast": contrast(views.z1, views.z2, self.temperature, earlier, own, views.false_negatives)}
+        excluded = None if ids is None else known_pairs(views.same, ids)
+        return {"contrast": contrast(views.z1, views.z2, self.temperature, earlier, excluded, views.false_negatives)}
 
 
 SIMCSE_ROWS = {  # Gao et al. (2021), appendix A

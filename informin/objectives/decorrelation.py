@@ -1,4 +1,4 @@
-"""Self-contrastive decorrelation: push the two views of a sentence apart, and tie the features of their projections."""
+"""Self-contrastive decorrelation (SCD): training without negatives."""
 
 import math
 from dataclasses import dataclass
@@ -15,78 +15,105 @@ FORMS = ("paper", "reference")
 
 
 def self_contrast(h1: Tensor, h2: Tensor, form: str = "paper") -> Tensor:
-    r"""L_S, the mean cosine of the two views of a sentence, to be minimized: it pushes them apart.
+    r"""Self-contrastive loss of SCD: push the two views of a sentence apart.
 
-    - `paper`: mean_i cos(h1_i, h2_i).
-    - `reference`: what the authors' code computes, the same divided by 0.05, the temperature of the SimCSE code that
-      it started from: 20 times stronger for the same weights.
+    Use it only together with `decorrelation`, which keeps the views related; alone it destroys the embeddings. The two
+    views need different dropout rates (`view_dropout`).
+
+        loss = mean_i cos(h1_i, h2_i)
+
+    The form `paper` is this mean. The form `reference` is what the authors' code computes: the mean divided by 0.05,
+    the temperature of the SimCSE code it is based on. It is 20 times stronger at the same weights.
 
     Args:
-        h1, h2: (N, d), the embeddings under the low and the high dropout rate. Any floating type; computed in float32.
-        form: one of `FORMS`.
+        h1: Embeddings with the low dropout rate, (N, d). Any floating-point type; computed in float32.
+        h2: Embeddings with the high dropout rate, (N, d).
+        form: `paper` or `reference`.
 
     Returns:
-        A scalar, the mean over the local sentences. An embedding of zeros counts with a cosine of 0.
+        The mean over the local sentences, a scalar. The cosine of an all-zero embedding is 0.
 
     Raises:
-        UsageError: the form is unknown.
+        UsageError: The form is unknown.
 
     Source:
-        Klein & Nabi (2022), the self-contrastive loss.
+        Klein and Nabi (2022), SCD, the self-contrastive loss.
+
+    Example:
+        >>> import torch
+        >>> h1 = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> h2 = torch.tensor([[0.8, 0.6], [0.0, 2.0]])
+        >>> self_contrast(h1, h2)
+        tensor(0.9000)
     """
-    if form not in FORMS:
-        raise UsageError(f"Unknown self-contrast form {form!r}. Use one of: {', '.join(FORMS)}.")
+    require(form in FORMS, "form", form, f"one of: {', '.join(FORMS)}")
     cosine = cosine_similarity(h1.float(), h2.float(), dim=-1).mean()
     return cosine / 0.05 if form == "reference" else cosine
 
 
 @in_float32
 def decorrelation(p1: Tensor, p2: Tensor, off_diagonal_weight: float) -> Tensor:
-    r"""L_C = sum_j (1 - C_jj)^2 + off_diagonal_weight sum_{j != k} C_jk^2, to be minimized.
+    r"""Decorrelation loss: make each feature predictable from the other view, and independent of the other features.
 
-    C is the cross-correlation of the batch-normalized projections a, b of the two views: C = a^T b / N. Two places of
-    the paper cannot be meant as printed. Eq. 4 has a minus before its first sum; minimizing needs plus. Eq. 3 divides
-    by one sum of products; the authors' code divides batch-normalized projections by the batch size, as here.
+    Use it for training without negatives, as in SCD, or as a regularizer in other objectives. It needs batches that are
+    large enough to estimate correlations; the paper uses 192 sentences.
 
-    C belongs to the whole batch. Over several processes gather the embeddings with gradient and project them on every
-    process: averaging over processes then equals one process on the joined batch. In the released code C and its
-    gradient are local, and C is divided by the global batch size, so its diagonal cannot reach 1.
+    Also known as the Barlow Twins loss, or redundancy reduction.
 
-    The D x D matrix is never built: |a^T b|^2 = sum_ik (a a^T)_ik (b b^T)_ik needs N x N only, and at N = 192,
-    D = 4096 a twentieth of the multiplications.
+        loss = sum_j (1 - C_jj)^2 + off_diagonal_weight * sum_{j != k} C_jk^2,   C = a^T b / N
+
+    where a and b are the batch-normalized projections of the two views. The paper prints a minus before the first sum
+    (eq. 4) and normalizes by a single sum of products (eq. 3); like the authors' code, this function uses plus and the
+    batch size.
+
+    C must cover the whole batch. With several processes, gather the embeddings with gradient and project them in each
+    process; the mean over processes then equals a single process on the joined batch. (The released code computes C per
+    process but divides by the global batch size, so that its diagonal cannot reach 1.)
 
     Args:
-        p1, p2: (N, D), the projector's output for all sentences of all processes, the same on each. Any floating type;
-            computed in float32.
-        off_diagonal_weight: lambda of the paper.
+        p1: Projections of the first view for the sentences of all processes, (N, D). Any floating-point type; computed
+            in float32, even under autocast.
+        p2: Projections of the second view, (N, D).
+        off_diagonal_weight: Weight of the correlations between different features, the paper's lambda.
 
     Returns:
-        A scalar.
+        The loss, a scalar.
 
     Raises:
-        UsageError: one sentence in the whole batch, which has no variance.
+        UsageError: The batch has only one sentence, so there is no variance.
 
     Source:
-        Klein & Nabi (2022), eq. 3 and 4; after Zbontar et al. (2021), Barlow Twins, eq. 1.
+        Klein and Nabi (2022), SCD, eq. 3 and 4; Zbontar et al. (2021), Barlow Twins, eq. 1.
+
+    Example:
+        >>> import torch
+        >>> p1 = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
+        >>> p2 = torch.tensor([[1.0, 1.0], [1.0, 1.0], [-1.0, -1.0], [-1.0, -1.0]])
+        >>> decorrelation(p1, p2, off_diagonal_weight=0.01)
+        tensor(1.0100)
     """
     n = len(p1)
     if n < 2:
         raise UsageError(
-            "The decorrelation has a batch of 1 sentence and so no variance for its batch normalization. "
-            "Use a `per_device_train_batch_size` of 2 or more."
+            "The batch has 1 sentence, so the decorrelation loss has no variance to normalize by",
+            fix="Use a `per_device_train_batch_size` of 2 or more.",
         )
     a = batch_norm(p1.float(), None, None, training=True)  # (N, D)
     b = batch_norm(p2.float(), None, None, training=True)  # (N, D)
     diagonal = (a * b).mean(0)  # (D,)
-    total = ((a @ a.T) * (b @ b.T)).sum() / n**2  # sum_jk C_jk^2
-    off_diagonal = total - diagonal.square().sum()  # bfloat16 products would lose this difference
+    # sum_jk C_jk^2 = sum_ik (a a^T)_ik (b b^T)_ik: N x N products instead of the D x D matrix C.
+    total = ((a @ a.T) * (b @ b.T)).sum() / n**2
+    off_diagonal = total - diagonal.square().sum()  # in bfloat16 this difference would be lost
     return (1 - diagonal).square().sum() + off_diagonal_weight * off_diagonal
 
 
 class Projector(Head):
-    """Three linear layers, batch normalization and ReLU between them (Klein and Nabi, 2022, section 3.2).
+    """SCD's projector: three linear layers with batch normalization and ReLU in between.
 
-    The last batch normalization, which has no weights, is the loss's.
+    The batch normalization of the output is part of the loss.
+
+    Source:
+        Klein and Nabi (2022), section 3.2.
     """
 
     def __init__(self, model: nn.Module, size: int):
@@ -98,26 +125,26 @@ class Projector(Head):
                 nn.Linear(size, size, bias=False),
             )
         self.layers.to_empty(device=model.device)
-        self.layers.apply(model._init_weights)  # as the encoder's own fresh layers are drawn
+        self.layers.apply(model._init_weights)  # same initialization as new layers of the encoder
 
     def forward(self, model, projection, input_ids, attention_mask, sentence_ids, gather) -> tuple[Tensor, Tensor]:
-        """(W*B, D) for each of the two views, W processes: each by itself, or the two would share their statistics."""
+        """Return the projections (W*B, D) of each view. The views are normalized separately, over all W processes."""
         first, second = projection.chunk(2)
         return self.layers(gather(first)), self.layers(gather(second))
 
 
 @dataclass
 class SelfContrast(Term):
-    """The cosine of the two views, which are pushed apart."""
+    """SCD's repulsion of the two views. See `self_contrast`."""
 
     name = "self_contrast"
     title = "self-contrast"
     weight = "self_contrast_weight"
     paper = "scd"
 
-    self_contrast_weight: float = option(0, "Of SCD's repulsion of the two views.")
+    self_contrast_weight: float = option(0, "Weight of SCD's self-contrastive loss.")
     self_contrast_form: str = option(
-        "paper", "paper: the mean cosine. reference: as the authors' code, divided by 0.05.", choices=FORMS
+        "paper", "Form of the self-contrastive loss: `paper`, or `reference` as in the authors' code.", choices=FORMS
     )
 
     def loss(self, views: Views) -> dict[str, Tensor]:
@@ -137,21 +164,21 @@ SCD_ROWS = {  # Klein and Nabi (2022), section 4
 
 @dataclass
 class Decorrelation(Term):
-    """Features of the two views' projections that are tied to themselves and to no other."""
+    """Decorrelation of the features of a projection of both views. See `decorrelation`."""
 
     name = "decorrelation"
     title = "decorrelation of features"
     weight = "decorrelation_weight"
     paper = "scd"
-    smallest_batch = 2  # for a variance
+    smallest_batch = 2  # to have a variance
     fixed = ("projector_size",)
 
-    decorrelation_weight: float = option(0, "alpha, of SCD's decorrelation of features.")
+    decorrelation_weight: float = option(0, "Weight of the decorrelation loss, SCD's alpha.")
     off_diagonal_weight: float = option(
         SCD_ROWS["bert", 768].options["off_diagonal_weight"],
-        "SCD's lambda, of correlations between features within the decorrelation.",
+        "Weight of correlations between different features in the decorrelation loss, SCD's lambda.",
     )
-    projector_size: int = option(4096, "Width of the projector that decorrelation reads.")
+    projector_size: int = option(4096, "Output dimension of the projector for the decorrelation loss.")
 
     def check(self) -> None:
         fits = 0 <= self.off_diagonal_weight < math.inf

@@ -1,4 +1,4 @@
-"""Staying close: embeddings are held at those of a guide, of the training sentences or of general ones."""
+"""Embedding distillation: keep embeddings close to those of a frozen guide."""
 
 from dataclasses import dataclass
 
@@ -10,28 +10,49 @@ from informin.objectives.terms import Term, Views, option, require
 
 
 def cosine_distance(x: Tensor, y: Tensor) -> Tensor:
-    """mean_i 1 - cos(x_i, y_i).
+    """Cosine distance between embeddings and their targets.
+
+    Use it to adapt an embedding model without forgetting what it knows, with the model before training as the guide.
+    `Distillation`, `Replay` and `Neighborhood` use it with the guide's embeddings as targets.
+
+    Also known as embedding distillation, feature distillation, or CosineEmbeddingLoss for positive pairs.
+
+        loss = mean_i 1 - cos(x_i, y_i)
 
     Args:
-        x, y: (N, d). Any floating type; computed in float32.
+        x: Embeddings, (N, d). Any floating-point type; computed in float32.
+        y: Targets, (N, d).
 
     Returns:
-        A scalar, from 0 to 2, the mean over the local sentences.
+        The mean over the local sentences, a scalar from 0 to 2.
+
+    Source:
+        Reimers and Gurevych (2020), with the squared error, which for unit vectors is twice this loss.
+
+    Example:
+        >>> import torch
+        >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> y = torch.tensor([[0.8, 0.6], [0.0, 2.0]])
+        >>> cosine_distance(x, y)
+        tensor(0.1000)
     """
     return (1 - cosine_similarity(x.float(), y.float(), dim=-1)).mean()
 
 
 @dataclass
 class Distillation(Term):
-    """The distance of both views' embeddings, below the projection head, from the guide's of the same sentences."""
+    """Cosine distance of both views' embeddings from the guide's embeddings of the same sentences.
+
+    Uses the embeddings below the projection head. See `cosine_distance`.
+    """
 
     name = "distillation"
-    title = "staying close to the guide"
+    title = "embedding distillation"
     weight = "distillation_weight"
     views_differ = False
 
     distillation_weight: float = option(
-        0, "Of the distance, 1 - cosine, to the guide's embedding of the same sentence."
+        0, "Weight of embedding distillation, the cosine distance to the guide's embeddings of the same sentences."
     )
 
     @property
@@ -42,25 +63,30 @@ class Distillation(Term):
         self._guide = guide
 
     def loss(self, views: Views) -> dict[str, Tensor]:
-        own = cosine_distance(views.embedding1, self._guide.lookup(views.row1))
-        return {"distillation": (own + cosine_distance(views.embedding2, self._guide.lookup(views.row2))) / 2}
+        first = cosine_distance(views.embedding1, self._guide.lookup(views.row1))
+        return {"distillation": (first + cosine_distance(views.embedding2, self._guide.lookup(views.row2))) / 2}
 
 
 @dataclass
 class Replay(Term):
-    """The same of general sentences, which each step reads beside its batch: what was known is not forgotten.
+    """Embedding distillation on general sentences, to prevent forgetting outside the training domain.
+
+    Each step encodes `replay_size` general sentences in addition to its batch. Also known as rehearsal, or experience
+    replay.
 
     Source:
         Robins (1995), "Catastrophic forgetting, replay and pseudoreplay".
     """
 
     name = "replay"
-    title = "staying close to the guide on general sentences"
+    title = "replay of general sentences"
     weight = "replay_weight"
     views_differ = False
 
-    replay_weight: float = option(0, "Of the distance to the guide's embeddings of general sentences.")
-    replay_size: int = option(32, "General sentences a step and process.")
+    replay_weight: float = option(
+        0, "Weight of replay, the cosine distance to the guide's embeddings of general sentences."
+    )
+    replay_size: int = option(32, "Number of general sentences per step and process.")
 
     def check(self) -> None:
         require(self.replay_size >= 1, "replay_size", self.replay_size, "1 or more")

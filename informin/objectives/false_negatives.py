@@ -1,7 +1,7 @@
-"""Negatives that are none: pairs of sentences that a guide holds for near.
+"""False-negative masking: exclude in-batch negatives that a guide considers similar to the anchor.
 
-Text of one domain is full of sentences about the same thing. As negatives of one another they are pushed apart, which
-makes a good encoder worse on that text.
+Text from one domain contains many sentences about the same thing. Using them as negatives pushes them apart, which can
+make a good encoder worse on that text.
 """
 
 from dataclasses import dataclass
@@ -17,42 +17,66 @@ from informin.objectives.terms import Term, Views, option, require
 
 @in_float32
 def false_negative_mask(guide1: Tensor, guide2: Tensor, threshold: float) -> Tensor:
-    """(N, W*N) bool: which candidates of all W processes the guide puts above a cosine of `threshold` to an anchor.
+    """Find false negatives: candidates whose guide embeddings are more similar to the anchor's than a threshold.
+
+    Use it with `contrast` on text from one domain, where many sentences of a batch mean nearly the same.
+
+    Also known as false-negative filtering, or guided in-sample selection (GISTEmbed, CachedGISTEmbedLoss). GISTEmbed's
+    threshold is the similarity of the anchor and its own positive; here one threshold holds for all pairs.
+
+        mask_ik = cos(guide1_i, guide2_k) > threshold
 
     Args:
-        guide1, guide2: (N, d), the guide's unit vectors of what the anchors and this process's candidates say.
+        guide1: The guide's unit vectors of the anchors, (N, d).
+        guide2: The guide's unit vectors of this process's candidates, (N, d).
+        threshold: Cosine above which a candidate is a false negative.
+
+    Returns:
+        True where one of the candidates of all W processes is a false negative, (N, W*N) bool.
 
     Source:
-        Solatorio (2024), GISTEmbed, section 3, whose threshold is the cosine of the anchor and its own positive; here
-        it is one for all pairs.
+        Solatorio (2024), GISTEmbed, section 3.
+
+    Example:
+        >>> import torch
+        >>> guide = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
+        >>> false_negative_mask(guide, guide, threshold=0.7).int()
+        tensor([[1, 1, 0],
+                [1, 1, 0],
+                [0, 0, 1]], dtype=torch.int32)
     """
     return guide1 @ gather_with_gradient(guide2).T > threshold
 
 
 def known_pairs(same: Tensor, ids: Tensor) -> Tensor:
-    """(B, C) bool: which of C sentences are among those that are no negatives of an anchor.
+    """Find candidates that are known not to be negatives of an anchor.
 
     Args:
-        same: (B, M) int64, `Views.same` of the anchors.
-        ids: (C,) int64, of the sentences.
+        same: `Views.same` of the anchors, (B, M) int64.
+        ids: Ids of C candidate sentences, (C,) int64.
+
+    Returns:
+        True where a candidate is not a negative, (B, C) bool.
     """
     return torch.stack([column[:, None] == ids for column in same.T]).any(0)
 
 
 @dataclass
 class FalseNegatives(Term):
-    """Which pairs the contrast has for no negatives; no loss of its own."""
+    """Masks the most similar pairs of sentences, according to the guide, in the contrastive loss.
+
+    Adds no value to the loss itself. See `false_negative_mask`.
+    """
 
     name = "false_negatives"
-    title = "without negatives that a guide holds for near"
+    title = "false-negative masking"
     weight = "false_negative_fraction"
     summand = False
     views_differ = False
 
     false_negative_fraction: float = option(
         0,
-        "Share of all pairs of sentences that are no negatives: those that the guide holds for the nearest. On text of "
-        "one domain 0.05, for instance.",
+        "Fraction of all sentence pairs to treat as false negatives: the most similar ones according to the guide.",
     )
 
     def check(self) -> None:
@@ -71,5 +95,5 @@ class FalseNegatives(Term):
         self._guide, self._threshold = guide, guide.quantile(self.false_negative_fraction)
 
     def add_to(self, views: Views) -> None:
-        near = false_negative_mask(self._guide.lookup(views.row1), self._guide.lookup(views.row2), self._threshold)
-        views.false_negatives = near if views.false_negatives is None else views.false_negatives | near
+        mask = false_negative_mask(self._guide.lookup(views.row1), self._guide.lookup(views.row2), self._threshold)
+        views.false_negatives = mask if views.false_negatives is None else views.false_negatives | mask

@@ -1,4 +1,4 @@
-"""Guided similarity: the batch's similarities are taught by a guide's, made sharper."""
+"""Guided similarity: distill the similarities within a batch from a guide."""
 
 import math
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from informin.distributed import gather_with_gradient, rank
-from informin.errors import UsageError
+from informin.errors import UsageError, counted
 from informin.guide.protocol import Guide, GuideNeeds
 from informin.objectives.blocks import mean_over_anchors
 from informin.objectives.precision import in_float32
@@ -24,67 +24,88 @@ def guided_similarity(
     temperature: float = 0.05,
     guide_temperature: float = 0.03,
 ) -> Tensor:
-    r"""Cross entropy of how near the other sentences of the batch are, with how near the guide holds them for.
+    r"""Guided similarity loss: match the similarities within the batch to those of a guide.
 
-    mean_i -sum_{k != i} softmax_k(cos(g1_i, g2_k) / guide_temperature) log softmax_k(cos(z1_i, z2_k) / temperature)
+    Use it to adapt an embedding model with a guide, often the model itself before training. It has no false negatives,
+    because the guide decides how similar sentences should be. Choose a `guide_temperature` below `temperature` to
+    sharpen the guide's similarities.
 
-    A guide temperature below the other asks for neighborhoods that are clearer than the guide's own. Over several
-    processes the anchors stay local and the candidates are gathered, those of z2 with gradient.
+    Also known as ranking distillation, ListNet, similarity distillation, or relational knowledge distillation.
+
+        loss = mean_i -sum_{k != i} p_ik log q_ik
+        p_i = softmax_{k != i}( cos(guide1_i, guide2_k) / guide_temperature )
+        q_i = softmax_{k != i}( cos(z1_i, z2_k) / temperature )
+
+    With several processes, each uses its own anchors and the candidates of all processes; z2 is gathered with gradient.
 
     Args:
-        z1, z2: (N, d), the two views. Any floating type; computed in float32, under autocast too.
-        guide1, guide2: (N, d'), the guide's embeddings of what the two views say.
+        z1: First views (the anchors), (N, d). Any floating-point type; computed in float32, even under autocast.
+        z2: Second views (the candidates), (N, d).
+        guide1: The guide's embeddings of the sentences in z1, (N, d').
+        guide2: The guide's embeddings of the sentences in z2, (N, d').
+        temperature: Divides the cosines of the views; above 0.
+        guide_temperature: Divides the cosines of the guide; above 0.
 
     Returns:
-        A scalar, the mean over the local anchors.
+        The mean loss over the local anchors, a scalar.
 
     Raises:
-        UsageError: fewer than three sentences in the whole batch: one other is always the nearest.
+        UsageError: The batch has fewer than three sentences, so that there is nothing to rank.
 
     Source:
-        Cao et al. (2007), ListNet, section 4; for sentence embeddings Liu et al. (2023), RankCSE, eq. 6.
+        Cao et al. (2007), ListNet, section 4; Liu et al. (2023), RankCSE, eq. 6, for sentence embeddings.
+
+    Example:
+        >>> import torch
+        >>> z = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
+        >>> guide = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])
+        >>> guided_similarity(z, z, guide, guide, temperature=0.5, guide_temperature=0.3)
+        tensor(0.4977)
     """
     candidates = gather_with_gradient(normalize(z2.float(), dim=-1))  # (W*N, d)
     if len(candidates) < 3:
         raise UsageError(
-            f"Guided similarity compares the other sentences of a batch, and this batch has {len(candidates)}. Use a "
-            "`per_device_train_batch_size` of 3 or more."
+            f"The batch has {counted(len(candidates), 'sentence')}, too few for guided similarity",
+            needed="3 or more",
+            fix="Increase `per_device_train_batch_size`.",
         )
-    taught_candidates = gather_with_gradient(normalize(guide2.float(), dim=-1))  # (W*N, d')
-    own = rank() * len(z1) + torch.arange(len(z1), device=z1.device)
+    guide_candidates = gather_with_gradient(normalize(guide2.float(), dim=-1))  # (W*N, d')
+    targets = rank() * len(z1) + torch.arange(len(z1), device=z1.device)
 
-    def loss_of(anchors: Tensor, taught_anchors: Tensor, own: Tensor) -> Tensor:
-        taught = taught_anchors @ taught_candidates.T / guide_temperature  # (n, W*N)
+    def loss_of(anchors: Tensor, guide_anchors: Tensor, targets: Tensor) -> Tensor:
+        guide_logits = guide_anchors @ guide_candidates.T / guide_temperature  # (n, W*N)
         logits = anchors @ candidates.T / temperature
-        itself = torch.arange(len(candidates), device=logits.device) == own[:, None]
-        target = taught.masked_fill(itself, -torch.inf).softmax(-1)
-        log_share = logits.masked_fill(itself, -torch.inf).log_softmax(-1).masked_fill(itself, 0)
-        return -(target * log_share).sum(-1).mean()
+        itself = torch.arange(len(candidates), device=logits.device) == targets[:, None]
+        expected = guide_logits.masked_fill(itself, -torch.inf).softmax(-1)
+        log_probability = logits.masked_fill(itself, -torch.inf).log_softmax(-1).masked_fill(itself, 0)
+        return -(expected * log_probability).sum(-1).mean()
 
-    return mean_over_anchors(loss_of, normalize(z1.float(), dim=-1), normalize(guide1.float(), dim=-1), own)
+    return mean_over_anchors(loss_of, normalize(z1.float(), dim=-1), normalize(guide1.float(), dim=-1), targets)
 
 
 @dataclass
 class GuidedSimilarity(Term):
-    """Cross entropy of the similarities of the two views with those of the guide."""
+    """Cross-entropy between the guide's similarities and those of the two views. See `guided_similarity`."""
 
     name = "guided"
     title = "guided similarity"
     weight = "guided_weight"
     paper = "rankcse"
     views_differ = False
-    smallest_batch = 3  # of a single other sentence the similarity is always 1
+    smallest_batch = 3  # two other sentences to rank
 
-    guided_weight: float = option(0, "Of guided similarity.")
-    student_temperature: float = option(0.05, "Scale of the cosines that are taught.")
-    guide_temperature: float = option(0.03, "Scale of the guide's; below the other it makes neighborhoods clearer.")
+    guided_weight: float = option(0, "Weight of guided similarity.")
+    student_temperature: float = option(0.05, "Temperature of the trained encoder's similarities in guided similarity.")
+    guide_temperature: float = option(
+        0.03, "Temperature of the guide's similarities; below `student_temperature`, it sharpens them."
+    )
 
     guided_neighbors: int = option(
-        0, "Teach the similarities of the means of each sentence and so many nearest, in the place of its own."
+        0, "Number of nearest neighbors to average the guide's embeddings over in guided similarity; 0 for none."
     )
 
     def check(self) -> None:
-        require(self.guided_neighbors >= 0, "guided_neighbors", self.guided_neighbors, "0 (its own) or more")
+        require(self.guided_neighbors >= 0, "guided_neighbors", self.guided_neighbors, "0 (no averaging) or more")
         for name in ("student_temperature", "guide_temperature"):
             value = getattr(self, name)
             require(0 < value < math.inf, name, value, "a number above 0")

@@ -1,4 +1,4 @@
-"""Masked language modeling, which keeps the encoder's knowledge of tokens."""
+"""Masked language modeling as an auxiliary loss."""
 
 from dataclasses import dataclass
 
@@ -10,19 +10,31 @@ from informin.objectives.terms import Masking, Term, Views, option, require
 
 
 def masked_lm(losses: Tensor) -> Tensor:
-    r"""The mean cross entropy at the masked positions of all processes.
+    r"""Masked language modeling loss: predict masked tokens.
 
-    Processes mask different numbers of tokens. Dividing by the global count (and multiplying by the number of
-    processes, which averaging divides out again) makes the average over processes the mean of the joined batch.
+    Use it next to a contrastive loss to preserve the encoder's knowledge of words. The checkpoint must contain a
+    pretrained language modeling head.
+
+    Also known as MLM, or the cloze task.
+
+        loss = sum(losses of all processes) / number of masked tokens in all processes
+
+    Processes mask different numbers of tokens. The sum is therefore divided by the global count and multiplied by the
+    number of processes, so that the mean over processes is the mean of the joined batch.
 
     Args:
-        losses: (M,), the cross entropy at each of the M masked positions of this process.
+        losses: Cross-entropy at each of the M masked positions of this process, (M,).
 
     Returns:
-        A scalar; 0 where nothing is masked.
+        The mean, a scalar; 0 if nothing is masked.
 
     Source:
-        Devlin et al. (2019), section 3.1; its weight is beta in Chen et al. (2022), table 6.
+        Devlin et al. (2019), BERT, section 3.1. Its weight is beta in Chen et al. (2022), InforMin-CL, table 6.
+
+    Example:
+        >>> import torch
+        >>> masked_lm(torch.tensor([1.0, 2.0, 6.0]))
+        tensor(3.)
     """
     count = sum_over_processes(torch.tensor(float(len(losses)), device=losses.device))
     return losses.sum() * world_size() / count.clamp(min=1)
@@ -30,7 +42,7 @@ def masked_lm(losses: Tensor) -> Tensor:
 
 @dataclass
 class MaskedLM(Term):
-    """The pretrained language-model head on masked sentences."""
+    """Masked language modeling on masked copies of the sentences. See `masked_lm`."""
 
     name = "mlm"
     title = "masked language modeling"
@@ -38,10 +50,10 @@ class MaskedLM(Term):
     lm_head = True
     views_differ = False
 
-    mlm_weight: float = option(0, "beta, of masked language modeling.")
-    mlm_probability: float = option(0.15, "Share of the tokens that is masked.")
+    mlm_weight: float = option(0, "Weight of masked language modeling, InforMin-CL's beta.")
+    mlm_probability: float = option(0.15, "Fraction of tokens to mask.")
     masked_views: bool = option(
-        False, "With MLM, contrast the masked sentences, as InforMin-CL's release does by accident."
+        False, "Mask the two views themselves instead of a third copy, as in InforMin-CL's released code."
     )
 
     def check(self) -> None:

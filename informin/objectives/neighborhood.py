@@ -1,4 +1,4 @@
-"""Neighborhoods: each sentence is drawn to the mean of those that a guide holds for its nearest."""
+"""Neighborhood distillation: pull each sentence toward the mean of its nearest neighbors in a guide."""
 
 from dataclasses import dataclass
 
@@ -11,24 +11,26 @@ from informin.objectives.terms import Term, Views, option, require
 
 @dataclass
 class Neighborhood(Term):
-    """The distance of both views' embeddings, below the projection head, from the mean of their neighborhood.
+    """Cosine distance of both views' embeddings from the mean of the sentence's neighborhood in the guide.
 
-    What the guide gets wrong of one sentence is averaged out over its neighbors, and the encoder learns to do so from
-    the text alone. The mean is over the sentence and its k nearest, taken twice: see `informin.guide.smoothing`.
+    Averaging over neighbors removes some of the guide's errors on single sentences, and the encoder learns to do the
+    same from the text alone. The mean covers the sentence and its `neighbor_count` nearest neighbors, and is taken
+    twice: see `informin.guide.smoothing`. Uses the embeddings below the projection head.
 
     Source:
-        This project's; for the mean see `informin.guide.smoothing`.
+        This project. See `cosine_distance` and `informin.guide.smoothing`.
     """
 
     name = "neighborhood"
-    title = "neighborhoods by the guide"
+    title = "neighborhood distillation"
     weight = "neighbor_weight"
     views_differ = False
 
     neighbor_weight: float = option(
-        0, "Of the distance, 1 - cosine, to the mean of the guide's embeddings of a sentence and its nearest."
+        0,
+        "Weight of neighborhood distillation, the cosine distance to the mean of a sentence's neighbors in the guide.",
     )
-    neighbor_count: int = option(10, "How many nearest.")
+    neighbor_count: int = option(10, "Number of nearest neighbors in neighborhood distillation.")
 
     def check(self) -> None:
         require(self.neighbor_count >= 1, "neighbor_count", self.neighbor_count, "1 or more")
@@ -41,5 +43,5 @@ class Neighborhood(Term):
         self._means = guide.neighborhood_means(self.neighbor_count)
 
     def loss(self, views: Views) -> dict[str, Tensor]:
-        own = cosine_distance(views.embedding1, self._means.lookup(views.row1))
-        return {"neighborhood": (own + cosine_distance(views.embedding2, self._means.lookup(views.row2))) / 2}
+        first = cosine_distance(views.embedding1, self._means.lookup(views.row1))
+        return {"neighborhood": (first + cosine_distance(views.embedding2, self._means.lookup(views.row2))) / 2}

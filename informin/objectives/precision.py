@@ -1,4 +1,4 @@
-"""Losses in float32, also where they are called under autocast."""
+"""Compute losses in float32 even under autocast."""
 
 import functools
 from collections.abc import Callable
@@ -8,9 +8,10 @@ from torch import Tensor
 
 
 def in_float32(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Turns autocast off for a function of tensors, whose matrix products would else be in bfloat16.
+    """Decorate a function of tensors so that it runs without autocast.
 
-    The function itself converts its inputs, with `x.float()`.
+    Under autocast its matrix products would run in bfloat16. The function itself must convert its inputs with
+    `x.float()`.
     """
 
     @functools.wraps(loss)

@@ -1,4 +1,4 @@
-"""Negatives of earlier batches: a queue of embeddings of a momentum encoder, which follows the encoder slowly."""
+"""Queue of negatives from earlier batches, encoded by a momentum encoder (MoCo)."""
 
 import copy
 from dataclasses import dataclass
@@ -11,19 +11,19 @@ from informin.objectives.terms import Head, Term, option, require
 
 
 class MomentumQueue(Head):
-    """Embeddings of earlier sentences (Q, d) by an encoder that is a moving average of the one in training.
+    """Queue of embeddings (Q, d) of earlier sentences, from an encoder whose weights are a moving average.
 
     Source:
-        He et al. (2020), MoCo, section 3.2; Klein & Nabi (2023).
+        He et al. (2020), MoCo, section 3.2; Klein and Nabi (2023), miCSE.
     """
 
     def __init__(self, model: nn.Module, size: int, decay: float, dropout: float):
         super().__init__()
         config = copy.deepcopy(model.config)
-        config._attn_implementation = None  # transformers' own choice, whatever stands in for it in the encoder
+        config._attn_implementation = None  # the default of transformers, even if the encoder's was replaced
         for name in model.dropouts:
             setattr(config, name, dropout)
-        with torch.random.fork_rng(devices=[]):  # the weights that are drawn here are not kept
+        with torch.random.fork_rng(devices=[]):  # these random weights are replaced below
             self.encoder = type(model)(config).base_model
         self.encoder.load_state_dict(model.base_model.state_dict())
         self.encoder.requires_grad_(False)
@@ -33,9 +33,9 @@ class MomentumQueue(Head):
         self.to(model.device)
 
     def forward(self, model, projection, input_ids, attention_mask, sentence_ids, gather) -> tuple[Tensor, Tensor]:
-        """The queue (Q, d) before this batch, zeros where there is none yet, and the ids (Q,) of its sentences.
+        """Return the queue (Q, d) before this batch and the ids (Q,) of its sentences, then add the batch to the queue.
 
-        The batch's own embeddings of all processes then enter the queue, and the oldest leave it.
+        Empty slots are rows of zeros. The embeddings from all processes enter the queue, and the oldest ones leave.
         """
         size = len(sentence_ids)
         earlier = self.embeddings.clone(), self.ids.clone()
@@ -46,23 +46,30 @@ class MomentumQueue(Head):
 
     @torch.no_grad()
     def enqueue(self, keys: Tensor, ids: Tensor) -> None:
-        """Puts keys (K, d) before the queue's, with the ids (K,) of their sentences; the oldest leave."""
+        """Insert embeddings (K, d) and the ids (K,) of their sentences at the front, and drop the oldest."""
         self.embeddings.copy_(torch.cat([keys.to(self.embeddings.dtype), self.embeddings])[: len(self.embeddings)])
         self.ids.copy_(torch.cat([ids, self.ids])[: len(self.ids)])
 
     @torch.no_grad()
     def after_step(self, model) -> None:
-        """Moves the momentum encoder towards the encoder: m <- decay m + (1 - decay) theta (He et al., 2020, eq. 2)."""
+        """Update the momentum encoder: m <- decay * m + (1 - decay) * theta (He et al., 2020, eq. 2)."""
         for slow, fast in zip(self.encoder.parameters(), model.base_model.parameters()):
             slow.lerp_(fast, 1 - self.decay)
 
 
 @dataclass
 class Queue(Term):
-    """Further negatives for the contrast; no loss of its own."""
+    """Adds embeddings of earlier batches as negatives to the contrastive loss.
+
+    Use it if memory limits the batch size. Adds no value to the loss itself. Also known as a momentum queue, or memory
+    bank. An anchor's own sentence in the queue does not count as its negative.
+
+    Source:
+        He et al. (2020), MoCo, section 3.2; Klein and Nabi (2023), miCSE.
+    """
 
     name = "queue"
-    title = "negatives of earlier batches"
+    title = "momentum queue"
     weight = "queue_size"
     paper = "micse"
     summand = False
@@ -70,10 +77,10 @@ class Queue(Term):
     fixed = ("queue_size",)
 
     queue_size: int = option(
-        0, "Embeddings of earlier batches, of a momentum encoder, that the contrast has as further negatives."
+        0, "Number of embeddings from earlier batches to use as further negatives in the contrastive loss."
     )
-    momentum_decay: float = option(0.995, "Share of itself that the momentum encoder keeps in each step.")
-    momentum_dropout: float = option(0.3, "Its dropout, hidden and attention.")
+    momentum_decay: float = option(0.995, "Decay of the momentum encoder's moving average.")
+    momentum_dropout: float = option(0.3, "Dropout rate of the momentum encoder.")
 
     def check(self) -> None:
         require(0 < self.momentum_decay < 1, "momentum_decay", self.momentum_decay, "a fraction between 0 and 1")
@@ -86,7 +93,8 @@ class Queue(Term):
     def require_sentences(self, number: float) -> None:
         if self.queue_size > number:
             raise UsageError(
-                f"`queue_size` {self.queue_size} is more than the {number} sentences that the run reads: it would hold "
-                "some of them twice, or never be full. Add sentences or steps, or give a `queue_size` of at most "
-                f"{number}."
+                f"is {self.queue_size}, but the run uses only {number} sentences",
+                option="queue_size",
+                needed=f"at most {number}",
+                fix="Reduce it, or add sentences or steps.",
             )

@@ -1,4 +1,4 @@
-"""Reconstruction: one view predicts the other, which throws away what the two do not share."""
+"""Reconstruction loss of InforMin-CL."""
 
 from dataclasses import dataclass
 
@@ -6,69 +6,81 @@ import torch
 from torch import Tensor
 from torch.nn.functional import mse_loss, normalize
 
-from informin.errors import UsageError
-from informin.objectives.terms import PaperRow, Term, Views, option
+from informin.objectives.terms import PaperRow, Term, Views, option, require
 
 FORMS = ("squared_l2", "unit_squared_l2", "reference")
 
 
 def reconstruction(z1: Tensor, z2: Tensor, form: str = "squared_l2") -> Tensor:
-    r"""Distance between the two views, to be minimized.
+    r"""Reconstruction loss: predict one view from the other, to discard information that the two views do not share.
 
-    Eq. 8 is printed as E[-|z1 - z2|^2], "minimized"; it is a log-likelihood and has to be maximized, so the loss is
-    +|z1 - z2|^2. Its weight lambda means nothing without the form:
+    Use it next to `contrast`, as in InforMin-CL. The weight depends on the form and on the encoder (the paper uses 0.4
+    for BERT and 4 for RoBERTa).
 
-    - `squared_l2`: mean_i sum_d (z1 - z2)^2, eq. 8 with its sign mended. Shrinking z lowers it for
-      free: it fades as training goes on.
-    - `unit_squared_l2`: the same on unit vectors, 2 (1 - cos).
-    - `reference`: what the authors' code computes, mse(u1, u2) + mse(u2, u1) on unit vectors with the mean over
-      dimensions too, 4 (1 - cos) / d: at d = 768, 384 times weaker than `unit_squared_l2`.
+    Also known as an alignment loss (Wang and Isola, 2020), or the mean squared error between views.
+
+    - `squared_l2`: mean_i |z1_i - z2_i|^2, the paper's eq. 8. Smaller projections also lower it, so its effect fades
+      during training.
+    - `unit_squared_l2`: the same for unit vectors, 2 (1 - cos).
+    - `reference`: what the authors' code computes, mse(u1, u2) + mse(u2, u1) for unit vectors u, 4 (1 - cos) / d. At
+      d = 768 it is 384 times weaker than `unit_squared_l2`.
+
+    The paper prints a minus before the distance; this is the sign of a log-likelihood, which would be maximized.
 
     Args:
-        z1, z2: (N, d), the two views. Any floating type; computed in float32.
-        form: one of `FORMS`.
+        z1: First views, (N, d). Any floating-point type; computed in float32.
+        z2: Second views, (N, d).
+        form: `squared_l2`, `unit_squared_l2` or `reference`.
 
     Returns:
-        A scalar, the mean over the local sentences.
+        The mean over the local sentences, a scalar.
 
     Raises:
-        UsageError: the form is unknown.
+        UsageError: The form is unknown.
 
     Source:
-        Chen et al. (2022), eq. 8.
+        Chen et al. (2022), InforMin-CL, eq. 8.
+
+    Example:
+        >>> import torch
+        >>> z1 = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> z2 = torch.tensor([[1.0, 0.5], [0.0, 2.0]])
+        >>> reconstruction(z1, z2)
+        tensor(0.6250)
     """
+    require(form in FORMS, "form", form, f"one of: {', '.join(FORMS)}")
     z1, z2 = z1.float(), z2.float()
     if form == "squared_l2":
         return (z1 - z2).pow(2).sum(-1).mean()
     u1, u2 = normalize(z1, dim=-1), normalize(z2, dim=-1)
     if form == "unit_squared_l2":
         return (u1 - u2).pow(2).sum(-1).mean()
-    if form == "reference":
-        return mse_loss(u1, u2) + mse_loss(u2, u1)
-    raise UsageError(f"Unknown reconstruction form {form!r}. Use one of: {', '.join(FORMS)}.")
+    return mse_loss(u1, u2) + mse_loss(u2, u1)
 
 
 @dataclass
 class Reconstruction(Term):
-    """The distance of the two views."""
+    """Distance between the projections of the two views. See `reconstruction`."""
 
     name = "reconstruction"
     title = "reconstruction"
     weight = "reconstruction_weight"
     paper = "informin"
 
-    reconstruction_weight: float = option(0, "lambda, of the reconstruction; nothing without its form.")
+    reconstruction_weight: float = option(
+        0, "Weight of the reconstruction loss, InforMin-CL's lambda. Its scale depends on the form."
+    )
     reconstruction_form: str = option(
         "squared_l2",
-        "squared_l2: eq. 8 on the projections as they are. unit_squared_l2: on unit vectors. reference: as the "
-        "authors' code, hidden size / 2 times weaker than unit_squared_l2.",
+        "Form of the reconstruction loss: `squared_l2` as in the paper, `unit_squared_l2` on unit vectors, or "
+        "`reference` as in the authors' code.",
         choices=FORMS,
     )
 
     def loss(self, views: Views) -> dict[str, Tensor]:
         terms = {"reconstruction": reconstruction(views.z1, views.z2, self.reconstruction_form)}
         if self.reconstruction_form == "squared_l2":
-            # Shrinking z lowers this form, and the contrast does not feel it: watch the norm.
+            # This form can be lowered by shrinking z, which the contrastive loss ignores. Log the norm to show it.
             terms["projection_norm"] = torch.cat([views.z1, views.z2]).detach().norm(dim=-1).mean()
         return terms
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from informin.errors import UsageError
 from informin.objectives.attention_mi import FORMS, attention_layers, attention_mi
+from tests.conftest import raises_usage
 
 LENGTHS = (6, 4, 3)
 LIMIT = -0.5 * np.log(1e-6)  # of the mutual information of a tile
@@ -396,17 +396,17 @@ class TestSafety:
 class TestErrors:
     def test_odd_heads(self):
         maps1, maps2, mask = make_maps(heads=3)
-        with pytest.raises(UsageError, match=r"pairs adjacent heads, and this encoder has 3 a layer\. Use an encoder"):
+        with raises_usage(option="attention_mi_form", found="3 heads per layer", fix="an even number of heads"):
             attention_mi(maps1, maps2, mask)
         assert attention_mi(maps1, maps2, mask, "reference")[0] < 0
 
     def test_odd_layers(self):
         maps1, maps2, mask = make_maps(layers=3)
-        with pytest.raises(UsageError, match=r"pairs layers in the form 'reference', and 3 are chosen\. Choose"):
+        with raises_usage(option="attention_mi_form", found="3 are selected", fix="an even number of layers"):
             attention_mi(maps1, maps2, mask, "reference")
 
     def test_unknown_form(self, batch):
-        with pytest.raises(UsageError, match=r"mutual information 'l1'\. Use one of: paper, reference"):
+        with raises_usage(option="attention_mi_form", found="is l1", needed="one of: paper, reference"):
             attention_mi(*batch, "l1")
 
 
@@ -424,5 +424,7 @@ class TestLayers:
 
     @pytest.mark.parametrize("chosen", [[], [11, 12], [-1, 3], [8, 8], [9, 8]])
     def test_layers_that_cannot_be_used_are_an_error(self, chosen):
-        with pytest.raises(UsageError, match=r"cannot be used: the encoder has 12 layers\. Name one or more of 0"):
+        with raises_usage(
+            option="attention_mi_layers", found="the encoder has 12 layers", needed="one or more of 0 to 11"
+        ):
             attention_layers(12, chosen)

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from informin.errors import UsageError
 from informin.objectives.contrast import contrast
+from tests.conftest import raises_usage
 from tests.objectives.conftest import assert_gradient
 
 
@@ -53,7 +53,7 @@ class TestContrast:
 
     def test_one_sentence_is_an_error(self):
         for queue in (None, torch.ones(3, 4)):
-            with pytest.raises(UsageError, match="batch of 1 sentence and so no negatives"):
+            with raises_usage(found="The batch has 1 sentence", fix="`per_device_train_batch_size` of 2 or more"):
                 contrast(torch.ones(1, 4), torch.ones(1, 4), queue=queue)
 
 

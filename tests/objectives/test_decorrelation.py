@@ -12,8 +12,8 @@ from torch.nn.functional import relu
 from torch.nn.parallel import DistributedDataParallel
 
 from informin.distributed import gather_with_gradient
-from informin.errors import UsageError
 from informin.objectives.decorrelation import FORMS, Projector, decorrelation, self_contrast
+from tests.conftest import raises_usage
 from tests.objectives.conftest import assert_gradient, head_values, model_of, rows
 
 WORLD = 2
@@ -93,7 +93,7 @@ class TestSelfContrast:
             torch.testing.assert_close(self_contrast(*views), self_contrast(*(h.float() for h in views)))
 
     def test_unknown_form_is_an_error(self, views):
-        with pytest.raises(UsageError, match=r"Unknown self-contrast form 'l1'\. Use one of: paper, reference"):
+        with raises_usage(option="form", found="is l1", needed="one of: paper, reference"):
             self_contrast(*views, "l1")
 
 
@@ -181,7 +181,7 @@ class TestDecorrelation:
             torch.testing.assert_close(decorrelation(p1, p2, WEIGHT), expected, rtol=1e-6, atol=0)
 
     def test_one_sentence_is_an_error(self):
-        with pytest.raises(UsageError, match="batch of 1 sentence and so no variance for its batch normalization"):
+        with raises_usage(found="The batch has 1 sentence", fix="`per_device_train_batch_size` of 2 or more"):
             decorrelation(torch.ones(1, 4), torch.ones(1, 4), WEIGHT)
 
 

@@ -5,7 +5,6 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from informin.errors import UsageError
 from informin.objectives.guided_similarity import GuidedSimilarity, guided_similarity
 from informin.objectives.terms import Views
 from tests.conftest import raises_usage
@@ -65,7 +64,7 @@ def test_gradient(views, guides):
 
 
 def test_errors():
-    with pytest.raises(UsageError, match=r"and this batch has 2.*`per_device_train_batch_size` of 3 or more"):
+    with raises_usage(found="The batch has 2 sentences", needed="3 or more", fix="`per_device_train_batch_size`"):
         guided_similarity(*[torch.eye(2)] * 4)
     for name in ("student_temperature", "guide_temperature"):
         with raises_usage(option=name, found="is 0", needed="a number above 0"):

@@ -6,11 +6,11 @@ import pytest
 import torch
 from transformers import TrainerCallback
 
-from informin.errors import UsageError
 from informin.objectives.contrast import contrast
 from informin.objectives.false_negatives import known_pairs
 from informin.objectives.queue import MomentumQueue
 from informin.training.sentences import refuse_few_sentences
+from tests.conftest import raises_usage
 from tests.objectives.conftest import head_values, model_of, rows
 
 MICSE = dict(objective="micse", queue_size=24)
@@ -47,12 +47,12 @@ class Steps(TrainerCallback):
 
 @pytest.fixture
 def contrasts(monkeypatch):
-    """What the contrast was given of the queue in each step: the embeddings, and where they are an anchor's own."""
+    """Record each step's queue and which of its entries are excluded for each anchor."""
     seen = []
 
-    def watch(z1, z2, temperature, queue, own, near):
-        seen.append((queue.clone(), own))
-        return contrast(z1, z2, temperature, queue, own, near)
+    def watch(z1, z2, temperature, queue, queue_false_negatives, false_negatives):
+        seen.append((queue.clone(), queue_false_negatives))
+        return contrast(z1, z2, temperature, queue, queue_false_negatives, false_negatives)
 
     monkeypatch.setattr(import_module("informin.objectives.contrast"), "contrast", watch)
     return seen
@@ -221,8 +221,7 @@ def test_in_a_second_epoch_no_sentence_meets_itself_in_the_queue(build, contrast
     ids=["epoch", "epochs", "steps", "accumulation"],
 )
 def test_a_queue_larger_than_the_sentences_seen_is_refused(build, most, options):
-    message = f"`queue_size` {most + 1} is more than the {most} sentences that the run reads: .* at most {most}"
-    with pytest.raises(UsageError, match=message):
+    with raises_usage(option="queue_size", found=f"is {most + 1}, but", needed=f"at most {most}"):
         build(objective="micse", queue_size=most + 1, **options)
     assert len(build(objective="micse", queue_size=most, **options).model.heads["queue"].embeddings) == most
 
@@ -232,5 +231,5 @@ def test_a_queue_larger_than_the_steps_of_a_stream_is_refused(build):
     stream = trainer.train_dataset.to_iterable_dataset()
     refuse_few_sentences(stream, trainer.args)
     trainer.args.queue_size = 49
-    with pytest.raises(UsageError, match="`queue_size` 49 is more than the 48 sentences that the run reads"):
+    with raises_usage(option="queue_size", found="is 49, but", needed="at most 48"):
         refuse_few_sentences(stream, trainer.args)

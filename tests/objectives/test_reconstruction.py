@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from informin.errors import UsageError
 from informin.objectives.reconstruction import FORMS, reconstruction
+from tests.conftest import raises_usage
 from tests.objectives.conftest import assert_gradient
 
 
@@ -56,7 +56,7 @@ def test_only_the_raw_form_feels_the_length(views):
 
 
 def test_unknown_form_is_an_error(views):
-    with pytest.raises(UsageError, match=r"Unknown reconstruction form 'l1'\. Use one of: squared_l2"):
+    with raises_usage(option="form", found="is l1", needed="one of: squared_l2"):
         reconstruction(*views, "l1")
 
 

@@ -1,0 +1,29 @@
+"""The examples in the docstrings of the objectives give the output they show."""
+
+import doctest
+import importlib
+import pkgutil
+
+import pytest
+
+from informin import objectives
+
+MODULES = [f"{objectives.__name__}.{module.name}" for module in pkgutil.iter_modules(objectives.__path__)]
+LOSSES = {
+    "attention_mi": ["attention_mi"],
+    "contrast": ["contrast"],
+    "decorrelation": ["decorrelation", "self_contrast"],
+    "distillation": ["cosine_distance"],
+    "false_negatives": ["false_negative_mask"],
+    "guided_similarity": ["guided_similarity"],
+    "masked_lm": ["masked_lm"],
+    "reconstruction": ["reconstruction"],
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstring_examples_run(name):
+    module = importlib.import_module(name)
+    assert doctest.testmod(module, report=True).failed == 0
+    examples = {test.name.rpartition(".")[2] for test in doctest.DocTestFinder().find(module) if test.examples}
+    assert {*LOSSES.get(name.rpartition(".")[2], [])} <= examples
