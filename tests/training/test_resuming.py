@@ -315,6 +315,16 @@ def test_a_checkpoint_with_a_damaged_file_is_passed_over(command, half, through,
     assert damage(half / "checkpoint-4") is None and (half / "damaged-checkpoint-4").is_dir()
 
 
+def replace_real_saves(monkeypatch, replacement) -> None:
+    """Replace torch.save, except in the dry run of a save before the first step."""
+    save = torch.save
+
+    def chosen(value, path, *rest):
+        return (save if "informin-save-" in str(path) else replacement)(value, path, *rest)
+
+    monkeypatch.setattr(torch, "save", chosen)
+
+
 def test_a_damaged_best_checkpoint_is_said_and_not_claimed(command, half, caplog, monkeypatch):
     """The best one, of step 2, is damaged while the run goes on."""
     low = {"spearman": -100.0, "alignment": 0.0, "uniformity": 0.0}
@@ -325,7 +335,7 @@ def test_a_damaged_best_checkpoint_is_said_and_not_claimed(command, half, caplog
         (half / "checkpoint-2" / "model.safetensors").write_bytes(b"x")
         save(*arguments)
 
-    monkeypatch.setattr(torch, "save", saving)
+    replace_real_saves(monkeypatch, saving)
     assert run_unsup.main([*command(), "--resume_from_checkpoint"]) == 0
     assert "checkpoint-2, is damaged (model.safetensors has 1 byte" in caplog.text
     record = load_record(half)
@@ -389,7 +399,7 @@ def test_a_checkpoint_that_cannot_be_written_where_there_is_room(command, tmp_pa
         Path(path).write_bytes(b"half")
         raise error
 
-    monkeypatch.setattr(torch, "save", broken)
+    replace_real_saves(monkeypatch, broken)
     message = fails(capsys, command(), code=1)
     assert f"what was written of it is deleted; {error}. There is no earlier one." in message
     assert not (tmp_path / "run").exists()
@@ -399,7 +409,7 @@ def test_other_failures_of_a_save_stay_what_they_are(command, monkeypatch):
     def broken(*_):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(torch, "save", broken)
+    replace_real_saves(monkeypatch, broken)
     with pytest.raises(RuntimeError, match=r"^a bug$"):
         run_unsup.main(command())
 
