@@ -89,14 +89,14 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         refuse_arguments(model, args, processing_class, kwargs)
         show_messages(args)
         development = as_development(eval_dataset)
-        args.choose_by(development and development.measures)
+        args = args.choose_metric(development and development.measures)
         self.known = dict(provenance or {})
         hub_id = self.known.pop("hub_id", None)
         if named := str(model) if isinstance(model, str | PathLike) else None:
             built = load_for_training(named, args, processing_class, hub_id)
-            model, processing_class, self.known["base_model"] = built
+            args, model, processing_class, self.known["base_model"] = built
         else:
-            args.for_model(model.config.name_or_path or model.config.model_type, model.config)
+            args = args.resolve(model.config.name_or_path or model.config.model_type, model.config)
         refuse_other_heads(model, {name: args.model_settings[name] for name in ("projection_head", "lm_head")})
         with args.main_process_first(desc="data"):
             tokens = longest_read(model, processing_class)

@@ -1,7 +1,9 @@
 """An objective from one file outside the package: its flags, training, resuming, export. See own_objective.py."""
 
+import copy
 import importlib
 import json
+import pickle
 
 import pytest
 import torch
@@ -10,8 +12,11 @@ from transformers import AutoModel
 
 import run_export
 import run_unsup
+from informin.encoders.loading import load_config
 from informin.objectives import OBJECTIVES
-from trainer_informin import InforMinTrainer, InforMinTrainingArguments
+from informin.training.options import InforMinTrainingArguments, arguments_class
+from tests.conftest import raises_usage
+from trainer_informin import InforMinTrainer
 
 
 @pytest.fixture(autouse=True)
@@ -68,8 +73,10 @@ def test_it_trains_is_resumed_and_exported(own, tmp_path, capsys):
 
 
 def test_its_paper_its_checks_and_its_flags(own, capsys, bert):
-    args = InforMinTrainingArguments(objective="spread")
+    args = arguments_class()(objective="spread")
+    args = args.resolve(str(bert), load_config(str(bert)))
     assert (args.per_device_train_batch_size, args.learning_rate, args.spread_weight) == (24, 2e-3, 0.25)
+    assert pickle.loads(pickle.dumps(args)) == copy.copy(args) == args
     assert run_unsup.main(own("run", spread_power=0)) == 2
     assert "error: --spread_power is 0.0; expected a number above 0." in capsys.readouterr().err
     options = [option for option in own("run") if not option.startswith("--objective")]
@@ -81,10 +88,18 @@ def test_its_paper_its_checks_and_its_flags(own, capsys, bert):
     assert "--spread_weight X Of the spread. Default: 0.25 for spread, else 0 (off)." in shown
 
 
+def test_the_plain_class_refuses_options_it_lacks():
+    with raises_usage(option="objective", found="spread_weight, spread_power", fix="arguments_class()"):
+        InforMinTrainingArguments(objective="spread")
+    with pytest.raises(TypeError, match="spread_weight"):
+        InforMinTrainingArguments(spread_weight=1.0)
+    assert arguments_class() is arguments_class() is not InforMinTrainingArguments
+
+
 def test_it_trains_from_python(bert, sentences_file, pairs_file, tmp_path):
     sentences = sentences_file.read_text().splitlines()
     options = dict(objective="spread", max_steps=2, eval_strategy="no", use_cpu=True, bf16=False, report_to=[])
-    trainer = InforMinTrainer(str(bert), InforMinTrainingArguments(str(tmp_path / "run"), **options), sentences)
+    trainer = InforMinTrainer(str(bert), arguments_class()(str(tmp_path / "run"), **options), sentences)
     before = trainer.model.heads["spread"].linear.weight.clone()
     trainer.train()
     assert not torch.equal(trainer.model.heads["spread"].linear.weight, before)

@@ -14,9 +14,9 @@ from informin.interrupts import during
 from informin.publishing.trainer import hub_destination
 from informin.training.checkpoints import LAST, checkpoint_to_resume, complete_checkpoints, refuse_used_folder
 from informin.training.command_line import option_names, parse
+from informin.training.data_options import CardArguments, DataArguments
 from informin.training.heartbeat import Heartbeat
 from informin.training.lock import only_run_in
-from informin.training.options import CardArguments, DataArguments
 from informin.training.record import provenance
 from informin.training.sentences import load_development, load_sentences
 from informin.training.signals import StopOnSignal, last_word, started_again

@@ -34,7 +34,7 @@ from informin.evaluation.senteval import GROUPS, TASKS, chosen_tasks
 from informin.evaluation.senteval_files import senteval_folder
 from informin.files import last_name
 from informin.training.command_line import option_names, parse, read_options_file
-from informin.training.options import CardArguments
+from informin.training.data_options import CardArguments
 from informin.yamlfiles import parse_yaml, read_mapping
 
 SAMPLES = ("labels", "retrieval")

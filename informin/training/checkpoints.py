@@ -13,7 +13,7 @@ from informin.files import MANIFEST, damage, manifest_files
 from informin.objectives import Term
 from informin.publishing.record import RESUMED, TRAINING, load_record
 from informin.schema import AMOUNT, ANY, FLAG, LOGGED, TEXT, Each, Keys, or_none, problem, read_checked, whole
-from informin.training.defaults import terms
+from informin.training.term_fields import terms
 
 logger = logging.getLogger(__name__)
 

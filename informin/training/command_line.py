@@ -1,4 +1,4 @@
-"""From the command line and a YAML file to checked options."""
+"""Parse the command line and a YAML file into checked options."""
 
 import difflib
 import json
@@ -7,17 +7,17 @@ import textwrap
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
-from typing import get_type_hints
+from typing import Optional, get_type_hints
 
 from transformers import HfArgumentParser
 
 from informin.encoders.loading import load_config
 from informin.errors import UsageError
-from informin.objectives import OBJECTIVES
 from informin.program import NearestOption
-from informin.training import defaults
-from informin.training.options import CardArguments, DataArguments, InforMinTrainingArguments, TrainingDefaults
+from informin.training.data_options import CardArguments, DataArguments
+from informin.training.options import InforMinTrainingArguments, arguments_class
 from informin.training.recipes import recipe_file
+from informin.training.term_fields import term_options
 from informin.yamlfiles import read_mapping
 
 OFTEN_USED = (
@@ -27,9 +27,9 @@ OFTEN_USED = (
     "verbose push_to_hub hub_model_id hub_private_repo hub_strategy hub_overwrite"
 ).split()
 VIEWS = ("objective projection_head view view_dropout view_dropout_rate guide_model guide_cache replay_file").split()
-OWN = {
-    "model_name": "An encoder like BERT: Hub id or folder. Required.",
-    "config": "A YAML file of options by these names; the command line wins over it.",
+PROGRAM = {
+    "model_name": "Encoder to train: Hub id or local folder. Required.",
+    "config": "YAML file with options. The command line overrides it.",
 }
 WIDTH, INDENT = 120, 34  # of the help
 UNSET = object()
@@ -38,85 +38,94 @@ UNSET = object()
 def parse(
     argv: list[str], options: Mapping | None = None
 ) -> tuple[str, DataArguments, CardArguments, InforMinTrainingArguments]:
-    """The model and the options of a run.
+    """Return the model's name and the options of a run.
 
-    What fills an option, the strongest first: the command line, the file that `recipe` or `config` names, `options`,
-    what `informin.training.defaults` has for the model, the default.
+    Precedence, highest first: the command line, the file that `recipe` or `config` names, `options`, the paper's values
+    for the model, the default.
 
     Args:
-        options: values as from a YAML file.
+        argv: Arguments of the command line, without the program's name.
+        options: Values as in a YAML file.
 
     Raises:
-        UsageError: an option is wrong, or the model cannot be used.
-        SystemExit: after --help.
+        UsageError: An option is wrong, or the model cannot be used.
+        SystemExit: After `--help`.
     """
     parser = Parser()
     given = parser.given(argv)
-    path = given_file(given.get("recipe"), given.pop("config", None))
+    path = given_file(given.pop("recipe", None), given.pop("config", None))
     in_file = parser.given_in_yaml(read_options_file(path)) if path else {}
     given = parser.given_in_yaml(options or {}) | in_file | given
     model_name = given.pop("model_name", None)
     if not model_name:
-        raise UsageError("Which encoder? Give `model_name`, for instance `model_name` bert-base-uncased.")
+        raise UsageError("is missing", option="model_name", fix="For example: `model_name` bert-base-uncased.")
     config = load_config(model_name, given.get("model_revision"))
     kinds = (DataArguments, CardArguments)
     own = [{field.name: given.pop(field.name) for field in fields(kind) if field.name in given} for kind in kinds]
     try:
         data, card = (kind(**values) for kind, values in zip(kinds, own))
-        args = InforMinTrainingArguments(**given)
-    except (ValueError, TypeError, ImportError) as error:  # TrainingArguments' own checks
+        args = arguments_class()(**given)
+    except UsageError:
+        raise
+    except (ValueError, TypeError, ImportError) as error:  # from TrainingArguments
         raise UsageError(str(error)) from None
-    args.for_model(model_name, config)
-    return model_name, data, card, args
+    return model_name, data, card, args.resolve(model_name, config)
 
 
 def given_file(recipe: str | None, config: str | None) -> str | Path | None:
-    """The file of options that one of the two names. Raises UsageError for both, and for an unknown recipe."""
+    """Return the options file that one of the two names.
+
+    Raises:
+        UsageError: Both are given, or the recipe is unknown.
+    """
     if recipe is None:
         return config
     if config is not None:
-        raise UsageError("`recipe` and `config` both name a file of options. Give one.")
+        raise UsageError(
+            "is given together with `config`", option="recipe", fix="Both name a file of options: use one."
+        )
     return recipe_file(recipe)
 
 
 def option_names() -> list[str]:
-    """The options of run_unsup.py, without dashes."""
-    return [*OWN, *own_fields()]
+    """Return the names of run_unsup.py's options, without dashes."""
+    return [*PROGRAM, *own_fields()]
 
 
 def own_fields() -> dict[str, Field]:
-    """The options by name, as fields of their dataclasses."""
-    return {field.name: field for kind in kinds() for field in fields(kind)}
+    """Return the options by name, as fields of their dataclasses."""
+    return {field.name: field for kind in kinds() for field in fields(kind) if field.init}
 
 
 def kinds() -> list[type]:
-    """The dataclasses whose fields are options."""
-    return [DataArguments, CardArguments, TrainingDefaults, *defaults.option_kinds()]
+    """Return the dataclasses whose fields are options."""
+    return [DataArguments, CardArguments, arguments_class()]
 
 
 class Parser(NearestOption, HfArgumentParser):
-    """HfArgumentParser with `--config`, errors that are raised, and a `--help` in groups, what people use first."""
+    """HfArgumentParser with `--config`, errors as exceptions, and a grouped `--help`."""
 
     def __init__(self):
         super().__init__(
             kinds(), usage="informin train --model_name MODEL [--config FILE.yaml] [options]", allow_abbrev=False
         )
-        for name in OWN:
+        for name in PROGRAM:
             self.add_argument(f"--{name}", f"--{name.replace('_', '-')}")
 
     def error(self, message: str):
-        """Raises UsageError, where argparse ends the program."""
+        """Raise UsageError instead of ending the program."""
         raise UsageError(message)
 
     def given(self, argv: list[str]) -> dict:
-        """The options that were given, and no others, each of its kind."""
-        self.set_defaults(**dict.fromkeys([*OWN, *own_fields()], UNSET))
+        """Return the options that were given, converted to their types."""
+        self.set_defaults(**dict.fromkeys([*PROGRAM, *own_fields()], UNSET))
         return {name: value for name, value in vars(self.parse_args(argv)).items() if value is not UNSET}
 
     def given_in_yaml(self, values: Mapping) -> dict:
-        """The same of values as from a YAML file, where null and an empty list say nothing.
+        """Return values as in a YAML file, converted to their types, without null and empty lists.
 
-        Raises UsageError: one is not of its option's kind, or a list for an option that takes one value.
+        Raises:
+            UsageError: A value has the wrong type, or a list is given for a single value.
         """
         hints = {name: str(hint) for kind in kinds() for name, hint in get_type_hints(kind).items()}
         given = {}
@@ -124,7 +133,7 @@ class Parser(NearestOption, HfArgumentParser):
             if value is None or value == []:
                 continue
             if isinstance(value, list) and "list[" not in hints.get(name, ""):
-                raise UsageError(f"`{name}` is {value}; needed one value, no list.")
+                raise UsageError(f"is {value}", option=name, needed="one value instead of a list")
             items = value if isinstance(value, list) else [value]
             read = [self.given([f"--{name}={_text(item)}"])[name] for item in items]
             if isinstance(read[0], list):  # each of one item
@@ -138,7 +147,7 @@ class Parser(NearestOption, HfArgumentParser):
         own = [[field.name for field in fields(kind)] for kind in (DataArguments, CardArguments)]
         groups = {
             "model": ["model_name", "recipe", "config", "model_revision", "pooler", "prompt", "export_prompt"],
-            "objective": [*VIEWS, *defaults.term_options()],
+            "objective": [*VIEWS, *term_options()],
             "data and evaluation data": ["max_seq_length", "max_train_samples", *own[0]],
             "model card": own[1],
             "training, often used": OFTEN_USED,
@@ -149,34 +158,29 @@ class Parser(NearestOption, HfArgumentParser):
         for title, names in groups.items():
             lines += ["", f"{title}:"]
             for name in names:
-                if name in OWN:
-                    lines += _help_lines(name, "X", OWN[name])
+                if name in PROGRAM:
+                    lines += _help_lines(name, "X", PROGRAM[name])
                 else:
                     lines += _help_lines(name, _values(known[name]), _help(known[name], short=name not in listed))
         return "\n".join(lines) + "\n"
 
 
 def _values(field: Field) -> str:
-    """What an option takes, in the help."""
+    """Return the placeholder for an option's value in the help text."""
     kind = str(field.type)
     choices = field.metadata.get("choices") or getattr(field.type, "__args__", ()) * ("Literal" in kind)
     if choices:
         return "{" + ",".join(map(str, choices)) + "}"
-    if field.type is bool or kind == "typing.Optional[bool]":
+    if field.type in (bool, Optional[bool]):
         return "[true|false]"
     return "[X]" if field.metadata.get("nargs") == "?" else "X [X ...]" if "list[" in kind else "X"
 
 
 def _help(field: Field, short: bool) -> str:
-    """An option's line: its help, of transformers' paragraphs the first sentence, and its default."""
+    """Return an option's help text and its default; with `short`, only the first sentence of the text."""
     text = " ".join(field.metadata.get("help", "").split())
     if short:
         text = re.split(r"(?<=[a-z)`])\. ", text)[0]
-    own = {name: o.defaults[field.name] for name, o in OBJECTIVES.items() if field.name in o.defaults}
-    if own and list(own.values()) != [field.default]:
-        rest = [f"else {field.default or '0 (off)'}"] if field.default is not None else []
-        said = [f"{' '.join(map(str, v)) if isinstance(v, list) else v} for {name}" for name, v in own.items()]
-        return f"{text} Default: {', '.join([*said, *rest])}."
     silent = field.default in (None, MISSING, "") or "efault" in text
     return text if silent else f"{text} (default: {getattr(field.default, 'value', field.default)})"
 
@@ -190,19 +194,23 @@ def _help_lines(name: str, values: str, text: str) -> list[str]:
 
 
 def read_options_file(path: str) -> dict:
-    """A YAML file of options. Raises UsageError where it is none, or has a key that is no option."""
+    """Return the options in a YAML file.
+
+    Raises:
+        UsageError: It is not a file of options, or a key is not an option.
+    """
     values = read_mapping(path, f"`config` {path}", "lines of `option: value`")
     known = [name for name in option_names() if name not in ("recipe", "config")]
     unknown = sorted(str(key) for key in values if key not in known)
     if unknown:
-        near = [match for key in unknown for match in difflib.get_close_matches(key, known, n=1)]
-        hint = f" Did you mean {', '.join(near)}?" if near else ""
-        raise UsageError(f"`config` {path}: no such option: {', '.join(unknown)}.{hint}")
+        similar = [match for key in unknown for match in difflib.get_close_matches(key, known, n=1)]
+        hint = f"Did you mean {', '.join(similar)}?" if similar else None
+        raise UsageError(f"{path}: no such option: {', '.join(unknown)}", option="config", fix=hint)
     return values
 
 
 def _text(value: object) -> str:
-    """A value of a YAML file as one would type it."""
+    """Return a value from a YAML file as it would be typed on the command line."""
     if isinstance(value, bool):  # YAML reads a bare `no` as false, and options like eval_strategy want the word
         return "yes" if value else "no"
     return json.dumps(value) if isinstance(value, dict) else str(value)

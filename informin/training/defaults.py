@@ -1,7 +1,6 @@
-"""What fills an option that nobody gave: the paper's row for the encoder, the objective, the hardware.
+"""Values for options that are not given: from the paper, from the objective and from the hardware.
 
-The command line and Python both come here. An option that is given wins; a file of options is weaker than the command
-line, and `command_line` has put the two together before.
+The command line and Python share this module. It fills in only options that are None.
 """
 
 import os
@@ -13,80 +12,71 @@ from transformers.utils import is_torch_bf16_gpu_available
 
 from informin.errors import UsageError
 from informin.files import last_name
-from informin.objectives import OBJECTIVES, Term
-from informin.objectives.terms import require
-from informin.views import VIEWS, View
+from informin.objectives import OBJECTIVES
+from informin.objectives.terms import PaperRow, require
+from informin.training.term_fields import term_options, terms
+from informin.views import VIEWS
 
-# Of these None says that it was not given.
-FILLED = (
-    *("bf16", "learning_rate", "per_device_train_batch_size", "projection_head", "view_dropout", "padding_free"),
-    "max_seq_length",
-)
-# Filled in too, by no row of a paper.
-NOT_PUBLISHED = ("bf16", "output_dir", "projection_head", "pooler", "prompt", "padding_free", "max_seq_length")
-SHARED = ("objective", "view_dropout")  # options that every objective reads
+SHARED = ("objective", "view_dropout")  # options of every objective
+GENERAL = {"per_device_train_batch_size": 128, "learning_rate": 3e-5, "warmup_steps": 0}  # without a paper
 
 
-def terms() -> list[type[Term]]:
-    """Those of all objectives, each once."""
-    return list(dict.fromkeys(term for objective in OBJECTIVES.values() for term in objective.terms))
+def paper_row(objective: str, config: PreTrainedConfig | None = None) -> PaperRow | None:
+    """Return the published values of an objective for an encoder; without a configuration, those for BERT-base."""
+    row = OBJECTIVES[objective].row
+    return row(config.model_type, config.hidden_size) if config else row("bert", 768)
 
 
-def term_options() -> dict[str, object]:
-    """Return the options of all terms and views, with their defaults."""
-    return {field.name: field.default for kind in option_kinds() for field in fields(kind)}
-
-
-def option_kinds() -> list[type[Term] | type[View]]:
-    """Return the terms of all objectives and the views, whose fields are options."""
-    return [*terms(), *VIEWS.values()]
-
-
-def filled_in(given: dict, config: PreTrainedConfig | None = None) -> tuple[dict, str | None]:
-    """The options that nobody gave and that have a better value than their default, and the name of the paper's row.
+def filled_in(args: TrainingArguments, config: PreTrainedConfig | None = None) -> dict[str, object]:
+    """Return values for the options in `args` that are None, except those that have no better value than None.
 
     Args:
-        given: the options that somebody chose, by name.
-        config: of the encoder; None while it is not known, which takes BERT-base's row.
-
-    Raises:
-        UsageError: an unknown objective, or an option that has no effect.
+        args: `InforMinTrainingArguments`.
+        config: Configuration of the encoder; None uses the published values for BERT-base.
     """
-    name = given.get("objective", "informin")
-    if name not in OBJECTIVES:
-        raise UsageError(f"`objective` {name} is unknown; needed one of: {', '.join(OBJECTIVES)}.")
-    objective, given = OBJECTIVES[name], {option: value for option, value in given.items() if value is not None}
-    refuse_unread(name, given)
-    row = objective.row(config.model_type, config.hidden_size) if config else objective.row("bert", 768)
-    values = {}
-    if row:
-        batch = max(1, row.batch_size // processes())
-        values = {"per_device_train_batch_size": batch, "learning_rate": row.learning_rate}
-        unread = term_options().keys() - set(read_options(name, row.options | given)[0])
-        values |= {option: value for option, value in row.options.items() if option not in unread}
-        if "view_dropout_rate" in given:  # one rate for both views, in their place
-            values.pop("view_dropout", None)
-        values = {option: value for option, value in values.items() if option not in given}
+    objective = OBJECTIVES[args.objective]
     shared = {"projection_head": objective.projection_head, "max_seq_length": objective.max_seq_length}
-    others = shared | bf16(given)
-    others = {option: value for option, value in others.items() if option not in given}
-    return values | others, row.name if values else None
+    shared |= mixed_precision(args) | {"save_steps": args.eval_steps or 125}
+    values = GENERAL | own_options(args) | shared | published(args, config)
+    return {name: value for name, value in values.items() if value is not None and getattr(args, name) is None}
 
 
-def uneven_batch(given: dict, config: PreTrainedConfig) -> str | None:
-    """What is read instead where the paper's batch, which nobody chose another for, does not part evenly."""
-    row, number = OBJECTIVES[given.get("objective", "informin")].row(config.model_type, config.hidden_size), processes()
-    if row is None or given.get("per_device_train_batch_size") is not None or row.batch_size % number == 0:
+def published(args: TrainingArguments, config: PreTrainedConfig | None = None) -> dict[str, object]:
+    """Return the paper's values for the options in `args` that are None and have an effect."""
+    row = paper_row(args.objective, config)
+    if row is None:
+        return {}
+    chosen = {name: getattr(args, name) for name in own_options(args) if getattr(args, name) is not None}
+    unread = {own.name for term in terms() for own in fields(term)} - set(
+        read_options(args.objective, row.options | chosen)[0]
+    )
+    if args.view_dropout_rate is not None:  # replaces the two rates
+        unread |= {"view_dropout"}
+    batch = max(1, row.batch_size // processes())
+    values = {"per_device_train_batch_size": batch, "learning_rate": row.learning_rate} | row.options
+    return {name: v for name, v in values.items() if name not in unread and getattr(args, name) is None}
+
+
+def own_options(args: TrainingArguments) -> dict[str, object]:
+    """Return the options of terms and views that are fields of `args`, with their defaults."""
+    known, options = {field.name for field in fields(args)}, term_options()
+    return {name: default for name, default in options.items() if name in known}
+
+
+def uneven_batch(args: TrainingArguments, config: PreTrainedConfig) -> str | None:
+    """Return a warning if the paper's batch size is used and cannot be split evenly across processes."""
+    row, number = paper_row(args.objective, config), processes()
+    if row is None or args.per_device_train_batch_size is not None or row.batch_size % number == 0:
         return None
     each = max(1, row.batch_size // number)
     return (
-        f"The paper's batch of {row.batch_size} sentences does not part into {number} processes: each reads {each} a "
-        f"step, {each * number} together. `per_device_train_batch_size` chooses another."
+        f"The paper's batch of {row.batch_size} sentences cannot be split evenly across {number} processes: each uses "
+        f"{each} per step, {each * number} in total. Set `per_device_train_batch_size` to use another size."
     )
 
 
 def read_options(objective: str, options: dict) -> tuple[list[str], list[str]]:
-    """The options that an objective reads with these weights, and in words those that it could."""
+    """Return the options that an objective uses with these weights, and messages about those it could use."""
     weights = OBJECTIVES[objective].defaults | options
     read, more = [*SHARED], []
     for term in OBJECTIVES[objective].terms:
@@ -100,15 +90,23 @@ def read_options(objective: str, options: dict) -> tuple[list[str], list[str]]:
     return read, more
 
 
-def refuse_unread(objective: str, given: dict) -> None:
-    """Raises UsageError for an option of a term that the objective has not, or that is off."""
-    refuse_other_views(given.get("view", "dropout"), given)
-    read, more = read_options(objective, given)
-    for name in [field.name for term in terms() for field in fields(term)]:
-        if name not in read and given.get(name):  # to turn off what is not there is no mistake
+def refuse_unread(args: TrainingArguments) -> None:
+    """Raise UsageError if an option belongs to a term that the objective does not have or that is off.
+
+    Zero and the term's own default are accepted.
+    """
+    defaults = own_options(args)
+    given = {name: getattr(args, name) for name in defaults if getattr(args, name) not in (None, defaults[name])}
+    refuse_other_views(args.view, given)
+    weights = {name: getattr(args, name) for name in defaults if getattr(args, name) is not None}
+    read, more = read_options(args.objective, weights)
+    for name in [own.name for term in terms() for own in fields(term)]:
+        value = given.get(name)
+        if name not in read and value:
             raise UsageError(
-                f"`{name}` {given[name]} has no effect with `objective` {objective} as it is set. It reads: "
-                f"{'; '.join([', '.join(read[1:]), *more])}."
+                f"{value} has no effect with `objective` {args.objective} as configured",
+                option=name,
+                fix=f"Options in use: {'; '.join([', '.join(read[1:]), *more])}.",
             )
 
 
@@ -126,23 +124,25 @@ def refuse_other_views(view: str, given: dict) -> None:
                 )
 
 
-def bf16(given: dict) -> dict:
-    """bf16 where the hardware has it, unless the user or the launcher chose a precision."""
+def mixed_precision(args: TrainingArguments) -> dict[str, bool]:
+    """Return `bf16` and `fp16`: bfloat16 if the hardware supports it, unless the user or the launcher chose."""
     launched = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
-    if {"bf16", "fp16"} & given.keys() or launched != "no":
-        return {}
-    if given.get("use_cpu") or torch.accelerator.current_accelerator() is None:
-        return {"bf16": torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()}
-    return {"bf16": is_torch_bf16_gpu_available()}
+    if args.bf16 is not None or args.fp16 is not None or launched != "no":
+        return {"bf16": False, "fp16": False}
+    if args.use_cpu or torch.accelerator.current_accelerator() is None:
+        supported = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    else:
+        supported = is_torch_bf16_gpu_available()
+    return {"bf16": supported, "fp16": False}
 
 
 def default_output_dir(model_name: str, args: TrainingArguments) -> str:
-    """outputs/MODEL-OBJECTIVE-batchN-lrX-seedN, the batch over all processes."""
+    """Return outputs/MODEL-OBJECTIVE-batchN-lrX-seedN, with the batch size summed over processes."""
     rate = f"{args.learning_rate:g}".replace("e-0", "e-")
     batch = args.per_device_train_batch_size * processes()
     return f"outputs/{last_name(model_name)}-{args.objective}-batch{batch}-lr{rate}-seed{args.seed}"
 
 
 def processes() -> int:
-    """How many a launcher has started."""
+    """Return the number of processes that the launcher started."""
     return int(os.environ.get("WORLD_SIZE", 1))

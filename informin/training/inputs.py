@@ -44,8 +44,8 @@ def refuse_arguments(model: object, args: object, tokenizer: object, kwargs: dic
 
 def load_for_training(
     model_name: str, args: InforMinTrainingArguments, tokenizer: PreTrainedTokenizerBase | None, hub_id: str | None
-) -> tuple[InforMinModel, PreTrainedTokenizerBase, dict]:
-    """Model, tokenizer, and what training.json says of the model; fills in the options for it.
+) -> tuple[InforMinTrainingArguments, InforMinModel, PreTrainedTokenizerBase, dict]:
+    """Return the arguments resolved for the model, the model, its tokenizer, and its entry in training.json.
 
     Args:
         tokenizer: None for the model's own.
@@ -53,12 +53,12 @@ def load_for_training(
     """
     revision = args.model_revision
     config = load_config(model_name, revision)
-    args.for_model(model_name, config)
+    args = args.resolve(model_name, config)
     tokenizer = tokenizer or load_tokenizer(model_name, config, revision)
     set_seed(args.seed)  # decides the weights of fresh heads
     model = load_model(config, model_name, args.model_settings, revision)
     lower_case(tokenizer, usage_of_settings(model.config.informin))
-    return model, tokenizer, describe_model(model_name, model, tokenizer, revision, hub_id)
+    return args, model, tokenizer, describe_model(model_name, model, tokenizer, revision, hub_id)
 
 
 def settings_in_training(model: InforMinModel, args: InforMinTrainingArguments) -> dict:
@@ -93,7 +93,7 @@ def training_rows(
         sentences = draw_sample(sentences, args.max_train_samples, args.seed)
     counts = partial(token_counts, sentences, tokenizer, args.prompt)
     if args.max_seq_length is None:
-        args.fill_in_length(fitting_length([] if sentences is None else counts(), longest))
+        args.max_seq_length = fitting_length([] if sentences is None else counts(), longest)
     rows = data if sentences is None else sentences
     if isinstance(rows, datasets.IterableDataset):
         rows = own_share(rows, args)

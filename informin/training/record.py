@@ -27,9 +27,10 @@ from informin.guide.replay import replay_path
 from informin.objectives import OBJECTIVES
 from informin.publishing.metadata import known_license
 from informin.publishing.record import SCHEMA
+from informin.training.data_options import CardArguments, DataArguments
 from informin.training.fingerprints import fingerprint, fingerprint_of_tokens, fingerprints, source_of
 from informin.training.history import logged_scores
-from informin.training.options import CardArguments, DataArguments, InforMinTrainingArguments, TrainingDefaults
+from informin.training.options import InforMinTrainingArguments
 from informin.training.report import evaluations, precision
 from informin.training.sentences import HUB_SENTENCES
 
@@ -46,8 +47,8 @@ RARE = """
     full_determinism tf32 torch_compile use_liger_kernel metric_for_best_model pooler prompt
     gradient_cache_chunk_size
 """.split()  # told where they are not the default
-DEFAULTS = {field.name: field.default for field in fields(TrainingDefaults)}
-DEFAULTS |= {"pooler": "cls", "prompt": ""}  # of records from before they were options
+DEFAULTS = {field.name: field.default for field in fields(InforMinTrainingArguments)}
+DEFAULTS |= {"pooler": "cls", "prompt": "", "metric_for_best_model": "eval_spearman"}  # the usual values, resolved
 
 
 def describe_model(

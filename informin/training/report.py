@@ -42,13 +42,13 @@ def headline(trainer: Trainer) -> str:
     """One line for what runs."""
     args, known, data = trainer.args, trainer.known, trainer.train_dataset
     name = (known.get("base_model") or {}).get("name") or trainer.model.config.model_type
-    length = "" if "max_seq_length" in args.given else f"{args.max_seq_length} tokens at most, "
     of = counted(len(data), "sentence") if hasattr(data, "__len__") else "a stream of sentences"
     processes = f"{args.world_size} x " if args.world_size > 1 else ""
     step = trainer.state.global_step
     return (
         f"{OBJECTIVES[args.objective].title} on {name}: {of}, {processes}{args.per_device_train_batch_size} a step, "
-        f"{length}learning rate {args.learning_rate:g}, {precision(args)} on {args.device}, to {args.output_dir}"
+        f"{args.max_seq_length} tokens at most, "
+        f"learning rate {args.learning_rate:g}, {precision(args)} on {args.device}, to {args.output_dir}"
         f"{f', going on from step {step}' if step else ''}"
         f"{'; what was not given is as in the paper (verbose lists it)' if args.paper_row else ''}"
     )

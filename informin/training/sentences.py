@@ -38,8 +38,9 @@ from informin.textfiles import (
     shown,
     table_column,
 )
+from informin.training.data_options import DataArguments
 from informin.training.fingerprints import fingerprints, with_source
-from informin.training.options import DataArguments, InforMinTrainingArguments
+from informin.training.options import InforMinTrainingArguments
 from informin.training.streams import TEXT, shard_rows, stream_files
 
 logger = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ from informin.evaluation.results import add_task, environment, new_results, save
 from informin.evaluation.senteval import TASKS
 from informin.publishing.export import add_results, check_export, export_checkpoint, export_folder, published_files
 from informin.publishing.record import load_record
-from informin.training.options import CardArguments, DataArguments
+from informin.training.data_options import CardArguments, DataArguments
 from informin.training.record import describe_model, describe_sentences, provenance
 from tests.conftest import ROOT, make_sentences, save_bert, save_roberta, tokenizer_of
 from trainer_informin import InforMinTrainer

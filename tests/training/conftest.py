@@ -43,8 +43,7 @@ def python(model):
 
     def python(name: str | None = None, **given) -> dict:
         args = InforMinTrainingArguments(use_cpu=True, **given)
-        args.for_model(name or model(), load_config(name or model()))
-        return vars(args)
+        return vars(args.resolve(name or model(), load_config(name or model())))
 
     return python
 

@@ -2,7 +2,8 @@
 
 import json
 import logging
-from dataclasses import fields
+from dataclasses import asdict, fields, replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,10 +11,11 @@ import torch
 from informin.encoders.loading import load_config
 from informin.objectives import OBJECTIVES
 from informin.training import defaults
-from informin.training.defaults import FILLED, bf16, filled_in, term_options, uneven_batch
-from informin.training.options import InforMinTrainingArguments, TrainingDefaults
+from informin.training.defaults import filled_in, mixed_precision, paper_row, uneven_batch
+from informin.training.options import InforMinTrainingArguments
+from informin.training.term_fields import term_options
 
-COMPARED = [field.name for field in fields(TrainingDefaults) if field.init]
+COMPARED = [field.name for field in fields(InforMinTrainingArguments) if field.init]
 
 
 PAPERS = [  # objective, architecture, hidden size, batch, learning rate, lambda
@@ -71,9 +73,7 @@ def test_python_fills_in_what_the_command_line_does(options, python, model, obje
     """Every option of transformers, of ours and of the terms."""
     name = model(*encoder)
     ours, theirs = python(name, objective=objective), options(f"--objective={objective}", name=name)
-    assert {option: ours[option] for option in [*COMPARED, *term_options()]} == {
-        option: theirs[option] for option in [*COMPARED, *term_options()]
-    }
+    assert {option: ours[option] for option in COMPARED} == {option: theirs[option] for option in COMPARED}
     row = OBJECTIVES[objective].row(*encoder)
     assert (ours["per_device_train_batch_size"], ours["learning_rate"]) == (row.batch_size, row.learning_rate)
     assert ours["paper_row"] == theirs["paper_row"] == row.name
@@ -92,28 +92,68 @@ def test_python_fills_in_what_the_command_line_does(options, python, model, obje
     ],
 )
 @pytest.mark.parametrize("how", ["given", "set"])
-def test_what_was_chosen_is_not_filled_in(model, monkeypatch, name, given, filled, how):
-    """Nor what is set between construction and training, for a second encoder either."""
-    monkeypatch.setattr(defaults, "bf16", lambda given: {} if "bf16" in given else {"bf16": True})
+def test_resolve_keeps_given_options(model, monkeypatch, name, given, filled, how):
+    """An attribute set after construction counts as given."""
+    monkeypatch.setattr(defaults, "mixed_precision", lambda args: {"bf16": True, "fp16": False})
     chosen = InforMinTrainingArguments(objective="simcse", use_cpu=True, **({name: given} if how == "given" else {}))
     left_open = InforMinTrainingArguments(objective="simcse", use_cpu=True)
     if how == "set":
         setattr(chosen, name, given)
     for encoder in (("bert", 1024), ("roberta", 768)):
         for args in (chosen, left_open):
-            args.for_model(model(*encoder), load_config(model(*encoder)))
-        assert getattr(chosen, name) == given
-    assert getattr(left_open, name) == filled, "of the second encoder, not of the first"
+            resolved = args.resolve(model(*encoder), load_config(model(*encoder)))
+            assert getattr(resolved, name) == given or args is left_open
+        assert getattr(args, name) is None, "the original object is unchanged"
+    assert getattr(resolved, name) == filled, "the value for the second encoder"
 
 
-@pytest.mark.parametrize("name", FILLED)
-def test_none_from_python_means_not_given(python, name):
+RESOLVED = {"informin": {}, "simcse": {"queue_size": 8}, "scd": {}, "micse": {"prompt": "a ", "fp16": False}}
+RESOLVED["guided"] = {"guided_weight": 1.0, "pooler": "mean", "eval_strategy": "no"}
+
+
+@pytest.mark.parametrize("objective", RESOLVED)
+def test_resolve_is_idempotent_and_leaves_its_object_alone(model, objective):
+    args = InforMinTrainingArguments(objective=objective, use_cpu=True, **RESOLVED[objective])
+    before = asdict(args)
+    resolved = args.resolve(model("roberta"), load_config(model("roberta")))
+    assert asdict(args) == before and resolved is not args
+    again = resolved.resolve(model("roberta"), load_config(model("roberta")))
+    assert asdict(again) == asdict(resolved) and again == resolved
+    assert args.learning_rate is None and resolved.learning_rate is not None
+
+
+@pytest.mark.parametrize("objective", RESOLVED)
+def test_replace_keeps_resolved_values(model, objective):
+    args = InforMinTrainingArguments(objective=objective, use_cpu=True, **RESOLVED[objective])
+    config = load_config(model("roberta"))
+    resolved = args.resolve(model("roberta"), config)
+    other = replace(resolved, seed=2).resolve(model("roberta"), config)
+    assert other.seed == 2 and replace(other, seed=resolved.seed) == resolved
+    assert other.objective_options == resolved.objective_options
+    direct = replace(args, seed=2).resolve(model("roberta"), config)
+    assert replace(other, output_dir=direct.output_dir) == direct
+
+
+def test_replace_of_a_resolved_weight_is_not_refused(model):
+    """Options of a term that is turned off still have their defaults."""
+    resolved = InforMinTrainingArguments(use_cpu=True).resolve(model(), load_config(model()))
+    off = replace(resolved, reconstruction_weight=0)
+    assert [term.name for term in off.terms] == ["contrast"]
+
+
+PUBLISHED = ["learning_rate", "per_device_train_batch_size", "view_dropout", "off_diagonal_weight", "warmup_steps"]
+
+
+@pytest.mark.parametrize(
+    "name", [*PUBLISHED, "bf16", "projection_head", "padding_free", "max_seq_length", "save_steps"]
+)
+def test_none_means_not_given(python, name):
     assert python(objective="scd", **{name: None})[name] == python(objective="scd")[name] is not None
 
 
-def test_to_dict_has_the_options_of_the_terms(arguments):
+def test_to_dict_has_the_options_of_the_terms(arguments, bert):
     """Where trackers and Trainer's own log read them."""
-    args = arguments(objective="micse", queue_size=8)
+    args = arguments(objective="micse", queue_size=8).resolve(str(bert), load_config(str(bert)))
     assert args.to_dict() | {"queue_size": 8, "attention_mi_weight": 2.5e-3, "temperature": 0.05} == args.to_dict()
     assert term_options().keys() <= args.to_dict().keys() and json.loads(args.to_json_string())["queue_size"] == 8
 
@@ -145,11 +185,12 @@ def test_one_log_line_says_what_the_paper_filled_in(options, model, caplog, argv
 
 @pytest.mark.parametrize("processes, batch", [("1", 128), ("4", 32), ("3", 42), ("1000", 1)])
 def test_the_papers_batch_is_shared_by_the_processes(model, monkeypatch, processes, batch):
-    monkeypatch.setenv("WORLD_SIZE", processes)
-    values, name = filled_in({}, load_config(model()))
-    assert values["per_device_train_batch_size"] == batch and name == "InforMin-CL, table 3, bert-base"
-    given = {"per_device_train_batch_size": 7}
-    assert "per_device_train_batch_size" not in filled_in(given, load_config(model()))[0]
+    config = load_config(model())
+    left_open, given = (InforMinTrainingArguments(use_cpu=True, per_device_train_batch_size=b) for b in (None, 7))
+    monkeypatch.setattr(defaults, "processes", lambda: int(processes))
+    assert filled_in(left_open, config)["per_device_train_batch_size"] == batch
+    assert paper_row("informin", config).name == "InforMin-CL, table 3, bert-base"
+    assert "per_device_train_batch_size" not in filled_in(given, config)
 
 
 @pytest.mark.parametrize(
@@ -157,17 +198,17 @@ def test_the_papers_batch_is_shared_by_the_processes(model, monkeypatch, process
     [
         ("1", {}, None),
         ("4", {}, None),
-        ("3", {}, "128 sentences does not part into 3 processes: each reads 42 a step, 126 together"),
+        ("3", {}, "128 sentences cannot be split evenly across 3 processes: each uses 42 per step, 126 in total"),
         ("3", {"per_device_train_batch_size": 7}, None),
     ],
 )
 def test_a_batch_that_does_not_part_evenly_is_said(model, monkeypatch, caplog, processes, given, said):
     args = InforMinTrainingArguments(use_cpu=True, **given)
-    monkeypatch.setenv("WORLD_SIZE", processes)
-    uneven = uneven_batch(given, load_config(model()))
+    monkeypatch.setattr(defaults, "processes", lambda: int(processes))
+    uneven = uneven_batch(args, load_config(model()))
     assert uneven is None if said is None else said in uneven
-    args.for_model(model(), load_config(model()))
-    assert [message for message in caplog.messages if "does not part" in message] == ([uneven] if said else [])
+    args.resolve(model(), load_config(model()))
+    assert [message for message in caplog.messages if "split evenly" in message] == ([uneven] if said else [])
 
 
 @pytest.mark.parametrize(
@@ -203,14 +244,18 @@ def test_bf16_follows_the_hardware(monkeypatch, accelerator, avx512, amx, gpu, e
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
     monkeypatch.setattr(defaults, "is_torch_bf16_gpu_available", lambda: gpu)
-    assert bf16({}) == bf16({"seed": 1}) == {"bf16": expected}
+
+    def chosen(**options):
+        return mixed_precision(SimpleNamespace(**{"bf16": None, "fp16": None, "use_cpu": False} | options))["bf16"]
+
+    assert chosen() is expected
     for given in ({"bf16": False}, {"bf16": True}, {"fp16": True}, {"fp16": False}):
-        assert bf16(given) == {}, "the user chose"
-    assert bf16({"use_cpu": True}) == {"bf16": avx512 or amx}
+        assert chosen(**given) is False, "the user chose"
+    assert chosen(use_cpu=True) is (avx512 or amx)
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp16")
-    assert bf16({}) == {}, "the launcher chose"
+    assert chosen() is False, "the launcher chose"
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
-    assert bf16({}) == {"bf16": expected}
+    assert chosen() is expected
 
 
 @pytest.mark.parametrize("given", [True, False])

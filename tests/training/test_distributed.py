@@ -17,7 +17,7 @@ from informin.guide.replay import GeneralSentences
 from informin.objectives.terms import Masking
 from informin.training import streams
 from informin.training.checkpoints import complete_checkpoints, steps_taken
-from informin.training.options import DataArguments
+from informin.training.data_options import DataArguments
 from informin.training.sentences import load_sentences
 from informin.training.signals import StopOnSignal
 from informin.views.attention import ViewDropout

@@ -11,7 +11,7 @@ from informin.encoders.loading import load_config, load_model
 from informin.errors import UsageError
 from informin.evaluation import load_pairs
 from informin.training import streams
-from informin.training.options import DataArguments
+from informin.training.data_options import DataArguments
 from informin.training.sentences import load_sentences, tokenize
 from tests.conftest import make_sentences, save_pairs, tokenizer_of
 from trainer_informin import InforMinTrainer

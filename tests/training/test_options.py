@@ -2,16 +2,23 @@
 
 import copy
 import dataclasses
+import inspect
 import json
-import re
+from typing import get_type_hints
 
 import pytest
-from transformers import TrainingArguments
+from transformers import HfArgumentParser, TrainingArguments
 
 from informin.encoders.loading import load_config
 from informin.errors import UsageError
+from informin.evaluation.measures import ALL
+from informin.objectives import OBJECTIVES, Objective, Term
+from informin.objectives.terms import option
+from informin.training import option_checks as checks
 from informin.training.command_line import parse
-from informin.training.options import InforMinTrainingArguments
+from informin.training.options import InforMinTrainingArguments, arguments_class
+from informin.training.term_fields import term_options
+from tests.conftest import raises_usage
 
 
 @pytest.mark.parametrize(
@@ -35,75 +42,69 @@ def test_options_that_follow_others(options, argv, expected):
 
 
 @pytest.mark.parametrize(
-    "argv, message",
+    "argv, option, found, needed",
     [
-        (["--reconstruction_weight=-1"], r"`reconstruction_weight` is -1\.0; expected 0 or more"),
-        (["--reconstruction_weight=inf"], "`reconstruction_weight` is inf; expected 0 or more"),
-        (["--mlm_weight=-0.1"], r"`mlm_weight` is -0\.1; expected 0 or more"),
-        (["--mlm_weight=nan"], "`mlm_weight` is nan; expected 0 or more"),
-        (["--temperature=0"], r"`temperature` is 0\.0; expected a number above 0"),
-        (["--temperature=inf"], "`temperature` is inf; expected a number above 0"),
+        (["--reconstruction_weight=-1"], "reconstruction_weight", "-1.0", "0 or more"),
+        (["--reconstruction_weight=inf"], "reconstruction_weight", "inf", "0 or more"),
+        (["--mlm_weight=-0.1"], "mlm_weight", "-0.1", "0 or more"),
+        (["--mlm_weight=nan"], "mlm_weight", "nan", "0 or more"),
+        (["--temperature=0"], "temperature", "0.0", "a number above 0"),
+        (["--temperature=inf"], "temperature", "inf", "a number above 0"),
+        (["--mlm_weight=0.1", "--mlm_probability=0"], "mlm_probability", "0.0", "between 0 and 1"),
+        (["--mlm_weight=0.1", "--mlm_probability=15"], "mlm_probability", "15.0", "between 0 and 1"),
         (
-            ["--mlm_weight=0.1", "--mlm_probability=0"],
-            r"`mlm_probability` is 0\.0; expected a fraction between 0 and 1",
+            *(["--per_device_train_batch_size=1"], "per_device_train_batch_size"),
+            *("1 sentence, which is too small for contrast", "2 or more"),
         ),
-        (
-            ["--mlm_weight=0.1", "--mlm_probability=15"],
-            r"`mlm_probability` is 15\.0; expected a fraction between 0 and 1",
-        ),
-        (
-            ["--masked_views"],
-            "`masked_views` True has no effect .* with `mlm_weight` above 0 also mlm_prob.*, masked_views",
-        ),
-        (["--per_device_train_batch_size=1"], "A batch of 1 sentence is too small for contrast, which needs 2 or more"),
-        (["--save_total_limit=1"], "`save_total_limit` 1 cannot keep both the best and the newest checkpoint"),
-        (
-            ["--objective=simcse", "--reconstruction_weight=4"],
-            r"`reconstruction_weight` 4\.0 has no effect with `objective` simcse",
-        ),
-        (["--train_file=a.txt", "--dataset_name=b"], "`train_file` and `dataset_name` both say what to train on"),
-        (["--max_train_samples=0"], "`max_train_samples` is 0; expected 1 or more"),
-        (["--max_seq_length=2"], "`max_seq_length` is 2; expected 3 or more"),
-        (["--save_steps=100"], "100, which is not a round multiple of 125"),  # transformers' own check
+        (["--save_total_limit=1"], "save_total_limit", "is 1", "2 or more"),
+        (["--train_file=a.txt", "--dataset_name=b"], "train_file", "together with `dataset_name`", ""),
+        (["--max_train_samples=0"], "max_train_samples", "is 0", "1 or more"),
+        (["--max_seq_length=2"], "max_seq_length", "is 2", "3 or more"),
+        (["--view_dropout", "0", "0.1", "--view_dropout_rate=0.2"], "view_dropout", "with `view_dropout_rate`", ""),
+        (["--export_prompt"], "export_prompt", "no effect without `prompt`", ""),
     ],
 )
-def test_checks(options, argv, message):
-    with pytest.raises(UsageError, match=message):
+def test_checks(options, argv, option, found, needed):
+    with raises_usage(option=option, found=found, needed=needed):
         options(*argv)
 
 
-def test_a_simcse_recipe_with_a_weight_in_yaml_is_refused_too(options):
-    with pytest.raises(UsageError, match="has no effect with `objective` simcse"):
+def test_transformers_own_checks_are_usage_errors(options):
+    with pytest.raises(UsageError, match="100, which is not a round multiple of 125"):
+        options("--save_steps=100")
+
+
+def test_simcse_refuses_a_reconstruction_weight_from_yaml(options):
+    with raises_usage(option="reconstruction_weight", found="4.0 has no effect with `objective` simcse"):
         options("--objective=simcse", yaml="reconstruction_weight: 4")
 
 
 @pytest.mark.parametrize("name, plugin", [("FSDP", "FSDP"), ("DeepSpeed", "DEEPSPEED")])
-def test_what_needs_whole_weights_is_refused_where_they_are_parted(model, monkeypatch, name, plugin):
+def test_sharded_weights_refuse_a_queue_and_packing(model, monkeypatch, name, plugin):
     plain, queue, packed = (
         InforMinTrainingArguments(objective="simcse", use_cpu=True, **given)
         for given in ({}, {"queue_size": 8}, {"padding_free": True})
     )
-    monkeypatch.setenv(f"ACCELERATE_USE_{plugin}", "true")  # only now: transformers would look for the package
+    monkeypatch.setattr(checks, "_launched_with", lambda launched: launched == plugin)
     config = load_config(model())
-    plain.for_model(model(), config)
-    assert plain.padding_free is False
-    with pytest.raises(UsageError, match=f"^`queue_size` needs whole weights, .* {name} parts them"):
-        queue.for_model(model(), config)
-    with pytest.raises(UsageError, match=f"^`padding_free` does not go with {name}"):
-        packed.for_model(model(), config)
+    assert plain.resolve(model(), config).padding_free is False
+    with raises_usage(option="queue_size", found=f"whole weights for its momentum encoder, and {name} shards them"):
+        queue.resolve(model(), config)
+    with raises_usage(option="padding_free", found=f"cannot be combined with {name}"):
+        packed.resolve(model(), config)
 
 
 def test_several_gpus_in_one_process_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(TrainingArguments, "n_gpu", property(lambda self: 3))
-    with pytest.raises(UsageError, match=r"3 GPUs in one process .* Start 3 processes with accelerate launch"):
+    with raises_usage(found="3 GPUs are visible to one process", fix="Start 3 processes with accelerate launch"):
         InforMinTrainingArguments(str(tmp_path), use_cpu=True)
 
 
-def test_several_processes_need_batches_of_one_size(tmp_path, monkeypatch):
+def test_several_processes_need_batches_of_equal_size(tmp_path, monkeypatch):
     monkeypatch.setattr(TrainingArguments, "world_size", property(lambda self: 2))
     one_each = InforMinTrainingArguments(str(tmp_path), use_cpu=True, per_device_train_batch_size=1)
     assert one_each.dataloader_drop_last
-    with pytest.raises(UsageError, match="leave `dataloader_drop_last` on"):
+    with raises_usage(option="dataloader_drop_last", found="batches of equal size", fix="Leave it on"):
         InforMinTrainingArguments(str(tmp_path), use_cpu=True, dataloader_drop_last=False)
 
 
@@ -115,7 +116,7 @@ def test_several_processes_need_batches_of_one_size(tmp_path, monkeypatch):
         (["--reconstruction_weight=0", "--mlm_weight=0.1"], {"contrast": 1.0, "mlm": 0.1}),
     ],
 )
-def test_term_weights_are_those_that_are_on(model, argv, weights):
+def test_terms_are_those_with_a_weight(model, argv, weights):
     *_, args = parse([f"--model_name={model()}", "--use_cpu=true", *argv])
     assert {term.name: term.strength for term in args.terms} == weights
 
@@ -129,13 +130,13 @@ READ = {  # the list in the message: what is read as it is set, then what a weig
     "scd": (
         "view_dropout, self_contrast_weight, self_contrast_form, decorrelation_weight, off_diagonal_weight, "
         f"projector_size, {OF_A_GUIDE}, mlm_weight; {WITH_A_GUIDE}"
-        "with `mlm_weight` above 0 also mlm_probability, masked_views."
+        "with `mlm_weight` above 0 also mlm_probability, masked_views"
     ),
     "micse": (
         "view_dropout, temperature, false_negative_fraction, queue_size, momentum_decay, momentum_dropout, "
         f"attention_mi_weight, attention_mi_form, attention_mi_layers, reconstruction_weight, "
         f"{OF_A_GUIDE}, mlm_weight; with `reconstruction_weight` above 0 also reconstruction_form; {WITH_A_GUIDE}"
-        "with `mlm_weight` above 0 also mlm_probability, masked_views."
+        "with `mlm_weight` above 0 also mlm_probability, masked_views"
     ),
     "simcse": (
         f"view_dropout, temperature, false_negative_fraction, queue_size, attention_mi_weight, decorrelation_weight, "
@@ -143,7 +144,7 @@ READ = {  # the list in the message: what is read as it is set, then what a weig
         "with `queue_size` above 0 also momentum_decay, momentum_dropout; "
         "with `attention_mi_weight` above 0 also attention_mi_form, attention_mi_layers; "
         f"with `decorrelation_weight` above 0 also off_diagonal_weight, projector_size; {WITH_A_GUIDE}"
-        "with `mlm_weight` above 0 also mlm_probability, masked_views."
+        "with `mlm_weight` above 0 also mlm_probability, masked_views"
     ),
 }
 UNREAD = [
@@ -164,19 +165,18 @@ UNREAD = [
 
 
 @pytest.mark.parametrize("objective, name, value, read", UNREAD)
-def test_an_option_that_the_objective_does_not_read_is_refused(options, tmp_path, objective, name, value, read):
+def test_options_without_effect_are_refused(options, tmp_path, objective, name, value, read):
     """On the command line, in YAML and from Python."""
     words = [str(item) for item in value] if isinstance(value, list) else [str(value)]
-    message = f"`{name}` {value} has no effect with `objective` {objective} as it is set. It reads: {read}"
     calls = [
         lambda: options(f"--objective={objective}", f"--{name}", *words),
         lambda: options(f"--objective={objective}", yaml=f"{name}: {json.dumps(value)}"),
         lambda: InforMinTrainingArguments(str(tmp_path), use_cpu=True, objective=objective, **{name: value}),
     ]
     for call in calls:
-        with pytest.raises(UsageError) as caught:
+        with raises_usage(option=name, found=f"{value} has no effect with `objective` {objective}") as error:
             call()
-        assert str(caught.value) == message
+        assert error.value.fix == f"Options in use: {read}."
 
 
 @pytest.mark.parametrize(
@@ -205,44 +205,31 @@ def test_options_that_are_read_or_turn_something_off_pass(options, argv, expecte
     assert {name: found[name] for name in expected} == expected
 
 
-BAD = [
-    (
-        "scd",
-        dict(view_dropout=[0.2, 0.1]),
-        "`view_dropout` is 0.2 0.1; expected two rates of which the second is higher",
-    ),
-    ("scd", dict(view_dropout=[0.1, 0.1]), "`view_dropout` is 0.1 0.1; expected two rates"),
-    ("scd", dict(view_dropout=[0.1, 0.2, 0.3]), "`view_dropout` is 0.1 0.2 0.3; expected two rates"),
-    ("scd", dict(view_dropout=[0.1]), "`view_dropout` is 0.1; expected two rates"),
-    ("simcse", dict(view_dropout=[0.1, 1.0]), "`view_dropout` is 0.1 1.0; expected two rates .* below 1"),
-    ("simcse", dict(view_dropout=[-0.1, 0.1]), "`view_dropout` is -0.1 0.1; expected two rates .* at least 0"),
-    (
-        "scd",
-        dict(per_device_train_batch_size=1),
-        "A batch of 1 sentence is too small for decorrelation of features, which needs 2",
-    ),
-    (
-        "guided",
-        dict(guided_weight=1.0, per_device_train_batch_size=2),
-        "A batch of 2 sentences .* similarity, which needs 3",
-    ),
-    ("scd", dict(projector_size=0), "`projector_size` is 0; expected 1 or more"),
-    ("scd", dict(off_diagonal_weight=-1.0), r"`off_diagonal_weight` is -1\.0; expected 0 or more"),
-    ("scd", dict(decorrelation_weight=-1.0), r"`decorrelation_weight` is -1\.0; expected 0 or more"),
-    (
-        *("scd", dict(self_contrast_weight=0.0, decorrelation_weight=0.0)),
-        "Every term of `objective` scd has the weight 0: there is nothing to learn",
-    ),
-    ("micse", dict(queue_size=-1), "`queue_size` is -1; expected 0 or more"),
-    ("micse", dict(momentum_decay=1.0), r"`momentum_decay` is 1\.0; expected a fraction between 0 and 1"),
-    ("micse", dict(momentum_dropout=1.0), r"`momentum_dropout` is 1\.0; expected 0 or more, and below 1"),
-    ("micse", dict(momentum_dropout=-0.1), r"`momentum_dropout` is -0\.1; expected 0 or more, and below 1"),
-    ("micse", dict(attention_mi_weight=float("inf")), "`attention_mi_weight` is inf; expected 0 or more"),
+RATES = "two increasing rates, at least 0 and below 1"
+BATCH = "per_device_train_batch_size"
+BAD = [  # objective, options, then the error's option, found and needed
+    ("scd", dict(view_dropout=[0.2, 0.1]), "view_dropout", "0.2 0.1", RATES),
+    ("scd", dict(view_dropout=[0.1, 0.1]), "view_dropout", "0.1 0.1", RATES),
+    ("scd", dict(view_dropout=[0.1, 0.2, 0.3]), "view_dropout", "0.1 0.2 0.3", RATES),
+    ("scd", dict(view_dropout=[0.1]), "view_dropout", "0.1", RATES),
+    ("simcse", dict(view_dropout=[0.1, 1.0]), "view_dropout", "0.1 1.0", RATES),
+    ("simcse", dict(view_dropout=[-0.1, 0.1]), "view_dropout", "-0.1 0.1", RATES),
+    ("scd", {BATCH: 1}, BATCH, "1 sentence, which is too small for decorrelation of features", "2 or more"),
+    ("guided", {"guided_weight": 1.0, BATCH: 2}, BATCH, "2 sentences", "3 or more"),
+    ("scd", dict(projector_size=0), "projector_size", "is 0", "1 or more"),
+    ("scd", dict(off_diagonal_weight=-1.0), "off_diagonal_weight", "-1.0", "0 or more"),
+    ("scd", dict(decorrelation_weight=-1.0), "decorrelation_weight", "-1.0", "0 or more"),
+    ("scd", dict(self_contrast_weight=0.0, decorrelation_weight=0.0), "objective", "scd has no term", ""),
+    ("micse", dict(queue_size=-1), "queue_size", "-1", "0 or more"),
+    ("micse", dict(momentum_decay=1.0), "momentum_decay", "1.0", "between 0 and 1"),
+    ("micse", dict(momentum_dropout=1.0), "momentum_dropout", "1.0", "0 or more, and below 1"),
+    ("micse", dict(momentum_dropout=-0.1), "momentum_dropout", "-0.1", "0 or more, and below 1"),
+    ("micse", dict(attention_mi_weight=float("inf")), "attention_mi_weight", "inf", "0 or more"),
 ]
 
 
-@pytest.mark.parametrize("objective, given, message", BAD)
-def test_values_that_the_family_cannot_use(options, tmp_path, objective, given, message):
+@pytest.mark.parametrize("objective, given, option, found, needed", BAD)
+def test_values_that_terms_cannot_use(options, tmp_path, objective, given, option, found, needed):
     """On the command line and from Python."""
     argv = [f"--objective={objective}"]
     for name, value in given.items():
@@ -252,78 +239,91 @@ def test_values_that_the_family_cannot_use(options, tmp_path, objective, given, 
         lambda: InforMinTrainingArguments(str(tmp_path), use_cpu=True, objective=objective, **given),
     ]
     for call in calls:
-        with pytest.raises(UsageError, match=message):
+        with raises_usage(option=option, found=found, needed=needed):
             call()
 
 
 @pytest.mark.parametrize(
-    "given, message",
+    "given, option, needed",
     [
-        (dict(objective="barlow"), "`objective` barlow is unknown; needed one of: informin, simcse, scd, micse"),
-        (dict(reconstruction_form="l1"), "`reconstruction_form` is l1; expected one of: squared_l2, unit_"),
-        (
-            dict(objective="micse", attention_mi_form="code"),
-            "`attention_mi_form` is code; expected one of: paper, reference",
-        ),
-        (dict(objective="scd", self_contrast_form="code"), "`self_contrast_form` is code; expected one of: pap"),
+        (dict(objective="barlow"), "objective", "one of: informin, simcse, scd, micse"),
+        (dict(reconstruction_form="l1"), "reconstruction_form", "one of: squared_l2, unit_"),
+        (dict(objective="micse", attention_mi_form="code"), "attention_mi_form", "one of: paper, reference"),
+        (dict(objective="scd", self_contrast_form="code"), "self_contrast_form", "one of: pap"),
     ],
 )
-def test_unknown_names_are_refused_from_python_and_the_command_line(options, tmp_path, given, message):
-    with pytest.raises(UsageError, match=message):
+def test_unknown_names_are_refused_from_python_and_the_command_line(options, tmp_path, given, option, needed):
+    with raises_usage(option=option, found=f"is {given[option]}", needed=needed):
         InforMinTrainingArguments(str(tmp_path), use_cpu=True, **given)
-    with pytest.raises(UsageError, match="invalid choice"):  # argparse's own words
+    with pytest.raises(UsageError, match="invalid choice"):  # from argparse
         options(*[f"--{name}={value}" for name, value in given.items()])
 
 
+NUMBER = "a number above 0"
+SEED = "an integer from 0 to 4294967295"
+
+
 @pytest.mark.parametrize(
-    "argument, message",
+    "argument, found, needed",
     [
-        ("--learning_rate=-1", "`learning_rate` is -1.0; expected a number above 0."),
-        ("--learning_rate=0", "`learning_rate` is 0.0; expected a number above 0."),
-        ("--learning_rate=nan", "`learning_rate` is nan; expected a number above 0."),
-        ("--learning_rate=inf", "`learning_rate` is inf; expected a number above 0."),
-        ("--seed=-1", "`seed` is -1; expected a whole number from 0 to 4294967295."),
-        (f"--seed={10**14}", f"`seed` is {10**14}; expected a whole number from 0 to 4294967295."),
-        ("--data_seed=-2", "`data_seed` is -2; expected a whole number from 0 to 4294967295."),
-        ("--num_train_epochs=-3", "`num_train_epochs` is -3.0; expected a number above 0."),
-        ("--max_steps=0", "`max_steps` is 0; expected 1 or more."),
-        ("--max_steps=-2", "`max_steps` is -2; expected 1 or more."),
-        ("--per_device_train_batch_size=0", "`per_device_train_batch_size` is 0; expected 1 or more."),
-        ("--per_device_eval_batch_size=-1", "`per_device_eval_batch_size` is -1; expected 1 or more."),
-        ("--gradient_accumulation_steps=0", "`gradient_accumulation_steps` is 0; expected 1 or more."),
-        ("--save_total_limit=0", "`save_total_limit` is 0; expected 1 or more."),
-        ("--logging_steps=0", "`logging_steps` is 0.0; expected a number above 0."),
-        ("--eval_steps=-5", "`eval_steps` is -5.0; expected a number above 0."),
-        ("--warmup_steps=-1", "`warmup_steps` is -1.0; expected 0 or more."),
-        ("--weight_decay=-1", "`weight_decay` is -1.0; expected 0 or more."),
-        ("--max_grad_norm=nan", "`max_grad_norm` is nan; expected 0 or more."),
-        (
-            "--metric_for_best_model=eval_loss",
-            "`metric_for_best_model` eval_loss is unknown; needed one of: ",
-        ),
-        (
-            "--greater_is_better=false",
-            "`greater_is_better` False with spearman would keep the worst one.",
-        ),
-        ("--resume_from_checkpoint=", "`resume_from_checkpoint` is empty. Name a checkpoint, or `last` for the newest"),
-        ("--adam_beta2=1", "`adam_beta2` is 1.0; expected 0 or more, and below 1."),
-        ("--report_to=wandb", "`report_to` wandb: wandb is not installed. Install it: pip install wandb"),
-        ("--report_to=trackio", "`report_to` trackio: trackio is not installed. Install it: pip install trackio"),
-        (
-            "--report_to=tensorbord",
-            "`report_to` tensorbord is unknown. Did you mean tensorboard? Needed of: azure_ml, ",
-        ),
+        ("--learning_rate=-1", "is -1.0", NUMBER),
+        ("--learning_rate=0", "is 0.0", NUMBER),
+        ("--learning_rate=nan", "is nan", NUMBER),
+        ("--learning_rate=inf", "is inf", NUMBER),
+        ("--seed=-1", "is -1", SEED),
+        (f"--seed={10**14}", f"is {10**14}", SEED),
+        ("--data_seed=-2", "is -2", SEED),
+        ("--num_train_epochs=-3", "is -3.0", NUMBER),
+        ("--max_steps=0", "is 0", "1 or more"),
+        ("--max_steps=-2", "is -2", "1 or more"),
+        ("--per_device_train_batch_size=0", "is 0", "1 or more"),
+        ("--per_device_eval_batch_size=-1", "is -1", "1 or more"),
+        ("--gradient_accumulation_steps=0", "is 0", "1 or more"),
+        ("--save_total_limit=0", "is 0", "1 or more"),
+        ("--logging_steps=0", "is 0.0", NUMBER),
+        ("--eval_steps=-5", "is -5.0", NUMBER),
+        ("--warmup_steps=-1", "is -1.0", "0 or more"),
+        ("--weight_decay=-1", "is -1.0", "0 or more"),
+        ("--max_grad_norm=nan", "is nan", "0 or more"),
+        ("--adam_beta2=1", "is 1.0", "0 or more, and below 1"),
+        ("--metric_for_best_model=eval_loss", "is eval_loss", "one of: "),
+        ("--greater_is_better=false", "is False, which would keep the checkpoint with the worst spearman", ""),
+        ("--resume_from_checkpoint=", "is empty", "a checkpoint folder, or `last`"),
+        ("--report_to=wandb", "is wandb, which is not installed", ""),
+        ("--report_to=tensorbord", "is tensorbord", "one of: azure_ml, "),
     ],
 )
-def test_numbers_and_loggers_are_checked_when_options_are_built(options, monkeypatch, argument, message):
-    monkeypatch.setattr("informin.training.options.get_available_reporting_integrations", lambda: ["tensorboard"])
-    with pytest.raises(UsageError, match=re.escape(message)):
+def test_numbers_and_trackers_are_checked_when_options_are_built(options, monkeypatch, argument, found, needed):
+    monkeypatch.setattr(checks, "get_available_reporting_integrations", lambda: ["tensorboard"])
+    with raises_usage(option=argument.partition("=")[0].removeprefix("--"), found=found, needed=needed):
         options(argument)
 
 
-def test_of_alignment_the_lower_is_the_better(options):
-    assert options("--metric_for_best_model=eval_alignment")["greater_is_better"] is False
-    assert options()["greater_is_better"] is True
+@pytest.mark.parametrize(
+    "name, fix", [("wandb", "pip install wandb"), ("trackio", "pip install trackio"), ("tensorbord", "tensorboard?")]
+)
+def test_trackers_that_are_not_available_say_what_to_do(monkeypatch, name, fix):
+    monkeypatch.setattr(checks, "get_available_reporting_integrations", lambda: ["tensorboard"])
+    with raises_usage(option="report_to", fix=fix):
+        InforMinTrainingArguments(report_to=name, use_cpu=True)
+
+
+@pytest.mark.parametrize(
+    "given, measures, expected",
+    [
+        ({}, {"spearman": ALL["spearman"], "v_measure": ALL["v_measure"]}, ("eval_spearman", True)),
+        ({}, {"v_measure": ALL["v_measure"]}, ("eval_v_measure", True)),
+        ({}, None, ("eval_spearman", True)),
+        ({"eval_strategy": "no"}, {"spearman": ALL["spearman"]}, (None, None)),
+        ({"metric_for_best_model": "eval_alignment"}, {"alignment": ALL["alignment"]}, ("eval_alignment", False)),
+    ],
+)
+def test_choose_metric_returns_a_copy_with_the_metric_and_its_direction(given, measures, expected):
+    args = InforMinTrainingArguments(use_cpu=True, **given)
+    before = dataclasses.asdict(args)
+    chosen = args.choose_metric(measures)
+    assert (chosen.metric_for_best_model, chosen.greater_is_better) == expected
+    assert dataclasses.asdict(args) == before and chosen.choose_metric(measures) == chosen
 
 
 @pytest.mark.parametrize(
@@ -334,21 +334,62 @@ def test_numbers_at_their_limits_pass(options, name, given, value):
     assert options(f"--{name}={given}")[name] == value
 
 
-def test_another_objective_leaves_nothing_of_the_first(model):
+def test_changing_the_objective_before_resolve_leaves_nothing_of_the_first(model):
     args, other = (InforMinTrainingArguments(objective=name, use_cpu=True) for name in ("micse", "simcse"))
     args.objective = "simcse"
-    for each in (args, other):
-        each.for_model(model(), load_config(model()))
+    args, other = (each.resolve(model(), load_config(model())) for each in (args, other))
     assert args == other and args.warmup_steps == 0 and [term.name for term in args.terms] == ["contrast"]
 
 
 def test_options_are_compared_and_shown_with_those_of_the_terms():
-    first, second = (InforMinTrainingArguments(temperature=t, use_cpu=True) for t in (0.1, 0.2))
-    assert first != second and first == copy.copy(first)
-    assert "temperature=0.1" in str(first) and "temperature=0.2" in repr(second)
+    first, second = (InforMinTrainingArguments(temperature=t, use_cpu=True, hub_token="hf_x") for t in (0.1, 0.2))
+    assert first != second and first == copy.copy(first) == dataclasses.replace(first)
+    assert "temperature=0.1" in str(first) and "temperature=0.2" in repr(second) and "hf_x" not in repr(first)
 
 
-def test_replace_which_would_lose_the_terms_options_is_refused():
-    args = InforMinTrainingArguments(temperature=0.1, use_cpu=True)
-    with pytest.raises(UsageError, match=r"Every option is given, as by dataclasses\.replace"):
-        dataclasses.replace(args, seed=3)
+def test_every_field_has_a_type_a_default_and_help():
+    hints = get_type_hints(InforMinTrainingArguments)
+    ours = {field.name for field in dataclasses.fields(TrainingArguments)}
+    for field in dataclasses.fields(InforMinTrainingArguments):
+        assert field.name in hints
+        assert field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+        assert field.metadata.get("help") or field.name in ours, field.name
+    assert term_options().keys() <= hints.keys()
+    assert "temperature: Optional[float] = None" in str(inspect.signature(InforMinTrainingArguments)).replace(
+        "float | None", "Optional[float]"
+    )
+
+
+def test_hf_argument_parser_reads_the_class():
+    argv = "--output_dir here --objective micse --queue_size 8 --mlm_weight 0.1 --masked_views --view_dropout 0.1 0.2"
+    parser = HfArgumentParser(InforMinTrainingArguments)
+    (args,) = parser.parse_args_into_dataclasses([*argv.split(), "--use_cpu"])
+    assert (args.output_dir, args.queue_size, args.masked_views, args.view_dropout) == ("here", 8, True, [0.1, 0.2])
+    assert args == InforMinTrainingArguments(
+        *("here",), objective="micse", queue_size=8, mlm_weight=0.1, masked_views=True, view_dropout=[0.1, 0.2]
+    )
+    shown = " ".join(parser.format_help().split())
+    assert "--reconstruction_weight" in shown and "0.4 for informin, else 0 (off)" in shown
+
+
+def test_replace_and_asdict_have_every_field():
+    args = InforMinTrainingArguments(objective="simcse", temperature=0.1, use_cpu=True)
+    other = dataclasses.replace(args, seed=3)
+    assert other.seed == 3 and dataclasses.asdict(other) == dataclasses.asdict(args) | {"seed": 3}
+    assert term_options().keys() <= dataclasses.asdict(args).keys()
+
+
+def test_unknown_and_duplicate_names_fail_as_for_any_dataclass(monkeypatch):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'temprature'"):
+        InforMinTrainingArguments(temprature=0.1)
+    twice = dataclasses.make_dataclass("Twice", [("power", float, option(1.0, "Power."))], bases=(Term,))
+    again = dataclasses.make_dataclass("Again", [("power", float, option(1.0, "Power."))], bases=(Term,))
+    monkeypatch.setitem(OBJECTIVES, "twice", Objective("Twice", (twice, again)))
+    with pytest.raises(TypeError, match="Field name duplicated: 'power'"):
+        arguments_class()
+
+
+def test_a_recipe_is_applied_once():
+    args = InforMinTrainingArguments(recipe="adapt", use_cpu=True)
+    assert args.max_steps == 80 and args.recipe is None
+    assert dataclasses.replace(args, max_steps=-1).max_steps == -1

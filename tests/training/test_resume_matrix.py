@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from informin.training.options import DataArguments
+from informin.training.data_options import DataArguments
 from informin.training.sentences import load_sentences
 from tests.conftest import make_sentences, save_bert
 from tests.training.test_distributed import WORLD, train

@@ -23,8 +23,9 @@ from informin.evaluation import pairs
 from informin.files import damage, sha256, write_manifest
 from informin.publishing.record import load_record
 from informin.training.checkpoints import complete_checkpoints
+from informin.training.data_options import DataArguments
 from informin.training.lock import only_run_in
-from informin.training.options import DataArguments, InforMinTrainingArguments
+from informin.training.options import InforMinTrainingArguments
 from informin.training.resuming import differences
 from informin.training.sentences import load_sentences
 from informin.training.signals import StopOnSignal

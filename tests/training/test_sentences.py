@@ -12,7 +12,7 @@ from informin.errors import UsageError
 from informin.evaluation.senteval import STSB_DEV
 from informin.training import sentences as data
 from informin.training import streams
-from informin.training.options import DataArguments
+from informin.training.data_options import DataArguments
 from informin.training.sentences import draw_sample, load_development, load_sentences, tokenize
 from tests.conftest import make_sentences, tokenizer_of
 from tests.senteval_data import stsb_dev

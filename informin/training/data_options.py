@@ -1,0 +1,93 @@
+"""The options for data and for the model card."""
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Optional
+
+from informin.errors import UsageError
+from informin.objectives.terms import option
+from informin.publishing.metadata import LICENSES, LICENSES_PAGE, NO_LANGUAGE, known_id, known_language, known_license
+
+
+@dataclass
+class DataArguments:
+    """Training sentences and evaluation data.
+
+    Raises:
+        UsageError: Both `train_file` and `dataset_name` are given.
+    """
+
+    train_file: Optional[list[str]] = option(
+        None,
+        "Training sentences: files or folders of text (one sentence per line), CSV, TSV, JSONL or Parquet. All but "
+        "Parquet may be compressed (.gz, .xz, .zst). Default: wiki1m_for_simcse.txt from the Hub.",
+    )
+    text_column: Optional[str] = option(
+        None, "Column with the sentences. Default: `text`, or the only column of the file."
+    )
+    dataset_name: Optional[str] = option(None, "Dataset on the Hub, instead of train_file.")
+    dataset_config: Optional[str] = option(None, "Configuration of the dataset.")
+    dataset_split: str = option("train", "Split of the dataset.")
+    streaming: bool = option(
+        False, "Read the sentences during training instead of downloading them first. Requires max_steps."
+    )
+    senteval_dir: Optional[str] = option(
+        None, "SentEval's data/downstream folder, for STS-B dev. Default: $SENTEVAL_DATA, else senteval.tar on the Hub."
+    )
+    eval_pairs: Optional[str] = option(
+        None, "Scored sentence pairs, instead of STS-B dev: TSV, CSV or JSONL with sentence1, sentence2, score."
+    )
+    eval_labels: Optional[str] = option(
+        None,
+        "Labeled sentences, scored by clustering, nearest neighbors and few-shot classification: TSV, CSV or JSONL "
+        "with text, label. STS-B dev is then scored only if it is available locally.",
+    )
+    eval_retrieval: Optional[str] = option(
+        None, "Retrieval pairs: TSV, CSV or JSONL with query, document and, optionally, negative."
+    )
+
+    def __post_init__(self):
+        if self.train_file and self.dataset_name:
+            raise UsageError(
+                "is given together with `dataset_name`", option="train_file", fix="Both name training data: use one."
+            )
+
+
+@dataclass
+class CardArguments:
+    """Facts for the model card that cannot be inferred from the run.
+
+    Raises:
+        UsageError: An id that the Hub would not accept.
+    """
+
+    base_model: Optional[str] = option(None, "Hub id of the encoder, if model_name is a local folder.")
+    license: Optional[str] = option(
+        None, "License id, such as apache-2.0. Default: the license in the encoder's model card."
+    )
+    language: Optional[str] = option(
+        None, "ISO 639 code of the training sentences' language. Default: en for the default training sentences."
+    )
+    data_description: Optional[str] = option(
+        None, "Short description of the training sentences. Default: the names of the files."
+    )
+
+    def __post_init__(self):
+        if self.base_model is not None and known_id(self.base_model) is None:
+            raise UsageError(
+                f"is {self.base_model!r}", option="base_model", needed="the Hub id under which the encoder is published"
+            )
+        if self.license is not None and known_license(self.license) is None:
+            similar = ", ".join(get_close_matches(str(self.license).lower(), LICENSES, cutoff=0.3))
+            raise UsageError(
+                f"is {self.license!r}, which is not in the Hub's list of licenses",
+                option="license",
+                needed=f"an id from {LICENSES_PAGE}, or other",
+                fix=f"Similar ids: {similar}." if similar else None,
+            )
+        if self.language is not None and known_language(self.language) is None:
+            raise UsageError(
+                f"is {self.language!r}",
+                option="language",
+                needed=f"an ISO 639 code such as en or deu, or {' or '.join(NO_LANGUAGE)}",
+            )

@@ -1,0 +1,247 @@
+"""Checks of the training arguments: ranges, combinations of options, and what the encoder supports."""
+
+import math
+import os
+from dataclasses import fields
+from difflib import get_close_matches
+
+from accelerate.utils import str_to_bool
+from transformers import PreTrainedConfig, TrainingArguments
+from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
+
+from informin.encoders.architectures import ARCHITECTURES, architecture_of
+from informin.encoders.usage import POOLINGS
+from informin.errors import UsageError, counted
+from informin.evaluation.measures import ALL
+from informin.objectives import OBJECTIVES
+from informin.objectives.terms import require
+
+LARGEST = math.nextafter(math.inf, 0)
+NUMBERS = {  # smallest and largest value, both in words, and the options
+    (1, LARGEST, "1 or more"): "per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps "
+    "max_steps save_total_limit",
+    (math.ulp(0), LARGEST, "a number above 0"): "learning_rate num_train_epochs logging_steps eval_steps save_steps "
+    "adam_epsilon",
+    (0, LARGEST, "0 or more"): "weight_decay max_grad_norm warmup_steps dataloader_num_workers eval_delay",
+    (0, math.nextafter(1, 0), "0 or more, and below 1"): "adam_beta1 adam_beta2",
+    (0, 2**32 - 1, "an integer from 0 to 4294967295"): "seed data_seed",  # NumPy's limits
+}
+
+
+def check_objective(args: TrainingArguments) -> None:
+    """Raise UsageError for an unknown objective, or one whose options are not fields of these arguments."""
+    name = args.objective
+    require(name in OBJECTIVES, "objective", name, f"one of: {', '.join(OBJECTIVES)}")
+    known = {field.name for field in fields(args)}
+    missing = [own.name for term in OBJECTIVES[name].terms for own in fields(term) if own.name not in known]
+    if missing:
+        raise UsageError(
+            f"{name} has options that this class lacks: {', '.join(missing)}",
+            option="objective",
+            fix="Build the arguments with informin.training.options.arguments_class(), after importing the objective.",
+        )
+
+
+def check_numbers(args: TrainingArguments) -> None:
+    """Raise UsageError for a number out of range. None and a default of -1 pass."""
+    defaults = {field.name: field.default for field in fields(args)}
+    for (least, most, words), names in NUMBERS.items():
+        for name in names.split():
+            value = getattr(args, name)
+            require(value in (None, defaults[name]) or least <= float(value) <= most, name, value, words)
+
+
+def check_views(args: TrainingArguments) -> None:
+    """Raise UsageError for options of views, pooling or prompt that cannot be used."""
+    length, head, rates = args.max_seq_length, args.projection_head, args.view_dropout
+    samples, chunk = args.max_train_samples, args.gradient_cache_chunk_size
+    require(samples is None or samples >= 1, "max_train_samples", samples, "1 or more")
+    require(length is None or length >= 3, "max_seq_length", length, "3 or more ([CLS], one token, [SEP])")
+    require(chunk is None or chunk >= 1, "gradient_cache_chunk_size", chunk, "1 or more")
+    require(head in ("mlp", "none"), "projection_head", head, "mlp or none")
+    fits = rates is None or (len(rates) == 2 and 0 <= rates[0] < rates[1] < 1)
+    needed = "two increasing rates, at least 0 and below 1, such as 0.05 0.15"
+    require(fits, "view_dropout", rates, needed)
+    rate, poolers = args.view_dropout_rate, ("auto", *POOLINGS)
+    require(rate is None or 0 < rate < 1, "view_dropout_rate", rate, "a rate above 0 and below 1")
+    if args.export_prompt and args.prompt is None:
+        raise UsageError(
+            "has no effect without `prompt`",
+            option="export_prompt",
+            fix="The exported model keeps the encoder's own prompts by default.",
+        )
+    if rates is not None and rate is not None:
+        raise UsageError(
+            "is given together with `view_dropout_rate`",
+            option="view_dropout",
+            fix="Both set the dropout of the views: use one.",
+        )
+    require(args.pooler in poolers, "pooler", args.pooler, f"one of: {', '.join(poolers)}")
+
+
+def check_metric(args: TrainingArguments) -> None:
+    """Raise UsageError for an unknown metric or a wrong direction, and set `greater_is_better`.
+
+    Alignment and uniformity are better when lower; Trainer would keep the highest.
+    """
+    if args.metric_for_best_model is None:
+        return
+    metric = args.metric_for_best_model.removeprefix("eval_")
+    require(metric in ALL, "metric_for_best_model", args.metric_for_best_model, f"one of: {', '.join(ALL)}")
+    if args.greater_is_better is ALL[metric].lower_is_better:
+        raise UsageError(
+            f"is {args.greater_is_better}, which would keep the checkpoint with the worst {metric}",
+            option="greater_is_better",
+            fix="Leave it out.",
+        )
+    args.greater_is_better = not ALL[metric].lower_is_better
+
+
+def check_batches(args: TrainingArguments) -> None:
+    """Raise UsageError for batches that a term or the gathering of negatives across processes cannot use."""
+    if args.n_gpu > 1:
+        raise UsageError(
+            f"{args.n_gpu} GPUs are visible to one process. nn.DataParallel would give each GPU only its own negatives",
+            fix=f"Start {args.n_gpu} processes with accelerate launch, one per GPU, or set CUDA_VISIBLE_DEVICES=0.",
+        )
+    batch = args.per_device_train_batch_size * args.world_size
+    for term in args.terms:
+        if batch < term.smallest_batch:
+            raise UsageError(
+                f"gives a batch of {counted(batch, 'sentence')}, which is too small for {term.title}",
+                option="per_device_train_batch_size",
+                needed=f"a batch of {term.smallest_batch} or more",
+                fix="The papers use 50 to 512.",
+            )
+    if args.world_size > 1 and not args.dataloader_drop_last:
+        raise UsageError(
+            "is off, and several processes need batches of equal size to gather negatives",
+            option="dataloader_drop_last",
+            fix="Leave it on.",
+        )
+    if args.load_best_model_at_end and args.save_total_limit is not None and args.save_total_limit < 2:
+        raise UsageError(
+            f"is {args.save_total_limit}, which cannot keep both the best and the latest checkpoint",
+            option="save_total_limit",
+            needed="2 or more",
+        )
+
+
+def check_terms(args: TrainingArguments) -> None:
+    """Raise UsageError for terms that learn nothing or that exclude other options."""
+    if not any(term.summand for term in args.terms):
+        raise UsageError(
+            f"{args.objective} has no term with a weight above 0",
+            option="objective",
+            fix="Set at least one weight above 0.",
+        )
+    if args.view_dropout and args.replay_weight:
+        raise UsageError(
+            "sets a rate per view, and the general sentences of `replay_weight` are not a view",
+            option="view_dropout",
+            fix="Use one of the two.",
+        )
+    for term in args.terms:
+        if term.reads_maps and not args.second_view.same_tokens:
+            raise UsageError(
+                f"compares attention maps token by token, and the two views of `view` {args.view} have different "
+                "tokens",
+                option=term.weight,
+                fix="Use one of the two.",
+            )
+    reads_maps = any(term.reads_maps for term in args.terms)
+    reentrant = (args.gradient_checkpointing_kwargs or {}).get("use_reentrant", False)
+    if args.gradient_checkpointing and reentrant and reads_maps:
+        raise UsageError(
+            "with use_reentrant gives attention maps no gradient",
+            option="gradient_checkpointing",
+            fix="Leave use_reentrant off, which is the default.",
+        )
+
+
+def check_encoder(args: TrainingArguments, config: PreTrainedConfig) -> None:
+    """Raise UsageError for options that the encoder's architecture does not support."""
+    row = architecture_of(config)
+    maps = [name for name, other in ARCHITECTURES.items() if other.attention]
+    heads = [name for name, other in ARCHITECTURES.items() if other.lm_head]
+    for term in args.terms:
+        if term.reads_maps and row.attention is None:
+            _refuse_for(config, term.weight, "attention maps", f"Set `{term.weight}` to 0", maps)
+        if term.lm_head and row.lm_head is None:
+            _refuse_for(config, term.weight, "a language-model head", f"Set `{term.weight}` to 0", heads)
+        _check_memory(args, term)
+    if args.view_dropout and row.attention is None:
+        instead = "Use `view_dropout_rate`, one rate for both views"
+        _refuse_for(config, "view_dropout", "attention dropout that can be set per view", instead, maps)
+    if args.padding_free and (reason := unpackable(args, config)):
+        raise UsageError(f"cannot be combined with {reason}", option="padding_free", fix="Leave one out.")
+    if args.gradient_checkpointing and not row.model.supports_gradient_checkpointing:
+        able = [name for name, other in ARCHITECTURES.items() if other.model.supports_gradient_checkpointing]
+        _refuse_for(config, "gradient_checkpointing", "layers that can be recomputed", "Leave it out", able)
+
+
+def _check_memory(args: TrainingArguments, term) -> None:
+    if args.gradient_cache_chunk_size and term.reads_maps:
+        raise UsageError(
+            f"discards activations until they are recomputed, and `{term.weight}` needs the attention maps of the "
+            "whole batch at once",
+            option="gradient_cache_chunk_size",
+            fix="Leave one out.",
+        )
+    if term.follows_weights and (sharding := sharded_by(args)):
+        raise UsageError(
+            f"needs whole weights for its momentum encoder, and {sharding[0]} shards them across processes",
+            option=term.weight,
+            fix=f"Set `{term.weight}` to 0, or use another file from configs/accelerate.",
+        )
+
+
+def _refuse_for(config: PreTrainedConfig, name: str, needed: str, instead: str, able: list[str]) -> None:
+    raise UsageError(
+        f"needs {needed}, which is not supported for the architecture {config.model_type!r}",
+        option=name,
+        fix=f"{instead}, or use one of these encoders: {', '.join(able)}.",
+    )
+
+
+def unpackable(args: TrainingArguments, config: PreTrainedConfig) -> str | None:
+    """Return the first option or property that requires padded batches, or None."""
+    reasons = {
+        f"the architecture {config.model_type!r}": not architecture_of(config).packs,
+        "`view_dropout`": args.view_dropout is not None,
+        "attention maps": any(term.reads_maps for term in args.terms),
+        "`gradient_checkpointing`": args.gradient_checkpointing,
+        "`torch_compile`": args.torch_compile,
+        **dict.fromkeys(sharded_by(args), True),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def sharded_by(args: TrainingArguments) -> list[str]:
+    """Return which of FSDP and DeepSpeed shard weights, gradients or optimizer state across processes."""
+    plugins = {"FSDP": args.fsdp, "DeepSpeed": args.deepspeed}
+    return [name for name, given in plugins.items() if given or _launched_with(name.upper())]
+
+
+def _launched_with(plugin: str) -> bool:
+    """Return whether accelerate launch enabled FSDP or DEEPSPEED."""
+    return str_to_bool(os.environ.get(f"ACCELERATE_USE_{plugin}", "false")) == 1
+
+
+def refuse_absent_reporters(names: list[str]) -> None:
+    """Raise UsageError for a tracker that is unknown or not installed."""
+    available = get_available_reporting_integrations()
+    for name in names:
+        if name not in INTEGRATION_TO_CALLBACK:
+            similar = get_close_matches(name, INTEGRATION_TO_CALLBACK, n=1)
+            raise UsageError(
+                f"is {name}",
+                option="report_to",
+                needed=f"one of: {', '.join(INTEGRATION_TO_CALLBACK)}, all, none",
+                fix=f"Did you mean {similar[0]}?" if similar else None,
+            )
+        if name not in available and name != "flyte":  # whose availability transformers does not report
+            package = {"azure_ml": "azureml-core"}.get(name, name)
+            raise UsageError(
+                f"is {name}, which is not installed", option="report_to", fix=f"Run: pip install {package}"
+            )
