@@ -15,7 +15,7 @@ from informin.errors import UsageError
 from informin.objectives import GUIDED, OBJECTIVES, Views
 from informin.objectives.false_negatives import FalseNegatives
 from informin.training.command_line import option_names
-from informin.training.options import InforMinTrainingArguments
+from informin.training.options import arguments_class
 from tests.conftest import ROOT
 
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LOG.md", "results/README.md")]
@@ -157,7 +157,7 @@ def test_the_term_of_contributing_works(monkeypatch, tmp_path):
     monkeypatch.setitem(OBJECTIVES, "variance", written["added"]["variance"])
 
     options = dict(objective="variance", variance_weight=0.5, variance_target=3.0)
-    args = InforMinTrainingArguments(str(tmp_path), use_cpu=True, **options)
+    args = arguments_class()(str(tmp_path), use_cpu=True, **options)
     contrast, term = args.terms
     assert (contrast.name, term.name, term.strength, term.variance_target) == ("contrast", "variance", 0.5, 3.0)
     assert {"variance_weight", "variance_target"} <= set(option_names())
@@ -166,7 +166,7 @@ def test_the_term_of_contributing_works(monkeypatch, tmp_path):
     short = [max(0, 3 - np.sqrt(z[:, j].numpy().var(ddof=1) + 1e-4)) for z in (views.z1, views.z2) for j in range(4)]
     assert term.loss(views)["variance"].item() == pytest.approx(np.mean(short), rel=1e-5)
     with pytest.raises(UsageError, match="`variance_target` is 0; expected a number above 0"):
-        InforMinTrainingArguments(str(tmp_path), use_cpu=True, **options | {"variance_target": 0})
+        arguments_class()(str(tmp_path), use_cpu=True, **options | {"variance_target": 0})
 
 
 def test_the_six_lines_of_the_readme_train(monkeypatch, tmp_path, bert):

@@ -14,10 +14,10 @@ from informin.guide.cache import CachedGuide, load_guide
 from informin.guide.neighbors import require_neighbors
 from informin.guide.protocol import GuideNeeds
 from informin.guide.replay import GeneralSentences, load_general_sentences
-from informin.training.defaults import terms
 from informin.training.heartbeat import Heartbeat
 from informin.training.options import InforMinTrainingArguments
 from informin.training.sentences import tokenize
+from informin.training.term_fields import terms
 from informin.views import VIEWS
 
 FOLDER = "guide"  # in the output folder, unless `guide_cache` names another one

@@ -23,12 +23,12 @@ from informin.views import VIEWS, View
 
 logger = logging.getLogger(__name__)
 
-# The options of all built-in terms and views. An objective or view from outside the package adds its own: see `arguments_class`.
+# The options of built-in terms and views. Those from outside the package come with `arguments_class`.
 TermOptions: Any = make_dataclass(
     "TermOptions",
     term_fields(option_kinds()),
     repr=False,
-    namespace={"__module__": __name__, "__doc__": "Options of terms and views."},
+    namespace={"__module__": __name__, "__doc__": "Term options."},
 )
 
 

@@ -24,7 +24,7 @@ from informin.objectives.masked_lm import masked_lm
 from informin.objectives.reconstruction import reconstruction
 from informin.objectives.terms import Head, option, require
 from informin.training.command_line import parse
-from informin.training.defaults import filled_in
+from informin.training.defaults import published
 from informin.views.attention import ViewDropout
 from tests.conftest import make_sentences, raises_usage, save_bert
 from tests.objectives.conftest import logged, model_of, rows
@@ -605,10 +605,13 @@ def test_views_without_dropout_are_refused_unless_they_have_rates_of_their_own(e
 @pytest.mark.parametrize("objective", [name for name, objective in OBJECTIVES.items() if objective.rows])
 def test_the_papers_rows_fill_in_nothing_that_is_not_read(objective, encoder):
     """With every term off that can be: a row's values for them are left out, and nothing is refused."""
-    off = [f"--{t.weight}=0" for t in OBJECTIVES[objective].terms if t.weight and t.name != "self_contrast"]
+    weights = [t.weight for t in OBJECTIVES[objective].terms if t.weight and t.name != "self_contrast"]
+    off = [f"--{weight}=0" for weight in weights]
     _, _, _, args = parse([f"--model_name={encoder}", f"--objective={objective}", *off])
     on = {term.name: term for term in args.terms}
     assert "self_contrast" in on if objective == "scd" else not [term for term in on.values() if term.weight]
     unread = {own.name for term in OBJECTIVES[objective].terms if term.name not in on for own in fields(term)}
-    filled, _ = filled_in(args.given, load_config(str(encoder)))
+    left_open = InforMinTrainingArguments(objective=objective, use_cpu=True, **dict.fromkeys(weights, 0))
+    filled = published(left_open, load_config(str(encoder)))
     assert "learning_rate" in filled and not filled.keys() & unread
+    assert all(getattr(args, name) == value for name, value in filled.items())

@@ -30,8 +30,7 @@ def recipe(path):
 def test_a_recipe_has_what_its_row_fills_in(path):
     model_name, options, given = recipe(path)
     config = ENCODERS[model_name]
-    args = InforMinTrainingArguments(use_cpu=True, **given)
-    args.for_model(model_name, config)
+    args = InforMinTrainingArguments(use_cpu=True, **given).resolve(model_name, config)
     filled = {name: getattr(args, name) for name in options}
     if "attention_mi_layers" in options:
         filled["attention_mi_layers"] = attention_layers(config.num_hidden_layers, args.attention_mi_layers)

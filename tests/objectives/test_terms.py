@@ -14,7 +14,7 @@ from informin.objectives.masked_lm import MaskedLM
 from informin.objectives.queue import Queue
 from informin.objectives.reconstruction import Reconstruction
 from informin.objectives.terms import Objective, PaperRow, fill_heads, option, require
-from informin.training.defaults import terms
+from informin.training.term_fields import terms
 from tests.conftest import ROOT, raises_usage
 from tests.objectives.conftest import head_values, model_of, rows
 

@@ -33,7 +33,7 @@ from informin.studies.runner import Progress, Runner, duration
 from informin.studies.runs import runs_of
 from informin.studies.table import intervals, name_of, notes, plot_rows, summarize, tables, verdict
 from informin.training.command_line import option_names, parse
-from informin.training.defaults import term_options
+from informin.training.term_fields import term_options
 from tests.conftest import ROOT
 from tests.senteval_data import small_counts, write_senteval
 

@@ -109,7 +109,7 @@ def test_sentences_are_cut_at_max_seq_length(bert, unscored):
 )
 def test_a_name_builds_what_one_would_build_by_hand(encoder, unscored, options):
     args, config = unscored(**options), load_config(str(encoder))
-    args.for_model(str(encoder), config)
+    args = args.resolve(str(encoder), config)
     set_seed(args.seed)
     model = load_model(config, str(encoder), args.model_settings)
     by_hand = trained(model, args, SENTENCES, processing_class=tokenizer_of(encoder))
@@ -238,7 +238,7 @@ def test_other_pairs_are_scored_and_none_are_refused(bert, unscored, pairs_file)
 def test_the_objective_may_be_set_later(bert, arguments):
     args = arguments(objective="simcse", eval_strategy="no")
     args.objective = "informin"
-    InforMinTrainer(bert, args, SENTENCES)
+    args = InforMinTrainer(bert, args, SENTENCES).args
     assert args.reconstruction_weight == 0.4 and [term.name for term in args.terms] == ["contrast", "reconstruction"]
 
 
