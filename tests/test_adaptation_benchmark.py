@@ -10,6 +10,7 @@ import torch
 import yaml
 
 from informin.encoders.encoder import load_encoder
+from informin.evaluation.measures import KINDS
 from informin.evaluation.results import IDENTITY, load_results
 from informin.studies.plan import normalized, read_study
 from informin.studies.runs import runs_of
@@ -229,7 +230,7 @@ def test_table_of_a_study_and_its_peers(tmp_path, bert, capsys):
     peer = tmp_path / "peers/tsdae/titles"
     for seed in (1, 2, 3):
         (peer / f"seed{seed}").mkdir(parents=True)
-        task = {"kind": "labels", "score": 45.0, "measures": {"v_measure": 45.0, "nearest_neighbor": 45.0}}
+        task = {"kind": "labels", "score": 45.0, "measures": dict.fromkeys(KINDS["labels"], 45.0)}
         results = dict.fromkeys(IDENTITY) | {"schema": 1, "model": "m", "tasks": {"classes": task}, "dev": 70.0}
         (peer / f"seed{seed}/results.json").write_text(json.dumps(results | {"average": {"sts": None}}))
     command = ["--output", str(tmp_path / "peers"), "--table", str(tmp_path / "summary.json")]

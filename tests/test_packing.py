@@ -15,9 +15,8 @@ from informin.encoders.encode import encode
 from informin.encoders.encoder import load_encoder
 from informin.encoders.loading import load_saved
 from informin.encoders.packing import Packed, can_pack, layer_forward, read_packed
-from informin.errors import UsageError
 from informin.training.options import InforMinTrainingArguments
-from tests.conftest import FOUR_STEPS, WORDS, make_sentences, tokenizer_of
+from tests.conftest import FOUR_STEPS, WORDS, make_sentences, raises_usage, tokenizer_of
 from trainer_informin import InforMinTrainer
 
 PACKED = [name for name, row in ARCHITECTURES.items() if row.packs]
@@ -225,7 +224,7 @@ def test_training_reads_without_padding_where_it_can_and_says_so(bert, folder_of
     }.items(),
 )
 def test_what_does_not_go_together_is_refused(bert, tmp_path, reason, options):
-    with pytest.raises(UsageError, match=f"^`padding_free` does not go with {reason}. Leave one out"):
+    with raises_usage(option="padding_free", found=f"cannot be combined with {reason}"):
         trainer_of(bert, tmp_path, padding_free=True, **options)
 
 

@@ -18,6 +18,7 @@ from scipy.stats import pearsonr, spearmanr
 from transformers import AutoModel
 
 import run_eval
+from informin.cli import eval as eval_command
 from informin.encoders.encoder import Encoder, load_encoder
 from informin.evaluation import results as results_module
 from informin.evaluation import scoring, senteval
@@ -673,7 +674,7 @@ def test_options_reach_the_encoder(run, bert, monkeypatch):
         calls.append((*inputs, prompt))
         return load_encoder(*inputs[:4], "cpu", inputs[5], prompt=prompt)
 
-    monkeypatch.setattr(run_eval, "load_encoder", spy)
+    monkeypatch.setattr(eval_command, "load_encoder", spy)
     run("--bf16", tasks="STS-B", prompt="the", device="mps", batch_size=3, max_length=9, pooler=["mean", "cls"])
     run(tasks="STS-B", device=None)
     assert calls == [
@@ -756,7 +757,7 @@ def faq(tmp_path) -> Path:
 
 
 def test_samples_need_no_senteval(run, titles, faq, tmp_path, encoded, monkeypatch, bert):
-    monkeypatch.setattr(run_eval, "senteval_folder", lambda given: pytest.fail("no data of SentEval are needed"))
+    monkeypatch.setattr(eval_command, "senteval_folder", lambda given: pytest.fail("no data of SentEval are needed"))
     output = tmp_path / "out.json"
     code, out, _ = run(labels=titles, retrieval=faq, senteval_dir=None, output=output)
     assert code == 0 and list(read(output)["tasks"]) == ["titles", "faq"] and len(encoded) == len(set(encoded))

@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 
 import run_push
 import run_unsup
+from informin.cli import train as train_command
 from informin.encoders.encoder import load_encoder
 from informin.encoders.loading import load_config, load_model
 from informin.errors import UsageError
@@ -341,7 +342,7 @@ def test_what_cannot_be_pushed_is_not_trained(hub, train, tmp_path, monkeypatch,
     before = state(hub)
     if changes is None:
         monkeypatch.delenv("HF_TOKEN")
-    monkeypatch.setattr(run_unsup, "load_sentences", lambda *_: pytest.fail("the data was read"))
+    monkeypatch.setattr(train_command, "load_sentences", lambda *_: pytest.fail("the data was read"))
     assert train(**changes or {}) == 2
     error = capsys.readouterr().err
     error = error[error.index("error: ") :].strip()
@@ -479,8 +480,8 @@ def test_nothing_hostile_arrives(hub, train, bert, sentences_file, pairs_file, t
     (tmp_path / "private.txt").write_text("a private line")
     export = InforMinTrainer.export
 
-    def export_beside_links(trainer, folder=None):
-        export(trainer, folder)
+    def export_beside_links(trainer, folder=None, **options):
+        export(trainer, folder, **options)
         for stray in ("notes.txt", "runs", "checkpoint-9"):
             Path(trainer.args.output_dir, stray).unlink(missing_ok=True)
             Path(trainer.args.output_dir, stray).symlink_to(tmp_path / "private.txt")

@@ -68,7 +68,7 @@ def refuse_outside(model_name: str, name: object, named_in: str | None = None) -
         named_in: the file of the model that names the path; None for a name that the model does not choose.
     """
     if leads_outside(model_name, name):
-        what = f"its {named_in} names {str(name)!r:.80}" if named_in else f"its {name} is a link"
+        what = f"its {named_in} names {str(name)!r:.300}" if named_in else f"its {name} is a link"
         mend = "Copy the model again from its source" if named_in else "Replace the link by a copy of the file"
         raise UsageError(
             f"`model_name` {model_name}: {what}, which leads out of the folder; needed a file inside. {mend}."

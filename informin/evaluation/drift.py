@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from informin.errors import UndefinedScoreError, UsageError, counted
 from informin.evaluation.geometry import (
@@ -27,7 +26,6 @@ from informin.evaluation.once import Encode, embed_once
 from informin.evaluation.pairs import GradedPairs, score_pairs
 from informin.evaluation.senteval import load_stsb_dev
 from informin.evaluation.table import Row, Table
-from informin.guide.neighbors import mutual_neighbors
 
 NEIGHBORS = 10
 FEWEST = 30  # sentences: with fewer, more than a third of the neighbors are kept by chance
@@ -135,6 +133,10 @@ def layout(x: np.ndarray, neighbors: np.ndarray, alike: np.ndarray) -> dict[str,
 
 def mutual_pairs(x: np.ndarray) -> np.ndarray:
     """Return the pairs (M, 2) of rows that are each other's nearest neighbor by cosine, of (N, d) embeddings."""
+    import torch  # here, because model cards only need the table
+
+    from informin.guide.neighbors import mutual_neighbors
+
     partner = mutual_neighbors(torch.from_numpy(nearest(unit(x), 1)[0]))[:, 0].numpy()
     rows = np.arange(len(x))
     return np.stack([rows, partner], axis=1)[rows < partner]

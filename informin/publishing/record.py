@@ -125,4 +125,6 @@ def load_record(folder: str | Path) -> dict | None:
     if not path.is_file():
         return None
     record = read_checked(path, RECORD, "Copy it again from its run, or train again with this version.")
-    return {"earlier": [], "development_sha256": None} | record
+    record.setdefault("earlier", [])
+    record.setdefault("development_sha256", None)
+    return record

@@ -29,7 +29,7 @@ _STATE = {
     "eval_steps": _EVERY,
     "save_steps": _EVERY,
     "train_batch_size": or_none(whole(1)),
-    "num_train_epochs": _COUNT,
+    "num_train_epochs": (lambda value: type(value) is int and value >= 0, _COUNT[1]),  # of a stream: sys.maxsize
     "num_input_tokens_seen": AMOUNT,
     "total_flos": AMOUNT,
     "log_history": Each(Keys({"step": _COUNT}, others=LOGGED)),

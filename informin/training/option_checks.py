@@ -141,8 +141,9 @@ def check_terms(args: TrainingArguments) -> None:
             option="view_dropout",
             fix="Use one of the two.",
         )
+    view = args.second_view  # checks its own options
     for term in args.terms:
-        if term.reads_maps and not args.second_view.same_tokens:
+        if term.reads_maps and not view.same_tokens:
             raise UsageError(
                 f"compares attention maps token by token, and the two views of `view` {args.view} have different "
                 "tokens",

@@ -5,8 +5,9 @@ import torch
 from torch.nn.functional import normalize
 
 from informin.encoders.loading import load_config, load_model
+from informin.training.options import arguments_class
 from tests.conftest import make_sentences, tokenizer_of
-from trainer_informin import InforMinTrainer, InforMinTrainingArguments
+from trainer_informin import InforMinTrainer
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def build(encoder, tmp_path):
             **dict(logging_steps=1, learning_rate=1e-3, disable_tqdm=True, eval_strategy="no", save_strategy="no"),
             **dict(bf16=False, warmup_steps=0),
         )
-        args = InforMinTrainingArguments(**(common | options))
+        args = arguments_class()(**(common | options))
         return InforMinTrainer(str(encoder), args, make_sentences(sentences), callbacks=callbacks)
 
     return make

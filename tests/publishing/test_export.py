@@ -26,7 +26,7 @@ from informin.publishing.export import add_results, check_export, export_checkpo
 from informin.publishing.record import load_record
 from informin.training.data_options import CardArguments, DataArguments
 from informin.training.record import describe_model, describe_sentences, provenance
-from tests.conftest import ROOT, make_sentences, save_bert, save_roberta, tokenizer_of
+from tests.conftest import ROOT, make_sentences, raises_usage, save_bert, save_roberta, tokenizer_of
 from trainer_informin import InforMinTrainer
 
 EXPORTED = [
@@ -431,8 +431,8 @@ def cut(folder: Path) -> None:
         (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer"),
         (lambda folder: (folder / "training.json").write_text("{"), "training.json is not JSON"),
         (lambda folder: (folder / "training.json").write_bytes(b"\xe4"), "training.json is not JSON"),
-        (lambda folder: (folder / "training.json").write_text("[1]"), "expected a training record of schema 2"),
-        (lambda folder: (folder / "training.json").write_text('{"schema": 3}'), "expected a training record"),
+        (lambda folder: (folder / "training.json").write_text("[1]"), "training.json: it is a list; needed a mapping"),
+        (lambda folder: (folder / "training.json").write_text('{"schema": 3}'), "train again with this version"),
     ],
     ids=[
         *("no-folder", "no-config", "gpt2", "no-weights", "empty-weights", "cut-weights", "other-shape", "one-missing"),
@@ -706,26 +706,30 @@ def test_names_of_the_hub(bert, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["/home/me/encoder", "../encoder", "a b"])
 def test_a_base_model_that_is_no_id_of_the_hub_is_refused(name):
     """It would put a path into the public page."""
-    with pytest.raises(UsageError, match="is no id of the Hub"):
+    with raises_usage(option="base_model", found=f"is {name!r}", needed="the Hub id"):
         CardArguments(base_model=name)
 
 
 @pytest.mark.parametrize(
-    ("card", "message"),
+    ("card", "option", "fields"),
     [
-        (dict(license="Apache 2.0"), "^`license` 'Apache 2.0' is not in .* Near it: apache-2.0, .* or other for a"),
-        (dict(license="GPL-3.0-or-later"), "Near it: gpl-3.0, lgpl-3.0, agpl-3.0. Give an id of https://huggingface"),
-        (dict(license=["mit", "Apache"]), "Near it: "),
-        (dict(license="<b>\n"), r"^`license` '<b>\\n' is not in the Hub's list of licenses\. .* other for a"),
-        (dict(license=""), r"^`license` '' is not in the Hub's list of licenses\. Give an id"),
-        (dict(language="English"), "^`language` 'English' is no code of ISO 639. .* or multilingual or code.$"),
-        (dict(language="EN"), "Needed two or three small letters, as en or deu, or multi"),
-        (dict(language="<b>\n"), r"^`language` '<b>\\n' is no code"),
+        (dict(license="Apache 2.0"), "license", dict(found="is 'Apache 2.0'", fix="Similar ids: apache-2.0")),
+        (
+            dict(license="GPL-3.0-or-later"),
+            "license",
+            dict(needed="https://huggingface", fix="gpl-3.0, lgpl-3.0, agpl"),
+        ),
+        (dict(license=["mit", "Apache"]), "license", dict(fix="Similar ids: ")),
+        (dict(license="<b>\n"), "license", dict(found=r"is '<b>\n', which is not in the Hub's list of licenses")),
+        (dict(license=""), "license", dict(found="is '', which", needed="or other")),
+        (dict(language="English"), "language", dict(found="is 'English'", needed="ISO 639 code such as en or deu")),
+        (dict(language="EN"), "language", dict(found="is 'EN'")),
+        (dict(language="<b>\n"), "language", dict(found=r"is '<b>\n'")),
     ],
     ids=str,
 )
-def test_what_the_hub_does_not_take_is_refused(card, message):
-    with pytest.raises(UsageError, match=message) as caught:
+def test_licenses_and_languages_that_the_hub_rejects(card, option, fields):
+    with raises_usage(option=option, **fields) as caught:
         CardArguments(**card)
     assert "\n" not in str(caught.value)
 

@@ -134,14 +134,15 @@ PROGRAM = """
 import os, sys, time
 import torch.distributed as dist
 import run_unsup, trainer_informin
+from informin.cli import train
 from informin.guide import cache
 from informin.publishing import trainer as publishing
 from informin.training import drift, heartbeat
 heartbeat.Heartbeat.__init__.__defaults__ = (0.1, 4.0)
 who, where = int(sys.argv[1]), sys.argv[2]
 places = dict(
-    data=(run_unsup, "load_sentences"), guide=(cache, "_embed"), evaluation=(trainer_informin, "embed"),
-    export=(publishing, "export_folder"), drift=(drift, "measure_drift"), push=(run_unsup, "finish"),
+    data=(train, "load_sentences"), guide=(cache, "_embed"), evaluation=(trainer_informin, "embed"),
+    export=(publishing, "export_folder"), drift=(drift, "measure_drift"), push=(train, "finish"),
 )
 module, name = places[where]
 work = getattr(module, name)
