@@ -1,14 +1,18 @@
-"""Signals outside of training, as `python -m tools.kill_runs` sends all of them everywhere: a part of its rows."""
+"""Signals outside of training: some of the cases that `python -m tools.kill_runs` runs."""
 
+import functools
 import signal
 import subprocess
 import sys
 
 import pytest
 
+from tests import forked
 from tests.conftest import ROOT
 from tests.test_run import ENVIRONMENT
 from tools import kill_runs
+
+undisturbed = functools.cache(kill_runs.undisturbed)
 
 
 @pytest.mark.parametrize(
@@ -22,25 +26,31 @@ from tools import kill_runs
     ],
 )
 def test_a_signal_leaves_no_files_and_the_next_run_the_same_result(place, number):
-    assert kill_runs.problems(place, number, kill_runs.undisturbed(place)) == []
+    assert kill_runs.problems(place, number, undisturbed(kill_runs.PLACES[place][0])) == []
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-"])
-def test_a_run_without_stdout_or_stderr(command, tmp_path, closed):
-    words = [sys.executable, str(ROOT / "run_unsup.py"), *command(eval_strategy="no", eval_pairs=None)]
-    done = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *words], capture_output=True, text=True, env=ENVIRONMENT)
+CLOSED = "import os, sys; os.close({number}); sys.{name} = sys.__{name}__ = None"
+
+
+@pytest.mark.parametrize("number, name", [(1, "stdout"), (2, "stderr")])
+def test_a_run_with_one_closed_stream(command, tmp_path, number, name):
+    code = CLOSED.format(number=number, name=name)
+    done = forked.run(forked.script("run_unsup.py", command(eval_strategy="no", eval_pairs=None), before=code))
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr and (tmp_path / "run" / "model.safetensors").is_file()
 
 
+def test_a_run_without_any_stream(command, tmp_path):
+    """The shell closes them before Python starts."""
+    words = [sys.executable, str(ROOT / "run_unsup.py"), *command(eval_strategy="no", eval_pairs=None, max_steps=1)]
+    code = subprocess.run(["sh", "-c", '"$@" >&- 2>&- <&-', "sh", *words], env=ENVIRONMENT).returncode
+    assert code == 0 and (tmp_path / "run" / "model.safetensors").is_file()
+
+
 def test_a_signal_after_the_reader_of_stderr_left(tmp_path):
     kill_runs.save_inputs(tmp_path)
-    process = kill_runs.begin(
-        tmp_path, "guide embedding", "-c", kill_runs.PAUSED, *kill_runs.PLACES["guide embedding"][:3]
-    )
-    while process.stdout.readline() != "here\n":
-        assert process.poll() is None
+    process = kill_runs.begin_paused(tmp_path, "guide embedding")
     process.stdout.close()
     process.stderr.close()
     process.send_signal(signal.SIGTERM)
-    assert process.wait() == 128 + signal.SIGTERM and kill_runs.leftovers(tmp_path) == []
+    assert process.wait(60) == 128 + signal.SIGTERM and kill_runs.leftovers(tmp_path) == []

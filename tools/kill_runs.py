@@ -25,9 +25,10 @@ from safetensors.torch import load_file
 
 from informin.files import MANIFEST
 from informin.training.checkpoints import complete_checkpoints
+from tests import forked
 from tests.conftest import ROOT, make_sentences, save_bert, save_pairs
 
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELIZM": "false"}
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 OPTIONS = dict(per_device_train_batch_size=16, max_steps=900, eval_steps=3, logging_steps=3, learning_rate=1e-3)
 OPTIONS |= dict(objective="simcse", queue_size=32, mlm_weight=0.1, bf16="false", use_cpu="true")
 
@@ -57,25 +58,30 @@ def kill_one(process: subprocess.Popen, run: Path, source: random.Random) -> str
     return "within a save" if within_a_save(run) else "between saves"
 
 
-# A program that stays at a place, which is a function of a module.
+# A program that pauses at a place: at a call of a function of a module, which is the first (1) or a later one.
 PAUSED = """
 import importlib, sys, time
 from informin import program
-script, module, name = sys.argv[1:4]
-del sys.argv[1:4]
+script, module, name, call = sys.argv[1:5]
+del sys.argv[1:5]
 main = importlib.import_module(script).main
-def stay(*args, **kwargs):
+work, calls = getattr(importlib.import_module(module), name), []
+def pause(*args, **kwargs):
+    calls.append(name)
+    if len(calls) < int(call):
+        return work(*args, **kwargs)
     print("here", flush=True)
     time.sleep(600)
-setattr(importlib.import_module(module), name, stay)
+setattr(importlib.import_module(module), name, pause)
 program.run(main)
 """
-# What a signal interrupts, in the words of the last line: the script, the place, and whether temporary output is open.
+# What a signal interrupts, in the words of the last line: arguments of PAUSED, and whether temporary output is open.
+# The tokenizer is saved before training too, where a signal waits for the first step.
 PLACES = {
-    "guide embedding": ("run_unsup", "informin.guide.cache", "normalize", True),
-    "the scoring of labels": ("run_eval", "informin.evaluation.labels", "clustering", False),  # by k-means
-    "export": ("run_unsup", "informin.publishing.export", "_save_tokenizer", True),
-    "the drift report": ("run_unsup", "informin.training.drift", "measure_drift", False),
+    "guide embedding": ("run_unsup", "informin.guide.cache", "normalize", "1", True),
+    "the scoring of labels": ("run_eval", "informin.evaluation.labels", "clustering", "1", False),  # by k-means
+    "export": ("run_unsup", "informin.publishing.export", "_save_tokenizer", "2", True),
+    "the drift report": ("run_unsup", "informin.training.drift", "measure_drift", "1", False),
 }
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
 TRAINING = dict(model_name="bert", train_file="s.txt", output_dir="out", eval_strategy="no", objective="simcse")
@@ -95,12 +101,23 @@ def save_inputs(folder: Path) -> None:
     (folder / "tmp").mkdir()
 
 
-def begin(folder: Path, place: str, *start: str, more: tuple[str, ...] = ()) -> subprocess.Popen:
-    options = SCORING if PLACES[place][0] == "run_eval" else TRAINING
-    arguments = [f"--{option}={value}" for option, value in options.items()]
-    environment = ENVIRONMENT | {"PYTHONPATH": str(ROOT), "TMPDIR": str(folder / "tmp")}
-    how = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder, env=environment)
-    return subprocess.Popen([sys.executable, *start, *arguments, *more], **how)
+def arguments_of(program: str) -> list[str]:
+    options = SCORING if program == "run_eval" else TRAINING
+    return [f"--{option}={value}" for option, value in options.items()]
+
+
+def where(folder: Path) -> dict:
+    """Return the directory and environment of a program."""
+    return dict(cwd=folder, env=ENVIRONMENT | {"PYTHONPATH": str(ROOT), "TMPDIR": str(folder / "tmp")})
+
+
+def begin_paused(folder: Path, place: str) -> forked.Forked:
+    """Start a program and return it when it pauses at a place."""
+    process = forked.python(PAUSED, [*PLACES[place][:4], *arguments_of(PLACES[place][0])], **where(folder))
+    while (line := process.stdout.readline()) != "here\n":
+        if not line:
+            raise RuntimeError(process.stderr.read())
+    return process
 
 
 def leftovers(folder: Path) -> list[str]:
@@ -109,32 +126,28 @@ def leftovers(folder: Path) -> list[str]:
     return sorted(path.name for path in {*hidden, *folder.glob("tmp/*")})
 
 
-def result(folder: Path, place: str) -> object:
+def result(folder: Path, program: str) -> object:
     """What the program made, to be compared."""
-    if PLACES[place][0] == "run_eval":
+    if program == "run_eval":
         return json.loads((folder / "out" / "scores.json").read_text())["tasks"]["labels"]["measures"]
     return {name: tensor.tolist() for name, tensor in load_file(folder / "out" / "model.safetensors").items()}
 
 
 def interrupt(folder: Path, place: str, number: int) -> tuple[int, str, list[str]]:
     """Stops a program at a place; returns its exit code, its last line, and what it left behind."""
-    process = begin(folder, place, "-c", PAUSED, *PLACES[place][:3])
-    while (line := process.stdout.readline()) != "here\n":
-        if not line:
-            raise RuntimeError(process.communicate()[1])
+    process = begin_paused(folder, place)
     process.send_signal(number)
-    _, said = process.communicate()
+    said = process.communicate()[1]
     return process.returncode, said.splitlines()[-1] if said else "", leftovers(folder)
 
 
-def rerun(folder: Path, place: str) -> object:
-    """Runs a program to its end, from the checkpoint where there is one; returns what it made, and left behind."""
-    more = ("--resume_from_checkpoint=last",) if complete_checkpoints(folder / "out") else ()
-    process = begin(folder, place, str(ROOT / f"{PLACES[place][0]}.py"), more=more)
-    said = process.communicate()[1]
-    if process.returncode:
-        raise RuntimeError(said)
-    return result(folder, place), leftovers(folder)
+def rerun(folder: Path, program: str) -> tuple[object, list[str]]:
+    """Run a program to its end, from the checkpoint if there is one; return its result and what it left behind."""
+    more = ["--resume_from_checkpoint=last"] if complete_checkpoints(folder / "out") else []
+    done = forked.run(forked.script(f"{program}.py", [*arguments_of(program), *more], **where(folder)))
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return result(folder, program), leftovers(folder)
 
 
 def problems(place: str, number: int, through: object) -> list[str]:
@@ -143,7 +156,7 @@ def problems(place: str, number: int, through: object) -> list[str]:
         folder = Path(name)
         save_inputs(folder)
         code, line, left = interrupt(folder, place, number)
-        again, left_again = rerun(folder, place)
+        again, left_again = rerun(folder, PLACES[place][0])
     signal_name, killed = signal.Signals(number).name, number == signal.SIGKILL
     print(
         f"{signal_name:7}  {place:21}  exit code {code}, {len(left)} left, then {len(left_again)}  {line}", flush=True
@@ -153,27 +166,26 @@ def problems(place: str, number: int, through: object) -> list[str]:
         "exit code": code == (-number if killed else 128 + number),
         "last line": killed or line.startswith(f"Interrupted{by} during {place}. "),
         "leftover files": not left or killed,
-        "a SIGKILL amid temporary output": not killed or PLACES[place][3] == any("informin" in name for name in left),
+        "a SIGKILL amid temporary output": not killed or PLACES[place][4] == any("informin" in name for name in left),
         "leftover files after the next run": not left_again,
         "other result": again == through,
     }
     return [what for what, fine in held.items() if not fine]
 
 
-def undisturbed(place: str) -> object:
-    """What the program makes without a signal."""
+def undisturbed(program: str) -> object:
+    """Return the result of a program without a signal."""
     with tempfile.TemporaryDirectory() as name:
         save_inputs(Path(name))
-        return rerun(Path(name), place)[0]
+        return rerun(Path(name), program)[0]
 
 
 def signals_outside_training() -> int:
-    """Every signal at every place. Returns how many rows are wrong."""
-    places = {script: place for place, (script, *_) in PLACES.items()}  # one of each script
-    wrong, through = 0, {script: undisturbed(place) for script, place in places.items()}
-    for place, (script, *_) in PLACES.items():
+    """Send every signal at every place. Return how many cases are wrong."""
+    wrong, through = 0, {program: undisturbed(program) for program in {program for program, *_ in PLACES.values()}}
+    for place, (program, *_) in PLACES.items():
         for number in NUMBERS:
-            if found := problems(place, number, through[script]):
+            if found := problems(place, number, through[program]):
                 wrong += 1
                 print(f"         WRONG: {', '.join(found)}")
     return wrong

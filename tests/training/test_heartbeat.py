@@ -3,8 +3,6 @@
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 
 import pytest
@@ -12,7 +10,9 @@ from transformers import Trainer
 
 from informin.errors import LostProcessError
 from informin.training import heartbeat
+from tests import forked
 from tests.conftest import make_sentences
+from tests.forked import Forked
 from tests.test_run import ENVIRONMENT
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
@@ -44,11 +44,8 @@ def start(tmp_path):
     """Starts both processes, which wait for one another after some seconds; gives them when they watch."""
     begun = []
 
-    def both(*seconds: float, more: tuple[str, ...] = ()) -> list[subprocess.Popen]:
-        for rank, wait in enumerate(seconds):
-            command = [sys.executable, "-c", WORKER, str(rank), str(tmp_path), str(wait), *more]
-            how = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
-            begun.append(subprocess.Popen(command, **how))
+    def both(*seconds: float, more: tuple[str, ...] = ()) -> list[Forked]:
+        begun.extend(forked.python(WORKER, [rank, tmp_path, wait, *more]) for rank, wait in enumerate(seconds))
         for process in begun:
             assert process.stdout.readline() == "watching\n"
         return begun
@@ -167,9 +164,8 @@ def test_a_process_that_is_stopped_anywhere_in_a_program(command, tmp_path, wher
     processes = []
     try:
         for rank in range(2):
-            argv = [sys.executable, "-c", PROGRAM, str(gone), where, *arguments]
-            how = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            processes.append(subprocess.Popen(argv, env=group | dict(RANK=str(rank), LOCAL_RANK=str(rank)), **how))
+            ranks = dict(RANK=str(rank), LOCAL_RANK=str(rank))
+            processes.append(forked.python(PROGRAM, [gone, where, *arguments], env=group | ranks))
         while processes[gone].stdout.readline() != "here\n":
             assert processes[gone].poll() is None, processes[gone].stderr.read()
         os.kill(processes[gone].pid, signal.SIGSTOP)

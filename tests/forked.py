@@ -1,0 +1,119 @@
+"""Child processes for tests, forked from a server that has already imported the package.
+
+Importing torch, transformers and datasets takes seconds of CPU time, which each `python run_unsup.py` spends again.
+Start a real interpreter only if its startup is what a test is about.
+"""
+
+import multiprocessing
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from multiprocessing.connection import wait as wait_for
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+FORKSERVER = multiprocessing.get_context("forkserver")
+FORKSERVER.set_forkserver_preload(["tests.preloaded"])
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))  # for the server
+
+
+class Forked:
+    """A forked process with the part of `subprocess.Popen`'s interface that tests use."""
+
+    def __init__(self, work: Callable, *args: object, cwd: Path | None = None, env: Mapping[str, str] = os.environ):
+        pipes = [FORKSERVER.Pipe(duplex=False) for _ in range(2)]
+        setup = (cwd, dict(env), [write for _, write in pipes])
+        self._process = FORKSERVER.Process(target=_run, args=(setup, work, args))
+        self._process.start()
+        for _, write in pipes:
+            write.close()
+        self.stdout, self.stderr = (os.fdopen(os.dup(read.fileno()), "r", errors="replace") for read, _ in pipes)
+        for read, _ in pipes:
+            read.close()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    poll = returncode.fget
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end and return the exit code.
+
+        Raises:
+            subprocess.TimeoutExpired: the process runs longer than `timeout` seconds.
+        """
+        if not wait_for([self._process.sentinel], timeout):
+            raise subprocess.TimeoutExpired(str(self._process), timeout)
+        self._process.join()
+        return self.returncode
+
+    def communicate(self, timeout: float = 120) -> tuple[str, str]:
+        """Wait for the end and return the rest of stdout and of stderr."""
+        with ThreadPoolExecutor(2) as readers:
+            texts = [readers.submit(stream.read) for stream in (self.stdout, self.stderr)]
+            try:
+                self.wait(timeout)
+            except BaseException:
+                self.kill()  # ends the readers
+                raise
+            return texts[0].result(), texts[1].result()
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def _run(setup: tuple[Path | None, dict[str, str], list[Connection]], work: Callable, args: tuple) -> None:
+    """In the new process: set directory, environment and streams as a new program would find them, and work."""
+    folder, environment, streams = setup
+    for number, stream in enumerate(streams, start=1):
+        os.dup2(stream.fileno(), number)
+        stream.close()
+    os.chdir(folder or ROOT)
+    os.environ.clear()
+    os.environ.update(environment)
+    time.tzset()
+    tempfile.tempdir = None
+    work(*args)
+
+
+def script(name: str, arguments: list[str], before: str | None = None, **how) -> Forked:
+    """Start a script at the root, such as "run_unsup.py"; `before` is code to execute first."""
+    return Forked(_run_script, name, list(map(str, arguments)), before, **how)
+
+
+def _run_script(name: str, arguments: list[str], before: str | None) -> None:
+    sys.argv = [name, *arguments]
+    exec(before or "", {})
+    runpy.run_path(str(ROOT / name), run_name="__main__")
+
+
+def python(code: str, arguments: list[str], **how) -> Forked:
+    """Start code as `python -c CODE ARGUMENTS` would."""
+    return Forked(_run_code, code, list(map(str, arguments)), **how)
+
+
+def _run_code(code: str, arguments: list[str]) -> None:
+    sys.argv = ["-c", *arguments]
+    exec(code, {"__name__": "__main__"})
+
+
+def run(started: Forked, timeout: float = 120) -> subprocess.CompletedProcess:
+    """Wait for a process and return its exit code and output, as `subprocess.run` does."""
+    out, err = started.communicate(timeout)
+    return subprocess.CompletedProcess(started.pid, started.returncode, out, err)
