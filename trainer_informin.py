@@ -21,16 +21,16 @@ from informin.errors import UsageError, counted
 from informin.evaluation.development import as_development
 from informin.objectives.terms import fill_heads
 from informin.training.callbacks import AfterStep, EpochStart, SeedProcesses
-from informin.training.finite import FiniteLosses
 from informin.training.guided_data import GuidedData, add_guide
 from informin.training.history import TERM
 from informin.training.inputs import load_for_training, refuse_arguments, settings_in_training, training_rows
+from informin.training.nan_check import NaNCheck
 from informin.training.options import InforMinTrainingArguments
+from informin.training.progress import Progress, replace_progress
 from informin.training.record import describe_inputs, describe_sentences
 from informin.training.report import headline
 from informin.training.reporting import ReportingTrainer, show_messages
 from informin.training.resuming import ResumableTrainer
-from informin.training.screen import Screen, show
 from informin.training.sentences import refuse_few_sentences
 from informin.training.throughput import Throughput
 from informin.views.attention import prepare_encoder
@@ -109,7 +109,7 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         self._prepare(model, args, SentenceTokens(processing_class, args.prompt or "", tokens), data)
         self.began_with, self.sentences = named, sentences
         self.known["inputs"] = describe_inputs(args, model, rows, sentences, data.guides)
-        self.throughput, self.losses = Throughput(), FiniteLosses(args)
+        self.throughput, self.losses = Throughput(), NaNCheck(args)
         super().__init__(
             model,
             args,
@@ -120,7 +120,7 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
             **kwargs,
         )
         self.label_names = ["row"]  # the model does not take it, and losses read it: Trainer is to leave it in
-        show(self, Screen(development, partial(headline, self)))
+        replace_progress(self, Progress(development, partial(headline, self)))
         for callback in (AfterStep(), SeedProcesses(), EpochStart(), self.throughput):
             self.add_callback(callback)
 

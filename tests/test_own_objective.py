@@ -21,14 +21,14 @@ from trainer_informin import InforMinTrainer
 
 @pytest.fixture(autouse=True)
 def own_objective(logging_as_before):
-    """As if a program had imported it; other tests see the package's objectives alone."""
+    """Import the objective as a program would, and remove it again."""
     yield importlib.reload(importlib.import_module("tests.own_objective"))
     del OBJECTIVES["spread"]
 
 
 @pytest.fixture
 def own(command, tmp_path):
-    """Options of a run of four steps with that objective."""
+    """Options of a four-step run with that objective."""
     chosen = dict(objective="spread", spread_weight=0.5, spread_power=2, load_best_model_at_end=False)
     return lambda folder, **changes: command(output_dir=tmp_path / folder, **(chosen | changes))
 
@@ -37,18 +37,22 @@ def read(path):
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def test_it_trains_is_resumed_and_exported(own, tmp_path, capsys):
+def test_outside_objective_trains_resumes_and_exports(own, tmp_path, capsys):
     assert run_unsup.main(own("whole")) == 0
     assert "Spread on tiny-bert: 96 sentences" in capsys.readouterr().out
     began, ended = (load_file(tmp_path / f"whole/checkpoint-{n}/model.safetensors") for n in (2, 4))
-    for name in ("heads.spread.linear.weight", "heads.spread.center", "mlp.dense.weight"):  # learned, moved, learned
+    for name in (
+        "heads.spread.linear.weight",
+        "heads.spread.center",
+        "mlp.dense.weight",
+    ):  # two trained by the optimizer, one by the head
         assert not torch.equal(began[name], ended[name]), name
     logged = read(tmp_path / "whole/checkpoint-4/trainer_state.json")["log_history"]
     terms = [entry for entry in logged if "terms/spread" in entry]
     assert len(terms) == 2 and all(entry["terms/spread"] < 0 < entry["terms/contrast"] for entry in terms)
     assert terms[0]["loss"] == pytest.approx(terms[0]["terms/contrast"] + 0.5 * terms[0]["terms/spread"], rel=1e-3)
 
-    # Going on from the step in the middle gives the same bits, the head's state among them.
+    # Resuming from the middle gives bit-equal weights, including the head's state.
     (tmp_path / "halves").mkdir()
     (tmp_path / "whole/checkpoint-2").rename(tmp_path / "halves/checkpoint-2")
     assert run_unsup.main(own("halves", resume_from_checkpoint="last")) == 0
@@ -62,7 +66,7 @@ def test_it_trains_is_resumed_and_exported(own, tmp_path, capsys):
     card = (tmp_path / "whole/README.md").read_text(encoding="utf-8")
     assert "of Spread on 96 sentences" in card and "| spread_power | 2" in card
 
-    # Whoever has the folder has not the file: the head is gone, and everything else as ever.
+    # Without the objective's file, an export works and lacks only the head.
     del OBJECTIVES["spread"]
     assert run_export.main([str(tmp_path / "whole/checkpoint-4"), str(tmp_path / "again")]) == 0
     OBJECTIVES["spread"] = None  # for the fixture
@@ -72,7 +76,7 @@ def test_it_trains_is_resumed_and_exported(own, tmp_path, capsys):
     assert not any("spread" in name for name in model.state_dict()) and not report["missing_keys"]
 
 
-def test_its_paper_its_checks_and_its_flags(own, capsys, bert):
+def test_published_values_checks_and_flags_of_an_outside_objective(own, capsys, bert):
     args = arguments_class()(objective="spread")
     args = args.resolve(str(bert), load_config(str(bert)))
     assert (args.per_device_train_batch_size, args.learning_rate, args.spread_weight) == (24, 2e-3, 0.25)
@@ -88,7 +92,7 @@ def test_its_paper_its_checks_and_its_flags(own, capsys, bert):
     assert "--spread_weight X Of the spread. Default: 0.25 for spread, else 0 (off)." in shown
 
 
-def test_the_plain_class_refuses_options_it_lacks():
+def test_builtin_arguments_reject_options_of_an_outside_objective():
     with raises_usage(option="objective", found="spread_weight, spread_power", fix="arguments_class()"):
         InforMinTrainingArguments(objective="spread")
     with pytest.raises(TypeError, match="spread_weight"):
@@ -96,7 +100,7 @@ def test_the_plain_class_refuses_options_it_lacks():
     assert arguments_class() is arguments_class() is not InforMinTrainingArguments
 
 
-def test_it_trains_from_python(bert, sentences_file, pairs_file, tmp_path):
+def test_outside_objective_trains_from_python(bert, sentences_file, pairs_file, tmp_path):
     sentences = sentences_file.read_text().splitlines()
     options = dict(objective="spread", max_steps=2, eval_strategy="no", use_cpu=True, bf16=False, report_to=[])
     trainer = InforMinTrainer(str(bert), arguments_class()(str(tmp_path / "run"), **options), sentences)
@@ -106,9 +110,9 @@ def test_it_trains_from_python(bert, sentences_file, pairs_file, tmp_path):
     assert trainer.model.heads["spread"].center.abs().sum() > 0
 
 
-def test_a_run_keeps_its_head(own, capsys):
-    """Although the term does not say which of its options shape it."""
+def test_a_resumed_run_cannot_change_its_heads(own, capsys):
+    """Also if the term does not declare which options shape its head."""
     assert run_unsup.main(own("run", max_steps=2)) == 0
     changed = own("run", spread_weight=0, spread_power=None, resume_from_checkpoint="last", resume_with_changes="true")
     assert run_unsup.main(changed) == 2
-    assert "with the head of spread True, and now it is False (--spread_weight says so)" in capsys.readouterr().err
+    assert "with the head of spread True, and now it is False (set by --spread_weight)" in capsys.readouterr().err

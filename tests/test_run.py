@@ -325,7 +325,7 @@ def fails(capsys, arguments: list[str], code: int = 2) -> str:
         (dict(mlm_weight=-0.1), "--mlm_weight is -0.1; expected 0 or more"),
         (dict(max_seq_length=1000), "this model reads at most 66 tokens"),
         (dict(save_steps=3), "round multiple"),
-        (dict(resume_from_checkpoint="last"), "holds no complete checkpoint"),
+        (dict(resume_from_checkpoint="last"), "has no complete checkpoint"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
@@ -367,7 +367,7 @@ def test_blank_lines_are_skipped_and_counted(command, tmp_path, caplog):
 def test_used_output_folder(command, tmp_path, capsys):
     run_unsup.main(command())
     before = sorted(path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*"))
-    assert "already holds" in fails(capsys, command())
+    assert "already contains" in fails(capsys, command())
     assert sorted(path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")) == before
 
 

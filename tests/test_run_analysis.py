@@ -190,4 +190,4 @@ def test_mistakes(draw, bert, data, tmp_path, figure, options, message):
 
 def test_curves_of_no_run(draw, tmp_path):
     code, out, _ = draw("curves", run=tmp_path)
-    assert code == 2 and f"{tmp_path} holds no complete checkpoint" in out.err
+    assert code == 2 and f"{tmp_path} has no complete checkpoint" in out.err

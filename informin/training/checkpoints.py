@@ -1,9 +1,10 @@
-"""Which checkpoint a run goes on from, and which folders a new run may not write to."""
+"""Find the checkpoint to resume from, and check that a new run does not write into a used folder."""
 
 import logging
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
@@ -17,11 +18,12 @@ from informin.training.term_fields import terms
 
 logger = logging.getLogger(__name__)
 
-LAST = "last"
-OTHER = "Go on from another checkpoint."
+LAST = "last"  # value of `resume_from_checkpoint` for the latest complete checkpoint
+RESUME = "resume_from_checkpoint"
+OTHER = "Resume from another checkpoint."
 _COUNT, _EVERY = whole(0), or_none(AMOUNT)
-# Of trainer_state.json. Trainer refuses other keys by a TypeError.
-_STATE = {
+# Schema of trainer_state.json. Other keys would make Trainer raise a TypeError.
+_STATE: dict[str, Any] = {
     "epoch": or_none(AMOUNT),
     "global_step": _COUNT,
     "max_steps": _COUNT,
@@ -29,7 +31,7 @@ _STATE = {
     "eval_steps": _EVERY,
     "save_steps": _EVERY,
     "train_batch_size": or_none(whole(1)),
-    "num_train_epochs": (lambda value: type(value) is int and value >= 0, _COUNT[1]),  # of a stream: sys.maxsize
+    "num_train_epochs": (lambda value: type(value) is int and value >= 0, _COUNT[1]),  # sys.maxsize for a stream
     "num_input_tokens_seen": AMOUNT,
     "total_flos": AMOUNT,
     "log_history": Each(Keys({"step": _COUNT}, others=LOGGED)),
@@ -44,121 +46,135 @@ _STATE = {
     ),
 }
 _KEPT = ("global_step", "log_history")
-SETTINGS = Keys({}, {"informin": Keys(others=ANY)}, ANY)  # of config.json
+SETTINGS = Keys({}, {"informin": Keys(others=ANY)}, ANY)  # schema of config.json
 STATE = Keys({name: _STATE[name] for name in _KEPT}, {name: _STATE[name] for name in _STATE if name not in _KEPT})
 
 
 def step_of(checkpoint: Path) -> int:
-    """The step in a checkpoint folder's name, checkpoint-125."""
+    """Return the step in a checkpoint folder's name, such as checkpoint-125."""
     return int(checkpoint.name.removeprefix(f"{PREFIX_CHECKPOINT_DIR}-"))
 
 
 def steps_taken(checkpoint: str | Path) -> int:
-    """The step that a checkpoint was saved at, whatever its folder is called: `last-checkpoint` on the Hub."""
+    """Return the step at which a checkpoint was saved. Its folder may have another name, such as `last-checkpoint`."""
     return _state(checkpoint)["global_step"]
 
 
 def owes_score(checkpoint: str | Path) -> bool:
-    """Whether a run left an evaluation when it saved a checkpoint."""
+    """Return whether a signal ended the evaluation at this checkpoint, so that its score is missing."""
     callbacks = _state(checkpoint).get("stateful_callbacks") or {}
     return bool(callbacks.get("TrainerControl", {}).get("args", {}).get("should_evaluate"))
 
 
 def epoch_start(checkpoint: str | Path) -> dict[str, int]:
-    """`epoch` and `step` of `informin.training.callbacks.EpochStart`, of a run on a stream.
+    """Return the attributes `epoch` and `step` of `informin.training.callbacks.EpochStart` in a checkpoint.
 
-    Raises UsageError: the checkpoint is from before they were recorded, and past the first epoch.
+    Raises:
+        UsageError: The checkpoint was saved by a version that did not record them, and after the first epoch.
     """
     state = _state(checkpoint)
     stored = (state.get("stateful_callbacks") or {}).get("EpochStart")
     if stored is None and state["epoch"] > 1:
         raise UsageError(
-            f"`resume_from_checkpoint`: {checkpoint} is from a version that did not record where in the stream a run "
-            "was, and is past the first epoch. Start a new run from its weights: `model_name` FOLDER `output_dir` "
-            "ANOTHER."
+            f"{checkpoint} was saved after the first epoch by a version that did not record the position in the stream",
+            option=RESUME,
+            fix="Start a new run from its weights: `model_name` FOLDER `output_dir` ANOTHER.",
         )
     return stored["args"] if stored else {"epoch": 0, "step": 0}
 
 
 def _state(checkpoint: str | Path) -> dict:
-    """The Trainer's state, as it reads it again. Raises UsageError where it is something else."""
+    """Return the content of trainer_state.json. Raise UsageError if it is not valid."""
     return read_checked(Path(checkpoint, TRAINER_STATE_NAME), STATE, OTHER)
 
 
 def complete_checkpoints(output_dir: str | Path) -> list[Path]:
-    """The checkpoints of a run that were written to the end, by step; their contents are not read."""
+    """Return the completely written checkpoints of a run, sorted by step. Compares file sizes but no checksums."""
     return [path for path in _checkpoints(output_dir) if damage(path, contents=False) is None]
 
 
 def checkpoint_to_resume(output_dir: str | Path, wanted: str, settings: dict) -> Path:
-    """The checkpoint folder named, or with "last" the newest whole one of the run; others that are newer are named.
+    """Return the checkpoint folder to resume from. Logs which later checkpoints are damaged.
 
     Args:
-        settings: `model_settings` of the options as they are now.
+        output_dir: Output folder of the run.
+        wanted: Checkpoint folder, or "last" for the latest complete one in `output_dir`.
+        settings: `model_settings` of the resumed run's arguments.
 
     Raises:
-        UsageError: there is none, the one named is damaged, older than another in `output_dir`, or has other heads or
-            no state of the optimizer.
+        UsageError: There is no complete checkpoint; the given one is damaged, is older than another one in
+            `output_dir`, lacks the optimizer state, or has other heads than the resumed run.
     """
-    checkpoint = _newest_whole(output_dir) if wanted == LAST else _named(Path(wanted), Path(output_dir))
-    if not {"scheduler.pt", "training.json"} <= manifest_files(checkpoint).keys():
+    checkpoint = _latest_complete(output_dir) if wanted == LAST else _given(Path(wanted), Path(output_dir))
+    if not {"scheduler.pt", TRAINING} <= (manifest_files(checkpoint) or {}).keys():
         raise UsageError(
-            f"`resume_from_checkpoint`: {checkpoint} lacks training.json, or the state of the optimizer (as with "
-            "`save_only_model`). Start a new run from its weights: `model_name` FOLDER `output_dir` ANOTHER."
+            f"{checkpoint} lacks training.json or the optimizer state (see `save_only_model`)",
+            option=RESUME,
+            fix="Start a new run from its weights: `model_name` FOLDER `output_dir` ANOTHER.",
         )
     began = read_checked(checkpoint / "config.json", SETTINGS, OTHER)
-    record = load_record(checkpoint)
+    record = load_record(checkpoint) or {}
     found = problem(record, RESUMED)
     if not found and record["steps"] != (steps := steps_taken(checkpoint)):
-        found = f"steps is {record['steps']}, and global_step in {TRAINER_STATE_NAME} is {steps}"
+        found = f"steps is {record['steps']}, but global_step in {TRAINER_STATE_NAME} is {steps}"
     if found:
-        raise UsageError(f"{checkpoint / TRAINING}: {found}. {OTHER}")
+        raise UsageError(f"{checkpoint / TRAINING}: {found}", fix=OTHER)
     refuse_other_heads(checkpoint, began.get("informin", {}) | record["options"], settings)
     return checkpoint
 
 
 def refuse_other_heads(checkpoint: Path, began: dict, now: dict) -> None:
-    """Raises UsageError where a run would have other heads than its checkpoint, by the settings of both."""
+    """Raise UsageError if a resumed run would have other heads than its checkpoint.
+
+    Args:
+        checkpoint: Folder of the checkpoint.
+        began: Settings of the checkpoint.
+        now: Settings of the resumed run.
+    """
     began, now = dict(began), dict(now)
-    lm_heads = " and ".join(f"`{term.weight}`" for term in terms() if term.lm_head)
-    deciding = {"projection_head": "`projection_head` says so", "lm_head": f"{lm_heads} says so"}
+    # For each setting, the options that determine it.
+    options = {"projection_head": "`projection_head`"}
+    options["lm_head"] = " and ".join(f"`{term.weight}`" for term in terms() if term.lm_head)
     for term in terms():
         if term.head is not Term.head and term.weight and not term.fixed:
-            deciding[f"the head of {term.name}"] = f"`{term.weight}` says so"
+            options[f"the head of {term.name}"] = f"`{term.weight}`"
             for settings in (began, now):
                 settings[f"the head of {term.name}"] = bool(settings.get(term.weight))
-        weight = f", or a `{term.weight}` of 0," * (term.weight not in (None, *term.fixed))
-        deciding |= {name: f"`{name}`{weight} says so" for name in term.fixed}
-    for name, said in deciding.items():
+        weight = f", or by setting `{term.weight}` to 0" if term.weight not in (None, *term.fixed) else ""
+        options |= {name: f"`{name}`{weight}" for name in term.fixed}
+    for name, determining in options.items():
         before, after = began.get(name, 0), now.get(name, 0)
         if before != after:
             raise UsageError(
-                f"`resume_from_checkpoint`: {checkpoint} was trained with {name} {before}, and now it is {after} "
-                f"({said}). The heads of a run stay what they were; start a new run from its exported model to have "
-                "others."
+                f"{checkpoint} was trained with {name} {before}, and now it is {after} (set by {determining})",
+                option=RESUME,
+                fix="Heads cannot change within a run. To use other heads, start a new run from the exported model.",
             )
 
 
-def _newest_whole(output_dir: str | Path) -> Path:
-    """Says which newer ones are damaged."""
-    damaged = []
+def _latest_complete(output_dir: str | Path) -> Path:
+    damaged: list[str] = []
     for checkpoint in reversed(_checkpoints(output_dir)):
         problem = damage(checkpoint)
         if problem is None:
             for text in damaged:
-                logger.warning(f"{text}: going on from {checkpoint.name}.")
+                logger.warning(f"{text}. Resuming from {checkpoint.name} instead.")
             return checkpoint
         damaged.append(f"{checkpoint} is damaged ({problem})")
-    found = f" {'; '.join(damaged)}." if damaged else ""
-    raise UsageError(f"`resume_from_checkpoint`: {output_dir} holds no complete checkpoint to go on from.{found}")
+    raise UsageError(
+        f"{output_dir} has no complete checkpoint{''.join(f'; {text}' for text in damaged)}",
+        option=RESUME,
+        fix=f"Start a new run without `{RESUME}`, or give the folder of a complete checkpoint.",
+    )
 
 
-def _named(checkpoint: Path, output_dir: Path) -> Path:
+def _given(checkpoint: Path, output_dir: Path) -> Path:
     problem = damage(checkpoint)
     if problem:
         raise UsageError(
-            f"`resume_from_checkpoint`: {checkpoint} is no complete checkpoint: {problem}. Name a folder like "
-            f"outputs/RUN/{PREFIX_CHECKPOINT_DIR}-125, or `{LAST}` for the newest whole one."
+            f"{checkpoint} is not a complete checkpoint: {problem}",
+            option=RESUME,
+            needed=f"a folder such as outputs/RUN/{PREFIX_CHECKPOINT_DIR}-125, or `{LAST}` for the latest complete one",
         )
     if checkpoint.resolve().parent != output_dir.resolve():
         refuse_used_folder(output_dir)
@@ -166,14 +182,18 @@ def _named(checkpoint: Path, output_dir: Path) -> Path:
     later = [path.name for path in _later(output_dir, checkpoint) if damage(path) is None]
     if later:
         raise UsageError(
-            f"`resume_from_checkpoint`: {output_dir} holds {', '.join(later)} too, later than {checkpoint.name}, and "
-            "the two runs would mix. Give another `output_dir`, or delete what is later."
+            f"{checkpoint} is older than {', '.join(later)} in the same folder, and two runs would get mixed up",
+            option=RESUME,
+            fix="Choose another `output_dir`, or delete the later checkpoints.",
         )
     return checkpoint
 
 
 def set_aside_damaged(output_dir: str | Path, checkpoint: str | Path) -> None:
-    """Deletes half-written checkpoints later than the one that a run goes on from, and renames once whole ones."""
+    """Remove damaged checkpoints later than the one to resume from.
+
+    Incompletely written ones are deleted. Complete ones whose files changed since are renamed to damaged-checkpoint-N.
+    """
     for path in _later(output_dir, Path(checkpoint)):
         target = path.with_name(f"damaged-{path.name}")
         shutil.rmtree(target, ignore_errors=True)
@@ -183,42 +203,44 @@ def set_aside_damaged(output_dir: str | Path, checkpoint: str | Path) -> None:
 
 
 def read_history(output_dir: str | Path) -> list[dict]:
-    """The log of a run, `log_history` of its newest complete checkpoint.
+    """Return the log of a run: `log_history` of its latest checkpoint with a valid trainer_state.json.
 
-    Raises UsageError: the folder holds no complete checkpoint.
+    Raises:
+        UsageError: The folder has no such checkpoint.
     """
     for checkpoint in reversed(_checkpoints(output_dir)):
         try:
             return _state(checkpoint)["log_history"]
-        except UsageError:  # absent, cut off, or something else
+        except UsageError:
             continue
     raise UsageError(
-        f"{output_dir} holds no complete checkpoint to read the log from. Name the `output_dir` of a run that has "
-        "saved one."
+        f"{output_dir} has no complete checkpoint to read the log from",
+        fix="Give the `output_dir` of a run that has saved a checkpoint.",
     )
 
 
 def refuse_used_folder(output_dir: str | Path, checkpoints: bool = True) -> None:
-    """Raises UsageError where the folder of a new run holds a model already, or with `checkpoints` one of these."""
+    """Raise UsageError if the output folder of a new run already has a model or, with `checkpoints`, a checkpoint."""
     folder = Path(output_dir)
     if folder.is_file():
-        raise UsageError(f"`output_dir`: {folder} is a file; needed a folder.")
+        raise UsageError(f"{folder} is a file", option="output_dir", needed="a folder")
     held = [path for path in (folder / "model.safetensors", folder / "config.json") if path.exists()]
     held += _checkpoints(folder) if checkpoints else []
     if held:
         raise UsageError(
-            f"{folder} already holds {held[0].name}. Go on with that run (`resume_from_checkpoint`), or choose "
-            "another folder (`output_dir`)."
+            f"{folder} already contains {held[0].name}",
+            option="output_dir",
+            fix=f"Resume that run (`{RESUME}`), or choose another folder.",
         )
 
 
 def _later(output_dir: str | Path, checkpoint: Path) -> list[Path]:
-    """The checkpoints of a run after one of them, whole or not."""
+    """Return the checkpoints of a run after the given one, complete or not."""
     others = [path for path in _checkpoints(output_dir) if path.resolve() != checkpoint.resolve()]
     return [path for path in others if step_of(path) > steps_taken(checkpoint)]
 
 
 def _checkpoints(folder: str | Path) -> list[Path]:
-    """By step, whole or not."""
+    """Return the checkpoint folders, complete or not, sorted by step."""
     named = [path for path in Path(folder).glob("*") if re.fullmatch(rf"{PREFIX_CHECKPOINT_DIR}-\d+", path.name)]
     return sorted((path for path in named if path.is_dir()), key=step_of)

@@ -26,10 +26,10 @@ from informin.training.checkpoints import complete_checkpoints
 from informin.training.data_options import DataArguments
 from informin.training.lock import only_run_in
 from informin.training.options import InforMinTrainingArguments
-from informin.training.resuming import differences
+from informin.training.resume_checks import differences
 from informin.training.sentences import load_sentences
 from informin.training.signals import StopOnSignal
-from tests.conftest import FOUR_STEPS, make_sentences, save_bert, save_pairs, tokenizer_of
+from tests.conftest import FOUR_STEPS, make_sentences, raises_usage, save_bert, save_pairs, tokenizer_of
 from tests.test_run import ENVIRONMENT, assert_same_weights, fails
 from trainer_informin import InforMinTrainer
 
@@ -93,10 +93,10 @@ def test_the_same_command_goes_on_to_the_same_weights(command, half, through, tm
         (dict(max_steps=6), "max_steps 4, now 6"),
         (dict(data_seed=3), "data_seed none, now 3"),
         (dict(max_seq_length=8), "max_seq_length 32, now 8"),
-        (dict(train_file="others"), "sentences 96 of sentences.txt (SHA-256 "),
-        (dict(max_train_samples=64), "now 64 of sentences.txt (SHA-256 "),
-        (dict(eval_pairs="others"), "development pairs pairs.tsv, now others.tsv"),
-        (dict(eval_pairs=None, eval_strategy="no"), "development pairs pairs.tsv, now none"),
+        (dict(train_file="others"), "sentences 96 from sentences.txt (SHA-256 "),
+        (dict(max_train_samples=64), "now 64 from sentences.txt (SHA-256 "),
+        (dict(eval_pairs="others"), "development data pairs.tsv, now others.tsv"),
+        (dict(eval_pairs=None, eval_strategy="no"), "development data pairs.tsv, now none"),
         (dict(metric_for_best_model="alignment"), "metric_for_best_model none, now alignment"),
         (dict(load_best_model_at_end="false"), "load_best_model_at_end none, now False"),
         (dict(accelerator_config='{"use_seedable_sampler": false}'), "use_seedable_sampler none, now False"),
@@ -117,12 +117,12 @@ def test_another_run_is_refused_with_what_differs(command, half, others, capsys,
 @pytest.mark.parametrize(
     "options, message",
     [
-        (dict(optim="adafactor"), "has the state of --optim adamw_torch_fused, which adafactor cannot use."),
+        (dict(optim="adafactor"), "has the state of --optim adamw_torch_fused, which adafactor cannot load."),
         (
             dict(lr_scheduler_type="reduce_lr_on_plateau"),
             "has the state of --lr_scheduler_type linear, which",
         ),
-        (dict(mlm_weight=0.1), "was trained with lm_head False, and now it is True (--mlm_weight says so)"),
+        (dict(mlm_weight=0.1), "was trained with lm_head False, and now it is True (set by --mlm_weight)"),
     ],
     ids=["optim", "scheduler", "heads"],
 )
@@ -186,7 +186,7 @@ def test_the_best_one_that_is_gone_is_said(command, half, tmp_path, caplog, monk
     low = {"spearman": -100.0, "alignment": 0.0, "uniformity": 0.0}
     monkeypatch.setattr(pairs, "score_pairs", lambda *_: low)
     assert run_unsup.main([*command(), "--resume_from_checkpoint"]) == 0
-    assert f"{half / 'checkpoint-1'}, the best so far, is gone" in caplog.text
+    assert f"{half / 'checkpoint-1'}, the best checkpoint so far, is gone" in caplog.text
     assert load_record(half)["chosen"] is False
 
 
@@ -209,7 +209,7 @@ def test_changed_twice_has_three_parts(command, half, monkeypatch):
 def test_another_encoder_is_another_run(command, half, others, capsys, flag):
     """Its weights would not be read, only its settings and its tokenizer."""
     error = fails(capsys, [*command(model_name=others["model_name"]), "--resume_from_checkpoint", *flag])
-    assert "checkpoint-2 began with the encoder tiny-bert, and other-bert has other weights, which would" in error
+    assert "checkpoint-2 began with the encoder tiny-bert, and the weights of other-bert differ from it" in error
 
 
 def test_the_number_of_processes_is_part_of_a_run(command, half, capsys):
@@ -279,7 +279,7 @@ def test_another_seed_on_purpose_draws_anew(command, half, tmp_path):
 )
 def test_nothing_is_left_to_do(command, half, capsys, changes, flags):
     error = fails(capsys, [*command(**changes), "--resume_from_checkpoint", *flags])
-    assert f"Nothing is left to do: {half / 'checkpoint-2'} has 2 steps behind it, and the run is to have " in error
+    assert f"{half / 'checkpoint-2'} is already past the end of training: 2 steps are done, and " in error
     assert not (half / "model.safetensors").exists()
 
 
@@ -310,7 +310,8 @@ def test_a_checkpoint_with_a_damaged_file_is_passed_over(command, half, through,
         path.write_bytes(path.read_bytes()[:-3] if harm == "cut" else b"[]")
     assert run_unsup.main([*command(), "--resume_from_checkpoint"]) == 0
     assert (
-        f"{half / 'checkpoint-4'} is damaged ({name} " in caplog.text and "going on from checkpoint-2." in caplog.text
+        f"{half / 'checkpoint-4'} is damaged ({name} " in caplog.text
+        and "Resuming from checkpoint-2 instead." in caplog.text
     )
     assert_same_weights(half / "checkpoint-4", through / "checkpoint-4")
     assert damage(half / "checkpoint-4") is None and (half / "damaged-checkpoint-4").is_dir()
@@ -377,14 +378,17 @@ def test_a_full_disk(command, through, tmp_path, capsys, monkeypatch, at, error)
         patch.setattr(torch, "save", full)
         patch.setattr(shutil, "disk_usage", lambda path: free)
         message = fails(capsys, command(), code=1)
+    assert f"checkpoint-{at} could not be saved: the disk is full. The checkpoint needs 0." in message
     assert (
-        f"checkpoint-{at} could not be saved, and what was written of it is deleted; the disk is full: it " in message
+        "The incomplete checkpoint was deleted." in message and f"{run} has 0.00 MiB" in message and "\n" not in message
     )
-    assert "it needs 0." in message and f"{run} has 0.00 MiB" in message and "\n" not in message
     if at == 2:
-        assert "There is no earlier one." in message and not run.exists()
+        assert "There is no earlier checkpoint." in message and not run.exists()
         return
-    assert f"{run / 'checkpoint-2'} is whole: make room, then run the same command" in message
+    assert (
+        f"then run the same command with --resume_from_checkpoint last to resume from {run / 'checkpoint-2'}."
+        in message
+    )
     assert sorted(path.name for path in run.iterdir()) == ["checkpoint-2"]
     assert run_unsup.main([*command(), "--resume_from_checkpoint"]) == 0
     assert_same_weights(run / "checkpoint-4", through / "checkpoint-4")
@@ -402,7 +406,10 @@ def test_a_checkpoint_that_cannot_be_written_where_there_is_room(command, tmp_pa
 
     replace_real_saves(monkeypatch, broken)
     message = fails(capsys, command(), code=1)
-    assert f"what was written of it is deleted; {error}. There is no earlier one." in message
+    assert (
+        f"could not be saved: {error}. The incomplete checkpoint was deleted. There is no earlier checkpoint."
+        in message
+    )
     assert not (tmp_path / "run").exists()
 
 
@@ -554,9 +561,9 @@ def scores(trainer) -> dict[int, float]:
 @pytest.mark.parametrize(
     "options, message",
     [
-        (dict(train_sampling_strategy="group_by_length"), "`train_sampling_strategy` group_by_length, the order"),
-        (dict(accelerator_config={"use_seedable_sampler": False}), "`use_seedable_sampler` false, the order"),
-        (dict(accelerator_config={"dispatch_batches": True}), "`dispatch_batches` true, the order"),
+        (dict(train_sampling_strategy="group_by_length"), "`train_sampling_strategy` group_by_length"),
+        (dict(accelerator_config={"use_seedable_sampler": False}), "`use_seedable_sampler` false"),
+        (dict(accelerator_config={"dispatch_batches": True}), "`dispatch_batches` true"),
     ],
     ids=["lengths", "unseeded", "dispatched"],
 )
@@ -568,9 +575,9 @@ def test_an_order_that_cannot_be_drawn_again_is_refused_in_a_later_epoch(bert, a
     folder = Path(first.args.output_dir)
     whole = {name: weight.clone() for name, weight in first.model.state_dict().items()}
     shutil.rmtree(folder / "checkpoint-4")
-    with pytest.raises(UsageError, match=message) as error:
+    with raises_usage(option="resume_from_checkpoint", found=message) as error:
         InforMinTrainer(str(bert), arguments(**options), sentences).train("last")
-    assert "checkpoint-3 cannot" in str(error.value)
+    assert "checkpoint-3 cannot be continued with the same order" in error.value.found
     shutil.rmtree(folder / "checkpoint-3")
     again = InforMinTrainer(str(bert), arguments(**options), sentences)
     again.train("last")
@@ -581,7 +588,7 @@ def test_batches_out_of_order_are_refused(bert, arguments):
     options = dict(eval_strategy="no", save_steps=1, max_steps=1)
     InforMinTrainer(str(bert), arguments(**options), make_sentences(33)).train()
     options |= dict(max_steps=1, dataloader_num_workers=2, dataloader_in_order=False)
-    with pytest.raises(UsageError, match="with `dataloader_in_order` false, the order"):
+    with raises_usage(option="resume_from_checkpoint", found="because of `dataloader_in_order` false"):
         InforMinTrainer(str(bert), arguments(**options), make_sentences(33)).train("last")
 
 
@@ -602,7 +609,7 @@ def test_a_stream_without_a_known_place_is_refused_after_its_first_epoch(bert, a
         del values["stateful_callbacks"]["EpochStart"]
         state.write_text(json.dumps(values))
         write_manifest(state.parent)
-    with pytest.raises(UsageError, match="checkpoint-3 is from a version that did not record where in the stream"):
+    with raises_usage(option="resume_from_checkpoint", found="did not record the position in the stream"):
         InforMinTrainer(str(bert), arguments(**options), stream).train("last")
     shutil.rmtree(tmp_path / "run" / "checkpoint-3")
     InforMinTrainer(str(bert), arguments(**options), stream).train("last")
@@ -706,7 +713,7 @@ def test_a_record_without_fingerprints_is_said(guided, tmp_path, caplog):
     write_manifest(record.parent)
     caplog.set_level("INFO", "informin")
     guided().train("last")
-    assert "checkpoint-2 is from a version that recorded no fingerprints: changes of" in caplog.text
+    assert "checkpoint-2 was saved by a version that recorded no fingerprints. Changes to" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from informin.evaluation.development import Development
 from informin.evaluation.labels import LabeledSentences
 from informin.evaluation.pairs import GradedPairs
 from informin.training.history import logged_scores
-from informin.training.screen import Screen, scores
+from informin.training.progress import Progress, scores
 from tests.conftest import ROOT
 from tests.test_run import ENVIRONMENT
 
@@ -61,7 +61,7 @@ def test_a_newcomers_screen_line_by_line(command, tmp_path):
 @pytest.mark.parametrize("verbose", [False, True])
 @pytest.mark.parametrize("development", [None, PAIRS])
 def test_a_line_an_evaluation_or_a_log(capsys, development, verbose):
-    screen, args = Screen(development, str), SimpleNamespace(verbose=verbose)
+    screen, args = Progress(development, str), SimpleNamespace(verbose=verbose)
     state = SimpleNamespace(is_world_process_zero=True, global_step=125)
     screen.on_log(
         args,
@@ -92,5 +92,5 @@ def test_scores_of_several_sets():
 
 def test_other_processes_are_silent(capsys):
     state = SimpleNamespace(is_world_process_zero=False, global_step=1)
-    Screen(PAIRS, str).on_log(None, state, None, logs=SCORES)
+    Progress(PAIRS, str).on_log(None, state, None, logs=SCORES)
     assert capsys.readouterr().out == ""

@@ -1,0 +1,59 @@
+"""The error to raise when a checkpoint could not be written."""
+
+import errno
+import shutil
+from pathlib import Path
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from informin.errors import SaveError, error_line
+from informin.files import manifest_files
+from informin.training.checkpoints import LAST, complete_checkpoints
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+NO_SPACE = "No space left"
+WRITE_ERRORS = (NO_SPACE, "unexpected pos", "file write failed")  # messages of safetensors and torch
+
+
+def save_error(folder: Path, error: Exception, model: nn.Module, optimizer: Optimizer | None) -> Exception:
+    """Delete an incomplete checkpoint and return the error to raise: `error` itself if it was not about writing files.
+
+    Args:
+        folder: Folder of the checkpoint.
+        error: Exception raised while saving.
+        model: Model whose size estimates the required space if there is no earlier checkpoint.
+        optimizer: Its optimizer.
+    """
+    complete = complete_checkpoints(folder.parent)
+    files = (manifest_files(complete[-1]) or {}).values() if complete else ()
+    needed = sum(entry["size"] for entry in files) or state_bytes(model, optimizer)
+    free = shutil.disk_usage(folder.parent).free
+    full = getattr(error, "errno", None) in DISK_FULL or NO_SPACE in str(error) or free < needed
+    if not full and not isinstance(error, OSError) and not any(text in str(error) for text in WRITE_ERRORS):
+        return error
+    shutil.rmtree(folder, ignore_errors=True)
+    free = shutil.disk_usage(folder.parent).free
+    reason = error_line(error)
+    if full:
+        reason = (
+            f"the disk is full. The checkpoint needs {mebibytes(needed)}, and {folder.parent} has {mebibytes(free)}"
+        )
+    fix = "There is no earlier checkpoint."
+    if complete:
+        fix = f"Free some space, then run the same command with `resume_from_checkpoint` {LAST} to resume from "
+        fix += f"{complete[-1]}."
+    return SaveError(f"{folder.name} could not be saved: {reason}. The incomplete checkpoint was deleted. {fix}")
+
+
+def mebibytes(size: int) -> str:
+    """Return a size in bytes as text, in MiB."""
+    return f"{size / 2**20:,.2f} MiB"
+
+
+def state_bytes(model: nn.Module, optimizer: Optimizer | None) -> int:
+    """Return the approximate size in bytes of the weights and the optimizer state on disk."""
+    tensors = [*model.state_dict().values()]
+    states = optimizer.state.values() if optimizer else ()
+    tensors += [value for state in states for value in state.values() if isinstance(value, Tensor)]
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
