@@ -1,4 +1,6 @@
-"""Save the `--help` text of every subcommand to informin/help, so that `--help` answers without importing torch.
+"""Save the `--help` text of every subcommand to informin/help, and the types of the options to term_options.pyi.
+
+`--help` then answers without importing torch.
 
 python -m tools.help_texts
 """
@@ -13,6 +15,7 @@ import transformers
 
 from informin.cli import COMMANDS
 from informin.program import HELP
+from tools import option_stubs
 
 STAMP = f"transformers {transformers.__version__}"
 
@@ -30,5 +33,6 @@ def help_of(command: str) -> str:
 
 
 if __name__ == "__main__":
+    option_stubs.write()
     for command in COMMANDS:
         (HELP / f"{command}.txt").write_text(f"{STAMP}\n{help_of(command)}", encoding="utf-8")

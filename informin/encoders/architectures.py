@@ -7,6 +7,7 @@ in their class (`generic`).
 import functools
 import inspect
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -20,7 +21,13 @@ from transformers.models.xlm_roberta.modeling_xlm_roberta import XLMRobertaLMHea
 from informin.errors import UsageError
 from modeling_informin import BertForInforMinCL, InforMinMixin, RobertaForInforMinCL, sister
 
-InforMinModel = InforMinMixin  # of any architecture
+if TYPE_CHECKING:
+
+    class InforMinModel(InforMinMixin, PreTrainedModel):
+        """A model of any architecture, for type checkers."""
+
+else:
+    InforMinModel = InforMinMixin
 TWO, THREE = ("input_ids", "attention_mask"), ("input_ids", "attention_mask", "token_type_ids")
 
 

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
@@ -176,7 +176,7 @@ class Term:
         return {}
 
 
-def option(default, help: str, choices: tuple[str, ...] | None = None):
+def option(default, help: str, choices: Collection[str] | None = None) -> Any:
     """Declare an option as a dataclass field.
 
     Args:

@@ -5,9 +5,10 @@ The command line and Python share this module. It fills in only options that are
 
 import os
 from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import PreTrainedConfig, TrainingArguments
+from transformers import PreTrainedConfig
 from transformers.utils import is_torch_bf16_gpu_available
 
 from informin.errors import UsageError
@@ -16,6 +17,9 @@ from informin.objectives import OBJECTIVES
 from informin.objectives.terms import PaperRow, require
 from informin.training.term_fields import term_options, terms
 from informin.views import VIEWS
+
+if TYPE_CHECKING:
+    from informin.training.options import InforMinTrainingArguments
 
 SHARED = ("objective", "view_dropout")  # options of every objective
 GENERAL = {"per_device_train_batch_size": 128, "learning_rate": 3e-5, "warmup_steps": 0}  # without a paper
@@ -27,7 +31,7 @@ def paper_row(objective: str, config: PreTrainedConfig | None = None) -> PaperRo
     return row(config.model_type, config.hidden_size) if config else row("bert", 768)
 
 
-def filled_in(args: TrainingArguments, config: PreTrainedConfig | None = None) -> dict[str, object]:
+def filled_in(args: "InforMinTrainingArguments", config: PreTrainedConfig | None = None) -> dict[str, Any]:
     """Return values for the options in `args` that are None, except those that have no better value than None.
 
     Args:
@@ -35,13 +39,16 @@ def filled_in(args: TrainingArguments, config: PreTrainedConfig | None = None) -
         config: Configuration of the encoder; None uses the published values for BERT-base.
     """
     objective = OBJECTIVES[args.objective]
-    shared = {"projection_head": objective.projection_head, "max_seq_length": objective.max_seq_length}
+    shared: dict[str, Any] = {
+        "projection_head": objective.projection_head,
+        "max_seq_length": objective.max_seq_length,
+    }
     shared |= mixed_precision(args) | {"save_steps": args.eval_steps or 125}
     values = GENERAL | own_options(args) | shared | published(args, config)
     return {name: value for name, value in values.items() if value is not None and getattr(args, name) is None}
 
 
-def published(args: TrainingArguments, config: PreTrainedConfig | None = None) -> dict[str, object]:
+def published(args: "InforMinTrainingArguments", config: PreTrainedConfig | None = None) -> dict[str, Any]:
     """Return the paper's values for the options in `args` that are None and have an effect."""
     row = paper_row(args.objective, config)
     if row is None:
@@ -57,13 +64,13 @@ def published(args: TrainingArguments, config: PreTrainedConfig | None = None) -
     return {name: v for name, v in values.items() if name not in unread and getattr(args, name) is None}
 
 
-def own_options(args: TrainingArguments) -> dict[str, object]:
+def own_options(args: "InforMinTrainingArguments") -> dict[str, Any]:
     """Return the options of terms and views that are fields of `args`, with their defaults."""
     known, options = {field.name for field in fields(args)}, term_options()
     return {name: default for name, default in options.items() if name in known}
 
 
-def uneven_batch(args: TrainingArguments, config: PreTrainedConfig) -> str | None:
+def uneven_batch(args: "InforMinTrainingArguments", config: PreTrainedConfig) -> str | None:
     """Return a warning if the paper's batch size is used and cannot be split evenly across processes."""
     row, number = paper_row(args.objective, config), processes()
     if row is None or args.per_device_train_batch_size is not None or row.batch_size % number == 0:
@@ -90,7 +97,7 @@ def read_options(objective: str, options: dict) -> tuple[list[str], list[str]]:
     return read, more
 
 
-def refuse_unread(args: TrainingArguments) -> None:
+def refuse_unread(args: "InforMinTrainingArguments") -> None:
     """Raise UsageError if an option belongs to a term that the objective does not have or that is off.
 
     Zero and the term's own default are accepted.
@@ -124,7 +131,7 @@ def refuse_other_views(view: str, given: dict) -> None:
                 )
 
 
-def mixed_precision(args: TrainingArguments) -> dict[str, bool]:
+def mixed_precision(args: "InforMinTrainingArguments") -> dict[str, bool]:
     """Return `bf16` and `fp16`: bfloat16 if the hardware supports it, unless the user or the launcher chose."""
     launched = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
     if args.bf16 is not None or args.fp16 is not None or launched != "no":
@@ -136,10 +143,10 @@ def mixed_precision(args: TrainingArguments) -> dict[str, bool]:
     return {"bf16": supported, "fp16": False}
 
 
-def default_output_dir(model_name: str, args: TrainingArguments) -> str:
+def default_output_dir(model_name: str, args: "InforMinTrainingArguments") -> str:
     """Return outputs/MODEL-OBJECTIVE-batchN-lrX-seedN, with the batch size summed over processes."""
     rate = f"{args.learning_rate:g}".replace("e-0", "e-")
-    batch = args.per_device_train_batch_size * processes()
+    batch = (args.per_device_train_batch_size or 1) * processes()
     return f"outputs/{last_name(model_name)}-{args.objective}-batch{batch}-lr{rate}-seed{args.seed}"
 
 

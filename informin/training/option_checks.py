@@ -4,9 +4,10 @@ import math
 import os
 from dataclasses import fields
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
 
 from accelerate.utils import str_to_bool
-from transformers import PreTrainedConfig, TrainingArguments
+from transformers import PreTrainedConfig
 from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 
 from informin.encoders.architectures import ARCHITECTURES, architecture_of
@@ -14,7 +15,10 @@ from informin.encoders.usage import POOLINGS
 from informin.errors import UsageError, counted
 from informin.evaluation.measures import ALL
 from informin.objectives import OBJECTIVES
-from informin.objectives.terms import require
+from informin.objectives.terms import Term, require
+
+if TYPE_CHECKING:
+    from informin.training.options import InforMinTrainingArguments
 
 LARGEST = math.nextafter(math.inf, 0)
 NUMBERS = {  # smallest and largest value, both in words, and the options
@@ -28,7 +32,7 @@ NUMBERS = {  # smallest and largest value, both in words, and the options
 }
 
 
-def check_objective(args: TrainingArguments) -> None:
+def check_objective(args: "InforMinTrainingArguments") -> None:
     """Raise UsageError for an unknown objective, or one whose options are not fields of these arguments."""
     name = args.objective
     require(name in OBJECTIVES, "objective", name, f"one of: {', '.join(OBJECTIVES)}")
@@ -42,7 +46,7 @@ def check_objective(args: TrainingArguments) -> None:
         )
 
 
-def check_numbers(args: TrainingArguments) -> None:
+def check_numbers(args: "InforMinTrainingArguments") -> None:
     """Raise UsageError for a number out of range. None and a default of -1 pass."""
     defaults = {field.name: field.default for field in fields(args)}
     for (least, most, words), names in NUMBERS.items():
@@ -51,7 +55,7 @@ def check_numbers(args: TrainingArguments) -> None:
             require(value in (None, defaults[name]) or least <= float(value) <= most, name, value, words)
 
 
-def check_views(args: TrainingArguments) -> None:
+def check_views(args: "InforMinTrainingArguments") -> None:
     """Raise UsageError for options of views, pooling or prompt that cannot be used."""
     length, head, rates = args.max_seq_length, args.projection_head, args.view_dropout
     samples, chunk = args.max_train_samples, args.gradient_cache_chunk_size
@@ -79,7 +83,7 @@ def check_views(args: TrainingArguments) -> None:
     require(args.pooler in poolers, "pooler", args.pooler, f"one of: {', '.join(poolers)}")
 
 
-def check_metric(args: TrainingArguments) -> None:
+def check_metric(args: "InforMinTrainingArguments") -> None:
     """Raise UsageError for an unknown metric or a wrong direction, and set `greater_is_better`.
 
     Alignment and uniformity are better when lower; Trainer would keep the highest.
@@ -97,7 +101,7 @@ def check_metric(args: TrainingArguments) -> None:
     args.greater_is_better = not ALL[metric].lower_is_better
 
 
-def check_batches(args: TrainingArguments) -> None:
+def check_batches(args: "InforMinTrainingArguments") -> None:
     """Raise UsageError for batches that a term or the gathering of negatives across processes cannot use."""
     if args.n_gpu > 1:
         raise UsageError(
@@ -127,7 +131,7 @@ def check_batches(args: TrainingArguments) -> None:
         )
 
 
-def check_terms(args: TrainingArguments) -> None:
+def check_terms(args: "InforMinTrainingArguments") -> None:
     """Raise UsageError for terms that learn nothing or that exclude other options."""
     if not any(term.summand for term in args.terms):
         raise UsageError(
@@ -151,7 +155,8 @@ def check_terms(args: TrainingArguments) -> None:
                 fix="Use one of the two.",
             )
     reads_maps = any(term.reads_maps for term in args.terms)
-    reentrant = (args.gradient_checkpointing_kwargs or {}).get("use_reentrant", False)
+    settings = args.gradient_checkpointing_kwargs
+    reentrant = isinstance(settings, dict) and settings.get("use_reentrant", False)
     if args.gradient_checkpointing and reentrant and reads_maps:
         raise UsageError(
             "with use_reentrant gives attention maps no gradient",
@@ -160,7 +165,7 @@ def check_terms(args: TrainingArguments) -> None:
         )
 
 
-def check_encoder(args: TrainingArguments, config: PreTrainedConfig) -> None:
+def check_encoder(args: "InforMinTrainingArguments", config: PreTrainedConfig) -> None:
     """Raise UsageError for options that the encoder's architecture does not support."""
     row = architecture_of(config)
     maps = [name for name, other in ARCHITECTURES.items() if other.attention]
@@ -181,7 +186,7 @@ def check_encoder(args: TrainingArguments, config: PreTrainedConfig) -> None:
         _refuse_for(config, "gradient_checkpointing", "layers that can be recomputed", "Leave it out", able)
 
 
-def _check_memory(args: TrainingArguments, term) -> None:
+def _check_memory(args: "InforMinTrainingArguments", term: Term) -> None:
     if args.gradient_cache_chunk_size and term.reads_maps:
         raise UsageError(
             f"discards activations until they are recomputed, and `{term.weight}` needs the attention maps of the "
@@ -197,7 +202,7 @@ def _check_memory(args: TrainingArguments, term) -> None:
         )
 
 
-def _refuse_for(config: PreTrainedConfig, name: str, needed: str, instead: str, able: list[str]) -> None:
+def _refuse_for(config: PreTrainedConfig, name: str | None, needed: str, instead: str, able: list[str]) -> None:
     raise UsageError(
         f"needs {needed}, which is not supported for the architecture {config.model_type!r}",
         option=name,
@@ -205,7 +210,7 @@ def _refuse_for(config: PreTrainedConfig, name: str, needed: str, instead: str, 
     )
 
 
-def unpackable(args: TrainingArguments, config: PreTrainedConfig) -> str | None:
+def unpackable(args: "InforMinTrainingArguments", config: PreTrainedConfig) -> str | None:
     """Return the first option or property that requires padded batches, or None."""
     reasons = {
         f"the architecture {config.model_type!r}": not architecture_of(config).packs,
@@ -218,7 +223,7 @@ def unpackable(args: TrainingArguments, config: PreTrainedConfig) -> str | None:
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
-def sharded_by(args: TrainingArguments) -> list[str]:
+def sharded_by(args: "InforMinTrainingArguments") -> list[str]:
     """Return which of FSDP and DeepSpeed shard weights, gradients or optimizer state across processes."""
     plugins = {"FSDP": args.fsdp, "DeepSpeed": args.deepspeed}
     return [name for name, given in plugins.items() if given or _launched_with(name.upper())]
@@ -229,10 +234,10 @@ def _launched_with(plugin: str) -> bool:
     return str_to_bool(os.environ.get(f"ACCELERATE_USE_{plugin}", "false")) == 1
 
 
-def refuse_absent_reporters(names: list[str]) -> None:
+def refuse_absent_reporters(report_to: str | list[str] | None) -> None:
     """Raise UsageError for a tracker that is unknown or not installed."""
     available = get_available_reporting_integrations()
-    for name in names:
+    for name in [report_to] if isinstance(report_to, str) else report_to or []:
         if name not in INTEGRATION_TO_CALLBACK:
             similar = get_close_matches(name, INTEGRATION_TO_CALLBACK, n=1)
             raise UsageError(

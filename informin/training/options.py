@@ -19,17 +19,10 @@ from informin.training.checkpoints import LAST
 from informin.training.defaults import default_output_dir, filled_in, paper_row, published, refuse_unread, uneven_batch
 from informin.training.recipes import recipe_options
 from informin.training.term_fields import default_text, option_kinds, term_fields
+from informin.training.term_options import TermOptions
 from informin.views import VIEWS, View
 
 logger = logging.getLogger(__name__)
-
-# The options of built-in terms and views. Those from outside the package come with `arguments_class`.
-TermOptions: Any = make_dataclass(
-    "TermOptions",
-    term_fields(option_kinds()),
-    repr=False,
-    namespace={"__module__": __name__, "__doc__": "Term options."},
-)
 
 
 @dataclass(repr=False)
@@ -134,25 +127,27 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
     output_dir: Optional[str] = option(
         None, "Output folder for checkpoints and the model. Default: outputs/MODEL-OBJECTIVE-batchN-lrX-seedN."
     )
-    bf16: Optional[bool] = field(
+    bf16: Optional[bool] = field(  # type: ignore[assignment]  # None until `resolve`
         default=None,
         metadata={
             "help": "Use bfloat16 mixed precision. Default: true if the hardware supports it.",
             **{"nargs": "?", "const": True},
         },
     )
-    fp16: Optional[bool] = field(
+    fp16: Optional[bool] = field(  # type: ignore[assignment]
         default=None,
         metadata={"help": "Use float16 mixed precision. Default: false.", **{"nargs": "?", "const": True}},
     )
-    per_device_train_batch_size: Optional[int] = option(
+    per_device_train_batch_size: Optional[int] = option(  # type: ignore[assignment]
         None,
         "Sentences per step and process. Default: the paper's batch size divided by the number of processes, else 128. "
         "Negatives are gathered from all processes; gradient_accumulation_steps adds none.",
     )
     per_device_eval_batch_size: int = option(64, "Sentences per forward pass in evaluation.")
-    learning_rate: Optional[float] = option(None, "Peak learning rate. Default: the paper's, else 3e-5.")
-    warmup_steps: Optional[float] = option(
+    learning_rate: Optional[float] = option(  # type: ignore[assignment]
+        None, "Peak learning rate. Default: the paper's, else 3e-5."
+    )
+    warmup_steps: Optional[float] = option(  # type: ignore[assignment]
         None,
         "Steps of linear warmup to the peak learning rate; a value below 1 is a fraction of all steps."
         + default_text("warmup_steps", 0),
@@ -163,7 +158,7 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
     )
     eval_steps: Optional[float] = option(125, "Steps between evaluations.")
     eval_on_start: bool = option(True, "Evaluate before the first step.")
-    save_steps: Optional[float] = option(
+    save_steps: Optional[float] = option(  # type: ignore[assignment]
         None, "Steps between checkpoints, a multiple of eval_steps. Default: eval_steps."
     )
     save_total_limit: Optional[int] = option(
@@ -196,7 +191,7 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
 
     def __post_init__(self):
         if self.recipe is not None:
-            self._apply_recipe()
+            self._apply_recipe(self.recipe)
         checks.check_objective(self)
         refuse_unread(self)
         # Check with BERT-base's values for options that are still None; `resolve` fills in those for the encoder.
@@ -204,19 +199,19 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
         unresolved = dict.fromkeys(values)
         if self.metric_for_best_model is None:
             unresolved["greater_is_better"] = self.greater_is_better
-        vars(self).update(values)
+        self.__dict__.update(values)
         self._normalize()
         super().__post_init__()
         checks.refuse_absent_reporters(self.report_to)
         checks.check_views(self)
         checks.check_batches(self)
         checks.check_terms(self)
-        vars(self).update(unresolved)
+        self.__dict__.update(unresolved)
 
-    def _apply_recipe(self) -> None:
+    def _apply_recipe(self, recipe: str) -> None:
         """Set the options of the recipe that have their default value, once."""
         defaults = {field.name: field.default for field in fields(self) if field.init}
-        for name, value in recipe_options(self.recipe, set(defaults)).items():
+        for name, value in recipe_options(recipe, set(defaults)).items():
             if getattr(self, name) in (None, defaults[name]):
                 setattr(self, name, value)
         self.recipe = None
@@ -252,7 +247,8 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
         """
         checks.check_objective(self)
         row, from_paper = paper_row(self.objective, config), published(self, config)
-        resolved = replace(self, **filled_in(self, config), **self._pooling_and_prompt(model_name, config))
+        values: dict[str, Any] = filled_in(self, config) | self._pooling_and_prompt(model_name, config)
+        resolved = replace(self, **values)
         resolved.paper_row = row.name if row and from_paper else self.paper_row
         if resolved.padding_free is None:
             resolved.padding_free = resolved.device.type == "cpu" and checks.unpackable(resolved, config) is None
@@ -261,14 +257,14 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
             resolved.output_dir = default_output_dir(model_name, resolved)
         if self.process_index == 0 and (uneven := uneven_batch(self, config)):
             logger.warning(uneven)
-        if self.verbose and from_paper:
+        if self.verbose and row and from_paper:
             shown = ", ".join(f"{name} {value}" for name, value in from_paper.items())
             exact = (config.model_type, config.hidden_size) in OBJECTIVES[self.objective].rows
             other = f"; it has no values for {config.model_type} of width {config.hidden_size}"
             logger.info(f"From the paper ({row.name}{'' if exact else other}): {shown}")
         return resolved
 
-    def _pooling_and_prompt(self, model_name: str, config: PreTrainedConfig) -> dict[str, str]:
+    def _pooling_and_prompt(self, model_name: str, config: PreTrainedConfig) -> dict[str, Any]:
         """Return the encoder's own pooling and prompt, for those of the two that are not set."""
         usage = usage_of_settings(getattr(config, "informin", None) or {})
         usage = usage or usage_of(model_name, config, self.model_revision)
@@ -288,8 +284,7 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
         if self.eval_strategy == "no":
             return self
         if self.metric_for_best_model is None:
-            scored = measures is None or "spearman" in measures
-            metric = "spearman" if scored else next(iter(measures))
+            metric = "spearman" if measures is None or "spearman" in measures else next(iter(measures))
             return replace(self, metric_for_best_model=f"eval_{metric}", greater_is_better=None)
         metric = self.metric_for_best_model.removeprefix("eval_")
         if measures is not None and metric not in measures:
@@ -378,4 +373,4 @@ def _checkpoint_wanted(value: str | bool | None) -> str | None:
         raise UsageError(
             "is empty", option="resume_from_checkpoint", needed=f"a checkpoint folder, or `{LAST}` for the latest one"
         )
-    return None if word in ("none", "false", "no", "0") else value
+    return None if value is None or word in ("none", "false", "no", "0") else str(value)

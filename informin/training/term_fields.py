@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import Field, field, fields
-from typing import Optional, get_type_hints
+from typing import Any, Optional, get_type_hints
 
 from informin.objectives import OBJECTIVES, Term
 from informin.views import VIEWS, View
@@ -23,7 +23,7 @@ def option_kinds() -> list[type[Term] | type[View]]:
     return [*terms(), *VIEWS.values()]
 
 
-def term_fields(kinds: Iterable[type[Term] | type[View]]) -> list[tuple[str, object, Field]]:
+def term_fields(kinds: Iterable[type[Term] | type[View]]) -> list[tuple[str, Any, Field]]:
     """Return the options of terms and views as fields for `dataclasses.make_dataclass`.
 
     Each field is None by default: `InforMinTrainingArguments.resolve` fills in the paper's value, else the term's
@@ -47,4 +47,4 @@ def _argument(own: Field) -> Field:
     metadata = dict(own.metadata) | {"help": own.metadata["help"] + default_text(own.name, own.default)}
     if own.type is bool:
         metadata |= {"nargs": "?", "const": True}  # `--masked_views` alone means true
-    return field(default=None, metadata=metadata)
+    return field(default=None, metadata=metadata)  # type: ignore[arg-type]

@@ -4,6 +4,8 @@ import copy
 import dataclasses
 import inspect
 import json
+import pickle
+import pydoc
 from typing import get_type_hints
 
 import pytest
@@ -19,6 +21,7 @@ from informin.training.command_line import parse
 from informin.training.options import InforMinTrainingArguments, arguments_class
 from informin.training.term_fields import term_options
 from tests.conftest import raises_usage
+from tools import option_stubs
 
 
 @pytest.mark.parametrize(
@@ -349,15 +352,28 @@ def test_options_are_compared_and_shown_with_those_of_the_terms():
 
 def test_every_field_has_a_type_a_default_and_help():
     hints = get_type_hints(InforMinTrainingArguments)
-    ours = {field.name for field in dataclasses.fields(TrainingArguments)}
     for field in dataclasses.fields(InforMinTrainingArguments):
         assert field.name in hints
         assert field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
-        assert field.metadata.get("help") or field.name in ours, field.name
+        assert field.metadata.get("help"), field.name
     assert term_options().keys() <= hints.keys()
     assert "temperature: Optional[float] = None" in str(inspect.signature(InforMinTrainingArguments)).replace(
         "float | None", "Optional[float]"
     )
+
+
+def test_editors_and_type_checkers_know_the_options_of_terms():
+    assert option_stubs.STUB.read_text(encoding="utf-8") == option_stubs.stub(), "run python -m tools.help_texts"
+
+
+def test_help_lists_the_options_of_terms():
+    shown = pydoc.plain(pydoc.render_doc(InforMinTrainingArguments))
+    assert "temperature: Optional[float] = None" in shown and " |  temperature = None" in shown
+
+
+def test_arguments_are_pickled_with_their_values():
+    args = InforMinTrainingArguments(objective="simcse", temperature=0.1, use_cpu=True)
+    assert pickle.loads(pickle.dumps(args)) == args and type(pickle.loads(pickle.dumps(args))) is type(args)
 
 
 def test_hf_argument_parser_reads_the_class():
