@@ -30,6 +30,7 @@ from transformers.utils import ModelOutput, cached_file
 # Published folders keep the projection head in a file of its own: servers refuse or misread weights that a plain BERT
 # does not have.
 HEAD_FILE = "projection_head/model.safetensors"
+ADAPTER_FILE = "3_Dense/model.safetensors"  # of a model with a linear adapter on its embedding
 # Of config.informin: which heads are built.
 HEADS = {"projection_head": "mlp", "lm_head": False}  # mlp or none
 TRAINING_HEADS = {"lm_head": False}  # what an exported model does without
@@ -40,6 +41,7 @@ CHOICES = {
     "lm_head": (False, True),
     "pooling": POOLINGS,
     "normalize": (False, True),
+    "adapter": (False, True),
 }
 
 
@@ -141,7 +143,7 @@ class InforMinMixin:
     chunk_size: Optional[int] = None
 
     # The projection head is fresh unless it was trained before. Checkpoints bring heads that are not wanted here.
-    _keys_to_ignore_on_load_missing = [r"^mlp\."]
+    _keys_to_ignore_on_load_missing = [r"^(mlp|adapter)\."]
     _keys_to_ignore_on_load_unexpected = [r"(^|\.)pooler\.", r"^(mlp|heads|cls|lm_head)\."]
 
     @classmethod
@@ -150,17 +152,20 @@ class InforMinMixin:
         loaded = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded
         published = getattr(model.config, "auto_map", None) and cls.__name__ not in (model.config.architectures or [])
-        if not published or model.config.informin["projection_head"] != "mlp":
+        if not published:
             return loaded
         where = {
             name: kwargs[name] for name in kwargs if name in ("cache_dir", "local_files_only", "token", "revision")
         }
         where["_raise_exceptions_for_missing_entries"] = False
-        path = cached_file(pretrained_model_name_or_path, HEAD_FILE, **where)
-        if path is not None:
-            # Some versions leave weights that they did not find on the meta device: put these in their place.
-            model.mlp.load_state_dict(load_state_dict(path), assign=True)
-            model.mlp.to(device=model.device, dtype=model.dtype)
+        for name, file in (("mlp", HEAD_FILE), ("adapter", ADAPTER_FILE)):
+            head = getattr(model, name, None)
+            path = None if head is None else cached_file(pretrained_model_name_or_path, file, **where)
+            if path is not None:
+                weights = {key.removeprefix("linear."): x for key, x in load_state_dict(path).items()}
+                # Some versions leave weights that they did not find on the meta device: put these in their place.
+                head.load_state_dict(weights, assign=True)
+                head.to(device=model.device, dtype=model.dtype)
         return loaded
 
     def _build_heads(
@@ -171,6 +176,8 @@ class InforMinMixin:
         self._lm_head_name = lm_head_name
         if config.informin["projection_head"] == "mlp":
             self.mlp = ProjectionHead(config.hidden_size)
+        if config.informin.get("adapter"):
+            self.adapter = nn.Linear(config.hidden_size, config.hidden_size)
         self.heads = nn.ModuleDict()
         if config.informin["lm_head"]:
             if lm_head_class is None:
@@ -231,7 +238,7 @@ class InforMinMixin:
             heads = {name: head(self, projection[rows], **inputs) for name, head in self.heads.items()}
         result = InforMinOutput(
             last_hidden_state=hidden,
-            pooler_output=pooled if self.training or not self.config.informin.get("normalize") else normalize(pooled),
+            pooler_output=pooled if self.training else self.finish(pooled),
             projection=projection,
             lm_losses=lm_losses,
             heads=heads,
@@ -287,6 +294,12 @@ class InforMinMixin:
     def pool(self, hidden: Tensor, mask: Optional[Tensor] = None) -> Tensor:
         """(N, d), the embeddings as the settings say, not scaled; see `pool`."""
         return pool(self._pooling, hidden, mask)
+
+    def finish(self, pooled: Tensor) -> Tensor:
+        """Apply the linear adapter to pooled embeddings (N, d) and scale them to unit length, as the settings say."""
+        if self.config.informin.get("adapter"):
+            pooled = self.adapter(normalize(pooled))
+        return normalize(pooled) if self.config.informin.get("normalize") else pooled
 
     def read(self, encoder: nn.Module, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """(N, d), the embeddings by another encoder of this one's form, not scaled."""

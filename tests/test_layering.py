@@ -147,11 +147,22 @@ PACKAGES = {
     "views": ("modeling_informin", "guide", "objectives"),
     "encoders": ("modeling_informin", "objectives", "views"),
     "evaluation": ("guide",),
-    "publishing": ("modeling_informin", "encoders", "evaluation"),
+    "adapters": (),
+    "publishing": ("modeling_informin", "adapters", "encoders", "evaluation"),
     "training": ("guide", "objectives", "views", "encoders", "evaluation", "publishing"),
     "figures": ("encoders", "evaluation", "training"),
     "studies": ("evaluation", "publishing", "training"),
-    "cli": ("trainer_informin", "encoders", "evaluation", "publishing", "training", "figures", "studies"),
+    "cli": (
+        "trainer_informin",
+        "modeling_informin",
+        "adapters",
+        "encoders",
+        "evaluation",
+        "publishing",
+        "training",
+        "figures",
+        "studies",
+    ),
 }
 # They define flags or start subcommands.
 ABOUT_FLAGS = (

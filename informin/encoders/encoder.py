@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from informin.encoders.architectures import InforMinModel
+from informin.encoders.dense import Dense, load_dense
 from informin.encoders.encode import POOLERS, encode, max_length
 from informin.encoders.loading import (
     BERT_POOLER,
@@ -40,6 +41,7 @@ class Encoder:
         prompt: is put before every sentence.
         bf16: computes under bfloat16 autocast.
         truncated: the sentences met so far that were cut.
+        dense: Linear adapter, applied to embeddings of unit length; None for none.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Encoder:
     bf16: bool = False
     prompt: str = ""
     truncated: set[str] = field(default_factory=set)
+    dense: Dense | None = None
 
     @property
     def dimensions(self) -> int:
@@ -69,12 +72,17 @@ class Encoder:
         tokens = self.tokenizer([self.prompt + s for s in long], verbose=False)["input_ids"] if long else []
         self.truncated.update(s for s, ids in zip(long, tokens) if len(ids) > self.length)
         with torch.autocast(self.device.type, dtype=torch.bfloat16) if self.bf16 else nullcontext():
-            how = (self.batch_size, self.poolers, self.length, progress, self.prompt, self.normalized)
-            return encode(self.model, self.tokenizer, sentences, *how)
+            unit = self.normalized or self.dense is not None
+            how = (self.batch_size, self.poolers, self.length, progress, self.prompt, unit)
+            embeddings = encode(self.model, self.tokenizer, sentences, *how)
+        if self.dense is not None:
+            embeddings = {pooler: self.dense(x, self.normalized) for pooler, x in embeddings.items()}
+        return embeddings
 
     def weights_sha256(self) -> str:
         """Tells checkpoints apart, whatever their folder; see `weights_sha256`."""
-        return weights_sha256(self.model.state_dict())
+        digest = weights_sha256(self.model.state_dict())
+        return digest if self.dense is None else hashlib.sha256((digest + self.dense.sha256()).encode()).hexdigest()
 
     def sha256(self) -> str:
         """SHA-256 of everything that determines an embedding: architecture, weights, configuration, tokenizer, options.
@@ -172,7 +180,10 @@ def load_encoder(
     except (RuntimeError, AssertionError) as error:  # a torch without CUDA asserts
         raise UsageError(f"`device` {device} cannot be used: {error_line(error)}") from None
     normalized = "auto" in poolers and usage.normalize
-    return Encoder(model_name, model, tokenizer, resolved, length, normalized, batch_size, bf16, prompt)
+    dense = None
+    if "auto" in poolers and usage.adapter:
+        dense = load_dense(model_name, usage.adapter, config.hidden_size, revision)
+    return Encoder(model_name, model, tokenizer, resolved, length, normalized, batch_size, bf16, prompt, dense=dense)
 
 
 def _resolve(pooler: str, model_name: str, model: PreTrainedModel, usage: Usage) -> str:

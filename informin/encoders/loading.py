@@ -259,6 +259,7 @@ def saved_settings(config: PreTrainedConfig, model_name: str, revision: str | No
         return None
     among_weights = _class_of(config).__name__ in (config.architectures or [])
     saved = among_weights or optional_file(model_name, HEAD_FILE, revision) is not None
+    own = {name: value for name, value in own.items() if name != "adapter"}  # applied to the pooled embedding: dense.py
     return HEADS | own | TRAINING_HEADS | ({} if saved else {"projection_head": "none"})
 
 

@@ -27,6 +27,7 @@ NAME: Kind = (lambda value: isinstance(value, str) and re.fullmatch(r"[\w-]+", v
 SETTINGS = {
     "pooling": one_of(*POOLINGS),
     "normalize": FLAG,
+    "adapter": FLAG,
     "prompt": TEXT,
     "training_prompt": TEXT,
     "projection_head": one_of("mlp", "none"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from tokenizers.normalizers import Lowercase, Sequence
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
+from informin.encoders.dense import dense_problem
 from informin.encoders.files import json_file, refuse_outside
 from informin.encoders.settings import check_files
 from informin.errors import UsageError, counted
@@ -18,6 +19,7 @@ THEIR_POOLINGS = {
     **{"cls": "cls", "mean": "mean", "lasttoken": "last"},
 }
 KNOWN_MODULES = (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
+ADAPTED = ["Transformer", "Pooling", "Normalize", "Dense"]  # of a model with a linear adapter, then Normalize or not
 # Of its first module's file: what is read here, or is of no consequence; and what else there may be, with this value.
 READ = ("max_seq_length", "do_lower_case", "model_args", "model_kwargs", "unpad_inputs")
 TRANSFORMER = {
@@ -45,6 +47,7 @@ class Usage:
             `do_lower_case`, `prompts`, `default_prompt_name`, `similarity_fn_name`.
         problem: why there is no pooling; None where there are no such files.
         training_prompt: the prompt of training, where it is another one; None where it is the same.
+        adapter: Folder of the Dense module that maps the unit-length embedding; None for none.
     """
 
     pooling: str | None = None
@@ -53,6 +56,7 @@ class Usage:
     files: dict = field(default_factory=dict)
     problem: str | None = None
     training_prompt: str | None = None
+    adapter: str | None = None
 
     def trained(self, pooler: str, prompt: str | None, export_prompt: bool = False) -> "Usage":
         """How the encoder is used in training, and afterwards.
@@ -68,6 +72,12 @@ class Usage:
         Raises:
             UsageError: auto, and its files say something that is not known here.
         """
+        if self.adapter:
+            raise UsageError(
+                "has a linear adapter, which training would leave out",
+                option="model_name",
+                fix="Train the model that the adapter was fitted on, then fit the adapter again.",
+            )
         prompts = self._with_prompt(self.in_training.prompt if prompt is None else prompt, export_prompt)
         if pooler == "auto" and self.pooling is None and self.problem:
             raise UsageError(
@@ -120,7 +130,7 @@ def usage_of(model_name: str, config: PreTrainedConfig, revision: str | None = N
     """
     theirs = _sentence_transformers(model_name, revision)
     own = usage_of_settings(getattr(config, "informin", None) or {})
-    return theirs if own is None else replace(own, files=own.files or theirs.files)
+    return theirs if own is None else replace(own, files=own.files or theirs.files, adapter=theirs.adapter)
 
 
 def reading_length(longest: int, usage: Usage) -> int:
@@ -164,7 +174,10 @@ def _sentence_transformers(model_name: str, revision: str | None) -> Usage:
     for module in modules:
         refuse_outside(model_name, module["path"], "modules.json")
     kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
-    if kinds not in KNOWN_MODULES or modules[0]["path"]:
+    adapter = modules[3]["path"] if kinds in (ADAPTED, [*ADAPTED, "Normalize"]) else None
+    if adapter and dense_problem(model_name, adapter, revision):
+        adapter = None
+    if not (adapter or kinds in KNOWN_MODULES) or modules[0]["path"]:
         problem = f"its modules.json lists {', '.join(kinds)}, of which not all are known here"
         problem += _dense(model_name, modules, kinds, revision)
         return Usage(prompt=prompt, files=files, problem=problem)
@@ -173,7 +186,7 @@ def _sentence_transformers(model_name: str, revision: str | None) -> Usage:
     pooling, pooling_problem = _pooling(json_file(model_name, f"{modules[1]['path']}/config.json", revision))
     if problem := problem or pooling_problem:
         return Usage(prompt=prompt, files=files, problem=problem)
-    return Usage(pooling, kinds[-1] == "Normalize", prompt, files)
+    return Usage(pooling, kinds[-1] == "Normalize", prompt, files, adapter=adapter)
 
 
 def _dense(model_name: str, modules: list[dict], kinds: list[str], revision: str | None) -> str:

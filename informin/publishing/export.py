@@ -31,6 +31,7 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 
 import modeling_informin
 from informin.encoders.architectures import InforMinModel, architecture_of
+from informin.encoders.dense import Dense, load_dense
 from informin.encoders.encode import max_length
 from informin.encoders.encoder import load_encoder
 from informin.encoders.loading import forget_truncation, load_config, load_saved, load_tokenizer
@@ -42,7 +43,7 @@ from informin.interrupts import during
 from informin.publishing.card import write_card
 from informin.publishing.record import TRAINING, load_record, prompt_of_training, save_record
 from informin.temporary import TemporaryFolder
-from modeling_informin import HEAD_FILE, TRAINING_HEADS, has_pooler
+from modeling_informin import ADAPTER_FILE, HEAD_FILE, TRAINING_HEADS, has_pooler
 
 # What other weights make wrong. Of results what add_results puts there: run_eval.py's own files hold the model's path.
 MADE_FROM_WEIGHTS = ("results/model.json", "results/other_seeds/seed*.json", "onnx/*.onnx", "onnx/scores.json")
@@ -51,6 +52,7 @@ PUBLISHED = (
     *("config.json", SAFE_WEIGHTS_NAME, HEAD_FILE, "modeling_informin.py", TRAINING, "README.md"),
     *("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "merges.txt", "special_tokens_map.json"),
     *("modules.json", "1_Pooling/config.json", "sentence_bert_config.json", "config_sentence_transformers.json"),
+    *("3_Dense/config.json", ADAPTER_FILE),
     *("results/base-*.json", *MADE_FROM_WEIGHTS),
 )
 # Their folders too: a file in a folder that is a link lies elsewhere.
@@ -112,6 +114,21 @@ def export_folder(
     write_card(folder)
 
 
+def add_dense(folder: Path, dense: Dense, normalize: bool) -> None:
+    """Add the Dense module of a linear adapter to an exported folder; `normalize` ends with unit length."""
+    dense.save(folder / Path(ADAPTER_FILE).parent)
+    modules = read_json(folder / "modules.json", list)[:2]
+    kinds = [("2_Normalize", "Normalize"), ("3_Dense", "Dense"), *([("4_Normalize", "Normalize")] if normalize else [])]
+    modules += [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (path, kind) in enumerate(kinds, start=2)
+    ]
+    write_json(folder / "modules.json", modules, indent=2)
+    config = read_json(folder / "config.json")
+    config["informin"]["adapter"] = True
+    write_json(folder / "config.json", config, indent=2)
+
+
 def without_training_heads(model: InforMinModel) -> InforMinModel:
     """The encoder with its own dropout rates, and its projection head, sharing the weights of `model`."""
     config = copy.deepcopy(model.config)
@@ -146,6 +163,9 @@ def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "
         with TemporaryFolder(parent) as partial:  # the folder appears when it is whole
             whole = Path(partial, "export")
             export_folder(model, tokenizer, whole, load_record(checkpoint), DTYPES[dtype])
+            if usage.adapter:
+                add_dense(whole, load_dense(str(checkpoint), usage.adapter, config.hidden_size), usage.normalize)
+                shutil.copyfile(checkpoint / "README.md", whole / "README.md")
             if folder.exists():
                 folder.rmdir()
             folder.parent.mkdir(parents=True, exist_ok=True)

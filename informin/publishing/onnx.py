@@ -16,7 +16,7 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from transformers.modeling_outputs import BaseModelOutput
 
 from informin.encoders.architectures import ARCHITECTURES, architecture_of
+from informin.encoders.dense import Dense, load_dense
 from informin.encoders.encode import embed, encode, max_length
 from informin.encoders.encoder import load_encoder
 from informin.encoders.loading import load_config, load_tokenizer
@@ -78,9 +79,13 @@ class OnnxEncoder:
     tokenizer: PreTrainedTokenizerBase
     batch_size: int = 64
     usage: Usage = field(default_factory=lambda: Usage("cls"))
+    dense: Dense | None = None
 
     def __call__(self, sentences: Sequence[str]) -> np.ndarray:
-        return embed(self.model, self.tokenizer, sentences, self.batch_size, self.usage)
+        if self.dense is None:
+            return embed(self.model, self.tokenizer, sentences, self.batch_size, self.usage)
+        unit = replace(self.usage, normalize=True)
+        return self.dense(embed(self.model, self.tokenizer, sentences, self.batch_size, unit), self.usage.normalize)
 
 
 def load_onnx_encoder(folder: str | Path, file: str = MODEL, batch_size: int = 64) -> OnnxEncoder:
@@ -96,14 +101,16 @@ def load_onnx_encoder(folder: str | Path, file: str = MODEL, batch_size: int = 6
     require_packages(["onnxruntime"])
     path = _file_of(folder, file)
     config = load_config(str(folder))
-    usage = usage_of(str(folder), config).trained("auto", None)
+    usage = usage_of(str(folder), config)
+    dense = load_dense(str(folder), usage.adapter, config.hidden_size) if usage.adapter else None
+    usage = replace(usage, adapter=None).trained("auto", None)
     try:
         model = OnnxModel(path, config)
     except Exception as error:  # onnxruntime's errors have no base class of their own
         raise UsageError(f"{path} cannot be read: {error_line(error)}") from None
     tokenizer = load_tokenizer(str(folder), config)
     lower_case(tokenizer, usage)
-    return OnnxEncoder(model, tokenizer, batch_size, usage)
+    return OnnxEncoder(model, tokenizer, batch_size, usage, dense)
 
 
 @during("export to ONNX")

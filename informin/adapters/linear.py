@@ -1,0 +1,326 @@
+"""LinearAdapter: an affine map of frozen embeddings, fitted in closed form without labels or training."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
+from torch import Tensor
+
+from informin.adapters.rows import CHUNK, finite_chunk, nearest_rows, neighbor_means, own_blocks, unit_rows
+from informin.distributed import rank, sum_over_processes, world_size
+from informin.errors import UsageError
+
+MEMORY_MAPPED = 10**6  # rows: larger arrays are read in chunks and never copied
+
+
+class LinearAdapter(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    r"""Adapt frozen embeddings to a collection of texts with one affine map, fitted in closed form without labels.
+
+    A text and its nearest neighbors are treated as views of each other. Let :math:`x_i` be the embeddings, scaled to
+    unit length, :math:`\mu` their mean, and :math:`N(i)` the `n_neighbors` nearest neighbors of row i by cosine.
+
+    1. Centering and within-neighborhood whitening, which shrinks the directions in which neighbors differ:
+
+       .. math:: S = \frac{1}{n k} \sum_i \sum_{j \in N(i)} (x_i - x_j)(x_i - x_j)^\top, \quad
+                 B = \left(\frac{S}{\operatorname{tr}(S)/d} + \epsilon I\right)^{-p}, \quad z_i = B (x_i - \mu)
+
+       with :math:`p` = `whitening` and :math:`\epsilon` = `regularization`.
+    2. Ridge regression from each row to its neighborhood mean. Neighbors are searched again, among the whitened rows,
+       and weighted by their cosines cubed, :math:`w_{ij} \propto \cos(z_i, z_j)^3`:
+
+       .. math:: m_i = s z_i + (1 - s) \sum_j w_{ij} z_j, \quad W = \arg\min_W \sum_i \|W z_i - m_i\|^2 + \gamma \|W\|^2
+
+       with :math:`s` = `self_weight` and :math:`\gamma` = `penalty` times the mean diagonal of
+       :math:`\sum_i z_i z_i^\top`.
+    3. Shrinkage toward the identity, which makes small samples harmless. With :math:`A = W B`, scaled to a mean
+       diagonal of 1, and :math:`\lambda = 1 / (1 + (d / 2n)^3)`:
+
+       .. math:: f(x) = (\lambda A + (1 - \lambda) I)(x - \lambda \mu), \text{ scaled to unit length.}
+
+    Use it before training anything: it takes seconds, needs only the texts that you search or cluster, and works on
+    the output of any model, including an API. Fit it on the documents; queries go through the same map. Use about 300
+    texts or more. It does not always help: see docs/search.md.
+
+    Args:
+        n_neighbors: Number of neighbors of each row. Fewer if there are fewer rows.
+        whitening: Exponent p of the whitening: 0 for none, 0.5 for full whitening.
+        regularization: Epsilon, added to the eigenvalues of S, whose mean is 1.
+        self_weight: Fraction s of a row in its own neighborhood mean, between 0 and 1. 1 turns the regression off.
+        penalty: Ridge penalty.
+        max_samples: Maximum number of rows among which neighbors are searched, a random sample. The mean uses all rows.
+        random_state: Seed of the sample.
+
+    Attributes:
+        coef_: (d, d) float64, the matrix applied to unit vectors: ``f(x) = coef_ @ x + intercept_``.
+        intercept_: (d,) float64.
+        strength_: Lambda, between 0 and 1: the weight of the fitted map against the identity.
+        n_features_in_: d.
+        n_samples_: Number of rows used, without rows of zeros.
+
+    Example:
+        >>> import numpy as np
+        >>> from informin.adapters.linear import LinearAdapter
+        >>> documents = np.random.default_rng(0).normal(size=(500, 16))
+        >>> adapter = LinearAdapter().fit(documents)
+        >>> adapter.transform(documents).shape
+        (500, 16)
+
+    Source:
+        Within-class covariance normalization (Hatch, Kajarekar & Stolcke, 2006) and relevant component analysis
+        (Bar-Hillel et al., 2003), with neighborhoods in place of classes; database-side augmentation (Arandjelovic &
+        Zisserman, 2012) with similarity weights (Radenovic, Tolias & Chum, 2019), in linear form.
+    """
+
+    def __init__(
+        self,
+        n_neighbors: int = 10,
+        *,
+        whitening: float = 0.25,
+        regularization: float = 0.1,
+        self_weight: float = 0.7,
+        penalty: float = 1e-3,
+        max_samples: int = 50_000,
+        random_state: int = 0,
+    ):
+        self.n_neighbors = n_neighbors
+        self.whitening = whitening
+        self.regularization = regularization
+        self.self_weight = self_weight
+        self.penalty = penalty
+        self.max_samples = max_samples
+        self.random_state = random_state
+
+    def fit(self, X, y=None) -> "LinearAdapter":
+        """Fit the map on embeddings.
+
+        With several processes (`accelerate launch`), every process passes the same X, and the work is shared.
+
+        Args:
+            X: (n, d) embeddings of any scale, such as a NumPy array or a memory map. Rows of zeros are ignored.
+            y: Ignored.
+
+        Returns:
+            The fitted adapter.
+
+        Raises:
+            UsageError: An option is out of range, X contains NaN or infinity, or has fewer than two distinct rows.
+        """
+        self._check_options()
+        X = self._validated(X, reset=True)
+        mean, count = _mean_of_units(X)
+        x = self._sample(X)
+        k = min(self.n_neighbors, len(x) - 1)
+        if k < 1 or bool((x == x[:1]).all()):
+            raise UsageError(
+                f"Found {len(X)} rows (n_samples={len(X)}) of {X.shape[1]} feature(s), fewer than two of them distinct "
+                "and not zero",
+                needed="the embeddings of two different texts or more, better 300",
+            )
+        width = x.shape[1]
+        self.n_samples_ = count
+        self.strength_ = 1 / (1 + (width / (2 * count)) ** 3)
+        self._mean = self.strength_ * mean
+        self._whitening = _whitening(x, k, self.whitening, self.regularization)
+        z = (x - self._mean) @ self._whitening
+        regression = _regression(z, k, self.self_weight, self.penalty)
+        matrix = self._whitening @ regression  # (d, d), applied from the right
+        self._scale = float(matrix.trace()) / width
+        matrix = self.strength_ * matrix / self._scale + (1 - self.strength_) * torch.eye(width, dtype=torch.float64)
+        self.coef_ = matrix.T.contiguous().numpy()
+        self.intercept_ = -(self._mean @ matrix).numpy()
+        return self
+
+    def transform(self, X) -> np.ndarray:
+        """Return adapted embeddings of unit length, of queries or documents.
+
+        Args:
+            X: (n, d) embeddings.
+
+        Returns:
+            (n, d_out) in the dtype of X. d_out is d, except for an adapter made by `between`.
+        """
+        check_is_fitted(self)
+        X = self._validated(X, reset=False)
+        adapted = np.empty((len(X), len(self.coef_)), dtype=X.dtype)
+        coef, intercept = torch.from_numpy(self.coef_.T), torch.from_numpy(self.intercept_)
+        for start in range(0, len(X), CHUNK):
+            rows = slice(start, start + CHUNK)
+            adapted[rows] = unit_rows(unit_rows(finite_chunk(X, rows)) @ coef + intercept).numpy()
+        return adapted
+
+    def smooth(self, X, corpus=None) -> np.ndarray:
+        """Return adapted embeddings of documents, each averaged with its nearest documents, for an index.
+
+        A smoothed document is the neighborhood mean that `transform` approximates linearly, with the same
+        `n_neighbors` and `self_weight`. Only documents are smoothed. Queries are not: use `transform` for them.
+
+        Args:
+            X: (n, d) embeddings of documents.
+            corpus: (m, d) embeddings of documents that are in the index already; None if X is all there is. Neighbors
+                are searched among both. The documents in the index stay as they are.
+
+        Returns:
+            (n, d) unit vectors in the dtype of X.
+        """
+        check_is_fitted(self, "_whitening")
+        X = self._validated(X, reset=False)
+        parts = [X] if corpus is None else [X, self._validated(corpus, reset=False)]
+        x = unit_rows(torch.cat([finite_chunk(part, slice(0, None)) for part in parts]))
+        k = min(self.n_neighbors, len(x) - 1)
+        if k < 1:
+            return self.transform(X)
+        z = (x - self._mean) @ self._whitening
+        directions, smoothed = unit_rows(z), np.empty((len(X), len(self.coef_)), dtype=X.dtype)
+        for start in range(0, len(X), CHUNK):
+            rows = slice(start, min(start + CHUNK, len(X)))
+            means = neighbor_means(z, *nearest_rows(directions[rows], directions, k, first=start))
+            target = self.self_weight * z[rows] + (1 - self.self_weight) * means
+            linear = self.strength_ * target / self._scale + (1 - self.strength_) * (x[rows] - self._mean)
+            smoothed[rows] = unit_rows(linear).numpy()
+        return smoothed
+
+    @classmethod
+    def between(cls, new, old, *, penalty: float = 1e-3, held_out: float = 0.1) -> "LinearAdapter":
+        """Return an adapter from one model's embeddings to another's, fitted on texts embedded by both.
+
+        Use it to keep an index: queries embedded by a new model search documents embedded by the old one.
+
+        Args:
+            new: (n, d_new) embeddings of n texts by the new model.
+            old: (n, d_old) embeddings of the same texts by the old model.
+            penalty: Ridge penalty, relative to the mean diagonal.
+            held_out: Fraction of the texts that only measure the quality.
+
+        Returns:
+            An adapter whose `transform` maps new to old embeddings. `held_out_cosine_` is the mean cosine to the old
+            embeddings of the held-out texts, `held_out_top1_` the fraction of them whose nearest old embedding is
+            their own.
+
+        Raises:
+            UsageError: The numbers of rows differ, or there are fewer than 20.
+        """
+        adapter = cls(penalty=penalty)
+        new, old = adapter._validated(new, reset=True), np.asarray(old)
+        if len(new) != len(old) or len(new) < 20:
+            raise UsageError(
+                f"new has {len(new)} rows and old has {len(old)}",
+                needed="embeddings of the same 20 texts or more by both models",
+            )
+        x, y = (unit_rows(finite_chunk(array, slice(0, None))) for array in (new, old))
+        order = torch.from_numpy(np.random.default_rng(0).permutation(len(x)))
+        test, train = order.split([max(2, int(held_out * len(x))), len(x) - max(2, int(held_out * len(x)))])
+        matrix, intercept = _affine(x[train], y[train], penalty)
+        mapped = unit_rows(x[test] @ matrix + intercept)
+        adapter.held_out_cosine_ = float((mapped * y[test]).sum(-1).mean())
+        found, _ = nearest_rows(mapped, y[test], 1)
+        adapter.held_out_top1_ = float((found[:, 0] == torch.arange(len(test))).double().mean())
+        matrix, intercept = _affine(x, y, penalty)
+        adapter.coef_, adapter.intercept_ = matrix.T.contiguous().numpy(), intercept.numpy()
+        adapter.n_samples_, adapter.strength_ = len(x), 1.0
+        return adapter
+
+    def save(self, path: str | Path) -> None:
+        """Save the map as a safetensors file with `coef` (d_out, d) and `intercept` (d_out,), in float32."""
+        from safetensors.numpy import save_file
+
+        check_is_fitted(self)
+        tensors = {"coef": self.coef_.astype(np.float32), "intercept": self.intercept_.astype(np.float32)}
+        save_file(tensors, path, metadata={"format": "informin-linear-adapter", "version": "1"})
+
+    def _check_options(self) -> None:
+        for name, fits, needed in (
+            ("n_neighbors", self.n_neighbors >= 1, "1 or more"),
+            ("whitening", 0 <= self.whitening <= 1, "a number from 0 to 1"),
+            ("regularization", self.regularization > 0, "a number above 0"),
+            ("self_weight", 0 <= self.self_weight <= 1, "a number from 0 to 1"),
+            ("penalty", self.penalty >= 0, "0 or more"),
+            ("max_samples", self.max_samples >= 2, "2 or more"),
+        ):
+            if not fits:
+                raise UsageError(f"is {getattr(self, name)}", option=name, needed=needed)
+
+    def _validated(self, X, *, reset: bool) -> np.ndarray:
+        """Check the shape and type; large arrays are not copied and are checked for NaN as they are read."""
+        if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind == "f" and len(X) >= MEMORY_MAPPED:
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            return X
+        return validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
+
+    def _sample(self, X: np.ndarray) -> Tensor:
+        """Return at most `max_samples` rows (m, d) of unit length, without zeros, the same in every process."""
+        rows = np.arange(len(X))
+        if len(X) > self.max_samples:
+            rows = np.sort(check_random_state(self.random_state).choice(len(X), self.max_samples, replace=False))
+        x = unit_rows(torch.from_numpy(np.asarray(X[rows], dtype=np.float64)))
+        return x[(x != 0).any(-1)]
+
+
+def _mean_of_units(X: np.ndarray) -> tuple[Tensor, int]:
+    """Return the mean (d,) of the rows scaled to unit length and the number of rows that are not zero."""
+    total, count = torch.zeros(X.shape[1], dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
+    for number, start in enumerate(range(0, len(X), CHUNK)):
+        if number % world_size() == rank():
+            x = unit_rows(finite_chunk(X, slice(start, start + CHUNK)))
+            total += x.sum(0)
+            count += (x != 0).any(-1).sum()
+    total, count = sum_over_processes(total), sum_over_processes(count)
+    return total / count.clamp(min=1), int(count)
+
+
+def _whitening(x: Tensor, k: int, power: float, regularization: float) -> Tensor:
+    """Return the symmetric matrix B (d, d) that whitens the differences between neighbors.
+
+    The scatter of the differences is a sum over pairs, computed from the neighbor sums P of the anchors:
+    k X'X - X'P - P'X + sum over neighbors j of x_j x_j'.
+    """
+    width = x.shape[1]
+    if power == 0:
+        return torch.eye(width, dtype=torch.float64)
+    scatter, times = torch.zeros(width, width, dtype=torch.float64), torch.zeros(len(x), dtype=torch.float64)
+    for rows in own_blocks(len(x)):
+        anchors = x[rows]
+        indices, _ = nearest_rows(anchors, x, k, first=rows.start)
+        sums = sum(x[index] for index in indices.T)  # (block, d)
+        cross = anchors.T @ sums
+        scatter += k * anchors.T @ anchors - cross - cross.T
+        times += torch.bincount(indices.flatten(), minlength=len(x))
+    scatter, times = sum_over_processes(scatter), sum_over_processes(times)
+    scatter += x.T @ (times[:, None] * x)
+    values, vectors = torch.linalg.eigh(scatter)
+    values = values.clamp(min=0)
+    mean = values.mean()
+    if mean <= 1e-12 * len(x) * k:
+        return torch.eye(width, dtype=torch.float64)  # neighbors are duplicates: there is nothing to whiten
+    return (vectors * (values / mean + regularization) ** -power) @ vectors.T
+
+
+def _regression(z: Tensor, k: int, self_weight: float, penalty: float) -> Tensor:
+    """Return the matrix (d, d), applied from the right, of the ridge regression to neighborhood means."""
+    width = z.shape[1]
+    if self_weight == 1:
+        return torch.eye(width, dtype=torch.float64)
+    directions = unit_rows(z)
+    gram, cross = torch.zeros(2, width, width, dtype=torch.float64)
+    for rows in own_blocks(len(z)):
+        anchors = z[rows]
+        means = neighbor_means(z, *nearest_rows(directions[rows], directions, k, first=rows.start))
+        gram += anchors.T @ anchors
+        cross += anchors.T @ (self_weight * anchors + (1 - self_weight) * means)
+    return _ridge(sum_over_processes(gram), sum_over_processes(cross), penalty)
+
+
+def _affine(x: Tensor, y: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
+    """Return matrix (d_in, d_out) and intercept (d_out,) of the ridge regression of y on x."""
+    mean_x, mean_y = x.mean(0), y.mean(0)
+    centered = x - mean_x
+    matrix = _ridge(centered.T @ centered, centered.T @ (y - mean_y), penalty)
+    return matrix, mean_y - mean_x @ matrix
+
+
+def _ridge(gram: Tensor, cross: Tensor, penalty: float) -> Tensor:
+    """Solve (gram + penalty * mean diagonal * I) W = cross; directions without variance get zero."""
+    width = len(gram)
+    ridge = max(penalty, 1e-12) * gram.trace() / width
+    return torch.linalg.solve(gram + ridge * torch.eye(width, dtype=gram.dtype), cross)

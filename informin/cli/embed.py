@@ -1,0 +1,34 @@
+"""Embed a file of texts into a .npy file. Resumes after an interruption."""
+
+import argparse
+from pathlib import Path
+
+from informin import program
+from informin.cli.texts import add_encoder_options, add_text_options, encoder_of, join_processes, read_texts
+from informin.distributed import rank
+from informin.encoders.embed_file import embed_file
+from informin.errors import UsageError, counted
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Embed the texts. Returns the exit code: 0, 2 (usage), 130 (interrupted)."""
+    parser = program.Parser(prog="informin embed", description=__doc__)
+    parser.add_argument("--model_name", required=True, metavar="MODEL", help="Hub id or local folder.")
+    add_text_options(parser, required=True)
+    parser.add_argument(
+        "--output", required=True, metavar="FILE.npy", help="File to write: (texts, dimensions) float32."
+    )
+    add_encoder_options(parser)
+    args = parser.parse_args(argv)
+    return program.exit_code(lambda: embed(args), parser.option_names(), "The same command resumes.")
+
+
+def embed(args: argparse.Namespace) -> None:
+    """Read the texts, embed them, and print the shape."""
+    if Path(args.output).suffix != ".npy":
+        raise UsageError(f"is {args.output}", option="output", needed="a name ending in .npy")
+    join_processes()
+    texts = read_texts(args)
+    vectors = embed_file(encoder_of(args), texts, args.output)
+    if rank() == 0:
+        print(f"{args.output}: {counted(len(vectors), 'text')}, {vectors.shape[1]} dimensions, float32")

@@ -1,0 +1,152 @@
+"""Adapt a model or its embeddings to your texts in closed form, without training or labels."""
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from informin import program
+from informin.adapters.linear import LinearAdapter
+from informin.adapters.vectors import load_vectors
+from informin.cli.texts import add_encoder_options, add_text_options, encoder_of, join_processes, read_texts
+from informin.distributed import rank
+from informin.encoders.encoder import Encoder
+from informin.errors import UsageError, counted
+from informin.evaluation.drift import FEWEST, draw, drift_table, measure_drift, stsb_dev
+from informin.evaluation.table import render
+from informin.publishing.adapted import refuse_used, save_adapted
+from informin.temporary import TemporaryFolder
+
+ADAPTER, DOCUMENTS = "adapter.safetensors", "documents.npy"
+CHUNK = 4_096  # texts embedded at once
+NUMPY_LINES = """from safetensors.numpy import load_file; adapter = load_file("{folder}/adapter.safetensors")
+adapt = lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True) @ adapter["coef"].T + adapter["intercept"]
+vectors = adapt(queries); vectors /= np.linalg.norm(vectors, axis=-1, keepdims=True)"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Fit an adapter. Returns the exit code: 0, 2 (usage), 130 (interrupted)."""
+    parser = program.Parser(prog="informin fit", description=__doc__)
+    add = parser.add_argument
+    add("--model_name", metavar="MODEL", help="Hub id or local folder. The output is this model with the adapter.")
+    add_text_options(parser, required=False)
+    add("--embeddings", metavar="FILE",
+        help="Embeddings of the texts from any source: .npy, .parquet or .safetensors. Alone, the output is the "
+        "adapter itself; with --model_name, they must be this model's and save the time to embed.")  # fmt: skip
+    add("--output_dir", required=True, metavar="FOLDER", help="Folder to write; must be new or empty.")
+    add("--documents", choices=["adapted", "smoothed"],
+        help="Also write documents.npy, the vectors of the texts for your index. smoothed: each is also averaged with "
+        "its nearest texts; queries are not. Default: adapted with --embeddings alone.")  # fmt: skip
+    add("--n_neighbors", type=int, default=10, help="Number of neighbors of each text.")
+    add("--whitening", type=float, default=0.25, help="Exponent of the whitening, from 0 (none) to 0.5 (full).")
+    add("--self_weight", type=float, default=0.7,
+        help="Fraction of a text in its own neighborhood mean. Lower values suit clustering.")  # fmt: skip
+    add("--seed", type=int, default=0, help="Seed of the sample of texts, if there are more than 50,000.")
+    add(
+        "--senteval_dir",
+        help="SentEval's data/downstream, to report STS-B dev. Default: $SENTEVAL_DATA, else not scored.",
+    )
+    add_encoder_options(parser)
+    args = parser.parse_args(argv)
+    return program.exit_code(lambda: fit(args), parser.option_names(), "Nothing was written.")
+
+
+def fit(args: argparse.Namespace) -> None:
+    """Embed, fit, report and save."""
+    _check(args)
+    refuse_used(args.output_dir)
+    join_processes()
+    adapter = LinearAdapter(
+        args.n_neighbors, whitening=args.whitening, self_weight=args.self_weight, random_state=args.seed
+    )
+    texts = read_texts(args) if args.train_file else None
+    encoder = encoder_of(args) if args.model_name else None
+    vectors = load_vectors(args.embeddings) if args.embeddings else _embed(encoder, texts)
+    if encoder and vectors.shape[1] != encoder.dimensions:
+        raise UsageError(
+            f"{args.embeddings} has {vectors.shape[1]} columns, and {args.model_name} embeds in {encoder.dimensions}",
+            option="embeddings",
+            fix="Give the embeddings of this model, or leave them out.",
+        )
+    start = time.monotonic()
+    adapter.fit(vectors)
+    if rank() > 0:
+        return
+    print(
+        f"Fitted on {counted(len(vectors), 'embedding')} of {vectors.shape[1]} dimensions in "
+        f"{time.monotonic() - start:.1f} s. Weight of the fitted map against the identity: {adapter.strength_:.2f}."
+    )
+    if adapter.strength_ < 0.5:
+        print("Few texts for this dimension: the adapter changes little. Add texts for a larger effect.")
+    if encoder:
+        _save_model(args, adapter, encoder, vectors, texts)
+    else:
+        _save_vectors(args, adapter, vectors)
+
+
+def _check(args: argparse.Namespace) -> None:
+    if not args.model_name and not args.embeddings:
+        raise UsageError("is missing", option="model_name", fix="Give --model_name with --train_file, or --embeddings.")
+    if args.model_name and not args.train_file:
+        raise UsageError("is missing", option="train_file", fix="--model_name needs the texts.")
+    if args.model_name and args.pooler != "auto":
+        raise UsageError(
+            f"is {args.pooler}", option="pooler", needed="auto", fix="The output keeps the pooling of the model."
+        )
+
+
+def _embed(encoder: Encoder, texts: list[str]) -> np.ndarray:
+    from tqdm import tqdm
+
+    from informin.bars import hidden
+
+    (pooler,) = encoder.poolers
+    with tqdm(total=len(texts), desc="embed", unit=" texts", leave=False, disable=hidden()) as bar:
+        return np.concatenate(
+            [encoder(texts[start : start + CHUNK], bar.update)[pooler] for start in range(0, len(texts), CHUNK)]
+        )
+
+
+def _save_model(
+    args: argparse.Namespace, adapter: LinearAdapter, encoder: Encoder, vectors: np.ndarray, texts: list[str]
+) -> None:
+    """Measure the drift and save the model's folder."""
+    (pooler,), record = encoder.poolers, None
+    sample = draw(texts)
+    if len(sample) >= FEWEST:
+        pairs = stsb_dev(args.senteval_dir)
+        known = dict(zip(texts, vectors))
+        others = list(dict.fromkeys(text for text in [*sample, *(pairs.texts() if pairs else [])] if text not in known))
+        known |= dict(zip(others, encoder(others)[pooler])) if others else {}
+
+        def before(some: Sequence[str]) -> np.ndarray:
+            return np.stack([known[text] for text in some])
+
+        drift = measure_drift(before, lambda some: adapter.transform(before(some)), sample, pairs)
+        record = drift.record()
+        print(render(drift_table({"adapted": record}, "before"), "text"))
+        for warning in record["warnings"]:
+            print(f"Warning: the adapter {warning}")
+    save_adapted(args.model_name, adapter, args.output_dir, texts=len(texts), drift=record)
+    if args.documents:
+        np.save(Path(args.output_dir, DOCUMENTS), _documents(args.documents, adapter, vectors))
+    print(f'Load it with:\n  SentenceTransformer("{args.output_dir}")')
+
+
+def _save_vectors(args: argparse.Namespace, adapter: LinearAdapter, vectors: np.ndarray) -> None:
+    """Save the adapter and the adapted vectors, and show how to apply the adapter."""
+    folder = Path(args.output_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryFolder(folder) as partial:
+        adapter.save(Path(partial, ADAPTER))
+        np.save(Path(partial, DOCUMENTS), _documents(args.documents or "adapted", adapter, vectors))
+        for name in (DOCUMENTS, ADAPTER):
+            Path(partial, name).rename(folder / name)
+    print(f"{folder / ADAPTER}: the adapter\n{folder / DOCUMENTS}: the texts' vectors for your index")
+    print(f"Apply it to queries with NumPy:\n\n{NUMPY_LINES.format(folder=folder)}")
+
+
+def _documents(kind: str, adapter: LinearAdapter, vectors: np.ndarray) -> np.ndarray:
+    return adapter.smooth(vectors) if kind == "smoothed" else adapter.transform(vectors)

@@ -1,0 +1,57 @@
+"""Options that `informin embed` and `informin fit` share: texts and the encoder."""
+
+import argparse
+import os
+
+from informin.encoders.encoder import Encoder, load_encoder
+from informin.errors import UsageError
+from informin.textfiles import read_sentences
+from informin.training.sentences import find_files
+from modeling_informin import POOLINGS
+
+
+def add_text_options(parser: argparse.ArgumentParser, required: bool) -> None:
+    add = parser.add_argument
+    add("--train_file", nargs="+", required=required, metavar="FILE",
+        help="Files of texts, or folders of files: text (one per line), CSV, TSV, JSONL or Parquet; also .gz, .xz, "
+        ".zst. Blank lines are skipped.")  # fmt: skip
+    add("--text_column", help="Column with the texts. Default: `text`, or the only column.")
+
+
+def add_encoder_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--pooler", default="auto", choices=["auto", *POOLINGS],
+        help="Pooling. auto: as the model specifies.")  # fmt: skip
+    add("--prompt", metavar="TEXT", help="Text prepended to every text. Default: the model's default prompt.")
+    add("--max_length", type=int, help="Truncate texts to this many tokens. Default: the model's maximum.")
+    add("--batch_size", type=int, default=64, help="Texts per forward pass.")
+    add("--device", help="cpu, cuda, cuda:1, mps. Default: a GPU if there is one.")
+    add("--bf16", action="store_true", help="Encode under bfloat16 autocast.")
+
+
+def encoder_of(args: argparse.Namespace) -> Encoder:
+    """Load the encoder that the options name."""
+    return load_encoder(
+        args.model_name, (args.pooler,), args.max_length, args.batch_size, args.device, args.bf16, prompt=args.prompt
+    )
+
+
+def read_texts(args: argparse.Namespace) -> list[str]:
+    """Read the texts of all files, without blank lines.
+
+    Raises:
+        UsageError: A file cannot be read, or there is no text.
+    """
+    files = find_files(args.train_file)
+    texts = [text for file in files for text in read_sentences(file, args.text_column) if text.strip()]
+    if not texts:
+        raise UsageError(f"has no texts in {', '.join(map(str, files))}", option="train_file")
+    return texts
+
+
+def join_processes() -> None:
+    """Join the process group of `accelerate launch`, if there are several processes."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        from accelerate import PartialState
+
+        PartialState()

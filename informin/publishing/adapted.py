@@ -1,0 +1,97 @@
+"""The folder of a model with a linear adapter: the same encoder, then one Dense module, with a model card."""
+
+import shlex
+import shutil
+from pathlib import Path
+
+import numpy as np
+from jinja2 import Environment, StrictUndefined
+
+from informin.adapters.linear import LinearAdapter
+from informin.encoders.architectures import architecture_of
+from informin.encoders.dense import Dense
+from informin.encoders.loading import load_config, load_model, load_tokenizer
+from informin.encoders.usage import usage_of
+from informin.errors import UsageError, error_line
+from informin.evaluation.drift import drift_table
+from informin.evaluation.table import render
+from informin.interrupts import during
+from informin.publishing.export import add_dense, export_folder
+from informin.temporary import TemporaryFolder
+
+TEMPLATE = Path(__file__).parent / "templates" / "adapter_card.md"
+SETTINGS = {"pooling": "auto", "prompt": None, "projection_head": "none", "lm_head": False}
+
+
+@during("saving the adapted model")
+def save_adapted(
+    model_name: str,
+    adapter: LinearAdapter,
+    folder: str | Path,
+    *,
+    revision: str | None = None,
+    texts: int,
+    drift: dict | None = None,
+) -> None:
+    """Save a model with an adapter on its embedding, as a folder that sentence-transformers and AutoModel load.
+
+    Its modules are Transformer, Pooling, Normalize, Dense and, if the model normalizes its embeddings, Normalize.
+
+    Args:
+        model_name: Hub id or folder of the encoder that the adapter was fitted on.
+        folder: A new folder. It appears once it is complete.
+        texts: Number of texts that the adapter was fitted on, for the card.
+        drift: The record of `informin.evaluation.drift.Drift`, for the card.
+
+    Raises:
+        UsageError: The folder is in use or cannot be written, or the model cannot be loaded.
+    """
+    folder = Path(folder)
+    refuse_used(folder)
+    config = load_config(model_name, revision)
+    usage = usage_of(model_name, config, revision)
+    model = load_model(config, model_name, dict(SETTINGS), revision)
+    tokenizer = load_tokenizer(model_name, config, revision)
+    dense = Dense(adapter.coef_.astype(np.float32), adapter.intercept_.astype(np.float32))
+    parent = next(path for path in folder.absolute().parents if path.exists())
+    try:
+        with TemporaryFolder(parent) as partial:
+            new = Path(partial, "model")
+            export_folder(model, tokenizer, new)
+            add_dense(new, dense, usage.normalize)
+            remote = bool(architecture_of(config).model._auto_class)
+            card = _card(folder.name, model_name, texts, adapter, drift, usage.prompt, remote)
+            (new / "README.md").write_text(card, encoding="utf-8")
+            if folder.exists():
+                folder.rmdir()
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(new, folder)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be written: {error_line(error)}", option="output_dir") from None
+
+
+def refuse_used(folder: str | Path) -> None:
+    """Raise UsageError if a folder exists and is not empty."""
+    folder = Path(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} is in use", option="output_dir", needed="a new folder")
+
+
+def _card(
+    name: str, model_name: str, texts: int, adapter: LinearAdapter, drift: dict | None, prompt: str, remote: bool
+) -> str:
+    local = Path(model_name).exists()
+    page = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True).from_string(
+        TEMPLATE.read_text(encoding="utf-8")
+    )
+    return page.render(
+        name=name.replace("`", "'"),
+        base=Path(model_name).name if local else model_name,
+        base_model=None if local else model_name,
+        texts=texts,
+        options=adapter.get_params(),
+        drift=render(drift_table({"adapted": drift}, "before"), "markdown") if drift else None,
+        prompt=prompt,
+        remote=remote,
+        command=shlex.join(["informin", "fit", "--model_name", Path(model_name).name if local else model_name]),
+    )

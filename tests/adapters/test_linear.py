@@ -1,0 +1,205 @@
+"""LinearAdapter against an independent NumPy implementation, and its behavior at the edges."""
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from safetensors.numpy import load_file
+from sklearn.utils.estimator_checks import check_estimator
+
+from informin.adapters import linear, rows
+from informin.adapters.linear import LinearAdapter
+from tests.conftest import raises_usage
+
+WIDTH = 12
+
+
+def clustered(rows: int = 300, seed: int = 0, width: int = WIDTH) -> np.ndarray:
+    """Rows around 20 centers, off the origin."""
+    draw = np.random.default_rng(seed)
+    centers = draw.normal(size=(20, width)) + 1
+    return centers[draw.integers(0, 20, rows)] + 0.3 * draw.normal(size=(rows, width)) * np.linspace(0.2, 2, width)
+
+
+def unit(x: np.ndarray) -> np.ndarray:
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def neighbors(x: np.ndarray, k: int) -> np.ndarray:
+    cosines = unit(x) @ unit(x).T
+    np.fill_diagonal(cosines, -2)
+    return np.argsort(-cosines, axis=1)[:, :k]
+
+
+def by_definition(X: np.ndarray, k=10, p=0.25, epsilon=0.1, s=0.7, gamma=1e-3) -> tuple[np.ndarray, np.ndarray]:
+    """The map (matrix, intercept) and the smoothed rows, one pair at a time as in the docstring."""
+    x = unit(X)
+    n, d = x.shape
+    strength = 1 / (1 + (d / (2 * n)) ** 3)
+    mean = strength * x.mean(0)
+    scatter = sum(np.outer(x[i] - x[j], x[i] - x[j]) for i, few in enumerate(neighbors(x, k)) for j in few) / (n * k)
+    values, vectors = np.linalg.eigh(scatter / (np.trace(scatter) / d) + epsilon * np.eye(d))
+    whitening = vectors @ np.diag(values**-p) @ vectors.T
+    z = (x - mean) @ whitening.T
+    targets = np.empty_like(z)
+    for i, few in enumerate(neighbors(z, k)):
+        weights = np.array([max(unit(z[i]) @ unit(z[j]), 1e-6) ** 3 for j in few])
+        targets[i] = s * z[i] + (1 - s) * (weights / weights.sum()) @ z[few]
+    ridge = gamma * np.trace(z.T @ z) / d
+    regression = np.linalg.solve(z.T @ z + ridge * np.eye(d), z.T @ targets).T if s < 1 else np.eye(d)
+    fitted = regression @ whitening
+    scale = np.trace(fitted) / d
+    matrix = strength * fitted / scale + (1 - strength) * np.eye(d)
+    return matrix, mean, unit(strength * targets / scale + (1 - strength) * (x - mean))
+
+
+@pytest.mark.parametrize("options", [{}, dict(k=3, p=0.5, epsilon=0.01, s=0.4, gamma=0.1), dict(s=1.0), dict(p=0.0)])
+def test_fits_the_documented_map(options):
+    X = clustered()
+    names = dict(k="n_neighbors", p="whitening", epsilon="regularization", s="self_weight", gamma="penalty")
+    adapter = LinearAdapter(**{names[key]: value for key, value in options.items()}).fit(X)
+    matrix, mean, smoothed = by_definition(X, **options)
+    np.testing.assert_allclose(adapter.coef_, matrix, atol=1e-9)
+    np.testing.assert_allclose(adapter.intercept_, -matrix @ mean, atol=1e-9)
+    queries = clustered(7, seed=1)
+    np.testing.assert_allclose(adapter.transform(queries), unit((unit(queries) - mean) @ matrix.T), atol=1e-9)
+    if "p" not in options:
+        np.testing.assert_allclose(adapter.smooth(X), smoothed, atol=1e-9)
+
+
+def test_is_a_scikit_learn_transformer():
+    check_estimator(LinearAdapter())
+
+
+def test_scale_of_the_input_does_not_matter():
+    X = clustered()
+    scaled = X * np.random.default_rng(2).uniform(0.1, 10, size=(len(X), 1))
+    np.testing.assert_allclose(LinearAdapter().fit(scaled).coef_, LinearAdapter().fit(X).coef_, atol=1e-9)
+
+
+def test_few_rows_leave_embeddings_almost_unchanged():
+    X = clustered(16, width=384)
+    adapted = LinearAdapter().fit(X).transform(X)
+    assert (adapted * unit(X)).sum(-1).min() > 0.999
+    many = clustered(2_000)
+    assert LinearAdapter().fit(many).strength_ > 0.999 > 0.5 > LinearAdapter().fit(X).strength_
+
+
+def test_blocks_and_memory_maps_do_not_change_the_map(monkeypatch, tmp_path):
+    X = clustered().astype(np.float32)
+    expected = LinearAdapter().fit(X)
+    np.save(tmp_path / "x.npy", X)
+    monkeypatch.setattr(linear, "MEMORY_MAPPED", 100)
+    monkeypatch.setattr(linear, "CHUNK", 17)
+    monkeypatch.setattr(rows, "BLOCK", 23)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    found = LinearAdapter().fit(mapped)
+    np.testing.assert_allclose(found.coef_, expected.coef_, atol=1e-10)
+    np.testing.assert_allclose(found.transform(mapped), expected.transform(X), atol=1e-6)
+
+
+def test_neighbors_are_searched_in_a_sample_and_the_mean_uses_all_rows():
+    X = clustered(3_000)
+    sampled = LinearAdapter(max_samples=1_000).fit(X)
+    full = LinearAdapter().fit(X)
+    assert not np.array_equal(sampled.coef_, full.coef_) and sampled.n_samples_ == full.n_samples_ == 3_000
+    assert (sampled.transform(X) * full.transform(X)).sum(-1).mean() > 0.98
+    again = LinearAdapter(max_samples=1_000).fit(X)
+    np.testing.assert_array_equal(again.coef_, sampled.coef_)
+
+
+def test_rows_of_zeros_are_ignored():
+    X = clustered()
+    with_zeros = np.insert(X, [5, 100], 0.0, axis=0)
+    expected, found = LinearAdapter().fit(X), LinearAdapter().fit(with_zeros)
+    np.testing.assert_allclose(found.coef_, expected.coef_, atol=1e-12)
+    assert found.n_samples_ == 300
+
+
+def test_duplicates_and_constant_columns_give_finite_maps():
+    for X in (np.repeat(clustered(30), 20, axis=0), np.insert(clustered(), 3, 1.0, axis=1)):
+        adapter = LinearAdapter().fit(X)
+        assert np.isfinite(adapter.coef_).all() and np.isfinite(adapter.smooth(X)).all()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("large", [False, True])
+def test_values_that_are_not_finite_are_refused(monkeypatch, value, large):
+    if large:
+        monkeypatch.setattr(linear, "MEMORY_MAPPED", 100)
+    X = clustered()
+    X[40, 2] = value
+    with pytest.raises(ValueError, match=r"NaN|infinity"):
+        LinearAdapter().fit(X)
+
+
+@pytest.mark.parametrize("X", [np.ones((50, 4)), np.zeros((50, 4))])
+def test_equal_rows_are_refused(X):
+    with raises_usage(found="fewer than two of them distinct"):
+        LinearAdapter().fit(X)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [dict(n_neighbors=0), dict(whitening=-1), dict(regularization=0), dict(self_weight=2), dict(penalty=-1)],
+)
+def test_options_out_of_range_are_refused(options):
+    (name,) = options
+    with raises_usage(option=name, found=f"is {options[name]}"):
+        LinearAdapter(**options).fit(clustered())
+
+
+def test_later_documents_are_smoothed_with_those_in_the_index():
+    X = clustered()
+    adapter = LinearAdapter().fit(X)
+    later = adapter.smooth(X[280:], corpus=X[:280])
+    np.testing.assert_allclose(later, adapter.smooth(np.concatenate([X[280:], X[:280]]))[:20], atol=1e-12)
+    assert np.abs(later - adapter.smooth(X[280:])).max() > 0.01, "the index has no effect"
+
+
+def test_smoothing_pulls_documents_together_and_differs_from_the_linear_map():
+    X = clustered()
+    adapter = LinearAdapter().fit(X)
+    linear_map, smoothed = adapter.transform(X), adapter.smooth(X)
+    agreement = (linear_map * smoothed).sum(-1)
+    assert 0.9 < agreement.mean() < 0.9999
+
+
+def test_between_maps_a_new_space_to_an_old_one():
+    new = clustered(400)
+    rotation = np.linalg.qr(np.random.default_rng(3).normal(size=(16, WIDTH)))[0].T  # into more dimensions
+    old = 3 * unit(new) @ rotation
+    adapter = LinearAdapter.between(new, old, penalty=0)
+    np.testing.assert_allclose(adapter.transform(new), unit(old), atol=1e-6)
+    assert adapter.transform(new).shape == (400, 16) and adapter.held_out_cosine_ > 0.999 < adapter.held_out_top1_
+    noise = LinearAdapter.between(new, np.random.default_rng(4).normal(size=(400, 16)))
+    assert noise.held_out_cosine_ < 0.5 and noise.held_out_top1_ < 0.5
+    with raises_usage(found="new has 400 rows and old has 399"):
+        LinearAdapter.between(new, old[1:])
+
+
+def test_saved_adapter_is_three_lines_of_numpy(tmp_path):
+    X = clustered().astype(np.float32)
+    adapter = LinearAdapter().fit(X)
+    adapter.save(tmp_path / "adapter.safetensors")
+    saved = load_file(tmp_path / "adapter.safetensors")
+    by_hand = unit(X) @ saved["coef"].T + saved["intercept"]
+    np.testing.assert_allclose(unit(by_hand), adapter.transform(X), atol=1e-5)
+
+
+def fit_as(rank: int, folder: str) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2)
+    torch.set_num_threads(1)
+    rows.BLOCK = 64  # several blocks for each process
+    adapter = LinearAdapter().fit(clustered())
+    np.save(f"{folder}/{rank}.npy", np.vstack([adapter.coef_, adapter.intercept_]))
+    dist.destroy_process_group()
+
+
+def test_two_processes_fit_the_map_of_one(tmp_path):
+    mp.spawn(fit_as, args=(str(tmp_path),), nprocs=2)
+    adapter = LinearAdapter().fit(clustered())
+    expected = np.vstack([adapter.coef_, adapter.intercept_])
+    for rank in range(2):
+        np.testing.assert_allclose(np.load(tmp_path / f"{rank}.npy"), expected, atol=1e-10)
