@@ -27,8 +27,7 @@ from transformers.models.bert.modeling_bert import BertModel, BertOnlyMLMHead, B
 from transformers.models.roberta.modeling_roberta import RobertaLMHead, RobertaModel, RobertaPreTrainedModel
 from transformers.utils import ModelOutput, cached_file
 
-# Published folders keep the projection head in a file of its own: servers refuse or misread weights that a plain BERT
-# does not have.
+# Published folders keep the projection head in its own file: servers refuse weights that a plain BERT does not have.
 HEAD_FILE = "projection_head/model.safetensors"
 ADAPTER_FILE = "3_Dense/model.safetensors"  # of a model with a linear adapter on its embedding
 # Of config.informin: which heads are built.
@@ -70,9 +69,7 @@ class InforMinOutput(ModelOutput):
 def pool(pooling: str, hidden: Tensor, mask: Optional[Tensor] = None) -> Tensor:
     """(N, d): one vector for each of N sentences of L tokens, padded on either side.
 
-    * `cls`: the first token.
-    * `mean`: the mean over the tokens.
-    * `last`: the last token.
+    `cls` is the first token, `mean` the mean over the tokens, `last` the last token.
 
     Args:
         hidden: (N, L, d).
@@ -124,18 +121,16 @@ class ProjectionHead(nn.Module):
 class InforMinMixin:
     """What the architectures share: which heads are built, and the forward pass.
 
-    `config.informin` says which of `HEADS` exist. A head that nothing reads would never get a gradient, so it is not
-    built. `heads` is empty; whoever trains fills it with modules that are called with the model, the projection of the
-    two views and their inputs, and whose results are in the output. `config.informin` also says how the embedding is
-    read: its `pooling`, of `POOLINGS`, and whether to `normalize`, scale to length 1.
+    `config.informin` says which of `HEADS` exist, the `pooling`, and whether to `normalize` the embedding and apply a
+    linear `adapter`. Heads without a use are not built, since they would never get a gradient. `heads` is empty;
+    training fills it with modules that are called with the model, the projection of the two views and their inputs.
 
     Attributes:
-        dropouts: the rates in config.json.
-        reader: reads rows in training in the place of the encoder's own forward pass, where the tokens' vectors are not
-            asked for; takes and returns what `informin.encoders.packing.read_packed` does. None for none.
-        chunk_size: rows that training holds in memory together, from the encoder's first layer to its last; None for
-            all. The gradient is the same (Gao et al., 2021, "Scaling deep contrastive learning batch size under memory
-            limited setup").
+        dropouts: Names of the dropout rates in config.json.
+        reader: Encodes rows in training instead of the encoder's own forward pass, as
+            `informin.encoders.packing.read_packed` does; None for none.
+        chunk_size: Number of rows whose activations are in memory at once; None for all (gradient caching, Gao et al.,
+            2021).
     """
 
     dropouts: ClassVar[tuple[str, ...]] = ("hidden_dropout_prob", "attention_probs_dropout_prob")
@@ -252,8 +247,8 @@ class InforMinMixin:
     ) -> tuple[Tensor, Optional[Tensor]]:
         """Embeddings and language-model losses of N rows, `chunk_size` of them at a time.
 
-        The backward pass reads each chunk again, under the random state that it was read under. A chunk has the same
-        sentences of every view, so that whatever tells views apart by their place in a batch does so in a chunk.
+        The backward pass encodes each chunk again, under the same random state. A chunk has the same sentences of every
+        view, so that whatever tells views apart by their position in a batch does so in a chunk.
         """
         number = len(input_ids)
         if self.chunk_size is None or number <= self.chunk_size:

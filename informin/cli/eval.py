@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from informin import program
+from informin.cli.collections import search
 from informin.encoders.encode import POOLERS
 from informin.encoders.encoder import load_encoder
 from informin.errors import UsageError
@@ -38,8 +39,12 @@ def parser() -> program.Parser:
     add("--labels", nargs="+", default=[], metavar="FILE",
         help="Labeled samples, a task each: TSV, CSV or JSONL with text and label. V-measure, nearest neighbors, "
         "8 shots.")  # fmt: skip
-    add("--retrieval", nargs="+", default=[], metavar="FILE",
-        help="Searches, a task each: TSV, CSV or JSONL with query, document and, if you like, negative.")  # fmt: skip
+    add("--retrieval", nargs="+", default=[], metavar="PATH",
+        help="Test collections: folders in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/test.tsv) or with "
+        "corpus.tsv, queries.tsv and qrels.tsv. Or files (TSV, CSV, JSONL) with columns query, document and optionally "
+        "negative, one task each.")  # fmt: skip
+    add("--bm25", action="store_true",
+        help="With a test collection: add BM25, and its rank fusion with the first model. Needs bm25s.")  # fmt: skip
     add("--pooler", nargs="+", default=["auto"], metavar="POOLER", choices=["auto", *POOLERS],
         help=f"auto (what the checkpoint says) or of: {', '.join(POOLERS)}; a row each, in one pass.")  # fmt: skip
     add("--prompt", metavar="TEXT",
@@ -65,6 +70,14 @@ def evaluate(args: argparse.Namespace) -> int | None:
     """Every model in turn, then the tables."""
     if args.report:
         return report(args)
+    folders = [path for path in args.retrieval if Path(path).is_dir()]
+    if folders:
+        search(args, folders)
+        args.retrieval = [path for path in args.retrieval if path not in folders]
+        if not (args.tasks or args.labels or args.retrieval):
+            return None
+    elif args.bm25:
+        raise UsageError("has no effect without a test collection in `retrieval`", option="bm25")
     outputs = output_paths(args)
     others = load_others(args.compare, len(args.model_name) * len(args.pooler), args.split)
     asked = args.tasks or ([] if args.labels or args.retrieval else ["all"])

@@ -10,7 +10,14 @@ import numpy as np
 from informin import program
 from informin.adapters.linear import LinearAdapter
 from informin.adapters.vectors import load_vectors
-from informin.cli.texts import add_encoder_options, add_text_options, encoder_of, join_processes, read_texts
+from informin.cli.texts import (
+    add_encoder_options,
+    add_text_options,
+    embed_in_memory,
+    encoder_of,
+    join_processes,
+    read_texts,
+)
 from informin.distributed import rank
 from informin.encoders.encoder import Encoder
 from informin.errors import UsageError, counted
@@ -20,7 +27,6 @@ from informin.publishing.adapted import refuse_used, save_adapted
 from informin.temporary import TemporaryFolder
 
 ADAPTER, DOCUMENTS = "adapter.safetensors", "documents.npy"
-CHUNK = 4_096  # texts embedded at once
 NUMPY_LINES = """from safetensors.numpy import load_file; adapter = load_file("{folder}/adapter.safetensors")
 adapt = lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True) @ adapter["coef"].T + adapter["intercept"]
 vectors = adapt(queries); vectors /= np.linalg.norm(vectors, axis=-1, keepdims=True)"""
@@ -63,7 +69,7 @@ def fit(args: argparse.Namespace) -> None:
     )
     texts = read_texts(args) if args.train_file else None
     encoder = encoder_of(args) if args.model_name else None
-    vectors = load_vectors(args.embeddings) if args.embeddings else _embed(encoder, texts)
+    vectors = load_vectors(args.embeddings) if args.embeddings else embed_in_memory(encoder, texts)
     if encoder and vectors.shape[1] != encoder.dimensions:
         raise UsageError(
             f"{args.embeddings} has {vectors.shape[1]} columns, and {args.model_name} embeds in {encoder.dimensions}",
@@ -94,18 +100,6 @@ def _check(args: argparse.Namespace) -> None:
     if args.model_name and args.pooler != "auto":
         raise UsageError(
             f"is {args.pooler}", option="pooler", needed="auto", fix="The output keeps the pooling of the model."
-        )
-
-
-def _embed(encoder: Encoder, texts: list[str]) -> np.ndarray:
-    from tqdm import tqdm
-
-    from informin.bars import hidden
-
-    (pooler,) = encoder.poolers
-    with tqdm(total=len(texts), desc="embed", unit=" texts", leave=False, disable=hidden()) as bar:
-        return np.concatenate(
-            [encoder(texts[start : start + CHUNK], bar.update)[pooler] for start in range(0, len(texts), CHUNK)]
         )
 
 

@@ -3,6 +3,10 @@
 import argparse
 import os
 
+import numpy as np
+from tqdm import tqdm
+
+from informin.bars import hidden
 from informin.encoders.encoder import Encoder, load_encoder
 from informin.errors import UsageError
 from informin.textfiles import read_sentences
@@ -47,6 +51,13 @@ def read_texts(args: argparse.Namespace) -> list[str]:
     if not texts:
         raise UsageError(f"has no texts in {', '.join(map(str, files))}", option="train_file")
     return texts
+
+
+def embed_in_memory(encoder: Encoder, texts: list[str]) -> np.ndarray:
+    """Return the embeddings (N, d) of texts, with a progress bar."""
+    (pooler,) = encoder.poolers
+    with tqdm(total=len(texts), desc="embed", unit=" texts", leave=False, disable=hidden()) as bar:
+        return encoder(texts, bar.update)[pooler]
 
 
 def join_processes() -> None:

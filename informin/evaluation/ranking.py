@@ -4,7 +4,12 @@ import numpy as np
 
 
 def ranking_scores(grades: np.ndarray, ideal: np.ndarray) -> dict[str, float]:
-    """Means x 100 over Q queries, each with at least one relevant document.
+    """Return the means of `per_query_scores` over the queries."""
+    return {name: float(values.mean()) for name, values in per_query_scores(grades, ideal).items()}
+
+
+def per_query_scores(grades: np.ndarray, ideal: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the scores x 100 of Q queries, each with at least one relevant document.
 
     Args:
         grades: (Q, K), the grades of the first K documents found for each query, in order. K is 100, or the number of
@@ -12,6 +17,8 @@ def ranking_scores(grades: np.ndarray, ideal: np.ndarray) -> dict[str, float]:
         ideal: (Q, R), the grades of all relevant documents of each query, the highest first, filled up with 0.
 
     Returns:
+        For each metric (Q,):
+
         * `mrr_10`: 1 / rank of the first relevant document, 0 beyond 10.
         * `ndcg_10`: discounted cumulative gain over that of the best order; gain is the grade, discount log2(rank + 1).
         * `map_100`: average precision, the sum of the precision at each relevant document among the first 100 over the
@@ -32,7 +39,7 @@ def ranking_scores(grades: np.ndarray, ideal: np.ndarray) -> dict[str, float]:
         **{f"recall_{k}": hits[:, :k].sum(1) / total for k in (10, 100)},
         **{f"accuracy_{k}": hits[:, :k].any(1) for k in (1, 10)},
     }
-    return {name: 100 * float(values.mean()) for name, values in scores.items()}
+    return {name: 100 * values.astype(float) for name, values in scores.items()}
 
 
 def _discounted_gain(grades: np.ndarray) -> np.ndarray:

@@ -93,5 +93,5 @@ def _card(
         drift=render(drift_table({"adapted": drift}, "before"), "markdown") if drift else None,
         prompt=prompt,
         remote=remote,
-        command=shlex.join(["informin", "fit", "--model_name", Path(model_name).name if local else model_name]),
+        model=shlex.quote(Path(model_name).name if local else model_name),
     )

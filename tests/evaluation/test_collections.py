@@ -1,0 +1,142 @@
+"""Test collections: both layouts, metrics as in trec_eval, BM25, fusion and the randomization test."""
+
+import itertools
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from informin.cli import eval as eval_command
+from informin.evaluation.collections import load_collection
+from informin.evaluation.search import bm25_ranking, fused_ranking, randomization_test, search_ranking
+from tests.conftest import SHARED, make_sentences, raises_usage
+
+DOCUMENTS, QUERIES = make_sentences(40, 1), make_sentences(6, 2)
+JUDGED = [(0, 3, 2), (0, 4, 1), (1, 7, 1), (2, 9, 0), (3, 9, 3), (3, 10, 1), (3, 11, 2)]  # query 2 has no relevant one
+
+
+@pytest.fixture
+def tsv(tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    for name, texts in (("corpus", DOCUMENTS), ("queries", QUERIES)):
+        rows = [f"{i}\t{text}" for i, text in enumerate(texts)]
+        (folder / f"{name}.tsv").write_text("\n".join(["id\ttext", *rows]) + "\n")
+    rows = [f"{query}\t{document}\t{grade}" for query, document, grade in JUDGED]
+    (folder / "qrels.tsv").write_text("\n".join(["query\tdocument\tscore", *rows]) + "\n")
+    return folder
+
+
+@pytest.fixture
+def beir(tmp_path):
+    folder = tmp_path / "beir"
+    (folder / "qrels").mkdir(parents=True)
+    rows = [{"_id": f"d{i}", "title": "", "text": text} for i, text in enumerate(DOCUMENTS)]
+    (folder / "corpus.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    rows = [{"_id": f"q{i}", "text": text} for i, text in enumerate(QUERIES)]
+    (folder / "queries.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    rows = [f"q{query}\td{document}\t{grade}" for query, document, grade in JUDGED]
+    (folder / "qrels" / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *rows]) + "\n")
+    return folder
+
+
+def random_encode(texts) -> np.ndarray:
+    return np.array([np.random.default_rng(sum(map(ord, text))).normal(size=8) for text in texts])
+
+
+def test_both_layouts_give_the_same_collection(tsv, beir):
+    one, other = load_collection(tsv), load_collection(beir)
+    assert one.documents == other.documents == DOCUMENTS and one.grades == other.grades
+    assert one.queries == other.queries == [QUERIES[i] for i in (0, 1, 3)]
+    assert one.grades == [{3: 2, 4: 1}, {7: 1}, {9: 3, 10: 1, 11: 2}]
+
+
+def test_scores_are_those_of_trec_eval(tsv):
+    pytrec_eval = pytest.importorskip("pytrec_eval", reason="pytrec-eval-terrier is not installed")
+    collection = load_collection(tsv)
+    ranking = search_ranking(random_encode, collection)
+    scores = collection.scores(ranking)
+    qrel = {str(q): {str(d): grade for d, grade in right.items()} for q, right in enumerate(collection.grades)}
+    run = {str(q): {str(d): float(-place) for place, d in enumerate(row)} for q, row in enumerate(ranking)}
+    names = {"ndcg_10": "ndcg_cut_10", "map_100": "map_cut_100", "recall_10": "recall_10", "accuracy_10": "success_10"}
+    found = pytrec_eval.RelevanceEvaluator(qrel, {"ndcg_cut.10", "map_cut.100", "recall.10", "success.10"}).evaluate(
+        run
+    )
+    for ours, theirs in names.items():
+        expected = [100 * found[str(q)][theirs] for q in range(3)]
+        np.testing.assert_allclose(scores[ours], expected, atol=1e-9)
+
+
+def test_fusion_adds_reciprocal_ranks():
+    one, other = np.array([[3, 1, 0]]), np.array([[1, 2, -1]])
+    scores = {3: 1 / 61, 1: 1 / 62 + 1 / 61, 0: 1 / 63, 2: 1 / 62}
+    assert fused_ranking(one, other, 4)[0].tolist() == sorted(scores, key=scores.get, reverse=True)[:3]
+
+
+def test_randomization_test_is_the_exact_one_on_few_queries():
+    one, other = np.array([3.0, 5, 4, 6, 7, 2]), np.array([1.0, 4, 5, 2, 3, 1])
+    flips = np.array([np.dot(signs, one - other) for signs in itertools.product([-1, 1], repeat=6)])
+    exact = (np.abs(flips) >= abs((one - other).sum())).mean()
+    assert randomization_test(one, other) == pytest.approx(exact, abs=0.02)
+    assert randomization_test(one, one) == 1 and randomization_test(one, other) == randomization_test(other, one)
+
+
+def test_bm25_finds_documents_by_their_words(tsv):
+    pytest.importorskip("bm25s", reason="bm25s is not installed")
+    collection = load_collection(tsv)
+    (tsv / "queries.tsv").write_text("\n".join(["id\ttext", *(f"{i}\t{DOCUMENTS[i]}" for i in range(6))]) + "\n")
+    found = bm25_ranking(load_collection(tsv))
+    assert all(DOCUMENTS[row[0]].split()[0] in DOCUMENTS[i] for row, i in zip(found, (0, 1, 3)))
+    assert found.shape == (3, len(collection.documents))
+
+
+@pytest.mark.parametrize(
+    "file, content, found",
+    [
+        ("qrels.tsv", "query\tdocument\n9\t1\n", "names query '9', which does not exist"),
+        ("qrels.tsv", "query\tdocument\n0\t99\n", "names document '99', which does not exist"),
+        ("qrels.tsv", "query\tdocument\tscore\n0\t1\t0\n", "has no judgment above 0"),
+        ("corpus.tsv", "id\ttext\n1\ta\n1\tb\n", "the id '1' occurs twice"),
+    ],
+)
+def test_damaged_collections_are_refused(tsv, file, content, found):
+    (tsv / file).write_text(content)
+    with raises_usage(found=found):
+        load_collection(tsv)
+
+
+def test_a_folder_without_a_collection_is_refused(tmp_path):
+    with raises_usage(option="retrieval", found="is not a test collection", needed="corpus.jsonl"):
+        load_collection(tmp_path)
+
+
+def test_the_command_compares_models(tsv, bert, tmp_path, capsys):
+    pytest.importorskip("bm25s", reason="bm25s is not installed")
+    shutil.copytree(bert, tmp_path / "other")
+    options = [
+        "--model_name",
+        str(bert),
+        str(tmp_path / "other"),
+        "--pooler",
+        "mean",
+        "--retrieval",
+        str(tsv),
+        "--bm25",
+    ]
+    assert eval_command.main(options) == 0
+    printed = capsys.readouterr().out
+    lines = {line.split("  ")[0]: line for line in printed.splitlines()}
+    assert "mine: 3 queries, 40 documents, x 100" in printed and "nDCG@10" in printed
+    before, after = (lines[f"{name}, mean"].split()[2:9] for name in (bert.name, "other"))
+    assert before == after and lines["other, mean"].split()[-2:] == ["1.0000", "1.0000"]
+    assert "BM25" in lines and f"BM25 + {bert.name}, mean" in lines
+    assert eval_command.main(["--model_name", str(bert), "--labels", "x.tsv", "--bm25"]) == 2
+    assert "--bm25 has no effect without a test collection" in capsys.readouterr().err
+
+
+def test_cisi_has_its_known_size():
+    if not SHARED.is_dir():
+        pytest.skip("../shared is not here")
+    collection = load_collection(SHARED / "data" / "retrieval" / "cisi")
+    assert (len(collection.documents), len(collection.queries)) == (1460, 76)
