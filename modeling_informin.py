@@ -378,7 +378,6 @@ def sister(
     }
 
     class Sister(InforMinMixin, family):
-        # Whatever else a checkpoint holds is the head of some task.
         _keys_to_ignore_on_load_unexpected = [r"(^|\.)pooler\.", rf"^(?!{prefix}\.)"]
 
         def __init__(self, config):
@@ -397,6 +396,5 @@ def has_pooler(encoder: type[PreTrainedModel]) -> bool:
     return "add_pooling_layer" in inspect.signature(encoder.__init__).parameters
 
 
-# save_pretrained then writes auto_map and copies this file beside the weights.
 BertForInforMinCL.register_for_auto_class("AutoModel")
 RobertaForInforMinCL.register_for_auto_class("AutoModel")

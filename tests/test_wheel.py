@@ -85,7 +85,16 @@ def pip(*words: str) -> None:
 
 def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     """Modules, recipes, card template, citations, help texts and general sentences; three names at the top level."""
-    data = {"*.py", "py.typed", "general_sentences.txt", "help/*.txt", "recipes/*.yaml", "*.md", "citations/*.bib"}
+    data = {
+        "*.py",
+        "*.pyi",
+        "py.typed",
+        "general_sentences.txt",
+        "help/*.txt",
+        "recipes/*.yaml",
+        "*.md",
+        "citations/*.bib",
+    }
     expected = {path for path in sources() if path.parts[0] == "informin" and any(map(path.match, data))}
     expected |= {Path("modeling_informin.py"), Path("trainer_informin.py")}
     with zipfile.ZipFile(wheel) as archive:
@@ -113,6 +122,12 @@ def test_trains_and_exports(installed, bert, sentences_file, pairs_file, command
     card = (installed.folder / "export" / "README.md").read_text()
     assert f"InforMin-CL {__version__}" in card and "```bibtex" in card, "template and citations are there"
 
+    fitted = installed("fit", "--model_name=export", f"--train_file={sentences_file}", "--output_dir=fitted")
+    assert (
+        'SentenceTransformer("fitted")' in fitted
+        and "linear adapter" in (installed.folder / "fitted/README.md").read_text()
+    )
+
     base = dict(model_name=bert, train_file=sentences_file, eval_pairs=pairs_file)
     base = {name: str(path) for name, path in base.items()}
     base |= dict(max_steps=2, eval_steps=2, per_device_train_batch_size=16, bf16=False, use_cpu=True)
@@ -123,7 +138,7 @@ def test_trains_and_exports(installed, bert, sentences_file, pairs_file, command
 
     lines = (installed.folder / "witness.jsonl").read_text().splitlines()
     processes = [process for line in lines if len(process := json.loads(line)) > 1]
-    assert len(processes) == 5, "one of them the study's training"
+    assert len(processes) == 6, "one of them the study's training"
     elsewhere = {
         name: file
         for files in processes

@@ -34,7 +34,7 @@ def bm25_ranking(collection: Collection) -> np.ndarray:
     try:
         import bm25s
     except ImportError:
-        fix = "Install it: pip install 'informin-cl[search]', or leave out --bm25."
+        fix = "Install it: pip install 'informin-cl[search]', or leave out `bm25`."
         raise UsageError("needs the package bm25s, which is not installed", option="bm25", fix=fix) from None
     index = bm25s.BM25()
     index.index(bm25s.tokenize(collection.documents, stopwords="en", show_progress=False), show_progress=False)
