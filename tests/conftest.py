@@ -7,8 +7,10 @@ import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # the models are tiny: threads would only wait for each other
 
 import functools
+import gc
 import logging
 import random
 import signal
@@ -59,7 +61,14 @@ FOUR_STEPS = dict(  # of training, scored at two of them
 # A suite in the background, or under nohup, ignores what the programs that it starts are to heed.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
-torch.set_num_threads(1)  # the models are tiny: threads would only wait for each other
+torch.set_num_threads(1)
+torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 0.2  # seconds, instead of 5, before idle workers are terminated
+
+
+def pytest_collection_finish():
+    """Exclude all imported modules from garbage collection, which Trainer runs several times per training."""
+    gc.collect()
+    gc.freeze()
 
 
 @contextmanager

@@ -18,6 +18,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 
+import torch
+
 ROOT = Path(__file__).parent.parent
 FORKSERVER = multiprocessing.get_context("forkserver")
 FORKSERVER.set_forkserver_preload(["tests.preloaded"])
@@ -117,3 +119,8 @@ def run(started: Forked, timeout: float = 120) -> subprocess.CompletedProcess:
     """Wait for a process and return its exit code and output, as `subprocess.run` does."""
     out, err = started.communicate(timeout)
     return subprocess.CompletedProcess(started.pid, started.returncode, out, err)
+
+
+def ranks(work: Callable, args: tuple, count: int) -> None:
+    """Call `work(rank, *args)` in several processes and wait for them; an exception in one is raised here."""
+    torch.multiprocessing.start_processes(work, args, count, start_method="forkserver")

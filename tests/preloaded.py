@@ -1,8 +1,16 @@
-"""What the server of tests/forked.py imports before it forks: everything that programs import, also when they run."""
+"""The imports of the server in tests/forked.py: all that programs import, including what they import when they run."""
 
-import torch.nn.parallel
-import torch.utils.tensorboard
+import gc
+from importlib import import_module
 
-import trainer_informin  # noqa: F401
+import torch
 
+for name in (
+    *("informin.cli.train", "informin.cli.eval", "informin.cli.study", "trainer_informin", "tests.conftest"),
+    *("transformers.models.bert.modeling_bert", "transformers.models.bert.tokenization_bert"),
+    *("sklearn.cluster", "sklearn.linear_model"),
+):
+    import_module(name)
 torch.set_num_threads(1)
+gc.collect()
+gc.freeze()  # Trainer collects garbage several times per training

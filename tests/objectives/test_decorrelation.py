@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from scipy.linalg import hadamard
 from torch.nn.functional import relu
 from torch.nn.parallel import DistributedDataParallel
 
 from informin.distributed import gather_with_gradient
 from informin.objectives.decorrelation import FORMS, Projector, decorrelation, self_contrast
+from tests import forked
 from tests.conftest import raises_usage
 from tests.objectives.conftest import assert_gradient, head_values, model_of, rows
 
@@ -296,7 +296,7 @@ def worker(process, out, init):
 
 def test_two_processes_equal_one_on_the_joined_batch(tmp_path):
     """Value and gradient: of a model's parameters under DDP, and of each process's rows of the projections."""
-    mp.spawn(worker, (str(tmp_path), f"file://{tmp_path}/init"), nprocs=WORLD, daemon=True)
+    forked.ranks(worker, (str(tmp_path), f"file://{tmp_path}/init"), WORLD)
     two = [torch.load(tmp_path / f"{process}.pt") for process in range(WORLD)]
     joined = [torch.cat(rows) for rows in zip(*(make_rows(process) for process in range(WORLD)))]
 

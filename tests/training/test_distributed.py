@@ -3,12 +3,12 @@
 import os
 import shutil
 import signal
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from datasets import Dataset
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
@@ -22,6 +22,7 @@ from informin.training.sentences import load_sentences
 from informin.training.signals import StopOnSignal
 from informin.views.attention import ViewDropout
 from informin.views.stacking import StackedViews
+from tests import forked
 from tests.conftest import make_sentences, save_pairs
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
@@ -171,7 +172,7 @@ def worker(rank, folders, out, init):
 @pytest.fixture(scope="module")
 def two_processes(bert, roberta, tmp_path_factory):
     out = tmp_path_factory.mktemp("two")
-    mp.spawn(worker, ((str(bert), str(roberta)), str(out), f"file://{out}/init"), nprocs=WORLD, daemon=True)
+    forked.ranks(worker, ((str(bert), str(roberta)), str(out), f"file://{out}/init"), WORLD)
     return torch.load(out / "two.pt")
 
 
@@ -273,8 +274,7 @@ def training_worker(rank, folder, out, init):
         streams.PARTS, streams.PART_BYTES = parts, 1
         stream = load_sentences(DataArguments(train_file=[f"{out}/{name}"], streaming=True), seed=1)
         how = f"{name}, {workers} workers, {parts} parts"
-        # Here workers would be started afresh, which takes seconds: that what they run can be pickled is seen once.
-        started = {"dataloader_multiprocessing_context": "fork"} if workers and name == "unlike" else {}
+        started = {"dataloader_multiprocessing_context": "fork"} if workers else {}  # spawn takes seconds
         started["dataloader_num_workers"] = workers
         results[how] = train(folder, f"{out}/{how}", seed=1, sentences=stream, **started)
     dist.barrier()
@@ -291,7 +291,7 @@ def training_worker(rank, folder, out, init):
 @pytest.fixture(scope="module")
 def two_trainings(bert, tmp_path_factory):
     out = tmp_path_factory.mktemp("trainings")
-    mp.spawn(training_worker, (str(bert), str(out), f"file://{out}/init"), nprocs=WORLD)  # they have children
+    forked.ranks(training_worker, (str(bert), str(out), f"file://{out}/init"), WORLD)
     return [torch.load(out / f"{rank}.pt") for rank in range(WORLD)]
 
 
@@ -312,6 +312,16 @@ def test_a_stream_is_shared_out_among_processes_and_workers(two_trainings):
     """Four files, two processes, two workers each: every sentence once."""
     read = torch.cat([each["files, 2 workers, 1 parts"]["read"].flatten() for each in two_trainings])
     assert len(read) == len(read.unique()) == 48
+
+
+def test_workers_of_a_stream_may_be_spawned(bert, tmp_path):
+    """What they run can be pickled."""
+    (tmp_path / "file.txt").write_text("\n".join(make_sentences(24)))
+    stream = load_sentences(DataArguments(train_file=[str(tmp_path / "file.txt")], streaming=True), seed=1)
+    options = dict(use_cpu=True, eval_strategy="no", max_steps=1, dataloader_num_workers=1)
+    trainer = InforMinTrainer(str(bert), InforMinTrainingArguments(str(tmp_path / "run"), **options), stream)
+    loader = trainer.get_train_dataloader().base_dataloader
+    ForkingPickler.dumps((loader.dataset, loader.collate_fn, loader.worker_init_fn))
 
 
 @pytest.mark.parametrize("how", ["0 workers, 1 parts", "1 workers, 5 parts", "2 workers, 2 parts"])
