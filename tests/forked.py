@@ -8,11 +8,12 @@ import multiprocessing
 import os
 import runpy
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
@@ -27,11 +28,25 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.g
 
 
 class Forked:
-    """A forked process with the part of `subprocess.Popen`'s interface that tests use."""
+    """A forked process with the part of `subprocess.Popen`'s interface that tests use.
 
-    def __init__(self, work: Callable, *args: object, cwd: Path | None = None, env: Mapping[str, str] = os.environ):
+    Args:
+        work: function to call with `args`.
+        cwd: directory to work in.
+        env: environment variables.
+        log: file for stdout and stderr, instead of pipes.
+    """
+
+    def __init__(
+        self,
+        work: Callable,
+        *args: object,
+        cwd: Path = ROOT,
+        env: Mapping[str, str] = os.environ,
+        log: Path | None = None,
+    ):
         pipes = [FORKSERVER.Pipe(duplex=False) for _ in range(2)]
-        setup = (cwd, dict(env), [write for _, write in pipes])
+        setup = (cwd, dict(env), [write for _, write in pipes], log)
         self._process = FORKSERVER.Process(target=_run, args=(setup, work, args))
         self._process.start()
         for _, write in pipes:
@@ -80,13 +95,17 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
-def _run(setup: tuple[Path | None, dict[str, str], list[Connection]], work: Callable, args: tuple) -> None:
+def _run(setup: tuple[Path, dict[str, str], list[Connection], Path | None], work: Callable, args: tuple) -> None:
     """In the new process: set directory, environment and streams as a new program would find them, and work."""
-    folder, environment, streams = setup
-    for number, stream in enumerate(streams, start=1):
-        os.dup2(stream.fileno(), number)
-        stream.close()
-    os.chdir(folder or ROOT)
+    folder, environment, pipes, log = setup
+    for number, pipe in enumerate(pipes, start=1):
+        os.dup2(pipe.fileno(), number)
+        pipe.close()
+    if log:
+        file = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+        os.dup2(file, 1)
+        os.dup2(file, 2)
+    os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
     time.tzset()
@@ -97,6 +116,16 @@ def _run(setup: tuple[Path | None, dict[str, str], list[Connection]], work: Call
 def script(name: str, arguments: list[str], before: str | None = None, **how) -> Forked:
     """Start a script at the root, such as "run_unsup.py"; `before` is code to execute first."""
     return Forked(_run_script, name, list(map(str, arguments)), before, **how)
+
+
+def module(name: str, arguments: list[str], **how) -> Forked:
+    """Start a module as `python -m NAME ARGUMENTS` would."""
+    return Forked(_run_module, name, list(map(str, arguments)), **how)
+
+
+def _run_module(name: str, arguments: list[str]) -> None:
+    sys.argv = [name, *arguments]
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
 def _run_script(name: str, arguments: list[str], before: str | None) -> None:
@@ -113,6 +142,19 @@ def python(code: str, arguments: list[str], **how) -> Forked:
 def _run_code(code: str, arguments: list[str]) -> None:
     sys.argv = ["-c", *arguments]
     exec(code, {"__name__": "__main__"})
+
+
+def group(code: str, arguments_of: Sequence[list[str]], env: Mapping[str, str] = os.environ) -> list[Forked]:
+    """Start code once per rank, with the variables that torchrun sets."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    count = str(len(arguments_of))
+    common = dict(env) | dict(WORLD_SIZE=count, LOCAL_WORLD_SIZE=count, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+    return [
+        python(code, arguments, env=common | dict(RANK=str(rank), LOCAL_RANK=str(rank)))
+        for rank, arguments in enumerate(arguments_of)
+    ]
 
 
 def run(started: Forked, timeout: float = 120) -> subprocess.CompletedProcess:

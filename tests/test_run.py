@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import select
 import shutil
 import signal
@@ -22,7 +21,9 @@ import run_unsup
 from informin.encoders.encoder import load_encoder
 from informin.evaluation import pairs
 from informin.training.checkpoints import complete_checkpoints, step_of
+from tests import forked
 from tests.conftest import ROOT, SHARED, make_sentences, save_bert
+from tests.forked import Forked
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "TOKENIZERS_PARALLELISM": "false"}
 
@@ -97,17 +98,11 @@ def test_same_seed_same_weights_other_seed_other(command, tmp_path):
 # Resuming
 
 
-def start(arguments: list[str], log: Path, **environment) -> subprocess.Popen:
-    file = open(log, "w")
-    return subprocess.Popen(
-        [sys.executable, str(ROOT / "run_unsup.py"), *arguments],
-        stdout=file,
-        stderr=subprocess.STDOUT,
-        env=ENVIRONMENT | {name: str(value) for name, value in environment.items()},
-    )
+def start(arguments: list[str], log: Path, before: str | None = None) -> Forked:
+    return forked.script("run_unsup.py", arguments, before, env=ENVIRONMENT, log=log)
 
 
-def wait_until(condition, process: subprocess.Popen, log: Path, seconds: float = 60) -> None:
+def wait_until(condition, process: Forked, log: Path, seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert process.poll() is None and time.monotonic() < end, log.read_text()
@@ -117,7 +112,7 @@ def wait_until(condition, process: subprocess.Popen, log: Path, seconds: float =
 @pytest.mark.parametrize("mlm_weight", [0, 0.3], ids=["plain", "mlm"])
 def test_killed_and_resumed_equals_run_through(command, tmp_path, mlm_weight):
     """SIGKILL some time after a checkpoint, wherever the run is then, over the ends of several epochs."""
-    options = dict(max_steps=None, num_train_epochs=30, eval_steps=5, mlm_weight=mlm_weight, save_total_limit=None)
+    options = dict(max_steps=None, num_train_epochs=10, eval_steps=5, mlm_weight=mlm_weight, save_total_limit=None)
     arguments = command(output_dir=tmp_path / "killed", **options)
     log = tmp_path / "log.txt"
     process = start(arguments, log)
@@ -125,14 +120,14 @@ def test_killed_and_resumed_equals_run_through(command, tmp_path, mlm_weight):
     wait_until(first.exists, process, log)
     process.kill()
     process.wait()
-    assert not (tmp_path / "killed" / "checkpoint-180").exists(), "the run had ended before the kill"
+    assert not (tmp_path / "killed" / "checkpoint-60").exists(), "the run had ended before the kill"
     assert not (tmp_path / "killed" / "model.safetensors").exists()
     assert run_unsup.main([*arguments, "--resume_from_checkpoint"]) == 0
     assert run_unsup.main(command(output_dir=tmp_path / "through", **options)) == 0
-    assert_same_weights(tmp_path / "killed" / "checkpoint-180", tmp_path / "through" / "checkpoint-180")
+    assert_same_weights(tmp_path / "killed" / "checkpoint-60", tmp_path / "through" / "checkpoint-60")
     assert_same_weights(tmp_path / "killed", tmp_path / "through")
     states = [
-        json.loads((tmp_path / name / "checkpoint-180" / "trainer_state.json").read_text())["log_history"]
+        json.loads((tmp_path / name / "checkpoint-60" / "trainer_state.json").read_text())["log_history"]
         for name in ("killed", "through")
     ]
     scores = [[(e["step"], e["eval_spearman"]) for e in s if "eval_spearman" in e] for s in states]
@@ -157,38 +152,42 @@ def test_signal_saves_a_checkpoint_and_says_how_to_resume(command, tmp_path, num
     assert "Traceback" not in text
 
 
+# Makes this process the leader of a session with that terminal, as a shell's command is.
+ON_TERMINAL = """
+import fcntl, os, termios
+os.setsid()
+terminal = os.open("{terminal}", os.O_RDWR)
+fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+for number in range(3):
+    os.dup2(terminal, number)
+os.close(terminal)
+"""
+
+
 def test_a_terminal_that_closes_ends_a_run_with_a_checkpoint(command, tmp_path):
     """Writing to it fails from then on; the run must not end on that."""
-    child, terminal = pty.fork()
-    if child == 0:
-        os.execve(
-            sys.executable,
-            [sys.executable, str(ROOT / "run_unsup.py"), *command(max_steps=4000, eval_steps=10, disable_tqdm=None)],
-            ENVIRONMENT,
-        )
+    terminal, other_end = os.openpty()
+    process = start(
+        command(max_steps=4000, eval_steps=10, disable_tqdm=None),
+        tmp_path / "log.txt",
+        before=ON_TERMINAL.format(terminal=os.ttyname(other_end)),
+    )
     deadline = time.monotonic() + 60
     while not (tmp_path / "run" / "checkpoint-10" / "manifest.json").exists():
-        assert time.monotonic() < deadline
+        assert process.poll() is None and time.monotonic() < deadline
         if select.select([terminal], [], [], 0.01)[0]:
             os.read(terminal, 65536)
+    os.close(other_end)
     os.close(terminal)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 128 + signal.SIGHUP
+    assert process.wait(60) == 128 + signal.SIGHUP
     newest = complete_checkpoints(tmp_path / "run")[-1]  # checkpoint-10 itself, if the signal came while it was saved
     assert step_of(newest) >= 10 and not list((tmp_path / "run").glob(".lock*"))
 
 
 def test_nohup_is_respected(command, tmp_path):
-    arguments = command(max_steps=200, eval_steps=10)
-    code = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, sys.executable, str(ROOT / "run_unsup.py"), *arguments],
-        env=ENVIRONMENT,
-        stdout=subprocess.DEVNULL,
-    )
-    while not (tmp_path / "run" / "checkpoint-10" / "manifest.json").exists():
-        assert process.poll() is None
-        time.sleep(0.005)
+    log, ignoring = tmp_path / "log.txt", "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)"
+    process = start(command(max_steps=60, eval_steps=10), log, before=ignoring)
+    wait_until((tmp_path / "run" / "checkpoint-10" / "manifest.json").exists, process, log)
     process.send_signal(signal.SIGHUP)
     assert process.wait(60) == 0 and (tmp_path / "run" / "model.safetensors").is_file()
 
@@ -225,19 +224,14 @@ def test_resume_ignores_a_half_written_checkpoint(command, tmp_path):
 # Several processes
 
 
-def launch(*arguments: object) -> str:
-    run = subprocess.run(
-        [sys.executable, "-m", *map(str, arguments)], env=ENVIRONMENT, capture_output=True, text=True, timeout=120
-    )
-    assert run.returncode == 0, run.stderr[-3000:]
-    return run.stdout
-
-
 def test_two_processes(command, tmp_path):
-    """Evaluation is shared out and gathered: it equals what one process says of the same weights."""
+    """They share the evaluation: its scores equal those of one process with the same weights."""
     arguments = command(per_device_train_batch_size=8, mlm_weight=0.1)
-    out = launch("torch.distributed.run", "--standalone", "--nproc_per_node=2", ROOT / "run_unsup.py", *arguments)
-    assert out.count("Load it:") == 1 and "2 process(es)" in out
+    group = forked.group("import run_unsup, sys; sys.exit(run_unsup.main(sys.argv[1:]))", [arguments] * 2, ENVIRONMENT)
+    done = [forked.run(process) for process in group]
+    assert [each.returncode for each in done] == [0, 0], done[0].stderr + done[1].stderr
+    out = done[0].stdout
+    assert out.count("Load it:") == 1 and "2 process(es)" in out and done[1].stdout == ""
     assert AutoModel.from_pretrained(tmp_path / "run").config.model_type == "bert"
     run_unsup.main(command(output_dir=tmp_path / "one", mlm_weight=0.1))
     before = []
@@ -253,16 +247,9 @@ def test_two_processes(command, tmp_path):
 def test_ctrl_c_under_torchrun_ends_with_how_to_go_on(command, tmp_path):
     """A terminal sends it to all; torchrun hands it on once more, and ends with a traceback of its own."""
     arguments = command(per_device_train_batch_size=8, max_steps=4000, eval_steps=10)
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    log = tmp_path / "log.txt"
-    with open(log, "w") as file:
-        process = subprocess.Popen(
-            [*torchrun, str(ROOT / "run_unsup.py"), *arguments],
-            env=ENVIRONMENT,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+    torchrun = "import os; os.setsid(); from torch.distributed.run import main; main()"
+    log, words = tmp_path / "log.txt", ["--standalone", "--nproc_per_node=2", ROOT / "run_unsup.py", *arguments]
+    process = forked.python(torchrun, words, env=ENVIRONMENT, log=log)
     wait_until((tmp_path / "run" / "checkpoint-10" / "manifest.json").exists, process, log)
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(60) != 0
@@ -275,12 +262,12 @@ def test_ctrl_c_under_torchrun_ends_with_how_to_go_on(command, tmp_path):
     assert step_of(complete_checkpoints(tmp_path / "run")[-1]) == step
 
 
-@pytest.mark.parametrize("name, processes", [("cpu", 1), ("cpu_2procs", 2)])
-def test_accelerate_launch(command, tmp_path, name, processes):
-    config, batch = ROOT / "configs" / "accelerate" / f"{name}.yaml", 16 // processes
-    arguments = command(per_device_train_batch_size=batch)
-    out = launch("accelerate.commands.launch", f"--config_file={config}", ROOT / "run_unsup.py", *arguments)
-    assert f"{processes} process(es), fp32" in out and (tmp_path / "run" / "model.safetensors").is_file()
+def test_accelerate_launch(command, tmp_path):
+    config, arguments = ROOT / "configs" / "accelerate" / "cpu_2procs.yaml", command(per_device_train_batch_size=8)
+    words = [f"--config_file={config}", ROOT / "run_unsup.py", *arguments]
+    done = forked.run(forked.module("accelerate.commands.launch", words, env=ENVIRONMENT))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "2 process(es), fp32" in done.stdout and (tmp_path / "run" / "model.safetensors").is_file()
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs" / "accelerate").glob("*.yaml")), ids=lambda path: path.stem)

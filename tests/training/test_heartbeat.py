@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import time
 
 import pytest
@@ -157,15 +156,8 @@ os._exit(run_unsup.main(sys.argv[3:]))
 @pytest.mark.parametrize("where, gone", [("guide", 0), ("evaluation", 1), ("export", 0)])
 def test_a_process_that_is_stopped_anywhere_in_a_program(command, tmp_path, where, gone):
     arguments = command(per_device_train_batch_size=8, view="neighbor", view_neighbors=1, senteval_dir=tmp_path)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    group = ENVIRONMENT | dict(WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
-    processes = []
+    processes = forked.group(PROGRAM, [[gone, where, *arguments]] * 2, ENVIRONMENT)
     try:
-        for rank in range(2):
-            ranks = dict(RANK=str(rank), LOCAL_RANK=str(rank))
-            processes.append(forked.python(PROGRAM, [gone, where, *arguments], env=group | ranks))
         while processes[gone].stdout.readline() != "here\n":
             assert processes[gone].poll() is None, processes[gone].stderr.read()
         os.kill(processes[gone].pid, signal.SIGSTOP)
