@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from safetensors.numpy import load_file
 from sklearn.utils.estimator_checks import check_estimator
 
 from informin.adapters import linear, rows
 from informin.adapters.linear import LinearAdapter
+from tests import forked
 from tests.conftest import raises_usage
 
 WIDTH = 12
@@ -198,7 +198,7 @@ def fit_as(rank: int, folder: str) -> None:
 
 
 def test_two_processes_fit_the_map_of_one(tmp_path):
-    mp.spawn(fit_as, args=(str(tmp_path),), nprocs=2)
+    forked.ranks(fit_as, (str(tmp_path),), 2)
     adapter = LinearAdapter().fit(clustered())
     expected = np.vstack([adapter.coef_, adapter.intercept_])
     for rank in range(2):

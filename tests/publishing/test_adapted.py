@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +22,8 @@ from informin.encoders.loading import load_config, load_model
 from informin.publishing.adapted import SETTINGS
 from informin.publishing.export import export_checkpoint, published_files
 from informin.publishing.onnx import export_onnx, load_onnx_encoder
-from tests.conftest import ROOT, make_sentences, raises_usage, save_bert
-from tests.test_run import ENVIRONMENT
+from tests import forked
+from tests.conftest import make_sentences, raises_usage, save_bert
 
 TEXTS = make_sentences(120)
 
@@ -209,7 +207,7 @@ def test_embed_resumes_after_sigkill(bert, tmp_path, monkeypatch):
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
     options = ["--model_name", str(bert), "--pooler", "mean", "--train_file", str(tmp_path / "texts.txt")]
     options += ["--output", str(tmp_path / "x.npy")]
-    killed = subprocess.run([sys.executable, "-c", KILLED, *options], cwd=ROOT, env=ENVIRONMENT)
+    killed = forked.run(forked.python(KILLED, options))
     assert killed.returncode == -signal.SIGKILL and not (tmp_path / "x.npy").exists()
     assert len(os.listdir(tmp_path / "x.progress")) == 1 + 3  # the description and three chunks
     monkeypatch.setattr("informin.encoders.embed_file.CHUNK", 16)
@@ -230,26 +228,22 @@ def spy(call, embedded: list):
     return counting
 
 
+EMBED_IN_CHUNKS = """
+import sys
+from informin.encoders import embed_file
+embed_file.CHUNK = 16
+from informin.cli import embed
+sys.exit(embed.main(sys.argv[1:]))
+"""
+
+
 def test_two_processes_embed_what_one_does(bert, tmp_path):
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
-    code = (
-        "import sys\nfrom informin.encoders import embed_file\nembed_file.CHUNK = 16\nfrom informin.cli import embed\n"
-    )
-    (tmp_path / "run.py").write_text(code + "sys.exit(embed.main(sys.argv[1:]))\n")
-    options = [
-        "--model_name",
-        str(bert),
-        "--pooler",
-        "mean",
-        "--train_file",
-        str(tmp_path / "texts.txt"),
-        "--device=cpu",
-    ]
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    command = [*launch, str(tmp_path / "run.py"), *options, "--output", str(tmp_path / "x.npy")]
-    environment = ENVIRONMENT | {"PYTHONPATH": str(ROOT), "ACCELERATE_USE_CPU": "true"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    options = ["--model_name", bert, "--pooler", "mean", "--train_file", tmp_path / "texts.txt", "--device=cpu"]
+    options += ["--output", tmp_path / "x.npy"]
+    group = forked.group(EMBED_IN_CHUNKS, [options] * 2, os.environ | {"ACCELERATE_USE_CPU": "true"})
+    done, other = (forked.run(process) for process in group)
+    assert done.returncode == other.returncode == 0, done.stderr + other.stderr
     assert done.stdout.count("120 texts") == 1
     expected = load_encoder(str(bert), ("mean",))(TEXTS)["mean"]
     np.testing.assert_allclose(np.load(tmp_path / "x.npy"), expected, atol=1e-5)

@@ -9,7 +9,6 @@ import math
 import os
 import shlex
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -34,6 +33,7 @@ from informin.studies.runs import runs_of
 from informin.studies.table import intervals, name_of, notes, plot_rows, summarize, tables, verdict
 from informin.training.command_line import option_names, parse
 from informin.training.term_fields import term_options
+from tests import forked
 from tests.conftest import ROOT
 from tests.senteval_data import small_counts, write_senteval
 
@@ -727,14 +727,13 @@ def test_killed_and_gone_on_with(write, tmp_path):
     """The real scripts: SIGKILL while it trains; the run stays locked while its child lives; training is resumed."""
     data = write_senteval(tmp_path / "senteval")
     base = yaml.safe_load(write().read_text())["base"]
-    base |= dict(per_device_train_batch_size=16, max_steps=300, eval_steps=20, senteval_dir=str(data))
+    base |= dict(per_device_train_batch_size=16, max_steps=60, eval_steps=10, senteval_dir=str(data))
     path = write(base=base, recipes={"simcse": {"objective": "simcse"}}, baseline=None, seeds=[3], tasks=["STS-B"])
     (run,) = runs_of(read_study(path), tmp_path / "out")
-    command = [sys.executable, str(ROOT / "run_study.py"), str(path), "--output", str(tmp_path / "out")]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    parent = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    arguments = [str(path), "--output", str(tmp_path / "out")]
+    parent = forked.script("run_study.py", arguments, log=tmp_path / "study.txt")
     end = time.monotonic() + 90
-    while not (run.model / "checkpoint-20" / "manifest.json").exists():
+    while not (run.model / "checkpoint-10" / "manifest.json").exists():
         assert parent.poll() is None and time.monotonic() < end, (run.folder / "log.txt").read_text()
         time.sleep(0.01)
     (child,) = psutil.Process(parent.pid).children()
@@ -748,11 +747,11 @@ def test_killed_and_gone_on_with(write, tmp_path):
         fcntl.flock(lock, fcntl.LOCK_EX)  # free as soon as the child is gone
     assert not (run.model / "training.json").exists()
 
-    again = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    again = forked.run(forked.script("run_study.py", arguments))
     assert again.returncode == 0, again.stdout + again.stderr
     assert "[1/1] simcse seed 3 goes on from its checkpoint\n[1/1] simcse seed 3: STS-B " in again.stdout
     finished = json.loads((run.folder / "run.json").read_text())
-    assert finished["steps"] == 300 and finished["seed"] == 3 and finished["training"]["objective"] == "simcse"
+    assert finished["steps"] == 60 and finished["seed"] == 3 and finished["training"]["objective"] == "simcse"
     assert f"{finished['scores']['STS-B']:.2f} (1)" in again.stdout and finished["averages"]["sts"] is None
     assert finished["dev"]["name"] == "pairs.tsv" and math.isfinite(finished["dev"]["uniformity"])
     log = (run.folder / "log.txt").read_text()

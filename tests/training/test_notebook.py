@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 
 import nbformat
 import pytest
@@ -14,7 +12,8 @@ import run_unsup
 from informin.errors import UsageError
 from informin.training.options import InforMinTrainingArguments
 from informin.training.report import load_lines
-from tests.conftest import ROOT, make_sentences
+from tests import forked
+from tests.conftest import make_sentences
 from tests.test_run import ENVIRONMENT, assert_same_weights
 from trainer_informin import InforMinTrainer
 
@@ -37,9 +36,7 @@ def recipe_run(bert, tmp_path, monkeypatch, logging_as_before):
     monkeypatch.chdir(tmp_path)
     given = [f"--{name}={value}" for name, value in OPTIONS.items()]
     command = [f"--model_name={bert}", "--recipe=adapt", f"--train_file={sentences}", "--output_dir=command", *given]
-    run = subprocess.run(
-        [sys.executable, str(ROOT / "run_unsup.py"), *command], env=ENVIRONMENT, text=True, capture_output=True
-    )
+    run = forked.run(forked.script("run_unsup.py", command, env=ENVIRONMENT, cwd=tmp_path))
     assert run.returncode == 0, run.stderr
     return run.stdout, PYTHON.format(file=str(sentences), model=str(bert), options=OPTIONS)
 

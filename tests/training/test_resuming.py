@@ -4,8 +4,6 @@ import errno
 import json
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -29,8 +27,9 @@ from informin.training.options import InforMinTrainingArguments
 from informin.training.resume_checks import differences
 from informin.training.sentences import load_sentences
 from informin.training.signals import StopOnSignal
+from tests import forked
 from tests.conftest import FOUR_STEPS, make_sentences, raises_usage, save_bert, save_pairs, tokenizer_of
-from tests.test_run import ENVIRONMENT, assert_same_weights, fails
+from tests.test_run import assert_same_weights, fails
 from trainer_informin import InforMinTrainer
 
 
@@ -441,11 +440,10 @@ def test_a_disk_that_fills_while_the_model_is_written(command, tmp_path, capsys,
 
 def test_a_folder_in_use_is_refused_with_its_holder(command, tmp_path, capsys):
     holding = (
-        "import sys; from informin.training.lock import only_run_in\n"
-        "with only_run_in(sys.argv[1]): print('held', flush=True); sys.stdin.read()"
+        "import sys, time; from informin.training.lock import only_run_in\n"
+        "with only_run_in(sys.argv[1]): print('held', flush=True); time.sleep(600)"
     )
-    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    holder = subprocess.Popen([sys.executable, "-c", holding, tmp_path / "run"], env=ENVIRONMENT, **pipes)
+    holder = forked.python(holding, [tmp_path / "run"])
     assert holder.stdout.readline() == "held\n"
     error = fails(capsys, command())
     assert f"run is in use by another run (process {holder.pid} on " in error and ", since 2" in error
