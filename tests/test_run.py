@@ -407,7 +407,7 @@ def test_real_text_and_real_encoder(tmp_path, capsys):
             f"--senteval_dir={SHARED / 'data' / 'senteval'}",
             f"--output_dir={tmp_path / 'run'}",
             *"--max_train_samples=64 --per_device_train_batch_size=32 --mlm_weight=0.1 --eval_steps=2".split(),
-            *"--logging_steps=1 --bf16=false --disable_tqdm=true".split(),
+            *"--logging_steps=1 --bf16=false --disable_tqdm=true --measure_drift=false".split(),
         ]
     )
     assert code == 0
