@@ -12,7 +12,7 @@ import run_eval
 from informin.encoders.encoder import load_encoder
 from informin.evaluation import score_pairs
 from informin.evaluation.senteval import load_task
-from informin.figures import papers as figures
+from informin.figures import paper_figures as figures
 from run_unsup import main as train
 from tests.conftest import make_sentences
 from tests.senteval_data import small_counts, write_senteval
@@ -167,13 +167,17 @@ def test_folders_of_one_name_are_shown_whole(draw, bert, sentences, tmp_path):
     "figure, options, message",
     [
         ("tsne", {"sentences": "PATH/absent.txt"}, "--sentences: PATH/absent.txt does not exist"),
-        ("tsne", {"sentences": "PATH/blank.txt"}, "--sentences: PATH/blank.txt holds no sentence"),
-        ("tsne", {"sentences": "PATH/few.txt"}, "t-SNE: found 2 sentences; needed at least 30"),
+        ("tsne", {"sentences": "PATH/blank.txt"}, "--sentences names PATH/blank.txt, which contains no sentence"),
+        ("tsne", {"sentences": "PATH/few.txt"}, "t-SNE has only 2 sentences; expected at least 30"),
         ("tsne", {"sentences": "PATH/few.txt", "pooler": "auto"}, "does not say how its sentence embedding is read"),
         ("redundancy", {"sentences": "PATH/few.txt"}, "Found too few sentences that have a variant"),
         ("cosines", {"senteval_dir": "PATH"}, "STS/STSBenchmark/sts-dev.csv does not exist"),
         ("drift", {"sentences": "PATH/few.txt", "compare": "BERT"}, "Found 2 distinct sentences; drift is measured on"),
-        ("drift", {"sentences": "PATH/blank.txt", "compare": "BERT"}, "--sentences: PATH/blank.txt holds no sentence"),
+        (
+            "drift",
+            {"sentences": "PATH/blank.txt", "compare": "BERT"},
+            "--sentences names PATH/blank.txt, which contains no sentence",
+        ),
         ("alignment", {"senteval_dir": "DATA", "results": "PATH/few.txt"}, "cannot be read as results of run_eval.py"),
     ],
 )

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from informin import program
 from informin.encoders.encode import POOLERS
-from informin.figures import papers as figures
+from informin.figures import paper_figures as figures
 
 
 def main(argv: list[str] | None = None) -> int:

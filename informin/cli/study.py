@@ -9,7 +9,7 @@ from pathlib import Path
 from informin import program
 from informin.errors import UsageError
 from informin.evaluation.table import render
-from informin.figures import plots
+from informin.figures import run_plots
 from informin.studies.plan import Study, check_data, check_options, read_study
 from informin.studies.runner import Progress, Runner, visible_gpus
 from informin.studies.runs import Run, read_run, runs_of
@@ -123,7 +123,7 @@ def show(study: Study, records: Records, folder: Path) -> None:
     (folder / "table.md").write_text(markdown + "\n", encoding="utf-8")
     rows = plot_rows(summary)
     if rows:  # none where every score is undefined
-        plots.seeds(rows, study.title, folder / "plot")
+        run_plots.seeds(rows, study.title, folder / "plot")
     print(f"\nTable, numbers and plot are in {folder}.")
 
 

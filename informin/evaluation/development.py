@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from os import PathLike
 
 from informin.errors import UndefinedScoreError, UsageError
+from informin.evaluation.embedding_cache import EmbeddingCache, Encode
 from informin.evaluation.labels import LabeledSentences
 from informin.evaluation.measures import KINDS, Measure
-from informin.evaluation.once import Encode, EncodeOnce
 from informin.evaluation.pairs import GradedPairs, load_pairs
 from informin.evaluation.retrieval import RetrievalPairs
 
@@ -54,7 +54,7 @@ class Development:
         Args:
             encode: from N sentences to (N, d); called once, with the distinct sentences of all sets.
         """
-        once = EncodeOnce(lambda texts: {"": encode(texts)})
+        once = EmbeddingCache(lambda texts: {"": encode(texts)})
         once.add([text for one in self.sets for text in one.texts()])
         scores, problems = dict.fromkeys(self.measures, math.nan), {}
         for one in self.sets:

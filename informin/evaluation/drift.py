@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from informin.errors import UndefinedScoreError, UsageError, counted
+from informin.evaluation.embedding_cache import Encode, embed_once
 from informin.evaluation.geometry import (
     alignment,
     effective_rank,
@@ -22,7 +23,6 @@ from informin.evaluation.geometry import (
     unit,
 )
 from informin.evaluation.measures import Measure
-from informin.evaluation.once import Encode, embed_once
 from informin.evaluation.pairs import GradedPairs, score_pairs
 from informin.evaluation.senteval import load_stsb_dev
 from informin.evaluation.table import Row, Table

@@ -20,10 +20,10 @@ from sklearn.metrics import v_measure_score
 from threadpoolctl import threadpool_limits
 
 from informin.errors import UsageError, counted
+from informin.evaluation.embedding_cache import Encode, embed_once
 from informin.evaluation.geometry import nearest, unit
 from informin.evaluation.measures import LABELS, Measure
-from informin.evaluation.once import Encode, embed_once
-from informin.evaluation.rows import rows_by_column, text_in
+from informin.evaluation.table_files import rows_by_column, text_in
 from informin.textfiles import as_text
 
 COLUMNS = ("text", "label")

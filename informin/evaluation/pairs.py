@@ -10,10 +10,10 @@ import numpy as np
 from scipy.stats import pearsonr, spearmanr
 
 from informin.errors import UndefinedScoreError, UsageError, counted
+from informin.evaluation.embedding_cache import Encode, embed_once
 from informin.evaluation.geometry import alignment, uniformity, unit
 from informin.evaluation.measures import PAIRS, Measure
-from informin.evaluation.once import Encode, embed_once
-from informin.evaluation.rows import as_number, rows_by_column, text_in
+from informin.evaluation.table_files import as_number, rows_by_column, text_in
 
 COLUMNS = ("sentence1", "sentence2", "score")
 

@@ -10,11 +10,11 @@ from typing import ClassVar
 import numpy as np
 
 from informin.errors import UndefinedScoreError, UsageError, counted
+from informin.evaluation.embedding_cache import Encode, embed_once
 from informin.evaluation.geometry import unit
 from informin.evaluation.measures import SEARCH, Measure
-from informin.evaluation.once import Encode, embed_once
 from informin.evaluation.ranking import ranking_scores
-from informin.evaluation.rows import as_number, rows_by_column, text_in
+from informin.evaluation.table_files import as_number, rows_by_column, text_in
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from tqdm import tqdm
 from informin.bars import hidden
 from informin.errors import UndefinedScoreError, UsageError, counted
 from informin.evaluation import results
+from informin.evaluation.embedding_cache import EmbeddingCache, Encode
 from informin.evaluation.labels import LabeledSentences, load_labels
-from informin.evaluation.once import Encode, EncodeOnce
 from informin.evaluation.retrieval import RetrievalPairs, load_retrieval_pairs
 from informin.evaluation.senteval import TASKS, StsTask, TransferTask, load_task
 from informin.evaluation.sts import score_sts
@@ -154,7 +154,7 @@ def score_encoder(
     if asked and asked > most:
         raise UsageError(f"`whitening` {asked}: the embeddings of {encoder.name} have 1 to {most} dimensions.")
     rows = {pooler: _start(encoder, pooler, tasks.split, whitening, outputs) for pooler in encoder.poolers}
-    once = EncodeOnce(lambda sentences: encode_with_bar(encoder, sentences))
+    once = EmbeddingCache(lambda sentences: encode_with_bar(encoder, sentences))
     encode = {pooler: once.by(pooler) for pooler in rows}
     pending = {name: [pooler for pooler, row in rows.items() if not _finished(row, name, tasks)] for name in tasks.data}
     if whitening and any(pending.values()):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from informin.evaluation.once import Encode, embed_once
+from informin.evaluation.embedding_cache import Encode, embed_once
 from informin.evaluation.pairs import correlations, cosine
 from informin.evaluation.senteval import StsTask
 

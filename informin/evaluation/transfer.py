@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from sklearn.model_selection import StratifiedKFold
 
+from informin.evaluation.embedding_cache import Encode, embed_once
 from informin.evaluation.logistic import LogisticPath
-from informin.evaluation.once import Encode, embed_once
 from informin.evaluation.senteval import TransferTask
 
 FOLDS = 10

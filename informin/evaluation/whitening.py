@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from informin.evaluation.once import Encode
+from informin.evaluation.embedding_cache import Encode
 
 
 class Whitening:

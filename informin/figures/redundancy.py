@@ -21,8 +21,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from informin.errors import UsageError
+from informin.evaluation.embedding_cache import Encode
 from informin.evaluation.geometry import unit
-from informin.evaluation.once import Encode
 
 # The closed classes of English words, as far as they are needed here.
 SUBJECTS = frozenset("i you he she it we they there".split())

@@ -193,7 +193,7 @@ def notes(summary: dict) -> list[str]:
 
 
 def plot_rows(summary: dict) -> list[dict]:
-    """A row a setting, seed and measure, as `plots.seeds` draws them."""
+    """A row a setting, seed and measure, as `run_plots.seeds` draws them."""
     rows, settings = [], summary["settings"]
     for measure in summary["measures"]:
         for name, setting in settings.items():

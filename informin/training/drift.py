@@ -14,7 +14,7 @@ from informin.encoders.encoder import load_encoder
 from informin.encoders.usage import usage_of_settings
 from informin.errors import InforMinError, error_line
 from informin.evaluation.drift import FEWEST, draw, measure_drift, stsb_dev
-from informin.evaluation.once import embed_once
+from informin.evaluation.embedding_cache import embed_once
 from informin.evaluation.pairs import GradedPairs
 from informin.publishing.card import write_card
 from informin.publishing.record import save_record

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import pearsonr, spearmanr
 
 from informin.errors import UndefinedScoreError
-from informin.evaluation.once import EncodeOnce
+from informin.evaluation.embedding_cache import EmbeddingCache
 from informin.evaluation.pairs import GradedPairs
 from informin.evaluation.senteval import StsTask
 from informin.evaluation.sts import score_sts
@@ -127,7 +127,7 @@ def poolers(calls):
 def test_each_sentence_is_encoded_once_over_tasks_and_poolers():
     calls = []
     encode, vectors = poolers(calls)
-    once = EncodeOnce(encode)
+    once = EmbeddingCache(encode)
     by = {pooler: once.by(pooler) for pooler in vectors}  # before anything is encoded
     wanted = [
         SENTENCES[5:15],
@@ -150,7 +150,7 @@ def test_a_sentence_is_encoded_once_however_often_it_comes():
         x = np.array([[float(s)] for s in sentences], dtype=np.float32)
         return {"cls": x, "mean": -x}
 
-    once = EncodeOnce(encode)
+    once = EmbeddingCache(encode)
     cls, mean = once.by("cls"), once.by("mean")
     once.add(["3", "1", "3"])
     assert cls(["1", "2", "1", "3"]).tolist() == [[1], [2], [1], [3]]
@@ -162,7 +162,7 @@ def test_a_sentence_is_encoded_once_however_often_it_comes():
 def test_sentences_added_before_are_only_looked_up():
     calls = []
     encode, vectors = poolers(calls)
-    once = EncodeOnce(encode)
+    once = EmbeddingCache(encode)
     once.add([SENTENCES[1], SENTENCES[0], SENTENCES[1]])
     once.add(SENTENCES[:3])
     once.add(SENTENCES[:2])

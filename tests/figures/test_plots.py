@@ -18,10 +18,9 @@ from matplotlib.image import imread
 from matplotlib.text import Text
 from scipy.stats import spearmanr
 
-from informin.errors import UsageError
 from informin.evaluation.drift import Drift
-from informin.figures import plots
-from tests.conftest import ROOT
+from informin.figures import drawing, plots, run_plots
+from tests.conftest import ROOT, raises_usage
 
 NAMES = ["informin, seed 42", "unsup-simcse-bert-base-uncased", "a $_b$ < c & d"]
 GOLD = np.repeat(np.arange(6.0), 20)
@@ -83,7 +82,7 @@ PICTURES = {
     "alignment_uniformity": lambda stem: plots.alignment_uniformity(score_rows(), "STS-B dev", stem),
     "tsne": lambda stem: plots.tsne(tsne_panels(), SENTENCES, stem),
     "cosine_against_gold": lambda stem: plots.cosine_against_gold(cosine_panels(), stem),
-    "training_curves": lambda stem: plots.training_curves(HISTORY, stem),
+    "training_curves": lambda stem: run_plots.training_curves(HISTORY, stem),
     "redundancy": lambda stem: plots.redundancy(probe_rows(), stem),
     "drift": lambda stem: plots.drift(drift_panels(), NAMES[0], stem),
 }
@@ -99,7 +98,7 @@ LABELS = {
         "step",
     ],
     "redundancy": [*NAMES, "stop words removed", "capitalized", "accuracy of the style probe (%), ± 1 sd"],
-    "drift": [*NAMES, "of its 10 nearest neighbors a sentence kept", "(far right: hubs)"],
+    "drift": [*NAMES, "number of 10 nearest neighbors kept", "(far right: hubs)"],
 }
 
 
@@ -122,7 +121,8 @@ def figure_of(monkeypatch):
 
     def draw(function, *args) -> Figure:
         with monkeypatch.context() as patch:
-            patch.setattr(plots, "_save", lambda figure, *_: figure)
+            for module in (plots, run_plots):
+                patch.setattr(module, "save", lambda figure, *_: figure)
             return function(*args, "unused")
 
     return draw
@@ -167,7 +167,7 @@ def test_the_same_bytes_again(name, written):
 @pytest.mark.parametrize("name", PICTURES)
 def test_letters_of_9_points_or_more_and_no_formulas(name, figure_of):
     figure = figure_of(PICTURES[name])
-    with matplotlib.rc_context(plots.STYLE):  # as when it is saved, for the ticks made only now
+    with matplotlib.rc_context(drawing.STYLE):  # as when it is saved, for the ticks made only now
         figure.draw_without_rendering()
     texts = figure.findobj(Text)
     assert min(text.get_fontsize() for text in texts) >= 9
@@ -243,7 +243,7 @@ def test_numbers_of_redundancy(written):
 
 @pytest.mark.parametrize("part", ["svg", "csv"])
 def test_a_failure_leaves_nothing_and_keeps_what_was_there(part, tmp_path, monkeypatch):
-    before = {path: path.read_bytes() for path in plots._save(Figure(), tmp_path / "kept", ["x"], [[2.0]])}
+    before = {path: path.read_bytes() for path in drawing.save(Figure(), tmp_path / "kept", ["x"], [[2.0]])}
     save = Figure.savefig
 
     def fail(self, path, **options):
@@ -260,7 +260,7 @@ def test_a_failure_leaves_nothing_and_keeps_what_was_there(part, tmp_path, monke
         monkeypatch.setattr(Figure, "savefig", fail)
     for stem in ("kept", "new"):
         with pytest.raises(OSError, match="No space left"):
-            plots._save(figure, tmp_path / stem, ["x"], rows())
+            drawing.save(figure, tmp_path / stem, ["x"], rows())
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
@@ -368,16 +368,16 @@ def test_project_of_the_fewest_sentences():
 
 
 @pytest.mark.parametrize(
-    "change, message",
+    "change, found",
     [
-        (lambda x: x[:29], "found 29 sentences; needed at least 30"),
+        (lambda x: x[:29], "only 29 sentences"),
         (lambda x: np.where(np.arange(40)[:, None] == 3, np.nan, x), "1 of 40 embeddings are not finite"),
         (lambda x: np.where(np.arange(40)[:, None] < 2, np.inf, x), "2 of 40 embeddings are not finite"),
         (lambda x: np.where(np.arange(40)[:, None] == 3, 0.0, x), "1 of 40 embeddings are not finite or have length 0"),
     ],
 )
-def test_project_of_what_cannot_be_projected(change, message):
-    with pytest.raises(UsageError, match=message):
+def test_project_rejects_too_few_or_broken_embeddings(change, found):
+    with raises_usage(found=found):
         plots.project(change(blobs(40)[0]))
 
 
@@ -419,7 +419,7 @@ def test_a_collapsed_encoder_can_be_drawn(figure_of):
 
 
 def test_panels_of_training_curves(figure_of):
-    terms, spearman, alignment, uniformity = figure_of(plots.training_curves, HISTORY).axes
+    terms, spearman, alignment, uniformity = figure_of(run_plots.training_curves, HISTORY).axes
     assert {line.get_label(): list(line.get_ydata()) for line in terms.lines} == {
         "contrast": [0.25, 0.125],
         "attention mi": [0.625, 0.625],
@@ -442,17 +442,17 @@ def without(*names: str) -> list[dict]:
 
 def test_training_curves_of_less(figure_of):
     simcse = without("terms/attention_mi", "terms/mlm", "projection_norm")
-    assert [line.get_label() for line in figure_of(plots.training_curves, simcse).axes[0].lines] == ["contrast"]
+    assert [line.get_label() for line in figure_of(run_plots.training_curves, simcse).axes[0].lines] == ["contrast"]
     unscored = without("eval_spearman", "eval_alignment", "eval_uniformity")
-    assert len(figure_of(plots.training_curves, unscored).axes) == 1
-    assert len(figure_of(plots.training_curves, HISTORY[:1]).axes) == 3
+    assert len(figure_of(run_plots.training_curves, unscored).axes) == 1
+    assert len(figure_of(run_plots.training_curves, HISTORY[:1]).axes) == 3
 
 
 def test_training_curves_of_odd_numbers(figure_of):
     """A contrast of 0 has no place on a log axis; a NaN is no best score."""
     history = [entry | {name: 0.0 for name in entry if name == "terms/contrast"} for entry in HISTORY]
     history[2] = history[2] | dict(eval_spearman=math.nan)
-    terms, spearman, *_ = figure_of(plots.training_curves, history).axes
+    terms, spearman, *_ = figure_of(run_plots.training_curves, history).axes
     assert terms.get_yscale() == "linear" and spearman.get_title() == "best: 80.00 at step 20"
 
 
@@ -482,31 +482,31 @@ def test_panels_of_redundancy(figure_of):
 
 
 @pytest.mark.parametrize(
-    "draw, message",
+    "draw, found",
     [
-        (lambda stem: plots.alignment_uniformity([], "STS-B dev", stem), "Nothing to draw: needed at least one"),
-        (lambda stem: plots.tsne([], [], stem), "Nothing to draw"),
-        (lambda stem: plots.cosine_against_gold([], stem), "Nothing to draw"),
-        (lambda stem: plots.redundancy([], stem), "Nothing to draw"),
-        (lambda stem: plots.training_curves([], stem), "neither a loss nor an evaluation"),
-        (lambda stem: plots.training_curves([dict(step=1, train_loss=1.0)], stem), "neither a loss nor"),
+        (lambda stem: plots.alignment_uniformity([], "STS-B dev", stem), "There is nothing to draw"),
+        (lambda stem: plots.tsne([], [], stem), "There is nothing to draw"),
+        (lambda stem: plots.cosine_against_gold([], stem), "There is nothing to draw"),
+        (lambda stem: plots.redundancy([], stem), "There is nothing to draw"),
+        (lambda stem: run_plots.training_curves([], stem), "neither a loss nor an evaluation"),
+        (lambda stem: run_plots.training_curves([dict(step=1, train_loss=1.0)], stem), "neither a loss nor"),
         (
             lambda stem: plots.alignment_uniformity([score_rows()[0] | dict(uniformity=math.nan)], "STS-B", stem),
-            "informin, seed 42: alignment and uniformity must be finite",
+            "informin, seed 42: alignment and uniformity contain NaN",
         ),
-        (lambda stem: plots.tsne([("a", np.full((1, 2), np.inf), [0])], ["s"], stem), "a: points must be finite"),
+        (lambda stem: plots.tsne([("a", np.full((1, 2), np.inf), [0])], ["s"], stem), "a: points contain NaN"),
         (
             lambda stem: plots.cosine_against_gold([("a", np.array([0.5, np.nan]), np.arange(2.0))], stem),
-            "a: cosines and gold scores must be finite",
+            "a: cosines and gold scores contain NaN",
         ),
         (
             lambda stem: plots.cosine_against_gold([("a", np.array([0.5, 0.6]), np.ones(2))], stem),
-            "all gold scores are alike",
+            "All gold scores are equal",
         ),
     ],
 )
-def test_what_cannot_be_drawn(draw, message, tmp_path):
-    with pytest.raises(UsageError, match=message):
+def test_data_that_cannot_be_drawn_is_rejected(draw, found, tmp_path):
+    with raises_usage(found=found):
         draw(tmp_path / "figure")
     assert list(tmp_path.iterdir()) == []
 
@@ -518,14 +518,14 @@ def test_what_cannot_be_drawn(draw, message, tmp_path):
         lambda stem: plots.cosine_against_gold([("a", np.full(3, 0.5), np.arange(2.0))], stem),
     ],
 )
-def test_lengths_that_differ_are_no_picture(draw, tmp_path):
+def test_mismatched_lengths_leave_no_files(draw, tmp_path):
     with pytest.raises(ValueError):
         draw(tmp_path / "figure")
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-def test_drawing_loads_no_model_library_and_no_window():
+def test_drawing_imports_neither_torch_nor_pyplot():
     heavy = "{'torch', 'transformers', 'matplotlib.pyplot'}"
-    code = f"import sys, informin.figures.plots; print(*sys.modules.keys() & {heavy})"
+    code = f"import sys, informin.figures.plots, informin.figures.run_plots; print(*sys.modules.keys() & {heavy})"
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert found.stdout.strip() == ""

@@ -24,7 +24,7 @@ import run_study
 from informin.errors import UsageError
 from informin.evaluation.senteval import STS_TASKS
 from informin.evaluation.table import render
-from informin.figures import plots
+from informin.figures import run_plots
 from informin.files import write_manifest
 from informin.studies import runner as study_runner
 from informin.studies.plan import check_options, read_study, without_paths
@@ -947,7 +947,7 @@ def test_report_of_what_is_there(write, stub, tmp_path, capsys):
 
 def test_plot(three_recipes, tmp_path):
     summary = summarize(*three_recipes)
-    png, svg, numbers = plots.seeds(plot_rows(summary), "Three", tmp_path / "plot")
+    png, svg, numbers = run_plots.seeds(plot_rows(summary), "Three", tmp_path / "plot")
     assert png.stat().st_size > 10_000
     text = svg.read_text(encoding="utf-8")
     assert [
@@ -958,4 +958,4 @@ def test_plot(three_recipes, tmp_path):
     assert [float(row["value"]) for row in rows] == [x for values in SCORES.values() for x in values]
     assert [row["baseline_mean"] for row in rows] == 3 * [""] + 6 * ["71.0"]
     with pytest.raises(UsageError, match="needed at least one run"):
-        plots.seeds([], "Three", tmp_path / "plot")
+        run_plots.seeds([], "Three", tmp_path / "plot")

@@ -1,7 +1,7 @@
-"""The papers' figures for checkpoints: encodes, measures, prints the numbers and draws. One function a figure.
+"""The figures of the papers for any checkpoints: one function per figure encodes, measures, prints and draws.
 
-Each takes, beside what it draws, `model_name`, Hub ids or folders; `output`, the files' path without suffix; and
-`**loading`, the pooler, batch size and device of `encoders`. Each returns the paths of the PNG, the SVG and the CSV.
+Each function takes `model_name`, a list of Hub ids or folders; `output`, the path of the files without suffix; and
+`**loading`, the pooler, batch size and device for `encoders`. It returns the paths of the PNG, SVG and CSV files.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,14 +14,14 @@ from informin.encoders.encoder import Encoder, load_encoder
 from informin.errors import UsageError
 from informin.evaluation import score_pairs
 from informin.evaluation.drift import SAMPLE, SEED, draw, drift_table, measure_drift, stsb_dev
-from informin.evaluation.once import EncodeOnce, embed_once
+from informin.evaluation.embedding_cache import EmbeddingCache, embed_once
 from informin.evaluation.pairs import cosine, positive
 from informin.evaluation.results import load_all_results
 from informin.evaluation.scoring import encode_with_bar, load_tasks, score_encoder
 from informin.evaluation.senteval import STS_TASKS, load_task
 from informin.evaluation.senteval_files import senteval_folder
 from informin.evaluation.table import Row, Table, difference, render
-from informin.figures import plots
+from informin.figures import plots, run_plots
 from informin.figures.redundancy import probe
 from informin.textfiles import read_sentences, require_file
 from informin.training.checkpoints import read_history
@@ -35,12 +35,12 @@ def alignment(
     results: Sequence[str] = (),
     **loading,
 ) -> Sequence[Path]:
-    """Figure 3 of Chen et al. (2022).
+    """Draw alignment against uniformity, as in figure 3 of Chen et al. (2022).
 
     Args:
-        split: of STS-B.
-        results: files, folders or summaries of run_eval.py; the 7 tests of a checkpoint among them are not scored
-            again.
+        split: Split of STS-B.
+        results: Results files of `informin eval`, folders of them, or summaries. Checkpoints with an STS average in
+            them are not scored again.
     """
     folder = senteval_folder(senteval_dir)
     (pairs,) = load_task(folder, "STS-B", split).subsets
@@ -67,7 +67,7 @@ def tsne(
     clusters: int = 10,
     **loading,
 ) -> Sequence[Path]:
-    """Figure 2 of Chen et al. (2022), of a sample of a file of sentences; `clusters` are of K-means."""
+    """Draw t-SNE of a sample of sentences, colored by K-means cluster, as in figure 2 of Chen et al. (2022)."""
     texts = sample(sentences, max_sentences, seed)
     embedded = {name: encode_with(encoder)(texts) for name, encoder in encoders(model_name, **loading)}
     panels = [(name, *plots.project(x, clusters, seed)) for name, x in embedded.items()]
@@ -77,7 +77,7 @@ def tsne(
 def cosines(
     model_name: Sequence[str], output: str, senteval_dir: str | None = None, split: str = "dev", **loading
 ) -> Sequence[Path]:
-    """Figure 7 of Klein & Nabi (ACL 2023)."""
+    """Draw the cosine of sentence pairs against their gold score, as in figure 7 of Klein & Nabi (ACL 2023)."""
     (pairs,) = load_task(senteval_folder(senteval_dir), "STS-B", split).subsets
     panels = []
     for name, encoder in encoders(model_name, **loading):
@@ -87,8 +87,8 @@ def cosines(
 
 
 def curves(run: str, output: str) -> Sequence[Path]:
-    """The log of a run, from the folder that it was written to."""
-    return plots.training_curves(read_history(run), output)
+    """Draw the training curves of a run, from its output folder."""
+    return run_plots.training_curves(read_history(run), output)
 
 
 def redundancy(
@@ -100,13 +100,17 @@ def redundancy(
     compare: str | None = None,
     **loading,
 ) -> Sequence[Path]:
-    """The redundancy of table 1 of Chen et al. (2022), measured; `compare` is one to take the differences to."""
+    """Measure the redundancy of table 1 of Chen et al. (2022); `compare` is a checkpoint to subtract."""
     texts = sample(sentences, max_sentences, seed)
     names = ([compare] if compare else []) + list(model_name)
     scores = {name: probe(encode_with(encoder), texts, seed) for name, encoder in encoders(names, **loading)}
     for column, spread, title in (
         ("cosine", "cosine_sd", "Cosine to the original, mean ± sd over sentences"),
-        ("style_accuracy", "style_accuracy_sd", "Style read by a linear probe, % ± sd over folds (50: forgotten)"),
+        (
+            "style_accuracy",
+            "style_accuracy_sd",
+            "Style probe accuracy, % ± sd over folds (50: forgotten)",
+        ),
     ):
         lines = []
         for name, kinds in scores.items():
@@ -129,11 +133,11 @@ def drift(
     senteval_dir: str | None = None,
     **loading,
 ) -> Sequence[Path]:
-    """What training changed, without labels: `model_name` against `compare`, on a sample; see `evaluation.drift`."""
+    """Compare `model_name` with `compare` on a sample of sentences, without labels; see `evaluation.drift`."""
     texts, pairs = draw(read_lines(sentences), max_sentences, seed), stsb_dev(senteval_dir)
     loaded = encoders([compare, *model_name], **loading)
     old_name, old = next(loaded)
-    once = EncodeOnce(lambda wanted: encode_with_bar(old, wanted)).by(old.poolers[0])
+    once = EmbeddingCache(lambda wanted: encode_with_bar(old, wanted)).by(old.poolers[0])
     drifts = {name: measure_drift(once, encode_with(encoder), texts, pairs) for name, encoder in loaded}
     records = {name: measured.record() for name, measured in drifts.items()}
     print(render(drift_table(records, old_name), "text") + "\n")
@@ -146,10 +150,10 @@ def drift(
 def encoders(
     names: Sequence[str], pooler: str = "auto", batch_size: int = 64, device: str | None = None
 ) -> Iterator[tuple[str, Encoder]]:
-    """The checkpoints one after the other, by the last part of their name where that tells them apart.
+    """Yield each checkpoint with a label: the last part of its name if these are unique, else the full name.
 
     Args:
-        pooler: see `load_encoder`; `auto` is what each checkpoint says of itself.
+        pooler: See `load_encoder`; `auto` uses the pooling stored in each checkpoint.
     """
     short = [Path(name).name for name in names]
     for name, label in zip(names, short if len(set(short)) == len(names) else names):
@@ -157,30 +161,30 @@ def encoders(
 
 
 def encode_with(encoder: Encoder) -> Callable[[Sequence[str]], np.ndarray]:
-    """An encode() with a progress bar, of the encoder's only pooler."""
+    """Return an encode() with a progress bar, for the encoder's only pooler."""
     return lambda sentences: encode_with_bar(encoder, sentences)[encoder.poolers[0]]
 
 
 def sample(file: str, count: int, seed: int) -> list[str]:
-    """At most so many of a file's distinct sentences, drawn at random. Raises UsageError without file or sentence."""
+    """Return a random sample of at most `count` distinct sentences of a file. Raises UsageError as `read_lines`."""
     distinct = list(dict.fromkeys(" ".join(line.split()) for line in read_lines(file)))
     chosen = np.random.default_rng(seed).permutation(len(distinct))[:count]
     return [distinct[i] for i in chosen]
 
 
 def read_lines(file: str) -> list[str]:
-    """A file's sentences, blank ones left out. Raises UsageError without file or sentence."""
+    """Return the nonblank sentences of a file. Raises UsageError if the file does not exist or has none."""
     path = Path(file)
     require_file("`sentences`", path)
     lines = [line for line in read_sentences(path, None) if line.strip()]
     if not lines:
-        raise UsageError(f"`sentences`: {path} holds no sentence.")
+        raise UsageError(f"names {path}, which contains no sentence", option="sentences")
     return lines
 
 
 def is_of(results: dict, encoder: Encoder) -> bool:
-    """Whether the results of run_eval.py are those of this checkpoint, read in this way."""
+    """Return whether results of `informin eval` belong to this checkpoint, pooler and length."""
     names = ("pooler", "whitening", "max_length", "precision", "split")
     if [results[name] for name in names] != [encoder.poolers[0], None, encoder.length, "fp32", "test"]:
-        return False  # before the checksum, which reads all weights
+        return False  # computing the checksum below reads all weights
     return results["weights_sha256"] == encoder.weights_sha256()

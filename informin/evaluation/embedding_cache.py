@@ -9,7 +9,7 @@ from informin.errors import UndefinedScoreError
 Encode = Callable[[Sequence[str]], np.ndarray]  # N sentences to (N, d)
 
 
-class EncodeOnce:
+class EmbeddingCache:
     """Remembers embeddings by sentence, so that over all calls each distinct sentence is encoded once.
 
     Args:
@@ -54,6 +54,6 @@ def embed_once(encode: Encode, sentences: Sequence[str]) -> Encode:
             raise UndefinedScoreError(f"the embeddings of {broken:,} of {len(distinct):,} sentences are not finite")
         return {"": embeddings}
 
-    once = EncodeOnce(finite)
+    once = EmbeddingCache(finite)
     once.add(sentences)
     return once.by("")

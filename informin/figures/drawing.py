@@ -1,0 +1,93 @@
+"""What all figures share: style, colors, checks, panels and saving."""
+
+import csv
+import math
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from informin.errors import UsageError
+from informin.temporary import TemporaryFolder
+
+Files = tuple[Path, Path, Path]  # PNG, SVG, CSV
+Panel = tuple[str, np.ndarray, np.ndarray]  # name of a checkpoint, and two arrays of N rows
+
+STYLE = {
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.labelsize": 10,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "legend.fontsize": 9,
+    "legend.title_fontsize": 9,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E5E5E5",
+    "figure.constrained_layout.use": True,
+    "savefig.dpi": 200,
+    "text.parse_math": False,  # keep a $ in the name of a checkpoint
+    "svg.hashsalt": "informin",  # otherwise, ids in the file are random
+    # Draw letters as outlines, so that they look the same everywhere and keep the widths used to place the labels.
+    # The file also contains each text as a comment.
+    "svg.fonttype": "path",
+}
+# Okabe & Ito (2008), safe for color-blind readers, with black and yellow last; two more for ten clusters.
+COLORS = "#0072B2 #D55E00 #009E73 #CC79A7 #56B4E9 #E69F00 #000000 #F0E442 #882255 #999999".split()
+MARKERS = "o s ^ D v P X p < *".split()
+
+
+def require(rows: Sequence, what: str) -> None:
+    """Raise UsageError if there are no rows."""
+    if not rows:
+        raise UsageError("There is nothing to draw", needed=f"at least one {what}")
+
+
+def require_finite(name: str, what: str, numbers) -> None:
+    """Raise UsageError if a number is NaN or infinite."""
+    if not np.isfinite(np.asarray(numbers, dtype=np.float64)).all():
+        raise UsageError(f"{name}: {what} contain NaN or infinity", needed="finite numbers")
+
+
+def numbers(rows: Iterable[Mapping], name: str) -> np.ndarray:
+    """Return a column in float64, with NaN for None."""
+    return np.array([row[name] for row in rows], dtype=np.float64)
+
+
+def appearance(i: int) -> dict:
+    """Return the color and marker of category i; the combinations repeat after 100."""
+    return dict(color=COLORS[i % 10], marker=MARKERS[(i + i // 10) % 10])
+
+
+def make_panels(titles: Sequence[str], size: tuple[float, float], shared: bool) -> tuple[Figure, list[Axes]]:
+    """Return a figure with one axes of about this size in inches per title: up to three in a row, more in a square."""
+    titles = ["\n".join(textwrap.fill(line, 32) for line in title.splitlines()) for title in titles]
+    columns = len(titles) if len(titles) <= 3 else math.ceil(math.sqrt(len(titles)))
+    lines = math.ceil(len(titles) / columns)
+    height = size[1] + 0.17 * max(title.count("\n") for title in titles)
+    figure = Figure(figsize=(size[0] * columns + 1, height * lines))
+    grid = figure.subplots(lines, columns, sharex=shared, sharey=shared, squeeze=False).ravel()
+    for axes, title in zip(grid, titles):
+        axes.set_title(title)
+    for axes in grid[len(titles) :]:
+        axes.remove()
+    return figure, list(grid[: len(titles)])
+
+
+def save(figure: Figure, stem: str | Path, header: Sequence[str], rows: Iterable) -> Files:
+    """Write STEM.png, STEM.svg and STEM.csv. None of them appears before all are complete."""
+    folder, name = Path(stem).parent, Path(stem).name
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryFolder(folder) as unfinished:
+        png, svg, numbers = (Path(unfinished) / f"{name}.{suffix}" for suffix in ("png", "svg", "csv"))
+        figure.savefig(png)
+        figure.savefig(svg, metadata={"Date": None})
+        with open(numbers, "w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([header, *rows])
+        return tuple(path.replace(folder / path.name) for path in (png, svg, numbers))
