@@ -8,7 +8,7 @@ import numpy as np
 
 from informin.errors import UsageError, counted
 from informin.evaluation.ranking import per_query_scores
-from informin.evaluation.rows import as_number, rows_by_column
+from informin.evaluation.table_files import as_number, rows_by_column
 
 logger = logging.getLogger(__name__)
 
