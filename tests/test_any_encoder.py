@@ -482,10 +482,14 @@ def test_who_writes_the_prompt_himself_embeds_it_once(folder_of, trainer, tmp_pa
     ("usage", "exported", "said"),
     [
         (Usage("mean"), False, None),
-        (Usage("mean", prompt="a "), False, "'a ', the encoder's own default prompt: sentence-transformers adds it"),
-        (Usage("mean", prompt="a "), True, "'a ', the default prompt of the folder: sentence-transformers adds it"),
-        (Usage("mean", training_prompt="a "), False, "'a ' in training only; the folder does not add it: write it"),
-        (Usage("mean", prompt="b ", training_prompt=""), False, "none in training; the folder keeps its own .* 'b '"),
+        (Usage("mean", prompt="a "), False, "'a ', the encoder's own default prompt; sentence-transformers adds it"),
+        (Usage("mean", prompt="a "), True, "'a ', the default prompt of the folder; sentence-transformers adds it"),
+        (Usage("mean", training_prompt="a "), False, "'a ' in training only; the folder does not add it .prepend it"),
+        (
+            Usage("mean", prompt="b ", training_prompt=""),
+            False,
+            "none in training; the folder keeps .* 'b '",
+        ),
     ],
 )
 def test_what_is_said_about_the_prompt(usage, exported, said):

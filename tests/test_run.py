@@ -58,7 +58,7 @@ def test_whole_run(command, encoder, tmp_path, capsys, caplog, options):
     best = max((step for step in scores if step), key=scores.get)
     assert f"{scores[0]:.2f} before, {scores[best]:.2f} after (step {best})" in out
     assert "sentences/s" in out and "GiB" in out and "contrast" in out
-    lines = out[out.index("Load it:") :].splitlines()[1:3]
+    lines = out[out.index("Load the model:") :].splitlines()[1:3]
     loaded = {}
     exec("\n".join(line.strip() for line in lines), loaded)
     assert type(loaded["model"]).__name__.endswith("ForInforMinCL")
@@ -231,7 +231,7 @@ def test_two_processes(command, tmp_path):
     done = [forked.run(process) for process in group]
     assert [each.returncode for each in done] == [0, 0], done[0].stderr + done[1].stderr
     out = done[0].stdout
-    assert out.count("Load it:") == 1 and "2 process(es)" in out and done[1].stdout == ""
+    assert out.count("Load the model:") == 1 and "2 process(es)" in out and done[1].stdout == ""
     assert AutoModel.from_pretrained(tmp_path / "run").config.model_type == "bert"
     run_unsup.main(command(output_dir=tmp_path / "one", mlm_weight=0.1))
     before = []
@@ -254,11 +254,11 @@ def test_ctrl_c_under_torchrun_ends_with_how_to_go_on(command, tmp_path):
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(60) != 0
     wait_for_end = time.monotonic() + 10
-    while "Go on with" not in log.read_text() and time.monotonic() < wait_for_end:
+    while "To resume, run" not in log.read_text() and time.monotonic() < wait_for_end:
         time.sleep(0.05)
     lines = [line for line in log.read_text().splitlines() if line]
     step = int(lines[-2].removeprefix("Interrupted at step ").split(";")[0])
-    assert lines[-1] == "Go on with the same command and --resume_from_checkpoint last"
+    assert lines[-1] == "To resume, run the same command with --resume_from_checkpoint last"
     assert step_of(complete_checkpoints(tmp_path / "run")[-1]) == step
 
 
@@ -310,7 +310,7 @@ def fails(capsys, arguments: list[str], code: int = 2) -> str:
         (dict(temperature=0), "--temperature is 0.0; expected a number above 0"),
         (dict(reconstruction_weight=-1), "--reconstruction_weight is -1.0; expected 0 or more"),
         (dict(mlm_weight=-0.1), "--mlm_weight is -0.1; expected 0 or more"),
-        (dict(max_seq_length=1000), "this model reads at most 66 tokens"),
+        (dict(max_seq_length=1000), "expected at most 66"),
         (dict(save_steps=3), "round multiple"),
         (dict(resume_from_checkpoint="last"), "has no complete checkpoint"),
     ],
@@ -326,7 +326,7 @@ def test_mistakes_are_one_line_and_leave_nothing(command, tmp_path, capsys, chan
     ("content", "message"),
     [
         (b"", "nothing to read"),
-        (b"\n \n\t\n", "3 blank lines and nothing else"),
+        (b"\n \n\t\n", "only 3 blank lines"),
         (b"the dog\nthe c\xe4t\n", "line 2: not UTF-8 (byte 0xe4"),
         (b"\x7fELF\0\0", "is a binary file"),
     ],

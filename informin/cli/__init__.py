@@ -1,4 +1,4 @@
-"""The `informin` command: one module with `main(argv)` per subcommand. The scripts at the root start the same."""
+"""The `informin` command: one module with a function `main(argv)` per subcommand."""
 
 import argparse
 import sys
@@ -27,11 +27,11 @@ def main() -> NoReturn:
 def start(command: str, argv: list[str] | None = None) -> NoReturn:
     """Run one subcommand as a program.
 
-    Answers `--help` and handles Ctrl-C before it imports torch.
+    `--help` and Ctrl-C work without waiting for the import of torch.
 
     Args:
-        command: a name in `COMMANDS`.
-        argv: the subcommand's arguments. Default: those of this process.
+        command: A name in `COMMANDS`.
+        argv: Arguments of the subcommand. Default: those of this process.
     """
     argv = sys.argv[1:] if argv is None else argv
     program.quiet_while_loading()
@@ -41,7 +41,7 @@ def start(command: str, argv: list[str] | None = None) -> NoReturn:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of the first argument."""
+    """Return the parser of the first argument."""
     listed = "\n".join(f"  {name:10}{text}" for name, text in COMMANDS.items())
     parser = argparse.ArgumentParser(
         prog="informin",

@@ -1,4 +1,4 @@
-"""Train sentence embeddings without labels."""
+"""`informin train`: train sentence embeddings on unlabeled text."""
 
 import logging
 import os
@@ -26,41 +26,45 @@ logger = logging.getLogger(__name__)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Trains one model. Returns the exit code: 0, 1 (no finite loss, failed save or push), 2 (usage), 128 + signal."""
+    """Train one model.
+
+    Returns:
+        The exit code: 0, 1 (NaN loss, failed save or push), 2 (usage error), or 128 + signal.
+    """
     argv = sys.argv[1:] if argv is None else argv
     return program.exit_code(lambda: run(argv), option_names(), "Nothing was saved since the last checkpoint.")
 
 
 def run(argv: list[str]) -> int:
-    """Options, then one training in a folder of its own."""
+    """Parse the options, and train with the output folder locked."""
     start_logging(verbose=False)
     model_name, data, card, args = parse(argv)
     start_logging(args.verbose)
-    alone = only_run_in(args.output_dir) if args.process_index == 0 else nullcontext()
-    with Heartbeat(args.output_dir, args.device), alone:
+    alone = only_run_in(args.run_dir) if args.process_index == 0 else nullcontext()
+    with Heartbeat(args.run_dir, args.device), alone:
         return train(model_name, data, card, args)
 
 
 def train(model_name: str, data: DataArguments, card: CardArguments, args: InforMinTrainingArguments) -> int:
-    """Data, training, the exported folder, the table."""
+    """Load the data, train, export, and print the report."""
     resume, again = args.resume_from_checkpoint, started_again()
-    if again and (whole := complete_checkpoints(args.output_dir)):
+    if again and (complete := complete_checkpoints(args.run_dir)):
         resume = LAST
-        logger.warning(f"A process of the run died, and it was started again: it goes on from {whole[-1].name}.")
+        logger.warning(f"A process died, and the run was restarted. It resumes from {complete[-1].name}.")
     if resume:
-        resume = checkpoint_to_resume(args.output_dir, resume, args.model_settings)
+        resume = str(checkpoint_to_resume(args.run_dir, resume, args.model_settings))
     else:
-        refuse_used_folder(args.output_dir, checkpoints=not again)  # of a run that died half-written ones are its own
+        refuse_used_folder(args.run_dir, checkpoints=not again)  # a restarted run may have left incomplete ones
     if args.push_to_hub and args.process_index == 0:
-        hub_destination(args)  # what cannot be pushed is said now, not after the training
+        hub_destination(args)  # fails before training if the push cannot work
     if args.gradient_accumulation_steps > 1:
-        logger.warning("Gradient accumulation adds no in-batch negatives: each step contrasts within its own batch.")
+        logger.warning("Gradient accumulation adds no negatives: each batch is contrasted only with itself.")
     with args.main_process_first(desc="data"):
         development = load_development(data) if args.eval_strategy != "no" else None
         sentences = load_sentences(data, args.seed)
         known = provenance(model_name, data, card, args.model_revision)
     trainer = InforMinTrainer(model_name, args, sentences, development, provenance=known)
-    huggingface_hub.utils.disable_progress_bars()  # downloads are over; a bar for each saved file says little
+    huggingface_hub.utils.disable_progress_bars()  # downloads are finished; no bar for each saved file
     with StopOnSignal() as stop:
         trainer.add_callback(stop)
         trainer.train(resume_from_checkpoint=resume)
@@ -68,10 +72,10 @@ def train(model_name: str, data: DataArguments, card: CardArguments, args: Infor
         if trainer.is_world_process_zero():
             last_word(
                 f"Interrupted at step {trainer.state.global_step}; the checkpoint is in {args.output_dir}.\n"
-                f"Go on with the same command and --resume_from_checkpoint {LAST}"
+                f"To resume, run the same command with --resume_from_checkpoint {LAST}"
             )
         return 128 + stop.received
-    trainer.export(report=False)  # first: whatever happens now, the model is there
+    trainer.export(report=False)  # first, so that the model exists whatever happens next
     exported = f"The model is in {args.output_dir}."
     with during("the drift report", exported):
         trainer.report(senteval_dir=data.senteval_dir)
@@ -82,14 +86,14 @@ def train(model_name: str, data: DataArguments, card: CardArguments, args: Infor
 
 
 def start_logging(verbose: bool) -> None:
-    """Of several processes one speaks; of transformers only warnings are shown; bars only of downloads and training."""
+    """Log only in the first process; show only warnings of transformers, and bars only for downloads and training."""
     logging.basicConfig(format="%(message)s")
     first = os.environ.get("RANK", "0") == "0"
     logging.getLogger("informin").setLevel((logging.DEBUG if verbose else logging.INFO) if first else logging.ERROR)
     transformers.utils.logging.set_verbosity_warning()
-    # It warns of every option that is not the checkpoint's; what matters is refused by name.
+    # It warns about every option that differs from the checkpoint's; important differences are errors.
     logging.getLogger("transformers.trainer_utils").setLevel(logging.ERROR)
     transformers.utils.logging.disable_progress_bar()
     if not huggingface_hub.constants.HF_HUB_DISABLE_PROGRESS_BARS:
-        huggingface_hub.utils.enable_progress_bars()  # which that turns off too
+        huggingface_hub.utils.enable_progress_bars()  # the previous call disabled them, too
     datasets.disable_progress_bars()

@@ -30,7 +30,9 @@ class GuideNeeds:
 class Guide(Protocol):
     """A frozen encoder's embeddings of N sentences. `informin.guide.cache.CachedGuide` is the implementation."""
 
-    dimensions: int
+    @property
+    def dimensions(self) -> int:
+        """Dimension of the embeddings."""
 
     def lookup(self, indices: Tensor) -> Tensor:
         """Return the unit vectors (B, d) float32 of the sentences with these indices (B,), on the same device."""
@@ -48,10 +50,21 @@ class Guide(Protocol):
 class SentenceEncoder(Protocol):
     """The encoder behind a guide. `informin.encoders.encoder.Encoder` is the implementation."""
 
-    name: str
-    poolers: Sequence[str]
-    dimensions: int
-    device: torch.device
+    @property
+    def name(self) -> str:
+        """Hub id or folder."""
+
+    @property
+    def poolers(self) -> Sequence[str]:
+        """Names of the poolings."""
+
+    @property
+    def dimensions(self) -> int:
+        """Dimension of the embeddings."""
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the encoder."""
 
     def sha256(self) -> str:
         """Return a checksum of everything that determines its embeddings."""

@@ -1,4 +1,4 @@
-"""What happens around the steps of a run."""
+"""Callbacks around the steps of a run."""
 
 import torch
 from transformers import TrainerCallback
@@ -9,7 +9,7 @@ from informin.views.stacking import step_seed
 
 
 class AfterStep(TrainerCallback):
-    """Heads with a state of their own follow each optimizer step."""
+    """Calls `Head.after_step` after each optimizer step."""
 
     def on_optimizer_step(self, args, state, control, model=None, **kwargs):
         for head in model.heads.values():
@@ -17,10 +17,10 @@ class AfterStep(TrainerCallback):
 
 
 class SeedProcesses(TrainerCallback):
-    """Each process drops what it drops by a seed of its own.
+    """Gives each process its own seed for dropout.
 
-    Trainer seeds all alike, so that they would draw the same dropout masks for different sentences. The order of the
-    sentences was drawn before, by one seed. Checkpoints hold the random state of every process.
+    Trainer uses the same seed in all processes, so they would use the same dropout masks for different sentences. The
+    order of the sentences is already drawn at this point. Checkpoints hold the random state of every process.
     """
 
     def on_train_begin(self, args, state, control, **kwargs):
@@ -29,22 +29,22 @@ class SeedProcesses(TrainerCallback):
 
 
 class EpochStart(TrainerCallback, ExportableState):
-    """Where the running epoch started, kept in checkpoints: the length of a stream is not known beforehand.
+    """Stores in checkpoints where the current epoch began, since the length of a stream is not known in advance.
 
     Attributes:
-        epoch: its number, from 0.
-        step: the number of optimizer steps before it.
+        epoch: Index of the epoch.
+        step: Number of optimizer steps before it.
     """
 
     def __init__(self, epoch: int = 0, step: int = 0):
         self.epoch, self.step = epoch, step
 
     def on_train_begin(self, args, state, control, **kwargs):
-        if state.global_step == 0:  # a trainer may train twice
+        if state.global_step == 0:  # `train` may be called twice
             self.epoch, self.step = 0, 0
 
     def on_epoch_end(self, args, state, control, **kwargs):
-        if not control.should_training_stop:  # else the epoch may have more, for a run that resumes
+        if not control.should_training_stop:  # otherwise a resumed run may continue this epoch
             self.epoch, self.step = self.epoch + 1, state.global_step
 
     def state(self) -> dict:

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
-from typing import Optional, get_type_hints
+from typing import Any, Optional, get_type_hints
 
 from transformers import HfArgumentParser
 
@@ -106,8 +106,9 @@ class Parser(NearestOption, HfArgumentParser):
     """HfArgumentParser with `--config`, errors as exceptions, and a grouped `--help`."""
 
     def __init__(self):
+        classes: Any = kinds()
         super().__init__(
-            kinds(), usage="informin train --model_name MODEL [--config FILE.yaml] [options]", allow_abbrev=False
+            classes, usage="informin train --model_name MODEL [--config FILE.yaml] [options]", allow_abbrev=False
         )
         for name in PROGRAM:
             self.add_argument(f"--{name}", f"--{name.replace('_', '-')}")
@@ -193,7 +194,7 @@ def _help_lines(name: str, values: str, text: str) -> list[str]:
     return [head.ljust(INDENT) + wrapped[0], *(" " * INDENT + line for line in wrapped[1:])]
 
 
-def read_options_file(path: str) -> dict:
+def read_options_file(path: str | Path) -> dict:
     """Return the options in a YAML file.
 
     Raises:

@@ -1,82 +1,105 @@
-"""What a run did to its encoder, measured at its end; see `informin.evaluation.drift`."""
+"""Measure at the end of a run how much training changed the embeddings; see `informin.evaluation.drift`."""
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from datasets import Dataset, IterableDataset
-from transformers import Trainer
 from transformers.utils import logging as logs
 
 from informin.encoders.encode import embed
 from informin.encoders.encoder import load_encoder
-from informin.encoders.usage import usage_of_settings
 from informin.errors import InforMinError, error_line
 from informin.evaluation.drift import FEWEST, draw, measure_drift, stsb_dev
 from informin.evaluation.embedding_cache import embed_once
 from informin.evaluation.pairs import GradedPairs
 from informin.publishing.card import write_card
 from informin.publishing.record import save_record
+from informin.training.inputs import model_usage
+from informin.training.options import InforMinTrainingArguments
 
 logger = logging.getLogger(__name__)
 
 
-def tell_drift(
-    trainer: Trainer,
-    model_name: str | None,
-    sentences: Dataset | IterableDataset | None,
-    senteval_dir: str | None,
-    folder: str,
-) -> dict | None:
-    """Measures what a run did to its encoder and writes it into training.json and the card of the exported folder.
+class EncodingTrainer(Protocol):
+    """What this module needs from a trainer after training and export.
 
-    Every process has to call it. Both encoders compute in the precision of training.
+    Attributes:
+        began_with: Name of the encoder that the run started from, loaded again for the old embeddings; None if unknown.
+        sentences: Column `text`; None for tokenized rows.
+        known: Entries of the record that the trainer cannot derive itself.
+    """
+
+    args: InforMinTrainingArguments
+    model: Any
+    processing_class: Any
+    accelerator: Any
+    began_with: str | None
+    sentences: Dataset | IterableDataset | None
+    known: dict
+
+    def encode(self, sentences: Sequence[str]) -> np.ndarray:
+        """Return the new embeddings (N, d) of N sentences."""
+
+    def record(self) -> dict:
+        """Return the record of the run."""
+
+    def is_world_process_zero(self) -> bool:
+        """Return whether this is the first process."""
+
+
+def report_drift(trainer: EncodingTrainer, senteval_dir: str | None, folder: str) -> dict | None:
+    """Measure the drift, and write it to training.json and the model card of the exported folder.
+
+    Call it in every process. Both encoders compute in the precision of training. The sample of sentences does not
+    depend on the run's seed, so that runs can be compared.
 
     Args:
-        trainer: after training and export; `trainer.encode` gives the new embeddings.
-        model_name: what the run began with, loaded again for the old ones; None where it has no name.
-        sentences: with a column `text`; None where there are tokens alone. The sample does not depend on the
-            run's seed, so that runs can be compared.
-        senteval_dir: of STS-B dev; see `stsb_dev`.
-        folder: the exported one.
+        trainer: Trainer after training and export.
+        senteval_dir: Folder with STS-B dev; see `stsb_dev`.
+        folder: Exported folder.
 
     Returns:
-        `drift` of the record, on the first process; None on the others, and where it was not measured, which is said.
+        Entry `drift` of the record in the first process; None in the others, and if it was not measured.
     """
-    if model_name is None or sentences is None:
-        logger.info("Drift was not measured: it needs the name of the encoder that training began with, and sentences.")
+    sentences = trainer.sentences
+    if trainer.began_with is None or sentences is None:
+        logger.info("Drift was not measured: it requires the name of the original encoder, and sentences.")
         return None
     if isinstance(sentences, IterableDataset):
-        logger.info("Drift was not measured: the sentences are a stream, which is read in training alone.")
+        logger.info("Drift was not measured: the sentences are a stream, which is only read in training.")
         return None
     texts = draw(sentences["text"])
     if len(texts) < FEWEST:
-        logger.info(f"Drift was not measured: it needs {FEWEST} distinct sentences, and there are {len(texts)}.")
+        logger.info(f"Drift was not measured: it requires {FEWEST} distinct sentences, and there are {len(texts)}.")
         return None
     pairs = _pairs(senteval_dir)
     try:
-        new = embed_once(trainer.encode, [*texts, *(pairs.texts() if pairs else [])])  # all processes take part
+        new = embed_once(trainer.encode, [*texts, *(pairs.texts() if pairs else [])])  # in all processes
         if not trainer.is_world_process_zero():
             return None
-        drift = measure_drift(starting_encoder(trainer, model_name), new, texts, pairs).record()
+        drift = measure_drift(starting_encoder(trainer, trainer.began_with), new, texts, pairs).record()
         trainer.known["drift"] = drift
         save_record(folder, trainer.record())
         write_card(folder)
-    except (InforMinError, OSError, torch.OutOfMemoryError) as error:  # a finished run must not fail by this
-        logger.warning(f"Drift was not measured, or not written: {error_line(error)}")
+    except (InforMinError, OSError, torch.OutOfMemoryError) as error:  # must not make a finished run fail
+        logger.warning(f"Drift could not be measured or written: {error_line(error)}")
         return None
     return drift
 
 
-def starting_encoder(trainer: Trainer, model_name: str) -> Callable[[Sequence[str]], np.ndarray]:
-    """An encode() of what the run began with, read as `trainer.encode` reads the trained model."""
-    args, usage = trainer.args, usage_of_settings(trainer.model.config.informin).in_training
-    revision = trainer.known["base_model"]["revision"] or args.model_revision  # the commit: the branch may have moved
+def starting_encoder(trainer: EncodingTrainer, model_name: str) -> Callable[[Sequence[str]], np.ndarray]:
+    """Return an encode function of the original encoder, with the pooling and prompt of `trainer.encode`."""
+    args, usage = trainer.args, model_usage(trainer.model).in_training
+    revision = trainer.known["base_model"]["revision"] or args.model_revision  # the commit, if it is known
     verbosity = logs.get_verbosity()
-    logs.set_verbosity_error()  # what the checkpoint lacks was said before training, if it matters
+    logs.set_verbosity_error()  # warnings about the checkpoint were printed before training
     try:
-        encoder = load_encoder(model_name, [usage.pooling], device=str(args.device), revision=revision, prompt="")
+        encoder = load_encoder(
+            model_name, [usage.pooling or "cls"], device=str(args.device), revision=revision, prompt=""
+        )
     finally:
         logs.set_verbosity(verbosity)
 
@@ -91,5 +114,5 @@ def _pairs(senteval_dir: str | None) -> GradedPairs | None:
     try:
         return stsb_dev(senteval_dir)
     except InforMinError as error:
-        logger.warning(f"STS-B dev was not scored: {error_line(error)}")
+        logger.warning(f"STS-B dev was not evaluated: {error_line(error)}")
         return None

@@ -1,13 +1,14 @@
-"""Fingerprints of what a run reads, by which a run that resumes notices that it was changed.
+"""Fingerprints of a run's inputs, so that a resumed run can detect changes.
 
-The sentences of a map-style data set, the encoder and the development data have checksums of their own in the record;
-here is the rest. Files may have been renamed.
+The record has checksums of the encoder, the evaluation data and the sentences of a map-style data set; this module
+covers the rest. Renaming a file is not a change.
 """
 
 import hashlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import datasets
 import numpy as np
@@ -15,12 +16,12 @@ from huggingface_hub.utils.sha import sha_fileobj
 
 from informin.errors import counted
 
-LARGE = 10**9  # bytes; of larger files a sample is read
-BLOCKS, BLOCK = 256, 2**20  # of the sample: so many, of so many bytes, the first and the last among them
+LARGE = 10**9  # bytes; only a sample of larger files is hashed
+BLOCKS, BLOCK = 256, 2**20  # number and size in bytes of the sampled blocks, including the first and the last
 
 
 def fingerprint(path: str | Path) -> dict:
-    """`name`, `size` in bytes and `sha256` of a file; of a file above 1 GB the SHA-256 of 256 MiB spread over it."""
+    """Return `name`, `size` in bytes and `sha256` of a file. Above 1 GB, only 256 MiB are hashed."""
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size <= LARGE:
@@ -35,23 +36,23 @@ def fingerprint(path: str | Path) -> dict:
 
 
 def fingerprints(paths: Iterable[str | Path]) -> list[dict]:
-    """`fingerprint` of each file."""
+    """Return the fingerprint of each file."""
     return [fingerprint(path) for path in paths]
 
 
 def with_source(stream: datasets.IterableDataset, source: dict) -> datasets.IterableDataset:
-    """A stream that says what it reads, and passes that on to what is made of it."""
+    """Return the stream with a description of its source, which derived streams inherit."""
     stream.info.download_checksums = source
     return stream
 
 
 def source_of(stream: datasets.IterableDataset) -> dict:
-    """What a stream says that it reads; empty where it does not."""
+    """Return the description of a stream's source; empty if it has none."""
     return stream.info.download_checksums or {}
 
 
 def fingerprint_of_tokens(rows: Iterable[dict]) -> str:
-    """SHA-256 of the `input_ids` of rows, in their order."""
+    """Return the SHA-256 of the rows' `input_ids`, which depends on their order."""
     digest = hashlib.sha256()
     for row in rows:
         tokens = np.asarray(row["input_ids"], np.int64).tobytes()
@@ -60,23 +61,23 @@ def fingerprint_of_tokens(rows: Iterable[dict]) -> str:
 
 
 def changed_inputs(began: dict, now: dict) -> list[str]:
-    """Inputs, by name, that are not what they were, in words; a run may have got or lost some."""
-    words = []
+    """Return descriptions of the inputs that changed, were added or were removed."""
+    changed = []
     for name in dict.fromkeys([*began, *now]):
         old, new = began.get(name), now.get(name)
         if _content(old) != _content(new):
-            words.append(f"{name} {_words(old, new)}, now {_words(new, old)}")
-    return words
+            changed.append(f"{name} {_shown(old, new)}, now {_shown(new, old)}")
+    return changed
 
 
-def _content(value: object) -> object:
-    """Without the names of files."""
+def _content(value: Any) -> Any:
+    """Return a value without file names."""
     files = isinstance(value, list) and all(isinstance(item, dict) for item in value)
     return [(file["size"], file["sha256"]) for file in value] if files else value
 
 
-def _words(value: object, other: object) -> str:
-    """Of files only those that the other value does not have."""
+def _shown(value: Any, other: Any) -> str:
+    """Return a value as text; for lists of files, only those that the other value lacks."""
     if not isinstance(value, list):
         return "none" if value is None else repr(value)
     others = _content(other) if isinstance(other, list) else []

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import datasets
 from transformers import PreTrainedTokenizerBase
@@ -14,11 +15,12 @@ from informin.guide.cache import CachedGuide, load_guide
 from informin.guide.neighbors import require_neighbors
 from informin.guide.protocol import GuideNeeds
 from informin.guide.replay import GeneralSentences, load_general_sentences
+from informin.objectives import Term
 from informin.training.heartbeat import Heartbeat
 from informin.training.options import InforMinTrainingArguments
 from informin.training.sentences import tokenize
 from informin.training.term_fields import terms
-from informin.views import VIEWS
+from informin.views import VIEWS, View
 
 FOLDER = "guide"  # in the output folder, unless `guide_cache` names another one
 
@@ -33,7 +35,7 @@ class GuidedData:
         general: Appends general sentences to each batch, or None.
     """
 
-    rows: object
+    rows: Any
     guides: dict[str, CachedGuide]
     general: GeneralSentences | None
 
@@ -42,7 +44,7 @@ def add_guide(
     model_name: str | None,
     dimension: int,
     args: InforMinTrainingArguments,
-    rows: object,
+    rows: Any,
     sentences: datasets.Dataset | datasets.IterableDataset | None,
     tokenizer: PreTrainedTokenizerBase,
 ) -> GuidedData:
@@ -64,7 +66,8 @@ def add_guide(
         rows = rows.add_column("row", range(len(rows)))
     general = None
     if texts is not None:
-        tokens = tokenize(texts, tokenizer, args.max_seq_length, args.prompt)
+        assert args.max_seq_length and args.replay_size  # filled in by `resolve` and `training_rows`
+        tokens = tokenize(texts, tokenizer, args.max_seq_length, args.prompt or "")
         general = GeneralSentences(tokens, args.replay_size, tokenizer)
     return GuidedData(rows, guides, general)
 
@@ -112,15 +115,16 @@ def load_guides(
                 option=term.weight,
                 fix=f"Use a `guide_model` with {dimension} dimensions, or leave `{term.weight}` out.",
             )
-    folder = Path(args.guide_cache or Path(args.output_dir, FOLDER))
-    texts = {"training": sentences, "general": general}
-    with Heartbeat(args.output_dir, args.device), args.main_process_first(desc="guide"):
+    folder = Path(args.guide_cache or Path(args.run_dir, FOLDER))
+    texts: dict[str, Any] = {"training": sentences, "general": general}
+    with Heartbeat(args.run_dir, args.device), args.main_process_first(desc="guide"):
         return {name: load_guide(folder, encoder, texts[name]["text"]) for name in embedded}
 
 
 def guide_needs(args: InforMinTrainingArguments) -> dict[str, GuideNeeds]:
     """Return what the terms and the view need from a guide, by title."""
-    return {user.title: user.guide_needs for user in (*args.terms, args.second_view) if user.guide_needs}
+    users: list[Term | View] = [*args.terms, args.second_view]
+    return {user.title: user.guide_needs for user in users if user.guide_needs}
 
 
 def _require_sentences(sentences: object, needs: dict[str, GuideNeeds], title: str) -> None:
@@ -138,7 +142,8 @@ def _require_sentences(sentences: object, needs: dict[str, GuideNeeds], title: s
 
 def _load_guide_model(model_name: str | None, args: InforMinTrainingArguments) -> Encoder:
     """Load the guide on the device and in the precision of the training."""
-    name, how = args.guide_model, {"poolers": ("auto",)}
+    name = args.guide_model
+    how: dict[str, Any] = {"poolers": ("auto",)}
     if name is not None:
         if usage_of(name, load_config(name, any_encoder=True)).pooling is None:
             raise UsageError(

@@ -1,8 +1,7 @@
-"""Several processes: the others end, with a word, when one is gone.
+"""A heartbeat between processes: if one is lost, the others exit with an error message.
 
 A process that dies closes its connections, and the collectives of the others fail at once. A machine that loses its
-power or its network closes nothing, nor does one that is stopped: they would wait as long as `ddp_timeout` says, half
-an hour.
+power or its network, or is suspended, closes nothing. The others would wait for `ddp_timeout`, half an hour by default.
 """
 
 import os
@@ -20,49 +19,48 @@ from informin.errors import InforMinError, LostProcessError, error_line
 from informin.temporary import remove_own
 from informin.training.checkpoints import complete_checkpoints
 
-LIBRARIES = ("gloo", "NCCL")  # named in the errors of collectives
-DONE = b"done"  # the last beat of a process that has no more to do
+LIBRARIES = ("gloo", "NCCL")  # which occur in the error messages of collectives
+DONE = b"done"  # last beat of a process that has finished
 
 
 def lost(what: str, output_dir: str) -> LostProcessError:
-    """The error to raise where another process is gone."""
+    """Return the error to raise if another process is lost; `what` describes what happened."""
     saved = complete_checkpoints(output_dir)
-    newest = f"The newest whole checkpoint is {saved[-1]}" if saved else "No checkpoint was saved"
-    return LostProcessError(
-        f"{what}. {newest}. Run the same command on all machines again"
-        f"{', with `resume_from_checkpoint` last' if saved else ''}."
-    )
+    latest = f"The latest complete checkpoint is {saved[-1]}" if saved else "No checkpoint was saved"
+    resume = " with `resume_from_checkpoint` last" if saved else ""
+    return LostProcessError(f"{what}. {latest}. Run the same command on all machines again{resume}.")
 
 
 def is_of_collective(error: BaseException | None) -> bool:
-    """Whether an error says that another process did not answer."""
+    """Return whether an error means that another process did not answer."""
     if world_size() == 1 or not isinstance(error, RuntimeError) or isinstance(error, InforMinError):
         return False
     return isinstance(error, dist.DistError) or any(library in str(error) for library in LIBRARIES)
 
 
 class Heartbeat:
-    """Within its `with` block every process says now and then that it lives, and looks whether the others do.
+    """Sends beats to the other processes and watches theirs within its `with` block.
 
-    Where one has said nothing for long, this one prints so and ends with exit code 1, whatever it waits for. All
-    processes enter the block together. They may leave it at different times: the first one stays until the others have
-    left. A block inside another does nothing: a program is watched as a whole, and a trainer of its own where it waits.
-
-    Raises:
-        LostProcessError: a collective in the block failed.
+    If another process has been silent for `patience` seconds, this one prints an error and exits with code 1, whatever
+    it waits for. All processes must enter the block together. They may leave it at different times; the first process
+    stays until the others have left. A block within another one has no effect.
 
     Args:
-        output_dir: of the run, whose checkpoints are named.
-        device: that collectives are on.
-        every: seconds between two beats.
-        patience: seconds without one after which a process is gone.
+        output_dir: Output folder of the run, to report its latest checkpoint.
+        device: Device for collectives.
+        every: Seconds between two beats.
+        patience: Seconds without a beat after which a process counts as lost.
+
+    Raises:
+        LostProcessError: A collective in the block failed.
     """
 
-    _running = False  # one in this process
+    _running = False  # whether this process is in a block
 
     def __init__(self, output_dir: str, device: torch.device, every: float = 5.0, patience: float = 45.0):
         self.output_dir, self.device, self.every, self.patience = output_dir, device, every, patience
-        self._left, self._over, self._threads = threading.Event(), threading.Event(), []
+        self._left, self._over = threading.Event(), threading.Event()
+        self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> "Heartbeat":
         if world_size() > 1 and not Heartbeat._running:
@@ -90,7 +88,7 @@ class Heartbeat:
             raise lost(f"Another process does not answer ({error_line(error)})", self.output_dir) from error
 
     def _beat(self) -> None:
-        """Says that this process lives, and hears the others; a call to a first process that is silent never ends."""
+        """Exchange beats until this process leaves the block. Calls to a lost first process never return."""
         beats = 0
         try:
             while not self._left.wait(self.every) and not self._over.is_set():
@@ -99,7 +97,7 @@ class Heartbeat:
             if not self._over.is_set():
                 self._exchange(DONE)
             while rank() == 0 and not self._over.wait(0.05) and not all(map(self._done, self._heard)):
-                self._exchange(DONE)  # the others ask this one
+                self._exchange(DONE)  # which the other processes query
         except RuntimeError as error:
             self._end(f"Process 0 of {world_size()} does not answer ({error_line(error)})")
 
@@ -116,21 +114,21 @@ class Heartbeat:
         before = time.monotonic()
         while not self._over.wait(self.every):
             now = time.monotonic()
-            if now - before > self.every + self.patience / 2:  # it was itself suspended, and the others may have been
+            if now - before > self.every + self.patience / 2:  # suspended, perhaps with the others
                 self._heard = {other: (last, now) for other, (last, _) in self._heard.items()}
             before = now
             late = [other for other, (_, when) in self._heard.items() if now - when > self.patience]
             silent = [other for other in late if not self._done(other)]
             if silent:
-                # Where the first is silent, nothing is heard of any, this one included.
+                # If the first process is silent, no process can be heard, not even this one.
                 last, _ = self._heard[silent[0]]
                 host = f" on {last.decode().split()[0]}" if last else ""
                 name = f"Process {silent[0]} of {world_size()}{host}"
-                self._end(f"{name} has said nothing for {self.patience:g} s: it hangs, or its machine is gone")
+                self._end(f"{name} has been silent for {self.patience:g} s: it hangs, or its machine is unreachable")
 
     def _end(self, what: str) -> None:
         if not self._over.is_set():
-            with suppress(OSError):  # closed
+            with suppress(OSError):  # stderr is closed
                 os.write(2, f"error: {lost(what, self.output_dir)}\n".encode())
             remove_own()
             os._exit(LostProcessError.exit_code)

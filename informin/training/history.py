@@ -1,17 +1,17 @@
-"""What the lines of a run's log hold."""
+"""Read the entries of a run's log."""
 
 from collections.abc import Mapping
 
 from informin.evaluation.measures import ALL
 
-TERM = "terms/"  # before the name of each term of the objective
+TERM = "terms/"  # prefix of the objective's terms
 
 
 def logged_terms(entry: Mapping) -> dict[str, float]:
-    """The objective's terms in a line of the log, unweighted, by name, in the order in which they are added up."""
+    """Return the unweighted terms in a log entry by name, in the order of summation."""
     return {name.removeprefix(TERM): value for name, value in entry.items() if name.startswith(TERM)}
 
 
 def logged_scores(entry: Mapping) -> dict[str, float]:
-    """The scores of an evaluation in a line of the log, by measure; none in other lines."""
+    """Return the evaluation scores in a log entry by measure; empty for other entries."""
     return {name: entry[f"eval_{name}"] for name in ALL if f"eval_{name}" in entry}

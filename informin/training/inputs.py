@@ -1,4 +1,4 @@
-"""What a trainer is given, and what it makes of it: arguments, model and tokenizer, sentences."""
+"""Check and load the inputs of a trainer: its arguments, the model and its tokenizer, the sentences."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerBase, set_seed
 
 from informin.encoders.architectures import InforMinModel
 from informin.encoders.loading import load_config, load_model, load_tokenizer
-from informin.encoders.usage import lower_case, usage_of_settings
+from informin.encoders.usage import Usage, lower_case, usage_of_settings
 from informin.errors import UsageError
 from informin.training.lengths import fitting_length, token_counts, warn_of_truncation
 from informin.training.options import InforMinTrainingArguments
@@ -17,62 +17,80 @@ from informin.training.record import describe_model
 from informin.training.sentences import draw_sample, not_blank, tokenize_and_count
 from informin.training.streams import own_share
 
-# What Trainer takes and this one does not, and why.
+# Arguments of Trainer that InforMinTrainer does not support, with the reason and what to do instead.
 REFUSED = {
-    "compute_metrics": "there are no labels to compare predictions with; override `evaluate` to score otherwise",
-    "preprocess_logits_for_metrics": "evaluation encodes sentences and looks at no logits",
-    "compute_loss_func": "the loss is the objective's; a new one is a file in informin/objectives",
-    "model_init": "the model is built once; make a trainer for each trial",
+    "compute_metrics": ("there are no labels to compare predictions with", "Override `evaluate` instead."),
+    "preprocess_logits_for_metrics": ("evaluation encodes sentences and computes no logits", None),
+    "compute_loss_func": ("the objective defines the loss", "Add a loss to informin/objectives instead."),
+    "model_init": ("the model is built only once", "Create one trainer per trial instead."),
 }
 
 
 def refuse_arguments(model: object, args: object, tokenizer: object, kwargs: dict) -> None:
-    """Raises UsageError for what cannot be trained, and for what Trainer takes and this one does not."""
+    """Raise UsageError for arguments of InforMinTrainer that have the wrong type or are not supported."""
     if not isinstance(model, str | PathLike | InforMinModel):
         raise UsageError(
-            f"`model` is a {type(model).__name__}; needed the name of an encoder, or a model of "
-            "informin.encoders.loading.load_model."
+            f"is a {type(model).__name__}",
+            option="model",
+            needed="the name of an encoder, or a model from informin.encoders.loading.load_model",
         )
     if isinstance(model, InforMinModel) and tokenizer is None:
-        raise UsageError("`processing_class` is missing; a model that is built already needs its tokenizer.")
+        raise UsageError("is missing", option="processing_class", needed="the tokenizer of the given model")
     if not isinstance(args, InforMinTrainingArguments):
-        raise UsageError(f"`args` is a {type(args).__name__}; needed InforMinTrainingArguments, which it extends.")
-    for name, reason in REFUSED.items():
+        raise UsageError(f"is a {type(args).__name__}", option="args", needed="InforMinTrainingArguments")
+    for name, (reason, instead) in REFUSED.items():
         if kwargs.get(name) is not None:
-            raise UsageError(f"`{name}` has no use here: {reason}.")
+            raise UsageError(f"is not supported: {reason}", option=name, fix=instead)
 
 
 def load_for_training(
-    model_name: str, args: InforMinTrainingArguments, tokenizer: PreTrainedTokenizerBase | None, hub_id: str | None
-) -> tuple[InforMinTrainingArguments, InforMinModel, PreTrainedTokenizerBase, dict]:
+    model: str | PathLike | InforMinModel,
+    args: InforMinTrainingArguments,
+    tokenizer: PreTrainedTokenizerBase | None,
+    hub_id: str | None,
+) -> tuple[InforMinTrainingArguments, InforMinModel, PreTrainedTokenizerBase, dict | None]:
     """Return the arguments resolved for the model, the model, its tokenizer, and its entry in training.json.
 
     Args:
-        tokenizer: None for the model's own.
-        hub_id: of a model that is a folder here.
+        model: Hub id or folder of the encoder; or a loaded model, which has no entry.
+        args: Arguments of the run.
+        tokenizer: Tokenizer; None for the encoder's own.
+        hub_id: Hub id of an encoder that is a local folder.
     """
-    revision = args.model_revision
+    if not isinstance(model, str | PathLike):
+        assert tokenizer is not None  # see `refuse_arguments`
+        return args.resolve(model.config.name_or_path or model.config.model_type, model.config), model, tokenizer, None
+    model_name, revision = str(model), args.model_revision
     config = load_config(model_name, revision)
     args = args.resolve(model_name, config)
     tokenizer = tokenizer or load_tokenizer(model_name, config, revision)
-    set_seed(args.seed)  # decides the weights of fresh heads
-    model = load_model(config, model_name, args.model_settings, revision)
-    lower_case(tokenizer, usage_of_settings(model.config.informin))
-    return args, model, tokenizer, describe_model(model_name, model, tokenizer, revision, hub_id)
+    set_seed(args.seed)  # for newly initialized heads
+    loaded = load_model(config, model_name, args.model_settings, revision)
+    lower_case(tokenizer, model_usage(loaded))
+    return args, loaded, tokenizer, describe_model(model_name, loaded, tokenizer, revision, hub_id)
+
+
+def model_usage(model: InforMinModel) -> Usage:
+    """Return how a loaded model is used: its pooling, prompt and normalization."""
+    usage = usage_of_settings(model.config.informin)
+    assert usage is not None  # `load_model` sets the pooling
+    return usage
 
 
 def settings_in_training(model: InforMinModel, args: InforMinTrainingArguments) -> dict:
-    """`config.informin` of a model that is trained by these options: what they say, and how its checkpoint is used.
+    """Return `config.informin` for a model in training: options of the run, pooling and prompts.
 
-    Raises UsageError: it was built for another `view_dropout_rate`.
+    Raises:
+        UsageError: The model was built with another `view_dropout_rate`.
     """
     built = model.config.informin
     if (rate := built.get("view_dropout_rate")) != args.view_dropout_rate:
         raise UsageError(
-            f"`view_dropout_rate` is {args.view_dropout_rate}, and the model was built with {rate}. Load it with "
-            "informin.encoders.loading.load_model and `args.model_settings`."
+            f"is {args.view_dropout_rate}, and the model was built with {rate}",
+            option="view_dropout_rate",
+            fix="Load the model with informin.encoders.loading.load_model and `args.model_settings`.",
         )
-    usage = usage_of_settings(built).trained(args.pooler, args.prompt, args.export_prompt)
+    usage = model_usage(model).trained(args.pooler, args.prompt, args.export_prompt)
     kept = {name: built[name] for name in ("dropouts",) if name in built}
     options = {name: value for name, value in args.model_settings.items() if name != "prompt"}
     return options | usage.settings | kept
@@ -81,48 +99,55 @@ def settings_in_training(model: InforMinModel, args: InforMinTrainingArguments) 
 def training_rows(
     data, tokenizer: PreTrainedTokenizerBase, args: InforMinTrainingArguments, longest: int
 ) -> tuple[object, datasets.Dataset | datasets.IterableDataset | None]:
-    """Rows of `input_ids` and `attention_mask` of what a trainer is given, and the sentences, where it has them.
+    """Return tokenized rows with `input_ids` and `attention_mask`, and the sentences, None for rows without text.
 
     Args:
-        data: a list of sentences, a data set with a column `text`, or such rows, which are taken as they are.
-        args: where they leave `max_seq_length` open, it is filled in from the data.
-        longest: the tokens that the encoder reads of a sentence.
+        data: A list of sentences, a data set with the column `text`, or tokenized rows, which are returned unchanged.
+        tokenizer: Tokenizer of the encoder.
+        args: Arguments of the run. If `max_seq_length` is None, it is set to a length that fits the sentences.
+        longest: Maximum number of tokens that the encoder accepts.
     """
     sentences = as_sentences(data)
     if sentences is not None:
         sentences = draw_sample(sentences, args.max_train_samples, args.seed)
-    counts = partial(token_counts, sentences, tokenizer, args.prompt)
+    prompt = args.prompt or ""
+    counts = partial(token_counts, sentences, tokenizer, prompt)
     if args.max_seq_length is None:
         args.max_seq_length = fitting_length([] if sentences is None else counts(), longest)
     rows = data if sentences is None else sentences
     if isinstance(rows, datasets.IterableDataset):
         rows = own_share(rows, args)
     if sentences is not None:
-        rows, cut = tokenize_and_count(rows, tokenizer, args.max_seq_length, args.prompt)
+        rows, cut = tokenize_and_count(rows, tokenizer, args.max_seq_length, prompt)
         if args.process_index == 0:
             warn_of_truncation(cut, None if cut is None else len(rows), counts, args.max_seq_length, longest)
     return rows, sentences
 
 
 def as_sentences(data) -> datasets.Dataset | datasets.IterableDataset | None:
-    """The sentences of a list, or of a data set with a column `text`, blank ones left out; None of tokenized rows.
+    """Return the sentences of a list or data set without blank ones; None for tokenized rows.
 
-    Raises UsageError: it is something else, or a list that holds something else.
+    Raises:
+        UsageError: `data` is not a list of sentences, a data set or rows.
     """
     if isinstance(data, list | tuple) and not (data and isinstance(data[0], Mapping)):
         wrong = [item for item in data if not isinstance(item, str)]
         if wrong:
-            raise UsageError(f"The training sentences hold {wrong[0]!r:.60}; needed text, or a data set.")
+            raise UsageError(f"contains {wrong[0]!r:.60}", option="train_dataset", needed="sentences, or a data set")
         features = datasets.Features({"text": datasets.Value("string")})
         data = datasets.Dataset.from_dict({"text": list(data)}, features)
     if isinstance(data, str | PathLike | Mapping) or not (hasattr(data, "__iter__") or hasattr(data, "__getitem__")):
         raise UsageError(
-            f"`train_dataset` is a {type(data).__name__}; needed a list of sentences, or a data set (of several splits "
-            "one). informin.training.sentences.load_sentences reads files."
+            f"is a {type(data).__name__}",
+            option="train_dataset",
+            needed="a list of sentences, or a data set (one split)",
+            fix="informin.training.sentences.load_sentences reads files.",
         )
     columns = getattr(data, "column_names", None) or ["input_ids"]
     if not {"text", "input_ids"} & set(columns):
-        raise UsageError(f"`train_dataset` has the columns {', '.join(columns)}; needed text, or tokens as input_ids.")
+        raise UsageError(
+            f"has the columns {', '.join(columns)}", option="train_dataset", needed="a column text or input_ids"
+        )
     if "input_ids" in columns:
         return None
     sentences = data.select_columns("text")

@@ -1,4 +1,4 @@
-"""The length of training sentences in tokens: where they are truncated by default, and how many are."""
+"""The length of training sentences in tokens: the default of `max_seq_length`, and how many are truncated."""
 
 import logging
 import math
@@ -12,18 +12,18 @@ from informin.textfiles import refuse_long
 
 logger = logging.getLogger(__name__)
 
-SAMPLE, STREAM_SAMPLE = 10_000, 1_000  # sentences that are counted: drawn from a data set, the first of a stream
-QUANTILE = 0.95  # of the sentences are read whole
+SAMPLE, STREAM_SAMPLE = 10_000, 1_000  # number of sentences to measure: a random sample, or the first of a stream
+QUANTILE = 0.95  # fraction of the sentences that fit
 STEP, LEAST = 8, 32  # lengths are multiples of STEP; LEAST is the papers' length
 MOST_TRUNCATED = 1 - QUANTILE
 
-Sentences = datasets.Dataset | datasets.IterableDataset
 
+def token_counts(
+    sentences: datasets.Dataset | datasets.IterableDataset, tokenizer: PreTrainedTokenizerBase, prompt: str
+) -> np.ndarray:
+    """Return the number of tokens (n,) of a sample of the sentences, including the prompt and special tokens.
 
-def token_counts(sentences: Sentences, tokenizer: PreTrainedTokenizerBase, prompt: str) -> np.ndarray:
-    """How many tokens (n,) a sample of the sentences has, prompt and special tokens included.
-
-    Every process draws the same sample, whatever the seed, so that a run that goes on finds the same counts.
+    The sample does not depend on the process or the run's seed, so a resumed run gets the same counts.
     """
     if isinstance(sentences, datasets.IterableDataset):
         texts = [row["text"] for row in sentences.take(STREAM_SAMPLE)]
@@ -38,11 +38,11 @@ def token_counts(sentences: Sentences, tokenizer: PreTrainedTokenizerBase, promp
 
 
 def fitting_length(counts: np.ndarray | list[int], longest: int) -> int:
-    """The length that `QUANTILE` of the sentences do not exceed: a multiple of `STEP` from `LEAST` to `longest`.
+    """Return the `QUANTILE` of the token counts, rounded up to a multiple of `STEP`, between `LEAST` and `longest`.
 
     Args:
-        counts: of `token_counts`; may be empty.
-        longest: what the encoder reads.
+        counts: From `token_counts`; may be empty.
+        longest: Maximum number of tokens that the encoder accepts.
     """
     quantile = np.quantile(counts, QUANTILE, method="inverted_cdf") if len(counts) else LEAST
     return min(longest, max(LEAST, STEP * math.ceil(quantile / STEP)))
@@ -51,24 +51,26 @@ def fitting_length(counts: np.ndarray | list[int], longest: int) -> int:
 def warn_of_truncation(
     truncated: int | None, total: int | None, counts: Callable[[], np.ndarray], length: int, longest: int
 ) -> None:
-    """Logs how many of `total` sentences are truncated at `length` tokens, where they are more than a few.
+    """Log how many sentences are truncated, if they are more than `MOST_TRUNCATED`.
 
     Args:
-        truncated, total: None of a stream: then of those at its beginning.
-        counts: gives those of `token_counts`.
-        longest: what the encoder reads.
+        truncated: Number of truncated sentences; None for a stream, whose first sentences are measured instead.
+        total: Number of sentences; None for a stream.
+        counts: Returns the result of `token_counts`.
+        length: Maximum number of tokens in training.
+        longest: Maximum number of tokens that the encoder accepts.
     """
     what = "training sentences"
-    if truncated is None:
+    if truncated is None or total is None:
         found = counts()
         truncated, total, what = int((found > length).sum()), len(found), "sentences at the beginning of the stream"
     if truncated <= MOST_TRUNCATED * total:
         return
     found = counts()
     fitting = fitting_length(found, longest)
-    advice = f"`max_seq_length` {fitting} would read {np.mean(found <= fitting):.0%} of them whole."
+    advice = f"`max_seq_length` {fitting} would fit {np.mean(found <= fitting):.0%} of them."
     if length >= fitting:
-        advice = f"The encoder reads {longest} tokens: split what is longer."
+        advice = f"The encoder accepts at most {longest} tokens, so longer sentences must be split."
     logger.warning(
         f"{truncated:,} of {total:,} {what} ({truncated / total:.1%}) are truncated at "
         f"`max_seq_length` {length} tokens. {advice}"

@@ -1,4 +1,4 @@
-"""One run a folder: two that write to the same one would leave neither whole."""
+"""A lock on the output folder, so that no two runs write to it."""
 
 import os
 import socket
@@ -13,20 +13,20 @@ from informin.errors import UsageError, error_line
 from informin.temporary import remove_leftovers
 
 LOCK = ".lock"
-HOLDER = ".lock-holder"  # in words; of a lock that is held some systems let nobody read the file
+HOLDER = ".lock-holder"  # describes the process; some systems do not allow reading a locked file
 
 
 @contextmanager
 def only_run_in(folder: str | Path) -> Iterator[None]:
-    """Within the `with` block no other run writes to `folder`, which is made; afterwards an empty one is removed.
+    """Create and lock `folder` within the `with` block. Afterwards, remove it if it is empty.
 
-    The system frees the lock of a process that died.
+    The system releases the lock of a process that dies.
 
     Raises:
-        UsageError: another run holds it, or the folder cannot be written.
+        UsageError: Another run holds the lock, or the folder cannot be written.
     """
     folder = Path(folder)
-    made = [path for path in (folder, *folder.parents) if not path.exists()]  # the innermost first
+    made = [path for path in (folder, *folder.parents) if not path.exists()]  # innermost first
     holder = folder / HOLDER
     lock = FileLock(folder / LOCK, timeout=1)
     try:
@@ -37,13 +37,16 @@ def only_run_in(folder: str | Path) -> Iterator[None]:
         holder.write_text(f"process {os.getpid()} on {socket.gethostname()}, since {now}", encoding="utf-8")
     except Timeout:
         raise UsageError(
-            f"{folder} is in use by another run ({_text(holder) or 'it does not say which'}). Wait for it, stop it, or "
-            "choose another folder (`output_dir`)."
+            f"{folder} is in use by another run ({_text(holder) or 'unknown process'})",
+            option="output_dir",
+            fix="Wait for that run, stop it, or choose another folder.",
         ) from None
     except OSError as error:
         _give_up(lock, holder, made)
         raise UsageError(
-            f"`output_dir` {folder} cannot be written: {error_line(error)}. Name a folder that can be."
+            f"{folder} cannot be written: {error_line(error)}",
+            option="output_dir",
+            fix="Choose a writable folder.",
         ) from None
     try:
         yield
@@ -52,13 +55,13 @@ def only_run_in(folder: str | Path) -> Iterator[None]:
 
 
 def _give_up(lock: FileLock, holder: Path, made: list[Path]) -> None:
-    """Frees the lock; of the folders that were made for it, empty ones are removed."""
+    """Release the lock, and remove the created folders that are empty."""
     if lock.is_locked:
         with suppress(OSError):
             holder.unlink(missing_ok=True)
-            Path(lock.lock_file).unlink()  # whoever waits for it looks whether the file that it locked is still there
+            Path(lock.lock_file).unlink()  # a waiting process checks whether the locked file still exists
         lock.release()
-    with suppress(OSError):  # the first that holds something ends it
+    with suppress(OSError):  # stops at the first folder that is not empty
         for folder in made:
             folder.rmdir()
 

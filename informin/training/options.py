@@ -297,6 +297,12 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
         return self
 
     @property
+    def run_dir(self) -> str:
+        """Return `output_dir`, which `resolve` fills in."""
+        assert self.output_dir is not None
+        return self.output_dir
+
+    @property
     def terms(self) -> tuple[Term, ...]:
         """The terms of the objective with a weight above 0. Values for BERT-base are used until `resolve`."""
         values = vars(self) | filled_in(self)

@@ -10,7 +10,6 @@ from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from informin.bars import hidden
 from informin.evaluation.development import Development
 from informin.training.history import logged_scores, logged_terms
-from informin.training.options import InforMinTrainingArguments
 
 
 class Progress(TrainerCallback):
@@ -26,7 +25,7 @@ class Progress(TrainerCallback):
         self._bar: tqdm | None = None
         self._loss: float | None = None
 
-    def on_train_begin(self, args: InforMinTrainingArguments, state: TrainerState, control: TrainerControl, **kwargs):
+    def on_train_begin(self, args, state: TrainerState, control: TrainerControl, **kwargs):
         if state.is_world_process_zero:
             self._write(self.headline())
             off = args.disable_tqdm or hidden()

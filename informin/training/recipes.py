@@ -1,4 +1,4 @@
-"""The recipes in informin/recipes, by name."""
+"""Find the recipes in informin/recipes by name."""
 
 import difflib
 from pathlib import Path
@@ -10,17 +10,17 @@ RECIPES = Path(__file__).parents[1] / "recipes"
 
 
 def recipe_file(name: str) -> Path:
-    """The file of a recipe. Raises UsageError where there is none."""
+    """Return the file of a recipe. Raise UsageError for an unknown name."""
     known = {path.stem: path for path in sorted(RECIPES.glob("*.yaml"))}
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        raise UsageError(f"`recipe` {name} is unknown.{hint} Needed of: {', '.join(known)}.")
+        similar = difflib.get_close_matches(name, known, n=1)
+        fix = f"Did you mean {similar[0]}?" if similar else None
+        raise UsageError(f"is {name}", option="recipe", needed=f"one of: {', '.join(known)}", fix=fix)
     return known[name]
 
 
 def recipe_options(name: str, known: set[str]) -> dict:
-    """The options of a recipe that are among these; the others are of files and cards, which only scripts read."""
+    """Return the options of a recipe whose names are known; the rest apply only on the command line."""
     path = recipe_file(name)
     values = read_mapping(path, f"`recipe` {name}", "lines of `option: value`")
     return {option: value for option, value in values.items() if option in known}

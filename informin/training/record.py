@@ -1,4 +1,4 @@
-"""What a training run was, put together for training.json: see `informin.publishing.record` for what stands in it."""
+"""Build the record of a run for training.json; `informin.publishing.record` documents its entries."""
 
 import hashlib
 import math
@@ -6,10 +6,11 @@ import os
 import reprlib
 from dataclasses import fields
 from pathlib import Path
+from typing import Any, Protocol
 
 from datasets import Dataset, IterableDataset
 from huggingface_hub import metadata_load
-from transformers import PreTrainedTokenizerBase, Trainer
+from transformers import PreTrainedTokenizerBase, TrainerState
 from transformers.trainer_pt_utils import AcceleratorConfig
 from transformers.utils import logging
 from transformers.utils.hub import extract_commit_hash
@@ -33,10 +34,11 @@ from informin.training.history import logged_scores
 from informin.training.options import InforMinTrainingArguments
 from informin.training.report import evaluations, precision
 from informin.training.sentences import HUB_SENTENCES
+from informin.training.throughput import Throughput
 
 logger = logging.get_logger(__name__)
 
-# Options of every objective that shape the weights.
+# Options of every objective that affect the weights.
 SHAPING = """
     projection_head max_seq_length learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps weight_decay
     max_grad_norm optim optim_args adam_beta1 adam_beta2 adam_epsilon num_train_epochs max_steps
@@ -46,9 +48,9 @@ RARE = """
     data_seed dataloader_drop_last train_sampling_strategy ignore_data_skip neftune_noise_alpha optim_target_modules
     full_determinism tf32 torch_compile use_liger_kernel metric_for_best_model pooler prompt
     gradient_cache_chunk_size
-""".split()  # told where they are not the default
+""".split()  # recorded only if they differ from the default
 DEFAULTS = {field.name: field.default for field in fields(InforMinTrainingArguments)}
-DEFAULTS |= {"pooler": "cls", "prompt": "", "metric_for_best_model": "eval_spearman"}  # the usual values, resolved
+DEFAULTS |= {"pooler": "cls", "prompt": "", "metric_for_best_model": "eval_spearman"}  # the resolved values
 
 
 def describe_model(
@@ -58,11 +60,14 @@ def describe_model(
     revision: str | None = None,
     hub_id: str | None = None,
 ) -> dict:
-    """`base_model` of the record.
+    """Return the entry `base_model` of the record.
 
     Args:
-        model, tokenizer: as they were loaded, before the first step.
-        hub_id: where `model_name` is a folder.
+        model_name: Hub id or folder of the encoder.
+        model: Model before the first step.
+        tokenizer: Its tokenizer.
+        revision: Branch, tag or commit on the Hub.
+        hub_id: Hub id, if `model_name` is a folder.
     """
     folder = Path(model_name)
     return {
@@ -75,17 +80,13 @@ def describe_model(
 
 
 def describe_sentences(sentences: Dataset | IterableDataset) -> dict:
-    """`data` of the record.
-
-    Args:
-        sentences: with a column `text`.
-    """
-    number = {"sentences": None, "sha256": None}  # of a stream, which is read in training alone
+    """Return the entry `data` of the record; `sentences` has the column `text`."""
+    number: dict[str, object] = {"sentences": None, "sha256": None}  # a stream is only read in training
     if not isinstance(sentences, IterableDataset):
         digest = hashlib.sha256()
         for batch in sentences.with_format("arrow").iter(10_000):
             for sentence in batch["text"].to_pylist():
-                digest.update(sentence.encode().replace(b"\0", b"\xff") + b"\0")  # 0xff is in no UTF-8
+                digest.update(sentence.encode().replace(b"\0", b"\xff") + b"\0")  # 0xff never occurs in UTF-8
         number = {"sentences": len(sentences), "sha256": digest.hexdigest()}
     return {"sources": ["sentences"], "hub_id": None, "description": None, **number}
 
@@ -97,16 +98,18 @@ def describe_inputs(
     sentences: Dataset | IterableDataset | None,
     guides: dict[str, CachedGuide],
 ) -> dict:
-    """`inputs` of the record: what else affects the weights, as options do not say it.
+    """Return the entry `inputs` of the record: what affects the weights in addition to the options.
 
     Args:
-        rows: of `input_ids`, as the trainer reads them.
-        sentences: that they are of, with a column `text`; None where there were tokens alone.
+        args: Arguments of the run.
+        model: Model in training.
+        rows: Tokenized rows.
+        sentences: Column `text`; None if the trainer was given tokenized rows.
         guides: The guides, after `Term.prepare` of every term.
     """
     read = {name: model.config.informin.get(name) for name in ("pooling", "prompt", "training_prompt")}
     inputs = {name: value for name, value in read.items() if value}
-    if isinstance(rows, IterableDataset):  # whose order depends on the number of workers
+    if isinstance(rows, IterableDataset):  # its order depends on the number of workers
         inputs |= {"streaming": True, "max_train_samples": args.max_train_samples}
         inputs |= {"dataloader_num_workers": args.dataloader_num_workers} | source_of(rows)
     elif sentences is None and isinstance(rows, Dataset | list):
@@ -122,10 +125,10 @@ def describe_inputs(
 
 
 def provenance(model_name: str, data: DataArguments, card: CardArguments, revision: str | None) -> dict:
-    """What the trainer cannot see of a run.
+    """Return the facts about a run that the trainer cannot derive.
 
     Returns:
-        `data`, its names; `language` and `license`; `hub_id`, of an encoder that is a folder here.
+        The names of the `data`, its `language`, the `license`, and the `hub_id` of an encoder that is a local folder.
     """
     hub_id, sources = _data_names(data)
     return {
@@ -137,9 +140,9 @@ def provenance(model_name: str, data: DataArguments, card: CardArguments, revisi
 
 
 def _data_names(args: DataArguments) -> tuple[str | None, list[str]]:
-    """The id on the Hub, None for files; and what to call the sources."""
-    local = args.dataset_name and os.path.exists(args.dataset_name)  # load_dataset takes folders too
-    files = [args.dataset_name] if local else args.train_file
+    """Return the Hub id of the data set, None for files, and the names of its sources."""
+    local = args.dataset_name and os.path.exists(args.dataset_name)  # load_dataset also accepts folders
+    files = [args.dataset_name] if args.dataset_name and local else args.train_file
     if files:
         return None, [last_name(file) for file in files]
     own = [args.dataset_name, args.dataset_config, args.dataset_split]
@@ -147,17 +150,28 @@ def _data_names(args: DataArguments) -> tuple[str | None, list[str]]:
     return parts[0], ["/".join(part for part in parts if part)]
 
 
-def training_record(trainer: Trainer) -> dict:
-    """The run so far; `trainer.known` has what was known before: of the model, the sentences, earlier parts."""
+class RecordedTrainer(Protocol):
+    """What `training_record` needs from a trainer; `known` has the entries that the trainer cannot derive."""
+
+    args: InforMinTrainingArguments
+    state: TrainerState
+    eval_dataset: Any
+    known: dict
+    throughput: Throughput
+    is_in_train: bool
+
+
+def training_record(trainer: RecordedTrainer) -> dict:
+    """Return the record of the run so far."""
     args, state = trainer.args, trainer.state
-    # At the end of training the Trainer loads the best checkpoint; until then the weights are the newest.
-    best = state.best_model_checkpoint  # None too where a run is resumed without that folder
+    # Trainer loads the best checkpoint at the end of training; until then the weights are those of the last step.
+    best = state.best_model_checkpoint  # also None if a run is resumed without that folder
     chosen = args.load_best_model_at_end and not trainer.is_in_train and best is not None
     return {
         "schema": SCHEMA,
         "informin": __version__,
         **{"base_model": None, "data": None, "language": None, "license": None, "earlier": []},
-        "drift": None,  # until a run is over
+        "drift": None,  # until the end of a run
         **trainer.known,
         "objective": describe_objective(args),
         **weights_settings(args, trainer.eval_dataset),
@@ -171,7 +185,7 @@ def training_record(trainer: Trainer) -> dict:
 
 
 def describe_objective(args: InforMinTrainingArguments) -> dict:
-    """`objective` of the record: what a card says of it, wherever its code is."""
+    """Return the entry `objective` of the record, which the model card needs for an objective from outside, too."""
     objective = OBJECTIVES[args.objective]
     terms = [
         {"name": t.name, "title": t.title, "paper": t.paper, "own": t.weight is None or t.weight in objective.defaults}
@@ -186,7 +200,7 @@ def _scores(entry: dict) -> dict:
 
 
 def weights_settings(args: InforMinTrainingArguments, development: Development | None) -> dict:
-    """What shapes the weights, and says which of them are kept, beside encoder and sentences."""
+    """Return the options, the seed and the evaluation data: what affects the weights and the choice of a checkpoint."""
     return {
         "seed": args.seed,
         "options": _options(args),
@@ -197,7 +211,7 @@ def weights_settings(args: InforMinTrainingArguments, development: Development |
 
 
 def _options(args: InforMinTrainingArguments) -> dict:
-    """The options that shape the weights, without those that had no effect."""
+    """Return the options that affect the weights."""
     options = args.objective_options | {"sentences_per_step": args.per_device_train_batch_size * args.world_size}
     options |= {name: getattr(getattr(args, name), "value", getattr(args, name)) for name in SHAPING}
     given = {name: getattr(args, name) for name in ("guide_model", "replay_file")}
@@ -212,20 +226,20 @@ def _options(args: InforMinTrainingArguments) -> dict:
     loader = {name: getattr(args.accelerator_config, name) for name in names}
     options |= {name: value for name, value in loader.items() if value != getattr(usual, name)}
     options = {name: value for name, value in options.items() if value not in (None, {})}
-    packed = {"padding_free": True} if args.padding_free else {}  # which lays out the same dropout masks otherwise
+    packed = {"padding_free": True} if args.padding_free else {}  # changes the layout of the dropout masks
     return options | packed | {"precision": precision(args), "processes": args.world_size}
 
 
 def _license(model_name: str, revision: str | None) -> str | list[str] | None:
-    """The license that a model's own card names; None where that cannot be read, or is none that the Hub knows."""
+    """Return the license in the encoder's model card; None if it cannot be read or is unknown to the Hub."""
     path = optional_file(model_name, "README.md", revision)
     try:
         named = path and (metadata_load(path) or {}).get("license")
-    except Exception:  # OSError, YAMLError, and whatever a YAML type's constructor raises
+    except Exception:  # OSError, YAMLError, and other errors of YAML constructors
         return None
     if named and not known_license(named):
         logger.info(
-            f"The card of {model_name} names the license {reprlib.repr(named)}, which the Hub does not know: left out. "
-            "Give `license`."
+            f"The model card of {model_name} has the license {reprlib.repr(named)}, which the Hub does not know. It is "
+            "ignored; set `license`."
         )
     return known_license(named)

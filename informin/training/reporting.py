@@ -1,60 +1,80 @@
-"""A Trainer that says what a run did: drift, scores and how to load the model, from scripts, Python and notebooks."""
+"""A Trainer that reports drift, scores and how to load the model, in scripts, Python and notebooks."""
 
 import logging
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 from datasets import Dataset, IterableDataset
 
-from informin.encoders.usage import usage_of_settings
 from informin.publishing.trainer import PublishingTrainer
-from informin.training.drift import tell_drift
+from informin.training.drift import report_drift
+from informin.training.inputs import model_usage
 from informin.training.options import InforMinTrainingArguments
 from informin.training.report import load_lines, summary
 from informin.training.throughput import Throughput
 
 
-class ReportingTrainer(PublishingTrainer):
-    """The Trainer whose export ends with a report on the screen."""
+class ReportingTrainer(PublishingTrainer, ABC):
+    """A Trainer whose export prints a report.
+
+    Attributes:
+        began_with: Name of the encoder that the run started from; None for a model that was passed as an object.
+        sentences: Training sentences; None for tokenized rows.
+        throughput: Measures the training speed.
+    """
 
     args: InforMinTrainingArguments
-    began_with: str | None  # the name of the encoder; None of a model that was built already
-    sentences: Dataset | IterableDataset | None  # None where rows of tokens were given
+    model: Any
+    eval_dataset: Any
+    known: dict
+    began_with: str | None
+    sentences: Dataset | IterableDataset | None
     throughput: Throughput
     _reported_step = 0
 
+    @abstractmethod
+    def encode(self, sentences: Sequence[str]) -> np.ndarray:
+        """Return the embeddings (N, d) of N sentences with the training prompt."""
+
     def export(self, folder: str | None = None, report: bool = True) -> None:
-        """Writes the folder that people load, by default to the output folder, then reports what the run did.
+        """Write the folder for users of the model, and print a report. Call it in every process.
 
-        Every process calls it. With `report` False, or in the first process alone, call `report` yourself, or not.
+        Args:
+            folder: Folder to write; None for the output folder.
+            report: Whether to print the report. False allows a call in the first process only.
 
-        SaveError: it could not be written; what was there before is as it was.
+        Raises:
+            SaveError: It could not be written; existing files are unchanged.
         """
         super().export(folder)
         if report:
             self.report(folder)
 
     def report(self, folder: str | None = None, senteval_dir: str | None = None) -> None:
-        """Measures the drift and prints it with scores, speed and the lines that load the exported model.
+        """Measure the drift, and print it with the scores, the speed and the lines that load the exported model.
 
-        Every process calls it, after `export`; the first one prints, once for each step that training ended at.
+        Call it in every process, after `export`. The first process prints, once per step at which training ended.
 
         Args:
-            folder: the exported one; None for the output folder.
-            senteval_dir: of STS-B dev; None for the environment's.
+            folder: Exported folder; None for the output folder.
+            senteval_dir: SentEval's data/downstream folder, for STS-B dev; None uses $SENTEVAL_DATA.
         """
-        args, step, folder = self.args, self.state.global_step, folder or self.args.output_dir
+        args, step, folder = self.args, self.state.global_step, folder or self.args.run_dir
         if step == self._reported_step:
             return
         self._reported_step = step
-        drift = tell_drift(self, self.began_with, self.sentences, senteval_dir, folder) if args.measure_drift else None
+        drift = report_drift(self, senteval_dir, folder) if args.measure_drift else None
         if not self.is_world_process_zero():
             return
-        usage, rate = usage_of_settings(self.model.config.informin), self.throughput.sentences_per_second
+        usage, rate = model_usage(self.model), self.throughput.sentences_per_second
         print("\n" + summary(self.state, args, self.eval_dataset, rate, folder, drift, usage))
         print(load_lines(folder), flush=True)
 
 
 class LogOfLastResort(logging.StreamHandler):
-    """Shows messages where nobody has said how logs are shown, as in a notebook."""
+    """Prints log messages while logging is not configured, as in a notebook."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if not logging.getLogger().handlers:
@@ -62,7 +82,7 @@ class LogOfLastResort(logging.StreamHandler):
 
 
 def show_messages(args: InforMinTrainingArguments) -> None:
-    """Shows what the command line shows of the log, unless logging was set up by someone: on the first process."""
+    """Print the log as on the command line in the first process, unless logging is already configured."""
     log = logging.getLogger("informin")
     if logging.getLogger().handlers or log.handlers or args.process_index > 0:
         return

@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from typing import Any
 
 from informin.errors import UsageError, counted
 from informin.publishing.record import load_record
@@ -100,7 +101,8 @@ def refuse_unknown_order(checkpoint: str | Path, args: InforMinTrainingArguments
         args: Arguments of the resumed run.
         later: Whether the checkpoint lies within the second or a later epoch of data with a known length.
     """
-    loader, strategy = args.accelerator_config, args.train_sampling_strategy
+    loader: Any = args.accelerator_config
+    strategy = args.train_sampling_strategy
     random = later and strategy == "random"  # drawn from the global random state instead of seed and epoch
     unknown = {
         "`dataloader_in_order` false": not args.dataloader_in_order and args.dataloader_num_workers > 1,

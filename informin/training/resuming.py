@@ -84,11 +84,11 @@ class ResumableTrainer(TrainerHooks):
         if not resume_from_checkpoint:
             return self._train_together(None, *args, **kwargs)
         wanted = LAST if resume_from_checkpoint is True else resume_from_checkpoint
-        checkpoint = checkpoint_to_resume(self.args.output_dir, wanted, self.args.model_settings)
+        checkpoint = checkpoint_to_resume(self.args.run_dir, wanted, self.args.model_settings)
         now = weights_settings(self.args, self.eval_dataset)
         self.known = resumed_provenance(checkpoint, self.known, now, self.args.resume_with_changes)
         if self.args.should_save:
-            set_aside_damaged(self.args.output_dir, checkpoint)
+            set_aside_damaged(self.args.run_dir, checkpoint)
         # The checkpoint's history has the score before the first step. The score at its own step may be missing.
         self.args.eval_on_start = owes_score(checkpoint)
         # Trainer warns if the best checkpoint is not at its old path, but the folder may have been renamed.
@@ -97,7 +97,7 @@ class ResumableTrainer(TrainerHooks):
 
     def _train_together(self, checkpoint: str | None, *args, **kwargs):
         """Train with a heartbeat. Raise LostProcessError if another process died."""
-        with Heartbeat(self.args.output_dir, self.args.device):
+        with Heartbeat(self.args.run_dir, self.args.device):
             result = super().train(checkpoint, *args, **kwargs)
             self.losses.check()
             return result

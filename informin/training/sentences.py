@@ -1,4 +1,4 @@
-"""Training sentences from files or the Hub, tokenized once and cached; where the evaluation pairs come from."""
+"""Load and tokenize training sentences from files or the Hub, and load the evaluation data."""
 
 import inspect
 import logging
@@ -22,7 +22,7 @@ from informin.encoders.loading import forget_truncation
 from informin.encoders.usage import refuse_long_prompt
 from informin.errors import UsageError, counted, error_line
 from informin.evaluation import GradedPairs, load_pairs, load_stsb_dev
-from informin.evaluation.development import Development
+from informin.evaluation.development import Development, DevelopmentSet
 from informin.evaluation.drift import stsb_dev
 from informin.evaluation.labels import load_labels
 from informin.evaluation.retrieval import load_retrieval_pairs
@@ -45,66 +45,70 @@ from informin.training.streams import TEXT, shard_rows, stream_files
 
 logger = logging.getLogger(__name__)
 
-MANY, BYTES_PER_SENTENCE = 100_000, 50  # more are read and tokenized with a progress bar: it takes seconds
-BUFFER = 10_000  # sentences of a stream that are shuffled together
-CUT = "truncated"  # the column that says whether a sentence was
+MANY, BYTES_PER_SENTENCE = 100_000, 50  # larger data sets are loaded and tokenized with a progress bar
+BUFFER = 10_000  # size of the buffer in which a stream is shuffled
+TRUNCATED = "truncated"  # column that marks truncated sentences
 HUB_SENTENCES = "wiki1m_for_simcse.txt"
 
 
 def load_sentences(args: DataArguments, seed: int) -> datasets.Dataset | datasets.IterableDataset:
-    """The training sentences as one column, `text`, without blank ones.
+    """Return the training sentences as a data set with the column `text`, without blank ones.
 
     Args:
-        args: where from.
-        seed: of the order of a stream.
+        args: Where to load them from.
+        seed: Seed for shuffling a stream.
 
     Raises:
-        UsageError: no such file, column or data set, a file that cannot be read (see `read_sentences`), or copies of
-            one sentence and nothing else.
+        UsageError: A file, column or data set does not exist or cannot be read, or all sentences are equal.
     """
-    columns, files = set(), []
+    files: list[Path] = []
     if args.dataset_name:
         dataset, source = _load_hub_dataset(args), args.dataset_name
     else:
         files = find_files(args.train_file) if args.train_file else [hub_file(HUB_SENTENCES, "`train_file` FILE")]
         if next(shard_rows([(file, 0, 1) for file in files], args.text_column), None) is None:
-            raise UsageError(f"No sentences in {', '.join(map(str, files))}: nothing to read.")
+            raise UsageError(f"No sentences in {', '.join(map(str, files))}", needed="at least one sentence")
     if args.streaming:
         sentences = stream_files(files, args.text_column) if files else dataset
-        sentences = sentences.filter(_holds_text).shuffle(seed=seed, buffer_size=BUFFER)
-        return with_source(sentences.cast(TEXT), _source(args, files))  # features, which filter forgets
+        sentences = sentences.filter(_has_text).shuffle(seed=seed, buffer_size=BUFFER)
+        return with_source(sentences.cast(TEXT), _source(args, files))  # filter drops the features
+    columns: list[str] = []
     if files:
         source = ", ".join(map(str, files)) if len(files) < 4 else f"{len(files)} files"
-        columns = {table_column(file, args.text_column) for file in files} - {None, "text"}
-        source += f", column {', '.join(map(repr, sorted(columns)))}" if columns else ""
+        found = {table_column(file, args.text_column) for file in files}
+        columns = sorted(column for column in found if column not in (None, "text"))
+        source += f", column {', '.join(map(repr, columns))}" if columns else ""
         dataset = _load_files(files, args.text_column)
     kept = not_blank(dataset)
-    found, blank = len(kept), counted(len(dataset) - len(kept), "blank line")
-    if found == 0:
-        raise UsageError(f"No sentences in {source}: {blank} and nothing else.")
+    blank = counted(len(dataset) - len(kept), "blank line")
+    if len(kept) == 0:
+        raise UsageError(f"No sentences in {source}, only {blank}", needed="at least one sentence")
     sentences = dataset.select(kept)
     refuse_copies(sentences, source)
-    # Blank lines, and a column that was not named, are worth a line.
-    level = logging.INFO if columns or found < len(dataset) else logging.DEBUG
-    logger.log(level, f"{counted(found, 'sentence')} from {source} ({blank} skipped)")
+    # Report blank lines, and a column that the user did not choose.
+    level = logging.INFO if columns or len(kept) < len(dataset) else logging.DEBUG
+    logger.log(level, f"{counted(len(kept), 'sentence')} from {source} ({blank} skipped)")
     return sentences
 
 
 def refuse_copies(sentences: datasets.Dataset, source: str) -> None:
-    """Raises UsageError for copies of one sentence and nothing else."""
+    """Raise UsageError if all sentences are equal."""
     first = sentences[0]["text"].strip()
     if len(sentences) > 1 and all(sentence.strip() == first for sentence in sentences["text"]):
         raise UsageError(
-            f"{source}: all {len(sentences):,} sentences are '{shown([first])}'; contrast needs different ones. Are "
-            "these the right data, and is it the right `text_column`?"
+            f"All {len(sentences):,} sentences of {source} are '{shown([first])}'",
+            needed="different sentences",
+            fix="Check the training data and `text_column`.",
         )
 
 
 def draw_sample(sentences: datasets.Dataset | datasets.IterableDataset, number: int | None, seed: int):
-    """A random sample that the seed decides, in the order of the data; of a stream, which is shuffled, the first.
+    """Return a random sample in the order of the data, or the first sentences of a stream, which is shuffled.
 
     Args:
-        number: of sentences; None for all.
+        sentences: Column `text`.
+        number: Number of sentences; None for all.
+        seed: Seed of the sample.
     """
     if number is None:
         return sentences
@@ -118,8 +122,8 @@ def draw_sample(sentences: datasets.Dataset | datasets.IterableDataset, number: 
 
 
 def _source(args: DataArguments, files: list[Path]) -> dict:
-    """What a stream reads, for `informin.training.fingerprints`; of a data set on the Hub its commit."""
-    source = {"text_column": args.text_column}
+    """Return fingerprints of the files that a stream reads, or the commit of a data set on the Hub."""
+    source: dict[str, object] = {"text_column": args.text_column}
     if args.dataset_name and not os.path.exists(args.dataset_name):
         try:
             return source | {"commit": dataset_info(args.dataset_name).sha}
@@ -131,7 +135,7 @@ def _source(args: DataArguments, files: list[Path]) -> dict:
 
 
 def not_blank(dataset: datasets.Dataset) -> np.ndarray:
-    """The rows of a data set whose `text` holds more than white space; looked at in parts, as it may be large."""
+    """Return the indices of the rows whose `text` is not blank."""
     parts = [
         pc.not_equal(pc.utf8_trim_whitespace(pc.fill_null(batch["text"], "")), "").to_numpy()
         for batch in dataset.with_format("arrow").iter(MANY)
@@ -139,99 +143,106 @@ def not_blank(dataset: datasets.Dataset) -> np.ndarray:
     return np.flatnonzero(np.concatenate(parts)) if parts else np.empty(0, np.int64)
 
 
-def _holds_text(row: dict) -> bool:
+def _has_text(row: dict) -> bool:
     return bool(row["text"] and row["text"].strip())
 
 
 def tokenize(sentences, tokenizer: PreTrainedTokenizerBase, max_seq_length: int, prompt: str = ""):
-    """`input_ids` and `attention_mask` of every sentence after the prompt, cut at `max_seq_length`; cached on disk.
+    """Return `input_ids` and `attention_mask` of every sentence with the prompt, truncated; cached on disk.
 
-    Raises UsageError: see `tokenize_and_count`.
+    Raises:
+        UsageError: See `tokenize_and_count`.
     """
     return tokenize_and_count(sentences, tokenizer, max_seq_length, prompt)[0]
 
 
 def tokenize_and_count(sentences, tokenizer: PreTrainedTokenizerBase, max_seq_length: int, prompt: str = ""):
-    """The same, and how many sentences were cut; None of a stream.
+    """Return the result of `tokenize`, and the number of truncated sentences; None for a stream.
 
-    Raises UsageError: `max_seq_length` is more than the tokenizer's model reads, or the prompt leaves no room in it.
+    Raises:
+        UsageError: `max_seq_length` exceeds the encoder's maximum, or the prompt alone reaches `max_seq_length`.
     """
     if max_seq_length > tokenizer.model_max_length:
         raise UsageError(
-            f"`max_seq_length` {max_seq_length}: this model reads at most {tokenizer.model_max_length} tokens."
+            f"is {max_seq_length}",
+            option="max_seq_length",
+            needed=f"at most {tokenizer.model_max_length}, the maximum length of this encoder",
         )
-
     refuse_long_prompt(prompt, tokenizer, "max_seq_length", max_seq_length)
-    # No function of its own: what workers of a data loader run has to be pickled where they are not forked.
+    # Not a nested function: workers of a data loader must be able to pickle it.
     tokens = partial(_tokens, tokenizer=tokenizer, max_length=max_seq_length, prompt=prompt)
     if isinstance(sentences, datasets.IterableDataset):
-        return sentences.map(tokens, batched=True, remove_columns=["text"]).remove_columns(CUT), None
+        return sentences.map(tokens, batched=True, remove_columns=["text"]).remove_columns(TRUNCATED), None
     _show_bars(len(sentences) > MANY)
-    # A fast tokenizer's own hash changes when it is first called, which would miss the cache.
+    # The hash of a fast tokenizer changes when it is first called, and the cache would be missed.
     forget_truncation(tokenizer)
     fingerprint = Hasher.hash(
-        [sentences._fingerprint, tokenizer.backend_tokenizer.to_str(), max_seq_length, prompt, CUT]
+        [sentences._fingerprint, tokenizer.backend_tokenizer.to_str(), max_seq_length, prompt, TRUNCATED]
     )
-    how = dict(new_fingerprint=fingerprint, desc="Tokenizing")
     with _writing_cache():
-        rows = sentences.map(tokens, batched=True, remove_columns=["text"], **how)
-    return rows.remove_columns(CUT), pc.sum(rows.with_format("arrow")[CUT]).as_py()
+        rows = sentences.map(
+            tokens, batched=True, remove_columns=["text"], new_fingerprint=fingerprint, desc="Tokenizing"
+        )
+    return rows.remove_columns(TRUNCATED), pc.sum(rows.with_format("arrow")[TRUNCATED]).as_py()
 
 
 @contextmanager
 def _writing_cache() -> Iterator[None]:
-    """UsageError where data sets cannot be cached: in a home that is read-only, for instance."""
+    """Raise UsageError if the cache of data sets cannot be written, for example in a read-only home directory."""
     try:
         yield
     except OSError as error:
         raise UsageError(
-            f"Data sets cannot be cached in {datasets.config.HF_DATASETS_CACHE}: {error_line(error)}. Set HF_HOME to a "
-            "folder that can be written."
+            f"Data sets cannot be cached in {datasets.config.HF_DATASETS_CACHE}: {error_line(error)}",
+            fix="Set HF_HOME to a writable folder.",
         ) from None
 
 
 def _tokens(batch: dict, tokenizer: PreTrainedTokenizerBase, max_length: int, prompt: str):
     texts = [prompt + refuse_long(text, "a training sentence") for text in batch["text"]]
     tokens = tokenizer(texts, truncation=True, max_length=max_length, return_token_type_ids=False)
-    return {**tokens, CUT: [bool(encoding.overflowing) for encoding in tokens.encodings]}
+    return {**tokens, TRUNCATED: [bool(encoding.overflowing) for encoding in tokens.encodings]}
 
 
 def refuse_few_sentences(train_dataset, args: InforMinTrainingArguments) -> None:
-    """Raises UsageError for fewer sentences than a batch, or than a term needs in the run or in its last batch."""
+    """Raise UsageError for fewer sentences than one batch, or than a term needs in the run or in its last batch."""
     batch = args.per_device_train_batch_size * args.world_size
     steps = args.max_steps if args.max_steps > 0 else math.inf
     found = len(train_dataset) if hasattr(train_dataset, "__len__") else math.inf
     read = min(found, steps * batch * args.gradient_accumulation_steps)
     if args.dataloader_drop_last and found < batch:
         raise UsageError(
-            f"Found {counted(found, 'sentence')}, fewer than one batch of {batch}. Add sentences, or lower "
-            "`per_device_train_batch_size`."
+            f"Found {counted(int(found), 'sentence')}, fewer than one batch of {batch}",
+            fix="Add sentences, or lower `per_device_train_batch_size`.",
         )
-    last = 0 if args.dataloader_drop_last else found % batch
+    last = 0 if args.dataloader_drop_last or found == math.inf else int(found) % batch
     for term in args.terms:
         if 0 < last < term.smallest_batch:
             raise UsageError(
-                f"The last batch of {found} sentences by {batch} would be {counted(last, 'sentence')}, too small for "
-                f"{term.title}, which needs {term.smallest_batch} or more. Leave `dataloader_drop_last` on, or change "
-                "`per_device_train_batch_size`."
+                f"The last batch has {counted(last, 'sentence')} ({found} sentences in batches of {batch}), which is "
+                f"too small for {term.title}",
+                needed=f"a batch of {term.smallest_batch} or more",
+                fix="Leave `dataloader_drop_last` on, or change `per_device_train_batch_size`.",
             )
         term.require_sentences(read)
 
 
 def load_development(args: DataArguments) -> Development:
-    """What chooses the checkpoint: the user's own pairs, labeled sample and search.
+    """Return the evaluation data: the user's scored pairs, labeled sentences and retrieval pairs.
 
-    Without pairs, STS-B dev from a folder, the environment or the Hub; beside a sample or a search only if it is here.
+    Without pairs, STS-B dev is added: from a folder, the environment or the Hub. Together with labeled sentences or
+    retrieval pairs it is only added if it is available locally.
 
-    Raises UsageError: there is nothing to be had; the message says how to go on without.
+    Raises:
+        UsageError: There is no evaluation data; the message lists the alternatives.
     """
-    own = [load_pairs(args.eval_pairs)] if args.eval_pairs else []
+    own: list[DevelopmentSet] = [load_pairs(args.eval_pairs)] if args.eval_pairs else []
     if args.eval_labels:
         own.append(load_labels(args.eval_labels, "eval_labels"))
     if args.eval_retrieval:
         own.append(load_retrieval_pairs(args.eval_retrieval))
     if args.eval_pairs or (own and not args.senteval_dir):
-        return Development((*own, *([] if args.eval_pairs else _stsb_dev_that_is_here())))
+        return Development((*own, *([] if args.eval_pairs else _local_stsb_dev())))
     instead = (
         "`senteval_dir` FOLDER (SentEval's data/downstream), set SENTEVAL_DATA to it, give `eval_pairs` FILE, or "
         "train without evaluation: `eval_strategy` no"
@@ -239,28 +250,31 @@ def load_development(args: DataArguments) -> Development:
     return Development((load_stsb_dev(senteval_folder(args.senteval_dir, instead)), *own))
 
 
-def _stsb_dev_that_is_here() -> list[GradedPairs]:
-    """STS-B dev where the environment says that it is."""
+def _local_stsb_dev() -> list[GradedPairs]:
+    """Return STS-B dev from $SENTEVAL_DATA, or nothing."""
     try:
         return [pairs] if (pairs := stsb_dev(None)) else []
     except UsageError as error:
-        logger.info(f"STS-B dev is not scored: {error}")
+        logger.info(f"STS-B dev is not evaluated: {error}")
         return []
 
 
 def find_files(paths: list[str]) -> list[Path]:
-    """The files named, and those in the folders named, in a fixed order.
+    """Return the given files and those in the given folders, in a fixed order.
 
-    Raises UsageError: one does not exist or is no file, or a folder holds none that can be read.
+    Raises:
+        UsageError: A path does not exist or is not a file, or a folder has no file of a known type.
     """
     files = []
     for path in map(Path, paths):
         inside = [path]
-        if os.path.isdir(path):  # Path.is_dir would raise for a name that is too long
+        if os.path.isdir(path):  # Path.is_dir raises for names that are too long
             inside = sorted(p for p in _walk(path) if plain_suffix(p) in SUFFIXES)
             if not inside:
                 known = ", ".join(SUFFIXES + tuple(f".txt{c}" for c in COMPRESSIONS))
-                raise UsageError(f"`train_file`: the folder {path} holds no file ending in {known}.")
+                raise UsageError(
+                    f"is the folder {path}, which has no training file", option="train_file", needed=f"{known} files"
+                )
         for file in inside:
             require_file("`train_file`", file)
         files += inside
@@ -269,7 +283,7 @@ def find_files(paths: list[str]) -> list[Path]:
 
 def _walk(folder: Path):
     def refuse(error: OSError):
-        raise UsageError(f"`train_file`: the folder {error.filename} cannot be read ({error.strerror}).")
+        raise UsageError(f"{error.filename} cannot be read ({error.strerror})", option="train_file")
 
     for path, _, names in os.walk(folder, onerror=refuse):
         yield from (Path(path, name) for name in names)
@@ -281,7 +295,7 @@ def _show_bars(many: bool) -> None:
 
 
 def _load_files(files: list[Path], text_column: str | None) -> datasets.Dataset:
-    # Size, time and our reader are part of the cache's key: what has changed, or is read otherwise, is read again.
+    # Size, modification time and our reader are part of the cache key, so that changes cause a reload.
     reader = Hasher.hash(inspect.getsource(textfiles))
     _show_bars(sum(file.stat().st_size for file in files) > BYTES_PER_SENTENCE * MANY)
     keys = [(str(file.resolve()), 0, 1, file.stat().st_size, file.stat().st_mtime_ns, reader) for file in files]
@@ -303,18 +317,19 @@ def _load_hub_dataset(args: DataArguments):
         )
         first = next(iter(dataset), None)
     except (*HUB_ERRORS, ValueError, DatasetGenerationError) as error:
-        cause = error.__cause__ or error
-        raise UsageError(f"`dataset_name` {args.dataset_name} cannot be loaded: {error_line(cause)}") from None
+        cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+        raise UsageError(f"{args.dataset_name} cannot be loaded: {error_line(cause)}", option="dataset_name") from None
     if first is None:
-        raise UsageError(f"No sentences in {args.dataset_name}: its split {args.dataset_split!r} is empty.")
+        raise UsageError(f"is {args.dataset_name}, whose split {args.dataset_split!r} is empty", option="dataset_name")
     columns = list(first)
     column = choose_column(columns, args.text_column, args.dataset_name)
-    if dataset.features is None:  # a stream that does not say what its columns hold
+    if dataset.features is None:  # a stream without declared types
         as_text(first[column], args.dataset_name, None)
     elif dataset.features[column] not in (datasets.Value("string"), datasets.Value("large_string")):
         raise UsageError(
-            f"{args.dataset_name}: the text column holds {first[column]!r}; needed text. Name another with "
-            "`text_column`."
+            f"Column {column!r} of {args.dataset_name} has the value {first[column]!r}",
+            needed="text",
+            fix="Choose another column with `text_column`.",
         )
     dataset = dataset.remove_columns([name for name in columns if name != column])
     return dataset if column == "text" else dataset.rename_column(column, "text")

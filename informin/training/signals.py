@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and a closed terminal: finish the step or leave the evaluation, save a checkpoint, stop."""
+"""Handle Ctrl-C, SIGTERM and a closed terminal: finish the step, save a checkpoint, and stop."""
 
 import os
 import signal
@@ -11,8 +11,8 @@ from transformers import TrainerCallback
 from informin.distributed import any_process
 from informin.interrupts import SAME, heeded_signals, silence, terminals
 
-LAUNCHED = ("TORCHELASTIC_RUN_ID", "ACCELERATE_MIXED_PRECISION")  # set by torchrun, and by accelerate launch
-# Prints its argument when the process with the number before it has ended, or after half a minute.
+LAUNCHED = ("TORCHELASTIC_RUN_ID", "ACCELERATE_MIXED_PRECISION")  # set by torchrun and accelerate launch
+# Prints its second argument when the process given by the first has ended, or after 30 seconds.
 LAST_WORD = """
 import os, sys, time
 end = time.monotonic() + 30
@@ -26,22 +26,23 @@ print(sys.argv[2], flush=True)
 
 
 class EvaluationLeft(Exception):
-    """A run leaves the evaluation that it is in, to save a checkpoint and stop."""
+    """Ends the current evaluation, so that the run can save a checkpoint and stop."""
 
 
 class StopOnSignal(TrainerCallback):
-    """Within its `with` block, the first signal ends training after the running step, with a checkpoint.
+    """Stops training with a checkpoint after the current step if a signal arrives within its `with` block.
 
-    An evaluation is left after the running batch: what goes on from the checkpoint evaluates first. A second signal
-    has its usual effect. Over several processes all stop at the same step, whichever got the signal. What the process
-    was told to ignore, as by nohup, it goes on ignoring.
+    An evaluation ends after the current batch; the resumed run evaluates first. A second signal has its usual effect.
+    All processes stop at the same step, whichever received the signal. Signals that the process was started to ignore,
+    as by nohup, stay ignored.
 
     Attributes:
-        received: the signal's number, or None.
+        received: Number of the signal, or None.
     """
 
     def __init__(self):
         self.received: int | None = None
+        self._first = 0.0  # time of the first signal
 
     def __enter__(self):
         self._terminals = terminals()
@@ -56,7 +57,7 @@ class StopOnSignal(TrainerCallback):
             signal.signal(number, handler)
 
     def _handle(self, number, _frame):
-        if self.received:  # torchrun hands on what the terminal sent to all: a moment later it is the same signal
+        if self.received:  # torchrun forwards the terminal's signal, which arrives twice
             if not launched() or time.monotonic() > self._first + SAME:
                 self._restore()
                 signal.raise_signal(number)
@@ -79,24 +80,24 @@ class StopOnSignal(TrainerCallback):
             raise EvaluationLeft
 
     def _agree(self) -> bool:
-        """Whether any process got a signal."""
+        """Return whether any process received a signal."""
         if any_process(bool(self.received)):
             self.received = self.received or signal.SIGTERM
         return bool(self.received)
 
 
 def launched() -> bool:
-    """Whether torchrun or accelerate launch started this process."""
+    """Return whether torchrun or accelerate launch started this process."""
     return any(name in os.environ for name in LAUNCHED)
 
 
 def started_again() -> bool:
-    """Whether torchrun started this process in the place of one that died, or of its fellow (`--max_restarts`)."""
+    """Return whether torchrun restarted the processes after one of them died (`--max_restarts`)."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
 def last_word(text: str) -> None:
-    """Prints how a run ended; under a launcher, which ends with a traceback of its own, after that."""
+    """Print how a run ended. Under a launcher, which ends with its own traceback, print it after that."""
     if not launched():
         print(text, flush=True)
         return

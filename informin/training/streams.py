@@ -1,7 +1,8 @@
-"""Sentences that are read while training goes on, shared out among processes and the workers of their data loaders."""
+"""Streams: sentences that are read during training, split among processes and data loader workers."""
 
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import datasets
 from accelerate.data_loader import prepare_data_loader
@@ -11,14 +12,14 @@ from informin.textfiles import read_part, read_sentences
 from informin.training.options import InforMinTrainingArguments
 from informin.transformers_private import TrainerHooks
 
-PARTS, PART_BYTES = 64, 2**20  # of a large plain text file, each of so many bytes or more
+PARTS, PART_BYTES = 64, 2**20  # a large text file is split into PARTS parts of at least PART_BYTES
 TEXT = datasets.Features({"text": datasets.Value("string")})
 
 
 def stream_files(files: list[Path], text_column: str | None) -> datasets.IterableDataset:
-    """The sentences of files, one column `text`, in shards: a file each, or a part each of a large plain text file.
+    """Return a stream of the sentences in files, with the column `text`.
 
-    Workers of a data loader share out shards, so that one file can be read by several.
+    Each file is one shard, and a large text file several, so that several workers can read it.
     """
     shards = []
     for file in files:
@@ -30,9 +31,12 @@ def stream_files(files: list[Path], text_column: str | None) -> datasets.Iterabl
 
 
 def shard_rows(shards: list[tuple], text_column: str | None):
-    """The sentences of shards one after the other, as rows: of each its file, the part of it from 0, the parts.
+    """Yield the sentences of shards as rows.
 
-    What follows these is not looked at: it is there for the keys of caches.
+    Args:
+        shards: For each shard the file, the index of the part, and the number of parts. Further items are ignored;
+            they are part of the cache key.
+        text_column: Column of a table with the sentences.
     """
     for name, part, parts, *_ in shards:
         file = Path(name)
@@ -41,16 +45,16 @@ def shard_rows(shards: list[tuple], text_column: str | None):
 
 
 def own_share(stream: datasets.IterableDataset, args: InforMinTrainingArguments) -> datasets.IterableDataset:
-    """This process's rows: of as many batches as there are processes, the batch that is its own.
+    """Return the rows of this process: of W consecutive batches, for W processes, the one with its rank.
 
-    All read the whole stream, so that shards of unlike size give none of them more batches than another: steps that
-    not all take would end the run. What does not fill a batch of each is left out, as `dataloader_drop_last` says.
+    All processes read the whole stream. If they read different shards, some would get more batches than others, and
+    the run would end early. With `dataloader_drop_last`, rows that do not fill W batches are dropped.
     """
-    size, whole = args.train_batch_size, args.dataloader_drop_last
+    size, drop = args.train_batch_size, args.dataloader_drop_last
     own = slice(args.process_index * size, (args.process_index + 1) * size)
-    # No function of its own: what workers run has to be pickled where they are not forked.
-    shared = stream.map(partial(_cut, own=own), batched=True, batch_size=size * args.world_size, drop_last_batch=whole)
-    return shared if stream.features is None else shared.cast(stream.features)  # which map forgets
+    # Not a nested function: workers of a data loader must be able to pickle it.
+    shared = stream.map(partial(_cut, own=own), batched=True, batch_size=size * args.world_size, drop_last_batch=drop)
+    return shared if stream.features is None else shared.cast(stream.features)  # map drops the features
 
 
 def _cut(batch: dict[str, list], own: slice) -> dict[str, list]:
@@ -58,10 +62,10 @@ def _cut(batch: dict[str, list], own: slice) -> dict[str, list]:
 
 
 def stream_loader(trainer: TrainerHooks) -> DataLoader:
-    """Batches of a process's own share, on its device: Trainer's loader would share them out again."""
-    args = trainer.args
-    loader = DataLoader(
-        trainer.train_dataset,
+    """Return a data loader for the rows of this process; Trainer's own loader would split them again."""
+    args, rows = trainer.args, cast(datasets.IterableDataset, trainer.train_dataset)
+    loader: DataLoader = DataLoader(
+        rows,
         batch_size=args.train_batch_size,
         collate_fn=trainer.collator_of_columns(),
         num_workers=args.dataloader_num_workers,

@@ -1,4 +1,4 @@
-"""How fast a run trains."""
+"""Measure the training speed."""
 
 import time
 
@@ -6,11 +6,11 @@ from transformers import TrainerCallback
 
 
 class Throughput(TrainerCallback):
-    """The clock of the training steps, without what is scored and saved between them.
+    """Measures the time of the training steps, without evaluation and saving.
 
     Attributes:
-        sentences_per_second: of all processes together, of the steps of the last `train`; None until it ends, and where
-            it had no step left to do.
+        sentences_per_second: Sentences per second over all processes, for the last call of `train`. None before its
+            end, and if it took no step.
     """
 
     sentences_per_second: float | None = None

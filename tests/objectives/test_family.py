@@ -476,8 +476,8 @@ def read_json(path: Path):
 
 def test_a_run_prints_its_terms_and_records_its_options(run, encoder):
     objective, folder, _, out = run
-    (line,) = [line for line in out.splitlines() if line.startswith("terms at the end, unweighted")]
-    terms = line.removeprefix("terms at the end, unweighted").replace(";", ",").split(",")
+    (line,) = [line for line in out.splitlines() if line.startswith("last terms, unweighted")]
+    terms = line.removeprefix("last terms, unweighted").replace(";", ",").split(",")
     listed = [term.split()[0] for term in terms]
     assert listed == [*TERMS[objective], "loss"]
     options = {k: v for k, v in read_json(folder / "training.json")["options"].items() if k not in NOT_THE_OBJECTIVES}
@@ -580,7 +580,7 @@ def test_maps_without_a_gradient_are_refused(tmp_path):
 
 def test_a_warm_up_longer_than_the_run_is_said(build, caplog):
     build(warmup_steps=250).train()
-    assert "rises over 250 steps and the run has 3: it never reaches 0.001" in caplog.text
+    assert "The warmup takes 250 steps, but the run has only 3. The learning rate never reaches 0.001" in caplog.text
     caplog.clear()
     build(warmup_steps=2).train()
     assert "never reaches" not in caplog.text

@@ -3,6 +3,7 @@
 import json
 import re
 from operator import itemgetter
+from types import SimpleNamespace
 
 import pytest
 from datasets import IterableDataset
@@ -73,12 +74,13 @@ def test_few_sentences_and_a_stream_say_so(command, tmp_path, caplog):
     few = tmp_path / "few.txt"
     few.write_text("\n".join(make_sentences(20) * 2))
     assert run_unsup.main(command(train_file=few)) == 0
-    assert "Drift was not measured: it needs 30 distinct sentences, and there are 20." in caplog.text
+    assert "Drift was not measured: it requires 30 distinct sentences, and there are 20." in caplog.text
     assert record(tmp_path / "run")["drift"] is None
     assert "What training changed" not in (tmp_path / "run" / "README.md").read_text()
     stream = IterableDataset.from_generator(lambda: iter(()))
     caplog.set_level("INFO")
-    assert drift.tell_drift(None, "nothing", stream, None, "folder") is None
+    trainer = SimpleNamespace(began_with="nothing", sentences=stream)
+    assert drift.report_drift(trainer, None, "folder") is None
     assert "Drift was not measured: the sentences are a stream" in caplog.text
 
 
@@ -88,10 +90,12 @@ def test_what_cannot_be_told_does_not_fail_a_finished_run(command, bert, tmp_pat
 
     options = dict(senteval_dir=tmp_path / "absent")
     assert run_unsup.main(command(**options)) == 0
-    assert "STS-B dev was not scored: " in caplog.text and record(tmp_path / "run")["drift"]["old"]["stsb_dev"] is None
+    assert (
+        "STS-B dev was not evaluated: " in caplog.text and record(tmp_path / "run")["drift"]["old"]["stsb_dev"] is None
+    )
     monkeypatch.setattr(drift, "load_encoder", gone)
     assert run_unsup.main(command(output_dir=tmp_path / "other")) == 0
-    assert "Drift was not measured, or not written: It is gone." in caplog.text
+    assert "Drift could not be measured or written: It is gone." in caplog.text
     assert (tmp_path / "other" / "model.safetensors").is_file() and record(tmp_path / "other")["drift"] is None
 
 

@@ -231,8 +231,9 @@ def test_encoder_without_dropout_is_accepted_if_views_may_be_equal(build, tmp_pa
     still = str(save_bert(tmp_path / "still", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
     build(still, **WAYS["neighborhoods"]).train()
     build(still, objective="simcse", view="neighbor", view_neighbors=3).train()
-    with pytest.raises(UsageError, match="Every dropout of this model is 0"):
+    with pytest.raises(UsageError) as error:
         build(still, objective="simcse", false_negative_fraction=0.1)
+    assert "very dropout of this model is 0" in str(error.value)
 
 
 def test_adapt_recipe_on_the_command_line(bert, tmp_path, capsys):
@@ -253,7 +254,8 @@ def test_adapt_recipe_on_the_command_line(bert, tmp_path, capsys):
 
 def test_unknown_recipe_suggests_a_name(capsys):
     assert run_unsup.main(["--model_name=x", "--recipe=adpt"]) == 2
-    assert "--recipe adpt is unknown. Did you mean adapt? Needed of: adapt, informin-" in capsys.readouterr().err
+    assert "--recipe is adpt; expected one of: adapt, informin-" in (error := capsys.readouterr().err)
+    assert error.endswith(" Did you mean adapt?\n")
     assert run_unsup.main(["--model_name=x", "--recipe=adapt", "--config=y"]) == 2
     assert "--recipe is given together with --config." in capsys.readouterr().err
     assert Path("informin/recipes/adapt.yaml").is_file()

@@ -63,7 +63,7 @@ def test_a_process_that_is_silent(start, gone):
     os.kill(processes[gone].pid, signal.SIGSTOP)
     _, said = processes[1 - gone].communicate(timeout=60)
     assert processes[1 - gone].returncode == 1
-    assert f"error: Process {gone} of 2 on " in said and "has said nothing for 2 s" in said
+    assert f"error: Process {gone} of 2 on " in said and "has been silent for 2 s" in said
     assert "No checkpoint was saved. Run the same command on all machines again." in said
 
 
@@ -167,6 +167,6 @@ def test_a_process_that_is_stopped_anywhere_in_a_program(command, tmp_path, wher
             process.kill()
             process.communicate()
     assert processes[1 - gone].returncode == 1
-    assert f"error: Process {gone} of 2" in said and "has said nothing for 4 s" in said
+    assert f"error: Process {gone} of 2" in said and "has been silent for 4 s" in said
     left = [path.name for path in tmp_path.rglob(".informin-*")]
     assert left == [] or gone == 0, "those of a stopped process are its own"

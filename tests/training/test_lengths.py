@@ -63,7 +63,7 @@ def test_the_papers_objectives_keep_their_length_and_say_what_is_truncated(bert,
         f"{cut} of 40 training sentences ({cut / 40:.1%}) are truncated at `max_seq_length` 32 tokens." in caplog.text
     )
     whole = sum(n <= 66 for n in tokens) / 40
-    assert f"`max_seq_length` 66 would read {whole:.0%} of them whole." in caplog.text
+    assert f"`max_seq_length` 66 would fit {whole:.0%} of them." in caplog.text
     assert set(trainer.train_dataset.column_names) == {"input_ids", "attention_mask"}
 
 

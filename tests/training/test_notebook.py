@@ -1,4 +1,4 @@
-"""A run from Python: the same as from the command line, with the same report, in a notebook too."""
+"""Runs from Python and in a notebook equal those from the command line, including the report."""
 
 import json
 import re
@@ -9,11 +9,10 @@ from nbclient import NotebookClient
 from safetensors.torch import load_file
 
 import run_unsup
-from informin.errors import UsageError
 from informin.training.options import InforMinTrainingArguments
 from informin.training.report import load_lines
 from tests import forked
-from tests.conftest import make_sentences
+from tests.conftest import make_sentences, raises_usage
 from tests.test_run import ENVIRONMENT, assert_same_weights
 from trainer_informin import InforMinTrainer
 
@@ -30,7 +29,7 @@ trainer.export()
 
 @pytest.fixture
 def recipe_run(bert, tmp_path, monkeypatch, logging_as_before):
-    """What the command prints of a run by the recipe, and the same run as a program."""
+    """Return the output of a run with a recipe, and a program for the same run."""
     sentences = tmp_path / "sentences.txt"
     sentences.write_text("\n".join(make_sentences(96)) + "\n")
     monkeypatch.chdir(tmp_path)
@@ -42,12 +41,12 @@ def recipe_run(bert, tmp_path, monkeypatch, logging_as_before):
 
 
 def without_measurements(text: str) -> str:
-    """What is shown, less times, memory, the folder's name and the widths of columns."""
+    """Remove times, memory, the folder's name and the widths of columns."""
     text = re.sub(r"(training speed|peak memory) .*", r"\1", text.replace("python", "command"))
     return re.sub(" +", " ", text).strip()
 
 
-def test_a_notebook_shows_what_the_command_shows_and_trains_the_same(recipe_run, tmp_path, monkeypatch):
+def test_notebook_prints_and_trains_like_the_command(recipe_run, tmp_path, monkeypatch):
     shown, program = recipe_run
     for name in ("PYTHONPATH", "OMP_NUM_THREADS"):
         monkeypatch.setenv(name, ENVIRONMENT[name])
@@ -58,15 +57,15 @@ def test_a_notebook_shows_what_the_command_shows_and_trains_the_same(recipe_run,
     assert without_measurements(stream["stdout"]) == without_measurements(shown)
     assert "Embedding 96 sentences with the guide" in stream["stderr"]
     assert "training:   0%" in stream["stderr"] and "guide:   0%" in stream["stderr"]
-    for line in ("drift, 10 nearest neighbors kept", "training speed", "Load it:"):
+    for line in ("drift, 10 nearest neighbors kept", "training speed", "Load the model:"):
         assert line in stream["stdout"]
     assert_same_weights(tmp_path / "command", tmp_path / "python")
     first, second = (json.loads((tmp_path / name / "training.json").read_text()) for name in ("command", "python"))
     assert first["options"] == second["options"] and first["drift"] == second["drift"] is not None
 
 
-def test_the_sample_of_a_recipe_is_the_same(bert, command, tmp_path, sentences_file, logging_as_before):
-    """Options of data that the command line applies to files apply to a list too."""
+def test_max_train_samples_draws_the_same_sample_in_python(bert, command, tmp_path, sentences_file, logging_as_before):
+    """On the command line it applies to files, in Python to a list."""
     assert run_unsup.main(command(max_train_samples=64, measure_drift=False)) == 0
     record = json.loads((tmp_path / "run" / "training.json").read_text())
     args = InforMinTrainingArguments(str(tmp_path / "python"), max_train_samples=64, eval_strategy="no", use_cpu=True)
@@ -75,20 +74,20 @@ def test_the_sample_of_a_recipe_is_the_same(bert, command, tmp_path, sentences_f
     assert trainer.record()["data"]["sha256"] == record["data"]["sha256"] and len(trainer.train_dataset) == 64
 
 
-def test_what_is_given_wins_over_the_recipe(tmp_path):
+def test_given_options_override_the_recipe(tmp_path):
     args = InforMinTrainingArguments(str(tmp_path), recipe="adapt", max_steps=7, replay_size=4)
     assert (args.objective, args.guided_neighbors, args.max_train_samples) == ("guided", 10, 20000)
     assert (args.max_steps, args.replay_size, args.output_dir) == (7, 4, str(tmp_path))
 
 
-def test_an_unknown_recipe_is_refused_as_on_the_command_line(command, capsys, logging_as_before):
-    with pytest.raises(UsageError, match=r"`recipe` adpt is unknown\. Did you mean adapt") as error:
+def test_unknown_recipe_gives_the_same_error_as_the_command_line(command, capsys, logging_as_before):
+    with raises_usage(option="recipe", found="is adpt", fix="Did you mean adapt?") as error:
         InforMinTrainingArguments(recipe="adpt")
     assert run_unsup.main(command(recipe="adpt")) == 2
     assert str(error.value).replace("`recipe`", "--recipe") in capsys.readouterr().err
 
 
-def test_the_report_comes_once(bert, arguments, capsys, tmp_path):
+def test_report_is_printed_once(bert, arguments, capsys, tmp_path):
     trainer = InforMinTrainer(str(bert), arguments(eval_strategy="no", report_to=[]), make_sentences(96))
     trainer.export(tmp_path / "untrained")
     assert "peak memory" not in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""What a run shows, and nothing else."""
+"""Everything that a run prints, line by line."""
 
 import math
 import re
@@ -18,7 +18,7 @@ from tests.test_run import ENVIRONMENT
 
 SCORES = {"eval_spearman": 83.474, "eval_alignment": 0.15, "eval_uniformity": -2.4}
 PAIRS = Development((GradedPairs("STS-B dev", [], [], None),))
-SCREEN = r"""InforMin-CL on tiny-bert: 96 sentences, 16 a step, 32 tokens at most, learning rate .*
+OUTPUT = r"""InforMin-CL on tiny-bert: 96 sentences, batch size 16, max length 32, learning rate .*
 step 0 pairs.tsv N alignment N uniformity N
 step 2 loss N pairs.tsv N alignment N uniformity N
 step 4 loss N pairs.tsv N alignment N uniformity N
@@ -30,21 +30,21 @@ drift, 10 nearest neighbors kept, % N
 drift, distance of old neighbors, % of all pairs N before, N after
 drift, hubness N before, N after
 drift, STS-B dev not scored
-terms at the end, unweighted contrast N, reconstruction N; loss N
+last terms, unweighted contrast N, reconstruction N; loss N
 training speed N sentences/s \(1 process\(es\), fp32\)
 peak memory N GiB
 model run
 (
 Note: .*
 )?
-Load it:
+Load the model:
  from transformers import AutoModel
  model = AutoModel.from_pretrained\("run", trust_remote_code=True\)
 """
 
 
-def test_a_newcomers_screen_line_by_line(command, tmp_path):
-    """Both streams, not in a terminal: no bar, no dict, no message of a library."""
+def test_output_of_a_first_run(command, tmp_path):
+    """Without a terminal there is no progress bar, no dict and no message of a library, on stdout and stderr."""
     arguments = command(disable_tqdm=None, output_dir="run", learning_rate=None)
     run = subprocess.run(
         [sys.executable, str(ROOT / "run_unsup.py"), *arguments],
@@ -55,35 +55,35 @@ def test_a_newcomers_screen_line_by_line(command, tmp_path):
         text=True,
     )
     shown = re.sub(" +", " ", run.stdout)  # columns are aligned
-    assert re.fullmatch(re.sub(r"\bN\b", r"-?\\d+\\.\\d+", SCREEN), shown), run.stdout
+    assert re.fullmatch(re.sub(r"\bN\b", r"-?\\d+\\.\\d+", OUTPUT), shown), run.stdout
 
 
 @pytest.mark.parametrize("verbose", [False, True])
 @pytest.mark.parametrize("development", [None, PAIRS])
-def test_a_line_an_evaluation_or_a_log(capsys, development, verbose):
-    screen, args = Progress(development, str), SimpleNamespace(verbose=verbose)
+def test_one_line_per_evaluation_or_log_entry(capsys, development, verbose):
+    progress, args = Progress(development, str), SimpleNamespace(verbose=verbose)
     state = SimpleNamespace(is_world_process_zero=True, global_step=125)
-    screen.on_log(
+    progress.on_log(
         args,
         state,
         None,
         logs={"loss": 0.03149, "terms/contrast": 0.02, "projection_norm": 3.0, "learning_rate": 1e-5, "epoch": 1},
     )
     if development:
-        screen.on_log(args, state, None, logs=SCORES)
+        progress.on_log(args, state, None, logs=SCORES)
     lines = capsys.readouterr().out.splitlines()
     evaluation = ["step 125  loss 0.0315  STS-B dev 83.47  alignment 0.150  uniformity -2.400"]
     log = ["step 125  loss 0.0315" + "  contrast 0.0200" * verbose]
     assert lines == (log if verbose or not development else []) + (evaluation if development else [])
 
 
-def test_scores_that_are_undefined():
+def test_undefined_scores_are_printed_as_such():
     undefined = logged_scores(dict.fromkeys(SCORES, math.nan))
     assert scores(undefined, PAIRS) == "STS-B dev undefined  alignment undefined  uniformity undefined"
 
 
-def test_scores_of_several_sets():
-    """Of pairs the first number has the name alone; others say which measure it is."""
+def test_scores_of_several_data_sets():
+    """The first number for pairs has no measure name; others do."""
     both = Development((LabeledSentences("titles.tsv", [], []), *PAIRS.sets))
     found = logged_scores(SCORES | {"eval_v_measure": 70.246, "eval_nearest_neighbor": 77.56, "eval_runtime": 3.0})
     pairs = "STS-B dev 83.47  alignment 0.150  uniformity -2.400"

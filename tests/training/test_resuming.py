@@ -226,7 +226,7 @@ def test_changes_on_purpose_are_told_as_parts(command, half, through, others, ca
     )
     changes |= dict(max_steps=6, lr_scheduler_type="constant", train_file=others["train_file"])
     assert run_unsup.main([*command(**changes), "--resume_from_checkpoint", "--resume_with_changes"]) == 0
-    assert "Load it:" in capsys.readouterr().out
+    assert "Load the model:" in capsys.readouterr().out
     record, began = load_record(half), load_record(through)
     (part,) = record["earlier"]
     assert part["until_step"] == 2 and part["options"] == began["options"] and part["data"] == began["data"]

@@ -1,4 +1,4 @@
-"""Sentences from files and data sets, tokenized once; where the evaluation pairs come from."""
+"""Loading and tokenizing training sentences, and loading the evaluation data."""
 
 import gzip
 import logging
@@ -14,7 +14,7 @@ from informin.training import sentences as data
 from informin.training import streams
 from informin.training.data_options import DataArguments
 from informin.training.sentences import draw_sample, load_development, load_sentences, tokenize
-from tests.conftest import make_sentences, tokenizer_of
+from tests.conftest import make_sentences, raises_usage, tokenizer_of
 from tests.senteval_data import stsb_dev
 
 
@@ -31,14 +31,14 @@ def write(path, content) -> str:
 
 @pytest.fixture
 def no_hub(tmp_path, monkeypatch):
-    """An empty Hub cache (the tests are offline), and no SentEval folder in the environment."""
+    """Use an empty Hub cache (tests are offline), and no SentEval folder in the environment."""
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(constants, "HF_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("SENTEVAL_DATA", raising=False)
 
 
 def test_files_and_folders_are_read_in_a_fixed_order(tmp_path):
-    extra = write(tmp_path / "extra.text", "last\nof all\n")  # named: read whatever its suffix
+    extra = write(tmp_path / "extra.text", "last\nof all\n")  # given directly: read regardless of the suffix
     write(tmp_path / "folder/b.txt", "three\n")
     write(tmp_path / "folder/a.csv", "text,n\none,1\ntwo,2\n")
     write(tmp_path / "folder/deeper/c.jsonl.gz", gzip.compress(b'{"text": "four", "n": 4}'))
@@ -55,7 +55,7 @@ def test_blank_lines_are_skipped_and_counted(tmp_path, caplog):
 
 
 @pytest.mark.parametrize("how", ["file", "streaming"])
-def test_max_train_samples_is_a_random_sample_that_the_seed_decides(tmp_path, how):
+def test_max_train_samples_draws_a_random_sample_by_seed(tmp_path, how):
     lines = make_sentences(300)
     write(tmp_path / "set/train.txt", "\n\n".join(lines))
     where = {
@@ -66,71 +66,86 @@ def test_max_train_samples_is_a_random_sample_that_the_seed_decides(tmp_path, ho
     assert len(sample) == len(set(sample)) == 50 and set(sample) < set(lines)
     assert load(seed=1, max_train_samples=50, **where) == sample
     assert set(load(seed=2, max_train_samples=50, **where)) != set(sample)
-    assert len(set(sample) & set(lines[:50])) < 25, "the head of the file is no random sample"
+    assert len(set(sample) & set(lines[:50])) < 25, "the first sentences are not a random sample"
     assert sorted(load(max_train_samples=301, **where)) == sorted(lines)
+
+
+@pytest.mark.parametrize(
+    "name, content, option, found",
+    [
+        ("a.txt", "", None, "No sentences in PATH/a.txt"),
+        ("a.csv", "text\n", None, "No sentences in PATH/a.csv"),
+        ("a.txt", "\n \n", None, "No sentences in PATH/a.txt, only 2 blank lines"),
+        ("folder/a.md", "one\n", "train_file", "is the folder PATH/folder, which has no training file"),
+        ("a.txt", "\n", None, "No sentences in PATH/a.txt, only 1 blank line"),
+        ("a.txt", "the dog\n\n the dog \n", None, "All 2 sentences of PATH/a.txt are 'the dog'"),
+        ("a.csv", "label\npos\npos\n", None, "All 2 sentences of PATH/a.csv, column 'label' are 'pos'"),
+    ],
+)
+def test_files_without_sentences_are_rejected(tmp_path, name, content, option, found):
+    write(tmp_path / name, content)
+    with raises_usage(option=option, found=found.replace("PATH", str(tmp_path))):
+        load(train_file=[str(tmp_path / name.partition("/")[0])])
 
 
 @pytest.mark.parametrize(
     "name, content, message",
     [
-        ("a.txt", "", r"No sentences in .*a\.txt"),
-        ("a.csv", "text\n", r"No sentences in .*a\.csv"),
-        ("a.txt", "\n \n", r"No sentences in .*a\.txt: 2 blank lines and nothing else"),
-        ("missing.txt", None, r"`train_file`: .*missing\.txt does not exist"),
-        ("folder/a.md", "one\n", r"`train_file`: the folder .*folder holds no file ending in \.txt, .*\.txt\.zst"),
-        ("a.txt", b"one\n\xff\n", r"a\.txt, line 2: not UTF-8"),
-        ("a.csv", "x,y\n1,2\n", r"a\.csv: no column 'text'; found x, y"),
-        ("a.txt", "\n", r"No sentences in .*a\.txt: 1 blank line and nothing else"),
-        ("a.txt", "the dog\n\n the dog \n", r"a\.txt: all 2 sentences are 'the dog'; contrast needs different ones"),
-        ("a.csv", "label\npos\npos\n", r"a\.csv, column 'label': all 2 sentences are 'pos'; .* `text_column`\?"),
-        ("a.csv", 'text\none\n"two\n', r"a\.csv, line 3: the row that begins here cannot be read"),
+        ("missing.txt", None, "missing.txt does not exist"),
+        ("a.txt", b"one\n\xff\n", "a.txt, line 2: "),
+        ("a.csv", "x,y\n1,2\n", "x, y"),
+        ("a.csv", 'text\none\n"two\n', "a.csv, line 3: "),
     ],
 )
-def test_files_without_sentences(tmp_path, name, content, message):
+def test_errors_of_the_file_reader_are_passed_on(tmp_path, name, content, message):
     if content is not None:
         write(tmp_path / name, content)
-    with pytest.raises(UsageError, match=message):
-        load(train_file=[str(tmp_path / name.partition("/")[0])])
+    with pytest.raises(UsageError) as error:
+        load(train_file=[str(tmp_path / name)])
+    assert message in str(error.value)
 
 
-def test_a_sample_of_copies_is_refused_and_one_sentence_is_not(tmp_path):
+def test_sample_of_equal_sentences_is_rejected(tmp_path):
     file = write(tmp_path / "a.txt", "the dog\n" * 50 + "the cat\n")
     assert len(load(train_file=[file])) == 51
-    assert load(train_file=[file], max_train_samples=1) == ["the dog"]  # the trainer says how many it needs
-    with pytest.raises(UsageError, match="all 2 sentences are 'the dog'"):
+    assert load(train_file=[file], max_train_samples=1) == ["the dog"]  # the trainer checks the number
+    with raises_usage(found="All 2 sentences of the sample are 'the dog'", needed="different sentences"):
         load(train_file=[file], max_train_samples=2)
 
 
 @pytest.mark.parametrize(
-    "contents, said",
+    "contents, message",
     [
-        (["text,n\none,1\n"], None),  # only with --verbose
+        (["text,n\none,1\n"], None),  # logged only with --verbose
         (["text,n\none,1\n ,2\n"], "1 sentence from {0} (1 blank line skipped)"),
         (["sentence\none\n\ntwo\n"], "2 sentences from {0}, column 'sentence' (1 blank line skipped)"),
         (["b\none\n", "text\ntwo\n", "a\nsix\n"], "3 sentences from {0}, {1}, {2}, column 'a', 'b' (0 blank"),
         (["s\none\n", "s\ntwo\n", "s\nsix\n", "s\nten\n"], "4 sentences from 4 files, column 's' (0 blank"),
     ],
 )
-def test_the_column_of_a_table_is_said(tmp_path, caplog, contents, said):
+def test_columns_and_blank_lines_are_logged(tmp_path, caplog, contents, message):
     caplog.set_level(logging.INFO)
     files = [write(tmp_path / f"{i}.csv", content) for i, content in enumerate(contents)]
     load(train_file=files)
-    assert [message.startswith(said.format(*files)) for message in caplog.messages] == ([True] if said else [])
+    assert [one.startswith((message or "").format(*files)) for one in caplog.messages] == [True] * bool(message)
 
 
-def test_what_is_no_file_is_refused(tmp_path):
+def test_paths_that_are_not_files_are_rejected(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UsageError, match=r"`train_file`: .*pipe is a pipe or a device, which is read only once\."):
+    with pytest.raises(UsageError) as error:
         load(train_file=[str(tmp_path / "pipe")])
-    with pytest.raises(UsageError, match=r"`train_file`: a{300} does not exist\."):
+    assert "pipe is a pipe or a device" in str(error.value)
+    with pytest.raises(UsageError) as error:
         load(train_file=["a" * 300])
+    assert "a" * 300 + " does not exist" in str(error.value)
     write(tmp_path / "folder/a.txt", "one\ntwo\n")
     (tmp_path / "folder/b.txt").symlink_to(tmp_path / "gone.txt")
-    with pytest.raises(UsageError, match=r"`train_file`: .*folder/b\.txt does not exist\."):
+    with pytest.raises(UsageError) as error:
         load(train_file=[str(tmp_path / "folder")])
+    assert "folder/b.txt does not exist" in str(error.value)
 
 
-def test_a_folder_that_may_not_be_read_is_no_empty_one(tmp_path, monkeypatch):
+def test_unreadable_folder_is_an_error(tmp_path, monkeypatch):
     def forbid(path):
         if os.path.basename(path) == "closed":
             raise PermissionError(13, "Permission denied", str(path))
@@ -139,12 +154,12 @@ def test_a_folder_that_may_not_be_read_is_no_empty_one(tmp_path, monkeypatch):
     write(tmp_path / "folder/a.txt", "one\ntwo\n")
     (tmp_path / "folder/closed").mkdir()
     scandir = os.scandir
-    monkeypatch.setattr(os, "scandir", forbid)  # the super-user may read everything
-    with pytest.raises(UsageError, match=r"the folder .*folder/closed cannot be read \(Permission denied\)\."):
+    monkeypatch.setattr(os, "scandir", forbid)  # root can read everything
+    with raises_usage(option="train_file", found="folder/closed cannot be read (Permission denied)"):
         load(train_file=[str(tmp_path / "folder")])
 
 
-def test_a_changed_file_is_read_again_and_an_unchanged_one_is_not(tmp_path, monkeypatch):
+def test_only_changed_files_are_read_again(tmp_path, monkeypatch):
     def counted(*args):
         for sentence in original(*args):
             read.append(sentence)
@@ -156,7 +171,7 @@ def test_a_changed_file_is_read_again_and_an_unchanged_one_is_not(tmp_path, monk
     assert load(train_file=[file]) == ["one", "two", "six"] and "six" in read
     read.clear()
     assert load(train_file=[file]) == ["one", "two", "six"]
-    assert len(read) <= 1, "at most a look at whether there is anything in it"
+    assert len(read) <= 1, "reads at most the first sentence"
     write(tmp_path / "a.txt", "one\ntwo\nten\n")
     os.utime(file, ns=(1, 1))  # the size is the same
     assert load(train_file=[file]) == ["one", "two", "ten"]
@@ -167,7 +182,7 @@ def test_a_changed_file_is_read_again_and_an_unchanged_one_is_not(tmp_path, monk
 
 @pytest.fixture
 def tokenizer(bert, monkeypatch):
-    """A tokenizer that counts its calls."""
+    """Return a tokenizer that counts its calls."""
     tokenizer = tokenizer_of(bert)
     original = type(tokenizer).__call__
     tokenizer.calls = 0
@@ -191,7 +206,7 @@ def test_an_unchanged_file_is_tokenized_once(tmp_path, tokenizer):
     file = write(tmp_path / "a.txt", "\n".join(make_sentences(20)))
     assert calls() == 1
     assert calls() == 0
-    tokenizer(["the dog"], truncation=True, max_length=4, padding="max_length")  # its state is no part of the key
+    tokenizer(["the dog"], truncation=True, max_length=4, padding="max_length")  # its state is not part of the key
     assert calls() == 0
     assert [calls(max_seq_length=9), calls(max_seq_length=9)] == [1, 0]
     assert [calls(max_train_samples=5), calls(max_train_samples=5), calls(seed=1, max_train_samples=5)] == [1, 0, 1]
@@ -200,7 +215,7 @@ def test_an_unchanged_file_is_tokenized_once(tmp_path, tokenizer):
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_tokens_are_cut_at_max_seq_length(tmp_path, tokenizer, streaming):
+def test_tokens_are_truncated_at_max_seq_length(tmp_path, tokenizer, streaming):
     write(tmp_path / "set/a.jsonl", '{"text": "the dog"}\n{"text": "the dog sees the old red house today"}')
     where = {"dataset_name": str(tmp_path / "set"), "streaming": streaming}
     rows = list(tokenize(load_sentences(DataArguments(**where), 0), tokenizer, 6))
@@ -210,10 +225,10 @@ def test_tokens_are_cut_at_max_seq_length(tmp_path, tokenizer, streaming):
     assert rows == [{"input_ids": ids, "attention_mask": [1] * len(ids)} for ids in expected]
 
 
-def test_max_seq_length_beyond_the_model_is_refused(sentences_file, tokenizer):
+def test_max_seq_length_beyond_the_encoder_is_rejected(sentences_file, tokenizer):
     sentences = load_sentences(DataArguments(train_file=[str(sentences_file)]), 0)
     assert len(tokenize(sentences, tokenizer, 66)) == 96
-    with pytest.raises(UsageError, match="`max_seq_length` 67: this model reads at most 66 tokens"):
+    with raises_usage(option="max_seq_length", found="is 67", needed="at most 66"):
         tokenize(sentences, tokenizer, 67)
 
 
@@ -225,7 +240,7 @@ def test_max_seq_length_beyond_the_model_is_refused(sentences_file, tokenizer):
         ("train.csv", 's,n\none,1\n" ",2\n,3\n"two",4\n'),
     ],
 )
-def test_a_data_set_in_a_folder(tmp_path, name, content, streaming):
+def test_dataset_name_may_be_a_folder(tmp_path, name, content, streaming):
     write(tmp_path / name, content)
     arguments = DataArguments(dataset_name=str(tmp_path), text_column="s", streaming=streaming)
     sentences = load_sentences(arguments, 0)
@@ -235,22 +250,29 @@ def test_a_data_set_in_a_folder(tmp_path, name, content, streaming):
 
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize(
-    "options, message",
+    "options, option, found",
     [
-        ({}, "set: no column 'text'; found s, n. Name one with `text_column`"),
-        ({"text_column": "n"}, "set: the text column holds 1; needed text"),
-        ({"text_column": "s", "dataset_split": "dev"}, 'cannot be loaded: .*"?dev"?'),
-        ({"dataset_name": "nobody/nothing"}, "`dataset_name` nobody/nothing cannot be loaded: "),
+        ({"text_column": "n"}, None, "has the value 1"),
+        ({"text_column": "s", "dataset_split": "dev"}, "dataset_name", "set cannot be loaded: "),
+        ({"dataset_name": "nobody/nothing"}, "dataset_name", "nobody/nothing cannot be loaded: "),
     ],
 )
-def test_data_sets_that_cannot_be_used(tmp_path, options, message, streaming):
+def test_unusable_data_sets_are_rejected(tmp_path, options, option, found, streaming):
     write(tmp_path / "set/train.jsonl", '{"s": "one", "n": 1}')
-    with pytest.raises(UsageError, match=message):
+    with raises_usage(option=option, found=found):
         load(**({"dataset_name": str(tmp_path / "set"), "streaming": streaming} | options))
 
 
-def test_where_the_evaluation_pairs_come_from(tmp_path, monkeypatch):
-    """The user's own pairs, the folder named, $SENTEVAL_DATA: the first there is. (No Hub: see below.)"""
+@pytest.mark.parametrize("streaming", [False, True])
+def test_data_set_without_a_text_column_is_rejected(tmp_path, streaming):
+    write(tmp_path / "set/train.jsonl", '{"s": "one", "n": 1}')
+    with pytest.raises(UsageError) as error:
+        load(dataset_name=str(tmp_path / "set"), streaming=streaming)
+    assert "s, n" in str(error.value) and "`text_column`" in str(error.value)
+
+
+def test_precedence_of_evaluation_pairs(tmp_path, monkeypatch):
+    """The user's own pairs, then `senteval_dir`, then $SENTEVAL_DATA."""
 
     def source(**options) -> str:
         return load_development(DataArguments(**options)).sets[0].sentences1[0]
@@ -265,9 +287,7 @@ def test_where_the_evaluation_pairs_come_from(tmp_path, monkeypatch):
     assert source(senteval_dir=folder, eval_pairs=pairs) == "own"
 
 
-def test_beside_a_sample_stsb_dev_is_scored_where_it_is(tmp_path, monkeypatch, no_hub):
-    """And is left out, without an error, where the Hub would be asked for it."""
-
+def test_stsb_dev_is_added_to_other_data_only_if_it_is_local(tmp_path, monkeypatch, no_hub):
     def names(**options) -> str:
         return load_development(DataArguments(**options)).name
 
@@ -285,32 +305,35 @@ def test_beside_a_sample_stsb_dev_is_scored_where_it_is(tmp_path, monkeypatch, n
     assert names(eval_retrieval=retrieval) == "STS-B dev, faq.tsv"
     monkeypatch.setenv("SENTEVAL_DATA", str(tmp_path / "nothing"))
     assert names(eval_retrieval=retrieval) == "faq.tsv"
-    with pytest.raises(UsageError, match=r"nothing.*sts-dev\.csv does not exist"):
+    with pytest.raises(UsageError) as error:
         names(eval_retrieval=retrieval, senteval_dir=str(tmp_path / "nothing"))
-    with pytest.raises(UsageError, match=r"`eval_labels`: .*no\.tsv does not exist"):
+    assert "sts-dev.csv does not exist" in str(error.value)
+    with pytest.raises(UsageError) as error:
         names(eval_labels=str(tmp_path / "no.tsv"))
+    assert "no.tsv does not exist" in str(error.value)
 
 
-def test_without_the_hub_the_message_says_how_to_go_on(no_hub):
-    with pytest.raises(UsageError, match=r"senteval\.tar cannot be fetched from the Hub") as caught:
+def test_errors_without_the_hub_list_alternatives(no_hub):
+    with pytest.raises(UsageError) as error:
         load_development(DataArguments())
-    for way in ("`senteval_dir`", "SENTEVAL_DATA", "`eval_pairs`", "`eval_strategy` no"):
-        assert way in str(caught.value)
-    with pytest.raises(UsageError, match=r"wiki1m_for_simcse\.txt cannot be fetched .* give `train_file` FILE"):
+    for part in ("senteval.tar", "`senteval_dir`", "SENTEVAL_DATA", "`eval_pairs`", "`eval_strategy` no"):
+        assert part in str(error.value)
+    with pytest.raises(UsageError) as error:
         load()
+    assert "wiki1m_for_simcse.txt" in str(error.value) and "`train_file` FILE" in str(error.value)
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_a_data_set_may_begin_with_a_blank_row(tmp_path, streaming):
+def test_data_set_may_begin_with_a_blank_row(tmp_path, streaming):
     write(tmp_path / "set/train.jsonl", '{"text": ""}\n{"text": "the dog"}\n')
     assert load(dataset_name=str(tmp_path / "set"), streaming=streaming) == ["the dog"]
 
 
-def test_a_home_that_cannot_be_written(command, tmp_path, monkeypatch, capsys):
-    """A file in the place of the cache, as root may write to any folder."""
+def test_cache_that_cannot_be_written(command, tmp_path, monkeypatch, capsys):
+    """The parent of the cache is a file, since root can write to any folder."""
     (tmp_path / "file").touch()
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "file" / "datasets")
     assert run_unsup.main(command()) == 2
     message = f"error: Data sets cannot be cached in {tmp_path}/file/datasets: [Errno 20] Not a directory: "
     err = capsys.readouterr().err
-    assert message in err and err.endswith("Set HF_HOME to a folder that can be written.\n")
+    assert message in err and err.endswith("Set HF_HOME to a writable folder.\n")
