@@ -210,7 +210,7 @@ def test_started_again_by_torchrun_a_run_goes_on(command, tmp_path, caplog, monk
         if left.name != "checkpoint-2":
             shutil.rmtree(left) if left.is_dir() else left.unlink()
     assert run_unsup.main(command()) == 0
-    assert "A process of the run died, and it was started again: it goes on from checkpoint-2." in caplog.text
+    assert "A process died, and the run was restarted. It resumes from checkpoint-2." in caplog.text
     assert_same_weights(tmp_path / "run" / "checkpoint-4", tmp_path / "through" / "checkpoint-4")
 
 
@@ -325,7 +325,7 @@ def test_mistakes_are_one_line_and_leave_nothing(command, tmp_path, capsys, chan
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "nothing to read"),
+        (b"", "expected at least one sentence"),
         (b"\n \n\t\n", "only 3 blank lines"),
         (b"the dog\nthe c\xe4t\n", "line 2: not UTF-8 (byte 0xe4"),
         (b"\x7fELF\0\0", "is a binary file"),

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from informin.errors import UsageError
-from informin.objectives.terms import PaperRow, Term, Views, option, require
+from informin.objectives.terms import PaperRow, Term, Views, needed, option, require
 
 FORMS = ("paper", "reference")
 # Smaller probabilities count as 0, because the gradient of their logarithm, 1/x, can overflow.
@@ -212,7 +212,7 @@ class AttentionMI(Term):
         return layers
 
     def loss(self, views: Views) -> dict[str, Tensor]:
-        ami, positions = attention_mi(views.maps1, views.maps2, views.mask, self.attention_mi_form)
+        ami, positions = attention_mi(needed(views.maps1), needed(views.maps2), views.mask, self.attention_mi_form)
         return {"attention_mi": ami, "attention_mi_positions": positions}
 
 

@@ -12,7 +12,7 @@ from informin.errors import UsageError
 from informin.objectives.blocks import mean_over_anchors
 from informin.objectives.false_negatives import known_pairs
 from informin.objectives.precision import in_float32
-from informin.objectives.terms import PaperRow, Term, Views, option, require
+from informin.objectives.terms import PaperRow, Term, Views, needed, option, require
 
 
 @in_float32
@@ -109,7 +109,7 @@ class Contrast(Term):
 
     def loss(self, views: Views) -> dict[str, Tensor]:
         earlier, ids = views.heads.get("queue", (None, None))
-        excluded = None if ids is None else known_pairs(views.same, ids)
+        excluded = None if ids is None else known_pairs(needed(views.same), ids)
         return {"contrast": contrast(views.z1, views.z2, self.temperature, earlier, excluded, views.false_negatives)}
 
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -116,7 +117,7 @@ class Projector(Head):
         Klein and Nabi (2022), section 3.2.
     """
 
-    def __init__(self, model: nn.Module, size: int):
+    def __init__(self, model: Any, size: int):
         super().__init__()
         with torch.device("meta"):
             self.layers = nn.Sequential(

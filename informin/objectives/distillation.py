@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from informin.guide.protocol import Guide, GuideNeeds
-from informin.objectives.terms import Term, Views, option, require
+from informin.objectives.terms import Term, Views, needed, option, require
 
 
 def cosine_distance(x: Tensor, y: Tensor) -> Tensor:
@@ -63,8 +63,9 @@ class Distillation(Term):
         self._guide = guide
 
     def loss(self, views: Views) -> dict[str, Tensor]:
-        first = cosine_distance(views.embedding1, self._guide.lookup(views.row1))
-        return {"distillation": (first + cosine_distance(views.embedding2, self._guide.lookup(views.row2))) / 2}
+        first = cosine_distance(needed(views.embedding1), self._guide.lookup(needed(views.row1)))
+        second = cosine_distance(needed(views.embedding2), self._guide.lookup(needed(views.row2)))
+        return {"distillation": (first + second) / 2}
 
 
 @dataclass
@@ -99,4 +100,4 @@ class Replay(Term):
         self._guide = guide
 
     def loss(self, views: Views) -> dict[str, Tensor]:
-        return {"replay": cosine_distance(views.general, self._guide.lookup(views.general_row))}
+        return {"replay": cosine_distance(needed(views.general), self._guide.lookup(needed(views.general_row)))}

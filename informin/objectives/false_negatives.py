@@ -12,7 +12,7 @@ from torch import Tensor
 from informin.distributed import gather_with_gradient
 from informin.guide.protocol import Guide, GuideNeeds
 from informin.objectives.precision import in_float32
-from informin.objectives.terms import Term, Views, option, require
+from informin.objectives.terms import Term, Views, needed, option, require
 
 
 @in_float32
@@ -95,5 +95,6 @@ class FalseNegatives(Term):
         self._guide, self._threshold = guide, guide.quantile(self.false_negative_fraction)
 
     def add_to(self, views: Views) -> None:
-        mask = false_negative_mask(self._guide.lookup(views.row1), self._guide.lookup(views.row2), self._threshold)
+        guide1, guide2 = self._guide.lookup(needed(views.row1)), self._guide.lookup(needed(views.row2))
+        mask = false_negative_mask(guide1, guide2, self._threshold)
         views.false_negatives = mask if views.false_negatives is None else views.false_negatives | mask

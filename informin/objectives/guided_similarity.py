@@ -12,7 +12,7 @@ from informin.errors import UsageError, counted
 from informin.guide.protocol import Guide, GuideNeeds
 from informin.objectives.blocks import mean_over_anchors
 from informin.objectives.precision import in_float32
-from informin.objectives.terms import Term, Views, option, require
+from informin.objectives.terms import Term, Views, needed, option, require
 
 
 @in_float32
@@ -118,6 +118,6 @@ class GuidedSimilarity(Term):
         self._guide = guide.neighborhood_means(self.guided_neighbors) if self.guided_neighbors else guide
 
     def loss(self, views: Views) -> dict[str, Tensor]:
-        guide1, guide2 = self._guide.lookup(views.row1), self._guide.lookup(views.row2)
+        guide1, guide2 = self._guide.lookup(needed(views.row1)), self._guide.lookup(needed(views.row2))
         value = guided_similarity(views.z1, views.z2, guide1, guide2, self.student_temperature, self.guide_temperature)
         return {"guided": value}

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from informin.distributed import sum_over_processes, world_size
-from informin.objectives.terms import Masking, Term, Views, option, require
+from informin.objectives.terms import Masking, Term, Views, needed, option, require
 
 
 def masked_lm(losses: Tensor) -> Tensor:
@@ -64,4 +64,4 @@ class MaskedLM(Term):
         return Masking(self.mlm_probability, self.masked_views)
 
     def loss(self, views: Views) -> dict[str, Tensor]:
-        return {"mlm": masked_lm(views.lm_losses)}
+        return {"mlm": masked_lm(needed(views.lm_losses))}

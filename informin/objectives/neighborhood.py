@@ -6,7 +6,7 @@ from torch import Tensor
 
 from informin.guide.protocol import Guide, GuideNeeds
 from informin.objectives.distillation import cosine_distance
-from informin.objectives.terms import Term, Views, option, require
+from informin.objectives.terms import Term, Views, needed, option, require
 
 
 @dataclass
@@ -43,5 +43,6 @@ class Neighborhood(Term):
         self._means = guide.neighborhood_means(self.neighbor_count)
 
     def loss(self, views: Views) -> dict[str, Tensor]:
-        first = cosine_distance(views.embedding1, self._means.lookup(views.row1))
-        return {"neighborhood": (first + cosine_distance(views.embedding2, self._means.lookup(views.row2))) / 2}
+        first = cosine_distance(needed(views.embedding1), self._means.lookup(needed(views.row1)))
+        second = cosine_distance(needed(views.embedding2), self._means.lookup(needed(views.row2)))
+        return {"neighborhood": (first + second) / 2}

@@ -2,9 +2,10 @@
 
 import copy
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from informin.errors import UsageError
 from informin.objectives.terms import Head, Term, option, require
@@ -17,7 +18,10 @@ class MomentumQueue(Head):
         He et al. (2020), MoCo, section 3.2; Klein and Nabi (2023), miCSE.
     """
 
-    def __init__(self, model: nn.Module, size: int, decay: float, dropout: float):
+    embeddings: Tensor
+    ids: Tensor
+
+    def __init__(self, model: Any, size: int, decay: float, dropout: float):
         super().__init__()
         config = copy.deepcopy(model.config)
         config._attn_implementation = None  # the default of transformers, even if the encoder's was replaced

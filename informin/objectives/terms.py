@@ -201,7 +201,13 @@ def require(fits: bool, name: str, value: object, needed: str) -> None:
         raise UsageError(f"is {shown}", option=name, needed=needed)
 
 
-def fill_heads(model: nn.Module, terms: tuple[Term, ...]) -> None:
+def needed(value: Tensor | None) -> Tensor:
+    """Return a value of `Views` that the term has asked for, and which is therefore not None."""
+    assert value is not None
+    return value
+
+
+def fill_heads(model: Any, terms: tuple[Term, ...]) -> None:
     """Replace `model.heads` by newly initialized heads of these terms."""
     model.heads.clear()
     for term in terms:

@@ -294,29 +294,30 @@ def test_a_further_objective_is_one_class_and_one_line(build, toy):
 
 
 @pytest.mark.parametrize(
-    "options, message",
+    "options, option, found, fix",
     [
         (
             dict(objective="toy", spread_weight=1, attention_mi_weight=1.0),
-            "`attention_mi_weight` 1.0 has no effect .* spread_weight, spr",
+            "attention_mi_weight",
+            "1.0",
+            "spread_weight",
         ),
         (
-            dict(objective="toy", spread_power=2.0),
-            "`spread_power` 2.0 .* with `spread_weight` above 0 also spread_power",
+            *(dict(objective="toy", spread_power=2.0), "spread_power"),
+            *("2.0 has no effect", "with `spread_weight` above 0 also spread_power"),
         ),
-        (dict(objective="toy", spread_weight=1, spread_power=-1), "`spread_power` is -1; expected a number above 0"),
-        (dict(objective="toy"), "`objective` toy has no term with a weight above 0"),
-        (dict(objective="simcse", spread_weight=1), "`spread_weight` 1 has no effect with `objective` simcse"),
+        (dict(objective="toy", spread_weight=1, spread_power=-1), "spread_power", "is -1", ""),
+        (dict(objective="toy"), "objective", "toy has no term with a weight above 0", ""),
+        (dict(objective="simcse", spread_weight=1), "spread_weight", "1 has no effect with `objective` simcse", ""),
     ],
     ids=["another-terms", "off", "check", "nothing", "another-objective"],
 )
-def test_its_options_are_checked_like_all_others(toy, tmp_path, options, message):
-    with pytest.raises(UsageError, match=message):
+def test_options_of_an_added_objective_are_checked(toy, tmp_path, options, option, found, fix):
+    with raises_usage(option=option, found=found, fix=fix):
         arguments_class()(str(tmp_path), **options)
 
 
-def test_a_term_has_no_option_that_it_does_not_name(build, monkeypatch):
-    """What is refused as unread is unread."""
+def test_term_can_only_use_its_declared_options(build, monkeypatch):
 
     class Greedy(Term):
         name = title = "greedy"
@@ -361,9 +362,9 @@ def test_a_ready_model_goes_on_with_its_heads(build, encoder):
 )
 def test_a_model_with_other_heads_is_refused(build, encoder, given, built, name):
     trainer, model = build(**given), model_of(encoder, built)
-    message = f"The objective needs {name}.*Load it with informin.encoders.loading.load_model"
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError) as error:
         InforMinTrainer(model, trainer.args, trainer.train_dataset, processing_class=trainer.processing_class)
+    assert name in str(error.value) and "load_model" in str(error.value)
 
 
 def test_a_second_trainers_heads_replace_the_first_ones(build):
@@ -377,19 +378,20 @@ def test_a_second_trainers_heads_replace_the_first_ones(build):
 
 
 @pytest.mark.parametrize(
-    "options, batch, last",
+    "options, batch, last, term, smallest",
     [
-        (SCD, 9, "1 sentence, too small for decorrelation of features, which needs 2"),
-        (dict(objective="simcse"), 9, "1 sentence, too small for contrast, which needs 2"),
-        (dict(objective="guided", guided_weight=1), 9, "1 sentence, too small for guided similarity, which needs 3"),
-        (dict(objective="guided", guided_weight=1), 31, "2 sentences, too small for guided similarity, which needs 3"),
+        (SCD, 9, "1 sentence", "decorrelation of features", 2),
+        (dict(objective="simcse"), 9, "1 sentence", "contrast", 2),
+        (dict(objective="guided", guided_weight=1), 9, "1 sentence", "guided similarity", 3),
+        (dict(objective="guided", guided_weight=1), 31, "2 sentences", "guided similarity", 3),
     ],
     ids=["scd", "simcse", "guided", "guided, 2 sentences"],
 )
-def test_a_last_batch_too_small_for_a_term_is_refused_before_the_guide_embeds(build, monkeypatch, options, batch, last):
+def test_small_last_batch_is_rejected_before_the_guide_embeds(build, monkeypatch, options, batch, last, term, smallest):
     with monkeypatch.context() as without:
         without.setattr("informin.training.guided_data.load_guide", None)
-        with pytest.raises(UsageError, match=f"The last batch of 64 sentences by {batch} would be {last}"):
+        found = f"The last batch has {last} (64 sentences in batches of {batch}), which is too small for {term}"
+        with raises_usage(found=found, needed=f"a batch of {smallest} or more"):
             build(per_device_train_batch_size=batch, dataloader_drop_last=False, **options)
     build(per_device_train_batch_size=batch, **options)
     build(per_device_train_batch_size=10, dataloader_drop_last=False, **options)
@@ -598,8 +600,9 @@ def test_views_without_dropout_are_refused_unless_they_have_rates_of_their_own(e
         args = InforMinTrainingArguments(str(tmp_path), use_cpu=True, eval_strategy="no", **(MICSE | options))
         return InforMinTrainer(str(tmp_path / "still"), args, make_sentences(200))
 
-    with pytest.raises(UsageError, match=r"Every dropout of this model is 0, .* or give `view_dropout`"):
+    with pytest.raises(UsageError) as error:
         trainer()
+    assert "very dropout of this model is 0" in str(error.value) and "`view_dropout`" in str(error.value)
     assert trainer(view_dropout=[0.0, 0.1]).model.base_model.embeddings.dropout.rates == (0.0, 0.1)
 
 

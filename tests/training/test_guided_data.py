@@ -149,8 +149,8 @@ def test_resume_is_bit_exact(build, tmp_path):
         assert torch.equal(a, b), name
 
 
-def test_other_guide_is_refused_on_resume(build, tmp_path):
-    """training.json holds the last parts of their names."""
+def test_resuming_with_another_guide_is_rejected(build, tmp_path):
+    """training.json has the names without their folders."""
     guides = [finished(save_bert(tmp_path / name, initializer_range=0.1)) for name in ("first", "second")]
     (tmp_path / "general.txt").write_text("\n".join(make_sentences(9, seed=4)))
     way = WAYS["replay"] | dict(save_strategy="steps", save_steps=1, max_steps=2)
@@ -159,7 +159,7 @@ def test_other_guide_is_refused_on_resume(build, tmp_path):
     shutil.rmtree(tmp_path / "run" / "checkpoint-2")
     options = json.loads((tmp_path / "run" / "checkpoint-1" / "training.json").read_text())["options"]
     assert (options["guide_model"], options["replay_file"]) == ("first", "general.txt")
-    with pytest.raises(UsageError, match=r"belongs to another run.*guide_model"):
+    with raises_usage(option="resume_from_checkpoint", found="belongs to another run: guide_model"):
         build(**way, guide_model=guides[1]).train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-1"))
 
 

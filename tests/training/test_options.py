@@ -12,7 +12,6 @@ import pytest
 from transformers import HfArgumentParser, TrainingArguments
 
 from informin.encoders.loading import load_config
-from informin.errors import UsageError
 from informin.evaluation.measures import ALL
 from informin.objectives import OBJECTIVES, Objective, Term
 from informin.objectives.terms import option
@@ -73,7 +72,7 @@ def test_checks(options, argv, option, found, needed):
 
 
 def test_transformers_own_checks_are_usage_errors(options):
-    with pytest.raises(UsageError, match="100, which is not a round multiple of 125"):
+    with raises_usage(found="100, which is not a round multiple of 125"):
         options("--save_steps=100")
 
 
@@ -258,7 +257,7 @@ def test_values_that_terms_cannot_use(options, tmp_path, objective, given, optio
 def test_unknown_names_are_refused_from_python_and_the_command_line(options, tmp_path, given, option, needed):
     with raises_usage(option=option, found=f"is {given[option]}", needed=needed):
         InforMinTrainingArguments(str(tmp_path), use_cpu=True, **given)
-    with pytest.raises(UsageError, match="invalid choice"):  # from argparse
+    with raises_usage(found="invalid choice"):  # from argparse
         options(*[f"--{name}={value}" for name, value in given.items()])
 
 

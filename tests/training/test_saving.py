@@ -1,4 +1,4 @@
-"""What training would leave is written once, without weights, before the first step."""
+"""Before the first step, everything that training saves is written once, without weights."""
 
 import json
 import random
@@ -20,34 +20,34 @@ def trainer(bert, sentences_file, tmp_path):
     return InforMinTrainer(str(bert), args, sentences_file.read_text().splitlines())
 
 
-def test_a_model_that_cannot_be_saved_is_not_trained(trainer, monkeypatch):
+def test_model_that_cannot_be_saved_is_not_trained(trainer, monkeypatch):
     steps = []
     monkeypatch.setattr(InforMinTrainer, "training_step", lambda *_: steps.append(1))
     trainer.model.config.layer_norm_eps = float("nan")
     trainer.model.config.output_attentions = None
     trainer.model.config._output_attentions = True
-    with pytest.raises(
-        UsageError, match=r"^The trained model could not be saved, so training does not begin: .*output_a"
-    ):
+    with pytest.raises(UsageError) as error:
         trainer.train()
+    assert "could not be saved" in str(error.value) and "output_a" in str(error.value)
     assert steps == []
 
 
 @pytest.mark.parametrize("file", ["tokenizer", "record", "export"])
-def test_each_part_is_tried(trainer, monkeypatch, file):
-    """A part that fails alone: the tokenizer, training.json, what sentence-transformers reads."""
+def test_dry_run_covers_every_file(trainer, monkeypatch, file):
+    """The tokenizer, training.json, or the files of sentence-transformers cannot be written."""
     if file == "tokenizer":
         monkeypatch.setattr(type(trainer.processing_class), "save_pretrained", lambda *_, **__: 1 / 0)
     elif file == "record":
         trainer.known["language"] = float("nan")
     else:
         trainer.model.config.informin["sentence_transformers"] = {"similarity_fn_name": float("nan")}
-    with pytest.raises(UsageError, match="could not be saved, so training does not begin: "):
+    with pytest.raises(UsageError) as error:
         trainer.train()
+    assert "could not be saved" in str(error.value)
     assert trainer.state.global_step == 0
 
 
-def test_the_try_leaves_nothing_and_changes_nothing(trainer, tmp_path, monkeypatch):
+def test_dry_run_leaves_no_files_and_changes_nothing(trainer, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     config, weights = trainer.model.config.to_dict(), {k: v.clone() for k, v in trainer.model.state_dict().items()}
