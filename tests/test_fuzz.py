@@ -7,7 +7,7 @@ import pytest
 from informin.schema import ANY, DEEPEST, Each, Keys, number, problem, whole
 from tools.fuzz_files import CORRECT, REFUSED, build, fuzz
 
-MUTATIONS = 12
+MUTATIONS = 6
 SCHEMA = Keys({"steps": whole(1)}, {"parts": Each(Keys({"name": ANY}))})
 
 
