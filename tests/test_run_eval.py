@@ -807,9 +807,9 @@ def test_another_file_of_the_same_name_is_not_compared(run, titles, tmp_path):
     [
         ("labels", None, "error: --labels: "),
         ("retrieval", None, "error: --retrieval: "),
-        ("labels", "text\tlabel\na\tx\nb\tx\n", "sample.tsv: found 2 different sentences with 1 label; needed two"),
-        ("labels", "text\ttag\na\tx\n", "sample.tsv: no column label in its first line; found text, tag."),
-        ("retrieval", "query\tdocument\na\tb\n", "sample.tsv: found 1 different document; a search needs two"),
+        ("labels", "text\tlabel\na\tx\nb\tx\n", "sample.tsv has 2 different sentences with 1 label; expected two"),
+        ("labels", "text\ttag\na\tx\n", "sample.tsv has no column label; its first line is text, tag."),
+        ("retrieval", "query\tdocument\na\tb\n", "sample.tsv has 1 different document; expected two or more"),
     ],
 )
 def test_samples_that_cannot_be_scored(run, tmp_path, encoded, option, content, message):

@@ -1,4 +1,4 @@
-"""Scores of sentence embeddings. Takes an encode() callable; imports no model."""
+"""Scores of sentence embeddings, from an encode() function. Does not import models."""
 
 from informin.evaluation.pairs import GradedPairs, load_pairs, score_pairs
 from informin.evaluation.senteval import load_stsb_dev, load_task

@@ -1,4 +1,4 @@
-"""What a run is scored on while it trains: graded pairs, a labeled sample, a search, or several of them."""
+"""Development sets that training is scored on: graded pairs, labeled sentences or retrieval pairs."""
 
 import hashlib
 import math
@@ -12,12 +12,12 @@ from informin.evaluation.measures import KINDS, Measure
 from informin.evaluation.pairs import GradedPairs, load_pairs
 from informin.evaluation.retrieval import RetrievalPairs
 
-DevelopmentSet = GradedPairs | LabeledSentences | RetrievalPairs  # each with kind, name, sha256, measures, texts, score
+DevelopmentSet = GradedPairs | LabeledSentences | RetrievalPairs  # all with kind, name, sha256, measures, texts, score
 
 
 @dataclass(frozen=True)
 class Development:
-    """One set or several, at most one of each kind, in the order of `measures.KINDS`."""
+    """One or more development sets, at most one of each kind, in the order of `measures.KINDS`."""
 
     sets: tuple[DevelopmentSet, ...]
 
@@ -26,33 +26,35 @@ class Development:
             same = [one.name for one in self.sets if one.kind == kind]
             if len(same) > 1:
                 raise UsageError(
-                    f"{' and '.join(same)} are of one kind, and their scores would have the same names: a run is "
-                    "scored on one of each kind. Leave one out; run_eval.py scores both."
+                    f"has two sets of the kind {kind}: {' and '.join(same)}",
+                    option="eval_dataset",
+                    needed="at most one of each kind, because their scores have the same names",
+                    fix="Leave one out, and score it with `informin eval`.",
                 )
         order = list(KINDS)
         object.__setattr__(self, "sets", tuple(sorted(self.sets, key=lambda one: order.index(one.kind))))
 
     @property
     def name(self) -> str:
-        """Of all sets."""
+        """Names of all sets."""
         return ", ".join(one.name for one in self.sets)
 
     @property
     def sha256(self) -> str:
-        """Of one set its own; of several, of theirs."""
+        """SHA-256 of the set, or of the checksums of several sets."""
         sums = [one.sha256 for one in self.sets]
         return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
 
     @property
     def measures(self) -> dict[str, Measure]:
-        """The scores by key; the first is what checkpoints are chosen by where nothing else is asked for."""
+        """Scores by key. The first one selects the best checkpoint by default."""
         return {key: measure for one in self.sets for key, measure in one.measures.items()}
 
     def score(self, encode: Encode) -> tuple[dict[str, float], dict[str, str]]:
-        """A score for each of the measures, NaN where it is undefined, and why, by the names of those sets.
+        """Return all scores, NaN if undefined, and the reasons for undefined scores by name of the set.
 
         Args:
-            encode: from N sentences to (N, d); called once, with the distinct sentences of all sets.
+            encode: Function from N sentences to embeddings (N, d); called once, with all distinct sentences.
         """
         once = EmbeddingCache(lambda texts: {"": encode(texts)})
         once.add([text for one in self.sets for text in one.texts()])
@@ -68,9 +70,10 @@ class Development:
 
 
 def as_development(given: object) -> Development | None:
-    """What a trainer is given to be scored on: a set, the path of a file of pairs, or a list of these; None for None.
+    """Convert the `eval_dataset` of a trainer: a set, the path of a file of pairs, or a list of these; None for None.
 
-    Raises UsageError: it is something else, an empty list, or holds two sets of one kind.
+    Raises:
+        UsageError: It is something else, an empty list, or has two sets of one kind.
     """
     if given is None or isinstance(given, Development):
         return given
@@ -79,7 +82,8 @@ def as_development(given: object) -> Development | None:
     wrong = [one for one in sets if not isinstance(one, DevelopmentSet)] if sets else [given]
     if wrong:
         raise UsageError(
-            f"`eval_dataset` is a {type(wrong[0]).__name__}; needed GradedPairs, LabeledSentences or RetrievalPairs, "
-            "the path of a file of pairs, or a list of these."
+            f"is a {type(wrong[0]).__name__}" if sets else "is empty",
+            option="eval_dataset",
+            needed="GradedPairs, LabeledSentences, RetrievalPairs, the path of a file of pairs, or a list of these",
         )
     return Development(tuple(sets))

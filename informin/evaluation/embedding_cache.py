@@ -1,4 +1,4 @@
-"""Embeddings by sentence, each encoded once."""
+"""A cache of embeddings, so that each distinct sentence is encoded once."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,14 +6,14 @@ import numpy as np
 
 from informin.errors import UndefinedScoreError
 
-Encode = Callable[[Sequence[str]], np.ndarray]  # N sentences to (N, d)
+Encode = Callable[[Sequence[str]], np.ndarray]  # from N sentences to embeddings (N, d)
 
 
 class EmbeddingCache:
-    """Remembers embeddings by sentence, so that over all calls each distinct sentence is encoded once.
+    """Caches embeddings, so that each distinct sentence is encoded once across all calls.
 
     Args:
-        encode: from N sentences to (N, d) for each pooler, by name.
+        encode: Function from N sentences to embeddings (N, d) by pooler.
     """
 
     def __init__(self, encode: Callable[[Sequence[str]], dict[str, np.ndarray]]):
@@ -22,7 +22,7 @@ class EmbeddingCache:
         self._embeddings: dict[str, np.ndarray] = {}
 
     def add(self, sentences: Sequence[str]) -> None:
-        """Encodes those that are new, in one call."""
+        """Encode the sentences that are not in the cache yet, in one call."""
         new = [sentence for sentence in dict.fromkeys(sentences) if sentence not in self._row]
         if not new:
             return
@@ -32,7 +32,7 @@ class EmbeddingCache:
         self._row |= {sentence: i for i, sentence in enumerate(new, start=len(self._row))}
 
     def by(self, pooler: str) -> Encode:
-        """An encode() of one pooler: N sentences to (N, d)."""
+        """Return an encode() for one pooler, from N sentences to embeddings (N, d)."""
 
         def encode(sentences: Sequence[str]) -> np.ndarray:
             self.add(sentences)
@@ -42,9 +42,10 @@ class EmbeddingCache:
 
 
 def embed_once(encode: Encode, sentences: Sequence[str]) -> Encode:
-    """Encodes the distinct ones of the sentences, in one call, and gives a look-up: M of them to (M, d).
+    """Encode the distinct sentences in one call, and return a lookup from M of them to embeddings (M, d).
 
-    Raises UndefinedScoreError where an embedding is not finite.
+    Raises:
+        UndefinedScoreError: An embedding is not finite.
     """
 
     def finite(distinct: Sequence[str]) -> dict[str, np.ndarray]:

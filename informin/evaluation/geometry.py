@@ -1,6 +1,6 @@
-"""What embeddings look like: alignment and uniformity (Wang & Isola, ICML 2020), neighbors, hubs, directions.
+"""Geometry of embeddings: alignment and uniformity (Wang & Isola, ICML 2020), nearest neighbors, hubness, rank.
 
-Takes arrays, knows no model.
+All functions take arrays.
 """
 
 import numpy as np
@@ -12,17 +12,17 @@ BLOCK = 2**24  # cosines at a time: 64 MiB
 
 
 def unit(x: np.ndarray) -> np.ndarray:
-    """(N, d) with every row scaled to length 1, in float64; a row of zeros stays as it is."""
+    """Return rows (N, d) scaled to unit length, in float64; rows of zeros are unchanged."""
     x = np.asarray(x, dtype=np.float64)
     length = np.linalg.norm(x, axis=-1, keepdims=True)
     return x / np.where(length == 0, 1, length)
 
 
 def alignment(x: np.ndarray, y: np.ndarray) -> float:
-    """Mean squared distance between the unit vectors of positive pairs; lower is better.
+    """Return the mean squared distance between the unit vectors of positive pairs; lower is better.
 
     Args:
-        x, y: (N, d), the two sides of N positive pairs.
+        x, y: The two sides (N, d) of N positive pairs.
 
     Source:
         Wang & Isola (2020), with alpha = 2; Gao et al. (2021), eq. 2.
@@ -31,10 +31,10 @@ def alignment(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def uniformity(x: np.ndarray) -> float:
-    """log mean exp(-2 |x - y|^2) over all pairs of different rows, on unit vectors; lower is better.
+    """Return log mean exp(-2 |x - y|^2) over all pairs of rows, on unit vectors; lower is better.
 
     Args:
-        x: (N, d), embeddings of N distinct sentences. Takes O(N^2) memory: 3,000 rows need 36 MB.
+        x: Embeddings (N, d) of N distinct sentences. Needs O(N^2) memory: 36 MB for 3,000 rows.
 
     Source:
         Wang & Isola (2020), with t = 2; Gao et al. (2021), eq. 3.
@@ -65,51 +65,52 @@ def nearest(x: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def occurrences(neighbors: np.ndarray) -> np.ndarray:
-    """(N,): how often each row is among the k nearest of another; k on average.
+    """Return how often each row (N,) is among the k nearest neighbors of another; k on average.
 
     Args:
-        neighbors: (N, k), from `nearest`.
+        neighbors: Indices (N, k), from `nearest`.
     """
     return np.bincount(neighbors.ravel(), minlength=len(neighbors))
 
 
 def hubness(neighbors: np.ndarray) -> float:
-    """Skewness of how often rows are neighbors of others: 0 without hubs, high where a few are near to very many.
+    """Return the skewness of neighbor counts: 0 without hubs, high if a few rows are neighbors of very many.
 
     Args:
-        neighbors: (N, k), from `nearest`.
+        neighbors: Indices (N, k), from `nearest`.
 
     Source:
         Radovanovic, Nanopoulos & Ivanovic (JMLR 2010), eq. 1.
     """
     counts = occurrences(neighbors)
-    return float(skew(counts)) if np.ptp(counts) else 0.0  # equal counts have no skewness by the formula
+    return float(skew(counts)) if np.ptp(counts) else 0.0  # the formula is undefined for equal counts
 
 
 def effective_rank(x: np.ndarray) -> float:
-    """In how many directions the embeddings spread around their mean: 1 to d, exp of the entropy of the spread.
+    """Return the effective rank of centered embeddings, 1 to d: exp of the entropy of their singular values.
 
     Args:
-        x: (N, d); rows are scaled to length 1.
+        x: Embeddings (N, d); rows are scaled to unit length.
 
     Source:
-        Roy & Vetterli (EUSIPCO 2007), of the singular values, centered here: most encoders' embeddings share a
-        direction that says nothing of the sentence.
+        Roy & Vetterli (EUSIPCO 2007). Rows are centered here because the embeddings of most encoders share a direction
+        that carries no information about the sentence.
     """
     rows = unit(x)
     values = np.linalg.svd(rows - rows.mean(0), compute_uv=False)
-    share = values[values > 0] / values.sum() if values.any() else np.ones(1)
-    return float(np.exp(-(share * np.log(share)).sum()))
+    p = values[values > 0] / values.sum() if values.any() else np.ones(1)
+    return float(np.exp(-(p * np.log(p)).sum()))
 
 
 def rotated_cosine(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """(N,): the cosine of each row of x with its row of y after the rotation (or reflection) that brings x nearest.
+    """Return the cosine (N,) of each row of x with its row of y, after the best rotation or reflection of x onto y.
 
-    Unit vectors less their mean: a direction that all embeddings share would make every cosine high. The rotation is
-    fitted on these very rows, so that unrelated embeddings have some 0.85 sqrt(d / N) too, where that is small.
+    Uses unit vectors minus their mean, because a direction shared by all embeddings would make every cosine high. The
+    rotation is fitted on the same rows, so unrelated embeddings have a cosine of about 0.85 sqrt(d / N), if that is
+    small.
 
     Args:
-        x, y: (N, d) and (N, e); the narrower one is filled up with zeros.
+        x, y: Embeddings (N, d) and (N, e); the narrower one is padded with zeros.
 
     Source:
         Orthogonal Procrustes, Schoenemann (1966).

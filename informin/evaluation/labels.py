@@ -1,6 +1,6 @@
-"""A labeled sample, and how well embeddings keep its classes apart. No label is seen in training.
+"""Labeled sentences, and how well embeddings separate their classes.
 
-StackOverflow titles with their tag, for instance: what people cluster, search and classify in a domain of their own.
+Labels, such as the tags of StackOverflow titles, are used only for scoring, never in training.
 """
 
 import hashlib
@@ -8,7 +8,6 @@ import math
 import reprlib
 import warnings
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -27,17 +26,17 @@ from informin.evaluation.table_files import rows_by_column, text_in
 from informin.textfiles import as_text
 
 COLUMNS = ("text", "label")
-DRAWS = 10  # seeds of the clustering, and of the sentences that few_shot learns from
-SHOTS = 8  # sentences of each class that few_shot learns from
+DRAWS = 10  # seeds of K-means, and of the training sentences of few_shot
+SHOTS = 8  # training sentences per class of few_shot
 NEIGHBORS = 10
-MOST_COMPARISONS = 5_000_000  # of sentences with classes; k-means takes about a minute for these
+MOST_COMPARISONS = 5_000_000  # sentences times classes; K-means then takes about a minute
 
 
 @dataclass(frozen=True)
 class LabeledSentences:
-    """N sentences, each of one class."""
+    """N sentences with one label each."""
 
-    name: str  # what to call them in tables
+    name: str  # name in tables
     sentences: list[str]
     labels: list[str]
 
@@ -46,39 +45,40 @@ class LabeledSentences:
 
     @property
     def sha256(self) -> str:
-        """Of sentences and labels, whatever their file is called."""
+        """SHA-256 of sentences and labels, independent of the file name."""
         return hashlib.sha256("\0".join([*self.sentences, *self.labels]).encode()).hexdigest()
 
     @property
     def counts(self) -> dict[str, int]:
-        """What a reader of the scores wants to know of the sample."""
+        """Number of distinct sentences and of classes."""
         distinct = self.distinct()
         return {"n": len(distinct.sentences), "classes": len(set(distinct.labels))}
 
     def texts(self) -> list[str]:
-        """The distinct sentences."""
+        """Return the distinct sentences."""
         return list(dict.fromkeys(self.sentences))
 
     def distinct(self) -> "LabeledSentences":
-        """Of sentences that are there more than once, the first and its label."""
+        """Return a copy without duplicates, each sentence with the label of its first occurrence."""
         first = dict(reversed(list(zip(self.sentences, self.labels))))
         texts = self.texts()
         return LabeledSentences(self.name, texts, [first[text] for text in texts])
 
     def score(self, encode: Encode) -> dict[str, float]:
-        """See `score_labels`."""
+        """Return the scores of `score_labels`."""
         return score_labels(encode, self)
 
 
 def load_labels(path: str | Path, option: str) -> LabeledSentences:
-    """A labeled sample: TSV, CSV or JSONL with `text` and `label`, a word or a number.
+    """Load labeled sentences from a TSV, CSV or JSONL file with `text` and `label`, a string or number.
 
     Args:
-        option: what names the file, without dashes, for messages.
+        option: Name of the option that names the file, without dashes.
 
     Raises:
-        UsageError: no such file or column, a row without text or label, a label that is neither text nor a number; one
-            class alone, no class with two different sentences, or too many sentences and classes to cluster.
+        UsageError: The file or a column does not exist, a row has no text or label, a label is neither text nor a
+            number, there is only one class, no class has two different sentences, or there are too many sentences and
+            classes to cluster.
     """
     path, texts, labels = Path(path), [], []
     for number, record in rows_by_column(path, option, COLUMNS):
@@ -86,19 +86,20 @@ def load_labels(path: str | Path, option: str) -> LabeledSentences:
         labels.append(_label(record["label"], path, number))
     labeled = LabeledSentences(path.name, texts, labels)
     sizes = Counter(labeled.distinct().labels)
-    found = f"{path}: found {counted(sizes.total(), 'different sentence')}"
+    found = f"{path} has {counted(sizes.total(), 'different sentence')}"
     if len(sizes) < 2:
-        raise UsageError(f"{found} with {counted(len(sizes), 'label')}; needed two labels or more.")
+        raise UsageError(f"{found} with {counted(len(sizes), 'label')}", needed="two or more labels")
     if (comparisons := sizes.total() * len(sizes)) > MOST_COMPARISONS:
         raise UsageError(
-            f"{found} with {counted(len(sizes), 'label')}. Clustering compares each sentence with each class, "
-            f"{comparisons:,} comparisons here; up to {MOST_COMPARISONS:,} are made. Keep a sample of the sentences or "
-            "of the labels. Is `label` the right column?"
+            f"{found} with {counted(len(sizes), 'label')}, which makes {comparisons:,} comparisons to cluster them",
+            needed=f"up to {MOST_COMPARISONS:,}, sentences times labels",
+            fix="Sample the sentences or labels, or check that `label` is the right column.",
         )
     if max(sizes.values()) < 2:
         raise UsageError(
-            f"{found}, each with a label of its own. A sentence is compared with others of its class: needed two or "
-            "more. Is `label` the right column?"
+            f"{found}, each with a different label",
+            needed="a label with two or more sentences",
+            fix="Check that `label` is the right column.",
         )
     return labeled
 
@@ -106,33 +107,33 @@ def load_labels(path: str | Path, option: str) -> LabeledSentences:
 def _label(cell: object, path: Path, number: int) -> str:
     not_finite = isinstance(cell, float) and not math.isfinite(cell)
     if isinstance(cell, bool) or not isinstance(cell, str | int | float) or not_finite:
-        raise UsageError(f"{path}, line {number}: the label is {reprlib.repr(cell)}; needed a word or a number.")
+        raise UsageError(f"{path}, line {number}: the label is {reprlib.repr(cell)}", needed="a string or number")
     if not str(cell).strip():
-        raise UsageError(f"{path}, line {number}: no label. Every row needs {', '.join(COLUMNS)}.")
+        raise UsageError(f"{path}, line {number}: the label is blank", needed=f"{' and '.join(COLUMNS)} in every row")
     return as_text(str(cell), path, number).strip()
 
 
 def score_labels(encode: Encode, labeled: LabeledSentences) -> dict[str, float]:
-    """How well embeddings keep the classes of a labeled sample apart, by cosine, all x 100.
+    """Return how well embeddings separate the classes, by cosine similarity, all x 100.
 
-    A sentence that is there twice would be its own nearest neighbor, so of exact copies the first alone counts.
+    Duplicate sentences count once, because a copy would be its own nearest neighbor.
 
     Args:
-        encode: from N sentences to (N, d); called once, with the distinct sentences.
+        encode: Function from N sentences to embeddings (N, d); called once, with the distinct sentences.
 
     Returns:
         `v_measure`, `v_measure_sd`: see `clustering`. `nearest_neighbor`, `nearest_10`: see `neighbor_accuracy`.
         `few_shot`, `few_shot_sd`: see `few_shot_accuracy`. `_sd`: standard deviation (n - 1) over 10 draws.
 
     Raises:
-        UndefinedScoreError: see `embed_once`.
+        UndefinedScoreError: See `embed_once`.
     """
     labeled = labeled.distinct()
     x = unit(embed_once(encode, labeled.sentences)(labeled.sentences)).astype(np.float32)  # (N, d)
     names, y = np.unique(labeled.labels, return_inverse=True)  # (N,), 0 to C - 1
-    # Sums of several threads come in any order; so do the last digits, and now and then a sentence's cluster.
+    # With several threads, the order of sums varies, and with it the last digits and sometimes a cluster.
     with threadpool_limits(1), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module="sklearn")  # of fewer points than clusters: embeddings that are equal
+        warnings.filterwarnings("ignore", module="sklearn")  # fewer distinct points than clusters: equal embeddings
         clusters = clustering(x, y, len(names))
         few = few_shot_accuracy(x, y)
     nearest, near_10 = neighbor_accuracy(x, y)
@@ -147,30 +148,29 @@ def score_labels(encode: Encode, labeled: LabeledSentences) -> dict[str, float]:
 
 
 def clustering(x: np.ndarray, y: np.ndarray, classes: int, starts: int = DRAWS) -> list[float]:
-    """V-measure x 100 of k-means with the true number of classes, from some seeds with one start each.
+    """Return the V-measure x 100 of K-means with the true number of classes, for each of several seeds.
 
     Args:
-        x: (N, d), of length 1.
-        y: (N,), the classes.
-        starts: how many; a score has 10.
+        x: Unit vectors (N, d).
+        y: Classes (N,).
+        starts: Number of seeds, with one start each; scores use 10.
 
     Source:
-        MTEB's clustering tasks (Muennighoff et al., EACL 2023, section 3.1), which take the mini-batch form of k-means
-        on embeddings as they are; this is Lloyd's, on unit vectors. V-measure: Rosenberg & Hirschberg (2007).
+        MTEB's clustering tasks (Muennighoff et al., EACL 2023, section 3.1). MTEB uses mini-batch K-means on unscaled
+        embeddings; this is Lloyd's algorithm on unit vectors. V-measure: Rosenberg & Hirschberg (2007).
     """
     found = (KMeans(classes, n_init=1, random_state=seed).fit_predict(x) for seed in range(starts))
     return [100 * float(v_measure_score(y, clusters)) for clusters in found]
 
 
 def neighbor_accuracy(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
-    """Leave-one-out accuracy x 100 of the nearest neighbor's class, and of the vote of the 10 nearest.
+    """Return the leave-one-out accuracy x 100 of the nearest neighbor, and of a vote of the 10 nearest neighbors.
 
-    Each of the 10, or of all others where there are fewer, votes with its cosine, where that is above 0; of classes
-    with equal votes the first by name wins.
+    Votes are weighted by cosine, if it is above 0. Ties go to the first class by name.
 
     Args:
-        x: (N, d), of length 1.
-        y: (N,), the classes, from 0.
+        x: Unit vectors (N, d).
+        y: Classes (N,), from 0.
     """
     index, cosines = nearest(x, min(NEIGHBORS, len(x) - 1))
     votes = np.zeros((len(x), y.max() + 1))
@@ -179,13 +179,13 @@ def neighbor_accuracy(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
 
 
 def few_shot_accuracy(x: np.ndarray, y: np.ndarray) -> list[float]:
-    """Accuracy x 100 of a logistic regression that learns from 8 sentences of each class, on the rest; 10 draws.
+    """Return the accuracy x 100 of a logistic regression on 8 sentences per class, tested on the rest, for 10 draws.
 
-    Of a class of fewer than 9 sentences, half of them are learned from, and 1 at least.
+    For classes with fewer than 9 sentences, half of them (at least 1) are used for training.
 
     Args:
-        x: (N, d), of length 1.
-        y: (N,), the classes.
+        x: Unit vectors (N, d).
+        y: Classes (N,).
 
     Source:
         MTEB's classification tasks (Muennighoff et al., 2023, section 3.1): 8 to 16 sentences of each class, 10 draws.
@@ -200,6 +200,6 @@ def few_shot_accuracy(x: np.ndarray, y: np.ndarray) -> list[float]:
     return scores
 
 
-def _drawn(rows: Sequence[int], generator: np.random.Generator) -> np.ndarray:
-    """The rows of one class that are learned from."""
+def _drawn(rows: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Return the training rows of one class."""
     return generator.permutation(rows)[: SHOTS if len(rows) > SHOTS else max(1, len(rows) // 2)]

@@ -1,10 +1,10 @@
-"""Many logistic regressions on the same features, one for every training set of a cross-validation, solved together."""
+"""Logistic regressions for all training sets of a cross-validation, solved jointly."""
 
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-TOLERANCE = 1e-3  # of the Newton decrement, relative to the norm of the weights: below it no prediction moves
+TOLERANCE = 1e-3  # of the Newton decrement, relative to the norm of the weights; below it, predictions do not change
 MOST_STEPS = 50
 MOST_CG_STEPS = 30
 
@@ -12,20 +12,20 @@ MOST_CG_STEPS = 30
 class LogisticPath:
     """L2-regularized binary logistic regressions for F training sets and a grid of C, from the smallest C up.
 
-    Minimizes, for each training set, |w|^2 / 2 + C sum_i log(1 + exp(-y_i (w x_i + b))), y = -1 or 1, the intercept
-    b free: scikit-learn's `LogisticRegression(C=C)`. All training sets take each Newton step together, by conjugate
-    gradients whose matrix products are shared. They are preconditioned by the Hessian of one regression on all the
-    data, which the training sets of a cross-validation nearly share, and start from its solution; so a handful of
-    products is enough.
+    Minimizes |w|^2 / 2 + C sum_i log(1 + exp(-y_i (w x_i + b))) for each training set, with y = -1 or 1 and an
+    unpenalized intercept b, like scikit-learn's `LogisticRegression(C=C)`. All training sets take each Newton step
+    together, with conjugate gradients that share their matrix products. The Hessian of one regression on all rows is
+    the preconditioner, and its solution the starting point. Both are close to those of each training set, so a few
+    products are enough.
 
     Args:
-        features: (N, d) float32.
-        targets: (N,) bool.
-        masks: (N, F) bool, the rows of each training set.
+        features: Features (N, d) float32.
+        targets: Targets (N,) bool.
+        masks: Rows of each training set (N, F) bool.
     """
 
     def __init__(self, features: Tensor, targets: Tensor, masks: Tensor):
-        # Centring changes the intercept alone, which is free, and spares float32 a common offset.
+        # Centering changes only the unpenalized intercept, and improves float32 precision.
         ones = torch.ones(len(features), 1, dtype=features.dtype, device=features.device)
         self.x = torch.cat([features - features[masks.any(1)].mean(0), ones], dim=1)  # (N, d + 1)
         self.y = targets.to(features.dtype)[:, None]  # (N, 1)
@@ -36,7 +36,7 @@ class LogisticPath:
         self.pooled_weights = torch.zeros_like(self.penalty)
 
     def decision_values(self, c: float) -> Tensor:
-        """(N, F): w x + b of every row under every training set's regression."""
+        """Return w x + b (N, F) of every row for the regression of every training set."""
         self.pooled_weights, values, factor = self._solve(self.pooled_mask, c, self.pooled_weights, None)
         if self.masks.shape[1] == 1:
             return values
@@ -44,7 +44,7 @@ class LogisticPath:
         return self._solve(self.masks, c, start, factor)[1]
 
     def _solve(self, masks: Tensor, c: float, weights: Tensor, factor: Tensor | None):
-        """Newton's method from `weights` (d + 1, F), a direction from `factor` or, without, from the exact Hessian."""
+        """Run Newton's method from `weights` (d + 1, F), with `factor` as preconditioner or else the exact Hessian."""
         values = self.x @ weights
         for _ in range(MOST_STEPS):
             probability = torch.sigmoid(values)
@@ -65,16 +65,16 @@ class LogisticPath:
 
     def _hessian_factor(self, curvature: Tensor) -> Tensor:
         hessian = (self.x.T @ (curvature * self.x)).double() + torch.diag(self.penalty[:, 0]).double()
-        hessian[-1, -1] += 1e-6 * hessian[-1, -1] + 1e-9  # positive definite where every probability is 0 or 1
+        hessian[-1, -1] += 1e-6 * hessian[-1, -1] + 1e-9  # keeps it positive definite if every probability is 0 or 1
         for exponent in range(-6, 2):
             factor, failed = torch.linalg.cholesky_ex(hessian)
             if not failed:
                 break
-            hessian.diagonal().mul_(1 + 10.0**exponent)  # huge features: float32 lost the smallest curvatures
+            hessian.diagonal().mul_(1 + 10.0**exponent)  # for huge features, float32 loses the smallest curvatures
         return factor
 
     def _conjugate_gradients(self, gradient: Tensor, curvature: Tensor, factor: Tensor) -> Tensor:
-        """Solves H v = gradient for every column, H its own Hessian, to a tenth of the gradient."""
+        """Solve H v = gradient for every column with its own Hessian H, to a tenth of the gradient."""
         solution = torch.zeros_like(gradient)
         residual = gradient.clone()
         preconditioned = _cholesky_solve(residual, factor)
@@ -93,7 +93,7 @@ class LogisticPath:
         return solution
 
     def _line_search(self, masks, c, weights, values, direction, change, decrement) -> Tensor:
-        """(F,) step lengths, halved from 1 until the objective falls (Armijo's rule)."""
+        """Return step lengths (F,), halved from 1 until the objective decreases (Armijo's rule)."""
 
         def objective(step):
             moved = values + step * change
@@ -102,7 +102,7 @@ class LogisticPath:
 
         step = torch.ones_like(decrement)
         before = objective(torch.zeros_like(decrement))
-        slack = 1e-5 * before.abs()  # float32 cannot see less
+        slack = 1e-5 * before.abs()  # the precision of float32
         for _ in range(20):
             too_far = objective(step) > before - 1e-4 * step * decrement + slack
             if not bool(too_far.any()):

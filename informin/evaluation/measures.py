@@ -1,22 +1,22 @@
-"""What scores are called. Cards and tables read it without what computes them."""
+"""Names of all scores, importable without the code that computes them."""
 
 import math
 from typing import NamedTuple
 
 
 class Measure(NamedTuple):
-    """What people call a score, and how they read it."""
+    """Display name and format of a score."""
 
     title: str
-    digits: int = 2  # after the point
+    digits: int = 2  # decimals
     lower_is_better: bool = False
 
     def shown(self, value: float) -> str:
-        """A score as people read it."""
+        """Return the formatted score."""
         return f"{value:.{self.digits}f}" if math.isfinite(value) else "undefined"
 
 
-# By kind of data, each score by its key; the first is what a set is summed up by.
+# Scores by key for each kind of data; the first one summarizes a data set.
 PAIRS = {
     "spearman": Measure("Spearman x 100"),
     "alignment": Measure("alignment", 3, lower_is_better=True),

@@ -1,10 +1,10 @@
-"""Scores of ranked lists, in which each document has a grade: 0 for not relevant, higher for more relevant."""
+"""Metrics of ranked lists of graded documents: grade 0 is not relevant, higher is more relevant."""
 
 import numpy as np
 
 
 def ranking_scores(grades: np.ndarray, ideal: np.ndarray) -> dict[str, float]:
-    """Return the means of `per_query_scores` over the queries."""
+    """Return the mean over queries of each metric of `per_query_scores`."""
     return {name: float(values.mean()) for name, values in per_query_scores(grades, ideal).items()}
 
 
@@ -12,17 +12,18 @@ def per_query_scores(grades: np.ndarray, ideal: np.ndarray) -> dict[str, np.ndar
     """Return the scores x 100 of Q queries, each with at least one relevant document.
 
     Args:
-        grades: (Q, K), the grades of the first K documents found for each query, in order. K is 100, or the number of
-            documents where there are fewer.
-        ideal: (Q, R), the grades of all relevant documents of each query, the highest first, filled up with 0.
+        grades: Grades (Q, K) of the first K documents retrieved for each query, in order. K is 100, or the number of
+            documents if there are fewer.
+        ideal: Grades (Q, R) of all relevant documents of each query in descending order, padded with 0.
 
     Returns:
         For each metric (Q,):
 
-        * `mrr_10`: 1 / rank of the first relevant document, 0 beyond 10.
-        * `ndcg_10`: discounted cumulative gain over that of the best order; gain is the grade, discount log2(rank + 1).
-        * `map_100`: average precision, the sum of the precision at each relevant document among the first 100 over the
-          number of relevant documents.
+        * `mrr_10`: 1 / rank of the first relevant document, or 0 beyond rank 10.
+        * `ndcg_10`: discounted cumulative gain divided by that of the best order; gain is the grade, discount
+          log2(rank + 1).
+        * `map_100`: average precision: the sum of the precision at each relevant document among the first 100, divided
+          by the number of relevant documents.
         * `recall_10`, `recall_100`: fraction of the relevant documents that are among the first k.
         * `accuracy_1`, `accuracy_10`: whether a relevant document is among the first k.
 
@@ -43,5 +44,5 @@ def per_query_scores(grades: np.ndarray, ideal: np.ndarray) -> dict[str, np.ndar
 
 
 def _discounted_gain(grades: np.ndarray) -> np.ndarray:
-    """(Q,): sum over ranks of grade / log2(rank + 1), of grades (Q, K)."""
+    """Return the sum over ranks of grade / log2(rank + 1) (Q,), for grades (Q, K)."""
     return (grades / np.log2(np.arange(2, grades.shape[1] + 2))).sum(1)

@@ -1,4 +1,4 @@
-"""Queries with the documents that answer them, and how early a search by cosine finds these."""
+"""Queries with relevant documents, and how well cosine search ranks these."""
 
 import hashlib
 import logging
@@ -19,30 +19,30 @@ from informin.evaluation.table_files import as_number, rows_by_column, text_in
 logger = logging.getLogger(__name__)
 
 COLUMNS = ("query", "document")
-CUT = 100  # documents of each query that are looked at
+CUT = 100  # documents ranked per query
 BLOCK = 2**24  # cosines at a time: 64 MiB
 HIGHEST = 1000  # relevance
 
 
 @dataclass(frozen=True)
 class RetrievalPairs:
-    """N rows of a query and a document with its relevance to the query, and documents that no query is about.
+    """N rows of a query and a document with its relevance, and further documents without a query.
 
-    A query may have several relevant documents, in a row each. One without any has no score.
+    A query with several relevant documents has one row for each. Queries without one are not scored.
     """
 
-    name: str  # what to call them in tables
+    name: str  # name in tables
     queries: list[str]
-    documents: list[str]  # as many
+    documents: list[str]  # N
     negatives: list[str] | None = None  # further documents to search among
-    relevance: list[int] | None = None  # as many as queries, 0 for not relevant; None for all 1
+    relevance: list[int] | None = None  # N grades, 0 for not relevant; None for all 1
 
     kind: ClassVar[str] = "retrieval"
     measures: ClassVar[dict[str, Measure]] = SEARCH
 
     @property
     def sha256(self) -> str:
-        """Of all texts and grades, whatever their file is called."""
+        """SHA-256 of all texts and grades, independent of the file name."""
         parts = [self.queries, self.documents, self.negatives or []]
         if set(self.grades) != {1}:
             parts.append(list(map(str, self.grades)))
@@ -50,17 +50,17 @@ class RetrievalPairs:
 
     @property
     def grades(self) -> list[int]:
-        """The relevance of each row."""
+        """Relevance of each row."""
         return self.relevance or [1] * len(self.queries)
 
     @property
     def counts(self) -> dict[str, int]:
-        """What a reader of the scores wants to know: the distinct queries, which they are means over, and documents."""
+        """Number of distinct queries scored, and of documents."""
         return {"n": len(self.answers), "documents": len(self.pool())}
 
     @cached_property
     def answers(self) -> dict[str, dict[str, int]]:
-        """The distinct queries that have a relevant document, with all that they have and their grades."""
+        """Relevant documents and their grades, by distinct query; queries without one are left out."""
         answers: dict[str, dict[str, int]] = {}
         for query, document, grade in zip(self.queries, self.documents, self.grades):
             if grade > 0:
@@ -68,82 +68,82 @@ class RetrievalPairs:
         return answers
 
     def pool(self) -> list[str]:
-        """What is searched: the distinct documents, the negatives last."""
+        """Return the distinct documents to search, negatives last."""
         return list(dict.fromkeys([*self.documents, *(self.negatives or [])]))
 
     def texts(self) -> list[str]:
-        """The distinct queries and documents that are embedded."""
+        """Return the distinct queries and documents to embed."""
         return list(dict.fromkeys([*self.answers, *self.pool()]))
 
     def score(self, encode: Encode) -> dict[str, float]:
-        """See `score_retrieval`."""
+        """Return the scores of `score_retrieval`."""
         return score_retrieval(encode, self)
 
 
 def load_retrieval_pairs(path: str | Path, option: str = "eval_retrieval") -> RetrievalPairs:
-    """Queries and documents: TSV, CSV or JSONL with `query`, `document` and, if present, `negative` and `relevance`.
+    """Load a TSV, CSV or JSONL file with `query`, `document` and optionally `negative` and `relevance`.
 
     Args:
-        option: what names the file, without dashes, for messages.
+        option: Name of the option that names the file, without dashes.
 
     Raises:
-        UsageError: no such file or column, a row without query or document, something else than text, a relevance that
-            is no whole number from 0 to 1,000, a query and document with two of them, fewer than two different
-            documents, no relevant document at all, or every query its own document.
+        UsageError: The file or a column does not exist, a query or document is missing or is not text, a relevance is
+            not a whole number from 0 to 1,000 or contradicts an earlier row, there are fewer than two different
+            documents or no relevant one, or every query is its own document.
     """
-    path, grades, negatives = Path(path), {}, []
+    path, negatives = Path(path), []
+    grades: dict[tuple[str, str], int] = {}
     for number, record in rows_by_column(path, option, COLUMNS):
-        row = tuple(text_in(record, column, path, number) for column in COLUMNS)
+        row = text_in(record, "query", path, number), text_in(record, "document", path, number)
         grade = _relevance(record, path, number)
         if grades.setdefault(row, grade) != grade:
             raise UsageError(
-                f"{path}, line {number}: relevance {grade} of a document to which an earlier row gave {grades[row]} "
-                "for the same query. Remove one of the two rows."
+                f"{path}, line {number}: relevance {grade} contradicts an earlier row for the same query and document, "
+                f"which has {grades[row]}",
+                fix="Remove one of the two rows.",
             )
         if record.get("negative") not in (None, ""):
             negatives.append(text_in(record, "negative", path, number))
     queries, documents = [query for query, _ in grades], [document for _, document in grades]
     pairs = RetrievalPairs(path.name, queries, documents, negatives, list(grades.values()))
     if len(pool := pairs.pool()) < 2:
-        raise UsageError(f"{path}: found {counted(len(pool), 'different document')}; a search needs two or more.")
+        raise UsageError(f"{path} has {counted(len(pool), 'different document')}", needed="two or more")
     if not pairs.answers:
-        raise UsageError(f"{path}: every relevance is 0. Needed a row with a higher one.")
+        raise UsageError(f"{path}: every relevance is 0", needed="a row with relevance 1 or more")
     if all(query.strip() == document.strip() for query, found in pairs.answers.items() for document in found):
         raise UsageError(
-            f"{path}: in each of its {len(queries):,} rows the query is its own document, which any encoder finds "
-            "first. Needed different texts in query and document."
+            f"{path}: in each of the {len(queries):,} rows, query and document are the same text",
+            needed="different texts, because any encoder retrieves a copy first",
         )
     distinct = len(set(queries))
     if without := distinct - len(pairs.answers):
-        logger.warning(
-            f"{path}: {without:,} of {distinct:,} queries have no relevant document, and the scores leave them out."
-        )
+        logger.warning(f"{path}: {without:,} of {distinct:,} queries have no relevant document and are left out.")
     return pairs
 
 
 def _relevance(record: dict, path: Path, number: int) -> int:
-    """The grade of a row: a whole number; 1 where there is none."""
+    """Return the grade of a row, a whole number; 1 if the cell is empty."""
     if record.get("relevance") in (None, ""):
         return 1
     grade = as_number(record["relevance"], "relevance", path, number)
     if not (0 <= grade <= HIGHEST and grade.is_integer()):
         raise UsageError(
-            f"{path}, line {number}: the relevance is {grade:g}; needed a whole number from 0 to {HIGHEST:,}."
+            f"{path}, line {number}: the relevance is {grade:g}", needed=f"a whole number from 0 to {HIGHEST:,}"
         )
     return int(grade)
 
 
 def score_retrieval(encode: Encode, pairs: RetrievalPairs) -> dict[str, float]:
-    """How early a search by cosine among all distinct documents finds what answers a query; see `ranking_scores`.
+    """Return the metrics of `ranking_scores` for cosine search among all distinct documents.
 
-    A query that is a document too, but answers nothing to itself, is not searched for by itself. Of equally near
-    documents the first one comes first. Queries without a relevant document are left out.
+    If a query is also a document, it is excluded from its own ranking unless it is relevant to itself. Documents with
+    equal cosine are ranked by position. Queries without a relevant document are left out.
 
     Args:
-        encode: from N sentences to (N, d); called once, with the distinct sentences.
+        encode: Function from N sentences to embeddings (N, d); called once, with the distinct sentences.
 
     Raises:
-        UndefinedScoreError: see `embed_once`; or no query has a relevant document.
+        UndefinedScoreError: No query has a relevant document; or as `embed_once`.
     """
     if not pairs.answers:
         raise UndefinedScoreError("no query has a relevant document")
@@ -156,30 +156,30 @@ def score_retrieval(encode: Encode, pairs: RetrievalPairs) -> dict[str, float]:
 
 
 def found_grades(pairs: RetrievalPairs, embedding: Encode) -> np.ndarray:
-    """(Q, K): the grades of the K nearest documents of each query that has a relevant one, the nearest first.
+    """Return the grades (Q, K) of the K nearest documents of each query that has a relevant one, nearest first.
 
-    By blocks: the cosines of all queries with all documents are never there at once.
+    Computes cosines in blocks to limit memory.
 
     Args:
-        embedding: from N texts to (N, d), of length 1.
+        embedding: Function from N texts to unit vectors (N, d).
     """
-    place = {document: i for i, document in enumerate(pairs.pool())}
-    queries, documents = list(pairs.answers), embedding(list(place))
+    index = {document: i for i, document in enumerate(pairs.pool())}
+    queries, documents = list(pairs.answers), embedding(list(index))
     cut = min(CUT, len(documents))
     grades, step = np.zeros((len(queries), cut)), max(1, BLOCK // len(documents))
     for start in range(0, len(queries), step):
         asked = queries[start : start + step]
-        block = (embedding(asked) @ documents.T).round(6)  # equal vectors' cosines differ in their last bits
+        block = (embedding(asked) @ documents.T).round(6)  # the cosines of equal vectors differ in their last bits
         for row, (query, cosines) in enumerate(zip(asked, block), start=start):
-            right = {place[document]: grade for document, grade in pairs.answers[query].items()}
-            if query in place and place[query] not in right:
-                cosines[place[query]] = -np.inf
+            right = {index[document]: grade for document, grade in pairs.answers[query].items()}
+            if query in index and index[query] not in right:
+                cosines[index[query]] = -np.inf
             grades[row] = [right.get(document, 0) for document in _first(cosines, cut)]
     return grades
 
 
 def _first(cosines: np.ndarray, k: int) -> list[int]:
-    """The k highest of (N,) in order, of equal ones the first."""
+    """Return the indices of the k highest values of (N,) in order, ties by index."""
     least = np.partition(cosines, len(cosines) - k)[len(cosines) - k]
     candidates = np.flatnonzero(cosines >= least)
     return candidates[np.argsort(-cosines[candidates], kind="stable")][:k].tolist()

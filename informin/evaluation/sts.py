@@ -1,4 +1,4 @@
-"""Semantic textual similarity: the correlation of cosine and grade over the subsets of a year."""
+"""Semantic textual similarity: correlation between cosine similarity and human grades."""
 
 import numpy as np
 
@@ -8,18 +8,18 @@ from informin.evaluation.senteval import StsTask
 
 
 def score_sts(encode: Encode, task: StsTask) -> dict:
-    """Spearman x 100 of one STS task, by each of the aggregations that papers use.
+    """Return Spearman x 100 of one STS task, with the aggregations that papers use.
 
     Args:
-        encode: from N sentences to (N, d); called once, with the distinct sentences.
+        encode: Function from N sentences to embeddings (N, d); called once, with the distinct sentences.
 
     Returns:
-        `score`: over the pairs of all subsets at once ("all", what the papers of this family report). `mean`, `wmean`:
-        the subsets' own correlations averaged, plainly and by their number of pairs. `pearson`: x 100, over all.
-        `n`: pairs. `subsets`: `score` and `n` of each.
+        `score`: over the pairs of all subsets together ("all", reported by SimCSE and InforMin-CL). `mean`, `wmean`:
+        mean of the subsets' correlations, unweighted and weighted by number of pairs. `pearson`: x 100, over all
+        pairs. `n`: number of pairs. `subsets`: `score` and `n` of each subset.
 
     Raises:
-        UndefinedScoreError: an embedding is not finite, or all cosines of a subset are equal.
+        UndefinedScoreError: An embedding is not finite, or all cosines of a subset are equal.
     """
     embedding = embed_once(encode, task.sentences())
     cosines = [cosine(embedding(pairs.sentences1), embedding(pairs.sentences2)) for pairs in task.subsets]

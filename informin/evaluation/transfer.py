@@ -17,17 +17,17 @@ GRID = {"nested": range(-2, 4), "dev": range(-2, 4), "folds": range(-1, 6)}
 
 
 def score_transfer(encode: Encode, task: TransferTask) -> dict:
-    """Accuracy x 100 of logistic regressions on the embeddings of a task.
+    """Return the accuracy x 100 of logistic regressions on the embeddings of a task.
 
     Args:
-        encode: from N sentences to (N, d); called once, with the distinct sentences.
+        encode: Function from N sentences to embeddings (N, d); called once, with the distinct sentences.
 
     Returns:
-        `score`: on the test part, or over the ten outer folds. `dev`: the accuracy that C was chosen by (over folds,
-        or on the dev part), which is also the score where `task.split` says so. `n`: examples that the score is over.
+        `score`: on the test part, or over the ten outer folds. `dev`: the accuracy that selected C (over folds, or on
+        the dev part); with the dev split it is also the score. `n`: number of examples scored.
 
     Raises:
-        UndefinedScoreError: an embedding is not finite.
+        UndefinedScoreError: An embedding is not finite.
     """
     embedding = embed_once(encode, task.sentences())
     sides = [embedding(side) for side in task.texts]  # (N, d) each
@@ -39,14 +39,14 @@ def score_transfer(encode: Encode, task: TransferTask) -> dict:
 
 
 def _order(task: TransferTask) -> list[int]:
-    """By length in words and label, within each part: SentEval sorts so, and its folds follow from the order."""
+    """Return the row order: by number of words and label within each part. SentEval's folds depend on this order."""
     parts = list(task.parts.values()) or [slice(0, len(task.labels))]
     keys = list(zip(*([len(s.split()) for s in side] for side in task.texts), task.labels))
     return [i for part in parts for i in sorted(range(part.start, part.stop), key=keys.__getitem__)]
 
 
 def _nested(features: torch.Tensor, labels: np.ndarray) -> tuple[float, float]:
-    """Accuracy on the outer folds, and on the inner ones that C was chosen by."""
+    """Return the accuracy on the outer folds, and on the inner folds that select C."""
     outer = _splits(labels)
     inner = [[(train[fit], train[rest]) for fit, rest in _splits(labels[train])] for train, _ in outer]
     trains = [train for train, _ in outer] + [fit for folds in inner for fit, _ in folds]
@@ -60,9 +60,9 @@ def _nested(features: torch.Tensor, labels: np.ndarray) -> tuple[float, float]:
 
 
 def _tested(features: torch.Tensor, labels: np.ndarray, task: TransferTask) -> tuple[float, float]:
-    """Accuracy on the test part, and on what C was chosen by: the dev part, or folds of the train part."""
+    """Return the accuracy on the test part, and on the dev part or the folds of the train part that select C."""
     train = task.parts["train"]
-    # The train part comes first, so that rows of it are rows of the whole.
+    # The train part comes first, so its row numbers are valid for all rows.
     fits, held_out = ([], [task.parts["dev"]]) if task.protocol == "dev" else zip(*_splits(labels[train]))
     right = _correct(features, labels, _masks(labels, [*fits, train]), GRID[task.protocol])
     best, accuracy = _best(right, 0, held_out)
@@ -70,9 +70,10 @@ def _tested(features: torch.Tensor, labels: np.ndarray, task: TransferTask) -> t
 
 
 def _best(right: list[np.ndarray], column: int, held_out: Sequence) -> tuple[int, float]:
-    """The C with the best mean accuracy on the rows held out of each training set from `column` on, and that accuracy.
+    """Return the index of the C with the best mean accuracy on held-out rows, and that accuracy.
 
-    The first of the best; SentEval compares at two decimals of a percentage, so that rounding decides no tie.
+    Training sets start at `column`. Ties go to the smallest C. Like SentEval, compares percentages rounded to two
+    decimals, so that floating-point errors do not break ties.
     """
     accuracy = [np.mean([grid[rows, i].mean() for i, rows in enumerate(held_out, start=column)]) for grid in right]
     best = int(np.argmax(np.round(100 * np.array(accuracy), 2)))
@@ -84,7 +85,7 @@ def _splits(labels: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def _masks(labels: np.ndarray, trains: Sequence) -> np.ndarray:
-    """(N, F) bool: the rows of each of F training sets."""
+    """Return a mask (N, F) of the rows of each of F training sets."""
     masks = np.zeros((len(labels), len(trains)), dtype=bool)
     for column, rows in enumerate(trains):
         masks[rows, column] = True
@@ -92,10 +93,10 @@ def _masks(labels: np.ndarray, trains: Sequence) -> np.ndarray:
 
 
 def _correct(features: torch.Tensor, labels: np.ndarray, masks: np.ndarray, grid: range) -> list[np.ndarray]:
-    """For each C, (N, F): is row i classified right by the regression of training set f?"""
+    """Return for each C a mask (N, F): whether the regression of training set f classifies row i correctly."""
     masks = torch.from_numpy(masks)
     classes = np.unique(labels)
-    against = classes[1:] if len(classes) == 2 else classes  # of two classes, one regression says it all
+    against = classes[1:] if len(classes) == 2 else classes  # two classes need only one regression
     paths = [LogisticPath(features, torch.from_numpy(labels == label), masks) for label in against]
     right = []
     for exponent in grid:

@@ -6,12 +6,12 @@ import math
 import numpy as np
 import pytest
 
-from informin.errors import UsageError
 from informin.evaluation import GradedPairs, load_pairs, score_pairs
 from informin.evaluation.development import Development, as_development
 from informin.evaluation.labels import LabeledSentences, score_labels
 from informin.evaluation.measures import ALL, KINDS
 from informin.evaluation.retrieval import RetrievalPairs, score_retrieval
+from tests.conftest import raises_usage
 
 PAIRS = GradedPairs("pairs", ["a", "b", "c"], ["b", "c", "a"], np.array([1.0, 5.0, 2.0]))
 LABELS = LabeledSentences("titles", list("abcdefgh"), list("xxxxyyyy"))
@@ -36,13 +36,13 @@ def test_a_score_that_is_undefined_leaves_the_others():
     """All cosines of the pairs are alike; the classes of a search and of a sample have scores still."""
     pairs = GradedPairs("pairs", ["a", "a"], ["b", "b"], np.array([1.0, 2.0]))
     scores, problems = Development((pairs, LABELS)).score(letters)
-    assert list(problems) == ["pairs"] and "so that no correlation is defined" in problems["pairs"]
+    assert list(problems) == ["pairs"] and "so the correlation is undefined" in problems["pairs"]
     assert all(math.isnan(scores[name]) for name in KINDS["pairs"])
     assert all(math.isfinite(scores[name]) for name in KINDS["labels"])
 
 
 def test_names_and_checksums():
-    """Those of one set are its own, so that runs of older versions are gone on with."""
+    """A single set keeps its own name and checksum, so that runs of older versions can resume."""
     alone, several = Development((PAIRS,)), Development((LABELS, PAIRS))
     assert (alone.name, alone.sha256) == ("pairs", PAIRS.sha256) and several.name == "pairs, titles"
     assert several.sha256 == hashlib.sha256((PAIRS.sha256 + LABELS.sha256).encode()).hexdigest()
@@ -51,12 +51,12 @@ def test_names_and_checksums():
     assert len({one.sha256 for one in (LABELS, other, SEARCH, PAIRS)}) == 4
 
 
-def test_two_of_one_kind_are_refused():
-    with pytest.raises(UsageError, match=r"^titles and more are of one kind, .* a run is scored on one of each kind"):
+def test_two_sets_of_one_kind_are_rejected():
+    with raises_usage(option="eval_dataset", found="titles and more", needed="at most one of each kind"):
         Development((LABELS, PAIRS, LabeledSentences("more", LABELS.sentences, LABELS.labels)))
 
 
-def test_what_a_trainer_may_be_given(pairs_file):
+def test_eval_dataset_may_be_a_path_a_set_or_a_list(pairs_file):
     assert as_development(None) is None
     for given in (pairs_file, str(pairs_file), load_pairs(pairs_file)):
         assert as_development(given).sha256 == load_pairs(pairs_file).sha256
@@ -64,7 +64,9 @@ def test_what_a_trainer_may_be_given(pairs_file):
     assert as_development(several) is several and several.name == "pairs.tsv, titles"
 
 
-@pytest.mark.parametrize("given, kind", [([], "list"), ({"a": 1}, "dict"), ([LABELS, 3], "int"), ([None], "NoneType")])
-def test_what_a_trainer_may_not_be_given(given, kind):
-    with pytest.raises(UsageError, match=f"`eval_dataset` is a {kind}; needed GradedPairs, LabeledSentences or Retr"):
+@pytest.mark.parametrize(
+    "given, found", [([], "is empty"), ({"a": 1}, "a dict"), ([LABELS, 3], "a int"), ([None], "a NoneType")]
+)
+def test_other_eval_datasets_are_rejected(given, found):
+    with raises_usage(option="eval_dataset", found=found, needed="GradedPairs, LabeledSentences, RetrievalPairs"):
         as_development(given)

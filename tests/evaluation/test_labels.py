@@ -1,7 +1,6 @@
 """Scores of a labeled sample against plain loops, closed forms and invariances."""
 
 import math
-import re
 from collections import Counter
 
 import numpy as np
@@ -42,40 +41,50 @@ def test_load_labels(tmp_path, name, content):
     "name, content, message",
     [
         ("a.tsv", None, "`labels`: PATH does not exist"),
-        ("a.parquet", HEADER, "`labels`: PATH ends in .parquet; needed .tsv, .csv or .jsonl"),
-        ("a.tsv", "text\ttag\na\tx\n", "PATH: no column label in its first line; found text, tag"),
-        ("a.tsv", "", "PATH: no column text and no column label in its first line; found nothing"),
-        ("a.tsv", HEADER + "a\tx\nb\t\n", "PATH, line 3: no label. Every row needs text, label; found text, label."),
-        ("a.tsv", HEADER + "a\tx\nb\n", "PATH, line 3: no label. Every row needs text, label"),
-        ("a.tsv", HEADER + "a\tx\nb\t  \n", "PATH, line 3: no label. Every row needs text, label"),
-        ("a.jsonl", '{"text": "a", "label": true}', "PATH, line 1: the label is True; needed a word or a number"),
-        ("a.jsonl", '{"text": "a", "label": ["x"]}', "PATH, line 1: the label is ['x']; needed a word or a number"),
-        ("a.jsonl", '{"text": 3, "label": "x"}', "PATH, line 1: text is 3; needed text"),
-        ("a.jsonl", '{"text": "a", "label": NaN}', "PATH, line 1: the label is nan; needed a word or a number"),
+        ("a.parquet", HEADER, "`labels` names PATH, which has the suffix .parquet; expected .tsv, .csv or .jsonl."),
+        ("a.tsv", "text\ttag\na\tx\n", "PATH has no column label; its first line is text, tag."),
+        ("a.tsv", "", "PATH has no column text and no column label; its first line is nothing."),
+        (
+            "a.tsv",
+            HEADER + "a\tx\nb\t\n",
+            "PATH, line 3: no label in the columns text, label; expected a value for",
+        ),
+        ("a.tsv", HEADER + "a\tx\nb\n", "PATH, line 3: no label"),
+        ("a.tsv", HEADER + "a\tx\nb\t  \n", "PATH, line 3: the label is blank; expected text and label in every row."),
+        ("a.jsonl", '{"text": "a", "label": true}', "PATH, line 1: the label is True; expected a string or number"),
+        ("a.jsonl", '{"text": "a", "label": ["x"]}', "PATH, line 1: the label is ['x']; expected a string or number"),
+        ("a.jsonl", '{"text": 3, "label": "x"}', "PATH, line 1: text is 3; expected text."),
+        ("a.jsonl", '{"text": "a", "label": NaN}', "PATH, line 1: the label is nan; expected a string or number"),
         ("a.jsonl", '{"text": "a", "label": "\\ud800"}', r"PATH, line 1: '\ud800' is not valid Unicode"),
         (
             "a.tsv",
             HEADER + "".join(f"sentence {i}\t{i // 2}\n" for i in range(4000)),
-            "PATH: found 4,000 different sentences with 2,000 labels. Clustering compares each sentence with each "
-            "class, 8,000,000 comparisons here; up to 5,000,000 are made.",
+            "PATH has 4,000 different sentences with 2,000 labels, which makes 8,000,000 comparisons to cluster them; "
+            "expected up to 5,000,000, sentences times labels. Sample the sentences or labels",
         ),
-        ("a.tsv", HEADER, "PATH: found 0 different sentences with 0 labels; needed two labels or more"),
-        ("a.tsv", HEADER + "a\tx\nb\tx\n", "PATH: found 2 different sentences with 1 label; needed two labels or more"),
-        ("a.tsv", HEADER + "a\tx\nb\ty\nb\tz\n", "PATH: found 2 different sentences, each with a label of its own."),
+        ("a.tsv", HEADER, "PATH has 0 different sentences with 0 labels; expected two or more labels."),
+        ("a.tsv", HEADER + "a\tx\nb\tx\n", "PATH has 2 different sentences with 1 label; expected two or more labels."),
+        (
+            "a.tsv",
+            HEADER + "a\tx\nb\ty\nb\tz\n",
+            "PATH has 2 different sentences, each with a different label",
+        ),
         ("a.tsv", HEADER + "a\tx\nb\tx\ty\n", "PATH, line 3: found 3 fields, but the header has 2"),
     ],
 )
-def test_samples_that_cannot_be_used(tmp_path, name, content, message):
+def test_unusable_files_are_rejected(tmp_path, name, content, message):
     if content is not None:
         write(tmp_path / name, content)
-    with pytest.raises(UsageError, match=re.escape(message.replace("PATH", str(tmp_path / name)))):
+    with pytest.raises(UsageError) as info:
         load_labels(tmp_path / name, "labels")
+    assert message.replace("PATH", str(tmp_path / name)) in str(info.value)
 
 
-def test_a_file_that_cannot_be_read(tmp_path):
+def test_files_that_are_not_utf8_are_rejected(tmp_path):
     (tmp_path / "a.tsv").write_bytes(b"text\tlabel\ncaf\xe9\tx\n")
-    with pytest.raises(UsageError, match=r"a\.tsv, line 2: not UTF-8 \(byte 0xe9 at column 4\)"):
+    with pytest.raises(UsageError) as info:
         load_labels(tmp_path / "a.tsv", "labels")
+    assert "a.tsv, line 2: not UTF-8 (byte 0xe9 at column 4)" in str(info.value)
 
 
 def sample(count: int = 90, classes: int = 4, spread: float = 0.9, seed: int = 0):

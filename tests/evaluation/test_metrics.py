@@ -88,7 +88,7 @@ def test_sts_correlation_in_batches_and_of_whole_numbers(sts_correlation):
 @pytest.mark.parametrize(
     "predictions, references, message",
     [
-        ([0.5, 0.5, 0.5], [0, 1, 2], "all 3 predictions are equal, so that no correlation is defined"),
+        ([0.5, 0.5, 0.5], [0, 1, 2], "all 3 predictions are equal, so the correlation is undefined"),
         ([0.1, 0.5, 0.7], [2, 2, 2], "all 3 grades are equal"),
         ([0.1], [2], "all 1 predictions are equal"),
         ([0.1, math.nan], [1, 2], "of 2 predictions 1 are not finite"),

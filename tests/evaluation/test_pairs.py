@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import re
 
 import numpy as np
 import pytest
@@ -49,51 +48,57 @@ def test_load_pairs(tmp_path, name, content):
     "name, content, message",
     [
         ("a.csv", None, "`eval_pairs`: PATH does not exist"),
-        ("a.txt", HEADER, "`eval_pairs`: PATH ends in .txt; needed .tsv, .csv or .jsonl"),
-        ("a", HEADER, "`eval_pairs`: PATH ends in nothing; needed"),
-        ("a.csv", "", "PATH: no column sentence1 and no column sentence2 and no column score in its first line; found"),
-        ("a.tsv", HEADER, "PATH: no column sentence1 and"),
-        ("a.csv", "sentence1,b,score\n", "PATH: no column sentence2 in its first line; found sentence1, b, score"),
-        ("a.csv", HEADER + "a,b,1\na,b\n", "PATH, line 3: no score. Every row needs sentence1, sentence2, score"),
-        ("a.csv", HEADER + "a,b,1\na,b,high\n", "PATH, line 3: the score is 'high'; needed a number"),
-        ("a.csv", HEADER + "a,b,nan\n", "PATH, line 2: the score is 'nan'; needed a number"),
-        ("a.csv", HEADER + "a,b,inf\n", "PATH, line 2: the score is 'inf'; needed a number"),
-        ("a.csv", HEADER + "a,b,1e10\n", "PATH, line 2: the score is '1e10'; needed a number between -10^9 and 10^9"),
-        ("a.jsonl", GRADE % "NaN", "PATH, line 1: the score is nan; needed a number"),
-        ("a.jsonl", GRADE % "true", "PATH, line 1: the score is True; needed a number"),
+        ("a.txt", HEADER, "`eval_pairs` names PATH, which has the suffix .txt; expected .tsv, .csv or .jsonl"),
+        ("a", HEADER, "`eval_pairs` names PATH, which has the suffix (none); expected"),
+        ("a.csv", "", "PATH has no column sentence1 and no column sentence2 and no column score; its first line is"),
+        ("a.tsv", HEADER, "PATH has no column sentence1 and"),
+        ("a.csv", "sentence1,b,score\n", "PATH has no column sentence2; its first line is sentence1, b, score."),
+        (
+            "a.csv",
+            HEADER + "a,b,1\na,b\n",
+            "PATH, line 3: no score in the columns sentence1, sentence2; expected a value",
+        ),
+        ("a.csv", HEADER + "a,b,1\na,b,high\n", "PATH, line 3: the score is 'high'; expected a number"),
+        ("a.csv", HEADER + "a,b,nan\n", "PATH, line 2: the score is 'nan'; expected a number"),
+        ("a.csv", HEADER + "a,b,inf\n", "PATH, line 2: the score is 'inf'; expected a number"),
+        ("a.csv", HEADER + "a,b,1e10\n", "PATH, line 2: the score is '1e10'; expected a number between -10^9 and 10^9"),
+        ("a.jsonl", GRADE % "NaN", "PATH, line 1: the score is nan; expected a number"),
+        ("a.jsonl", GRADE % "true", "PATH, line 1: the score is True; expected a number"),
         ("a.jsonl", GRADE % ("9" * 400), "PATH, line 1: the score is 99999"),
-        ("a.jsonl", GRADE % '{"a": {"b": [1]}}', "PATH, line 1: the score is {'a': {'b': [1]}}; needed a number"),
+        ("a.jsonl", GRADE % '{"a": {"b": [1]}}', "PATH, line 1: the score is {'a': {'b': [1]}}; expected a number"),
         ("a.jsonl", (GRADE % 1).replace('"b"', '"\\ud800"'), r"PATH, line 1: '\ud800' is not valid Unicode"),
         (
             "a.jsonl",
             (GRADE % 1).replace('"b"', f'"{"b" * 100_001}"'),
             "PATH, line 1: found a text of 100,001 characters",
         ),
-        ("a.csv", "score," + HEADER + "1,a,b,1\n", "PATH: found several columns score; needed one. Rename the others."),
-        ("a.csv", HEADER, "PATH: found 0 pairs and fewer than two different scores"),
-        ("a.csv", HEADER + "a,b,1\n", "PATH: found 1 pair and fewer than two different scores"),
-        ("a.csv", HEADER + "a,b,1\nc,d,1\n", "PATH: found 2 pairs and fewer than two different scores"),
-        ("a.csv", HEADER + "a,a,1\nb, b,2\n", "PATH: each of its 2 pairs is a sentence with itself, so that all"),
+        ("a.csv", "score," + HEADER + "1,a,b,1\n", "PATH has several columns score; expected one. Rename the others."),
+        ("a.csv", HEADER, "PATH has 0 pairs and fewer than two different scores"),
+        ("a.csv", HEADER + "a,b,1\n", "PATH has 1 pair and fewer than two different scores"),
+        ("a.csv", HEADER + "a,b,1\nc,d,1\n", "PATH has 2 pairs and fewer than two different scores"),
+        ("a.csv", HEADER + "a,a,1\nb, b,2\n", "PATH: each of the 2 pairs contains the same sentence twice, so all"),
         ("a.csv", HEADER + "a,b,c,1\n", "PATH, line 2: found 4 fields, but the header has 3. Put double quotes around"),
         ("a.csv", HEADER + 'a,b,1\n"c,d,2\ne,f,3\n', "PATH, line 3: the row that begins here cannot be read ("),
-        ("a.tsv", "a man, " * 9 + "\tb\t1\n", "first line; found a man, a man, a man, a man, a man, a ..., b, 1."),
+        ("a.tsv", "a man, " * 9 + "\tb\t1\n", "first line is a man, a man, a man, a man, a man, a ..., b, 1."),
         ("a.jsonl", "\n{", "PATH, line 2: not JSON ("),
         ("a.jsonl", "[1, 2]", "PATH, line 1: found '[1, 2]'; needed one JSON object a line"),
-        ("a.jsonl", '{"sentence1": "a", "score": 1}', "PATH, line 1: no sentence2. Every row needs"),
-        ("a.jsonl", '{"sentence1": "a", "sentence2": "b", "score": [1]}', "PATH, line 1: the score is [1]; needed a"),
+        ("a.jsonl", '{"sentence1": "a", "score": 1}', "PATH, line 1: no sentence2 in the columns sentence1, score"),
+        ("a.jsonl", '{"sentence1": "a", "sentence2": "b", "score": [1]}', "PATH, line 1: the score is [1]; expected a"),
     ],
 )
-def test_pairs_that_cannot_be_used(tmp_path, name, content, message):
+def test_unusable_pairs_are_rejected(tmp_path, name, content, message):
     if content is not None:
         write(tmp_path / name, content)
-    with pytest.raises(UsageError, match=re.escape(message.replace("PATH", str(tmp_path / name)))):
+    with pytest.raises(UsageError) as info:
         load_pairs(tmp_path / name)
+    assert message.replace("PATH", str(tmp_path / name)) in str(info.value)
 
 
-def test_pairs_from_a_pipe_are_refused(tmp_path):
+def test_pairs_from_a_pipe_are_rejected(tmp_path):
     os.mkfifo(tmp_path / "a.tsv")
-    with pytest.raises(UsageError, match=r"`eval_pairs`: .*a\.tsv is a pipe or a device, which is read only once\."):
+    with pytest.raises(UsageError) as info:
         load_pairs(tmp_path / "a.tsv")
+    assert "a.tsv is a pipe or a device" in str(info.value)
 
 
 def test_one_pair_of_different_sentences_is_enough(tmp_path):
@@ -118,14 +123,15 @@ def test_load_stsb_dev(tmp_path):
         ("".join(map(stsb_line, range(1499))), "PATH: found 1499 pairs, needed 1500. Fetch the file again"),
         ("".join(map(stsb_line, range(1501))), "PATH: found 1501 pairs, needed 1500. Fetch the file again"),
         (stsb_line(0) + "a\tb\t3\n", "PATH, line 2: found 3 tab-separated fields, needed 7"),
-        (stsb_line(0).replace("0.250", "x"), "PATH, line 1: the score is 'x'; needed a number"),
+        (stsb_line(0).replace("0.250", "x"), "PATH, line 1: the score is 'x'; expected a number"),
     ],
 )
-def test_stsb_dev_that_cannot_be_used(tmp_path, content, message):
+def test_damaged_stsb_dev_is_rejected(tmp_path, content, message):
     if content is not None:
         write(tmp_path / STSB_DEV, content)
-    with pytest.raises(UsageError, match=re.escape(message.replace("PATH", str(tmp_path / STSB_DEV)))):
+    with pytest.raises(UsageError) as info:
         load_stsb_dev(tmp_path)
+    assert message.replace("PATH", str(tmp_path / STSB_DEV)) in str(info.value)
 
 
 @pytest.mark.skipif(not SENTEVAL.is_dir(), reason=f"the SentEval data are not at {SENTEVAL}")
@@ -191,7 +197,7 @@ def test_alignment_looks_at_the_pairs_above_80_percent_of_the_scale():
     assert scores["alignment"] == pytest.approx(2.0)
 
 
-def test_one_nan_embedding_is_not_passed_over():
+def test_one_nan_embedding_makes_the_score_undefined():
     pairs, vectors = random_pairs()
     best = int(pairs.scores.argmax())
     vectors[pairs.sentences1[best]][0] = np.nan
@@ -199,11 +205,11 @@ def test_one_nan_embedding_is_not_passed_over():
         score_pairs(lambda sentences: np.stack([vectors[s] for s in sentences]), pairs)
 
 
-def test_embeddings_that_are_all_alike_have_no_score():
+def test_equal_embeddings_have_no_score():
     """Cosines of equal vectors differ in their last bits: their ranks would be noise."""
     pairs, _ = random_pairs()
     vector = np.random.default_rng(0).normal(size=64).astype(np.float32)
-    with pytest.raises(UndefinedScoreError, match=r"all \d+ predictions are equal, so that no correlation is defined"):
+    with pytest.raises(UndefinedScoreError, match=r"all \d+ predictions are equal, so the correlation is undefined"):
         score_pairs(lambda sentences: np.stack([vector * (1 + i) for i in range(len(sentences))]), pairs)
 
 

@@ -1,6 +1,4 @@
-"""Search scores against plain loops, closed forms and invariances."""
-
-import re
+"""Retrieval metrics against plain loops, closed forms, trec_eval and invariances."""
 
 import numpy as np
 import pytest
@@ -39,35 +37,36 @@ def test_load_retrieval_pairs(tmp_path, name, content):
     "name, content, message",
     [
         ("a.tsv", None, "`retrieval`: PATH does not exist"),
-        ("a.txt", HEADER, "`retrieval`: PATH ends in .txt; needed .tsv, .csv or .jsonl"),
-        ("a.tsv", "query\tanswer\na\tb\n", "PATH: no column document in its first line; found query, answer"),
-        ("a.tsv", HEADER + "a\t\n", "PATH, line 2: no document. Every row needs query, document"),
-        ("a.jsonl", '{"query": "a", "document": ["b"]}', "PATH, line 1: document is ['b']; needed text"),
-        ("a.jsonl", '{"query": "a", "document": "b", "negative": 3}', "PATH, line 1: negative is 3; needed text"),
-        ("a.tsv", HEADER, "PATH: found 0 different documents; a search needs two or more"),
-        ("a.tsv", HEADER + "a\tB\nc\tB\n", "PATH: found 1 different document; a search needs two or more"),
-        ("a.tsv", GRADED + "a\tb\thigh\n", "PATH, line 2: the relevance is 'high'; needed a number"),
-        ("a.jsonl", GRADE % "NaN", "PATH, line 1: the relevance is nan; needed a number"),
-        ("a.jsonl", GRADE % "true", "PATH, line 1: the relevance is True; needed a number"),
+        ("a.txt", HEADER, "`retrieval` names PATH, which has the suffix .txt; expected .tsv, .csv or .jsonl"),
+        ("a.tsv", "query\tanswer\na\tb\n", "PATH has no column document; its first line is query, answer"),
+        ("a.tsv", HEADER + "a\t\n", "PATH, line 2: no document in the columns query, document; expected a value"),
+        ("a.jsonl", '{"query": "a", "document": ["b"]}', "PATH, line 1: document is ['b']; expected text"),
+        ("a.jsonl", '{"query": "a", "document": "b", "negative": 3}', "PATH, line 1: negative is 3; expected text"),
+        ("a.tsv", HEADER, "PATH has 0 different documents; expected two or more"),
+        ("a.tsv", HEADER + "a\tB\nc\tB\n", "PATH has 1 different document; expected two or more"),
+        ("a.tsv", GRADED + "a\tb\thigh\n", "PATH, line 2: the relevance is 'high'; expected a number"),
+        ("a.jsonl", GRADE % "NaN", "PATH, line 1: the relevance is nan; expected a number"),
+        ("a.jsonl", GRADE % "true", "PATH, line 1: the relevance is True; expected a number"),
         ("a.jsonl", GRADE % ("9" * 400), "PATH, line 1: the relevance is 99999999999"),
-        ("a.jsonl", GRADE % "[[1]]", "PATH, line 1: the relevance is [[1]]; needed a number"),
-        ("a.tsv", GRADED + "a\tb\t-1\n", "PATH, line 2: the relevance is -1; needed a whole number from 0 to 1,000"),
-        ("a.tsv", GRADED + "a\tb\t0.5\n", "PATH, line 2: the relevance is 0.5; needed a whole number"),
-        ("a.tsv", GRADED + "a\tb\t1001\n", "PATH, line 2: the relevance is 1001; needed a whole number"),
+        ("a.jsonl", GRADE % "[[1]]", "PATH, line 1: the relevance is [[1]]; expected a number"),
+        ("a.tsv", GRADED + "a\tb\t-1\n", "PATH, line 2: the relevance is -1; expected a whole number from 0 to 1,000"),
+        ("a.tsv", GRADED + "a\tb\t0.5\n", "PATH, line 2: the relevance is 0.5; expected a whole number"),
+        ("a.tsv", GRADED + "a\tb\t1001\n", "PATH, line 2: the relevance is 1001; expected a whole number"),
         (
             "a.tsv",
             GRADED + "a\tb\t1\na\tb\t2\n",
-            "PATH, line 3: relevance 2 of a document to which an earlier row gave 1",
+            "PATH, line 3: relevance 2 contradicts an earlier row for the same query and document, which has 1",
         ),
         ("a.tsv", GRADED + "a\tb\t0\na\tc\t0\n", "PATH: every relevance is 0"),
-        ("a.tsv", HEADER + "a\ta \nb\tb\n", "PATH: in each of its 2 rows the query is its own document"),
+        ("a.tsv", HEADER + "a\ta \nb\tb\n", "PATH: in each of the 2 rows, query and document are the same text"),
     ],
 )
-def test_searches_that_cannot_be_used(tmp_path, name, content, message):
+def test_unusable_files_are_rejected(tmp_path, name, content, message):
     if content is not None:
         write(tmp_path / name, content)
-    with pytest.raises(UsageError, match=re.escape(message.replace("PATH", str(tmp_path / name)))):
+    with pytest.raises(UsageError) as info:
         load_retrieval_pairs(tmp_path / name, "retrieval")
+    assert message.replace("PATH", str(tmp_path / name)) in str(info.value)
 
 
 def test_queries_without_a_relevant_document_are_left_out(tmp_path, caplog):
@@ -75,7 +74,7 @@ def test_queries_without_a_relevant_document_are_left_out(tmp_path, caplog):
     pairs = load_retrieval_pairs(write(tmp_path / "a.tsv", GRADED + rows))
     assert pairs.answers == {"a": {"A": 2}, "b": {"C": 1}} and pairs.pool() == ["A", "B", "C"]
     assert pairs.counts == {"n": 2, "documents": 3} and "c" not in pairs.texts()
-    assert "1 of 3 queries have no relevant document, and the scores leave them out." in caplog.text
+    assert "1 of 3 queries have no relevant document and are left out." in caplog.text
     with pytest.raises(UndefinedScoreError, match="no query has a relevant document"):
         score_retrieval(encoder({}), RetrievalPairs("s", ["q"], ["a"], ["b"], [0]))
 
@@ -86,7 +85,7 @@ def test_relevance_is_part_of_the_checksum():
 
 
 def search(seed: int = 0):
-    """40 queries near their documents, two of them with a second one, three that are documents too."""
+    """40 queries near their documents: two have a second one, and three are also documents."""
     source = np.random.default_rng(seed)
     queries, documents = [f"q{i}" for i in range(40)], [f"d{i}" for i in range(40)]
     vectors = {text: source.normal(size=12) for text in [*documents, "n0", "n1", "n2"]}
@@ -138,7 +137,7 @@ TREC = {
 
 
 def trec_scores(pairs: RetrievalPairs, vectors: dict[str, np.ndarray]) -> dict[str, float]:
-    """The scores by trec_eval's own code, of the queries that have a relevant document."""
+    """Return the scores computed by trec_eval for queries with a relevant document."""
     pool = pairs.pool()
     names = {document: f"{len(pool) - i:06}" for i, document in enumerate(pool)}  # of equal ones its last name is first
     judged: dict[str, dict[str, int]] = {}
@@ -214,25 +213,25 @@ def test_recall_is_of_all_relevant_documents_and_accuracy_of_any():
     assert found["ndcg_10"] == pytest.approx(100 * (1 + 1 / 2) / (1 + 1 / np.log2(3)))
 
 
-def test_a_query_does_not_find_itself_unless_it_is_its_answer():
+def test_query_is_excluded_from_its_ranking_unless_relevant():
     vectors = {"a": np.array([1.0, 0]), "b": np.array([0.9, 0.1]), "c": np.array([0, 1.0])}
     assert score_retrieval(encoder(vectors), RetrievalPairs("s", ["a", "b"], ["b", "c"], ["a"]))["accuracy_1"] == 50
     assert score_retrieval(encoder(vectors), RetrievalPairs("s", ["a", "b"], ["a", "c"]))["accuracy_1"] == 50
 
 
-def test_scores_do_not_feel_rotation_and_scale():
+def test_scores_are_invariant_to_rotation_and_scale():
     pairs, vectors = search()
     turn = np.linalg.qr(np.random.default_rng(1).normal(size=(12, 12)))[0]
     turned = {text: 7 * x @ turn for text, x in vectors.items()}
     assert score_retrieval(encoder(turned), pairs) == pytest.approx(score_retrieval(encoder(vectors), pairs))
 
 
-def test_of_equally_near_documents_the_first_comes_first():
+def test_ties_are_ranked_by_position():
     pairs = RetrievalPairs("s", ["q", "r"], ["a", "b"])
     found = score_retrieval(lambda texts: np.ones((len(texts), 3)), pairs)
     assert (found["mrr_10"], found["accuracy_1"], found["accuracy_10"]) == (75, 50, 100)
 
 
-def test_embeddings_that_are_not_finite():
+def test_embeddings_that_are_not_finite_have_no_score():
     with pytest.raises(UndefinedScoreError, match="the embeddings of 4 of 4 sentences are not finite"):
         score_retrieval(lambda texts: np.full((len(texts), 3), np.nan), RetrievalPairs("s", ["q", "r"], ["a", "b"]))

@@ -89,7 +89,7 @@ def test_all_sees_that_subsets_lie_on_different_levels():
 
 def test_one_embedding_for_all_has_no_score():
     encode, _ = recording({sentence: np.float32([3, 1, 2]) * (1 + i) for i, sentence in enumerate(SENTENCES)})
-    with pytest.raises(UndefinedScoreError, match="all 37 predictions are equal, so that no correlation is defined"):
+    with pytest.raises(UndefinedScoreError, match="all 37 predictions are equal, so the correlation is undefined"):
         score_sts(encode, task_of((12, 25)))
 
 
