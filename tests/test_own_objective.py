@@ -110,7 +110,7 @@ def test_outside_objective_trains_from_python(bert, sentences_file, pairs_file, 
     assert trainer.model.heads["spread"].center.abs().sum() > 0
 
 
-def test_a_resumed_run_cannot_change_its_heads(own, capsys):
+def test_resumed_run_cannot_change_its_heads(own, capsys):
     """Also if the term does not declare which options shape its head."""
     assert run_unsup.main(own("run", max_steps=2)) == 0
     changed = own("run", spread_weight=0, spread_power=None, resume_from_checkpoint="last", resume_with_changes="true")

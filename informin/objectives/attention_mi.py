@@ -202,7 +202,7 @@ class AttentionMI(Term):
         choices=FORMS,
     )
     attention_mi_layers: list[int] | None = option(
-        None, "Layers, counted from 0, whose attention maps are compared; the upper third by default."
+        None, "Layers, counted from 0, whose attention maps are compared. Default: the upper third."
     )
 
     def map_layers(self, config) -> list[int]:

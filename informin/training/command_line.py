@@ -155,7 +155,7 @@ class Parser(NearestOption, HfArgumentParser):
         }
         listed = {name for names in groups.values() for name in names}
         groups["training, the rest of transformers' TrainingArguments"] = [n for n in known if n not in listed]
-        lines = [f"usage: {self.usage}", "", "Train sentence embeddings without labels."]
+        lines = [f"usage: {self.usage}", "", "Train sentence embeddings on unlabeled text."]
         for title, names in groups.items():
             lines += ["", f"{title}:"]
             for name in names:

@@ -37,10 +37,14 @@ def default_text(name: str, default: object) -> str:
     """Return the sentence about an option's default for its help text: the papers' values, then the general one."""
     published = {key: entry.defaults[name] for key, entry in OBJECTIVES.items() if name in entry.defaults}
     if not published or list(published.values()) == [default]:
-        return "" if default is None else f" Default: {str(default).lower()}."
+        return "" if default is None else f" Default: {_shown(default)}."
     values = [f"{' '.join(map(str, v)) if isinstance(v, list) else v} for {key}" for key, v in published.items()]
-    general = [] if default is None else [f"else {default or '0 (off)'}"]
+    general = [] if default is None else [f"else {_shown(default)}"]
     return f" Default: {', '.join([*values, *general])}."
+
+
+def _shown(default: object) -> str:
+    return "0 (off)" if default == 0 and default is not False else str(default).lower()
 
 
 def _argument(own: Field) -> Field:

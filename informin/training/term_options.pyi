@@ -11,7 +11,7 @@ class TermOptions:
     """Temperature of the contrastive loss. Default: 0.05."""
     false_negative_fraction: Optional[float] = None
     """Fraction of all sentence pairs to treat as false negatives: the most similar ones according to the guide.
-    Default: 0."""
+    Default: 0 (off)."""
     queue_size: Optional[int] = None
     """Number of embeddings from earlier batches to use as further negatives in the contrastive loss. Default: 384 for
     micse, else 0 (off)."""
@@ -30,7 +30,7 @@ class TermOptions:
     attention_mi_form: Optional[str] = None
     """Form of the attention mutual information: `paper`, or `reference` as in the authors' code. Default: paper."""
     attention_mi_layers: Optional[list[int]] = None
-    """Layers, counted from 0, whose attention maps are compared; the upper third by default."""
+    """Layers, counted from 0, whose attention maps are compared. Default: the upper third."""
     decorrelation_weight: Optional[float] = None
     """Weight of the decorrelation loss, SCD's alpha. Default: 0.005 for scd, else 0 (off)."""
     off_diagonal_weight: Optional[float] = None
@@ -38,28 +38,28 @@ class TermOptions:
     projector_size: Optional[int] = None
     """Output dimension of the projector for the decorrelation loss. Default: 4096."""
     guided_weight: Optional[float] = None
-    """Weight of guided similarity. Default: 0."""
+    """Weight of guided similarity. Default: 0 (off)."""
     student_temperature: Optional[float] = None
     """Temperature of the trained encoder's similarities in guided similarity. Default: 0.05."""
     guide_temperature: Optional[float] = None
     """Temperature of the guide's similarities; below `student_temperature`, it sharpens them. Default: 0.03."""
     guided_neighbors: Optional[int] = None
-    """Number of nearest neighbors to average the guide's embeddings over in guided similarity; 0 for none. Default: 0.
-    """
+    """Number of nearest neighbors to average the guide's embeddings over in guided similarity; 0 for none. Default: 0
+    (off)."""
     neighbor_weight: Optional[float] = None
     """Weight of neighborhood distillation, the cosine distance to the mean of a sentence's neighbors in the guide.
-    Default: 0."""
+    Default: 0 (off)."""
     neighbor_count: Optional[int] = None
     """Number of nearest neighbors in neighborhood distillation. Default: 10."""
     distillation_weight: Optional[float] = None
-    """Weight of embedding distillation, the cosine distance to the guide's embeddings of the same sentences. Default:
-    0."""
+    """Weight of embedding distillation, the cosine distance to the guide's embeddings of the same sentences. Default: 0
+    (off)."""
     replay_weight: Optional[float] = None
-    """Weight of replay, the cosine distance to the guide's embeddings of general sentences. Default: 0."""
+    """Weight of replay, the cosine distance to the guide's embeddings of general sentences. Default: 0 (off)."""
     replay_size: Optional[int] = None
     """Number of general sentences per step and process. Default: 32."""
     mlm_weight: Optional[float] = None
-    """Weight of masked language modeling, InforMin-CL's beta. Default: 0."""
+    """Weight of masked language modeling, InforMin-CL's beta. Default: 0 (off)."""
     mlm_probability: Optional[float] = None
     """Fraction of tokens to mask. Default: 0.15."""
     masked_views: Optional[bool] = None
@@ -69,7 +69,8 @@ class TermOptions:
     self_contrast_form: Optional[str] = None
     """Form of the self-contrastive loss: `paper`, or `reference` as in the authors' code. Default: paper."""
     view_neighbors: Optional[int] = None
-    """Number of nearest neighbors, by the guide, among which the second view is the nearest mutual one. Default: 10."""
+    """Number of nearest neighbors in the guide among which to find a mutual neighbor for the second view. Default: 10.
+    """
     repetition_rate: Optional[float] = None
     """Maximum fraction of the tokens that the second view repeats, at least two tokens. Default: 0.32."""
     crop_min_fraction: Optional[float] = None

@@ -30,7 +30,8 @@ class Neighbor(View):
     title = "neighbors as views"
 
     view_neighbors: int = option(
-        10, "Number of nearest neighbors, by the guide, among which the second view is the nearest mutual one."
+        10,
+        "Number of nearest neighbors in the guide among which to find a mutual neighbor for the second view.",
     )
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""What the tests of several terms share."""
+"""Fixtures and helpers for the tests of several terms."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def views():
 
 @pytest.fixture
 def build(encoder, tmp_path):
-    """A trainer on 64 sentences, unscored; keywords are training arguments."""
+    """Build a trainer on 64 sentences without evaluation; keywords are training arguments."""
 
     def make(callbacks=None, sentences=64, **options):
         common = dict(
@@ -35,7 +35,7 @@ def build(encoder, tmp_path):
 
 
 def assert_gradient(loss, views) -> None:
-    """By finite differences. float32 inside, so the tolerance is loose; a wrong sign or factor is far outside it."""
+    """Check the gradient by finite differences. The tolerance is loose because the loss uses float32."""
     pair = [normalize(view).requires_grad_() for view in views]
     loss(*pair).backward()
     generator = torch.Generator().manual_seed(3)
@@ -47,7 +47,7 @@ def assert_gradient(loss, views) -> None:
 
 
 def rows(folder, count=6, copies=2):
-    """A batch of whole views after one another, as the encoder takes it."""
+    """Return a batch with several copies of the sentences, as the encoder takes it."""
     batch = tokenizer_of(folder)(make_sentences(count), padding=True, return_tensors="pt", return_token_type_ids=False)
     return {name: batch[name].repeat(copies, 1) for name in ("input_ids", "attention_mask")}
 
@@ -57,7 +57,7 @@ def model_of(folder, projection_head="mlp"):
 
 
 def head_values(model, batch, ids=range(6), gather=lambda x: x):
-    """What the heads of a model give in training, for sentences with these ids."""
+    """Return the outputs of a model's heads in training, for sentences with these ids."""
     return model.train()(**batch, views={"sentence_ids": torch.tensor([*ids]), "gather": gather}).heads
 
 

@@ -1,4 +1,4 @@
-"""Attention mutual information: numpy loops of both forms, closed forms, invariances, what is drawn, safety, errors."""
+"""Attention mutual information: numpy loops of both forms, closed forms, invariances, sampling, edge cases, errors."""
 
 from functools import partial
 
@@ -10,11 +10,11 @@ from informin.objectives.attention_mi import FORMS, attention_layers, attention_
 from tests.conftest import raises_usage
 
 LENGTHS = (6, 4, 3)
-LIMIT = -0.5 * np.log(1e-6)  # of the mutual information of a tile
+LIMIT = -0.5 * np.log(1e-6)  # maximum mutual information of a tile
 
 
 def make_maps(lengths=LENGTHS, layers=4, heads=4, width=6, dropout=0.2, seed=0):
-    """Attention of two views as eager BERT gives it after dropout: padding's keys 0, its queries not; and the mask."""
+    """Return attention maps of two views like those of BERT after dropout, and the mask. Attention to padding is 0."""
     generator = torch.Generator().manual_seed(seed)
     shape = (len(lengths), layers, heads, width, width)
     mask = (torch.arange(width) < torch.tensor(lengths)[:, None]).long()
@@ -42,14 +42,14 @@ def mutual_information(x, y):
 
 
 def tiles_of(form, layers, heads):
-    """The (layer, head) pairs that make up each tile, as the paper and as the released code pools them."""
+    """Return the (layer, head) pairs of each tile, as pooled in the paper or in the released code."""
     if form == "paper":
         return [[(t, h), (t, h + 1)] for t in range(layers) for h in range(0, heads, 2)]
     return [[(t, h) for t in range(first, layers, 2)] for first in (0, 1) for h in range(heads)]
 
 
 def valid_positions(x, y, mask, tile, form):
-    """Indices (layer, head, query, key) with a logarithm in both views, of two tokens in the form of the paper."""
+    """Return the indices (layer, head, query, key) of valid positions; in the paper's form, only of tokens."""
     width = len(mask)
     return [
         (t, h, i, j)
@@ -61,7 +61,7 @@ def valid_positions(x, y, mask, tile, form):
 
 
 def loop(maps1, maps2, mask, form, samples=150, draw=None):
-    """The loss and the positions drawn in a tile; draw(sentence, tile, positions, n) chooses n of them."""
+    """Return the loss and the number of positions per tile; draw(sentence, tile, positions, n) samples n of them."""
     maps1, maps2 = maps1.detach().float().numpy(), maps2.detach().float().numpy()
     _, layers, heads, width, _ = maps1.shape
     tiles = tiles_of(form, layers, heads)
@@ -89,7 +89,7 @@ def loop(maps1, maps2, mask, form, samples=150, draw=None):
 
 
 def replay(seed, maps, form):
-    """The draw that this seed leads to: of the valid positions, those with the largest random keys."""
+    """Return a function that repeats the sampling with this seed: the valid positions with the largest random keys."""
     batch, layers, heads, width, _ = maps.shape
     tiles = tiles_of(form, layers, heads)
     size = len(tiles[0]) * width * width
@@ -103,7 +103,7 @@ def replay(seed, maps, form):
 
 
 def same_count(maps1, maps2, count, layers, heads):
-    """Zeroes positions until every tile of the form `reference` has this many that are valid."""
+    """Set attention to 0 until every tile of the form `reference` has this many valid positions."""
     for b in range(len(maps1)):
         for tile in tiles_of("reference", layers, heads):
             x, y = maps1[b].numpy(), maps2[b].numpy()
@@ -114,7 +114,7 @@ def same_count(maps1, maps2, count, layers, heads):
 class TestLoops:
     @pytest.mark.parametrize("dropout", [0.0, 0.2])
     @pytest.mark.parametrize("layers, heads", [(4, 4), (1, 2), (3, 6)])
-    def test_paper_where_all_positions_are_drawn(self, layers, heads, dropout):
+    def test_paper_form_with_all_positions(self, layers, heads, dropout):
         maps1, maps2, mask = make_maps(layers=layers, heads=heads, dropout=dropout)
         loss, positions = attention_mi(maps1, maps2, mask)
         expected, counts = loop(maps1, maps2, mask, "paper")
@@ -122,7 +122,7 @@ class TestLoops:
         assert positions.item() == pytest.approx(counts)
 
     @pytest.mark.parametrize("seed", [0, 1, 2])
-    def test_paper_where_positions_are_sampled(self, seed):
+    def test_paper_form_with_sampled_positions(self, seed):
         maps1, maps2, mask = make_maps(lengths=(12, 11, 5), width=12)
         generator = torch.Generator().manual_seed(seed)
         loss, positions = attention_mi(maps1, maps2, mask, generator=generator)
@@ -131,8 +131,8 @@ class TestLoops:
         assert positions.item() == pytest.approx(counts) and counts < 150
 
     @pytest.mark.parametrize("layers", [2, 4, 6])
-    def test_reference_where_all_positions_are_drawn(self, layers):
-        """None has 150: every tile gives the smallest count, here the same for all."""
+    def test_reference_form_with_all_positions(self, layers):
+        """No tile has 150 positions, so each uses the smallest number of all tiles."""
         maps1, maps2, mask = make_maps(layers=layers)
         same_count(maps1, maps2, 7, layers, heads=4)
         loss, positions = attention_mi(maps1, maps2, mask, "reference")
@@ -142,8 +142,8 @@ class TestLoops:
 
     @pytest.mark.parametrize("samples", [20, 30, 40, 150])
     @pytest.mark.parametrize("layers", [2, 4])
-    def test_reference_where_positions_are_sampled(self, samples, layers):
-        """All, some and none of the tiles have enough."""
+    def test_reference_form_with_sampled_positions(self, samples, layers):
+        """All, some or none of the tiles have enough positions."""
         maps1, maps2, mask = make_maps(layers=layers)
         generator = torch.Generator().manual_seed(5)
         loss, positions = attention_mi(maps1, maps2, mask, "reference", samples, generator)
@@ -153,7 +153,7 @@ class TestLoops:
 
 
 class TestClosedForms:
-    def test_identical_views_reach_the_limit_without_gradient(self):
+    def test_identical_views_reach_the_maximum_without_gradient(self):
         maps1, _, mask = make_maps(dropout=0.0)
         maps1.requires_grad_()
         maps2 = maps1.detach().clone().requires_grad_()
@@ -162,20 +162,20 @@ class TestClosedForms:
         assert loss.item() == pytest.approx(-LIMIT, rel=1e-5) and LIMIT == pytest.approx(6.9078, abs=1e-4)
         assert not maps1.grad.any() and not maps2.grad.any()
 
-    def test_identical_views_in_the_reference_form_are_scaled_by_the_square_of_the_share(self):
-        """Sentences of 6, 4, 3 tokens in a width of 6: their keys, of all queries, are 13/18 of the positions."""
+    def test_identical_views_in_the_reference_form_are_scaled(self):
+        """With sentences of 6, 4 and 3 tokens padded to 6, 13/18 of all positions attend to tokens."""
         maps1, _, mask = make_maps(dropout=0.0)
         loss, _ = attention_mi(maps1, maps1, mask, "reference")
         assert loss.item() == pytest.approx(-LIMIT * ((13 / 18) ** 2 + 1e-6), rel=1e-5)
 
-    def test_inverted_views_tell_as_much(self):
-        """rho = -1: the sign of the correlation does not matter to the information."""
+    def test_inverted_views_have_the_same_value(self):
+        """rho = -1: mutual information does not depend on the sign of the correlation."""
         maps1, _, mask = make_maps(dropout=0.0)
         maps2 = torch.where(maps1 > 0, 1 / maps1, 0)
         assert attention_mi(maps1, maps2, mask)[0].item() == pytest.approx(-LIMIT, rel=1e-5)
 
-    def test_a_known_correlation(self):
-        """Two independent halves of the logarithms, mixed: rho = 0.6, MI = -1/2 log 0.64."""
+    def test_known_correlation(self):
+        """The logarithms are mixtures of independent numbers with rho = 0.6, so MI = -1/2 log 0.64."""
         a = torch.tensor([1.0, 1.0, -1.0, -1.0]).repeat(2)
         b = torch.tensor([1.0, -1.0, 1.0, -1.0]).repeat(2)
         shape = (1, 1, 2, 2, 2)
@@ -184,8 +184,8 @@ class TestClosedForms:
         )
         assert loss.item() == pytest.approx(0.5 * np.log(0.64), rel=1e-5) and positions.item() == 8
 
-    def test_views_without_variance_have_none(self):
-        """Uniform attention, as at the start of some heads: 0, and no gradient from the rounding of its logarithms."""
+    def test_views_without_variance_have_value_zero(self):
+        """Uniform attention has the value 0, and rounding of its logarithms gives no gradient."""
         _, maps2, mask = make_maps(lengths=(6, 6, 6), dropout=0.0)
         maps1 = torch.full_like(maps2, 1 / 6).requires_grad_()
         for form in FORMS:
@@ -196,7 +196,7 @@ class TestClosedForms:
 
 class TestInvariances:
     @pytest.mark.parametrize("form", FORMS)
-    def test_scale_and_power_and_exchange_of_views_do_not_matter(self, batch, form):
+    def test_invariant_to_scale_power_and_exchange_of_views(self, batch, form):
         maps1, maps2, mask = batch
         ami = partial(attention_mi, mask=mask, form=form)
 
@@ -208,7 +208,7 @@ class TestInvariances:
         torch.testing.assert_close(loss(maps1**2, maps2), expected, rtol=1e-4, atol=0)
         torch.testing.assert_close(loss(maps2, maps1), expected, rtol=1e-4, atol=0)
 
-    def test_order_of_sentences_layers_and_pairs_of_heads_does_not_matter(self, batch):
+    def test_invariant_to_order_of_sentences_layers_and_head_pairs(self, batch):
         maps1, maps2, mask = batch
         expected = attention_mi(maps1, maps2, mask)[0]
         for order in ([2, 0, 1], [1, 0, 2]):
@@ -217,21 +217,21 @@ class TestInvariances:
             moved = (maps.index_select(axis, torch.tensor(order)) for maps in (maps1, maps2))
             torch.testing.assert_close(attention_mi(*moved, mask)[0], expected)
 
-    def test_which_heads_are_adjacent_matters(self, batch):
+    def test_pairing_of_heads_matters(self, batch):
         maps1, maps2, mask = batch
         crossed = [0, 2, 1, 3]
         changed = attention_mi(maps1[:, :, crossed], maps2[:, :, crossed], mask)[0]
         assert abs(changed - attention_mi(maps1, maps2, mask)[0]) > 1e-3
 
-    def test_which_layers_are_joined_matters_to_the_reference_form(self):
+    def test_pairing_of_layers_matters_in_the_reference_form(self):
         maps1, maps2, mask = make_maps(dropout=0.0, lengths=(6, 6, 6))
         expected = attention_mi(maps1, maps2, mask, "reference")[0]
         for order, alike in (([2, 1, 0, 3], True), ([1, 0, 3, 2], True), ([1, 0, 2, 3], False)):
             changed = attention_mi(maps1[:, order], maps2[:, order], mask, "reference")[0]
             assert (abs(changed - expected) < 1e-5) == alike
 
-    def test_attention_of_and_to_padding_does_not_matter_to_the_paper(self, batch):
-        """Its rows are not zero: a softmax over the same keys as the tokens' rows."""
+    def test_paper_form_ignores_padding(self, batch):
+        """The rows of padding are not zero: they are a softmax over the tokens, like all rows."""
         maps1, maps2, mask = batch
         real = (mask[:, :, None] & mask[:, None, :]).bool()[:, None, None]
         expected = attention_mi(maps1, maps2, mask)[0]
@@ -243,8 +243,8 @@ class TestInvariances:
             rows = [maps * real.any(-1, keepdim=True) for maps in (maps1, maps2)]
             assert attention_mi(*rows, mask, "reference")[0] != attention_mi(maps1, maps2, mask, "reference")[0]
 
-    def test_the_mean_over_processes_is_the_joined_batch(self):
-        """Each pads to its own longest sentence, and the form `paper` is a mean over sentences."""
+    def test_mean_over_processes_equals_the_joined_batch(self):
+        """Each process pads to its own longest sentence, and the form `paper` is a mean over sentences."""
         maps1, maps2, mask = make_maps(lengths=(6, 5, 4, 3))
         short = attention_mi(maps1[2:, ..., :4, :4], maps2[2:, ..., :4, :4], mask[2:, :4])[0]
         two = (attention_mi(maps1[:2], maps2[:2], mask[:2])[0] + short) / 2
@@ -253,8 +253,8 @@ class TestInvariances:
 
 class TestSampling:
     @pytest.mark.parametrize("form", FORMS)
-    def test_as_many_as_asked_for_valid_and_the_same_in_both_views(self, form):
-        """The gradient is where a position was drawn."""
+    def test_sampled_positions_are_valid_and_equal_in_both_views(self, form):
+        """The gradient is nonzero at the sampled positions."""
         maps1, maps2, mask = make_maps(lengths=(12, 8), width=12)
         maps1.requires_grad_(), maps2.requires_grad_()
         loss, positions = attention_mi(maps1, maps2, mask, form, 40, torch.Generator().manual_seed(0))
@@ -267,7 +267,7 @@ class TestSampling:
                 assert sum(int(drawn1[b][place].sum()) for place in tile) == 40
         assert positions.item() == 40 and not positions.requires_grad
 
-    def test_every_valid_position_is_as_likely(self):
+    def test_valid_positions_are_sampled_uniformly(self):
         maps1, maps2, mask = make_maps(lengths=(5,), layers=1, heads=2)
         maps1.requires_grad_()
         generator, times = torch.Generator().manual_seed(0), 400
@@ -281,7 +281,7 @@ class TestSampling:
         spread = (chance * (1 - chance) / times).sqrt()
         assert ((counts[valid] / times - chance).abs() < 4.5 * spread).all()
 
-    def test_the_generator_decides(self):
+    def test_generator_determines_the_sample(self):
         maps1, maps2, mask = make_maps(lengths=(12, 12), width=12)
 
         def loss(seed):
@@ -291,13 +291,13 @@ class TestSampling:
         assert loss(1) == loss(1) and loss(1) != loss(2)
         assert torch.equal(torch.get_rng_state(), before)
 
-    def test_positions_show_sentences_that_are_too_short(self):
+    def test_number_of_positions_shows_short_sentences(self):
         for length, expected in ((2, 8), (6, 72), (8, 128), (9, 150), (12, 150)):
             maps1, maps2, mask = make_maps(lengths=(length,) * 3, width=12, dropout=0.0)
             assert attention_mi(maps1, maps2, mask)[1].item() == expected
 
-    def test_reference_leaves_poor_tiles_out_unless_all_are_poor(self):
-        """Sentences of 6, 4 and 3 tokens: 72, 48 and 36 valid positions a tile, queries of padding included."""
+    def test_reference_form_skips_small_tiles_unless_all_are_small(self):
+        """Sentences of 6, 4 and 3 tokens have 72, 48 and 36 valid positions per tile, including padding as queries."""
         maps1, maps2, mask = make_maps(dropout=0.0)
         for samples, used, drawn in ((72, [0], 72), (48, [0, 1], 48), (40, [0, 1], 40), (73, [0, 1, 2], 36)):
             left = maps1.clone().requires_grad_()
@@ -310,7 +310,7 @@ class TestSampling:
 class TestGradient:
     @pytest.mark.parametrize("form", FORMS)
     def test_finite_differences(self, form):
-        """float32 inside, so the tolerance is loose; a wrong sign or factor is far outside it."""
+        """The loss uses float32, so the tolerance is loose; a wrong sign or factor still fails."""
         maps1, maps2, mask = make_maps(lengths=(6, 5, 4))
         same_count(maps1, maps2, 15, 4, 4)
         maps = [maps1.requires_grad_(), maps2.requires_grad_()]
@@ -324,7 +324,7 @@ class TestGradient:
         torch.testing.assert_close(slope, expected, rtol=0.02, atol=1e-5)
 
     @pytest.mark.parametrize("form", FORMS)
-    def test_minimizing_makes_the_views_tell_more(self, batch, form):
+    def test_minimizing_raises_the_mutual_information(self, batch, form):
         maps1, maps2, mask = batch
         maps1.requires_grad_()
         seeded = partial(attention_mi, maps2=maps2, mask=mask, form=form)
@@ -334,7 +334,7 @@ class TestGradient:
         after = seeded(moved, generator=torch.Generator().manual_seed(0))[0]
         assert after < before < 0
 
-    def test_both_views_have_it_and_only_where_both_are_tokens_and_not_dropped(self, batch):
+    def test_gradient_is_zero_at_padding_and_dropped_positions(self, batch):
         maps1, maps2, mask = batch
         maps1.requires_grad_(), maps2.requires_grad_()
         attention_mi(maps1, maps2, mask)[0].backward()
@@ -344,7 +344,7 @@ class TestGradient:
 
 class TestSafety:
     def finite(self, maps1, maps2, mask):
-        """The losses of both forms, with finite gradients."""
+        """Return the losses of both forms, after checking that their gradients are finite."""
         losses = {}
         for form in FORMS:
             pair = [maps.detach().clone().requires_grad_() for maps in (maps1, maps2)]
@@ -355,25 +355,25 @@ class TestSafety:
             losses[form] = loss.item()
         return losses
 
-    def test_views_that_are_nearly_alike(self):
+    def test_nearly_equal_views(self):
         maps1, _, mask = make_maps(dropout=0.0)
         for noise in (1e-1, 1e-2, 1e-3, 1e-4, 1e-5):
             loss = self.finite(maps1, maps1 * (1 + noise * torch.rand(maps1.shape)), mask)
             assert -LIMIT - 1e-4 < loss["paper"] < -1
         assert loss["paper"] == pytest.approx(-LIMIT, rel=1e-5)
 
-    def test_dropout_of_everything(self, batch):
+    def test_all_attention_dropped(self, batch):
         maps1, maps2, mask = batch
         assert self.finite(torch.zeros_like(maps1), maps2, mask) == {"paper": 0, "reference": 0}
 
-    def test_sentences_of_one_two_and_three_tokens(self):
-        """[CLS] [SEP] alone has 8 positions a tile; 2 positions always correlate and are no evidence."""
+    def test_very_short_sentences(self):
+        """[CLS] [SEP] has 8 positions per tile. With only 2 positions, the correlation would always be perfect."""
         maps1, maps2, mask = make_maps(lengths=(3, 2, 1), dropout=0.0)
         assert -LIMIT < self.finite(maps1, maps2, mask)["paper"] < 0
         assert attention_mi(maps1[2:], maps2[2:], mask[2:])[0] == 0
 
-    def test_probabilities_too_small_for_a_gradient_count_as_dropped(self):
-        """A softmax in float32 gives numbers as small as 1e-45; 1/x of that is infinite."""
+    def test_tiny_probabilities_count_as_dropped(self):
+        """A softmax in float32 can be as small as 1e-45, and 1/x of that is infinite."""
         maps1, maps2, mask = make_maps(lengths=(6, 6, 6), dropout=0.0)
         maps1[..., 2], maps2[..., 4] = 1e-42, 1e-31
         self.finite(maps1, maps2, mask)
@@ -394,13 +394,13 @@ class TestSafety:
 
 
 class TestErrors:
-    def test_odd_heads(self):
+    def test_odd_number_of_heads_is_an_error(self):
         maps1, maps2, mask = make_maps(heads=3)
         with raises_usage(option="attention_mi_form", found="3 heads per layer", fix="an even number of heads"):
             attention_mi(maps1, maps2, mask)
         assert attention_mi(maps1, maps2, mask, "reference")[0] < 0
 
-    def test_odd_layers(self):
+    def test_odd_number_of_layers_is_an_error(self):
         maps1, maps2, mask = make_maps(layers=3)
         with raises_usage(option="attention_mi_form", found="3 are selected", fix="an even number of layers"):
             attention_mi(maps1, maps2, mask, "reference")
@@ -415,10 +415,10 @@ class TestLayers:
         "number, expected",
         [(1, [0]), (2, [0, 1]), (3, [1, 2]), (6, [4, 5]), (12, [8, 9, 10, 11]), (24, list(range(16, 24)))],
     )
-    def test_the_upper_third_and_two_where_there_are_two(self, number, expected):
+    def test_default_layers_are_the_upper_third(self, number, expected):
         assert attention_layers(number) == expected
 
-    def test_chosen_layers_are_taken(self):
+    def test_chosen_layers_are_used(self):
         assert attention_layers(12, [7, 8, 9, 10]) == [7, 8, 9, 10]
         assert attention_layers(12, [0, 11]) == [0, 11]
 

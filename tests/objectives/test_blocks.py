@@ -1,4 +1,4 @@
-"""Means over anchors by blocks: the same value and gradient, and no similarities kept."""
+"""Means over anchors computed in blocks: same value and gradient, and no similarities in memory."""
 
 from functools import partial
 
@@ -31,14 +31,14 @@ def of(loss) -> tuple[torch.Tensor, ...]:
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_blocks_of_anchors_have_the_value_and_the_gradient_of_all(monkeypatch, name):
+def test_blocks_give_the_value_and_gradient_of_the_full_batch(monkeypatch, name):
     whole = of(LOSSES[name])
     monkeypatch.setattr(blocks, "ANCHORS", 4)  # 4, 4 and 3
     for one, other in zip(of(LOSSES[name]), whole):
         torch.testing.assert_close(one, other)
 
 
-def test_blocks_keep_nothing_that_has_a_row_for_an_anchor_and_a_column_for_a_candidate(monkeypatch):
+def test_blocks_store_no_full_similarity_matrix(monkeypatch):
     shapes = set()
     views = [z.clone().requires_grad_() for z in (Z1, Z2)]
     with torch.autograd.graph.saved_tensors_hooks(lambda x: shapes.add(tuple(x.shape)) or x, lambda x: x):

@@ -1,4 +1,4 @@
-"""The contrast four ways: a plain numpy loop of the paper, closed forms, invariances, errors."""
+"""Contrast: a numpy loop of the paper, closed forms, invariances, errors."""
 
 import numpy as np
 import pytest
@@ -24,13 +24,13 @@ class TestContrast:
             total -= np.log(scores[i] / sum(scores))
         assert contrast(*views, temperature).item() == pytest.approx(total / len(z1), rel=1e-5)
 
-    def test_closed_form_all_sentences_alike(self):
-        """With nothing to tell sentences apart every candidate is as likely: log N."""
+    def test_closed_form_equal_sentences(self):
+        """All candidates are equally likely: log N."""
         z = torch.ones(8, 4)
         assert contrast(z, z).item() == pytest.approx(np.log(8), rel=1e-6)
 
     def test_closed_form_orthogonal_sentences(self):
-        """cos 1 to itself and 0 to the others: log(1 + (N - 1) exp(-1 / temperature))."""
+        """Cosine 1 with itself and 0 with the others: log(1 + (N - 1) exp(-1 / temperature))."""
         z = torch.eye(5)
         assert contrast(z, z, 0.5).item() == pytest.approx(np.log(1 + 4 * np.exp(-2)), rel=1e-5)
 
@@ -70,8 +70,8 @@ class TestContrastWithAQueue:
             total -= np.log(scores[i] / sum(scores))
         assert contrast(*views, 0.2, queue).item() == pytest.approx(total / len(z1), rel=1e-5)
 
-    def test_an_anchors_own_sentence_is_no_candidate(self, views, queue):
-        """The numpy loop once more; a place that holds another anchor's sentence stays this one's negative."""
+    def test_queue_masks_own_sentence(self, views, queue):
+        """Compare with a numpy loop: only an anchor's own sentence is masked."""
         own = torch.zeros(len(views[0]), 5, dtype=torch.bool)
         own[0, 3] = own[1, 3] = own[2, 0] = True
         z1, z2, further = (z.double().numpy() for z in (*views, queue))
@@ -83,12 +83,12 @@ class TestContrastWithAQueue:
         assert contrast(*views, 0.2, queue, own).item() == pytest.approx(total / len(z1), rel=1e-5)
         torch.testing.assert_close(contrast(*views, 0.2, queue, ~own & False), contrast(*views, 0.2, queue))
 
-    def test_closed_form_all_alike(self):
-        """Every candidate is as likely: log of 8 in the batch and 5 in the queue."""
+    def test_closed_form_equal_embeddings(self):
+        """All candidates are equally likely: log of 8 in the batch plus 5 in the queue."""
         z = torch.ones(8, 4)
         assert contrast(z, z, queue=torch.ones(5, 4)).item() == pytest.approx(np.log(13), rel=1e-6)
 
-    def test_places_not_filled_are_left_out(self, views, queue):
+    def test_empty_queue_slots_are_ignored(self, views, queue):
         z1, z2 = (z.clone().requires_grad_() for z in views)
         empty = torch.zeros(20, 12)
         contrast(z1, z2, queue=empty).backward()
@@ -99,17 +99,17 @@ class TestContrastWithAQueue:
         half = torch.cat([queue, empty])
         torch.testing.assert_close(contrast(*views, 0.2, half), contrast(*views, 0.2, queue))
 
-    def test_order_and_lengths_in_it_do_not_matter(self, views, queue):
+    def test_queue_order_and_vector_lengths_do_not_matter(self, views, queue):
         expected = contrast(*views, 0.2, queue)
         torch.testing.assert_close(contrast(*views, 0.2, queue.flip(0)), expected)
         torch.testing.assert_close(contrast(*views, 0.2, queue * torch.tensor([[5.0], [1], [2], [0.1], [9]])), expected)
         torch.testing.assert_close(contrast(*views, 0.2, queue.bfloat16()), expected, rtol=1e-2, atol=1e-2)
 
-    def test_pushes_anchors_away_from_it_and_has_no_gradient(self, views, queue):
+    def test_queue_repels_anchors_and_has_no_gradient(self, views, queue):
         z1, kept = views[0].clone().requires_grad_(), queue.clone().requires_grad_()
         loss = contrast(z1, views[1], 0.2, kept) - contrast(z1, views[1], 0.2)
         with torch.no_grad():
-            kept[:] = 7  # the model puts the batch into its queue before the backward pass
+            kept[:] = 7  # the model adds the batch to its queue before the backward pass
         loss.backward()
         assert loss > 0 and kept.grad is None
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""SCD's two terms four ways: a numpy loop of the paper, closed forms, invariances, errors; projector; processes."""
+"""SCD's two terms: a numpy loop of the paper, closed forms, invariances, errors; the projector; two processes."""
 
 import os
 
@@ -17,7 +17,7 @@ from tests.conftest import raises_usage
 from tests.objectives.conftest import assert_gradient, head_values, model_of, rows
 
 WORLD = 2
-WEIGHT = 0.3  # of the off-diagonal; far above the paper's 0.013, so that an error in either sum shows
+WEIGHT = 0.3  # weight of the off-diagonal sum; far above the paper's 0.013, so that an error in either sum is visible
 
 
 @pytest.fixture
@@ -28,12 +28,12 @@ def views():
 
 
 def orthogonal_columns(first: int, last: int) -> torch.Tensor:
-    """(8, last - first + 1): columns of mean 0 and variance 1, each uncorrelated with all others."""
+    """Return (8, last - first + 1): uncorrelated columns of mean 0 and variance 1."""
     return torch.tensor(hadamard(8)[:, first : last + 1], dtype=torch.float32)
 
 
 def correlations(p1, p2):
-    """C, entry by entry, in float64: eq. 3 with batch-normalized projections."""
+    """Compute C entry by entry in float64: eq. 3 with batch-normalized projections."""
     p1, p2 = (p.detach().double().numpy() for p in (p1, p2))
     n, d = p1.shape
     c = np.zeros((d, d))
@@ -53,7 +53,7 @@ class TestSelfContrast:
         assert self_contrast(*views).item() == pytest.approx(total / 9, rel=1e-5)
         assert self_contrast(*views, "reference").item() == pytest.approx(total / 9 / 0.05, rel=1e-5)
 
-    def test_closed_forms_same_opposite_and_orthogonal(self, views):
+    def test_closed_forms_equal_opposite_and_orthogonal_views(self, views):
         h, _ = views
         assert self_contrast(h, h).item() == pytest.approx(1)
         assert self_contrast(h, -h).item() == pytest.approx(-1)
@@ -62,7 +62,7 @@ class TestSelfContrast:
 
     @pytest.mark.parametrize("form", FORMS)
     def test_minimizing_pushes_the_views_apart(self, views, form):
-        """A repulsion: with the sign of a contrast it would pull them together."""
+        """With the opposite sign, it would pull them together."""
         h1, h2 = views[0].clone().requires_grad_(), views[1]
         self_contrast(h1, h2, form).backward()
         moved = h1 - 0.1 * h1.grad
@@ -76,7 +76,7 @@ class TestSelfContrast:
         torch.testing.assert_close(self_contrast(h2, h1), expected)
         assert self_contrast(h1[order], h2) < expected - 0.1
 
-    def test_embeddings_of_zeros_count_as_0_with_finite_gradients(self, views):
+    def test_zero_embeddings_have_similarity_0_and_finite_gradients(self, views):
         h1, h2 = (h.clone() for h in views)
         h1[0] = h2[3] = h1[5] = h2[5] = 0
         h1.requires_grad_(), h2.requires_grad_()
@@ -107,24 +107,24 @@ class TestDecorrelation:
                 total += (1 - c[j, k]) ** 2 if j == k else weight * c[j, k] ** 2
         assert decorrelation(*views, weight).item() == pytest.approx(total, rel=1e-5)
 
-    def test_closed_form_c_is_the_identity(self):
-        """The one minimum: each feature tells itself in the other view, and nothing else."""
+    def test_closed_form_identity_correlation(self):
+        """C = I is the minimum: each feature correlates only with itself in the other view."""
         p = orthogonal_columns(1, 7)
         assert decorrelation(p, p, WEIGHT).item() == pytest.approx(0, abs=1e-5)
 
     def test_closed_form_opposite_views(self):
-        """C = -I: 4 for each feature. The minus that eq. 4 prints before its first sum would make it the minimum."""
+        """C = -I: 4 per feature. With the sign printed in eq. 4, this would be the minimum."""
         p = orthogonal_columns(1, 7)
         assert decorrelation(p, -p, WEIGHT).item() == pytest.approx(4 * 7, rel=1e-4)
 
-    def test_closed_form_views_that_share_nothing(self):
-        """C = 0: 1 for each feature, whatever the weight."""
+    def test_closed_form_uncorrelated_views(self):
+        """C = 0: 1 per feature, for any weight."""
         for weight in (0.013, 5.0):
             loss = decorrelation(orthogonal_columns(1, 3), orthogonal_columns(4, 6), weight)
             assert loss.item() == pytest.approx(3, rel=1e-5)
 
-    def test_closed_form_features_all_alike(self):
-        """C = 1 everywhere: only the off-diagonal, 4 * 3 of it."""
+    def test_closed_form_equal_features(self):
+        """C = 1 everywhere: only the 4 * 3 off-diagonal entries count."""
         p = orthogonal_columns(1, 1).repeat(1, 4)
         assert decorrelation(p, p, WEIGHT).item() == pytest.approx(WEIGHT * 12, rel=1e-4)
 
@@ -140,13 +140,13 @@ class TestDecorrelation:
         assert after.diagonal().mean() > 0.97 > before.diagonal().mean()
         assert np.abs(after[rest]).mean() < 0.25 * np.abs(before[rest]).mean()
 
-    def test_scale_and_shift_of_features_do_not_matter(self, views):
+    def test_invariant_to_scale_and_shift_of_features(self, views):
         p1, p2 = views
         scale, shift = torch.tensor([0.5, 2.0, 3.0, 10.0, 1.0]), torch.tensor([4.0, -1.0, 0.0, 7.0, 2.0])
         changed = decorrelation(p1 * scale + shift, p2 * scale.flip(0) - shift, WEIGHT)
         torch.testing.assert_close(changed, decorrelation(p1, p2, WEIGHT), rtol=1e-3, atol=0)  # 1e-5 in the variance
 
-    def test_exchange_and_orders_do_not_matter_but_pairing_does(self, views):
+    def test_invariant_to_exchange_and_order_but_not_to_pairing(self, views):
         p1, p2 = views
         expected, sentences = decorrelation(p1, p2, WEIGHT), torch.tensor([3, 1, 0, 8, 6, 5, 2, 4, 7])
         features = torch.tensor([4, 0, 3, 1, 2])
@@ -157,7 +157,7 @@ class TestDecorrelation:
         assert decorrelation(p1[:, features], p2, WEIGHT) > expected + 1
 
     @pytest.mark.parametrize("n, d", [(24, 300), (300, 24)])
-    def test_exact_with_more_features_than_sentences_and_fewer(self, n, d):
+    def test_exact_for_more_and_fewer_features_than_sentences(self, n, d):
         generator = torch.Generator().manual_seed(2)
         p1, p2 = (torch.randn(n, d, generator=generator) for _ in range(2))
         a, b = ((p - p.mean(0)) / (p.var(0, correction=0) + 1e-5).sqrt() for p in (p1.double(), p2.double()))
@@ -165,7 +165,7 @@ class TestDecorrelation:
         expected = (1 - c.diagonal()).square().sum() + 0.013 * (c - torch.diag(c.diagonal())).square().sum()
         assert decorrelation(p1, p2, 0.013).item() == pytest.approx(expected.item(), rel=1e-6)
 
-    def test_a_feature_without_variance_is_safe(self, views):
+    def test_constant_feature_gives_a_finite_loss(self, views):
         p1, p2 = (p.clone() for p in views)
         p1[:, 2] = p2[:, 2] = p2[:, 3] = 1.5
         p1.requires_grad_(), p2.requires_grad_()
@@ -198,13 +198,13 @@ def test_gradients_of_the_decorrelation_by_finite_differences(views, weight):
 class TestProjector:
     @pytest.fixture
     def model(self, encoder):
-        """A model that has nothing but a projector of width 8 on top."""
+        """Return a model with a projector of width 8."""
         model = model_of(encoder)
         model.heads["decorrelation"] = Projector(model, 8)
         return model
 
-    def test_its_weights_are_drawn_like_the_encoders_own_fresh_layers(self, encoder):
-        """Normal of the configuration's width, three draws in order and no more: a seed gives what it always gave."""
+    def test_projector_is_initialized_like_new_layers_of_the_encoder(self, encoder):
+        """The weights are three normal draws in order, so a seed always gives the same weights."""
         model = model_of(encoder)
         torch.manual_seed(5)
         head, after = Projector(model, 8), torch.get_rng_state()
@@ -218,8 +218,8 @@ class TestProjector:
             ones = dict(weight={1}, bias={0}, running_mean={0}, running_var={1}, num_batches_tracked={0})
             assert values == ones
 
-    def test_each_view_is_normalized_by_itself(self, encoder, model):
-        """The three layers written out; the statistics of both views together would give others."""
+    def test_views_are_normalized_separately(self, encoder, model):
+        """Compare with the three layers written out. Joint statistics of both views would differ."""
         batch = rows(encoder, count=12, copies=3)
         first, norm1, _, second, norm2, _, third = model.heads["decorrelation"].layers
 
@@ -238,7 +238,7 @@ class TestProjector:
         together = project(torch.cat(views)).chunk(2)
         assert (together[0] - projected[0]).abs().max() > 0.01
 
-    def test_it_normalizes_over_what_gather_joins(self, encoder, model):
+    def test_batch_normalization_covers_all_processes(self, encoder, model):
         gathered = []
 
         def gather(x):
@@ -252,7 +252,7 @@ class TestProjector:
 
 
 class Projected(torch.nn.Module):
-    """A linear encoder of local sentences, and a projector of all: what the objective sees of a model."""
+    """A linear encoder of this process's sentences, and a projector that normalizes over all processes."""
 
     def __init__(self):
         super().__init__()
@@ -295,7 +295,7 @@ def worker(process, out, init):
 
 
 def test_two_processes_equal_one_on_the_joined_batch(tmp_path):
-    """Value and gradient: of a model's parameters under DDP, and of each process's rows of the projections."""
+    """Compare values and gradients: of the parameters under DDP, and of the projections of each process."""
     forked.ranks(worker, (str(tmp_path), f"file://{tmp_path}/init"), WORLD)
     two = [torch.load(tmp_path / f"{process}.pt") for process in range(WORLD)]
     joined = [torch.cat(rows) for rows in zip(*(make_rows(process) for process in range(WORLD)))]

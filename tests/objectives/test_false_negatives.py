@@ -1,4 +1,4 @@
-"""Which pairs are no negatives, and the contrast without them."""
+"""False negatives: which pairs they are, and the contrast without them."""
 
 from types import SimpleNamespace
 
@@ -15,7 +15,7 @@ from tests.objectives.conftest import assert_gradient
 
 
 def near(size=7):
-    """Pairs that a guide could hold for near: symmetric, and every sentence to itself."""
+    """Return a symmetric mask of near pairs, including each sentence with itself."""
     pairs = torch.rand(size, size, generator=torch.Generator().manual_seed(4)) > 0.6
     return pairs | pairs.T | torch.eye(size, dtype=torch.bool)
 
@@ -30,7 +30,7 @@ def test_numpy_loop(views):
     assert contrast(*views, 0.2, false_negatives=near()).item() == pytest.approx(total / len(z1), rel=1e-5)
 
 
-def test_with_a_queue_the_queue_stays(views):
+def test_queue_entries_are_not_masked(views):
     queue = torch.randn(5, 12, generator=torch.Generator().manual_seed(2))
     everything = torch.ones(7, 7, dtype=torch.bool)
     z1, z2, further = (normalize(z.double(), dim=-1).numpy() for z in (*views, queue))
@@ -40,7 +40,7 @@ def test_with_a_queue_the_queue_stays(views):
 
 
 def test_closed_form_without_any_negative():
-    """The own view is all that is left: nothing to lose."""
+    """Only the positive is left, so the loss is 0."""
     z = torch.eye(5)
     assert contrast(z, z, false_negatives=torch.ones(5, 5, dtype=torch.bool)).item() == 0
 
@@ -56,7 +56,7 @@ def test_pairs_above_the_threshold():
     assert false_negative_mask(guide, guide.flip(0), 0.7).tolist() == [row[::-1] for row in expected]
 
 
-def test_the_term_puts_them_where_the_contrast_reads_them(views):
+def test_term_passes_false_negatives_to_the_contrast(views):
     guide = torch.nn.functional.normalize(torch.randn(20, 5, generator=torch.Generator().manual_seed(5)), dim=-1)
     term, seen = (
         FalseNegatives(false_negative_fraction=0.25),
@@ -76,6 +76,6 @@ def test_the_term_puts_them_where_the_contrast_reads_them(views):
 @pytest.mark.parametrize(
     "fraction, needed", [(-0.1, "0 or more"), (1, "a fraction below 1"), (1.5, "a fraction below 1")]
 )
-def test_invalid_fractions_are_refused(fraction, needed):
+def test_invalid_fractions_are_rejected(fraction, needed):
     with raises_usage(option="false_negative_fraction", found=f"is {fraction}", needed=needed):
         FalseNegatives(false_negative_fraction=fraction)

@@ -1,4 +1,4 @@
-"""SCD, miCSE and their parts in the Trainer and in whole runs: heads, loss, terms, checkpoints, exports."""
+"""All objectives in the Trainer and in complete runs: heads, loss, terms, checkpoints, exports."""
 
 import json
 import shutil
@@ -62,14 +62,14 @@ SCD_ROWS = {  # Klein and Nabi (2022), section 4
     ],
     ids=["scd", "scd-without", "simcse", "micse", "micse-without", "everything"],
 )
-def test_only_the_heads_that_the_objective_reads_are_built(build, options, heads):
+def test_only_heads_in_use_are_built(build, options, heads):
     model = build(**options).model
     built = {name for name, _ in model.named_children()} - {model.base_model_prefix, "heads"} | set(model.heads)
     assert {"cls" if name == "lm_head" else name for name in built} == heads
 
 
 def expected_loss(options, seen, model):
-    """From the pure functions and the forward pass, both replayed as they were at that step."""
+    """Compute the loss of a step from the pure functions, with the same weights and random state."""
     model.load_state_dict(seen["state"])
     torch.set_rng_state(seen["rng"])
     outputs = model.train()(**seen["inputs"])
@@ -107,7 +107,7 @@ def expected_loss(options, seen, model):
     ids=["scd", "scd-reference", "scd-mlm", "micse", "micse-one-layer", "everything"],
 )
 def test_loss_is_the_objective_on_the_batch(build, options):
-    """At the second step, where the queue holds the first one's keys."""
+    """At the second step, when the queue has the keys of the first."""
     trainer, steps = build(max_steps=2, lr_scheduler_type="constant", **options), []
 
     def watch(module, args, kwargs):
@@ -157,8 +157,8 @@ def test_terms_are_logged_unweighted_and_sum_to_the_loss(build, options):
     ],
     ids=["scd", "mlm", "masked-views", "simcse"],
 )
-def test_the_views_have_their_rates_in_the_training_step(build, options, rates):
-    """None: what the paper's row has for the encoder."""
+def test_views_use_their_dropout_rates_in_training(build, options, rates):
+    """None stands for the published rates."""
     trainer, dropped = build(max_steps=1, **options), []
     rates = rates or tuple(SCD_ROWS[trainer.model.config.model_type]["view_dropout"])
     assert trainer.model.base_model.config._attn_implementation == "informin_views"
@@ -176,7 +176,7 @@ def test_the_views_have_their_rates_in_the_training_step(build, options, rates):
 
 @pytest.mark.parametrize("options", [SCD, MICSE], ids=["scd", "micse"])
 def test_bf16_trains_close_to_fp32(build, options):
-    """The momentum encoder's pass, without gradient, must not leave the head a cast weight without gradient."""
+    """The momentum encoder's pass without gradient must not leave cast weights in autocast's cache."""
     losses = []
     for bf16 in (False, True):
         trainer = build(bf16=bf16, view_dropout=[0.05, 0.15], **options)
@@ -194,7 +194,7 @@ class Gradients(TrainerCallback):
 
 
 def test_activation_checkpointing_gives_the_same_gradients(build):
-    """The maps leave a layer by its side door, and are still recomputed with it."""
+    """The attention maps are recorded outside the layer's output, and are recomputed all the same."""
     gradients = []
     for checkpointing in (False, True):
         trainer = build(callbacks=[kept := Gradients()], max_steps=2, max_grad_norm=0.0, **EVERYTHING)
@@ -206,7 +206,7 @@ def test_activation_checkpointing_gives_the_same_gradients(build):
     torch.testing.assert_close(gradients[0], gradients[1])
 
 
-def test_an_export_leaves_the_model_in_training_as_it_was(build, tmp_path):
+def test_export_does_not_change_the_model_in_training(build, tmp_path):
     trainer = build(**EVERYTHING)
     trainer.train()
     model = trainer.model
@@ -221,7 +221,7 @@ def test_an_export_leaves_the_model_in_training_as_it_was(build, tmp_path):
 
 
 def test_self_contrast_pushes_the_views_apart(build, encoder):
-    """With repulsion alone the mean cosine of the two views falls."""
+    """Without decorrelation, the mean cosine of the two views falls."""
     trainer = build(objective="scd", decorrelation_weight=0, max_steps=12)
     trainer.train()
     cosines = logged(trainer, "terms/self_contrast")
@@ -232,7 +232,7 @@ def test_self_contrast_pushes_the_views_apart(build, encoder):
 
 @dataclass
 class Spread(Term):
-    """Minus the spread of the views' projections, to a power, weighed by the steps that its head has counted."""
+    """Minus the variance of the projections to a power, times the number of steps counted by its head."""
 
     name = "spread"
     title = "a toy"
@@ -275,8 +275,8 @@ def toy(monkeypatch):
     seen.clear()
 
 
-def test_a_further_objective_is_one_class_and_one_line(build, toy):
-    """With options and a head of its own, beside a term that is there."""
+def test_objective_can_be_added_with_one_class_and_one_line(build, toy):
+    """It has options and a head, and is combined with an existing term."""
     trainer = build(objective="toy", spread_weight=2.0, spread_power=0.5, gradient_accumulation_steps=2)
     trainer.train()
     terms = logged(trainer, "terms/spread")
@@ -330,8 +330,8 @@ def test_term_can_only_use_its_declared_options(build, monkeypatch):
         build(objective="toy").train()
 
 
-def test_a_ready_model_goes_on_with_its_heads(build, encoder):
-    """Its configuration says only which heads it was loaded with; those of the terms are the options'."""
+def test_loaded_model_resumes_with_its_heads(build, encoder):
+    """The heads of terms come from the options, not from the model's configuration."""
 
     def trainer():
         given = build(save_strategy="steps", save_steps=2, max_steps=4, **MICSE)
@@ -360,15 +360,15 @@ def test_a_ready_model_goes_on_with_its_heads(build, encoder):
     ],
     ids=["scd", "micse", "mlm"],
 )
-def test_a_model_with_other_heads_is_refused(build, encoder, given, built, name):
+def test_model_with_other_heads_is_rejected(build, encoder, given, built, name):
     trainer, model = build(**given), model_of(encoder, built)
     with pytest.raises(UsageError) as error:
         InforMinTrainer(model, trainer.args, trainer.train_dataset, processing_class=trainer.processing_class)
     assert name in str(error.value) and "load_model" in str(error.value)
 
 
-def test_a_second_trainers_heads_replace_the_first_ones(build):
-    """An encoder can be trained by one objective after another; none is left that is never read."""
+def test_heads_of_a_second_trainer_replace_those_of_the_first(build):
+    """An encoder can be trained with one objective after another; unused heads are removed."""
     first, second = build(**EVERYTHING), build(objective="simcse", mlm_weight=0.1, max_steps=1)
     first.train()
     again = InforMinTrainer(first.model, second.args, second.train_dataset, processing_class=second.processing_class)
@@ -397,8 +397,8 @@ def test_small_last_batch_is_rejected_before_the_guide_embeds(build, monkeypatch
     build(per_device_train_batch_size=10, dataloader_drop_last=False, **options)
 
 
-def test_each_term_says_the_smallest_batch_that_it_trains_on(build):
-    """One sentence fewer is refused; with that many it takes a step."""
+def test_smallest_batch_of_each_term_is_exact(build):
+    """A batch with one sentence fewer is rejected."""
     for options, smallest in (
         (SCD, 2),
         (dict(objective="simcse"), 2),
@@ -414,13 +414,13 @@ def test_each_term_says_the_smallest_batch_that_it_trains_on(build):
 
 
 @pytest.mark.parametrize("layers", [[2], [0, 2], [1, 0], [1, 1], [-1], []], ids=str)
-def test_layers_that_the_encoder_has_not_are_refused(build, layers):
+def test_layers_that_the_encoder_lacks_are_rejected(build, layers):
     with raises_usage(option="attention_mi_layers", found="the encoder has 2 layers"):
         build(attention_mi_layers=layers, **MICSE)
 
 
 @pytest.mark.parametrize("options", [MICSE, SCD], ids=["micse", "scd"])
-def test_attention_without_maps_or_rates_is_refused(build, options):
+def test_attention_without_maps_or_rates_is_rejected(build, options):
     trainer = build(**options)
     trainer.model.config._attn_implementation_internal = "flash_attention_2"
     with raises_usage(found="attn_implementation='flash_attention_2', which does not support", needed="sdpa or eager"):
@@ -430,7 +430,7 @@ def test_attention_without_maps_or_rates_is_refused(build, options):
 # Whole runs: both architectures once each, and what is done with what they leave
 
 RUNS = {"scd": dict(projector_size=16), "micse": dict(queue_size=40, warmup_steps=0)}
-OPTIONS = {  # of the record: those that are read
+OPTIONS = {  # options in the record
     "scd": dict(
         **dict(objective="scd", projection_head="none", self_contrast_weight=1.0),
         **dict(self_contrast_form="paper", projector_size=16),
@@ -461,7 +461,7 @@ def runs():
 
 @pytest.fixture(params=["scd", "micse"])
 def run(request, runs, encoder, command, capsys, tmp_path_factory):
-    """A run of four steps: objective, folder, command line, what it printed. Done once for each."""
+    """Return the objective, folder, command line and output of a run of four steps, done once per objective."""
     key = (request.param, encoder)
     if key not in runs:
         folder = tmp_path_factory.mktemp("runs") / "run"
@@ -476,7 +476,7 @@ def read_json(path: Path):
     return json.loads(path.read_text())
 
 
-def test_a_run_prints_its_terms_and_records_its_options(run, encoder):
+def test_run_prints_its_terms_and_records_its_options(run, encoder):
     objective, folder, _, out = run
     (line,) = [line for line in out.splitlines() if line.startswith("last terms, unweighted")]
     terms = line.removeprefix("last terms, unweighted").replace(";", ",").split(",")
@@ -489,7 +489,7 @@ def test_a_run_prints_its_terms_and_records_its_options(run, encoder):
     assert settings["objective"] == objective and settings["pooling"] == "cls"
 
 
-def test_a_checkpoint_has_all_that_training_needs(run):
+def test_checkpoint_has_everything_that_training_needs(run):
     objective, folder, _, _ = run
     weights = load_file(folder / "checkpoint-4" / "model.safetensors")
     settings = read_json(folder / "checkpoint-4" / "config.json")["informin"]
@@ -502,8 +502,8 @@ def test_a_checkpoint_has_all_that_training_needs(run):
         assert weights["heads.queue.embeddings"].any(-1).all(), "64 keys for 40 places"
 
 
-def test_a_resumed_run_equals_one_run_through(run, tmp_path):
-    """Weights, momentum encoder, queue, batch statistics: the whole checkpoint to the bit."""
+def test_resumed_run_equals_an_uninterrupted_one(run, tmp_path):
+    """The checkpoints are bit-equal: weights, momentum encoder, queue and batch statistics."""
     _, folder, arguments, _ = run
     (tmp_path / "run").mkdir()
     shutil.copytree(folder / "checkpoint-2", tmp_path / "run" / "checkpoint-2")
@@ -521,7 +521,7 @@ def test_a_resumed_run_equals_one_run_through(run, tmp_path):
 
 
 @pytest.mark.parametrize("how", ["run", "run_export"])
-def test_an_export_is_an_encoder_and_its_projection_head(run, tmp_path, capsys, how):
+def test_export_has_the_encoder_and_the_projection_head(run, tmp_path, capsys, how):
     objective, folder, _, _ = run
     kept = folder / f"checkpoint-{read_json(folder / 'training.json')['kept_step']}"
     checksums = {load_encoder(str(path), ("cls",), device="cpu").weights_sha256() for path in (kept, folder)}
@@ -542,7 +542,7 @@ def test_an_export_is_an_encoder_and_its_projection_head(run, tmp_path, capsys, 
         assert load_file(folder / name).keys() == {"dense.weight", "dense.bias"}
 
 
-def test_an_export_gives_the_vectors_of_its_checkpoint(run, encoder):
+def test_export_gives_the_embeddings_of_its_checkpoint(run, encoder):
     _, folder, _, _ = run
     kept = folder / f"checkpoint-{read_json(folder / 'training.json')['kept_step']}"
     batch = rows(encoder)
@@ -564,7 +564,7 @@ def test_an_export_gives_the_vectors_of_its_checkpoint(run, encoder):
     ],
     ids=["heads", "layers"],
 )
-def test_maps_that_cannot_be_paired_are_refused_before_training(tmp_path, options, found):
+def test_unpairable_attention_maps_are_rejected_before_training(tmp_path, options, found):
     folder = save_bert(tmp_path / "odd", num_attention_heads=5, hidden_size=40)
     args = InforMinTrainingArguments(output_dir=str(tmp_path / "run"), use_cpu=True, **(MICSE | options))
     with raises_usage(option="attention_mi_form", found=found):
@@ -572,15 +572,15 @@ def test_maps_that_cannot_be_paired_are_refused_before_training(tmp_path, option
     assert not (tmp_path / "run").exists()
 
 
-def test_maps_without_a_gradient_are_refused(tmp_path):
-    """Reentrant checkpointing runs the forward pass without gradient, the maps it records included."""
+def test_attention_maps_without_gradient_are_rejected(tmp_path):
+    """Reentrant checkpointing runs the forward pass without gradient, so recorded maps have none."""
     common = dict(output_dir=str(tmp_path), use_cpu=True, gradient_checkpointing=True, **MICSE)
     InforMinTrainingArguments(**common)
     with raises_usage(option="gradient_checkpointing", found="gives attention maps no gradient"):
         InforMinTrainingArguments(**common, gradient_checkpointing_kwargs={"use_reentrant": True})
 
 
-def test_a_warm_up_longer_than_the_run_is_said(build, caplog):
+def test_warmup_longer_than_the_run_logs_a_warning(build, caplog):
     build(warmup_steps=250).train()
     assert "The warmup takes 250 steps, but the run has only 3. The learning rate never reaches 0.001" in caplog.text
     caplog.clear()
@@ -588,8 +588,8 @@ def test_a_warm_up_longer_than_the_run_is_said(build, caplog):
     assert "never reaches" not in caplog.text
 
 
-def test_views_without_dropout_are_refused_unless_they_have_rates_of_their_own(encoder, tmp_path):
-    """The momentum encoder's dropout is no view's."""
+def test_encoder_without_dropout_requires_view_dropout(encoder, tmp_path):
+    """The momentum encoder's dropout does not make views differ."""
 
     config = json.loads((encoder / "config.json").read_text())
     config |= dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -607,8 +607,8 @@ def test_views_without_dropout_are_refused_unless_they_have_rates_of_their_own(e
 
 
 @pytest.mark.parametrize("objective", [name for name, objective in OBJECTIVES.items() if objective.rows])
-def test_the_papers_rows_fill_in_nothing_that_is_not_read(objective, encoder):
-    """With every term off that can be: a row's values for them are left out, and nothing is refused."""
+def test_published_values_fill_in_only_options_in_use(objective, encoder):
+    """With all optional terms off, their published values are not filled in, and nothing is rejected."""
     weights = [t.weight for t in OBJECTIVES[objective].terms if t.weight and t.name != "self_contrast"]
     off = [f"--{weight}=0" for weight in weights]
     _, _, _, args = parse([f"--model_name={encoder}", f"--objective={objective}", *off])

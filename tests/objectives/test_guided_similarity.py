@@ -13,7 +13,7 @@ from tests.objectives.conftest import assert_gradient
 
 @pytest.fixture
 def guides():
-    """What a guide of another width holds of what the two views say (7, 5)."""
+    """Return a guide's embeddings (7, 5) of the two views, of another dimension."""
     generator = torch.Generator().manual_seed(6)
     return torch.randn(7, 5, generator=generator), torch.randn(7, 5, generator=generator)
 
@@ -29,21 +29,21 @@ def test_numpy_loop(views, guides):
     assert guided_similarity(*views, *guides, 0.7, 0.3).item() == pytest.approx(total / 7, rel=1e-5)
 
 
-def test_closed_form_all_alike():
-    """All others are as near: log of their number, whatever is taught."""
+def test_closed_form_equal_embeddings():
+    """All candidates are equally near: the log of their number, for any guide."""
     z, guide = torch.ones(8, 4), torch.randn(8, 3, generator=torch.Generator().manual_seed(0))
     assert guided_similarity(z, z, guide, guide).item() == pytest.approx(np.log(7), rel=1e-6)
 
 
-def test_the_least_is_where_the_similarities_are_the_guides(views):
-    """At equal temperatures the encoder that is its own guide is at the minimum: no gradient."""
+def test_minimum_is_at_the_similarities_of_the_guide(views):
+    """At equal temperatures, an encoder that equals its guide has no gradient."""
     z1 = views[0].clone().requires_grad_()
     guided_similarity(z1, z1, views[0], views[0], 0.5, 0.5).backward()
     torch.testing.assert_close(z1.grad, torch.zeros_like(z1), atol=1e-6, rtol=0)
 
 
-def test_a_sharper_guide_makes_the_nearer_of_two_nearer_still():
-    """Three sentences in a plane, the first nearer to the second than to the third."""
+def test_lower_guide_temperature_sharpens_the_target():
+    """Three vectors in a plane, the first nearer to the second than to the third."""
     angles = torch.tensor([0.0, 0.5, 1.2])
     fixed = torch.stack([angles.cos(), angles.sin()], dim=-1)
     z = fixed.clone().requires_grad_()
@@ -72,7 +72,7 @@ def test_errors():
 
 
 class Places:
-    """A guide whose embeddings say which it is."""
+    """A guide whose embeddings show whether they are neighborhood means."""
 
     def __init__(self, embeddings):
         self.embeddings, self.dimensions = embeddings, embeddings.shape[1]
@@ -84,7 +84,7 @@ class Places:
         return Places(self.embeddings.roll(k, dims=0))
 
 
-def test_the_means_of_neighborhoods_are_taught_where_they_are_asked_for(views, guides):
+def test_guided_neighbors_uses_neighborhood_means(views, guides):
     guide, rows = Places(guides[0]), torch.arange(len(guides[0]))
     seen = Views(z1=views[0], z2=views[1], mask=None, row1=rows, row2=rows)
     for k, taught in ((0, guides[0]), (2, guides[0].roll(2, dims=0))):

@@ -1,4 +1,4 @@
-"""Masked language modeling: a plain numpy loop, a closed form, an empty batch. Labels are tests/test_modeling.py's."""
+"""Masked language modeling: a numpy loop, a closed form, an empty batch. tests/test_modeling.py tests the labels."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ def test_numpy_loop():
     assert masked_lm(losses).item() == pytest.approx(total / 6, rel=1e-5)
 
 
-def test_closed_form_know_nothing():
+def test_closed_form_uniform_prediction():
     assert masked_lm(torch.full((4,), float(np.log(50)))).item() == pytest.approx(np.log(50), rel=1e-6)
 
 

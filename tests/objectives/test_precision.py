@@ -1,4 +1,4 @@
-"""Losses are computed in float32, whoever calls them under autocast."""
+"""Losses are computed in float32 under autocast."""
 
 import pytest
 import torch
@@ -39,7 +39,7 @@ def test_value_and_gradient_are_the_same_under_autocast(views, loss, anchors, mo
         torch.testing.assert_close(autocast, plain, rtol=1e-6, atol=1e-7)
 
 
-def test_near_pairs_are_the_same_under_autocast():
+def test_false_negatives_are_the_same_under_autocast():
     guide = normalize(torch.randn(200, 8, generator=torch.Generator().manual_seed(0)), dim=-1)
     with torch.autocast("cpu", torch.bfloat16):
         found = false_negative_mask(guide, guide, 0.5)

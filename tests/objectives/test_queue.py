@@ -1,4 +1,4 @@
-"""The momentum encoder and its queue: how they start and go on, by themselves and in the Trainer."""
+"""The momentum encoder and its queue: initialization and updates, alone and in the Trainer."""
 
 from importlib import import_module
 
@@ -17,7 +17,7 @@ MICSE = dict(objective="micse", queue_size=24)
 
 
 def with_queue(folder, size=8, decay=0.9, dropout=0.0, **settings):
-    """A model that has nothing but the queue on top."""
+    """Return a model with a queue."""
     model = model_of(folder, **settings)
     model.heads["queue"] = MomentumQueue(model, size, decay, dropout)
     return model
@@ -30,7 +30,7 @@ def shift(module, by=1.0):
 
 
 class Steps(TrainerCallback):
-    """Keeps what the model holds after each step, and the embeddings that entered the queue in it."""
+    """Record the model's weights after each step, and the embeddings added to the queue."""
 
     def __init__(self):
         self.weights, self.keys = [], []
@@ -61,7 +61,7 @@ def contrasts(monkeypatch):
 # The momentum encoder
 
 
-def test_it_starts_as_a_copy_and_the_queue_empty_and_nothing_is_drawn(encoder):
+def test_momentum_encoder_starts_as_a_copy_with_an_empty_queue(encoder):
     model = model_of(encoder)
     shift(model.base_model)
     before = torch.get_rng_state()
@@ -75,8 +75,8 @@ def test_it_starts_as_a_copy_and_the_queue_empty_and_nothing_is_drawn(encoder):
     assert head.ids.tolist() == [0] * 5 and head.ids.dtype == torch.int64
 
 
-def test_it_moves_by_a_share_of_the_way(encoder):
-    """He et al. (2020), eq. 2, and nothing of the encoder in training moves."""
+def test_momentum_encoder_moves_by_the_decay(encoder):
+    """He et al. (2020), eq. 2. The trained encoder does not change."""
     model = with_queue(encoder, decay=0.9)
     slow, fast = dict(model.heads["queue"].encoder.named_parameters()), dict(model.base_model.named_parameters())
     shift(model.base_model)
@@ -89,8 +89,8 @@ def test_it_moves_by_a_share_of_the_way(encoder):
             assert torch.equal(fast[name], target[name]) and not parameter.requires_grad
 
 
-def test_it_follows_the_encoder_after_each_optimizer_step(build):
-    """A loop over what the encoder was; with accumulation too, where not every batch is a step."""
+def test_momentum_encoder_follows_each_optimizer_step(build):
+    """Compare with a loop over the encoder's weights, also with gradient accumulation."""
     trainer = build([steps := Steps()], momentum_decay=0.9, gradient_accumulation_steps=2, **MICSE)
     trainer.train()
     assert len(steps.weights) == 4 and len(steps.keys) == 6
@@ -105,15 +105,15 @@ def test_it_follows_the_encoder_after_each_optimizer_step(build):
         assert not torch.equal(slow, steps.weights[-1][f"{prefix}.{name}"]), name
 
 
-def test_no_optimizer_has_it(build):
+def test_optimizer_has_no_weights_of_the_momentum_encoder(build):
     trainer = build(**MICSE)
     slow = {id(parameter) for parameter in trainer.model.heads["queue"].parameters()}
     optimized = {id(p) for group in trainer.create_optimizer().param_groups for p in group["params"]}
     assert slow and optimized == {id(p) for p in trainer.model.parameters()} - slow
 
 
-def test_its_dropout_is_its_own(build, encoder):
-    """Whatever the views' rates are, its attention is transformers' own, and evaluation has no dropout."""
+def test_momentum_encoder_has_its_own_dropout(build, encoder):
+    """It is independent of the views' rates, and off in evaluation."""
     trainer = build(momentum_dropout=0.35, view_dropout=[0.1, 0.2], **MICSE)
     model, head = trainer.model, trainer.model.heads["queue"]
     slow, fast = (
@@ -122,7 +122,7 @@ def test_its_dropout_is_its_own(build, encoder):
     )
     assert {(type(module), module.p) for module in slow} == {(torch.nn.Dropout, 0.35)}
     assert {module.rates for module in fast} == {(0.1, 0.2)} and len(slow) == len(fast)
-    again = MomentumQueue(model, 5, 0.9, 0.1)  # of a model whose attention was exchanged before
+    again = MomentumQueue(model, 5, 0.9, 0.1)  # also if the model's attention was replaced
     assert head.encoder.config._attn_implementation == again.encoder.config._attn_implementation == "sdpa"
     assert model.config.hidden_dropout_prob == model.config.attention_probs_dropout_prob == 0.1
     batch, keys = rows(encoder), []
@@ -133,11 +133,11 @@ def test_its_dropout_is_its_own(build, encoder):
 
 
 @pytest.mark.parametrize("projection_head", ["mlp", "none"])
-def test_its_projection_is_the_encoders_own_head_on_the_first_views_sentences(encoder, projection_head):
+def test_keys_use_the_projection_head_on_the_first_view(encoder, projection_head):
     model, batch = with_queue(encoder, projection_head=projection_head), rows(encoder)
     head = model.heads["queue"]
     with torch.no_grad():
-        for parameter in head.encoder.parameters():  # no copy of the encoder any more
+        for parameter in head.encoder.parameters():  # no longer a copy of the encoder
             parameter.mul_(1.5)
     batch["input_ids"][6:] = batch["input_ids"][6:].roll(1, 0)
     head_values(model, batch)
@@ -151,8 +151,8 @@ def test_its_projection_is_the_encoders_own_head_on_the_first_views_sentences(en
 # The queue
 
 
-def test_a_batch_meets_the_queue_as_it_was_before_it(encoder):
-    """And is told where it holds a sentence of the batch; what was returned stays as it is."""
+def test_batch_sees_the_queue_before_it_is_added(encoder):
+    """The returned tensors do not change when the batch is added."""
     model, batch = with_queue(encoder, size=14), rows(encoder)
     head = model.heads["queue"]
     first, before = head_values(model, batch, ids=range(1, 7))["queue"]
@@ -167,7 +167,7 @@ def test_a_batch_meets_the_queue_as_it_was_before_it(encoder):
     assert torch.equal(head.embeddings[6:12], keys)
 
 
-def test_the_batches_of_all_processes_enter_it(encoder):
+def test_queue_gets_the_batches_of_all_processes(encoder):
     model, batch = with_queue(encoder, size=14), rows(encoder)
     _, ids = head_values(model, batch, ids=range(1, 7), gather=lambda x: torch.cat([x, 10 * x]))["queue"]
     head = model.heads["queue"]
@@ -176,7 +176,7 @@ def test_the_batches_of_all_processes_enter_it(encoder):
     torch.testing.assert_close(head.embeddings[6:12], 10 * head.embeddings[:6])
 
 
-def test_newest_keys_come_first_and_the_oldest_leave(encoder):
+def test_queue_drops_the_oldest_keys(encoder):
     head = with_queue(encoder, size=5).heads["queue"]
     keys, ids = torch.arange(1.0, 13.0)[:, None].expand(12, 32), torch.arange(101, 113)
     for group, expected in (((0, 2), [1, 2, 0, 0, 0]), ((2, 4), [3, 4, 1, 2, 0]), ((4, 6), [5, 6, 3, 4, 1])):
@@ -189,8 +189,8 @@ def test_newest_keys_come_first_and_the_oldest_leave(encoder):
 
 
 @pytest.mark.parametrize("queue_size", [24, 40, 7])
-def test_the_contrast_has_the_keys_of_earlier_batches(build, contrasts, queue_size):
-    """Never those of the batch itself, whose second views are candidates already."""
+def test_contrast_uses_keys_of_earlier_batches(build, contrasts, queue_size):
+    """Keys of the batch itself are not used: its second views are candidates already."""
     build([steps := Steps()], **(MICSE | dict(queue_size=queue_size))).train()
     assert len(contrasts) == len(steps.keys) == 3
     for step, (queue, _) in enumerate(contrasts):
@@ -198,8 +198,8 @@ def test_the_contrast_has_the_keys_of_earlier_batches(build, contrasts, queue_si
         assert torch.equal(queue, torch.stack([*earlier, *torch.zeros(queue_size, 32)])[:queue_size])
 
 
-def test_in_a_second_epoch_no_sentence_meets_itself_in_the_queue(build, contrasts):
-    """32 sentences, a queue of 32: when the second epoch begins, every anchor is in it, and once."""
+def test_queue_masks_own_sentence_in_the_second_epoch(build, contrasts):
+    """With 32 sentences and a queue of 32, every anchor is in the queue once when the second epoch begins."""
     build(**(MICSE | dict(queue_size=32)), sentences=32, max_steps=4).train()
     owns = [own for _, own in contrasts]
     assert [own.shape for own in owns] == [(16, 32)] * 4
@@ -220,13 +220,13 @@ def test_in_a_second_epoch_no_sentence_meets_itself_in_the_queue(build, contrast
     ],
     ids=["epoch", "epochs", "steps", "accumulation"],
 )
-def test_a_queue_larger_than_the_sentences_seen_is_refused(build, most, options):
+def test_queue_larger_than_the_data_is_rejected(build, most, options):
     with raises_usage(option="queue_size", found=f"is {most + 1}, but", needed=f"at most {most}"):
         build(objective="micse", queue_size=most + 1, **options)
     assert len(build(objective="micse", queue_size=most, **options).model.heads["queue"].embeddings) == most
 
 
-def test_a_queue_larger_than_the_steps_of_a_stream_is_refused(build):
+def test_queue_larger_than_the_steps_of_a_stream_is_rejected(build):
     trainer = build(objective="micse", queue_size=48)
     stream = trainer.train_dataset.to_iterable_dataset()
     refuse_few_sentences(stream, trainer.args)

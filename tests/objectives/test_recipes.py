@@ -1,4 +1,4 @@
-"""A paper's number has one home, the row beside its term: the recipe of a row has what the row fills in."""
+"""Recipes agree with the published values, which are defined next to their terms."""
 
 import pytest
 from transformers import BertConfig, RobertaConfig
@@ -15,19 +15,19 @@ ENCODERS = {
     "roberta-base": RobertaConfig(),
     "roberta-large": RobertaConfig(**LARGE),
 }
-OTHERS = ("informin-released", "scd-released", "micse-released", "quickstart")  # not the papers', on purpose
-OWN = ("adapt",)  # of no paper
+OTHERS = ("informin-released", "scd-released", "micse-released", "quickstart")  # deliberately different from the paper
+OWN = ("adapt",)  # not from a paper
 RECIPES = sorted(path for path in (ROOT / "informin/recipes").glob("*.yaml") if path.stem not in OTHERS + OWN)
 
 
 def recipe(path):
-    """The model of a recipe, its other options, and those of them that no row fills in: what makes it what it is."""
+    """Return the model of a recipe, its other options, and those that the paper row does not fill in."""
     options = read_options_file(path)
     return options.pop("model_name"), options, {k: options[k] for k in ("objective", "mlm_weight") if k in options}
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_a_recipe_has_what_its_row_fills_in(path):
+def test_recipe_equals_its_paper_row(path):
     model_name, options, given = recipe(path)
     config = ENCODERS[model_name]
     args = InforMinTrainingArguments(use_cpu=True, **given).resolve(model_name, config)
@@ -41,7 +41,7 @@ def test_a_recipe_has_what_its_row_fills_in(path):
     assert args.objective_options.keys() - {"masked_views"} <= options.keys(), "it says all that counts"
 
 
-def test_every_other_recipe_departs_from_its_row():
+def test_other_recipes_differ_from_their_paper_row():
     assert len(RECIPES) >= 8
     for name in OTHERS:
         options = read_options_file(ROOT / f"informin/recipes/{name}.yaml")

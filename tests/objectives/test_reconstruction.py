@@ -1,4 +1,4 @@
-"""The reconstruction four ways: a plain numpy loop of each form, closed forms, invariances, errors."""
+"""Reconstruction: a numpy loop of each form, closed forms, invariances, errors."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def test_numpy_loops(views):
 
 
 def test_closed_forms_in_the_cosine(views):
-    """2 (1 - cos) and 4 (1 - cos) / d: at d = 12, 6 times weaker for the same lambda."""
+    """2 (1 - cos) and 4 (1 - cos) / d: at d = 12, the second is 6 times smaller."""
     z1, z2 = views
     distance = 1 - torch.cosine_similarity(z1, z2).mean()
     torch.testing.assert_close(reconstruction(z1, z2, "unit_squared_l2"), 2 * distance)
@@ -33,7 +33,7 @@ def test_closed_forms_in_the_cosine(views):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_minimizing_pulls_the_views_together(views, form):
-    """The sign that the paper prints would push them apart."""
+    """With the sign printed in the paper, it would push them apart."""
     z1, z2 = views[0].clone().requires_grad_(), views[1]
     reconstruction(z1, z2, form).backward()
     moved = z1 - 0.1 * z1.grad
@@ -46,7 +46,7 @@ def test_symmetric_and_zero_for_identical_views(views, form):
     assert reconstruction(views[0], views[0], form).item() == 0
 
 
-def test_only_the_raw_form_feels_the_length(views):
+def test_only_the_raw_form_depends_on_the_length(views):
     z1, z2 = views
     half = {form: reconstruction(z1 / 2, z2 / 2, form) for form in FORMS}
     full = {form: reconstruction(z1, z2, form) for form in FORMS}

@@ -1,4 +1,4 @@
-"""What all terms have in common: option checks, weights, and the heads that they add to a model."""
+"""Features common to all terms: option checks, weights, and heads."""
 
 from collections import Counter
 from dataclasses import dataclass, fields
@@ -54,7 +54,7 @@ HEADS = (Queue(queue_size=7), Reconstruction(reconstruction_weight=1.0), Decorre
         (Queue, "momentum_dropout", -0.1, "0 or more, and below 1"),
     ],
 )
-def test_invalid_option_values_are_refused(term, option, value, needed):
+def test_invalid_option_values_are_rejected(term, option, value, needed):
     with raises_usage(option=option, found=f"is {value}", needed=needed):
         term(**{option: value})
 

@@ -1,4 +1,4 @@
-"""Options as they are given on the command line, in YAML and from Python."""
+"""Fixtures to build options from the command line, YAML and Python."""
 
 import json
 
@@ -12,7 +12,7 @@ from tests.conftest import FOUR_STEPS
 
 @pytest.fixture
 def model(tmp_path):
-    """Makes the folder of a model of which only the configuration exists."""
+    """Create a model folder that has only a configuration."""
 
     def model(architecture="bert", hidden_size=768) -> str:
         folder = tmp_path / f"{architecture}-{hidden_size}"
@@ -25,7 +25,7 @@ def model(tmp_path):
 
 @pytest.fixture
 def options(model, tmp_path):
-    """Parses a command line for a model, and a YAML file where one is given, into one dictionary."""
+    """Parse a command line and an optional YAML file into one dictionary."""
 
     def options(*argv: str, yaml: str | None = None, name: str | None = None) -> dict:
         if yaml is not None:
@@ -39,7 +39,7 @@ def options(model, tmp_path):
 
 @pytest.fixture
 def python(model):
-    """Builds the same options in Python, and fills in the rest for a model, into one dictionary."""
+    """Build the same options in Python and resolve them for a model, into one dictionary."""
 
     def python(name: str | None = None, **given) -> dict:
         args = InforMinTrainingArguments(use_cpu=True, **given)
@@ -50,7 +50,7 @@ def python(model):
 
 @pytest.fixture
 def arguments(tmp_path):
-    """The options of a training of four steps in fp32; keywords change or add some."""
+    """Build the arguments of a run of four steps in fp32; keywords change or add options."""
 
     def build(**changes) -> InforMinTrainingArguments:
         return InforMinTrainingArguments(str(tmp_path / "run"), **(FOUR_STEPS | dict(logging_steps=1) | changes))

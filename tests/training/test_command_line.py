@@ -20,10 +20,10 @@ from tests.conftest import raises_usage
         ("max_seq_length", 32, None, 64, 48),
     ],
 )
-def test_flag_wins_over_yaml_over_paper_row_over_default(options, model, option, default, row, yaml, flag):
+def test_precedence_flag_yaml_paper_default(options, model, option, default, row, yaml, flag):
     assert own_fields()[option].default is None
     assert str(default) in own_fields()[option].metadata["help"].replace("3e-5", "3e-05")
-    # SimCSE's RoBERTa row differs from the default in its batch, InforMin-CL's in the rest.
+    # SimCSE's values for RoBERTa differ from the default in the batch size, InforMin-CL's in the others.
     simcse = ["--objective=simcse"] if option == "per_device_train_batch_size" else []
     roberta = model("roberta")
     assert options(*simcse, name=roberta)[option] == (default if row is None else row)
@@ -188,7 +188,7 @@ def test_missing_model_folder_is_an_error():
     assert "/nowhere/model" in str(error.value)
 
 
-def test_given_options_win_over_a_recipe_also_with_a_default_value(model):
+def test_given_options_override_a_recipe_even_with_a_default_value(model):
     *_, args = parse([f"--model_name={model()}", "--use_cpu=true", "--recipe=adapt", "--max_steps=-1"])
     assert (args.max_steps, args.objective, args.guided_neighbors) == (-1, "guided", 10)
 
@@ -211,6 +211,6 @@ def test_resume_from_checkpoint(options, argv, expected):
     assert options(*argv)["resume_from_checkpoint"] == expected
 
 
-def test_dashes_do_for_underscores(model):
+def test_dashes_are_accepted_instead_of_underscores(model):
     name, *_, args = parse([f"--model-name={model()}", "--use-cpu=true", "--learning-rate=1e-4"])
     assert name == model() and args.learning_rate == 1e-4

@@ -1,4 +1,4 @@
-"""What fills an option that nobody gave: the papers' rows, the objective, the hardware; for Python as for commands."""
+"""Defaults from the paper, the objective and the hardware, in Python and on the command line."""
 
 import json
 import logging
@@ -35,7 +35,9 @@ NO_ROW = [  # these take their architecture's base row
 
 
 @pytest.mark.parametrize("objective, architecture, hidden_size, batch, rate, weight", PAPERS + NO_ROW)
-def test_the_papers_rows(options, model, objective, architecture, hidden_size, batch, rate, weight):
+def test_published_values_of_informin_and_simcse(
+    options, model, objective, architecture, hidden_size, batch, rate, weight
+):
     found = options(f"--objective={objective}", name=model(architecture, hidden_size))
     names = ("per_device_train_batch_size", "learning_rate", "reconstruction_weight")
     assert [found[name] for name in names] == [batch, rate, weight]
@@ -53,13 +55,13 @@ SISTERS = [  # objective, architecture, batch, learning rate, what else the pape
 
 @pytest.mark.parametrize("objective, architecture, batch, rate, others", SISTERS)
 @pytest.mark.parametrize("hidden_size", [768, 32])
-def test_the_sister_papers_rows(options, model, objective, architecture, batch, rate, others, hidden_size):
+def test_published_values_of_scd_and_micse(options, model, objective, architecture, batch, rate, others, hidden_size):
     found = options(f"--objective={objective}", name=model(architecture, hidden_size))
     assert found | others | {"per_device_train_batch_size": batch, "learning_rate": rate} == found
     assert found["projection_head"] == ("none" if objective == "scd" else "mlp")
 
 
-def test_every_row_is_tested():
+def test_every_paper_row_is_tested():
     rows = {(name, *key) for name, objective in OBJECTIVES.items() for key in objective.rows}
     assert rows == {case[:3] for case in PAPERS} | {(*case[:2], 768) for case in SISTERS}
 
@@ -69,8 +71,8 @@ ENCODERS = [("bert", 768), ("bert", 1024), ("roberta", 768), ("roberta", 1024), 
 
 @pytest.mark.parametrize("objective", [name for name, objective in OBJECTIVES.items() if objective.rows])
 @pytest.mark.parametrize("encoder", ENCODERS, ids=str)
-def test_python_fills_in_what_the_command_line_does(options, python, model, objective, encoder):
-    """Every option of transformers, of ours and of the terms."""
+def test_python_and_command_line_fill_in_the_same_values(options, python, model, objective, encoder):
+    """Compare every option, including those of transformers."""
     name = model(*encoder)
     ours, theirs = python(name, objective=objective), options(f"--objective={objective}", name=name)
     assert {option: ours[option] for option in COMPARED} == {option: theirs[option] for option in COMPARED}
@@ -93,7 +95,7 @@ def test_python_fills_in_what_the_command_line_does(options, python, model, obje
 )
 @pytest.mark.parametrize("how", ["given", "set"])
 def test_resolve_keeps_given_options(model, monkeypatch, name, given, filled, how):
-    """An attribute set after construction counts as given."""
+    """An attribute that is set after construction is kept, too."""
     monkeypatch.setattr(defaults, "mixed_precision", lambda args: {"bf16": True, "fp16": False})
     chosen = InforMinTrainingArguments(objective="simcse", use_cpu=True, **({name: given} if how == "given" else {}))
     left_open = InforMinTrainingArguments(objective="simcse", use_cpu=True)
@@ -112,7 +114,7 @@ RESOLVED["guided"] = {"guided_weight": 1.0, "pooler": "mean", "eval_strategy": "
 
 
 @pytest.mark.parametrize("objective", RESOLVED)
-def test_resolve_is_idempotent_and_leaves_its_object_alone(model, objective):
+def test_resolve_is_idempotent_and_does_not_change_its_object(model, objective):
     args = InforMinTrainingArguments(objective=objective, use_cpu=True, **RESOLVED[objective])
     before = asdict(args)
     resolved = args.resolve(model("roberta"), load_config(model("roberta")))
@@ -134,7 +136,7 @@ def test_replace_keeps_resolved_values(model, objective):
     assert replace(other, output_dir=direct.output_dir) == direct
 
 
-def test_replace_of_a_resolved_weight_is_not_refused(model):
+def test_resolved_weight_can_be_replaced(model):
     """Options of a term that is turned off still have their defaults."""
     resolved = InforMinTrainingArguments(use_cpu=True).resolve(model(), load_config(model()))
     off = replace(resolved, reconstruction_weight=0)
@@ -147,12 +149,12 @@ PUBLISHED = ["learning_rate", "per_device_train_batch_size", "view_dropout", "of
 @pytest.mark.parametrize(
     "name", [*PUBLISHED, "bf16", "projection_head", "padding_free", "max_seq_length", "save_steps"]
 )
-def test_none_means_not_given(python, name):
+def test_none_means_not_set(python, name):
     assert python(objective="scd", **{name: None})[name] == python(objective="scd")[name] is not None
 
 
 def test_to_dict_has_the_options_of_the_terms(arguments, bert):
-    """Where trackers and Trainer's own log read them."""
+    """Trackers and Trainer's log use `to_dict`."""
     args = arguments(objective="micse", queue_size=8).resolve(str(bert), load_config(str(bert)))
     assert args.to_dict() | {"queue_size": 8, "attention_mi_weight": 2.5e-3, "temperature": 0.05} == args.to_dict()
     assert term_options().keys() <= args.to_dict().keys() and json.loads(args.to_json_string())["queue_size"] == 8
@@ -174,7 +176,7 @@ def test_to_dict_has_the_options_of_the_terms(arguments, bert):
         (["--objective=simcse", "--learning_rate=1", "--per_device_train_batch_size=2"], None),
     ],
 )
-def test_one_log_line_says_what_the_paper_filled_in(options, model, caplog, argv, filled):
+def test_values_from_the_paper_are_logged_in_one_line(options, model, caplog, argv, filled):
     caplog.set_level(logging.INFO, InforMinTrainingArguments.__module__)
     options(*argv, name=model("roberta"))
     assert not caplog.messages, "a word in the headline is enough"
@@ -184,7 +186,7 @@ def test_one_log_line_says_what_the_paper_filled_in(options, model, caplog, argv
 
 
 @pytest.mark.parametrize("processes, batch", [("1", 128), ("4", 32), ("3", 42), ("1000", 1)])
-def test_the_papers_batch_is_shared_by_the_processes(model, monkeypatch, processes, batch):
+def test_batch_of_the_paper_is_split_across_processes(model, monkeypatch, processes, batch):
     config = load_config(model())
     left_open, given = (InforMinTrainingArguments(use_cpu=True, per_device_train_batch_size=b) for b in (None, 7))
     monkeypatch.setattr(defaults, "processes", lambda: int(processes))
@@ -202,7 +204,7 @@ def test_the_papers_batch_is_shared_by_the_processes(model, monkeypatch, process
         ("3", {"per_device_train_batch_size": 7}, None),
     ],
 )
-def test_a_batch_that_does_not_part_evenly_is_said(model, monkeypatch, caplog, processes, given, said):
+def test_uneven_split_of_the_batch_logs_a_warning(model, monkeypatch, caplog, processes, given, said):
     args = InforMinTrainingArguments(use_cpu=True, **given)
     monkeypatch.setattr(defaults, "processes", lambda: int(processes))
     uneven = uneven_batch(args, load_config(model()))
@@ -259,7 +261,7 @@ def test_bf16_follows_the_hardware(monkeypatch, accelerator, avx512, amx, gpu, e
 
 
 @pytest.mark.parametrize("given", [True, False])
-def test_both_ask_the_hardware_for_bf16(options, python, monkeypatch, given):
+def test_bf16_default_in_python_and_on_the_command_line(options, python, monkeypatch, given):
     monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *_: None)
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)

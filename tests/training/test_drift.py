@@ -1,4 +1,4 @@
-"""What a run says of its own drift: in training.json, in the card and on the screen, and when it says nothing."""
+"""The drift report of a run, in training.json, the model card and the output."""
 
 import json
 import re
@@ -27,8 +27,8 @@ def record(folder) -> dict:
     return json.loads((folder / "training.json").read_text())
 
 
-def test_a_run_is_compared_with_what_it_began_with(command, bert, sentences_file, tmp_path, capsys, monkeypatch):
-    """From outside, by the folders alone, it is the same; so it is where the run was resumed."""
+def test_drift_compares_with_the_original_encoder(command, bert, sentences_file, tmp_path, capsys, monkeypatch):
+    """Measuring it from the two folders gives the same numbers, also for a resumed run."""
     small_counts(monkeypatch, 0.02)
     data = write_senteval(tmp_path / "senteval", 0.02)
     options = dict(senteval_dir=data, load_best_model_at_end="false", seed=7)
@@ -59,7 +59,7 @@ def test_a_run_is_compared_with_what_it_began_with(command, bert, sentences_file
     assert f"| 10 nearest neighbors kept, % | 100.0 | {shown} |" in card
 
 
-def test_it_is_read_by_the_runs_own_pooler_and_in_its_precision(command, tmp_path, monkeypatch):
+def test_drift_uses_pooling_and_precision_of_the_run(command, tmp_path, monkeypatch):
     seen, load = [], drift.load_encoder
     monkeypatch.setattr(drift, "load_encoder", lambda *args, **kwargs: seen.append(args) or load(*args, **kwargs))
     assert run_unsup.main(command(bf16=True)) == 0
@@ -70,7 +70,7 @@ def test_it_is_read_by_the_runs_own_pooler_and_in_its_precision(command, tmp_pat
     assert half != full and half == pytest.approx(full, rel=0.05)
 
 
-def test_few_sentences_and_a_stream_say_so(command, tmp_path, caplog):
+def test_drift_is_not_measured_on_few_sentences_or_a_stream(command, tmp_path, caplog):
     few = tmp_path / "few.txt"
     few.write_text("\n".join(make_sentences(20) * 2))
     assert run_unsup.main(command(train_file=few)) == 0
@@ -84,7 +84,7 @@ def test_few_sentences_and_a_stream_say_so(command, tmp_path, caplog):
     assert "Drift was not measured: the sentences are a stream" in caplog.text
 
 
-def test_what_cannot_be_told_does_not_fail_a_finished_run(command, bert, tmp_path, caplog, monkeypatch):
+def test_errors_in_drift_do_not_fail_a_finished_run(command, bert, tmp_path, caplog, monkeypatch):
     def gone(*args, **kwargs):
         raise UsageError("It is gone.")
 
@@ -99,8 +99,8 @@ def test_what_cannot_be_told_does_not_fail_a_finished_run(command, bert, tmp_pat
     assert (tmp_path / "other" / "model.safetensors").is_file() and record(tmp_path / "other")["drift"] is None
 
 
-def test_warnings_stand_at_the_end(command, tmp_path, capsys):
-    """A rate that breaks the encoder."""
+def test_drift_warnings_are_printed_last(command, tmp_path, capsys):
+    """With a learning rate that breaks the encoder."""
     assert run_unsup.main(command(learning_rate=0.3, max_steps=6)) == 0
     out = capsys.readouterr().out
     found = record(tmp_path / "run")["drift"]["warnings"]

@@ -1,4 +1,4 @@
-"""What a file's fingerprint sees, and how differences are told."""
+"""Fingerprints of files, and messages about differences."""
 
 import hashlib
 import os
@@ -9,14 +9,14 @@ from informin.training import fingerprints
 from informin.training.fingerprints import changed_inputs, fingerprint
 
 
-def test_the_fingerprint_of_a_file(tmp_path):
+def test_fingerprint_of_a_file(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"words")
     expected = {"name": "a.txt", "size": 5, "sha256": hashlib.sha256(b"words").hexdigest()}
     assert fingerprint(tmp_path / "a.txt") == expected
 
 
 @pytest.mark.parametrize("place, seen", [(0, True), (2**20 - 1, True), (2**20 // 2 + 100, False)])
-def test_of_a_large_file_blocks_from_its_start_to_its_end_are_read(tmp_path, monkeypatch, place, seen):
+def test_fingerprint_of_a_large_file_covers_start_and_end(tmp_path, monkeypatch, place, seen):
     monkeypatch.setattr(fingerprints, "LARGE", 2**16)
     monkeypatch.setattr(fingerprints, "BLOCKS", 5)
     monkeypatch.setattr(fingerprints, "BLOCK", 64)
@@ -32,7 +32,7 @@ def test_of_a_large_file_blocks_from_its_start_to_its_end_are_read(tmp_path, mon
     assert (fingerprint(path) != before) is seen
 
 
-def test_names_of_files_are_free_and_order_is_not():
+def test_fingerprints_depend_on_order_but_not_on_names():
     one, other = ({"name": "a", "size": 1, "sha256": "x" * 64}, {"name": "b", "size": 1, "sha256": "y" * 64})
     assert changed_inputs({"files": [one]}, {"files": [one | {"name": "c"}]}) == []
     assert changed_inputs({"files": [one, other]}, {"files": [other, one]}) != []

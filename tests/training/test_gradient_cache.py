@@ -1,4 +1,4 @@
-"""A batch read a few rows at a time has the gradient of the batch read at once, in the memory of those rows."""
+"""Gradient caching: the same gradient as the full batch, in the memory of one chunk."""
 
 from functools import partial
 
@@ -59,8 +59,8 @@ def assert_same(one, other, tolerance=1e-5) -> None:
 
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_the_gradient_is_that_of_the_whole_batch(bert, tmp_path, name, packed):
-    """7 rows at a time of 32 and more: chunks that do not part evenly."""
+def test_gradient_equals_that_of_the_full_batch(bert, tmp_path, name, packed):
+    """Chunks of 7 rows do not divide the batch evenly."""
     options = OBJECTIVES[name] | ({} if packed else dict(padding_free=False))
     whole, cached = (
         one_step(trainer_of(bert, tmp_path / str(chunk), gradient_cache_chunk_size=chunk, **options), dropout=False)
@@ -71,8 +71,8 @@ def test_the_gradient_is_that_of_the_whole_batch(bert, tmp_path, name, packed):
 
 @pytest.mark.parametrize("extra", [{}, dict(bf16=True), dict(gradient_checkpointing=True)], ids=str)
 @pytest.mark.parametrize("name", ["mlm", "scd", "guided"])
-def test_what_was_dropped_is_dropped_when_it_is_read_again(bert, tmp_path, monkeypatch, name, extra):
-    """Against the same chunks that nothing is let go of."""
+def test_recomputation_uses_the_same_dropout_masks(bert, tmp_path, monkeypatch, name, extra):
+    """Compare with the same chunks without discarding activations."""
     options = OBJECTIVES[name] | extra | dict(gradient_cache_chunk_size=8)
     cached = one_step(trainer_of(bert, tmp_path / "cached", **options), dropout=True)
     monkeypatch.setattr(modeling_informin, "checkpoint", lambda read, *args, use_reentrant: read(*args))
@@ -80,8 +80,8 @@ def test_what_was_dropped_is_dropped_when_it_is_read_again(bert, tmp_path, monke
     assert_same(cached, kept)
 
 
-def test_no_more_rows_than_asked_for_are_held(bert, tmp_path):
-    """By what the graph keeps of the encoder's activations, forwards and backwards."""
+def test_forward_passes_hold_one_chunk(bert, tmp_path):
+    """Count the rows of each forward pass, including recomputation."""
     held = {None: [], 8: []}
     for chunk, rows in held.items():
         run = trainer_of(bert, tmp_path / str(chunk), objective="simcse", gradient_cache_chunk_size=chunk)

@@ -1,4 +1,4 @@
-"""Training with a guide: the effect of each option, and options that are refused."""
+"""Training with a guide: the effect of each option, and options that are rejected."""
 
 import json
 import re
@@ -172,7 +172,7 @@ def test_runs_with_the_same_cache_share_the_guide(build, tmp_path):
 
 
 def test_guide_may_have_another_dimension_and_tokenizer(build, tmp_path, roberta):
-    """Terms on similarities accept it; terms on embeddings refuse it by name."""
+    """Terms on similarities accept it; terms on embeddings reject it."""
     wide, other = finished(save_bert(tmp_path / "wide", hidden_size=64)), finished(save_roberta(tmp_path / "other"))
     for guide in (wide, other):
         build(**WAYS["similarity"], guide_model=guide, guide_cache=str(tmp_path / "others")).train()
@@ -202,7 +202,7 @@ def test_trainer_given_a_model_needs_guide_model(build, encoder):
         (WAYS["neighborhoods"] | dict(neighbor_count=40), "neighbor_count", "40 neighbors of each of 40 sentences"),
     ],
 )  # fmt: skip
-def test_unusable_guide_options_are_refused_before_embedding(build, tmp_path, options, option, found):
+def test_unusable_guide_options_are_rejected_before_embedding(build, tmp_path, options, option, found):
     with raises_usage(option, found=found):
         build(**options)
     assert not (tmp_path / "guides").exists(), "nothing was embedded"
@@ -222,7 +222,7 @@ def test_unusable_guide_options_are_refused_before_embedding(build, tmp_path, op
         (dict(view="neighbor", view_neighbors=-1), "view_neighbors", "is -1"),
     ],
 )
-def test_conflicting_options_are_refused(options, option, found):
+def test_conflicting_options_are_rejected(options, option, found):
     with raises_usage(option=option, found=found):
         InforMinTrainingArguments(use_cpu=True, bf16=False, **options)
 

@@ -110,7 +110,7 @@ def test_report_is_printed_once(bert, arguments, capsys, tmp_path):
         ({"prompt": "query: "}, "sentence_transformers"),
     ],
 )
-def test_the_last_lines_load_this_very_folder(tmp_path, changes, loads):
+def test_printed_lines_load_the_exported_folder(tmp_path, changes, loads):
     (tmp_path / "config.json").write_text(json.dumps({"informin": {"pooling": "cls"} | changes}))
     (tmp_path / "modeling_informin.py").touch()
     assert f"from {loads} import" in load_lines(str(tmp_path))

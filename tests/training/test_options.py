@@ -1,4 +1,4 @@
-"""The checks of options with their messages, on the command line and from Python."""
+"""Checks of the training arguments, on the command line and in Python."""
 
 import copy
 import dataclasses
@@ -38,7 +38,7 @@ from tools import option_stubs
         (["--objective=simcse", "--reconstruction_weight=0"], {"reconstruction_weight": 0.0}),
     ],
 )
-def test_options_that_follow_others(options, argv, expected):
+def test_defaults_that_depend_on_other_options(options, argv, expected):
     found = options(*argv)
     assert {name: found[name] for name in expected} == expected
 
@@ -66,7 +66,7 @@ def test_options_that_follow_others(options, argv, expected):
         (["--export_prompt"], "export_prompt", "no effect without `prompt`", ""),
     ],
 )
-def test_checks(options, argv, option, found, needed):
+def test_invalid_options_on_the_command_line_are_rejected(options, argv, option, found, needed):
     with raises_usage(option=option, found=found, needed=needed):
         options(*argv)
 
@@ -76,13 +76,13 @@ def test_transformers_own_checks_are_usage_errors(options):
         options("--save_steps=100")
 
 
-def test_simcse_refuses_a_reconstruction_weight_from_yaml(options):
+def test_simcse_rejects_a_reconstruction_weight_from_yaml(options):
     with raises_usage(option="reconstruction_weight", found="4.0 has no effect with `objective` simcse"):
         options("--objective=simcse", yaml="reconstruction_weight: 4")
 
 
 @pytest.mark.parametrize("name, plugin", [("FSDP", "FSDP"), ("DeepSpeed", "DEEPSPEED")])
-def test_sharded_weights_refuse_a_queue_and_packing(model, monkeypatch, name, plugin):
+def test_sharded_weights_exclude_a_queue_and_packing(model, monkeypatch, name, plugin):
     plain, queue, packed = (
         InforMinTrainingArguments(objective="simcse", use_cpu=True, **given)
         for given in ({}, {"queue_size": 8}, {"padding_free": True})
@@ -96,7 +96,7 @@ def test_sharded_weights_refuse_a_queue_and_packing(model, monkeypatch, name, pl
         packed.resolve(model(), config)
 
 
-def test_several_gpus_in_one_process_are_refused(tmp_path, monkeypatch):
+def test_several_gpus_in_one_process_are_rejected(tmp_path, monkeypatch):
     monkeypatch.setattr(TrainingArguments, "n_gpu", property(lambda self: 3))
     with raises_usage(found="3 GPUs are visible to one process", fix="Start 3 processes with accelerate launch"):
         InforMinTrainingArguments(str(tmp_path), use_cpu=True)
@@ -118,7 +118,7 @@ def test_several_processes_need_batches_of_equal_size(tmp_path, monkeypatch):
         (["--reconstruction_weight=0", "--mlm_weight=0.1"], {"contrast": 1.0, "mlm": 0.1}),
     ],
 )
-def test_terms_are_those_with_a_weight(model, argv, weights):
+def test_terms_with_a_weight_are_active(model, argv, weights):
     *_, args = parse([f"--model_name={model()}", "--use_cpu=true", *argv])
     assert {term.name: term.strength for term in args.terms} == weights
 
@@ -128,7 +128,7 @@ WITH_A_GUIDE = (
     "with `guided_weight` above 0 also student_temperature, guide_temperature, guided_neighbors; "
     "with `neighbor_weight` above 0 also neighbor_count; with `replay_weight` above 0 also replay_size; "
 )
-READ = {  # the list in the message: what is read as it is set, then what a weight above 0 would add
+READ = {  # options listed in the message: those in use, then those that a weight above 0 would add
     "scd": (
         "view_dropout, self_contrast_weight, self_contrast_form, decorrelation_weight, off_diagonal_weight, "
         f"projector_size, {OF_A_GUIDE}, mlm_weight; {WITH_A_GUIDE}"
@@ -167,7 +167,7 @@ UNREAD = [
 
 
 @pytest.mark.parametrize("objective, name, value, read", UNREAD)
-def test_options_without_effect_are_refused(options, tmp_path, objective, name, value, read):
+def test_options_without_effect_are_rejected(options, tmp_path, objective, name, value, read):
     """On the command line, in YAML and from Python."""
     words = [str(item) for item in value] if isinstance(value, list) else [str(value)]
     calls = [
@@ -202,7 +202,7 @@ def test_options_without_effect_are_refused(options, tmp_path, objective, name, 
         (["--objective=scd", "--decorrelation_weight=0"], {"decorrelation_weight": 0, "self_contrast_weight": 1.0}),
     ],
 )
-def test_options_that_are_read_or_turn_something_off_pass(options, argv, expected):
+def test_options_in_use_and_zeros_are_accepted(options, argv, expected):
     found = options(*argv)
     assert {name: found[name] for name in expected} == expected
 
@@ -231,7 +231,7 @@ BAD = [  # objective, options, then the error's option, found and needed
 
 
 @pytest.mark.parametrize("objective, given, option, found, needed", BAD)
-def test_values_that_terms_cannot_use(options, tmp_path, objective, given, option, found, needed):
+def test_invalid_values_of_terms_are_rejected(options, tmp_path, objective, given, option, found, needed):
     """On the command line and from Python."""
     argv = [f"--objective={objective}"]
     for name, value in given.items():
@@ -254,7 +254,7 @@ def test_values_that_terms_cannot_use(options, tmp_path, objective, given, optio
         (dict(objective="scd", self_contrast_form="code"), "self_contrast_form", "one of: pap"),
     ],
 )
-def test_unknown_names_are_refused_from_python_and_the_command_line(options, tmp_path, given, option, needed):
+def test_unknown_choices_are_rejected_in_python_and_on_the_command_line(options, tmp_path, given, option, needed):
     with raises_usage(option=option, found=f"is {given[option]}", needed=needed):
         InforMinTrainingArguments(str(tmp_path), use_cpu=True, **given)
     with raises_usage(found="invalid choice"):  # from argparse
@@ -304,7 +304,7 @@ def test_numbers_and_trackers_are_checked_when_options_are_built(options, monkey
 @pytest.mark.parametrize(
     "name, fix", [("wandb", "pip install wandb"), ("trackio", "pip install trackio"), ("tensorbord", "tensorboard?")]
 )
-def test_trackers_that_are_not_available_say_what_to_do(monkeypatch, name, fix):
+def test_errors_about_trackers_say_what_to_do(monkeypatch, name, fix):
     monkeypatch.setattr(checks, "get_available_reporting_integrations", lambda: ["tensorboard"])
     with raises_usage(option="report_to", fix=fix):
         InforMinTrainingArguments(report_to=name, use_cpu=True)
@@ -332,18 +332,18 @@ def test_choose_metric_returns_a_copy_with_the_metric_and_its_direction(given, m
     "name, given, value",
     [("max_steps", -1, -1), ("max_grad_norm", 0, 0), ("seed", 2**32 - 1, 2**32 - 1), ("report_to", "none", [])],
 )
-def test_numbers_at_their_limits_pass(options, name, given, value):
+def test_numbers_at_their_limits_are_accepted(options, name, given, value):
     assert options(f"--{name}={given}")[name] == value
 
 
-def test_changing_the_objective_before_resolve_leaves_nothing_of_the_first(model):
+def test_objective_may_change_before_resolve(model):
     args, other = (InforMinTrainingArguments(objective=name, use_cpu=True) for name in ("micse", "simcse"))
     args.objective = "simcse"
     args, other = (each.resolve(model(), load_config(model())) for each in (args, other))
     assert args == other and args.warmup_steps == 0 and [term.name for term in args.terms] == ["contrast"]
 
 
-def test_options_are_compared_and_shown_with_those_of_the_terms():
+def test_equality_and_repr_include_the_options_of_terms():
     first, second = (InforMinTrainingArguments(temperature=t, use_cpu=True, hub_token="hf_x") for t in (0.1, 0.2))
     assert first != second and first == copy.copy(first) == dataclasses.replace(first)
     assert "temperature=0.1" in str(first) and "temperature=0.2" in repr(second) and "hf_x" not in repr(first)
@@ -404,7 +404,7 @@ def test_unknown_and_duplicate_names_fail_as_for_any_dataclass(monkeypatch):
         arguments_class()
 
 
-def test_a_recipe_is_applied_once():
+def test_recipe_is_applied_once():
     args = InforMinTrainingArguments(recipe="adapt", use_cpu=True)
     assert args.max_steps == 80 and args.recipe is None
     assert dataclasses.replace(args, max_steps=-1).max_steps == -1

@@ -57,14 +57,14 @@ def test_dry_run_leaves_no_files_and_changes_nothing(trainer, tmp_path, monkeypa
     assert trainer.model.training
     assert torch.equal(before[0], torch.get_rng_state())
     assert before[1:] == (np.random.get_state()[1].tolist(), random.getstate())
-    named = {"architectures", "auto_map"}  # which every save sets
+    named = {"architectures", "auto_map"}  # set by every save
     assert {name for name, value in trainer.model.config.to_dict().items() if config.get(name) != value} <= named
     assert all(torch.equal(weights[name], x) for name, x in trainer.model.state_dict().items())
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
 @pytest.mark.parametrize("value", [float("nan"), "cosin", 3])
-def test_a_similarity_that_is_unknown(bert, command, tmp_path, capsys, value):
+def test_unknown_similarity_function(bert, command, tmp_path, capsys, value):
     model = shutil.copytree(bert, tmp_path / "model")
     modules = [{"type": f"sentence_transformers.models.{kind}", "path": path} for kind, path in MODULES.items()]
     (model / "modules.json").write_text(json.dumps(modules))

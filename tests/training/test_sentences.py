@@ -195,7 +195,7 @@ def tokenizer(bert, monkeypatch):
     return tokenizer
 
 
-def test_an_unchanged_file_is_tokenized_once(tmp_path, tokenizer):
+def test_unchanged_file_is_tokenized_once(tmp_path, tokenizer):
     def calls(max_seq_length=8, seed=0, max_train_samples=None) -> int:
         before = tokenizer.calls
         sentences = load_sentences(DataArguments(train_file=[file]), seed)

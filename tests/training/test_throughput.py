@@ -1,4 +1,4 @@
-"""The clock of the training steps."""
+"""The measured training speed."""
 
 from types import SimpleNamespace
 
@@ -12,7 +12,7 @@ from trainer_informin import InforMinTrainer
 
 
 class Clock(TrainerCallback):
-    """A step takes a second, an evaluation 100, a save 1000."""
+    """A step takes 1 second, an evaluation 100, and a save 1000."""
 
     now = 0.0
 
@@ -26,7 +26,7 @@ class Clock(TrainerCallback):
 
 @pytest.fixture
 def build(bert, pairs_file, arguments, monkeypatch):
-    """A trainer that tells the time by a `Clock`; keywords are training arguments."""
+    """Build a trainer that uses a `Clock`; keywords are training arguments."""
 
     def make(**options):
         clock = Clock()
@@ -58,14 +58,14 @@ def build(bert, pairs_file, arguments, monkeypatch):
     ],
     ids=lambda value: "-".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else "",
 )
-def test_slow_evaluations_and_saves_do_not_lower_it(build, tmp_path, options, rate):
+def test_evaluation_and_saving_do_not_lower_the_throughput(build, tmp_path, options, rate):
     trainer = build(**options)
     trainer.train()
     assert trainer.throughput.sentences_per_second == rate == trainer.record()["sentences_per_second"]
     assert all(load_record(path)["sentences_per_second"] is None for path in (tmp_path / "run").glob("checkpoint-*"))
 
 
-def test_of_a_resumed_run_its_own_steps_count(build):
+def test_throughput_of_a_resumed_run_counts_its_own_steps(build):
     build(max_steps=2).train()
     resumed = build(max_steps=6, resume_with_changes=True)
     resumed.train(resume_from_checkpoint="last")

@@ -1,4 +1,4 @@
-"""InforMinTrainer: the terms, what is logged, gradient accumulation, the stop at NaN, and Trainer's own features."""
+"""InforMinTrainer: terms, logging, gradient accumulation, NaN losses, and Trainer's own features."""
 
 import json
 import math
@@ -28,7 +28,7 @@ from trainer_informin import InforMinTrainer
 
 @pytest.fixture
 def build(encoder, pairs_file, arguments):
-    """A trainer on 64 sentences; keywords are training arguments."""
+    """Build a trainer on 64 sentences; keywords are training arguments."""
 
     def make(callbacks=None, **options):
         args = arguments(**options)
@@ -42,7 +42,7 @@ def logged(trainer, key):
 
 
 class Gradients(TrainerCallback):
-    """Keeps the gradients of the first optimizer step."""
+    """Store the gradients of the first optimizer step."""
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
         if state.global_step == 0:
@@ -93,7 +93,7 @@ def test_terms_are_logged_unweighted_and_sum_to_the_loss(build):
         assert entry["loss"] == pytest.approx(total, rel=1e-5)
 
 
-def test_simcse_is_contrast_alone(build):
+def test_simcse_has_only_the_contrast_term(build):
     trainer = build(objective="simcse", max_steps=1)
     trainer.train()
     assert logged(trainer, "loss") == pytest.approx(logged(trainer, "terms/contrast"))
@@ -101,7 +101,7 @@ def test_simcse_is_contrast_alone(build):
 
 
 def test_first_loss_is_the_objective_on_the_first_batch(build):
-    """Computed beside the trainer from the pure functions, the same random state replayed."""
+    """Compare with the pure functions, using the same random state."""
     trainer = build(objective="informin", reconstruction_weight=0.7, mlm_weight=0.2, temperature=0.1)
     seen = {}
 
@@ -170,7 +170,7 @@ def test_gradient_accumulation_is_the_mean_of_the_micro_batches(build, mlm_weigh
         torch.testing.assert_close(gradients.kept[name], parameter.grad, rtol=1e-4, atol=1e-7, msg=name)
 
 
-def test_micro_batches_and_processes_draw_masks_of_their_own(build, monkeypatch):
+def test_micro_batches_and_processes_draw_different_masks(build, monkeypatch):
     trainer = build(mlm_weight=0.3, gradient_accumulation_steps=2, per_device_train_batch_size=8)
     batch = {name: torch.tensor([trainer.train_dataset[0][name]] * 8) for name in ("input_ids", "attention_mask")}
     drawn = []
@@ -180,13 +180,13 @@ def test_micro_batches_and_processes_draw_masks_of_their_own(build, monkeypatch)
     assert len({str(rows["lm_labels"].tolist()) for rows in drawn}) == 4
 
 
-def test_step_zero_mlm_loss_is_the_pretrained_models(build, encoder):
-    """Random weights would answer about log V; the head is the checkpoint's own."""
+def test_initial_mlm_loss_equals_that_of_the_pretrained_model(build, encoder):
+    """Random weights would give about log V; the head is loaded from the checkpoint."""
     from transformers import AutoModelForMaskedLM
 
     trainer = build(mlm_weight=0.1)
     plain = AutoModelForMaskedLM.from_pretrained(encoder).eval()
-    with torch.no_grad():  # a decided head, so that random weights cannot pass by chance
+    with torch.no_grad():  # confident predictions, so that random weights cannot pass by chance
         for model in (plain, trainer.model):
             model.base_model.embeddings.word_embeddings.weight.mul_(20)
     batch = trainer.processing_class(make_sentences(16), padding=True, return_tensors="pt")
@@ -308,7 +308,7 @@ def test_losses_on_a_gpu_are_checked_after_some_steps(build):
     trainer = build(
         [Poison(after=2)], max_steps=8, eval_strategy="no", save_strategy="no", load_best_model_at_end=False
     )
-    trainer.losses.patience = 3  # the fourth is one too many
+    trainer.losses.patience = 3  # the fourth loss exceeds it
     with pytest.raises(NonFiniteLossError, match=r"nan at step 3 \(contrast nan"):
         trainer.train()
     assert trainer.state.global_step == 3
@@ -405,7 +405,7 @@ SEARCH_PAIRS = RetrievalPairs("faq.tsv", SENTENCES[:8], SENTENCES[8:16], SENTENC
 
 
 def test_all_evaluation_sets_are_scored_logged_and_recorded(bert, arguments, pairs_file, capsys):
-    """And any of their measures chooses the checkpoint."""
+    """Any of their metrics can select the checkpoint."""
     args = arguments(metric_for_best_model="recall_10", verbose=True)
     trainer = InforMinTrainer(str(bert), args, SENTENCES, [TITLES, SEARCH_PAIRS, pairs_file])
     before = trainer.evaluate()
@@ -438,7 +438,7 @@ def test_without_pairs_the_first_metric_selects_the_checkpoint(bert, arguments, 
 
 @pytest.mark.parametrize("metric", ["mrr_10", "eval_spearman"])
 def test_metric_that_is_not_scored_is_rejected(bert, arguments, metric):
-    """Before anything is loaded."""
+    """It is rejected before anything is loaded."""
     found = f"is {metric.removeprefix('eval_')}, which is not scored in this run"
     with raises_usage(option="metric_for_best_model", found=found, needed="v_measure, "):
         InforMinTrainer("no-such-model", arguments(metric_for_best_model=metric), SENTENCES, TITLES)
