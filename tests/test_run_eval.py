@@ -260,7 +260,7 @@ def test_interrupted_and_gone_on_equals_run_through(run, tmp_path, monkeypatch, 
             patch.setattr(scoring, "score_transfer", interrupted(scoring.score_transfer, 0))
         code, out, err = run(output=tmp_path / "halves", **options)
     assert code == 130 and out == "" and "Traceback" not in err
-    kept = f"The finished tasks are in {tmp_path / 'halves'}; the same command goes on."
+    kept = f"Finished tasks are in {tmp_path / 'halves'}. The same command resumes."
     assert err.endswith(f"Interrupted during the {where} of MR. {kept}\n")
     files = [tmp_path / "halves" / f"tiny-bert-{pooler}.json" for pooler in ("cls", "mean")]
     assert sorted((tmp_path / "halves").iterdir()) == files
@@ -355,13 +355,13 @@ def test_auto_is_what_the_checkpoint_says(run, bert, tmp_path):
 @pytest.mark.parametrize("several", [dict(pooler=["cls", "mean"]), dict(model_name=["one", "two"])])
 def test_one_file_for_several_rows(run, tmp_path, several, encoded):
     code, _, err = run(output=tmp_path / "a.json", **several)
-    assert (code, err) == (2, f"error: --output {tmp_path / 'a.json'}: several rows need a file each. Give a folder.\n")
+    assert (code, err) == (2, f"error: --output is {tmp_path / 'a.json'}, one file for several rows. Give a folder.\n")
     assert encoded == [] and list(tmp_path.iterdir()) == []
 
 
 def test_models_of_one_name_in_one_folder(run, tmp_path):
     code, _, err = run(output=tmp_path / "out", model_name=["a/last", "b/last"])
-    message = f"--output {tmp_path / 'out'}: two models have the same last name (last, last). Rename one."
+    message = f"--output is {tmp_path / 'out'}, but two models have the same folder name (last, last). Rename one."
     assert (code, err) == (2, f"error: {message}\n")
 
 
@@ -651,7 +651,7 @@ def test_embeddings_that_are_all_alike(run, bert, tmp_path, whitening):
     flags = ["--whitening"] if whitening else []
     code, out, _ = run(*flags, model_name=model, tasks=["STS-B", "MRPC"], output=tmp_path / "a.json")
     found = read(tmp_path / "a.json")["tasks"]
-    assert code == 1 and re.search(r"STS-B has no score: all \d+ predictions are equal, so that no correlation is", out)
+    assert code == 1 and re.search(r"STS-B has no score: all \d+ predictions are equal, so the correlation is", out)
     assert found["STS-B"]["score"] is None and found["MRPC"]["score"] == pytest.approx(200 / 3, abs=1)
 
 

@@ -1,21 +1,38 @@
-"""Scoring on test collections, for `informin eval --retrieval FOLDER`."""
+"""Score models on test collections, for `informin eval --retrieval`."""
 
 import argparse
+import re
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from informin.encoders.encoder import load_encoder
+import numpy as np
+
+from informin.encoders.encoder import Encoder, load_encoder
 from informin.errors import UsageError
-from informin.evaluation.collections import load_collection
-from informin.evaluation.search import bm25_ranking, fused_ranking, search_ranking, search_table
+from informin.evaluation.collections import DEPTH, load_collection
+from informin.evaluation.mteb_tasks import load_mteb_task
+from informin.evaluation.scoring import encode_with_bar
+from informin.evaluation.search import FUSION_DEPTH, bm25_ranking, fused_ranking, search_ranking, search_table
 from informin.evaluation.table import render
 
 
-def search(args: argparse.Namespace, folders: list[str]) -> None:
-    """Score the models on test collections and print a table for each."""
+def is_collection(path: str) -> bool:
+    """Return whether an argument of `--retrieval` is a folder or may be the name of an mteb task."""
+    return Path(path).is_dir() or (not Path(path).exists() and re.fullmatch(r"[\w-]+", path) is not None)
+
+
+def search(args: argparse.Namespace, names: list[str]) -> None:
+    """Score the models on test collections and print a table for each.
+
+    Args:
+        names: Folders, or names of mteb tasks.
+    """
     if args.output or args.compare or args.whitening is not None:
         used = [name for name in ("output", "compare", "whitening") if getattr(args, name) is not None]
         raise UsageError("has no effect with a test collection", option=used[0], fix="Leave it out.")
-    collections = [load_collection(folder) for folder in folders]
+    collections = [load_collection(name) if Path(name).is_dir() else load_mteb_task(name) for name in names]
+    depth = FUSION_DEPTH if args.bm25 else DEPTH
     rows: list[dict] = [{} for _ in collections]
     for model_name in args.model_name:
         encoder = load_encoder(
@@ -25,14 +42,19 @@ def search(args: argparse.Namespace, folders: list[str]) -> None:
             label = f"{Path(model_name).resolve().name}, {pooler}"
             label = label if label not in rows[0] else f"{model_name}, {pooler}"
             for found, collection in zip(rows, collections):
-                found[label] = search_ranking(lambda texts: encoder(texts)[pooler], collection)  # noqa: B023
+                encode = partial(_encode, encoder, pooler)
+                found[label] = search_ranking(encode, collection, depth)
     for found, collection in zip(rows, collections):
         baseline = next(iter(found))
         if args.bm25:
-            words = bm25_ranking(collection)
+            words = bm25_ranking(collection, depth)
             fused = fused_ranking(found[baseline], words, len(collection.documents))
             found |= {"BM25": words, f"BM25 + {baseline}": fused}
-        scores = {name: collection.scores(ranking) for name, ranking in found.items()}
+        scores = {name: collection.scores(ranking[:, :DEPTH]) for name, ranking in found.items()}
         print(render(search_table(collection, scores, baseline if len(scores) > 1 else None), args.format))
         if len(scores) > 1:
             print(f"p: paired randomization test against {baseline}, two-sided, 10,000 sign flips over queries")
+
+
+def _encode(encoder: Encoder, pooler: str, texts: Sequence[str]) -> np.ndarray:
+    return encode_with_bar(encoder, texts)[pooler]

@@ -1,11 +1,11 @@
-"""Score sentence encoders on the 7 STS and 7 transfer tasks."""
+"""Score encoders on STS and transfer tasks, labeled sentences and retrieval."""
 
 import argparse
 from collections.abc import Callable
 from pathlib import Path
 
 from informin import program
-from informin.cli.collections import search
+from informin.cli.collections import is_collection, search
 from informin.encoders.encode import POOLERS
 from informin.encoders.encoder import load_encoder
 from informin.errors import UsageError
@@ -18,62 +18,62 @@ from informin.evaluation.table import FORMATS
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Scores the models. Returns the exit code: 0, 1 (a score is undefined), 2 (usage), 130 (interrupted)."""
+    """Score the models. Returns the exit code: 0, 1 (a score is undefined), 2 (usage), 130 (interrupted)."""
     options = parser()
     args = options.parse_args(argv)
-    kept = f"The finished tasks are in {args.output}; the same command goes on." if args.output else "Nothing is kept."
+    kept = f"Finished tasks are in {args.output}. The same command resumes." if args.output else "Nothing was saved."
     return program.exit_code(lambda: evaluate(args), options.option_names(), kept)
 
 
 def parser() -> program.Parser:
-    """The options."""
+    """Return the parser."""
     parser = program.Parser(prog="informin eval", description=__doc__)
     add = parser.add_argument
     given = parser.add_mutually_exclusive_group(required=True)
-    given.add_argument("--model_name", nargs="+", metavar="MODEL", help="Hub ids or folders; a row each.")
+    given.add_argument("--model_name", nargs="+", metavar="MODEL", help="Hub ids or folders, one row each.")
     given.add_argument("--report", nargs="+", metavar="RESULTS",
-        help="Score nothing: print the tables of these files, folders or summary.json. --output FOLDER also writes "
-        "FOLDER/table.md, and FOLDER/summary.json with all results.")  # fmt: skip
+        help="Print the tables of these results files, folders or summary.json without scoring. --output FOLDER also "
+        "writes FOLDER/table.md and FOLDER/summary.json.")  # fmt: skip
     add("--tasks", nargs="+", metavar="TASK",
-        help=f"all (default; none with labels or retrieval), sts, transfer, or of: {', '.join(TASKS)}.")  # fmt: skip
+        help=f"all (default if no files are given), sts, transfer, or names: {', '.join(TASKS)}.")  # fmt: skip
     add("--labels", nargs="+", default=[], metavar="FILE",
-        help="Labeled samples, a task each: TSV, CSV or JSONL with text and label. V-measure, nearest neighbors, "
-        "8 shots.")  # fmt: skip
+        help="Labeled files, one task each: TSV, CSV or JSONL with columns text and label. Reports V-measure, nearest "
+        "neighbors and 8-shot accuracy.")  # fmt: skip
     add("--retrieval", nargs="+", default=[], metavar="PATH",
         help="Test collections: folders in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/test.tsv) or with "
-        "corpus.tsv, queries.tsv and qrels.tsv. Or files (TSV, CSV, JSONL) with columns query, document and optionally "
-        "negative, one task each.")  # fmt: skip
+        "corpus.tsv, queries.tsv and qrels.tsv, or names of mteb tasks. Or files (TSV, CSV, JSONL) with columns query, "
+        "document and optionally relevance and negative, one task each.")  # fmt: skip
     add("--bm25", action="store_true",
-        help="With a test collection: add BM25, and its rank fusion with the first model. Needs bm25s.")  # fmt: skip
+        help="With a test collection: add BM25 and its rank fusion with the first model. Needs bm25s.")  # fmt: skip
     add("--pooler", nargs="+", default=["auto"], metavar="POOLER", choices=["auto", *POOLERS],
-        help=f"auto (what the checkpoint says) or of: {', '.join(POOLERS)}; a row each, in one pass.")  # fmt: skip
+        help=f"auto (stored in the checkpoint) or: {', '.join(POOLERS)}; one row each.")  # fmt: skip
     add("--prompt", metavar="TEXT",
-        help="Put before every sentence; '' for none. Default: the checkpoint's own.")  # fmt: skip
-    add("--senteval_dir", help="SentEval's data/downstream. Default: $SENTEVAL_DATA, else senteval.tar from the Hub.")
-    add("--split", choices=["test", "dev"], default="test", help="dev: STS-B, SICK-R and what C is chosen by.")
-    add("--max_length", type=int, help="Cut sentences at this many tokens. Default: the checkpoint's maximum.")
-    add("--batch_size", type=int, default=64, help="Sentences a forward pass.")
-    add("--device", help="cpu, cuda, cuda:1, mps. Default: a GPU where there is one.")
+        help="Prefix for every sentence; '' for none. Default: stored in the checkpoint.")  # fmt: skip
+    add("--senteval_dir", help="SentEval's data/downstream. Default: $SENTEVAL_DATA, or senteval.tar from the Hub.")
+    add("--split", choices=["test", "dev"], default="test", help="dev: STS-B, SICK-R and the accuracy that selects C.")
+    add("--max_length", type=int, help="Truncate to this number of tokens. Default: the checkpoint's maximum.")
+    add("--batch_size", type=int, default=64, help="Sentences per forward pass.")
+    add("--device", help="cpu, cuda, cuda:1, mps. Default: GPU if available.")
     add("--bf16", action="store_true", help="Encode under bfloat16 autocast.")
     add("--whitening", nargs="?", type=int, const=ALL_DIMENSIONS, metavar="K",
-        help="Whiten the embeddings and keep K dimensions (all without K).")  # fmt: skip
-    add("--whitening_file", metavar="FILE", help="Fit on these sentences. Default: on each task's own, labels unseen.")
-    add("--output", help="Keep the results here and go on from them: FILE.json for one row, a folder for several.")
-    add("--format", choices=FORMATS, default="text", help="Of the tables that are printed.")
+        help="Whiten the embeddings and keep K dimensions. Default without K: all.")  # fmt: skip
+    add("--whitening_file", metavar="FILE", help="Sentences to fit the whitening on. Default: each task's own.")
+    add("--output", help="Save results here and resume from them: FILE.json for one row, a folder for several.")
+    add("--format", choices=FORMATS, default="text", help="Format of the printed tables.")
     add("--compare", nargs="+", metavar="OTHER",
-        help="Results files, or folders of them: one for all rows, or one for each. Adds the differences.")  # fmt: skip
-    add("--seeds", action="store_true", help="The models are seeds of one recipe: adds mean ± sd.")
+        help="Results files or folders to subtract: one for all rows, or one per row.")  # fmt: skip
+    add("--seeds", action="store_true", help="Treat the models as seeds of one recipe: adds mean ± sd.")
     return parser
 
 
 def evaluate(args: argparse.Namespace) -> int | None:
-    """Every model in turn, then the tables."""
+    """Score every model, then print the tables."""
     if args.report:
         return report(args)
-    folders = [path for path in args.retrieval if Path(path).is_dir()]
-    if folders:
-        search(args, folders)
-        args.retrieval = [path for path in args.retrieval if path not in folders]
+    collections = [path for path in args.retrieval if is_collection(path)]
+    if collections:
+        search(args, collections)
+        args.retrieval = [path for path in args.retrieval if path not in collections]
         if not (args.tasks or args.labels or args.retrieval):
             return None
     elif args.bm25:
@@ -88,7 +88,7 @@ def evaluate(args: argparse.Namespace) -> int | None:
     refuse_other_samples(others, tasks)
     how = (args.pooler, args.max_length, args.batch_size, args.device, args.bf16)
     for model_name in args.model_name[1:]:
-        load_encoder(model_name, *how, prompt=args.prompt)  # a mistake in the last is found before the first is scored
+        load_encoder(model_name, *how, prompt=args.prompt)  # report a wrong name before scoring the first model
     rows = []
     for model_name in args.model_name:
         encoder = load_encoder(model_name, *how, prompt=args.prompt)
@@ -100,17 +100,23 @@ def evaluate(args: argparse.Namespace) -> int | None:
 
 
 def output_paths(args: argparse.Namespace) -> Callable[[str, str], Path] | None:
-    """From model and pooler to their results' file; None without --output. Raises UsageError where rows share one."""
+    """Return a function from model and pooler to the results file; None without --output.
+
+    Raises:
+        UsageError: Several rows would share a file.
+    """
     if not args.output:
         return None
     names = [Path(name).name for name in args.model_name]
     if args.output.endswith(".json"):
         if len(names) * len(args.pooler) > 1:
-            raise UsageError(f"--output {args.output}: several rows need a file each. Give a folder.")
+            raise UsageError(f"is {args.output}, one file for several rows", option="output", fix="Give a folder.")
         return lambda model_name, pooler: Path(args.output)
     if len(set(names)) < len(names):
         raise UsageError(
-            f"--output {args.output}: two models have the same last name ({', '.join(names)}). Rename one."
+            f"is {args.output}, but two models have the same folder name ({', '.join(names)})",
+            option="output",
+            fix="Rename one.",
         )
     dimensions = "" if args.whitening == ALL_DIMENSIONS else args.whitening
     whitening = "" if args.whitening is None else f"-whitening{dimensions}"
@@ -119,7 +125,7 @@ def output_paths(args: argparse.Namespace) -> Callable[[str, str], Path] | None:
 
 
 def report(args: argparse.Namespace) -> None:
-    """The tables of results that are there."""
+    """Print the tables of saved results."""
     rows = load_all_results(args.report)
     others = load_others(args.compare, len(rows), args.split)
     show(rows, others, args.seeds, args.format)

@@ -1,12 +1,13 @@
 """Retrieval test collections: documents, queries and graded judgments, in BEIR's layout or as TSV."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from informin.errors import UsageError, counted
+from informin.errors import UsageError
 from informin.evaluation.ranking import per_query_scores
 from informin.evaluation.table_files import as_number, rows_by_column
 
@@ -52,17 +53,18 @@ class Collection:
             row[: len(right)] = sorted(right.values(), reverse=True)
         return per_query_scores(found, ideal)
 
-    def rank(self, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
+    def rank(self, queries: np.ndarray, documents: np.ndarray, depth: int = DEPTH) -> np.ndarray:
         """Rank documents by dot product, equal ones in their order.
 
         Args:
             queries: (Q, d) unit vectors.
             documents: (D, d) unit vectors.
+            depth: Number of documents to rank.
 
         Returns:
-            (Q, K) indices, best first; K is 100 or D.
+            (Q, K) indices, best first; K is the smaller of `depth` and D.
         """
-        cut, step = min(DEPTH, len(documents)), max(1, BLOCK // len(documents))
+        cut, step = min(depth, len(documents)), max(1, BLOCK // len(documents))
         ranking = np.empty((len(queries), cut), dtype=np.int64)
         for start in range(0, len(queries), step):
             block = (queries[start : start + step] @ documents.T).round(6)  # equal vectors differ in their last bits
@@ -103,24 +105,39 @@ def load_collection(folder: str | Path) -> Collection:
     beir = names is BEIR
     documents = _texts(folder / names[0], "_id" if beir else "id")
     queries = _texts(folder / names[1], "_id" if beir else "id")
-    index = {name: i for i, name in enumerate(documents)}
     judged = _judgments(folder / names[2], *(("query-id", "corpus-id") if beir else ("query", "document")))
-    grades: dict[str, dict[int, int]] = {}
-    for (query, document), grade in judged.items():
-        if query not in queries or document not in index:
+    for query, document in judged:
+        if query not in queries or document not in documents:
             unknown = f"query {query!r}" if query not in queries else f"document {document!r}"
             raise UsageError(f"{folder / names[2]} names {unknown}, which does not exist", fix="Remove the row.")
+    if not any(grade > 0 for grade in judged.values()):
+        raise UsageError(f"{folder / names[2]} has no judgment above 0", fix="Add relevant documents.")
+    return make_collection(folder.resolve().name, documents, queries, judged, shared_ids=beir)
+
+
+def make_collection(
+    name: str,
+    documents: Mapping[str, str],
+    queries: Mapping[str, str],
+    judged: Mapping[tuple[str, str], int],
+    shared_ids: bool,
+) -> Collection:
+    """Create a collection from texts by id and grades by query and document id.
+
+    Args:
+        shared_ids: Queries and documents share one space of ids, so a document with the id of a query is the query
+            itself.
+    """
+    index = {document: i for i, document in enumerate(documents)}
+    grades: dict[str, dict[int, int]] = {}
+    for (query, document), grade in judged.items():
         if grade > 0:
             grades.setdefault(query, {})[index[document]] = grade
-    if not grades:
-        raise UsageError(f"{folder / names[2]} has no judgment above 0", fix="Add relevant documents.")
     if without := len(queries) - len(grades):
-        logger.info(f"{folder.name}: {counted(without, 'query')} without a relevant document left out.")
-    kept = [name for name in queries if name in grades]
-    same = np.array([index.get(name, -1) if beir else -1 for name in kept])
-    return Collection(
-        folder.resolve().name, list(documents.values()), [queries[n] for n in kept], [grades[n] for n in kept], same
-    )
+        logger.info(f"{name}: {without:,} of {len(queries):,} queries have no relevant document and are left out.")
+    kept = [query for query in queries if query in grades]
+    same = np.array([index.get(query, -1) if shared_ids else -1 for query in kept])
+    return Collection(name, list(documents.values()), [queries[n] for n in kept], [grades[n] for n in kept], same)
 
 
 def _texts(path: Path, key: str) -> dict[str, str]:
@@ -136,7 +153,7 @@ def _texts(path: Path, key: str) -> dict[str, str]:
 
 
 def _judgments(path: Path, query: str, document: str) -> dict[tuple[str, str], int]:
-    found = {}
+    found: dict[tuple[str, str], int] = {}
     for number, record in rows_by_column(path, OPTION, (query, document)):
         grade = 1.0 if record.get("score") in (None, "") else as_number(record["score"], "score", path, number)
         found[str(record[query]), str(record[document])] = int(grade)

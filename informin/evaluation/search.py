@@ -12,21 +12,28 @@ from informin.evaluation.table import Row, Table
 
 TRIALS = 10_000
 FUSION = 60  # the constant of reciprocal rank fusion
+FUSION_DEPTH = 2_000  # documents of each ranking that are fused; the complete ranking of small collections
 TESTED = ("ndcg_10", "recall_100")
 
 
-def search_ranking(encode: Callable[[Sequence[str]], np.ndarray], collection: Collection) -> np.ndarray:
+def search_ranking(
+    encode: Callable[[Sequence[str]], np.ndarray], collection: Collection, depth: int = DEPTH
+) -> np.ndarray:
     """Rank the documents (Q, K) by the cosine of their embeddings to the query's.
 
     Args:
         encode: From N texts to (N, d).
+        depth: Number of documents to rank.
     """
     documents = unit(encode(collection.documents)).astype(np.float32)
-    return collection.rank(unit(encode(collection.queries)).astype(np.float32), documents)
+    return collection.rank(unit(encode(collection.queries)).astype(np.float32), documents, depth)
 
 
-def bm25_ranking(collection: Collection) -> np.ndarray:
-    """Rank the documents (Q, K) by BM25 with English stop words removed, by the library bm25s.
+def bm25_ranking(collection: Collection, depth: int = DEPTH) -> np.ndarray:
+    """Rank the documents (Q, K) by BM25 of the library bm25s, with English stop words removed.
+
+    Documents without a word of the query follow in their order, as in bm25s. Queries without a known word find none:
+    their row is -1.
 
     Raises:
         UsageError: bm25s is not installed.
@@ -39,16 +46,15 @@ def bm25_ranking(collection: Collection) -> np.ndarray:
     index = bm25s.BM25()
     index.index(bm25s.tokenize(collection.documents, stopwords="en", show_progress=False), show_progress=False)
     vocabulary = index.vocab_dict
-    ranking = np.full((len(collection.queries), min(DEPTH, len(collection.documents))), -1, dtype=np.int64)
+    ranking = np.full((len(collection.queries), min(depth, len(collection.documents))), -1, dtype=np.int64)
     tokens = bm25s.tokenize(collection.queries, stopwords="en", show_progress=False, return_ids=False)
     for row, words in enumerate(tokens):
         known = [word for word in words if word in vocabulary]
         if known:
             scores = index.get_scores(known)
             if collection.same[row] >= 0:
-                scores[collection.same[row]] = 0
-            found = top(scores, ranking.shape[1])
-            ranking[row] = np.where(scores[found] > 0, found, -1)
+                scores[collection.same[row]] = -np.inf
+            ranking[row] = top(scores, ranking.shape[1])
     return ranking
 
 
@@ -93,14 +99,14 @@ def search_table(collection: Collection, rows: dict[str, dict[str, np.ndarray]],
         rows: Per-query scores by the row's label.
         baseline: Label of the row that the others are tested against; None for no test.
     """
-    columns = [*SEARCH, *(f"p, {SEARCH[name].title}" for name in TESTED if baseline)]
     titles = {name: measure.title for name, measure in SEARCH.items()}
     lines = []
     for label, scores in rows.items():
         values: dict[str, float | str | None] = {titles[name]: float(scores[name].mean()) for name in SEARCH}
-        for name in TESTED if baseline and label != baseline else ():
-            p = randomization_test(scores[name], rows[baseline][name])
-            values[f"p, {titles[name]}"] = f"{p:.4f}"
+        if baseline is not None and label != baseline:
+            for name in TESTED:
+                p = randomization_test(scores[name], rows[baseline][name])
+                values[f"p, {titles[name]}"] = f"{p:.4f}"
         lines.append(Row(label, values))
     title = f"{collection.name}: {len(collection.queries):,} queries, {len(collection.documents):,} documents, x 100"
-    return Table(title, [titles.get(column, column) for column in columns], lines)
+    return Table(title, [*titles.values(), *(f"p, {titles[name]}" for name in TESTED if baseline)], lines)

@@ -3,12 +3,15 @@
 import itertools
 import json
 import shutil
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from informin.cli import eval as eval_command
 from informin.evaluation.collections import load_collection
+from informin.evaluation.mteb_tasks import load_mteb_task
 from informin.evaluation.search import bm25_ranking, fused_ranking, randomization_test, search_ranking
 from tests.conftest import SHARED, make_sentences, raises_usage
 
@@ -52,7 +55,7 @@ def test_both_layouts_give_the_same_collection(tsv, beir):
     assert one.grades == [{3: 2, 4: 1}, {7: 1}, {9: 3, 10: 1, 11: 2}]
 
 
-def test_scores_are_those_of_trec_eval(tsv):
+def test_scores_equal_trec_eval(tsv):
     pytrec_eval = pytest.importorskip("pytrec_eval", reason="pytrec-eval-terrier is not installed")
     collection = load_collection(tsv)
     ranking = search_ranking(random_encode, collection)
@@ -74,7 +77,7 @@ def test_fusion_adds_reciprocal_ranks():
     assert fused_ranking(one, other, 4)[0].tolist() == sorted(scores, key=scores.get, reverse=True)[:3]
 
 
-def test_randomization_test_is_the_exact_one_on_few_queries():
+def test_randomization_test_approximates_the_exact_p_value():
     one, other = np.array([3.0, 5, 4, 6, 7, 2]), np.array([1.0, 4, 5, 2, 3, 1])
     flips = np.array([np.dot(signs, one - other) for signs in itertools.product([-1, 1], repeat=6)])
     exact = (np.abs(flips) >= abs((one - other).sum())).mean()
@@ -100,13 +103,13 @@ def test_bm25_finds_documents_by_their_words(tsv):
         ("corpus.tsv", "id\ttext\n1\ta\n1\tb\n", "the id '1' occurs twice"),
     ],
 )
-def test_damaged_collections_are_refused(tsv, file, content, found):
+def test_damaged_collections_are_rejected(tsv, file, content, found):
     (tsv / file).write_text(content)
     with raises_usage(found=found):
         load_collection(tsv)
 
 
-def test_a_folder_without_a_collection_is_refused(tmp_path):
+def test_folder_without_a_collection_is_rejected(tmp_path):
     with raises_usage(option="retrieval", found="is not a test collection", needed="corpus.jsonl"):
         load_collection(tmp_path)
 
@@ -133,6 +136,52 @@ def test_the_command_compares_models(tsv, bert, tmp_path, capsys):
     assert "BM25" in lines and f"BM25 + {bert.name}, mean" in lines
     assert eval_command.main(["--model_name", str(bert), "--labels", "x.tsv", "--bm25"]) == 2
     assert "--bm25 has no effect without a test collection" in capsys.readouterr().err
+
+
+def test_bm25_ranks_documents_without_a_query_word_last(tsv):
+    pytest.importorskip("bm25s", reason="bm25s is not installed")
+    (tsv / "queries.tsv").write_text("id\ttext\n0\tnonsense\n1\tanother zzz\n2\tx\n3\tdog\n")
+    (tsv / "corpus.tsv").write_text(
+        "id\ttext\n" + "".join(f"{i}\t{'a dog' if i == 9 else 'cats'}\n" for i in range(40))
+    )
+    found = bm25_ranking(load_collection(tsv), depth=5)
+    assert found.tolist() == [[-1] * 5, [-1] * 5, [9, 0, 1, 2, 3]]
+
+
+def fake_mteb(monkeypatch, task) -> None:
+    monkeypatch.setitem(sys.modules, "mteb", SimpleNamespace(get_task=lambda name: task))
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_mteb_tasks_give_the_same_collection(beir, monkeypatch, version):
+    expected = load_collection(beir)
+    corpus = {f"d{i}": {"title": "", "text": text} for i, text in enumerate(DOCUMENTS)}
+    queries = {f"q{i}": text for i, text in enumerate(QUERIES)}
+    relevant: dict = {}
+    for query, document, grade in JUDGED:
+        relevant.setdefault(f"q{query}", {})[f"d{document}"] = grade
+    if version == 1:
+        parts = dict(corpus={"test": corpus}, queries={"test": queries}, relevant_docs={"test": relevant})
+    else:
+        corpus_rows = [{"id": key, **row} for key, row in corpus.items()]
+        query_rows = [{"id": key, "text": text} for key, text in queries.items()]
+        split = {"corpus": corpus_rows, "queries": query_rows, "relevant_docs": relevant}
+        parts = dict(dataset={"default": {"test": split}})
+    fake_mteb(monkeypatch, SimpleNamespace(load_data=lambda: None, **parts))
+    found = load_mteb_task("Task")
+    assert (found.documents, found.queries, found.grades) == (expected.documents, expected.queries, expected.grades)
+
+
+def test_mteb_tasks_that_cannot_be_used_are_rejected(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mteb", None)
+    with raises_usage(option="retrieval", found="mteb is not installed", fix="install mteb"):
+        load_mteb_task("SciFact")
+    fake_mteb(monkeypatch, None)
+    with raises_usage(option="retrieval", found="cannot be loaded as an mteb task"):
+        load_mteb_task("SciFact")
+    fake_mteb(monkeypatch, SimpleNamespace(load_data=lambda: None, dataset={"en": {}}))
+    with raises_usage(option="retrieval", found="is not a retrieval task in one language"):
+        load_mteb_task("Banking77")
 
 
 def test_cisi_has_its_known_size():
