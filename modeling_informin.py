@@ -1,15 +1,15 @@
-"""Encoders that give sentence embeddings, with a projection head and a place for an objective's heads.
+"""Sentence encoders for InforMin-CL and related objectives.
 
-The embedding is the [CLS] vector, or what else `config.informin` says. In training, a projection head sits on top of it
-(Gao et al., EMNLP 2021, section 3; Chen et al., COLING 2022, section 3.1); where masked language modeling is on, the
-pretrained language-model head reads the masked copy of each sentence. Other heads are an objective's own: it puts them
-into `heads`.
+A model returns one embedding per sentence: the [CLS] vector, or another pooling set in `config.informin`. In training,
+a projection head is applied to the embedding (Gao et al., EMNLP 2021, section 3; Chen et al., COLING 2022, section
+3.1). With masked language modeling, the pretrained language-model head predicts the masked tokens. An objective adds
+its own heads to `heads`.
 
-BERT and RoBERTa have classes of their own, which a published folder names, for AutoModel with trust_remote_code=True.
-Those of other encoders are made by `sister`; their published folders are plain encoders.
+BERT and RoBERTa have classes of their own, which AutoModel loads from published folders with trust_remote_code=True.
+`make_model_class` creates the classes of other encoders, which are published as plain encoders.
 
-This file is copied beside every saved checkpoint and imported from there, so it may import only the standard library,
-torch and transformers.
+This file is copied into every saved checkpoint and imported from there. It may import only the standard library, torch
+and transformers.
 """
 
 import functools
@@ -27,14 +27,13 @@ from transformers.models.bert.modeling_bert import BertModel, BertOnlyMLMHead, B
 from transformers.models.roberta.modeling_roberta import RobertaLMHead, RobertaModel, RobertaPreTrainedModel
 from transformers.utils import ModelOutput, cached_file
 
-# Published folders keep the projection head in its own file: servers refuse weights that a plain BERT does not have.
+# Published folders keep the projection head in its own file: some servers reject weights that a plain BERT lacks.
 HEAD_FILE = "projection_head/model.safetensors"
-ADAPTER_FILE = "3_Dense/model.safetensors"  # of a model with a linear adapter on its embedding
-# Of config.informin: which heads are built.
-HEADS = {"projection_head": "mlp", "lm_head": False}  # mlp or none
-TRAINING_HEADS = {"lm_head": False}  # what an exported model does without
+ADAPTER_FILE = "3_Dense/model.safetensors"  # the linear adapter
+HEADS = {"projection_head": "mlp", "lm_head": False}  # settings in config.informin that build heads, with defaults
+TRAINING_HEADS = {"lm_head": False}  # settings of an exported model
 POOLINGS = ("cls", "mean", "last")
-# What else config.informin may say of what is read here.
+# Allowed values of the settings in config.informin that this file uses.
 CHOICES = {
     "projection_head": ("mlp", "none"),
     "lm_head": (False, True),
@@ -46,15 +45,16 @@ CHOICES = {
 
 @dataclass
 class InforMinOutput(ModelOutput):
-    """What the encoders return. N rows, L tokens, d hidden size, V words, M labeled positions.
+    """Output of the models for N sentences of L tokens, with hidden size d and M masked tokens.
 
     Attributes:
-        last_hidden_state: (N, L, d); None where `reader` read the rows.
-        pooler_output: (N, d), the sentence embedding, pooled and, outside training, scaled as the settings say.
-        projection: (N, d), what the objectives compare; only in training mode.
-        lm_losses: (M,) float32, cross entropy at the M labeled positions; only when `lm_labels` is given.
-        heads: what each of `model.heads` gave, by its name; only in training mode, when `views` is given.
-        hidden_states, attentions: as in every transformers model.
+        last_hidden_state: (N, L, d); None with `packed_forward` or `chunk_size`.
+        pooler_output: (N, d), sentence embeddings. Outside training they are normalized if the settings say so.
+        projection: (N, d), output of the projection head; only in training mode.
+        lm_losses: (M,) float32, cross entropy of the masked tokens; only if `lm_labels` is given.
+        heads: Output of each of `model.heads` by name; only in training mode, if `views` is given.
+        hidden_states: As in every transformers model.
+        attentions: As in every transformers model.
     """
 
     last_hidden_state: Optional[Tensor] = None
@@ -67,48 +67,47 @@ class InforMinOutput(ModelOutput):
 
 
 def pool(pooling: str, hidden: Tensor, mask: Optional[Tensor] = None) -> Tensor:
-    """(N, d): one vector for each of N sentences of L tokens, padded on either side.
-
-    `cls` is the first token, `mean` the mean over the tokens, `last` the last token.
+    """Pool the hidden states of N sentences of L tokens into embeddings (N, d).
 
     Args:
-        hidden: (N, L, d).
-        mask: (N, L), 1 at tokens, 0 at padding; None where there is no padding.
+        pooling: `cls` for the first token, `mean` for the mean over all tokens, `last` for the last token.
+        hidden: Hidden states (N, L, d), padded on either side.
+        mask: Attention mask (N, L), 1 for tokens, 0 for padding; None without padding.
     """
     if mask is None:
         mask = hidden.new_ones(hidden.shape[:2])
     if pooling == "mean":
         weights = mask[..., None].to(hidden.dtype)
-        dtype = torch.promote_types(hidden.dtype, torch.float32)  # sums of half precision would be rounded
+        dtype = torch.promote_types(hidden.dtype, torch.float32)  # half precision would round sums
         total = (hidden * weights).sum(1, dtype=dtype)
         return (total / weights.sum(1, dtype=dtype).clamp(min=1)).to(hidden.dtype)
     if pooling == "cls":
-        at = mask.int().argmax(1)
+        position = mask.int().argmax(1)
     elif pooling == "last":
-        at = mask.shape[1] - 1 - mask.int().flip(1).argmax(1)
+        position = mask.shape[1] - 1 - mask.int().flip(1).argmax(1)
     else:
-        raise ValueError(f"The pooling {pooling!r} is unknown; needed one of: {', '.join(POOLINGS)}.")
-    return hidden[torch.arange(len(hidden), device=hidden.device), at]
+        raise ValueError(f"Unknown pooling {pooling!r}; expected one of: {', '.join(POOLINGS)}.")
+    return hidden[torch.arange(len(hidden), device=hidden.device), position]
 
 
 def with_defaults(given: Any) -> dict[str, Any]:
-    """What `config.informin` says, with its defaults.
+    """Return the settings in `config.informin` with defaults for those that are missing.
 
     Raises:
-        ValueError: a setting that is read here has another value than those of `CHOICES`.
+        ValueError: A setting has a value that is not in `CHOICES`.
     """
     if not isinstance(given, dict):
-        raise ValueError(f"config.informin is a {type(given).__name__}; needed a dict.")
+        raise ValueError(f"config.informin is a {type(given).__name__}; expected a dict.")
     settings = HEADS | {"pooling": "cls"} | given
     for name, choices in CHOICES.items():
         if name in settings and settings[name] not in choices:
-            needed = ", ".join(map(str, choices))
-            raise ValueError(f"config.informin has {name} = {settings[name]!r}; needed one of: {needed}.")
+            expected = ", ".join(map(str, choices))
+            raise ValueError(f"config.informin has {name} = {settings[name]!r}; expected one of: {expected}.")
     return settings
 
 
 class ProjectionHead(nn.Module):
-    """Linear d -> d and tanh on the embedding: a fresh layer, not BERT's pooler, used only in training."""
+    """Linear layer (d to d) with tanh, applied to the embedding in training. It is not BERT's pretrained pooler."""
 
     def __init__(self, hidden_size: int):
         super().__init__()
@@ -119,31 +118,31 @@ class ProjectionHead(nn.Module):
 
 
 class InforMinMixin:
-    """What the architectures share: which heads are built, and the forward pass.
+    """Heads, pooling and forward pass shared by all architectures.
 
-    `config.informin` says which of `HEADS` exist, the `pooling`, and whether to `normalize` the embedding and apply a
-    linear `adapter`. Heads without a use are not built, since they would never get a gradient. `heads` is empty;
-    training fills it with modules that are called with the model, the projection of the two views and their inputs.
+    `config.informin` sets which of `HEADS` are built, the `pooling`, and whether to `normalize` embeddings and apply a
+    linear `adapter`. Unused heads are not built, since they would never get a gradient. `heads` starts empty. Training
+    adds modules, which are called with the model, the projection of both views and the inputs.
 
     Attributes:
         dropouts: Names of the dropout rates in config.json.
-        reader: Encodes rows in training instead of the encoder's own forward pass, as
-            `informin.encoders.packing.read_packed` does; None for none.
-        chunk_size: Number of rows whose activations are in memory at once; None for all (gradient caching, Gao et al.,
-            2021).
+        packed_forward: Function that replaces the encoder's forward pass in training, such as
+            `informin.encoders.packing.packed_forward`; None for the encoder's own.
+        chunk_size: Number of rows whose activations are kept in memory at once; None for all rows (gradient caching,
+            Gao et al., 2021).
     """
 
     dropouts: ClassVar[tuple[str, ...]] = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-    reader: Optional[Callable[..., tuple[Tensor, Optional[Tensor]]]] = None
+    packed_forward: Optional[Callable[..., tuple[Tensor, Optional[Tensor]]]] = None
     chunk_size: Optional[int] = None
 
-    # The projection head is fresh unless it was trained before. Checkpoints bring heads that are not wanted here.
+    # The projection head may be newly initialized, and checkpoints may have heads that are not used.
     _keys_to_ignore_on_load_missing = [r"^(mlp|adapter)\."]
     _keys_to_ignore_on_load_unexpected = [r"(^|\.)pooler\.", r"^(mlp|heads|cls|lm_head)\."]
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs):
-        """Transformers', and the projection head from `HEAD_FILE` of a published folder."""
+        """Load a model as transformers does, with the projection head and adapter of a published folder."""
         loaded = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded
         published = getattr(model.config, "auto_map", None) and cls.__name__ not in (model.config.architectures or [])
@@ -158,7 +157,7 @@ class InforMinMixin:
             path = None if head is None else cached_file(pretrained_model_name_or_path, file, **where)
             if path is not None:
                 weights = {key.removeprefix("linear."): x for key, x in load_state_dict(path).items()}
-                # Some versions leave weights that they did not find on the meta device: put these in their place.
+                # assign: some versions of transformers leave missing weights on the meta device
                 head.load_state_dict(weights, assign=True)
                 head.to(device=model.device, dtype=model.dtype)
         return loaded
@@ -178,7 +177,7 @@ class InforMinMixin:
             if lm_head_class is None:
                 raise ValueError(f"{type(self).__name__} has no language-model head.")
             setattr(self, lm_head_name, lm_head_class(config))
-            # transformers 5 looks up every name listed here: name only weights that exist.
+            # transformers 5 looks up every name listed here, so list only weights that exist.
             self._tied_weights_keys = tied
         self.post_init()
 
@@ -197,13 +196,12 @@ class InforMinMixin:
         return_dict: Optional[bool] = None,
         **kwargs,
     ) -> "InforMinOutput | tuple":
-        """Encodes N sentences of L tokens.
+        """Encode N sentences of L tokens. Arguments not listed here are passed to the encoder.
 
         Args:
-            lm_labels: (N, L), the words to be predicted, and a negative number where none is. Needs the LM head.
-            views: in training, where rows 0 to B are one view of B sentences and rows B to 2B the other: what the
-                `heads` are to know beside these rows, by name: `sentence_ids` (B,) and what else they take.
-            Everything else that is given is passed on to the encoder and means what it means there.
+            lm_labels: (N, L), token ids to predict, negative for positions without a prediction. Needs the LM head.
+            views: Further inputs of the `heads` by name, including `sentence_ids` (B,). In training, rows 0 to B - 1
+                are one view of B sentences, and rows B to 2B - 1 are the other.
 
         Raises:
             ValueError: `lm_labels` is given and the model was built without its LM head.
@@ -215,11 +213,11 @@ class InforMinMixin:
             "position_ids": position_ids,
             "inputs_embeds": inputs_embeds,
         }
-        given = {name: x for name, x in inputs.items() if x is not None}  # not every encoder takes all of them
+        given = {name: x for name, x in inputs.items() if x is not None}  # not every encoder accepts all of them
         asked = given.keys() - {"input_ids", "attention_mask"} or any(kwargs.values())
-        if self.training and not asked and (self.reader or self.chunk_size):
+        if self.training and not asked and (self.packed_forward or self.chunk_size):
             outputs, hidden = InforMinOutput(), None
-            pooled, lm_losses = self._read_chunks(input_ids, attention_mask, lm_labels, views)
+            pooled, lm_losses = self._forward_in_chunks(input_ids, attention_mask, lm_labels, views)
         else:
             outputs = self.base_model(**given, return_dict=True, **kwargs)
             hidden = outputs.last_hidden_state  # (N, L, d)
@@ -242,17 +240,17 @@ class InforMinMixin:
         )
         return result.to_tuple() if return_dict is False else result
 
-    def _read_chunks(
+    def _forward_in_chunks(
         self, input_ids: Tensor, mask: Tensor, lm_labels: Optional[Tensor], views: Optional[dict[str, Any]]
     ) -> tuple[Tensor, Optional[Tensor]]:
-        """Embeddings and language-model losses of N rows, `chunk_size` of them at a time.
+        """Return embeddings and language-model losses of N rows, computed `chunk_size` rows at a time.
 
-        The backward pass encodes each chunk again, under the same random state. A chunk has the same sentences of every
-        view, so that whatever tells views apart by their position in a batch does so in a chunk.
+        The backward pass recomputes each chunk with the same random state. A chunk contains all views of its sentences,
+        since dropout rates can depend on the position of a view in the batch.
         """
         number = len(input_ids)
         if self.chunk_size is None or number <= self.chunk_size:
-            return self._read_rows(input_ids, mask, lm_labels)
+            return self._forward_rows(input_ids, mask, lm_labels)
         order = torch.arange(number, device=input_ids.device)
         if views is not None and number % (size := len(views["sentence_ids"])) == 0:
             copies = number // size
@@ -260,9 +258,9 @@ class InforMinMixin:
             chunks = [part.flatten() for part in parts]
         else:
             chunks = order.split(self.chunk_size)
-        read = [
+        results = [
             checkpoint(
-                self._read_rows,
+                self._forward_rows,
                 input_ids[rows],
                 mask[rows],
                 None if lm_labels is None else lm_labels[rows],
@@ -271,23 +269,23 @@ class InforMinMixin:
             for rows in chunks
         ]
         back = torch.cat(list(chunks)).argsort()
-        losses = None if lm_labels is None else torch.cat([losses for _, losses in read])
-        return torch.cat([pooled for pooled, _ in read])[back], losses
+        losses = None if lm_labels is None else torch.cat([losses for _, losses in results])
+        return torch.cat([pooled for pooled, _ in results])[back], losses
 
-    def _read_rows(
+    def _forward_rows(
         self, input_ids: Tensor, mask: Tensor, lm_labels: Optional[Tensor]
     ) -> tuple[Tensor, Optional[Tensor]]:
-        """Embeddings (N, d) and language-model losses (M,) of N rows."""
+        """Return embeddings (N, d) and language-model losses (M,) of N rows."""
         wanted = None if lm_labels is None else lm_labels >= 0
-        if self.reader:
-            pooled, tokens = self.reader(self.base_model, input_ids, mask, self._pooling, wanted)
+        if self.packed_forward:
+            pooled, tokens = self.packed_forward(self.base_model, input_ids, mask, self._pooling, wanted)
         else:
             hidden = self.base_model(input_ids=input_ids, attention_mask=mask).last_hidden_state
             pooled, tokens = self.pool(hidden, mask), None if wanted is None else hidden[wanted]
         return pooled, None if wanted is None else self._lm_losses(tokens, lm_labels)
 
     def pool(self, hidden: Tensor, mask: Optional[Tensor] = None) -> Tensor:
-        """(N, d), the embeddings as the settings say, not scaled; see `pool`."""
+        """Return embeddings (N, d) with the model's own pooling, not normalized; see the function `pool`."""
         return pool(self._pooling, hidden, mask)
 
     def finish(self, pooled: Tensor) -> Tensor:
@@ -296,11 +294,11 @@ class InforMinMixin:
             pooled = self.adapter(normalize(pooled))
         return normalize(pooled) if self.config.informin.get("normalize") else pooled
 
-    def read(self, encoder: nn.Module, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """(N, d), the embeddings by another encoder of this one's form, not scaled."""
+    def embed_with(self, encoder: nn.Module, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Return embeddings (N, d) by another encoder of the same architecture, not normalized."""
         rows = zip(*(x.split(self.chunk_size or len(x)) for x in (input_ids, attention_mask)))
-        if self.reader:
-            return torch.cat([self.reader(encoder, ids, mask, self._pooling)[0] for ids, mask in rows])
+        if self.packed_forward:
+            return torch.cat([self.packed_forward(encoder, ids, mask, self._pooling)[0] for ids, mask in rows])
         return torch.cat(
             [self.pool(encoder(input_ids=ids, attention_mask=mask).last_hidden_state, mask) for ids, mask in rows]
         )
@@ -310,11 +308,11 @@ class InforMinMixin:
         return self.config.informin["pooling"]
 
     def project(self, pooled: Tensor) -> Tensor:
-        """(N, d), the projection head on embeddings (N, d); without one, themselves."""
+        """Apply the projection head to embeddings (N, d); without a head, return them unchanged."""
         return self.mlp(pooled) if self.config.informin["projection_head"] == "mlp" else pooled
 
     def _lm_losses(self, tokens: Tensor, lm_labels: Tensor) -> Tensor:
-        """(M,) float32, cross entropy of the words at the M labeled positions, whose vectors are (M, d)."""
+        """Return the cross entropy (M,) float32 at the M labeled positions, from their hidden states (M, d)."""
         if not self.config.informin["lm_head"]:
             raise ValueError(
                 "lm_labels was given, but this model has no language-model head. Load it with "
@@ -325,9 +323,9 @@ class InforMinMixin:
 
 
 class BertForInforMinCL(InforMinMixin, BertPreTrainedModel):
-    """BERT with a sentence embedding, for InforMin-CL and its family."""
+    """BERT sentence encoder for InforMin-CL and related objectives."""
 
-    def __init__(self, config, add_pooling_layer: bool = False):  # sentence-transformers hands it on; there is none
+    def __init__(self, config, add_pooling_layer: bool = False):  # unused; sentence-transformers passes it
         super().__init__(config)
         self.bert = BertModel(config, add_pooling_layer=False)
         self._build_heads(
@@ -341,7 +339,7 @@ class BertForInforMinCL(InforMinMixin, BertPreTrainedModel):
 
 
 class RobertaForInforMinCL(InforMinMixin, RobertaPreTrainedModel):
-    """RoBERTa with a sentence embedding, for InforMin-CL and its family."""
+    """RoBERTa sentence encoder for InforMin-CL and related objectives."""
 
     def __init__(self, config, add_pooling_layer: bool = False):
         super().__init__(config)
@@ -357,17 +355,17 @@ class RobertaForInforMinCL(InforMinMixin, RobertaPreTrainedModel):
 
 
 @functools.cache
-def sister(
+def make_model_class(
     encoder: type[PreTrainedModel],
     lm_head: Optional[type[nn.Module]] = None,
     dropouts: tuple[str, ...] = InforMinMixin.dropouts,
 ) -> type[PreTrainedModel]:
-    """The class for one more encoder of transformers, as `BertForInforMinCL` is BERT's: DistilBertForInforMinCL.
+    """Create the class for another encoder of transformers, such as DistilBertForInforMinCL.
 
     Args:
-        encoder: what AutoModel gives.
-        lm_head: of RoBERTa's form; None where there is none, or one of another form.
-        dropouts: the rates in its config.json.
+        encoder: Class that AutoModel returns.
+        lm_head: Class of its language-model head, with the interface of RoBERTa's; None for no such head.
+        dropouts: Names of the dropout rates in its config.json.
     """
     family = next(kind for kind in encoder.__mro__[1:] if issubclass(kind, PreTrainedModel) and kind.base_model_prefix)
     prefix = family.base_model_prefix
@@ -377,7 +375,7 @@ def sister(
         "lm_head.decoder.bias": "lm_head.bias",
     }
 
-    class Sister(InforMinMixin, family):
+    class Model(InforMinMixin, family):
         _keys_to_ignore_on_load_unexpected = [r"(^|\.)pooler\.", rf"^(?!{prefix}\.)"]
 
         def __init__(self, config):
@@ -385,14 +383,14 @@ def sister(
             setattr(self, prefix, encoder(config, **options))
             self._build_heads("lm_head", lm_head, tied)
 
-    Sister.dropouts = dropouts
-    Sister.__name__ = Sister.__qualname__ = f"{encoder.__name__.removesuffix('Model')}ForInforMinCL"
-    Sister.__doc__ = f"{encoder.__name__} with a sentence embedding, for InforMin-CL and its family."
-    return Sister
+    Model.dropouts = dropouts
+    Model.__name__ = Model.__qualname__ = f"{encoder.__name__.removesuffix('Model')}ForInforMinCL"
+    Model.__doc__ = f"{encoder.__name__.removesuffix('Model')} sentence encoder for InforMin-CL and related objectives."
+    return Model
 
 
 def has_pooler(encoder: type[PreTrainedModel]) -> bool:
-    """Whether an encoder's class has a pooling layer of its own, which `add_pooling_layer=False` leaves out."""
+    """Return whether an encoder's class has its own pooling layer, which `add_pooling_layer=False` leaves out."""
     return "add_pooling_layer" in inspect.signature(encoder.__init__).parameters
 
 

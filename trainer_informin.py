@@ -14,9 +14,10 @@ from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTok
 
 from informin.distributed import gather_with_gradient
 from informin.encoders.architectures import InforMinModel, architecture_of
+from informin.encoders.embedding_config import embedding_of
 from informin.encoders.encode import embed, join_shares, longest_read
-from informin.encoders.loading import refuse_other_heads, refuse_without_dropout
-from informin.encoders.packing import read_packed
+from informin.encoders.packing import packed_forward
+from informin.encoders.trainable import refuse_other_heads, refuse_without_dropout
 from informin.errors import UsageError, counted
 from informin.evaluation.development import as_development
 from informin.objectives.terms import fill_heads
@@ -95,7 +96,7 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         self.known |= {"base_model": entry} if entry else {}
         refuse_other_heads(model, {name: args.model_settings[name] for name in ("projection_head", "lm_head")})
         with args.main_process_first(desc="data"):
-            tokens = longest_read(model, tokenizer)
+            tokens = longest_read(model, tokenizer, args.embedding)
             rows, sentences = inputs.training_rows(train_dataset, tokenizer, args, tokens)
         if sentences is not None:
             self.known["data"] = describe_sentences(sentences) | (self.known.get("data") or {})
@@ -136,7 +137,7 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         single = view.same_tokens and not (compared or args.view_dropout)
         self._stack_views = StackedViews(tokens.tokenizer, masking, view, single, tokens)
         fill_heads(model, self.terms)
-        model.reader = read_packed if args.padding_free else None
+        model.packed_forward = packed_forward if args.padding_free else None
         model.chunk_size = args.gradient_cache_chunk_size
         # None: a masked copy has the encoder's own dropout.
         rates = args.view_dropout and [*args.view_dropout, None][: self._stack_views.copies]
@@ -211,9 +212,9 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         With several processes, each encodes a part, and all processes get the complete result.
         """
         own = list(sentences)[self.args.process_index :: self.args.world_size]
-        usage, size = inputs.model_usage(self.model), self.args.per_device_eval_batch_size
+        embedding, size = embedding_of(self.model), self.args.per_device_eval_batch_size
         with self._leaving_on_signal() as progress, self.accelerator.autocast():
-            embeddings = embed(self.model, self.processing_class, own, size, usage.in_training, progress)
+            embeddings = embed(self.model, self.processing_class, own, size, embedding.in_training, progress)
         return join_shares(embeddings, self.accelerator)[: len(sentences)]
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:

@@ -127,6 +127,16 @@ def read_sentences(path: Path, text_column: str | None) -> Iterator[str]:
     return (refuse_long(line, path, number) for number, line in decoded_lines(path))
 
 
+def is_blank(text: str | None) -> bool:
+    """Return whether a text is missing, empty or only whitespace. Blank sentences are neither trained on nor scored."""
+    return not text or text.isspace()
+
+
+def without_blanks(texts: Iterable[str]) -> Iterator[str]:
+    """Return the texts that are not blank."""
+    return (text for text in texts if not is_blank(text))
+
+
 def read_part(path: Path, part: int, parts: int) -> Iterator[str]:
     """The lines of a plain text file that begin in one of equal parts of its bytes: of all parts, all lines, once each.
 

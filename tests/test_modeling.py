@@ -11,10 +11,9 @@ import torch
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
 from informin.encoders.loading import load_config, load_model
-from informin.errors import UsageError
 from informin.publishing.export import export_folder
 from modeling_informin import BertForInforMinCL, RobertaForInforMinCL
-from tests.conftest import make_sentences, tokenizer_of
+from tests.conftest import make_sentences, raises_usage, tokenizer_of
 
 CLASSES = {"bert": BertForInforMinCL, "roberta": RobertaForInforMinCL}
 
@@ -116,13 +115,13 @@ def test_checkpoint_without_lm_head_is_refused(tmp_path, bert):
     shutil.copytree(bert, tmp_path / "headless")
     BertModel.from_pretrained(bert, add_pooling_layer=False).save_pretrained(tmp_path / "headless")
     build(tmp_path / "headless")
-    with pytest.raises(UsageError, match="has no language-model head"):
+    with raises_usage(option="model_name", found="has no language-model head, which the objective needs"):
         build(tmp_path / "headless", lm_head=True)
 
 
 def test_other_architecture_is_refused(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
-    with pytest.raises(UsageError, match="is of the architecture 'gpt2'; needed an encoder like BERT"):
+    with raises_usage(option="model_name", found="has the architecture 'gpt2'", needed="an encoder like BERT"):
         load_config(str(tmp_path))
 
 

@@ -14,7 +14,7 @@ from informin.encoders.architectures import ARCHITECTURES
 from informin.encoders.encode import encode
 from informin.encoders.encoder import load_encoder
 from informin.encoders.loading import load_saved
-from informin.encoders.packing import Packed, can_pack, layer_forward, read_packed
+from informin.encoders.packing import Packed, can_pack, layer_forward, packed_forward
 from informin.training.options import InforMinTrainingArguments
 from tests.conftest import FOUR_STEPS, WORDS, make_sentences, raises_usage, tokenizer_of
 from trainer_informin import InforMinTrainer
@@ -75,7 +75,7 @@ def test_embeddings_and_gradients_are_those_of_the_padded_batch(folder_of, name,
     encoder = AutoModel.from_pretrained(folder_of(name)).eval()
     ids, mask = batch_of(folder_of(name), side)
     assert can_pack(encoder) and not mask.all()
-    packed, tokens = read_packed(encoder, ids, mask, pooling)
+    packed, tokens = packed_forward(encoder, ids, mask, pooling)
     hidden = encoder(input_ids=ids, attention_mask=mask).last_hidden_state
     padded = modeling_informin.pool(pooling, hidden, mask)
     assert tokens is None
@@ -89,7 +89,7 @@ def test_wanted_tokens_come_in_the_order_of_the_batch(bert, pooling):
     encoder = AutoModel.from_pretrained(bert).eval()
     ids, mask = batch_of(bert)
     wanted = mask.bool() & (torch.rand(mask.shape, generator=torch.Generator().manual_seed(0)) < 0.3)
-    embeddings, tokens = read_packed(encoder, ids, mask, pooling, wanted)
+    embeddings, tokens = packed_forward(encoder, ids, mask, pooling, wanted)
     hidden = encoder(input_ids=ids, attention_mask=mask).last_hidden_state
     torch.testing.assert_close(tokens, hidden[wanted], atol=1e-5, rtol=0)
     torch.testing.assert_close(embeddings, modeling_informin.pool(pooling, hidden, mask), atol=1e-5, rtol=0)
@@ -109,10 +109,10 @@ def test_only_the_first_tokens_pass_the_last_layer(bert):
     rows = []
     for layer in encoder.encoder.layer:
         layer.intermediate.register_forward_hook(lambda module, args, output: rows.append(len(args[0])))
-    read_packed(encoder, ids, mask, "cls")
+    packed_forward(encoder, ids, mask, "cls")
     assert rows == [mask.sum()] * (len(rows) - 1) + [len(SENTENCES)] and len(rows) > 1
     rows.clear()
-    read_packed(encoder, ids, mask, "mean")
+    packed_forward(encoder, ids, mask, "mean")
     assert rows == [mask.sum()] * len(rows)
 
 
@@ -138,7 +138,7 @@ def test_attention_drops_in_training_alone(bert):
 def test_encode_gives_what_padded_batches_give(folder_of, name, monkeypatch):
     encoder = load_encoder(str(folder_of(name)), ("cls",), batch_size=5)
     read = []
-    monkeypatch.setattr(encode_module, "read_packed", lambda *args: read.append(1) or read_packed(*args))
+    monkeypatch.setattr(encode_module, "packed_forward", lambda *args: read.append(1) or packed_forward(*args))
     packed = encoder(SENTENCES)["cls"]
     assert bool(read) == (name in PACKED)
     monkeypatch.setattr(encode_module, "can_pack", lambda model: False)
@@ -146,7 +146,7 @@ def test_encode_gives_what_padded_batches_give(folder_of, name, monkeypatch):
 
 
 def test_encode_reads_other_poolers_and_several_padded(bert, monkeypatch):
-    monkeypatch.setattr(encode_module, "read_packed", None)
+    monkeypatch.setattr(encode_module, "packed_forward", None)
     model, tokenizer = AutoModel.from_pretrained(bert), tokenizer_of(bert)
     for poolers in (("cls", "mean"), ("first_last",)):
         assert np.isfinite(encode(model, tokenizer, SENTENCES, poolers=poolers)[poolers[0]]).all()
@@ -208,7 +208,7 @@ def test_training_reads_without_padding_where_it_can_and_says_so(bert, folder_of
     }
     for name, (folder, options, expected) in cases.items():
         run = trainer_of(folder, tmp_path / name, **options)
-        assert (run.model.reader is not None) == expected, name
+        assert (run.model.packed_forward is not None) == expected, name
         run.train()
         run.save_model()
         written = json.loads((tmp_path / name / "training.json").read_text())["options"]

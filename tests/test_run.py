@@ -360,7 +360,7 @@ def test_used_output_folder(command, tmp_path, capsys):
 
 def test_dropout_zero(command, tmp_path, capsys):
     still = save_bert(tmp_path / "still", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    assert "Every dropout of this model is 0" in fails(capsys, command(model_name=still))
+    assert "Every dropout rate of this model is 0" in fails(capsys, command(model_name=still))
 
 
 def test_mlm_without_lm_head(command, bert, tmp_path, capsys):

@@ -169,7 +169,7 @@ def test_folders_of_one_name_are_shown_whole(draw, bert, sentences, tmp_path):
         ("tsne", {"sentences": "PATH/absent.txt"}, "--sentences: PATH/absent.txt does not exist"),
         ("tsne", {"sentences": "PATH/blank.txt"}, "--sentences names PATH/blank.txt, which contains no sentence"),
         ("tsne", {"sentences": "PATH/few.txt"}, "t-SNE has only 2 sentences; expected at least 30"),
-        ("tsne", {"sentences": "PATH/few.txt", "pooler": "auto"}, "does not say how its sentence embedding is read"),
+        ("tsne", {"sentences": "PATH/few.txt", "pooler": "auto"}, "is auto, but the pooling of"),
         ("redundancy", {"sentences": "PATH/few.txt"}, "Found too few sentences that have a variant"),
         ("cosines", {"senteval_dir": "PATH"}, "STS/STSBenchmark/sts-dev.csv does not exist"),
         ("drift", {"sentences": "PATH/few.txt", "compare": "BERT"}, "Found 2 distinct sentences; drift is measured on"),

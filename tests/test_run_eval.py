@@ -343,7 +343,7 @@ def test_a_row_for_each_model_and_pooler(run, bert, roberta, tmp_path, encoded):
 
 def test_auto_is_what_the_checkpoint_says(run, bert, tmp_path):
     code, _, err = run(pooler="auto", tasks="STS-B")
-    assert code == 2 and f"error: --pooler auto: {bert} does not say how its sentence embedding is read" in err
+    assert code == 2 and f"error: --pooler is auto, but the pooling of {bert} is unknown" in err
     folder = shutil.copytree(bert, tmp_path / "ours")
     config = read(folder / "config.json")
     (folder / "config.json").write_text(json.dumps(config | {"informin": {"pooling": "cls"}}))
@@ -552,9 +552,9 @@ def test_whitening(run, bert, data, tmp_path, file, dimensions):
             "/no/data/STS/STSBenchmark/sts-test.csv does not exist. The folder given must be",
         ),
         (dict(model_name="/no/model"), "--model_name /no/model: there is no such folder"),
-        (dict(pooler="mlp"), "--pooler mlp: MODEL has no projection head; "),
-        (dict(max_length=67), "--max_length 67: MODEL reads at least 3 and at most 66 tokens."),
-        (dict(batch_size=0), "--batch_size 0: needed 1 or more."),
+        (dict(pooler="mlp"), "--pooler is mlp, but MODEL has no projection head; "),
+        (dict(max_length=67), "--max_length is 67; expected 3 to 66 tokens for MODEL."),
+        (dict(batch_size=0), "--batch_size is 0; expected 1 or more."),
         (dict(device="gpu"), "--device gpu cannot be used: "),
     ],
 )

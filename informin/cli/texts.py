@@ -9,7 +9,7 @@ from tqdm import tqdm
 from informin.bars import hidden
 from informin.encoders.encoder import Encoder, load_encoder
 from informin.errors import UsageError
-from informin.textfiles import read_sentences
+from informin.textfiles import read_sentences, without_blanks
 from informin.training.sentences import find_files
 from modeling_informin import POOLINGS
 
@@ -47,7 +47,7 @@ def read_texts(args: argparse.Namespace) -> list[str]:
         UsageError: A file cannot be read, or there is no text.
     """
     files = find_files(args.train_file)
-    texts = [text for file in files for text in read_sentences(file, args.text_column) if text.strip()]
+    texts = [text for file in files for text in without_blanks(read_sentences(file, args.text_column))]
     if not texts:
         raise UsageError(f"has no texts in {', '.join(map(str, files))}", option="train_file")
     return texts

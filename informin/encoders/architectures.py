@@ -1,7 +1,6 @@
-"""The architectures that can be trained, a row each: what the rest knows of one is in its row and in its class.
+"""The architectures that can be trained, one row each.
 
-Other encoders of transformers have a row made for them, where what training needs is found in their configuration and
-in their class (`generic`).
+`generic` creates a row for other encoders of transformers if their configuration and class have what training needs.
 """
 
 import functools
@@ -19,7 +18,7 @@ from transformers.models.mpnet.modeling_mpnet import MPNetLMHead, MPNetModel
 from transformers.models.xlm_roberta.modeling_xlm_roberta import XLMRobertaLMHead, XLMRobertaModel
 
 from informin.errors import UsageError
-from modeling_informin import BertForInforMinCL, InforMinMixin, RobertaForInforMinCL, sister
+from modeling_informin import BertForInforMinCL, InforMinMixin, RobertaForInforMinCL, make_model_class
 
 if TYPE_CHECKING:
 
@@ -33,19 +32,19 @@ TWO, THREE = ("input_ids", "attention_mask"), ("input_ids", "attention_mask", "t
 
 @dataclass(frozen=True)
 class Architecture:
-    """What differs from one architecture to the next. Paths are of modules: of the encoder, of a layer, of the model.
+    """Differences between architectures. Paths are paths of modules.
 
     Attributes:
-        model: our class.
-        lm_head: path of the language-model head, in the model and in checkpoints; None where there is none to train.
-        onnx_inputs: of an ONNX file, as optimum names and orders them: readers feed by name, some by place; None where
-            no file is made.
-        offset_positions: the positions start after the padding index.
-        layers: path of the list of layers.
-        attention: path of a layer's self-attention, which is transformers' exchangeable one (`AttentionInterface`);
-            None where it is the architecture's own, whose maps and rates are out of reach.
-        rate: of a self-attention that keeps its dropout rate as a number, the number's name.
-        packs: its layers have the form of BERT's, and can be read without padding (`informin.encoders.packing`).
+        model: Our class.
+        lm_head: Path of the language-model head in the model and in checkpoints; None if there is none to train.
+        onnx_inputs: Inputs of an ONNX file, named and ordered as in optimum, since some libraries pass inputs by
+            position; None if ONNX export is not supported.
+        offset_positions: Position ids start after the padding index.
+        layers: Path of the list of layers in the encoder.
+        attention: Path of the self-attention in a layer, if it uses transformers' `AttentionInterface`; None otherwise,
+            since its attention maps and dropout rate cannot be accessed then.
+        rate: Name of the dropout rate, for a self-attention that stores it as a number.
+        packs: The layers have the structure of BERT's and can run without padding (`informin.encoders.packing`).
     """
 
     model: type[InforMinModel]
@@ -59,13 +58,13 @@ class Architecture:
 
     @property
     def dropouts(self) -> tuple[str, ...]:
-        """The rates in config.json."""
+        """Names of the dropout rates in config.json."""
         return self.model.dropouts
 
     def attentions(self, encoder: nn.Module) -> list[nn.Module]:
-        """The self-attention of each layer, from the first to the last; none where `attention` is None.
+        """Return the self-attention of each layer, from the first to the last; an empty list if `attention` is None.
 
-        Each has its dropout as the module `dropout`: one that keeps a number is given it.
+        Each gets its dropout as a module `dropout`, also if it stores the rate as a number.
         """
         if self.attention is None:
             return []
@@ -80,23 +79,25 @@ ARCHITECTURES = {
     "bert": Architecture(BertForInforMinCL, "cls", THREE, packs=True),
     "roberta": Architecture(RobertaForInforMinCL, "lm_head", TWO, offset_positions=True, packs=True),
     "xlm-roberta": Architecture(
-        sister(XLMRobertaModel, XLMRobertaLMHead), "lm_head", TWO, offset_positions=True, packs=True
+        make_model_class(XLMRobertaModel, XLMRobertaLMHead), "lm_head", TWO, offset_positions=True, packs=True
     ),
     "camembert": Architecture(
-        sister(CamembertModel, CamembertLMHead), "lm_head", TWO, offset_positions=True, packs=True
+        make_model_class(CamembertModel, CamembertLMHead), "lm_head", TWO, offset_positions=True, packs=True
     ),
     "distilbert": Architecture(
-        sister(DistilBertModel, dropouts=("dropout", "attention_dropout")),
+        make_model_class(DistilBertModel, dropouts=("dropout", "attention_dropout")),
         None,
         TWO,
         layers="transformer.layer",
         attention="attention",
     ),
-    "mpnet": Architecture(sister(MPNetModel, MPNetLMHead), "lm_head", TWO, offset_positions=True, attention=None),
-    "electra": Architecture(sister(ElectraModel), None, THREE, packs=True),
-    "deberta-v2": Architecture(sister(DebertaV2Model), None, THREE, attention=None),
+    "mpnet": Architecture(
+        make_model_class(MPNetModel, MPNetLMHead), "lm_head", TWO, offset_positions=True, attention=None
+    ),
+    "electra": Architecture(make_model_class(ElectraModel), None, THREE, packs=True),
+    "deberta-v2": Architecture(make_model_class(DebertaV2Model), None, THREE, attention=None),
     "modernbert": Architecture(
-        sister(ModernBertModel, dropouts=("embedding_dropout", "mlp_dropout", "attention_dropout")),
+        make_model_class(ModernBertModel, dropouts=("embedding_dropout", "mlp_dropout", "attention_dropout")),
         None,
         TWO,
         layers="layers",
@@ -104,7 +105,7 @@ ARCHITECTURES = {
         rate="attention_dropout",
     ),
 }
-# With those that have no row, and can embed sentences.
+# Including architectures without a row, which can compute embeddings.
 OFFSET_POSITIONS = (
     *(name for name, architecture in ARCHITECTURES.items() if architecture.offset_positions),
     *("roberta-prelayernorm", "xlm-roberta-xl", "xmod", "data2vec-text", "ibert", "longformer"),
@@ -112,36 +113,37 @@ OFFSET_POSITIONS = (
 
 
 def architecture_of(config: PreTrainedConfig) -> Architecture:
-    """The row of an encoder; see `generic` for one that has none, and for what is raised."""
+    """Return the row of an encoder; see `generic` for encoders without a row, and for errors."""
     return ARCHITECTURES.get(config.model_type) or generic(config)
 
 
 def generic(config: PreTrainedConfig) -> Architecture:
-    """A row for an encoder of transformers that has none: its class alone, without its heads and its attention.
+    """Create a row for an encoder of transformers that has none: its class, without heads and access to attention.
 
-    Raises UsageError: what training needs is not found, with what that is.
+    Raises:
+        UsageError: The encoder lacks something that training needs.
     """
     encoder = MODEL_MAPPING.get(type(config), None)
-    lacking = None
+    missing = None
     if not (inspect.isclass(encoder) and issubclass(encoder, PreTrainedModel)):
-        lacking = "one class of its encoder in transformers"
+        missing = "transformers has no single class for it"
     elif not set(TWO) <= inspect.signature(encoder.forward).parameters.keys():
-        lacking = "an encoder that takes input_ids and attention_mask"
+        missing = "it does not accept input_ids and attention_mask"
     elif not (dropouts := dropouts_of(encoder, type(config))):
-        lacking = "a rate in its configuration that dropout modules of the encoder have"
-    if lacking:
+        missing = "it has no dropout rate that dropout modules use"
+    if missing:
         raise UsageError(
-            f"The architecture {config.model_type!r} cannot be trained here: needed {lacking}. Take an encoder of: "
-            f"{', '.join(ARCHITECTURES)}."
+            f"The architecture {config.model_type!r} cannot be trained here: {missing}",
+            needed=f"an encoder of: {', '.join(ARCHITECTURES)}",
         )
-    return Architecture(sister(encoder, dropouts=dropouts), None, None, attention=None)
+    return Architecture(make_model_class(encoder, dropouts=dropouts), None, None, attention=None)
 
 
 @functools.cache
 def dropouts_of(encoder: type[PreTrainedModel], kind: type[PreTrainedConfig]) -> tuple[str, ...]:
-    """The rates of a configuration that its encoder reads, found by building it with other rates.
+    """Return the names of the dropout rates that an encoder uses, found by building it with distinct rates.
 
-    None where no dropout module has one of them: functions of the encoder's own cannot be seen to drop anything.
+    The result is empty if no dropout module uses one of them: dropout by function calls cannot be detected.
     """
     config = kind()
     names = [name for name, value in config.to_dict().items() if "dropout" in name and type(value) in (float, int)]
@@ -151,7 +153,7 @@ def dropouts_of(encoder: type[PreTrainedModel], kind: type[PreTrainedConfig]) ->
     try:
         with torch.device("meta"):
             modules = list(encoder(config).modules())
-    except Exception:  # some have no defaults that they can be built with, and raise what they like
+    except Exception:  # some cannot be built with their defaults, and raise anything
         return ()
     if not {module.p for module in modules if isinstance(module, nn.Dropout)} & set(rates.values()):
         return ()

@@ -1,4 +1,4 @@
-"""Sentences to embeddings, and the poolers by name."""
+"""Compute embeddings of sentences with one or more poolings."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,12 +7,12 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 from torch.nn.functional import normalize
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 import modeling_informin
 from informin.encoders.architectures import OFFSET_POSITIONS
-from informin.encoders.packing import can_pack, read_packed
-from informin.encoders.usage import Usage, reading_length, usage_of_settings
+from informin.encoders.embedding_config import EmbeddingConfig, embedding_of
+from informin.encoders.packing import can_pack, packed_forward
 from modeling_informin import POOLINGS
 
 POOLERS = (*POOLINGS, "first_last", "embeddings_last", "last2", "mlp")
@@ -21,7 +21,7 @@ POOLERS = (*POOLINGS, "first_last", "embeddings_last", "last2", "mlp")
 @torch.inference_mode()
 def encode(
     model,
-    tokenizer,
+    tokenizer: PreTrainedTokenizerBase,
     sentences: Sequence[str],
     batch_size: int = 64,
     poolers: Sequence[str] = ("cls",),
@@ -30,19 +30,23 @@ def encode(
     prompt: str = "",
     normalized: bool = False,
 ) -> dict[str, np.ndarray]:
-    """The embeddings of sentences, longest first so that batches hold little padding, by every pooler in one pass.
+    """Return the embeddings of sentences for every pooling, with one forward pass per batch.
+
+    Sentences are sorted by length, the longest first, so that batches contain little padding.
 
     Args:
-        model: an encoder whose output has `last_hidden_state`; left in the mode it was in.
-        batch_size: sentences per forward pass.
-        poolers: of `POOLERS`; see `pool`.
-        length: sentences are cut at this many tokens; None for the model's own maximum.
-        progress: called after each batch with the number of its sentences.
-        prompt: is put before every sentence.
-        normalized: scales embeddings to length 1.
+        model: Encoder whose output has `last_hidden_state`. Its training mode is restored.
+        tokenizer: Tokenizer of the encoder.
+        sentences: N sentences.
+        batch_size: Sentences per forward pass.
+        poolers: Names from `POOLERS`; see `pool`.
+        length: Maximum number of tokens per sentence; None for the model's maximum.
+        progress: Called after each batch with its number of sentences.
+        prompt: Text before every sentence.
+        normalized: Scale embeddings to unit length.
 
     Returns:
-        For each pooler (N, d) float32, in the order of `sentences`.
+        For each pooling (N, d) float32, in the order of `sentences`.
     """
     embeddings = {pooler: np.empty((len(sentences), model.config.hidden_size), np.float32) for pooler in poolers}
     if not sentences:
@@ -60,7 +64,7 @@ def encode(
             batch = tokenizer.pad({"input_ids": [tokens[i] for i in rows]}, return_tensors="pt").to(model.device)
             ids, mask = batch["input_ids"], batch["attention_mask"]
             if packed:
-                pooled = {pooler: read_packed(model.base_model, ids, mask, pooler)[0] for pooler in poolers}
+                pooled = {pooler: packed_forward(model.base_model, ids, mask, pooler)[0] for pooler in poolers}
             else:
                 output = model(input_ids=ids, attention_mask=mask, **extra)
                 layers = output.hidden_states if extra else (output.last_hidden_state,)
@@ -75,7 +79,7 @@ def encode(
 
 
 def _packs(model) -> bool:
-    """Whether to read without padding; on a GPU attention by runs would be many small launches."""
+    """Return whether to encode without padding. On a GPU, attention by runs would launch many small kernels."""
     return isinstance(model, PreTrainedModel) and model.device.type == "cpu" and can_pack(model.base_model)
 
 
@@ -85,68 +89,83 @@ def _pooled(model, pooler: str, layers: Sequence[Tensor], mask: Tensor) -> Tenso
 
 def embed(
     model,
-    tokenizer,
+    tokenizer: PreTrainedTokenizerBase,
     sentences: Sequence[str],
     batch_size: int = 64,
-    usage: Usage | None = None,
+    embedding: EmbeddingConfig | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> np.ndarray:
-    """(N, d) float32, the embeddings of N sentences as `usage` says that they are read; see `encode`.
+    """Return the embeddings (N, d) float32 of N sentences; see `encode`.
 
-    Without `usage` the settings of the model say it, which is then one of ours.
+    Args:
+        model: Encoder.
+        tokenizer: Tokenizer of the encoder.
+        sentences: N sentences.
+        batch_size: Sentences per forward pass.
+        embedding: Pooling, prompt, maximum length and normalization; None for those in the model's settings.
+        progress: Called after each batch with its number of sentences.
     """
-    usage = usage or usage_of_settings(model.config.informin)
+    embedding = embedding or embedding_of(model)
+    assert embedding.pooling is not None
     how = {
-        "length": longest_read(model, tokenizer, usage),
-        "prompt": usage.prompt,
-        "normalized": usage.normalize,
+        "length": longest_read(model, tokenizer, embedding),
+        "prompt": embedding.prompt,
+        "normalized": embedding.normalize,
         "progress": progress,
     }
-    return encode(model, tokenizer, sentences, batch_size, (usage.pooling,), **how)[usage.pooling]
+    return encode(model, tokenizer, sentences, batch_size, (embedding.pooling,), **how)[embedding.pooling]
 
 
 def pool(pooler: str, layers: Sequence[Tensor], mask: Tensor) -> Tensor:
-    """(N, d): one vector for each of N sentences of L tokens.
+    """Return one vector (N, d) for each of N sentences of L tokens.
 
-    * `cls`, `mean`, `last`: the first token, the mean over the tokens, the last token, of the last layer.
+    * `cls`, `mean`, `last`: the first token, the mean over all tokens, or the last token of the last layer.
     * `first_last`: the mean of the first and the last layer (SimCSE's code; BERT-base: 60.73 STS average).
-    * `embeddings_last`: of the embedding layer and the last layer (the papers' "first-last avg"; BERT-base: 56.70).
-    * `last2`: of the last two layers.
+    * `embeddings_last`: the mean of the embedding layer and the last layer (the papers' "first-last avg"; BERT-base:
+      56.70).
+    * `last2`: the mean of the last two layers.
 
-    `mlp`, the projection head on the embedding, is the model's own.
+    The model itself computes `mlp`, the projection head on the embedding.
 
     Args:
-        layers: hidden states (N, L, d) from the embedding layer to the last; for the first three the last is enough.
-        mask: (N, L), 1 at tokens, 0 at padding.
+        pooler: One of the names above.
+        layers: Hidden states (N, L, d) from the embedding layer to the last; the last is enough for the first three.
+        mask: (N, L), 1 for tokens, 0 for padding.
     """
     if pooler in POOLINGS:
         return modeling_informin.pool(pooler, layers[-1], mask)
-    chosen = {"first_last": (1, -1), "embeddings_last": (0, -1), "last2": (-2, -1)}[pooler]
-    return modeling_informin.pool("mean", sum(layers[i] for i in chosen) / len(chosen), mask)
+    first, last = {"first_last": (1, -1), "embeddings_last": (0, -1), "last2": (-2, -1)}[pooler]
+    return modeling_informin.pool("mean", (layers[first] + layers[last]) / 2, mask)
 
 
-def max_length(config, tokenizer) -> int:
-    """The longest input the model takes, in tokens."""
+def max_length(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
+    """Return the maximum number of tokens that the model accepts."""
     positions = config.max_position_embeddings
     if config.model_type in OFFSET_POSITIONS:
         positions -= config.pad_token_id + 1
     return min(positions, tokenizer.model_max_length)
 
 
-def longest_read(model, tokenizer, usage: Usage | None = None) -> int:
-    """The most tokens that are read of a sentence: what the model takes, or less where its settings say so.
+def longest_read(model, tokenizer: PreTrainedTokenizerBase, embedding: EmbeddingConfig | None = None) -> int:
+    """Return the maximum number of tokens per sentence: that of the model, or of its settings if that is smaller.
 
     Args:
-        usage: None for what the settings of the model say.
+        model: Encoder.
+        tokenizer: Tokenizer of the encoder.
+        embedding: The settings; None for those of the model.
     """
-    usage = usage or usage_of_settings(model.config.informin)
-    return reading_length(max_length(model.config, tokenizer), usage)
+    return (embedding or embedding_of(model)).max_length(max_length(model.config, tokenizer))
 
 
 def join_shares(x: np.ndarray, accelerator: Accelerator) -> np.ndarray:
-    """Every process's rows (n, d) of an array whose rows were dealt out in turn, put together again, in every process.
+    """Gather rows that were distributed round-robin over processes, and restore their order, in every process.
 
-    Shares that are one short are padded: the rows (N, d) that were dealt out come first.
+    Args:
+        x: (n, d), the rows of this process. Processes may have one row more or less.
+        accelerator: Connects the processes.
+
+    Returns:
+        (N, d), followed by rows of padding if N is not a multiple of the number of processes.
     """
     if accelerator.num_processes == 1:
         return x

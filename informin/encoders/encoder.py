@@ -1,4 +1,4 @@
-"""Any checkpoint, ready to embed sentences: ours, of plain transformers, or of sentence-transformers."""
+"""Load any checkpoint as an encoder of sentences: this project's, plain transformers, or sentence-transformers."""
 
 import hashlib
 import json
@@ -13,34 +13,32 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from informin.encoders.architectures import InforMinModel
 from informin.encoders.dense import Dense, load_dense
+from informin.encoders.embedding_config import EmbeddingConfig, lower_case, refuse_long_prompt
 from informin.encoders.encode import POOLERS, encode, max_length
-from informin.encoders.loading import (
-    BERT_POOLER,
-    forget_truncation,
-    load_config,
-    load_saved,
-    load_tokenizer,
-    saved_settings,
-)
-from informin.encoders.usage import Usage, lower_case, reading_length, refuse_long_prompt, usage_of
+from informin.encoders.loading import BERT_POOLER, load_config, load_saved, load_tokenizer, saved_settings
+from informin.encoders.sentence_transformers_files import load_embedding_config
+from informin.encoders.tokenizer import forget_truncation
 from informin.errors import UsageError, error_line
 
-# Of a configuration: what no embedding depends on.
+# Settings of a configuration that do not affect embeddings.
 SILENT_SETTINGS = ("_name_or_path", "transformers_version", "dtype", "architectures", "auto_map", "informin")
 
 
 @dataclass
 class Encoder:
-    """Embeds sentences by one or more poolers, and knows what it was made from.
+    """Computes embeddings of sentences with one or more poolings.
 
     Attributes:
-        name: the Hub id or folder it was loaded from.
-        poolers: of `encode.POOLERS`, resolved: never `auto`.
-        length: sentences are cut at this many tokens.
-        normalized: embeddings are scaled to length 1, as the checkpoint says of itself.
-        prompt: is put before every sentence.
-        bf16: computes under bfloat16 autocast.
-        truncated: the sentences met so far that were cut.
+        name: Hub id or folder that it was loaded from.
+        model: The encoder.
+        tokenizer: Its tokenizer.
+        poolers: Names from `encode.POOLERS`, never `auto`.
+        length: Maximum number of tokens per sentence.
+        normalized: Scale embeddings to unit length, as the checkpoint's settings say.
+        batch_size: Sentences per forward pass.
+        bf16: Use bfloat16 autocast.
+        prompt: Text before every sentence.
+        truncated: Sentences that were truncated so far.
         dense: Linear adapter, applied to embeddings of unit length; None for none.
     """
 
@@ -65,9 +63,14 @@ class Encoder:
         return self.model.device
 
     def __call__(self, sentences: Sequence[str], progress: Callable[[int], object] | None = None):
-        """(N, d) float32 of N sentences for each pooler, by name."""
-        # A token is a byte at least (not so where a tokenizer expands ligatures) and two are special, so that short
-        # sentences need no counting.
+        """Return the embeddings (N, d) float32 of N sentences for each pooling.
+
+        Args:
+            sentences: N sentences.
+            progress: Called after each batch with its number of sentences.
+        """
+        # Only long sentences need counting: a token has at least one byte (unless a tokenizer expands ligatures), and
+        # two tokens are special.
         long = [s for s in sentences if len((self.prompt + s).encode()) > self.length - 2]
         tokens = self.tokenizer([self.prompt + s for s in long], verbose=False)["input_ids"] if long else []
         self.truncated.update(s for s, ids in zip(long, tokens) if len(ids) > self.length)
@@ -80,16 +83,16 @@ class Encoder:
         return embeddings
 
     def weights_sha256(self) -> str:
-        """Tells checkpoints apart, whatever their folder; see `weights_sha256`."""
+        """Return the SHA-256 of the weights; see the function `weights_sha256`."""
         digest = weights_sha256(self.model.state_dict())
         return digest if self.dense is None else hashlib.sha256((digest + self.dense.sha256()).encode()).hexdigest()
 
     def sha256(self) -> str:
-        """SHA-256 of everything that determines an embedding: architecture, weights, configuration, tokenizer, options.
+        """Return the SHA-256 of all that determines an embedding: architecture, weights, settings, tokenizer, options.
 
-        Left out are the batch size and the device, which change the rounding alone.
+        The batch size and the device are left out, since they only affect rounding.
         """
-        forget_truncation(self.tokenizer)  # that of the last call is no setting
+        forget_truncation(self.tokenizer)  # not a setting
         tokenizer = [getattr(self.tokenizer, name) for name in ("padding_side", "truncation_side", "pad_token_id")]
         tokenizer += [type(self.tokenizer).__name__, self.tokenizer.split_special_tokens]
         options = [self.poolers, self.prompt, self.length, self.normalized, self.bf16]
@@ -99,9 +102,9 @@ class Encoder:
 
 
 def weights_sha256(weights: Mapping[str, Tensor]) -> str:
-    """SHA-256 over the names and float32 values of the weights.
+    """Return the SHA-256 of the names and float32 values of the weights.
 
-    BERT's own pooler is left out: no embedding reads it, and where a checkpoint has none it is random.
+    BERT's own pooler is left out: no embedding depends on it, and it is random if a checkpoint has none.
     """
     digest = hashlib.sha256()
     for name, tensor in sorted(weights.items()):
@@ -112,7 +115,7 @@ def weights_sha256(weights: Mapping[str, Tensor]) -> str:
 
 
 def settings_sha256(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> str:
-    """SHA-256 over what a configuration and a tokenizer say, without what no embedding depends on."""
+    """Return the SHA-256 of the settings of a configuration and a tokenizer that affect embeddings."""
     settings = config.to_dict() | (getattr(config, "informin", None) or {}).get("dropouts", {})
     settings = {name: value for name, value in settings.items() if name not in SILENT_SETTINGS}
     text = json.dumps(settings, sort_keys=True, default=str) + tokenizer.backend_tokenizer.to_str()
@@ -120,10 +123,15 @@ def settings_sha256(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase
 
 
 def starting_sha256(model: InforMinModel, model_name: str, revision: str | None = None) -> str:
-    """What `load_encoder(model_name).weights_sha256()` gives, from what `load_model` gave, before its first step.
+    """Return `load_encoder(model_name).weights_sha256()`, computed from a model that `load_model` loaded.
 
-    The names are those of the class that `load_encoder` takes, and a projection head counts where the checkpoint has
-    one: a checkpoint is loaded again only if training leaves its head out.
+    Weight names are those of the class that `load_encoder` uses. A projection head counts if the checkpoint has one.
+    The checkpoint is loaded again only if training leaves out its head.
+
+    Args:
+        model: Loaded model before its first training step.
+        model_name: Hub id or folder that it was loaded from.
+        revision: Branch, tag or commit on the Hub.
     """
     config = load_config(model_name, revision)
     settings = saved_settings(config, model_name, revision)
@@ -146,60 +154,68 @@ def load_encoder(
     revision: str | None = None,
     prompt: str | None = None,
 ) -> Encoder:
-    """Loads any BERT-like checkpoint in float32, from a folder or the Hub.
+    """Load any BERT-like checkpoint in float32 from a folder or the Hub.
 
     Args:
-        poolers: names of `encode.POOLERS`, or `auto` alone for what the checkpoint says of itself.
-        length: cut sentences at this many tokens; None for the checkpoint's own maximum.
-        device: None for a GPU where there is one.
-        prompt: what is put before every sentence; None for what the checkpoint says of itself, which may be nothing.
+        model_name: Hub id or folder.
+        poolers: Names from `encode.POOLERS`, or only `auto` for the pooling stored in the checkpoint.
+        length: Maximum number of tokens per sentence; None for the checkpoint's own maximum.
+        batch_size: Sentences per forward pass.
+        device: Device to run on; None for a GPU if there is one.
+        bf16: Use bfloat16 autocast.
+        revision: Branch, tag or commit on the Hub.
+        prompt: Text before every sentence; None for the checkpoint's default prompt, if it has one.
 
     Raises:
-        UsageError: no such model, no tokenizer, a pooler that the model cannot do, `auto` where it says nothing, or a
-            prompt that leaves no room for a sentence.
+        UsageError: The model or its tokenizer cannot be loaded, it does not support the pooling, `auto` is given and
+            the checkpoint stores no pooling, or the prompt leaves no room for a sentence.
     """
     if batch_size < 1:
-        raise UsageError(f"`batch_size` {batch_size}: needed 1 or more.")
+        raise UsageError(f"is {batch_size}", option="batch_size", needed="1 or more")
     if "auto" in poolers and len(poolers) > 1:
-        raise UsageError(f"`pooler` {' '.join(poolers)}: auto is one of the others already. Give auto, or names.")
+        raise UsageError(f"is {' '.join(poolers)}", option="pooler", needed="auto alone, or names without auto")
     config = load_config(model_name, revision, any_encoder=True)
-    usage = usage_of(model_name, config, revision)
+    embedding = load_embedding_config(model_name, config, revision)
     model = load_saved(config, model_name, revision)
     tokenizer = load_tokenizer(model_name, config, revision)
-    lower_case(tokenizer, usage)
-    resolved = tuple(dict.fromkeys(_resolve(pooler, model_name, model, usage) for pooler in poolers))
+    lower_case(tokenizer, embedding)
+    resolved = tuple(dict.fromkeys(_resolve(pooler, model_name, model, embedding) for pooler in poolers))
     most = max_length(config, tokenizer)
-    length = reading_length(most, usage) if length is None else length
+    length = embedding.max_length(most) if length is None else length
     if not 3 <= length <= most:
-        raise UsageError(f"`max_length` {length}: {model_name} reads at least 3 and at most {most} tokens.")
-    prompt = usage.prompt if prompt is None else prompt
+        raise UsageError(f"is {length}", option="max_length", needed=f"3 to {most} tokens for {model_name}")
+    prompt = embedding.prompt if prompt is None else prompt
     refuse_long_prompt(prompt, tokenizer, "max_length", length)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         model.eval().to(device)
     except (RuntimeError, AssertionError) as error:  # a torch without CUDA asserts
-        raise UsageError(f"`device` {device} cannot be used: {error_line(error)}") from None
-    normalized = "auto" in poolers and usage.normalize
+        raise UsageError(f"{device} cannot be used: {error_line(error)}", option="device") from None
+    normalized = "auto" in poolers and embedding.normalize
     dense = None
-    if "auto" in poolers and usage.adapter:
-        dense = load_dense(model_name, usage.adapter, config.hidden_size, revision)
+    if "auto" in poolers and embedding.adapter:
+        dense = load_dense(model_name, embedding.adapter, config.hidden_size, revision)
     return Encoder(model_name, model, tokenizer, resolved, length, normalized, batch_size, bf16, prompt, dense=dense)
 
 
-def _resolve(pooler: str, model_name: str, model: PreTrainedModel, usage: Usage) -> str:
+def _resolve(pooler: str, model_name: str, model: PreTrainedModel, embedding: EmbeddingConfig) -> str:
+    """Return the pooling that a name means for a model."""
     if pooler == "auto":
-        if usage.pooling is None:
+        if embedding.pooling is None:
+            problem = embedding.problem or "it has no sentence-transformers files"
             raise UsageError(
-                f"`pooler` auto: {model_name} does not say how its sentence embedding is read "
-                f"({usage.problem or 'no sentence-transformers files'}). Give one of: `pooler` {', '.join(POOLERS)}."
+                f"is auto, but the pooling of {model_name} is unknown: {problem}",
+                option="pooler",
+                needed=f"one of: {', '.join(POOLERS)}",
             )
-        return usage.pooling
+        return embedding.pooling
     if pooler not in POOLERS:
-        raise UsageError(f"`pooler` {pooler}: needed one of: auto, {', '.join(POOLERS)}.")
+        raise UsageError(f"is {pooler}", option="pooler", needed=f"one of: auto, {', '.join(POOLERS)}")
     has_head = isinstance(model, InforMinModel) and model.config.informin["projection_head"] == "mlp"
     if pooler == "mlp" and not has_head:
         raise UsageError(
-            f"`pooler` mlp: {model_name} has no projection head; it is in checkpoints that this project trained with "
-            "`projection_head` mlp."
+            f"is mlp, but {model_name} has no projection head",
+            option="pooler",
+            needed="a checkpoint that this project trained with `projection_head` mlp",
         )
     return pooler

@@ -1,4 +1,4 @@
-"""The files of a checkpoint, in a folder or on the Hub, and what a name that leads to none may have meant."""
+"""Find the files of a checkpoint in a folder or on the Hub, and suggest similar names for a missing one."""
 
 import difflib
 import glob
@@ -8,77 +8,96 @@ from pathlib import Path
 
 from transformers.utils import cached_file
 
-from informin.errors import UsageError
+from informin.errors import UsageError, error_line
 from informin.files import hub_problem, leads_outside, read_json
 
-# What transformers reads of a model's folder.
-READ = ("*.json", "*.safetensors", "*.bin", "*.model", "*.jinja", "vocab.txt", "merges.txt", "bpe.codes")
+# Files of a model folder that transformers loads.
+MODEL_FILES = ("*.json", "*.safetensors", "*.bin", "*.model", "*.jinja", "vocab.txt", "merges.txt", "bpe.codes")
 
 
 def find_config(model_name: str, revision: str | None = None) -> str:
-    """The path of a model's config.json, in a folder or from the Hub; else UsageError, with folders that have one."""
+    """Return the path of a model's config.json, from a folder or the Hub.
+
+    Raises:
+        UsageError: There is none. The message suggests folders with similar names.
+    """
     folder = Path(model_name)
     if os.path.isfile(model_name):
-        raise UsageError(f"`model_name` {model_name} is a file; needed its folder: `model_name` {folder.parent}")
+        raise UsageError(
+            f"{model_name} is a file", option="model_name", needed="its folder", fix=f"Use `model_name` {folder.parent}"
+        )
     if os.path.isdir(model_name):
         if (folder / "config.json").is_file():
             for path in folder.iterdir():
-                if path.is_symlink() and any(fnmatch(path.name, name) for name in READ):
+                if path.is_symlink() and any(fnmatch(path.name, name) for name in MODEL_FILES):
                     refuse_outside(model_name, path.name)
             return str(folder / "config.json")
         problem = " cannot be loaded: the folder has no config.json"
-    elif model_name.startswith((".", "/", "~")) or model_name.count("/") > 1:  # none of the Hub's names
+    elif model_name.startswith((".", "/", "~")) or model_name.count("/") > 1:  # not a valid Hub id
         problem = ": there is no such folder"
     else:
         try:
             if path := cached_file(model_name, "config.json", revision=revision):
                 return path
             problem = "its repository on the Hub has no config.json"
-        except Exception as error:  # transformers' OSError is about the Hub's own error, or it is that itself
+        except Exception as error:  # transformers wraps the Hub's error in an OSError, or raises it directly
             problem = hub_problem(error.__cause__ or error, revision)
         problem = f" cannot be loaded: there is no such folder, and {problem}"
-    raise UsageError(f"`model_name` {model_name}{problem}.{_near(model_name)}")
+    raise UsageError(f"{model_name}{problem}", option="model_name", fix=_similar(model_name))
 
 
-def _near(model_name: str) -> str:
-    """Up to three folders with a config.json: inside, beside of a like name, elsewhere of the same name."""
+def _similar(model_name: str) -> str | None:
+    """Suggest up to three model folders: inside the given one, with a similar name next to it, or the same name."""
     path = Path(os.path.expanduser(model_name))
-    beside = {folder.name: folder for folder in _models(path.parent, "*")}
-    alike = [beside[name] for name in difflib.get_close_matches(path.name, beside)]
+    siblings = {folder.name: folder for folder in _models(path.parent, "*")}
+    alike = [siblings[name] for name in difflib.get_close_matches(path.name, siblings)]
     folders = [*_models(path, "*"), *alike, *_models(Path(), f"*/{glob.escape(path.name)}")]
     names = list(dict.fromkeys(map(str, folders)))[:3]
-    return f" Did you mean {', '.join(names)}?" if names else ""
+    return f"Did you mean {', '.join(names)}?" if names else None
 
 
 def _models(folder: Path, pattern: str) -> list[Path]:
-    """Folders of models; sentence-transformers' other modules have a config.json too, without a model_type."""
+    """Return the folders with a config.json that has a model_type; sentence-transformers' other modules have none."""
     try:
         found = [path for path in folder.glob(f"{pattern}/config.json") if path.is_file()]
         files = [path for path in found if b'"model_type"' in path.read_bytes()]
-    except OSError:  # a help less
+    except OSError:  # only the suggestion is lost
         return []
     return sorted(path.parent for path in files)
 
 
+def cannot_load(model_name: str, error: Exception) -> UsageError:
+    """Return the error for files that a library cannot load, with its type: some messages are a single word."""
+    return UsageError(
+        f"{model_name} cannot be loaded: {error_line(error)} ({type(error).__name__})",
+        option="model_name",
+        fix="Check that its files are complete, or copy them again from their source.",
+    )
+
+
 def refuse_outside(model_name: str, name: object, named_in: str | None = None) -> None:
-    """Raises UsageError where a file of a model lies outside of its folder, or is a link to such a file.
+    """Raise UsageError if a file of a model is outside of its folder, or a link to such a file.
 
     Args:
-        name: the path, relative to the folder.
-        named_in: the file of the model that names the path; None for a name that the model does not choose.
+        model_name: Hub id or folder.
+        name: Path relative to the folder.
+        named_in: File of the model that contains the path; None for a fixed name.
     """
     if leads_outside(model_name, name):
-        what = f"its {named_in} names {str(name)!r:.300}" if named_in else f"its {name} is a link"
-        mend = "Copy the model again from its source" if named_in else "Replace the link by a copy of the file"
+        found = f"{named_in} names {str(name)!r:.300}, which is" if named_in else f"{name} is a link to a file"
         raise UsageError(
-            f"`model_name` {model_name}: {what}, which leads out of the folder; needed a file inside. {mend}."
+            f"{model_name}: {found} outside of the folder",
+            option="model_name",
+            needed="a file inside",
+            fix="Copy the model again from its source." if named_in else "Replace the link with a copy of the file.",
         )
 
 
 def optional_file(model_name: str, name: str, revision: str | None = None) -> str | None:
-    """The path of a file of a checkpoint, in a folder or fetched from the Hub; None where there is none.
+    """Return the path of a file of a checkpoint, from a folder or the Hub; None if there is no such file.
 
-    Raises UsageError: it is outside of the folder.
+    Raises:
+        UsageError: The file is outside of the folder.
     """
     refuse_outside(model_name, name)
     quiet = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
@@ -86,6 +105,15 @@ def optional_file(model_name: str, name: str, revision: str | None = None) -> st
 
 
 def json_file(model_name: str, name: str, revision: str | None = None, kind: type = dict):
-    """What such a file holds, empty where there is none; see `informin.files.read_json`."""
+    """Return the contents of a JSON file of a checkpoint, empty if there is no such file.
+
+    Raises:
+        UsageError: See `informin.files.read_json`.
+    """
     path = optional_file(model_name, name, revision)
     return kind() if path is None else read_json(path, kind)
+
+
+def texts_in(values: object) -> list[str]:
+    """Return the strings of a list, or an empty list for another value."""
+    return [name for name in values if isinstance(name, str)] if isinstance(values, list) else []

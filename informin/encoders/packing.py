@@ -1,13 +1,12 @@
-"""Reading without padding: a batch as one row of its tokens, and a last layer that computes what is read of it.
+"""Run an encoder without padding: the tokens of a batch are packed into one row.
 
-More than a quarter of a batch of sentences of up to 32 tokens is padding, and linear layers do not care where a
-sentence ends. Here they see the tokens alone, (T, d), sentences by length, the longest first. Attention works sentence
-by sentence: those of one length lie next to each other, a run, so that it takes views of the row and needs no mask and
-no index. A GPU, to which many small products are slow, has a kernel that takes all sentences at once. Where only the
-first token of the last layer is read, as [CLS] is, the last layer computes its query, its output and its feed-forward
-for that token alone; keys and values are all tokens'.
+In a batch of sentences of up to 32 tokens, more than a quarter of the positions are padding. Linear layers run on the
+packed tokens (T, d), with the longest sentence first. Attention runs on runs of sentences with the same length, which
+are views of the row and need no mask. On a GPU, where many small matrix products are slow, one kernel handles all
+sentences at once. With [CLS] pooling, the last layer computes queries, output and feed-forward of the first token only;
+keys and values are those of all tokens.
 
-Both are exact: nothing is left out that an embedding depends on.
+Both optimizations are exact.
 """
 
 from dataclasses import dataclass
@@ -23,13 +22,13 @@ from informin.encoders.architectures import ARCHITECTURES
 
 @dataclass
 class Packed:
-    """How the N sentences of a batch lie in a row of their T tokens.
+    """Positions of N sentences in a row of their T tokens.
 
     Attributes:
-        order: (N,), the sentences, the longest first.
-        runs: for each length, how many sentences have it, and the length.
-        starts: (N,), places in the row where they begin, in that order.
-        at: (T,), places of the tokens in the batch (N, L), row-major.
+        order: (N,), indices of the sentences, the longest first.
+        runs: For each length, the number of sentences and the length.
+        starts: (N,), indices in the row where the sentences start, in that order.
+        at: (T,), indices of the tokens in the flattened batch (N, L).
     """
 
     order: Tensor
@@ -39,43 +38,43 @@ class Packed:
 
     @classmethod
     def of(cls, mask: Tensor) -> "Packed":
-        """Of a batch whose mask (N, L) is 1 at tokens and 0 at padding."""
+        """Pack a batch with the mask (N, L), 1 for tokens and 0 for padding."""
         lengths, order = mask.sum(1).sort(descending=True, stable=True)
         values, counts = lengths.unique_consecutive(return_counts=True)
-        places = torch.arange(mask.numel(), device=mask.device).view_as(mask)
+        indices = torch.arange(mask.numel(), device=mask.device).view_as(mask)
         return cls(
             order=order,
             runs=list(zip(counts.tolist(), values.tolist())),
             starts=lengths.cumsum(0) - lengths,
-            at=places[order][mask[order].bool()],
+            at=indices[order][mask[order].bool()],
         )
 
     def in_order(self, x: Tensor) -> Tensor:
-        """(N, ...) of sentences by length, in the order of the batch."""
+        """Reorder values (N, ...) from the order of the row to the order of the batch."""
         return x[self.order.argsort()]
 
 
 def can_pack(encoder: PreTrainedModel) -> bool:
-    """Whether an encoder's layers have the form that is read here."""
+    """Return whether an encoder's layers have the structure that this module supports."""
     row = ARCHITECTURES.get(encoder.config.model_type)
-    own = MODEL_MAPPING.get(type(encoder.config), None) is type(encoder)  # not another's of the same name
+    own = MODEL_MAPPING.get(type(encoder.config), None) is type(encoder)  # not another class of the same name
     return own and row is not None and row.packs and not encoder.config.is_decoder
 
 
-def read_packed(
+def packed_forward(
     encoder: nn.Module, input_ids: Tensor, mask: Tensor, pooling: str, wanted: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """The embeddings of N sentences of up to L tokens, and what the last layer holds of some tokens.
+    """Compute the embeddings of N sentences of up to L tokens, and the last hidden states of selected tokens.
 
     Args:
-        encoder: of those that `can_pack` tells; its hooks and gradient checkpoints are not heeded.
+        encoder: An encoder for which `can_pack` is true. Its hooks and gradient checkpointing are ignored.
         input_ids: (N, L).
-        mask: (N, L), 1 at tokens, 0 at padding.
-        pooling: of `modeling_informin.POOLINGS`.
-        wanted: (N, L) bool, the tokens whose vectors are wanted, too.
+        mask: (N, L), 1 for tokens, 0 for padding.
+        pooling: One of `modeling_informin.POOLINGS`.
+        wanted: (N, L) bool, the selected tokens; None for none.
 
     Returns:
-        The embeddings (N, d), and the vectors (M, d) of the wanted tokens in row-major order, or None.
+        Embeddings (N, d), and hidden states (M, d) of the selected tokens in row-major order, or None.
     """
     packed = Packed.of(mask)
     hidden = _embed(encoder, input_ids, mask, packed)  # (T, d)
@@ -87,16 +86,16 @@ def read_packed(
     hidden = layer_forward(last, hidden, packed)
     vectors = None
     if wanted is not None:
-        place = torch.empty_like(mask.flatten())
-        place[packed.at] = torch.arange(len(packed.at), device=mask.device)
-        vectors = hidden[place[(wanted & mask.bool()).flatten()]]
+        index = torch.empty_like(mask.flatten())
+        index[packed.at] = torch.arange(len(packed.at), device=mask.device)
+        vectors = hidden[index[(wanted & mask.bool()).flatten()]]
     return packed.in_order(_pool(hidden, packed, pooling)), vectors
 
 
 def _embed(encoder: nn.Module, input_ids: Tensor, mask: Tensor, packed: Packed) -> Tensor:
-    """(T, d), what the first layer reads."""
+    """Return the input (T, d) of the first layer."""
     if ARCHITECTURES[encoder.config.model_type].offset_positions:
-        # As the encoder numbers them, which passes over a padding token that is part of the text.
+        # The encoder's own numbering, which skips padding tokens that are part of the text.
         table = encoder.embeddings
         positions = table.create_position_ids_from_input_ids(input_ids, table.padding_idx)
     else:
@@ -108,7 +107,7 @@ def _embed(encoder: nn.Module, input_ids: Tensor, mask: Tensor, packed: Packed) 
 
 
 def layer_forward(layer: nn.Module, hidden: Tensor, packed: Packed, first_alone: bool = False) -> Tensor:
-    """A layer of BERT's form on a row of tokens (T, d): the same of all tokens, or (N, d) of each sentence's first."""
+    """Apply a BERT layer to packed tokens (T, d). With `first_alone`, return only first tokens (N, d)."""
     attention = layer.attention.self
     asking = hidden[packed.starts] if first_alone else hidden
     heads = [
@@ -122,11 +121,11 @@ def layer_forward(layer: nn.Module, hidden: Tensor, packed: Packed, first_alone:
 
 
 def attend_by_runs(query, key, value, packed: Packed, dropout: float, scale: float, first_alone: bool) -> Tensor:
-    """(T, H, d/H), or (N, H, d/H) where the first tokens alone ask; a product for each length of sentences."""
+    """Return attention (T, H, d/H), or (N, H, d/H) with `first_alone`; one matrix product per sentence length."""
     tokens = [number * length for number, length in packed.runs]
     asking = [number for number, _ in packed.runs] if first_alone else tokens
     outputs = []
-    # Not slices: their gradients would each be as long as the row.
+    # split instead of slices, whose gradients would each be as long as the row.
     for (number, _), *run in zip(packed.runs, query.split(asking), key.split(tokens), value.split(tokens)):
         q, k, v = (x.unflatten(0, (number, -1)).transpose(1, 2) for x in run)  # (number, H, length, d/H)
         mixed = scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scale)
@@ -135,7 +134,7 @@ def attend_by_runs(query, key, value, packed: Packed, dropout: float, scale: flo
 
 
 def attend_at_once(query, key, value, packed: Packed, dropout: float, scale: float, first_alone: bool) -> Tensor:
-    """The same in one product of nested tensors: on GPUs by FlashAttention in half precision, memory-efficient else."""
+    """Return the result of `attend_by_runs`, computed at once with nested tensors (FlashAttention in half precision)."""
     lengths = {"min_seqlen": packed.runs[-1][1], "max_seqlen": packed.runs[0][1]}
     read = {"offsets": pad(packed.starts, (0, 1), value=len(key))} | lengths
     one = torch.arange(len(packed.starts) + 1, device=key.device)
@@ -148,12 +147,12 @@ def attend_at_once(query, key, value, packed: Packed, dropout: float, scale: flo
 
 
 def _pool(hidden: Tensor, packed: Packed, pooling: str) -> Tensor:
-    """(N, d), in the row's order."""
+    """Pool packed tokens (T, d) into embeddings (N, d), in the order of the row."""
     if pooling == "cls":
         return hidden[packed.starts]
     runs = hidden.split([number * length for number, length in packed.runs])
     runs = [run.unflatten(0, (number, -1)) for run, (number, _) in zip(runs, packed.runs)]  # (number, length, d)
     if pooling == "last":
         return torch.cat([run[:, -1] for run in runs])
-    dtype = torch.promote_types(hidden.dtype, torch.float32)  # sums of half precision would be rounded
+    dtype = torch.promote_types(hidden.dtype, torch.float32)  # half precision would round sums
     return torch.cat([run.mean(1, dtype=dtype) for run in runs]).to(hidden.dtype)

@@ -1,7 +1,7 @@
-"""What `config.informin` may hold. A config.json comes from anybody: it is checked here before anything is set from it.
+"""Check the settings in `config.informin` before they are used, since a config.json can come from anyone.
 
-Settings that this project acts on have a kind. The other settings record the options of the objective that trained the
-model: an objective from outside the package may have any, so there a plain value is enough. Nothing is set from them.
+Settings that this project uses have a kind. The others record the options of the objective that trained the model. An
+objective from outside the package can have any options, so plain values are accepted, and never used.
 """
 
 import re
@@ -15,7 +15,7 @@ from informin.views import VIEWS
 from modeling_informin import POOLINGS
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")  # sentence-transformers' names
-# Of sentence-transformers' files: see `informin.encoders.usage.Usage.files`.
+# Settings in sentence-transformers' files; see `informin.encoders.embedding_config.EmbeddingConfig.files`.
 FILES = {
     "max_seq_length": or_none(whole(1)),
     "do_lower_case": FLAG,
@@ -45,10 +45,12 @@ OPTION: Kind = (lambda value: PLAIN[0](value) or list_of(PLAIN)[0](value), "a nu
 
 
 def check_settings(model_name: str, settings: Mapping, dropouts: Sequence[str]) -> None:
-    """Raises UsageError for a setting of `config.informin` that is unknown, or of another kind.
+    """Raise UsageError for a setting of `config.informin` that is unknown or has the wrong kind of value.
 
     Args:
-        dropouts: the names of the architecture's rates, which alone `dropouts` may set.
+        model_name: Hub id or folder.
+        settings: Value of `config.informin`.
+        dropouts: Names of the architecture's dropout rates, the only names allowed in `settings["dropouts"]`.
     """
     known = SETTINGS | dict.fromkeys(_options(settings), OPTION)
     _check(model_name, "informin", settings, known)
@@ -57,13 +59,13 @@ def check_settings(model_name: str, settings: Mapping, dropouts: Sequence[str]) 
 
 
 def check_files(model_name: str, file: str, values: Mapping) -> None:
-    """Raises UsageError where a file of sentence-transformers has one of `FILES` of another kind."""
+    """Raise UsageError if a file of sentence-transformers has the wrong kind of value for one of `FILES`."""
     given = {name: value for name, value in values.items() if name in FILES and value is not None}
     _check(model_name, "", given, FILES, file)
 
 
 def _options(settings: Mapping) -> list[str]:
-    """The options of objectives; where the model's objective is not in this program, names that an option may have."""
+    """Return the names of all options of objectives and views, and any valid name if the model's own are unknown."""
     terms = [term for objective in OBJECTIVES.values() for term in objective.terms]
     known = {field.name for kind in (*terms, *VIEWS.values()) for field in fields(kind)}
     objective, view = settings.get("objective", "informin"), settings.get("view", "dropout")
@@ -77,9 +79,10 @@ def _check(model_name: str, where: str, values: Mapping, known: Mapping[str, Kin
         path = f"{where}.{name}" if where else name
         if name not in known:
             raise UsageError(
-                f"`model_name` {model_name}: {path:.60} in its {file} is not a known setting. Remove it, or use the "
-                "version of this project that wrote the model."
+                f"{model_name}: {path:.60} in {file} is not a known setting",
+                option="model_name",
+                fix="Remove it, or use the version of this project that wrote the model.",
             )
         fits, needed = known[name]
         if not fits(value):
-            raise UsageError(f"`model_name` {model_name}: {path} in its {file} is {value!r:.60}; needed {needed}.")
+            raise UsageError(f"{model_name}: {path} in {file} is {value!r:.60}", option="model_name", needed=needed)

@@ -26,6 +26,7 @@ from informin.evaluation.measures import Measure
 from informin.evaluation.pairs import GradedPairs, score_pairs
 from informin.evaluation.senteval import load_stsb_dev
 from informin.evaluation.table import Row, Table
+from informin.textfiles import without_blanks
 
 NEIGHBORS = 10
 FEWEST = 30  # sentences: with fewer, more than a third of the neighbors are kept by chance
@@ -156,8 +157,8 @@ def draw(sentences: Sequence[str], count: int = SAMPLE, seed: int = SEED) -> lis
     Where most are copies there may be fewer: no more than five times as many are read.
     """
     rows = np.random.default_rng(seed).permutation(len(sentences))[: 5 * count]
-    texts = (" ".join(sentences[row].split()) for row in rows.tolist())
-    return list(dict.fromkeys(text for text in texts if text))[:count]
+    texts = (" ".join(text.split()) for text in without_blanks(sentences[row] for row in rows.tolist()))
+    return list(dict.fromkeys(texts))[:count]
 
 
 def stsb_dev(senteval_dir: str | None) -> GradedPairs | None:

@@ -25,7 +25,7 @@ from informin.evaluation.transfer import score_transfer
 from informin.evaluation.whitening import whitened
 from informin.files import sha256
 from informin.interrupts import during
-from informin.textfiles import COMPRESSIONS, read_sentences, require_file
+from informin.textfiles import COMPRESSIONS, read_sentences, require_file, without_blanks
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ def whitening_options(dimensions: float | None, file: str | None) -> WhiteningOp
         return WhiteningOptions(kept)
     path = Path(file)
     require_file("`whitening_file`", path)
-    sentences = [sentence for sentence in read_sentences(path, None) if sentence.strip()]
+    sentences = list(without_blanks(read_sentences(path, None)))
     different, needed = len(set(sentences)), (kept or 1) + 1
     if different < needed:
         raise UsageError(

@@ -23,7 +23,7 @@ from informin.evaluation.senteval_files import senteval_folder
 from informin.evaluation.table import Row, Table, difference, render
 from informin.figures import plots, run_plots
 from informin.figures.redundancy import probe
-from informin.textfiles import read_sentences, require_file
+from informin.textfiles import read_sentences, require_file, without_blanks
 from informin.training.checkpoints import read_history
 
 
@@ -176,7 +176,7 @@ def read_lines(file: str) -> list[str]:
     """Return the nonblank sentences of a file. Raises UsageError if the file does not exist or has none."""
     path = Path(file)
     require_file("`sentences`", path)
-    lines = [line for line in read_sentences(path, None) if line.strip()]
+    lines = list(without_blanks(read_sentences(path, None)))
     if not lines:
         raise UsageError(f"names {path}, which contains no sentence", option="sentences")
     return lines

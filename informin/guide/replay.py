@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from informin.errors import UsageError
 from informin.padding import join_rows
-from informin.textfiles import read_sentences, require_file
+from informin.textfiles import read_sentences, require_file, without_blanks
 
 PACKAGED = Path(__file__).parents[1] / "general_sentences.txt"
 IGNORED = -100  # transformers' label for positions that are not predicted
@@ -30,7 +30,7 @@ def load_general_sentences(file: str | None) -> datasets.Dataset:
     """
     path = replay_path(file)
     require_file("`replay_file`", path)
-    sentences = [sentence for sentence in read_sentences(path, None) if sentence.strip()]
+    sentences = list(without_blanks(read_sentences(path, None)))
     if not sentences:
         raise UsageError(f"{path} has no sentence", option="replay_file")
     return datasets.Dataset.from_dict({"text": sentences})

@@ -44,7 +44,7 @@ class MomentumQueue(Head):
         size = len(sentence_ids)
         earlier = self.embeddings.clone(), self.ids.clone()
         with torch.no_grad():
-            embeddings = model.read(self.encoder, input_ids[:size], attention_mask[:size])
+            embeddings = model.embed_with(self.encoder, input_ids[:size], attention_mask[:size])
             self.enqueue(gather(model.project(embeddings)), gather(sentence_ids))
         return earlier
 

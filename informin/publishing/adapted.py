@@ -11,7 +11,7 @@ from informin.adapters.linear import LinearAdapter
 from informin.encoders.architectures import architecture_of
 from informin.encoders.dense import Dense
 from informin.encoders.loading import load_config, load_model, load_tokenizer
-from informin.encoders.usage import usage_of
+from informin.encoders.sentence_transformers_files import load_embedding_config
 from informin.errors import UsageError, error_line
 from informin.evaluation.drift import drift_table
 from informin.evaluation.table import render
@@ -49,7 +49,7 @@ def save_adapted(
     folder = Path(folder)
     refuse_used(folder)
     config = load_config(model_name, revision)
-    usage = usage_of(model_name, config, revision)
+    embedding = load_embedding_config(model_name, config, revision)
     model = load_model(config, model_name, dict(SETTINGS), revision)
     tokenizer = load_tokenizer(model_name, config, revision)
     dense = Dense(adapter.coef_.astype(np.float32), adapter.intercept_.astype(np.float32))
@@ -58,9 +58,9 @@ def save_adapted(
         with TemporaryFolder(parent) as partial:
             new = Path(partial, "model")
             export_folder(model, tokenizer, new)
-            add_dense(new, dense, usage.normalize)
+            add_dense(new, dense, embedding.normalize)
             remote = bool(architecture_of(config).model._auto_class)
-            card = _card(folder.name, model_name, texts, adapter, drift, usage.prompt, remote)
+            card = _card(folder.name, model_name, texts, adapter, drift, embedding.prompt, remote)
             (new / "README.md").write_text(card, encoding="utf-8")
             if folder.exists():
                 folder.rmdir()

@@ -32,10 +32,12 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 import modeling_informin
 from informin.encoders.architectures import InforMinModel, architecture_of
 from informin.encoders.dense import Dense, load_dense
+from informin.encoders.embedding_config import EmbeddingConfig, embedding_of
 from informin.encoders.encode import max_length
 from informin.encoders.encoder import load_encoder
-from informin.encoders.loading import forget_truncation, load_config, load_saved, load_tokenizer
-from informin.encoders.usage import Usage, reading_length, usage_of, usage_of_settings
+from informin.encoders.loading import load_config, load_saved, load_tokenizer
+from informin.encoders.sentence_transformers_files import load_embedding_config
+from informin.encoders.tokenizer import forget_truncation
 from informin.errors import UsageError, counted, error_line
 from informin.evaluation.results import load_results, results_files, save_results
 from informin.files import read_json, set_usual_modes, sha256, write_json
@@ -99,8 +101,8 @@ def export_folder(
         new = Path(partial)
         _save_model(clean, new, weights)
         _save_tokenizer(tokenizer, new)
-        usage, longest = usage_of_settings(model.config.informin), max_length(clean.config, tokenizer)
-        _save_sentence_transformers_files(clean, usage, reading_length(longest, usage), new)
+        embedding, longest = embedding_of(model), max_length(clean.config, tokenizer)
+        _save_sentence_transformers_files(clean, embedding, embedding.max_length(longest), new)
         before = folder / SAFE_WEIGHTS_NAME
         if before.is_file() and sha256(before) != sha256(new / SAFE_WEIGHTS_NAME):
             for path in (path for pattern in MADE_FROM_WEIGHTS for path in folder.glob(pattern)):
@@ -152,9 +154,9 @@ def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "
     config = _our_config(checkpoint)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} is in use. Name a new folder.")
-    usage = usage_of(str(checkpoint), config)
+    embedding = load_embedding_config(str(checkpoint), config)
     model = load_saved(config, str(checkpoint))
-    model.config.informin |= usage.settings
+    model.config.informin |= embedding.settings
     tokenizer = load_tokenizer(str(checkpoint), config)
     parent = next(path for path in folder.absolute().parents if path.exists())
     if not parent.is_dir():
@@ -163,8 +165,10 @@ def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "
         with TemporaryFolder(parent) as partial:  # the folder appears when it is whole
             whole = Path(partial, "export")
             export_folder(model, tokenizer, whole, load_record(checkpoint), DTYPES[dtype])
-            if usage.adapter:
-                add_dense(whole, load_dense(str(checkpoint), usage.adapter, config.hidden_size), usage.normalize)
+            if embedding.adapter:
+                add_dense(
+                    whole, load_dense(str(checkpoint), embedding.adapter, config.hidden_size), embedding.normalize
+                )
                 shutil.copyfile(checkpoint / "README.md", whole / "README.md")
             if folder.exists():
                 folder.rmdir()
@@ -264,9 +268,9 @@ def add_results(folder: str | Path, files: Sequence[str], seeds: Sequence[str] =
         checksum = load_encoder(str(other), device="cpu").weights_sha256()
         places[checksum] = (f"other_seeds/seed{seed}.json", f"seed {seed}")
     longest = read_json(folder / "sentence_bert_config.json")["max_seq_length"]
-    usage = usage_of_settings(read_json(folder / "config.json")["informin"])
-    prompt = prompt_of_training(record, usage.settings)
-    read_as_used = {"pooler": usage.pooling, "normalized": usage.normalize, "prompt": prompt or None}
+    embedding = EmbeddingConfig.from_settings(read_json(folder / "config.json")["informin"])
+    prompt = prompt_of_training(record, embedding.settings)
+    read_as_used = {"pooler": embedding.pooling, "normalized": embedding.normalize, "prompt": prompt or None}
     placed = {}
     for path in (path for given in files for path in results_files(given)):
         results = load_results(path)
@@ -343,14 +347,16 @@ def _save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     write_json(path, settings, indent=2, allow_nan=True)
 
 
-def _save_sentence_transformers_files(model: InforMinModel, usage: Usage, longest: int, folder: Path) -> None:
+def _save_sentence_transformers_files(
+    model: InforMinModel, embedding: EmbeddingConfig, longest: int, folder: Path
+) -> None:
     kinds = [
         ("", "Transformer"),
         ("1_Pooling", "Pooling"),
-        *([("2_Normalize", "Normalize")] if usage.normalize else []),
+        *([("2_Normalize", "Normalize")] if embedding.normalize else []),
     ]
-    modes = dict.fromkeys(POOLING_MODES, False) | {THEIR_MODES[usage.pooling]: True}
-    width, lowers = model.config.hidden_size, usage.files.get("do_lower_case", False)
+    modes = dict.fromkeys(POOLING_MODES, False) | {THEIR_MODES[embedding.pooling]: True}
+    width, lowers = model.config.hidden_size, embedding.files.get("do_lower_case", False)
     # Without it the plain class would have a pooler of random weights, and report it as missing.
     no_pooler = {"model_args": {"add_pooling_layer": False}} if has_pooler(type(model.base_model)) else {}
     files = {
@@ -364,8 +370,8 @@ def _save_sentence_transformers_files(model: InforMinModel, usage: Usage, longes
         },
         "sentence_bert_config.json": {"max_seq_length": longest, "do_lower_case": lowers, **no_pooler},
         "config_sentence_transformers.json": {
-            **_prompts(usage),
-            "similarity_fn_name": usage.files.get("similarity_fn_name", "cosine"),
+            **_prompts(embedding),
+            "similarity_fn_name": embedding.files.get("similarity_fn_name", "cosine"),
         },
     }
     (folder / "1_Pooling").mkdir()
@@ -373,17 +379,17 @@ def _save_sentence_transformers_files(model: InforMinModel, usage: Usage, longes
         write_json(folder / name, values, indent=2)
 
 
-def _prompts(usage: Usage) -> dict:
+def _prompts(embedding: EmbeddingConfig) -> dict:
     """The prompts that the starting encoder came with, and its default one, unless that is to be another.
 
     A default prompt that is new gets a name of its own.
     """
-    prompts, default = usage.files.get("prompts", {}), usage.files.get("default_prompt_name")
-    if prompts.get(default, "") == usage.prompt:
+    prompts, default = embedding.files.get("prompts", {}), embedding.files.get("default_prompt_name")
+    if prompts.get(default, "") == embedding.prompt:
         return {"prompts": prompts, "default_prompt_name": default}
-    if not usage.prompt:
+    if not embedding.prompt:
         return {"prompts": prompts, "default_prompt_name": None}
-    own = [name for name, text in prompts.items() if text == usage.prompt]
+    own = [name for name, text in prompts.items() if text == embedding.prompt]
     new = itertools.chain(["default"], (f"default_{i}" for i in itertools.count(2)))
     name = own[0] if own else next(name for name in new if name not in prompts)
-    return {"prompts": prompts | {name: usage.prompt}, "default_prompt_name": name}
+    return {"prompts": prompts | {name: embedding.prompt}, "default_prompt_name": name}

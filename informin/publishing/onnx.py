@@ -28,10 +28,11 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from informin.encoders.architectures import ARCHITECTURES, architecture_of
 from informin.encoders.dense import Dense, load_dense
+from informin.encoders.embedding_config import EmbeddingConfig, lower_case
 from informin.encoders.encode import embed, encode, max_length
 from informin.encoders.encoder import load_encoder
 from informin.encoders.loading import load_config, load_tokenizer
-from informin.encoders.usage import Usage, lower_case, usage_of
+from informin.encoders.sentence_transformers_files import load_embedding_config
 from informin.errors import OnnxMismatchError, UsageError, error_line
 from informin.evaluation import GradedPairs, score_pairs
 from informin.files import write_json
@@ -73,19 +74,19 @@ class OnnxModel(nn.Module):
 
 @dataclass
 class OnnxEncoder:
-    """Embeds sentences by an ONNX file: N sentences to (N, d) float32, pooled, scaled and prompted as `usage` says."""
+    """Computes the embeddings (N, d) float32 of N sentences with an ONNX file, as `embedding` says."""
 
     model: OnnxModel
     tokenizer: PreTrainedTokenizerBase
     batch_size: int = 64
-    usage: Usage = field(default_factory=lambda: Usage("cls"))
+    embedding: EmbeddingConfig = field(default_factory=lambda: EmbeddingConfig("cls"))
     dense: Dense | None = None
 
     def __call__(self, sentences: Sequence[str]) -> np.ndarray:
         if self.dense is None:
-            return embed(self.model, self.tokenizer, sentences, self.batch_size, self.usage)
-        unit = replace(self.usage, normalize=True)
-        return self.dense(embed(self.model, self.tokenizer, sentences, self.batch_size, unit), self.usage.normalize)
+            return embed(self.model, self.tokenizer, sentences, self.batch_size, self.embedding)
+        unit = replace(self.embedding, normalize=True)
+        return self.dense(embed(self.model, self.tokenizer, sentences, self.batch_size, unit), self.embedding.normalize)
 
 
 def load_onnx_encoder(folder: str | Path, file: str = MODEL, batch_size: int = 64) -> OnnxEncoder:
@@ -101,16 +102,16 @@ def load_onnx_encoder(folder: str | Path, file: str = MODEL, batch_size: int = 6
     require_packages(["onnxruntime"])
     path = _file_of(folder, file)
     config = load_config(str(folder))
-    usage = usage_of(str(folder), config)
-    dense = load_dense(str(folder), usage.adapter, config.hidden_size) if usage.adapter else None
-    usage = replace(usage, adapter=None).trained("auto", None)
+    embedding = load_embedding_config(str(folder), config)
+    dense = load_dense(str(folder), embedding.adapter, config.hidden_size) if embedding.adapter else None
+    embedding = replace(embedding, adapter=None).for_training("auto", None)
     try:
         model = OnnxModel(path, config)
     except Exception as error:  # onnxruntime's errors have no base class of their own
         raise UsageError(f"{path} cannot be read: {error_line(error)}") from None
     tokenizer = load_tokenizer(str(folder), config)
-    lower_case(tokenizer, usage)
-    return OnnxEncoder(model, tokenizer, batch_size, usage, dense)
+    lower_case(tokenizer, embedding)
+    return OnnxEncoder(model, tokenizer, batch_size, embedding, dense)
 
 
 @during("export to ONNX")

@@ -12,7 +12,7 @@ from transformers.trainer_utils import HubStrategy, get_last_checkpoint
 from transformers.utils import PushInProgress
 
 from informin.distributed import any_process
-from informin.encoders.loading import forget_truncation
+from informin.encoders.tokenizer import forget_truncation
 from informin.errors import SaveError, UsageError, error_line
 from informin.files import damage, set_usual_modes
 from informin.publishing.export import export_folder

@@ -9,6 +9,7 @@ import torch
 from datasets import Dataset, IterableDataset
 from transformers.utils import logging as logs
 
+from informin.encoders.embedding_config import embedding_of
 from informin.encoders.encode import embed
 from informin.encoders.encoder import load_encoder
 from informin.errors import InforMinError, error_line
@@ -17,7 +18,6 @@ from informin.evaluation.embedding_cache import embed_once
 from informin.evaluation.pairs import GradedPairs
 from informin.publishing.card import write_card
 from informin.publishing.record import save_record
-from informin.training.inputs import model_usage
 from informin.training.options import InforMinTrainingArguments
 
 logger = logging.getLogger(__name__)
@@ -92,20 +92,20 @@ def report_drift(trainer: EncodingTrainer, senteval_dir: str | None, folder: str
 
 def starting_encoder(trainer: EncodingTrainer, model_name: str) -> Callable[[Sequence[str]], np.ndarray]:
     """Return an encode function of the original encoder, with the pooling and prompt of `trainer.encode`."""
-    args, usage = trainer.args, model_usage(trainer.model).in_training
+    args, embedding = trainer.args, embedding_of(trainer.model).in_training
     revision = trainer.known["base_model"]["revision"] or args.model_revision  # the commit, if it is known
     verbosity = logs.get_verbosity()
     logs.set_verbosity_error()  # warnings about the checkpoint were printed before training
     try:
         encoder = load_encoder(
-            model_name, [usage.pooling or "cls"], device=str(args.device), revision=revision, prompt=""
+            model_name, [embedding.pooling or "cls"], device=str(args.device), revision=revision, prompt=""
         )
     finally:
         logs.set_verbosity(verbosity)
 
     def encode(sentences: Sequence[str]) -> np.ndarray:
         with trainer.accelerator.autocast():
-            return embed(encoder.model, trainer.processing_class, sentences, args.per_device_eval_batch_size, usage)
+            return embed(encoder.model, trainer.processing_class, sentences, args.per_device_eval_batch_size, embedding)
 
     return encode
 

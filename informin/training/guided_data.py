@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerBase
 
 from informin.encoders.encoder import Encoder, load_encoder
 from informin.encoders.loading import load_config
-from informin.encoders.usage import usage_of
+from informin.encoders.sentence_transformers_files import load_embedding_config
 from informin.errors import UsageError
 from informin.guide.cache import CachedGuide, load_guide
 from informin.guide.neighbors import require_neighbors
@@ -145,7 +145,7 @@ def _load_guide_model(model_name: str | None, args: InforMinTrainingArguments) -
     name = args.guide_model
     how: dict[str, Any] = {"poolers": ("auto",)}
     if name is not None:
-        if usage_of(name, load_config(name, any_encoder=True)).pooling is None:
+        if load_embedding_config(name, load_config(name, any_encoder=True)).pooling is None:
             raise UsageError(
                 f"{name} does not say how it pools sentence embeddings",
                 option="guide_model",

@@ -8,8 +8,8 @@ import datasets
 from transformers import PreTrainedTokenizerBase, set_seed
 
 from informin.encoders.architectures import InforMinModel
+from informin.encoders.embedding_config import embedding_of, lower_case
 from informin.encoders.loading import load_config, load_model, load_tokenizer
-from informin.encoders.usage import Usage, lower_case, usage_of_settings
 from informin.errors import UsageError
 from informin.training.lengths import fitting_length, token_counts, warn_of_truncation
 from informin.training.options import InforMinTrainingArguments
@@ -59,22 +59,16 @@ def load_for_training(
     """
     if not isinstance(model, str | PathLike):
         assert tokenizer is not None  # see `refuse_arguments`
-        return args.resolve(model.config.name_or_path or model.config.model_type, model.config), model, tokenizer, None
+        name = model.config.name_or_path or model.config.model_type
+        return args.resolve(name, model.config, embedding_of(model)), model, tokenizer, None
     model_name, revision = str(model), args.model_revision
     config = load_config(model_name, revision)
     args = args.resolve(model_name, config)
     tokenizer = tokenizer or load_tokenizer(model_name, config, revision)
     set_seed(args.seed)  # for newly initialized heads
-    loaded = load_model(config, model_name, args.model_settings, revision)
-    lower_case(tokenizer, model_usage(loaded))
+    loaded = load_model(config, model_name, args.model_settings, revision, args.embedding)
+    lower_case(tokenizer, embedding_of(loaded))
     return args, loaded, tokenizer, describe_model(model_name, loaded, tokenizer, revision, hub_id)
-
-
-def model_usage(model: InforMinModel) -> Usage:
-    """Return how a loaded model is used: its pooling, prompt and normalization."""
-    usage = usage_of_settings(model.config.informin)
-    assert usage is not None  # `load_model` sets the pooling
-    return usage
 
 
 def settings_in_training(model: InforMinModel, args: InforMinTrainingArguments) -> dict:
@@ -90,10 +84,10 @@ def settings_in_training(model: InforMinModel, args: InforMinTrainingArguments) 
             option="view_dropout_rate",
             fix="Load the model with informin.encoders.loading.load_model and `args.model_settings`.",
         )
-    usage = model_usage(model).trained(args.pooler, args.prompt, args.export_prompt)
+    assert args.embedding is not None  # see `resolve`
     kept = {name: built[name] for name in ("dropouts",) if name in built}
     options = {name: value for name, value in args.model_settings.items() if name != "prompt"}
-    return options | usage.settings | kept
+    return options | args.embedding.settings | kept
 
 
 def training_rows(

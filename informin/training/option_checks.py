@@ -11,7 +11,7 @@ from transformers import PreTrainedConfig
 from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 
 from informin.encoders.architectures import ARCHITECTURES, architecture_of
-from informin.encoders.usage import POOLINGS
+from informin.encoders.embedding_config import POOLINGS
 from informin.errors import UsageError, counted
 from informin.evaluation.measures import ALL
 from informin.objectives import OBJECTIVES

@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Literal, Optional
 import torch
 from transformers import PreTrainedConfig, TrainingArguments
 
-from informin.encoders.usage import usage_of, usage_of_settings
+from informin.encoders.embedding_config import EmbeddingConfig
+from informin.encoders.sentence_transformers_files import load_embedding_config
 from informin.errors import UsageError
 from informin.evaluation.measures import Measure
 from informin.objectives import OBJECTIVES, Term
@@ -34,6 +35,7 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
 
     Attributes:
         paper_row: Name of the row of published values that `resolve` used; None if it used none.
+        embedding: How the encoder computes embeddings in this run; None before `resolve`.
 
     Raises:
         UsageError: An option is out of range, has no effect with this objective, or conflicts with another one.
@@ -121,6 +123,9 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
     verbose: bool = option(False, "Log the values filled in from the paper, and every log line.")
     paper_row: Optional[str] = field(
         init=False, default=None, compare=False, metadata={"help": "Row of published values that was used."}
+    )
+    embedding: Optional[EmbeddingConfig] = field(
+        init=False, default=None, compare=False, metadata={"help": "Resolved pooling, prompt and maximum length."}
     )
 
     # Options of TrainingArguments with another default or description.
@@ -232,7 +237,9 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
             self.metric_for_best_model = None
         checks.check_metric(self)
 
-    def resolve(self, model_name: str, config: PreTrainedConfig) -> "InforMinTrainingArguments":
+    def resolve(
+        self, model_name: str, config: PreTrainedConfig, embedding: EmbeddingConfig | None = None
+    ) -> "InforMinTrainingArguments":
         """Return a copy in which the options that are None are filled in for an encoder.
 
         Resolving a resolved object changes nothing. `max_seq_length` stays None if the objective derives it from the
@@ -241,14 +248,19 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
         Args:
             model_name: Hub id or folder of the encoder.
             config: Its configuration.
+            embedding: How a loaded model computes embeddings; None loads it from the files of the encoder.
 
         Raises:
             UsageError: The encoder does not support the options, or its pooling is unknown.
         """
         checks.check_objective(self)
         row, from_paper = paper_row(self.objective, config), published(self, config)
-        values: dict[str, Any] = filled_in(self, config) | self._pooling_and_prompt(model_name, config)
+        embedding = embedding or load_embedding_config(model_name, config, self.model_revision)
+        embedding = embedding.for_training(self.pooler, self.prompt, self.export_prompt)
+        values: dict[str, Any] = filled_in(self, config)
+        values |= {"pooler": embedding.pooling, "prompt": embedding.in_training.prompt}
         resolved = replace(self, **values)
+        resolved.embedding = embedding
         resolved.paper_row = row.name if row and from_paper else self.paper_row
         if resolved.padding_free is None:
             resolved.padding_free = resolved.device.type == "cpu" and checks.unpackable(resolved, config) is None
@@ -263,14 +275,6 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
             other = f"; it has no values for {config.model_type} of width {config.hidden_size}"
             logger.info(f"From the paper ({row.name}{'' if exact else other}): {shown}")
         return resolved
-
-    def _pooling_and_prompt(self, model_name: str, config: PreTrainedConfig) -> dict[str, Any]:
-        """Return the encoder's own pooling and prompt, for those of the two that are not set."""
-        usage = usage_of_settings(getattr(config, "informin", None) or {})
-        usage = usage or usage_of(model_name, config, self.model_revision)
-        usage = usage.trained(self.pooler, self.prompt)
-        pooler = {"pooler": usage.pooling} if self.pooler == "auto" else {}
-        return pooler | ({"prompt": usage.in_training.prompt} if self.prompt is None else {})
 
     def choose_metric(self, measures: Mapping[str, Measure] | None) -> "InforMinTrainingArguments":
         """Return a copy whose best checkpoint is selected by eval_spearman, or by the first metric that is scored.

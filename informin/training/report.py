@@ -9,7 +9,7 @@ import psutil
 import torch
 from transformers import TrainerState
 
-from informin.encoders.usage import Usage, usage_of_settings
+from informin.encoders.embedding_config import EmbeddingConfig
 from informin.errors import counted
 from informin.evaluation.development import Development
 from informin.evaluation.drift import MEASURES, NOT_SCORED
@@ -75,7 +75,7 @@ def summary(
     rate: float | None,
     folder: str,
     drift: dict | None = None,
-    usage: Usage | None = None,
+    embedding: EmbeddingConfig | None = None,
 ) -> str:
     """Return a short table of what a run did.
 
@@ -86,7 +86,7 @@ def summary(
         rate: Training speed in sentences per second over all processes; None if no step was taken.
         folder: Folder of the exported model.
         drift: Entry `drift` of the record; None if it was not measured.
-        usage: How the model is used, for the line about its prompt; None omits the line.
+        embedding: How the model computes embeddings, for the line about its prompt; None omits the line.
     """
     scored = evaluations(state)
     chosen = args.load_best_model_at_end and state.best_model_checkpoint
@@ -99,7 +99,7 @@ def summary(
     if rate:
         rows.append(("training speed", f"{rate:.1f} sentences/s ({args.world_size} process(es), {precision(args)})"))
     rows.append(("peak memory", peak_memory(args.device)))
-    if usage and (prompt := prompt_line(usage, args.export_prompt)):
+    if embedding and (prompt := prompt_line(embedding, args.export_prompt)):
         rows.append(("prompt", prompt))
     rows.append(("model", folder))
     width = max(len(name) for name, _ in rows)
@@ -120,8 +120,8 @@ def load_lines(folder: str) -> str:
     AutoModel gives the embedding only if it is the [CLS] vector of the sentence alone. For other pooling, prompts and
     normalization, sentence-transformers applies what the folder specifies.
     """
-    usage = usage_of_settings(read_json(Path(folder, "config.json"))["informin"])
-    plain = usage is not None and usage.pooling == "cls" and not usage.normalize and not usage.prompt
+    embedding = EmbeddingConfig.from_settings(read_json(Path(folder, "config.json"))["informin"])
+    plain = embedding is not None and embedding.pooling == "cls" and not embedding.normalize and not embedding.prompt
     model = f'AutoModel.from_pretrained("{folder}", trust_remote_code=True)'
     if plain and Path(folder, "modeling_informin.py").is_file():
         library, line = "transformers import AutoModel", model
@@ -130,13 +130,17 @@ def load_lines(folder: str) -> str:
     return f"\nLoad the model:\n    from {library}\n    model = {line}"
 
 
-def prompt_line(usage: Usage, exported: bool) -> str | None:
+def prompt_line(embedding: EmbeddingConfig, exported: bool) -> str | None:
     """Return how to use the training prompt with the exported model; None without any prompt."""
-    trained = usage.in_training.prompt
-    if usage.training_prompt is None:
+    trained = embedding.in_training.prompt
+    if embedding.training_prompt is None:
         default = "the default prompt of the folder" if exported else "the encoder's own default prompt"
         return f"{trained!r}, {default}; sentence-transformers adds it automatically" if trained else None
-    kept = f"the folder keeps its default prompt {usage.prompt!r}" if usage.prompt else "the folder does not add it"
+    kept = (
+        f"the folder keeps its default prompt {embedding.prompt!r}"
+        if embedding.prompt
+        else "the folder does not add it"
+    )
     used = f"{trained!r} in training only" if trained else "none in training"
     advice = "prepend it yourself, or train with `export_prompt`" if trained else "`export_prompt` removes it"
     return f"{used}; {kept} ({advice})"

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, IterableDataset
 
+from informin.encoders.embedding_config import embedding_of
 from informin.publishing.trainer import PublishingTrainer
 from informin.training.drift import report_drift
-from informin.training.inputs import model_usage
 from informin.training.options import InforMinTrainingArguments
 from informin.training.report import load_lines, summary
 from informin.training.throughput import Throughput
@@ -68,8 +68,8 @@ class ReportingTrainer(PublishingTrainer, ABC):
         drift = report_drift(self, senteval_dir, folder) if args.measure_drift else None
         if not self.is_world_process_zero():
             return
-        usage, rate = model_usage(self.model), self.throughput.sentences_per_second
-        print("\n" + summary(self.state, args, self.eval_dataset, rate, folder, drift, usage))
+        embedding, rate = embedding_of(self.model), self.throughput.sentences_per_second
+        print("\n" + summary(self.state, args, self.eval_dataset, rate, folder, drift, embedding))
         print(load_lines(folder), flush=True)
 
 

@@ -18,8 +18,8 @@ from huggingface_hub import dataset_info
 from transformers import PreTrainedTokenizerBase
 
 from informin import textfiles
-from informin.encoders.loading import forget_truncation
-from informin.encoders.usage import refuse_long_prompt
+from informin.encoders.embedding_config import refuse_long_prompt
+from informin.encoders.tokenizer import forget_truncation
 from informin.errors import UsageError, counted, error_line
 from informin.evaluation import GradedPairs, load_pairs, load_stsb_dev
 from informin.evaluation.development import Development, DevelopmentSet
@@ -32,6 +32,7 @@ from informin.textfiles import (
     SUFFIXES,
     as_text,
     choose_column,
+    is_blank,
     plain_suffix,
     refuse_long,
     require_file,
@@ -136,15 +137,12 @@ def _source(args: DataArguments, files: list[Path]) -> dict:
 
 def not_blank(dataset: datasets.Dataset) -> np.ndarray:
     """Return the indices of the rows whose `text` is not blank."""
-    parts = [
-        pc.not_equal(pc.utf8_trim_whitespace(pc.fill_null(batch["text"], "")), "").to_numpy()
-        for batch in dataset.with_format("arrow").iter(MANY)
-    ]
-    return np.flatnonzero(np.concatenate(parts)) if parts else np.empty(0, np.int64)
+    batches = (batch["text"].to_pylist() for batch in dataset.with_format("arrow").iter(MANY))
+    return np.flatnonzero([not is_blank(text) for batch in batches for text in batch])
 
 
 def _has_text(row: dict) -> bool:
-    return bool(row["text"] and row["text"].strip())
+    return not is_blank(row["text"])
 
 
 def tokenize(sentences, tokenizer: PreTrainedTokenizerBase, max_seq_length: int, prompt: str = ""):

@@ -19,7 +19,7 @@ from informin.encoders.loading import load_config, load_model, load_saved
 from informin.errors import UsageError
 from informin.publishing.export import export_folder
 from modeling_informin import HEAD_FILE
-from tests.conftest import WORDS, make_sentences, save_bert, save_roberta, tokenizer_of
+from tests.conftest import WORDS, make_sentences, raises_usage, save_bert, save_roberta, tokenizer_of
 
 SENTENCES = ["the dog", *make_sentences(9), "a", "the dog", " ".join(WORDS), ""]
 SETTINGS = {"projection_head": "mlp", "lm_head": False, "pooling": "cls"}
@@ -172,7 +172,7 @@ def test_our_checkpoint_says_how_it_is_read(ours):
     assert encoder.length == {"bert": 66, "roberta": 64}[encoder.model.config.model_type]
     assert type(encoder.model).__name__.endswith("ForInforMinCL")
     assert load_encoder(str(ours), ("mean", "cls", "mlp", "mean")).poolers == ("mean", "cls", "mlp")
-    with pytest.raises(UsageError, match="`pooler` auto mean: auto is one of the others already"):
+    with raises_usage(option="pooler", found="is auto mean", needed="auto alone"):
         load_encoder(str(ours), ("auto", "mean"))
     trained = load_file(ours / HEAD_FILE)["dense.weight"]
     assert torch.equal(encoder.model.mlp.dense.weight, trained)
@@ -186,9 +186,7 @@ def test_our_checkpoint_without_its_head(ours, tmp_path):
     first, second = load_encoder(str(plain)), load_encoder(str(plain))
     np.testing.assert_allclose(first(SENTENCES)["cls"], expected, atol=1e-6)
     assert first.poolers == ("cls",) and first.weights_sha256() == second.weights_sha256()
-    with pytest.raises(
-        UsageError, match=f"`pooler` mlp: {plain} has no projection head; it is in checkpoints that this"
-    ):
+    with raises_usage(option="pooler", found=f"is mlp, but {plain} has no projection head"):
         load_encoder(str(plain), ("mlp",))
 
 
@@ -196,11 +194,9 @@ def test_our_checkpoint_without_its_head(ours, tmp_path):
 
 
 def test_a_plain_checkpoint_needs_a_pooler(bert):
-    message = (
-        f"`pooler` auto: {bert} does not say how its sentence embedding is read (no sentence-transformers files). Give "
-        "one of: `pooler` cls, mean, last, first_last, embeddings_last, last2, mlp."
-    )
-    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+    found = f"is auto, but the pooling of {bert} is unknown: it has no sentence-transformers files"
+    needed = "one of: cls, mean, last, first_last, embeddings_last, last2, mlp"
+    with raises_usage(option="pooler", found=found, needed=needed):
         load_encoder(str(bert))
 
 
@@ -213,31 +209,31 @@ def test_a_plain_checkpoint_with_a_pooler(encoder, pooler):
 
 
 @pytest.mark.parametrize(
-    "pooler, message",
+    "pooler, found, needed",
     [
-        ("mlp", "`pooler` mlp: MODEL has no projection head; it is in checkpoints that this project trained with"),
-        ("max", "`pooler` max: needed one of: auto, cls, mean, last, first_last, embeddings_last, last2, mlp."),
+        ("mlp", "is mlp, but MODEL has no projection head", "a checkpoint that this project trained with"),
+        ("max", "is max", "one of: auto, cls, mean, last, first_last, embeddings_last, last2, mlp"),
     ],
 )
-def test_poolers_that_a_plain_checkpoint_does_not_have(bert, pooler, message):
-    with pytest.raises(UsageError, match=re.escape(message.replace("MODEL", str(bert)))):
+def test_pooling_that_a_plain_checkpoint_lacks_is_refused(bert, pooler, found, needed):
+    with raises_usage(option="pooler", found=found.replace("MODEL", str(bert)), needed=needed):
         load_encoder(str(bert), ("cls", pooler))
 
 
 @pytest.mark.parametrize(
-    "options, message",
+    "options, option, found, needed",
     [
-        (dict(length=67), "`max_length` 67: MODEL reads at least 3 and at most 66 tokens."),
-        (dict(length=2), "`max_length` 2: MODEL reads at least 3 and at most 66 tokens."),
-        (dict(length=0), "`max_length` 0: MODEL reads at least 3 and at most 66 tokens."),
-        (dict(batch_size=0), "`batch_size` 0: needed 1 or more."),
-        (dict(batch_size=-8), "`batch_size` -8: needed 1 or more."),
-        (dict(device="gpu"), "`device` gpu cannot be used: Expected one of cpu, cuda"),
-        (dict(device="cuda:99"), "`device` cuda:99 cannot be used: "),
+        (dict(length=67), "max_length", "is 67", "3 to 66 tokens for"),
+        (dict(length=2), "max_length", "is 2", "3 to 66 tokens for"),
+        (dict(length=0), "max_length", "is 0", "3 to 66 tokens for"),
+        (dict(batch_size=0), "batch_size", "is 0", "1 or more"),
+        (dict(batch_size=-8), "batch_size", "is -8", "1 or more"),
+        (dict(device="gpu"), "device", "gpu cannot be used: Expected one of cpu, cuda", ""),
+        (dict(device="cuda:99"), "device", "cuda:99 cannot be used: ", ""),
     ],
 )
-def test_options_that_cannot_be(bert, options, message):
-    with pytest.raises(UsageError, match=f"^{re.escape(message.replace('MODEL', str(bert)))}"):
+def test_invalid_options_are_refused(bert, options, option, found, needed):
+    with raises_usage(option=option, found=found, needed=needed):
         load_encoder(str(bert), ("cls",), **options)
 
 
@@ -249,7 +245,7 @@ def test_lengths_at_the_edge(bert, length):
 
 
 def test_roberta_reads_two_tokens_less_than_it_has_positions(roberta):
-    with pytest.raises(UsageError, match="at least 3 and at most 64 tokens"):
+    with raises_usage(option="max_length", found="is 65", needed="3 to 64 tokens"):
         load_encoder(str(roberta), ("cls",), 65)
 
 
@@ -283,14 +279,14 @@ def no_tokenizer(folder: Path) -> None:
         (pointer, "`model_name` MODEL cannot be loaded: "),
         (cut_pickle, "`model_name` MODEL cannot be loaded: "),
         (lambda folder: (folder / "model.safetensors").unlink(), "`model_name` MODEL cannot be loaded: Error no file"),
-        (no_tokenizer, "`model_name` MODEL has no tokenizer: no vocabulary was found beside the weights. Copy the"),
+        (no_tokenizer, "`model_name` MODEL has no vocabulary next to its weights. Copy tokenizer.json"),
         (
             lambda folder: change_json(folder / "config.json", num_hidden_layers=3),
-            "`model_name` MODEL lacks 16 weights of the encoder, encoder.layer.2.attention.output.LayerNorm.bias the",
+            "`model_name` MODEL lacks 16 weights of the encoder, such as encoder.layer.2.attention.output.LayerNorm.b",
         ),
         (
             lambda folder: change_json(folder / "config.json", hidden_size=64),
-            "`model_name` MODEL cannot be loaded: embeddings.LayerNorm.bias is (32,) in its weights and (64,) by its",
+            "`model_name` MODEL cannot be loaded: embeddings.LayerNorm.bias has the shape (32,) in its weights",
         ),
         (lambda folder: (folder / "modules.json").write_text("["), "MODEL/modules.json is not JSON ("),
     ],
@@ -308,16 +304,17 @@ def no_tokenizer(folder: Path) -> None:
 def test_damaged_checkpoints(copied, damage, message):
     folder = copied()
     damage(folder)
-    with pytest.raises(UsageError, match=f"^{re.escape(message.replace('MODEL', str(folder)))}"):
+    with pytest.raises(UsageError) as caught:
         load_encoder(str(folder), ("cls",))
+    assert str(caught.value).startswith(message.replace("MODEL", str(folder)))
 
 
 @pytest.mark.parametrize("config", [GPT2Config, T5Config, BartConfig], ids=["gpt2", "t5", "bart"])
 def test_what_is_no_encoder(copied, config):
     folder = copied()
     config().save_pretrained(folder)
-    message = f"`model_name` {folder} is of the architecture '{config.model_type}'; needed an encoder like BERT."
-    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+    found = f"{folder} has the architecture '{config.model_type}'"
+    with raises_usage(option="model_name", found=found, needed="an encoder like BERT"):
         load_encoder(str(folder), ("mean",))
 
 
@@ -501,17 +498,20 @@ def test_what_sentence_transformers_saved_before(bert, tmp_path, mode, normalize
 @pytest.mark.parametrize(
     "build, problem",
     [
-        (lambda bert, to: compact(bert, to, "max", length=9), "its pooling is max, which is not known here"),
-        (lambda bert, to: compact(bert, to, ("cls", "mean"), length=9), "its pooling is ['cls', 'mean'], which is not"),
+        (lambda bert, to: compact(bert, to, "max", length=9), "its pooling is max, which is not supported"),
+        (
+            lambda bert, to: compact(bert, to, ("cls", "mean"), length=9),
+            "its pooling is ['cls', 'mean'], which is not sup",
+        ),
         (lambda bert, to: verbose(bert, to, {"max_tokens"}, length=9), "its pooling is pooling_mode_max_tokens, which"),
         (
             lambda bert, to: verbose(bert, to, {"cls_token", "mean_tokens"}, "Normalize", length=9),
-            "its pooling is ['pooling_mode_cls_token', 'pooling_mode_mean_tokens'], which is not known here",
+            "its pooling is ['pooling_mode_cls_token', 'pooling_mode_mean_tokens'], which is not supported",
         ),
-        (lambda bert, to: verbose(bert, to, set(), length=9), "its pooling is [], which is not known here"),
+        (lambda bert, to: verbose(bert, to, set(), length=9), "its pooling is [], which is not supported"),
         (
             lambda bert, to: verbose(bert, to, {"mean_tokens"}, "Dense", "Normalize"),
-            "its modules.json lists Transformer, Pooling, Dense, Normalize, of which not all are known here",
+            "modules.json lists Transformer, Pooling, Dense, Normalize, not all of which are supported",
         ),
     ],
     ids=["max", "cls-and-mean", "older-max", "older-cls-and-mean", "older-none", "dense"],
@@ -519,9 +519,7 @@ def test_what_sentence_transformers_saved_before(bert, tmp_path, mode, normalize
 def test_sentence_transformers_that_are_read_in_another_way(bert, tmp_path, build, problem):
     """Refused with the reason; a pooler that is named works, and its embeddings are as they come."""
     folder = build(bert, tmp_path / "st")
-    with pytest.raises(
-        UsageError, match=re.escape(f"{folder} does not say how its sentence embedding is read ({problem}")
-    ):
+    with raises_usage(option="pooler", found=f"is auto, but the pooling of {folder} is unknown: {problem}"):
         load_encoder(str(folder))
     encoder = load_encoder(str(folder), ("mean",))
     assert not encoder.normalized

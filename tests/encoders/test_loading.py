@@ -2,7 +2,6 @@
 
 import io
 import json
-import re
 import shutil
 from contextlib import nullcontext
 from pathlib import Path
@@ -20,12 +19,13 @@ import run_push
 import run_study
 import run_unsup
 from informin.encoders.encoder import load_encoder
-from informin.encoders.loading import load_config, load_model, load_saved, load_tokenizer, refuse_without_dropout
+from informin.encoders.loading import load_config, load_model, load_saved, load_tokenizer
+from informin.encoders.trainable import refuse_without_dropout
 from informin.errors import UsageError
 from informin.publishing.export import export_checkpoint, export_folder
 from informin.publishing.onnx import export_onnx, load_onnx_encoder
 from modeling_informin import HEAD_FILE
-from tests.conftest import SHARED, make_sentences, tokenizer_of
+from tests.conftest import SHARED, make_sentences, raises_usage, tokenizer_of
 from tests.senteval_data import small_counts, write_senteval
 
 SHARE = 0.02
@@ -41,7 +41,7 @@ Path({mark!r}).touch()
 class Foreign(PreTrainedConfig):
     model_type = "foreign"
 """
-TOGETHER = "they do not belong together"
+TOGETHER = "the tokenizer does not belong to the model"
 
 
 @pytest.fixture(autouse=True)
@@ -159,12 +159,12 @@ def test_an_architecture_of_the_checkpoint(foreign, commands, write_study, capsy
         "study": lambda model: run_study.main([str(write_study(model)), "--output", f"{model}-study"]),
     }
     for name, call in calls.items():
-        message = f"`model_name` {foreign} is of the architecture 'foreign'; needed an encoder like BERT. Code that a"
-        assert f"{printed(name, message)} checkpoint brings along is never run." in refusal(capsys, call, foreign)
+        message = f"`model_name` {foreign} has the architecture 'foreign'; expected an encoder like BERT. Code in a"
+        assert f"{printed(name, message)} checkpoint is never run." in refusal(capsys, call, foreign)
     for load in (export_onnx, load_onnx_encoder):
         (foreign / "onnx").mkdir(exist_ok=True)
         (foreign / "onnx" / "model.onnx").touch()
-        with pytest.raises(UsageError, match="never run"):
+        with raises_usage(option="model_name", fix="Code in a checkpoint is never run."):
             load(foreign)
 
 
@@ -198,9 +198,7 @@ def test_code_beside_a_bert_is_left_alone(foreign, commands, capsys):
     (foreign / "tokenizer.json").unlink()
     for name in ("out", "run", "export"):
         shutil.rmtree(foreign.parent / name, ignore_errors=True)
-    message = (
-        f"`model_name` {foreign}: its tokenizer is code of the checkpoint, which is never run; needed a tokenizer.json."
-    )
+    message = f"`model_name` {foreign} defines its tokenizer in code, which is never run; expected a tokenizer.json."
     for name, call in commands.items():
         assert refusal(capsys, call, foreign) == printed(name, message)
 
@@ -222,8 +220,8 @@ def test_a_decoder(exported, tmp_path, commands, capsys, start):
     model = shutil.copytree(exported[start], tmp_path / "decoder")
     config(is_decoder=True)(model)
     message = (
-        f"`model_name` {model} is a decoder: no token sees those after it, and [CLS] only itself. If it was trained as "
-        "an encoder, set is_decoder to false in its config.json; else take another model."
+        f"`model_name` {model} is a decoder: its [CLS] token cannot attend to the tokens after it; expected an encoder "
+        "like BERT. If it was trained as an encoder, set is_decoder to false in config.json."
     )
     for name, call in commands.items():
         assert refusal(capsys, call, model) == printed(name, message)
@@ -235,9 +233,8 @@ def test_a_roberta_with_the_tokenizer_of_a_bert(exported, tmp_path, commands, ca
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(exported["tiny-bert"] / name, model)
     message = (
-        f"`model_name` {model}: [PAD], with which its tokenizer pads, has the id 0, and pad_token_id in its "
-        f"config.json is 1; {TOGETHER}. Copy the tokenizer files (tokenizer.json, tokenizer_config.json) of the "
-        "checkpoint it was trained from there."
+        f"`model_name` {model}: {TOGETHER}: its padding token [PAD] has the id 0, and pad_token_id in config.json is "
+        "1. Copy tokenizer.json and tokenizer_config.json from the checkpoint that the model was trained from."
     )
     for name, call in commands.items():
         assert refusal(capsys, call, model) == printed(name, message)
@@ -247,7 +244,7 @@ def test_a_roberta_with_the_tokenizer_of_a_bert(exported, tmp_path, commands, ca
 def test_a_padding_index_that_is_not_the_tokenizers(roberta, tmp_path, pad):
     model = shutil.copytree(roberta, tmp_path / "model")
     config(pad_token_id=pad)(model)
-    with pytest.raises(UsageError, match=f"has the id 1, and pad_token_id in its config.json is {pad}; {TOGETHER}"):
+    with raises_usage(option="model_name", found=f"has the id 1, and pad_token_id in config.json is {pad}"):
         tokenizer_of(model)
 
 
@@ -267,8 +264,8 @@ def test_special_tokens_outside_of_the_vocabulary(model):
     for token in words["added_tokens"]:
         token["id"] = 99 if token["content"] == "[MASK]" else token["id"]
     path.write_text(json.dumps(words))
-    message = rf"{model}: \[MASK\] of its tokenizer has the id 99, and the model 34 words; {TOGETHER}. Copy"
-    with pytest.raises(UsageError, match=message):
+    found = f"{model}: {TOGETHER}: its token [MASK] has the id 99, and the model has 34 tokens"
+    with raises_usage(option="model_name", found=found, fix="Copy tokenizer.json"):
         load_tokenizer(str(model), load_config(str(model)))
 
 
@@ -296,37 +293,37 @@ def test_real_models_are_not_refused(path):
             "MODEL/config.json is not JSON (Expecting value: line 1 column 1 (char 0)).",
         ),
         (write("config.json", b"\xff\xfe\x00"), "MODEL/config.json is not JSON ('utf-8' codec can't decode byte 0xff"),
-        (write("config.json", "{}"), "MODEL has no model_type in its config.json; needed"),
-        (config(model_type=["bert"]), "MODEL is of the architecture ['bert']; needed"),
+        (write("config.json", "{}"), "MODEL has no model_type in config.json; expected"),
+        (config(model_type=["bert"]), "MODEL has the architecture ['bert']; expected"),
         (config(is_decoder="no"), "cannot be loaded: Validation error for field 'is_decoder': TypeError: Field"),
-        (config(informin=[1]), "informin in its config.json is a list; needed a dict."),
-        (config(architectures=3), "architectures in its config.json is a int; needed a list."),
+        (config(informin=[1]), "informin in config.json is a list; expected a dict."),
+        (config(architectures=3), "architectures in config.json is a int; expected a list."),
         (
             config(num_attention_heads=5),
             "cannot be loaded: The hidden size (32) is not a multiple of the number",
         ),
         (
             config(num_attention_heads=0),
-            "has num_attention_heads 0; expected num_attention_heads in its config.json from 1 to",
+            "has num_attention_heads 0; expected num_attention_heads in config.json from 1 to",
         ),
-        (config(hidden_size=0), "has hidden_size 0; expected hidden_size in its config.json from 1 to"),
+        (config(hidden_size=0), "has hidden_size 0; expected hidden_size in config.json from 1 to"),
         (
             config(num_hidden_layers=-1),
-            "has num_hidden_layers -1; expected num_hidden_layers in its config.json from 1 to",
+            "has num_hidden_layers -1; expected num_hidden_layers in config.json from 1 to",
         ),
         (
             config(max_position_embeddings=-1),
-            "has max_position_embeddings -1; expected max_position_embeddings in its config.json from 1 to",
+            "has max_position_embeddings -1; expected max_position_embeddings in config.json from 1 to",
         ),
-        (config(vocab_size=10), TOGETHER),
+        (config(vocab_size=10), "has the shape (34, 32) in its weights, and (10, 32) by its config.json"),
         (
             config(vocab_size=99),
-            "word_embeddings.weight is (34, 32) in its weights and (99, 32) by its config.json",
+            "word_embeddings.weight has the shape (34, 32) in its weights, and (99, 32) by its config.json",
         ),
         (config(pad_token_id=99), "cannot be loaded: Padding_idx must be within num_embeddings (AssertionError)."),
         (
             config(hidden_act="no"),
-            "cannot be loaded: 'no' (KeyError). Are its files whole? Else copy them again",
+            "cannot be loaded: 'no' (KeyError). Check that its files are complete, or copy",
         ),
         (config(dtype="no"), "cannot be loaded: module 'torch' has no attribute 'no' (AttributeError)."),
         (halve("model.safetensors"), "cannot be loaded: Error while deserializing header: incomplete metadata"),
@@ -340,12 +337,12 @@ def test_real_models_are_not_refused(path):
         (write("tokenizer.json", "[]"), "MODEL/tokenizer.json holds something else: found list, needed dict."),
         (
             write("tokenizer.json", "{}"),
-            "MODEL has no tokenizer that can be loaded: 'added_tokens' (KeyError). Are",
+            "MODEL has no tokenizer that can be loaded: 'added_tokens' (KeyError). Copy",
         ),
         (halve("tokenizer_config.json"), "MODEL/tokenizer_config.json is not JSON ("),
         (write("tokenizer_config.json", "[]"), "MODEL/tokenizer_config.json holds something else: found list"),
-        (change("tokenizer_config.json", model_max_length="x"), "model_max_length in its tokenizer_config.json 'x'."),
-        (change("tokenizer_config.json", model_max_length=-1), "model_max_length in its tokenizer_config.json -1."),
+        (change("tokenizer_config.json", model_max_length="x"), "model_max_length 'x' in tokenizer_config.json"),
+        (change("tokenizer_config.json", model_max_length=-1), "model_max_length -1 in tokenizer_config.json"),
         (change("tokenizer_config.json", pad_token=3), "has no tokenizer that can be loaded: Special token pad_token"),
     ],
     ids=[
@@ -368,20 +365,21 @@ def test_damaged_folders(model, commands, tmp_path, capsys, damage, message):
     ("damage", "message"),
     [
         (write("modules.json", "{}"), "MODEL/modules.json holds something else: found dict, needed list."),
-        (write("modules.json", "[1]"), "its modules.json does not say type and path of each module."),
+        (write("modules.json", "[1]"), "modules.json lists a module without type or path."),
         (write("1_Pooling/config.json", "["), "MODEL/1_Pooling/config.json is not JSON ("),
         (write("config_sentence_transformers.json", "[]"), "MODEL/config_sentence_transformers.json holds something e"),
         (
             change("sentence_bert_config.json", max_seq_length="9"),
-            "in its sentence_bert_config.json is '9'; needed a whole number of 1 or more",
+            "in sentence_bert_config.json is '9'; expected a whole number of 1 or more",
         ),
     ],
     ids="modules-no-list modules-of-numbers pooling prompts length".split(),
 )
 def test_damaged_files_of_sentence_transformers(model, damage, message):
     damage(model)
-    with pytest.raises(UsageError, match=re.escape(message.replace("MODEL", str(model)))):
+    with pytest.raises(UsageError) as caught:
         load_encoder(str(model))
+    assert message.replace("MODEL", str(model)) in str(caught.value)
 
 
 # Weights that are missing
@@ -409,14 +407,11 @@ def test_an_encoder_is_never_made_up(encoder, tmp_path):
     prefix = load_config(str(encoder)).model_type
     folder = shutil.copytree(encoder, tmp_path / "model")
     without(folder, f"{prefix}.encoder.layer.1.output.dense.", "cls.", "lm_head.")
-    message = (
-        f"`model_name` {folder} lacks 2 weights of the encoder, PREFIXencoder.layer.1.output.dense.bias the first: "
-        "what is lacking would be random. Copy the model again from its source."
-    )
     for load, names in ((train, f"{prefix}."), (saved, "")):
-        with pytest.raises(UsageError, match=f"^{re.escape(message.replace('PREFIX', names))}$"):
+        found = f"{folder} lacks 2 weights of the encoder, such as {names}encoder.layer.1.output.dense.bias"
+        with raises_usage(option="model_name", found=found, fix="Copy the model again from its source."):
             load(folder)
-    with pytest.raises(UsageError, match=r"lacks [0-9]+ weights of the encoder"):
+    with raises_usage(option="model_name", found=" weights of the encoder, such as"):
         train(folder, lm_head=True)
 
 
@@ -424,7 +419,7 @@ def test_a_language_model_head_is_never_made_up(encoder, tmp_path):
     folder = shutil.copytree(encoder, tmp_path / "model")
     without(folder, "cls.predictions.transform.", "lm_head.dense.")
     train(folder)
-    with pytest.raises(UsageError, match=f"^The checkpoint {folder} has no language-model head, .* leave MLM off"):
+    with raises_usage(option="model_name", found=f"{folder} has no language-model head", fix="set `mlm_weight` to 0"):
         train(folder, lm_head=True)
 
 
@@ -441,7 +436,7 @@ def test_a_projection_head_may_be_fresh_in_training_alone(encoder, tmp_path):
     without(checkpoint, "mlp.")
     assert not torch.equal(train(checkpoint).mlp.dense.weight, weights["dense.weight"])
     for load in (saved, lambda folder: export_checkpoint(folder, tmp_path / "export")):
-        with pytest.raises(UsageError, match=r"lacks 2 weights of the encoder, mlp\.dense\.bias the first"):
+        with raises_usage(option="model_name", found="lacks 2 weights of the encoder, such as mlp.dense.bias"):
             load(checkpoint)
 
 
@@ -460,8 +455,8 @@ def test_an_export_that_another_class_saved_again_is_exported_without_a_head(exp
 
 def test_a_model_without_positions(tmp_path):
     transformers.FunnelConfig().save_pretrained(tmp_path)
-    message = f"`model_name` {tmp_path}: funnel has no table of positions; needed an encoder like BERT."
-    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+    found = f"{tmp_path} is a funnel model, which has no position embeddings"
+    with raises_usage(option="model_name", found=found, needed="an encoder like BERT"):
         load_encoder(str(tmp_path), ("cls",))
 
 
@@ -474,9 +469,9 @@ def test_without_dropout(encoder, tmp_path):
         with pytest.raises(UsageError) if still else nullcontext() as caught:
             refuse_without_dropout(train(model).base_model)
     assert str(caught.value) == (
-        "Every dropout of this model is 0, so the two views of a sentence would be identical. Give `view_dropout_rate` "
-        "0.1, for instance, or set hidden_dropout_prob and attention_probs_dropout_prob in its config.json, or give "
-        "`view_dropout`."
+        "Every dropout rate of this model is 0, so the two views of a sentence would be identical. Set "
+        "`view_dropout_rate`, for example to 0.1, `view_dropout`, or hidden_dropout_prob and "
+        "attention_probs_dropout_prob in config.json."
     )
 
 
@@ -512,15 +507,16 @@ OFFLINE = "there is no such folder, and it is not in the Hub's cache (the Hub is
         ("x" * 300, " cannot be loaded: there is no such folder, and the Hub has no such names."),
         ("outputs", " cannot be loaded: the folder has no config.json. Did you mean outputs/run?"),
         ("outputs/rum", " cannot be loaded: the folder has no config.json. Did you mean outputs/run?"),
-        ("outputs/run/model.safetensors", " is a file; needed its folder: `model_name` outputs/run"),
+        ("outputs/run/model.safetensors", " is a file; expected its folder. Use `model_name` outputs/run"),
     ],
 )
 def test_names_of_nothing(near, monkeypatch, name, message):
     monkeypatch.setenv("HOME", str(near))
     expected = f"`model_name` {name}{message}".replace("HOME", str(near))
     for load in (load_config, lambda name: load_encoder(name, ("cls",))):
-        with pytest.raises(UsageError, match=f"^{re.escape(expected)}$"):
+        with pytest.raises(UsageError) as caught:
             load(name)
+        assert str(caught.value) == expected
 
 
 @pytest.mark.parametrize(
@@ -540,6 +536,5 @@ def test_what_the_hub_says(near, logged_in, bert, monkeypatch, name, revision, p
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:1")
         where = "http://127.0.0.1:1/{repo_id}/resolve/{revision}/{filename}"
         monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", where)
-    message = f"`model_name` {name} cannot be loaded: there is no such folder, and {problem}."
-    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+    with raises_usage(option="model_name", found=f"{name} cannot be loaded: there is no such folder, and {problem}"):
         load_config(name, revision)

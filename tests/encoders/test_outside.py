@@ -18,7 +18,7 @@ from informin.errors import UsageError
 from informin.files import damage, leads_outside, write_manifest
 from informin.publishing.export import export_folder
 from modeling_informin import HEAD_FILE
-from tests.conftest import tokenizer_of
+from tests.conftest import raises_usage, tokenizer_of
 
 SETTINGS = {"projection_head": "mlp", "lm_head": False, "pooling": "cls"}
 INDEX = "model.safetensors.index.json"
@@ -77,7 +77,7 @@ def test_a_module_outside(model, where):
     (model / "modules.json").write_text(json.dumps(modules))
     change(model, "config.json", informin=None)
     assert refused(model) == (
-        f"`model_name` {model}: its modules.json names {path!r}, which leads out of the folder; needed a file inside. "
+        f"`model_name` {model}: modules.json names {path!r}, which is outside of the folder; expected a file inside. "
         "Copy the model again from its source."
     )
 
@@ -93,9 +93,9 @@ def test_a_shard_outside(model, where):
     index.write_text(index.read_text().replace("../half.safetensors", path))
     if where == "link.safetensors":
         (model / where).symlink_to(outside)
-        message = f"its {where} is a link, which leads out of the folder"
+        message = f"{where} is a link to a file outside of the folder"
     else:
-        message = f"its {INDEX} names {path!r}, which leads out of the folder; needed a file inside. Copy the model"
+        message = f"{INDEX} names {path!r}, which is outside of the folder; expected a file inside. Copy the model"
     assert message in refused(model)
 
 
@@ -103,7 +103,7 @@ def test_weights_that_the_configuration_names_outside(model):
     shutil.move(model / "model.safetensors", model.parent / "outside.safetensors")
     (model / "inner").symlink_to(model.parent)  # which transformers does not look at
     change(model, "config.json", transformers_weights="inner/outside.safetensors")
-    assert "its config.json names 'inner/outside.safetensors', which leads out of the folder" in refused(model)
+    assert "config.json names 'inner/outside.safetensors', which is outside of the folder" in refused(model)
     shutil.move(model.parent / "outside.safetensors", model / "named.safetensors")
     change(model, "config.json", transformers_weights="named.safetensors")
     load_saved(load_config(str(model)), str(model))
@@ -111,13 +111,13 @@ def test_weights_that_the_configuration_names_outside(model):
     shutil.move(model / "named.safetensors", model / "model.safetensors")
     shard(model, "../half.safetensors", shard_index)
     change(model, "config.json", transformers_weights=shard_index)
-    assert f"its {shard_index} names '../half.safetensors'" in refused(model)
+    assert f"{shard_index} names '../half.safetensors'" in refused(model)
 
 
 def test_a_tokenizer_outside(model):
     shutil.move(model / "tokenizer.json", model.parent / "tokenizer.5.0.0.json")
     change(model, "tokenizer_config.json", fast_tokenizer_files=["../tokenizer.5.0.0.json"])
-    with pytest.raises(UsageError, match=r"its tokenizer_config\.json names '\.\./tokenizer\.5\.0\.0\.json', which"):
+    with raises_usage(option="model_name", found="tokenizer_config.json names '../tokenizer.5.0.0.json', which"):
         load_tokenizer(str(model), load_config(str(model)))
 
 
@@ -129,13 +129,13 @@ def test_a_link_to_a_file_outside(model, name):
     (model / name).symlink_to(model.parent / "private")
     if name == "1_Pooling/config.json":
         change(model, "config.json", informin=None)
-    assert f": its {name} is a link, which leads out of the folder; needed a file inside. Replace the" in refused(model)
+    assert f": {name} is a link to a file outside of the folder; expected a file inside. Replace the" in refused(model)
 
 
 def test_a_folder_that_is_a_link_outside(model):
     shutil.move(model / "projection_head", model.parent / "head")
     (model / "projection_head").symlink_to(model.parent / "head")
-    assert f"its {HEAD_FILE} is a link, which leads out of the folder" in refused(model)
+    assert f"{HEAD_FILE} is a link to a file outside of the folder" in refused(model)
 
 
 def test_the_commands_say_so_in_one_line(model, command, tmp_path, capsys):
@@ -146,7 +146,7 @@ def test_the_commands_say_so_in_one_line(model, command, tmp_path, capsys):
     ):
         assert main(argv) == 2
         err = capsys.readouterr().err
-        assert err.count("error: ") == 1 and f"its {INDEX} names '../half.safetensors'" in err
+        assert err.count("error: ") == 1 and f"{INDEX} names '../half.safetensors'" in err
     assert not (tmp_path / "export").exists() and not list((tmp_path / "run").glob("[!.]*"))
 
 
@@ -177,7 +177,7 @@ def test_a_snapshot_in_the_cache_of_the_hub(model, tmp_path):
     assert (load_encoder(str(snapshot))(["the dog"])["cls"] == expected).all()
     (snapshot / "config.json").unlink()
     (snapshot / "config.json").symlink_to(model / "config.json")
-    assert "its config.json is a link, which leads out of the folder" in refused(snapshot)
+    assert "config.json is a link to a file outside of the folder" in refused(snapshot)
     shutil.move(blobs, tmp_path / "moved")  # a folder of blobs that is a link says nothing
     blobs.symlink_to(tmp_path)
     assert leads_outside(snapshot, "tokenizer.json")
@@ -192,8 +192,8 @@ def test_a_model_of_the_hub(logged_in, model):
     assert (load_encoder("alice/bert")(["the dog"])["cls"] == expected).all()
     shard(model, "../half.safetensors")
     logged_in.add_repo("alice/sharded", {p.name: p.read_bytes() for p in model.iterdir() if p.is_file()})
-    message = f"`model_name` alice/sharded: its {INDEX} names '../half.safetensors', which leads out of the folder;"
-    with pytest.raises(UsageError, match=message):
+    found = f"alice/sharded: {INDEX} names '../half.safetensors', which is outside of the folder"
+    with raises_usage(option="model_name", found=found):
         load_encoder("alice/sharded")
 
 

@@ -45,35 +45,35 @@ KERNEL = {"_attn_implementation": "kernels-community/flash-attn"}
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"dropouts": KERNEL}, "informin.dropouts._attn_implementation in its config.json is not a known setting."),
-        ({"dropouts": {"is_decoder": 1}}, "informin.dropouts.is_decoder in its config.json is not a known setting."),
-        ({"dropouts": {"classifier_dropout": 0.1}}, "classifier_dropout in its config.json is not a known setting."),
+        ({"dropouts": KERNEL}, "informin.dropouts._attn_implementation in config.json is not a known setting."),
+        ({"dropouts": {"is_decoder": 1}}, "informin.dropouts.is_decoder in config.json is not a known setting."),
+        ({"dropouts": {"classifier_dropout": 0.1}}, "classifier_dropout in config.json is not a known setting."),
         (
             {"dropouts": {"hidden_dropout_prob": "0.1"}},
-            "informin.dropouts.hidden_dropout_prob in its config.json is '0.1'; needed a number from 0 to 1.",
+            "informin.dropouts.hidden_dropout_prob in config.json is '0.1'; expected a number from 0 to 1.",
         ),
-        ({"dropouts": {"hidden_dropout_prob": float("nan")}}, "hidden_dropout_prob in its config.json is nan; needed"),
-        ({"dropouts": {"hidden_dropout_prob": True}}, "hidden_dropout_prob in its config.json is True; needed"),
-        ({"dropouts": [1]}, "informin.dropouts in its config.json is [1]; needed a dict."),
-        (KERNEL, "informin._attn_implementation in its config.json is not a known setting. Remove it, or use the"),
-        ({"surprise": 1}, "informin.surprise in its config.json is not a known setting."),
-        ({"objective": "mine", "_surprise": 1}, "informin._surprise in its config.json is not a known setting."),
-        ({"objective": "mine", "surprise": {}}, "informin.surprise in its config.json is {}; needed a number, a text"),
-        ({"objective": "<b>"}, "informin.objective in its config.json is '<b>'; needed a name."),
-        ({"temperature": {"a": 1}}, "informin.temperature in its config.json is {'a': 1}; needed a number, a text"),
-        ({"pooling": "max"}, "informin.pooling in its config.json is 'max'; needed one of: cls, mean, last."),
-        ({"pooling": ["cls"]}, "informin.pooling in its config.json is ['cls']; needed one of: cls, mean, last."),
-        ({"projection_head": "big"}, "informin.projection_head in its config.json is 'big'; needed one of: mlp, none."),
-        ({"normalize": "no"}, "informin.normalize in its config.json is 'no'; needed true or false."),
-        ({"lm_head": 3}, "informin.lm_head in its config.json is 3; needed true or false."),
-        ({"prompt": 3}, "informin.prompt in its config.json is 3; needed text."),
-        ({"max_seq_length": "<script>"}, "max_seq_length in its config.json is '<script>'; needed a whole number of 1"),
-        ({"max_seq_length": True}, "max_seq_length in its config.json is True; needed a whole number of 1 or more."),
-        ({"view_dropout": [0.1, 2]}, "informin.view_dropout in its config.json is [0.1, 2]; needed a list, each a num"),
-        ({"sentence_transformers": {"a": 1}}, "informin.sentence_transformers.a in its config.json is not a known"),
+        ({"dropouts": {"hidden_dropout_prob": float("nan")}}, "hidden_dropout_prob in config.json is nan; expected"),
+        ({"dropouts": {"hidden_dropout_prob": True}}, "hidden_dropout_prob in config.json is True; expected"),
+        ({"dropouts": [1]}, "informin.dropouts in config.json is [1]; expected a dict."),
+        (KERNEL, "informin._attn_implementation in config.json is not a known setting. Remove it, or use the"),
+        ({"surprise": 1}, "informin.surprise in config.json is not a known setting."),
+        ({"objective": "mine", "_surprise": 1}, "informin._surprise in config.json is not a known setting."),
+        ({"objective": "mine", "surprise": {}}, "informin.surprise in config.json is {}; expected a number, a text"),
+        ({"objective": "<b>"}, "informin.objective in config.json is '<b>'; expected a name."),
+        ({"temperature": {"a": 1}}, "informin.temperature in config.json is {'a': 1}; expected a number, a text"),
+        ({"pooling": "max"}, "informin.pooling in config.json is 'max'; expected one of: cls, mean, last."),
+        ({"pooling": ["cls"]}, "informin.pooling in config.json is ['cls']; expected one of: cls, mean, last."),
+        ({"projection_head": "big"}, "informin.projection_head in config.json is 'big'; expected one of: mlp, none."),
+        ({"normalize": "no"}, "informin.normalize in config.json is 'no'; expected true or false."),
+        ({"lm_head": 3}, "informin.lm_head in config.json is 3; expected true or false."),
+        ({"prompt": 3}, "informin.prompt in config.json is 3; expected text."),
+        ({"max_seq_length": "<script>"}, "max_seq_length in config.json is '<script>'; expected a whole number of 1"),
+        ({"max_seq_length": True}, "max_seq_length in config.json is True; expected a whole number of 1 or more."),
+        ({"view_dropout": [0.1, 2]}, "informin.view_dropout in config.json is [0.1, 2]; expected a list, each a num"),
+        ({"sentence_transformers": {"a": 1}}, "informin.sentence_transformers.a in config.json is not a known"),
         (
             {"sentence_transformers": {"similarity_fn_name": float("nan")}},
-            "informin.sentence_transformers.similarity_fn_name in its config.json is nan; needed one of: cosine, dot,",
+            "informin.sentence_transformers.similarity_fn_name in config.json is nan; expected one of: cosine, dot,",
         ),
     ],
 )
@@ -90,8 +90,8 @@ def test_nothing_is_set_from_a_configuration_that_was_not_checked(model):
     config = BertConfig.from_pretrained(model)
     config.informin = SETTINGS | {"dropouts": KERNEL | {"hidden_dropout_prob": 0.5}}
     before = config.to_dict()
-    with pytest.raises(
-        UsageError, match=r"informin\.dropouts\._attn_implementation in its config\.json is not a known"
+    with raises_usage(
+        option="model_name", found="informin.dropouts._attn_implementation in config.json is not a known"
     ):
         load_model(config, str(model), dict(SETTINGS))
     assert config.to_dict() == before and config._attn_implementation is None
@@ -108,17 +108,17 @@ def test_settings_that_this_project_wrote_are_taken(model):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"hidden_dropout_prob": float("nan")}, "hidden_dropout_prob in its config.json is nan; needed a number from"),
-        ({"attention_probs_dropout_prob": -0.1}, "attention_probs_dropout_prob in its config.json is -0.1; needed a"),
-        ({"layer_norm_eps": float("inf")}, "layer_norm_eps in its config.json is inf; needed a finite number."),
-        ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config in its config.json says that its weig"),
+        ({"hidden_dropout_prob": float("nan")}, "hidden_dropout_prob in config.json is nan; expected a number from"),
+        ({"attention_probs_dropout_prob": -0.1}, "attention_probs_dropout_prob in config.json is -0.1; expected a"),
+        ({"layer_norm_eps": float("inf")}, "layer_norm_eps in config.json is inf; expected a finite number."),
+        ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config in config.json says that"),
     ],
 )
 def test_numbers_that_cannot_be(model, command, capsys, values, message):
     configure(model, **values)
     assert run_unsup.main(command(model_name=model)) == 2
     assert f"error: --model_name {model}: {message}" in capsys.readouterr().err
-    with pytest.raises(UsageError, match=message.partition(" in ")[0]):
+    with raises_usage(option="model_name", found=message.partition(" in ")[0]):
         load_encoder(str(model))
 
 
@@ -135,11 +135,11 @@ def test_flags_that_change_what_a_model_returns_do_nothing(model, command, tmp_p
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ([1], "config.informin is a list; needed a dict."),
-        ({"pooling": "max"}, "config.informin has pooling = 'max'; needed one of: cls, mean, last."),
-        ({"projection_head": ["mlp"]}, r"config.informin has projection_head = \['mlp'\]; needed one of: mlp, none."),
-        ({"lm_head": "x"}, "config.informin has lm_head = 'x'; needed one of: False, True."),
-        ({"normalize": "x"}, "config.informin has normalize = 'x'; needed one of: False, True."),
+        ([1], "config.informin is a list; expected a dict."),
+        ({"pooling": "max"}, "config.informin has pooling = 'max'; expected one of: cls, mean, last."),
+        ({"projection_head": ["mlp"]}, r"config.informin has projection_head = \['mlp'\]; expected one of: mlp, none."),
+        ({"lm_head": "x"}, "config.informin has lm_head = 'x'; expected one of: False, True."),
+        ({"normalize": "x"}, "config.informin has normalize = 'x'; expected one of: False, True."),
     ],
 )
 def test_the_class_beside_a_published_model_refuses_them_too(model, tmp_path, monkeypatch, settings, message):
@@ -163,13 +163,11 @@ def test_code_of_its_own_is_named(bert, model, tmp_path, caplog):
     ignored = configure(shutil.copytree(bert, tmp_path / "ignored"), auto_map={"AutoModel": "own.OwnBert"})
     load_encoder(str(ignored), ("cls",))
     assert caplog.messages == [
-        f"{ignored} names code of its own (own.OwnBert), which is not run: it is read as a bert."
+        f"{ignored} names its own code (own.OwnBert), which is not run. It is loaded as a bert model."
     ]
     weights = {name.replace("intermediate", "gated"): x for name, x in load_file(bert / "model.safetensors").items()}
     save_file(weights, ignored / "model.safetensors", {"format": "pt"})
-    with pytest.raises(
-        UsageError, match=r"needs code of its own \(own\.OwnBert, in its auto_map\), which is never run"
-    ):
+    with raises_usage(option="model_name", found="needs its own code (own.OwnBert, in auto_map), which is never run"):
         load_encoder(str(ignored), ("cls",))
 
 
@@ -182,7 +180,7 @@ def test_only_unusual_weights_are_told(bert, tmp_path, caplog, capfd):
     weights = load_file(model / "model.safetensors") | {"classifier.weight": torch.zeros(2, 2)}
     save_file(weights, model / "model.safetensors", {"format": "pt"})
     load_encoder(str(model), ("cls",))
-    assert caplog.messages == [f"{model} has 1 weight that its encoder does not read, classifier.weight first."]
+    assert caplog.messages == [f"{model} has 1 weight that its encoder does not use, such as classifier.weight."]
     assert "LOAD REPORT" not in capfd.readouterr().err
 
 
@@ -193,13 +191,14 @@ def test_a_dense_module_changes_the_dimension(bert, tmp_path):
     (model / "modules.json").write_text(json.dumps(modules))
     (model / "2_Dense").mkdir()
     (model / "2_Dense" / "config.json").write_text(json.dumps({"in_features": 32, "out_features": 16}))
-    with pytest.raises(UsageError, match="leaves out its Dense layer, and embeddings have 32 numbers in place of 16"):
+    found = "leaves out its Dense layer, and embeddings have 32 dimensions instead of 16"
+    with raises_usage(option="pooler", found=found):
         load_encoder(str(model))
 
 
 @pytest.mark.parametrize("objective", [{"x": 1}, [None]])
 def test_objective_must_be_a_name(model, objective):
-    with pytest.raises(UsageError, match=r"informin\.objective in its config\.json is"):
+    with raises_usage(option="model_name", found="informin.objective in config.json is"):
         load_config(str(configure(model, informin=SETTINGS | {"objective": objective})))
 
 

@@ -72,7 +72,7 @@ def test_unknown_similarity_function(bert, command, tmp_path, capsys, value):
     (model / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_mean_tokens": True}))
     (model / "config_sentence_transformers.json").write_text(json.dumps({"similarity_fn_name": value}))
     assert run_unsup.main(command(model_name=model)) == 2
-    message = f"similarity_fn_name in its config_sentence_transformers.json is {value!r}; needed one of: cosine, dot, "
+    message = f"similarity_fn_name in config_sentence_transformers.json is {value!r}; expected one of: cosine, dot, "
     assert f"error: --model_name {model}: {message}" in capsys.readouterr().err
 
 
