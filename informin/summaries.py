@@ -27,7 +27,9 @@ def read_summary(path: str | Path) -> tuple[dict, list[dict]]:
 
 def is_summary(found: object) -> bool:
     """Whether a JSON value has what `write_summary` writes."""
-    return isinstance(found, dict) and isinstance(found.get("shared"), dict) and isinstance(found.get("runs"), list)
+    if not (isinstance(found, dict) and isinstance(found.get("shared"), dict) and isinstance(found.get("runs"), list)):
+        return False
+    return all(isinstance(run, dict) for run in found["runs"])
 
 
 def _common(records: Sequence[dict]) -> dict:
@@ -58,5 +60,6 @@ def _merged(common: dict, rest: dict) -> dict:
     """The record that `_without` made `rest` of."""
     merged = common | rest
     for name in common.keys() & rest.keys():
-        merged[name] = _merged(common[name], rest[name])
+        if isinstance(common[name], dict) and isinstance(rest[name], dict):  # else the file was changed since
+            merged[name] = _merged(common[name], rest[name])
     return merged

@@ -39,6 +39,7 @@ from informin.errors import UsageError
 from informin.evaluation.measures import KINDS
 from informin.evaluation.senteval import GROUPS
 from informin.files import parse_json, regular_text, sha256, write_json
+from informin.schema import AMOUNT, ANY, FLAG, SCORE, TEXT, Keys, one_of, or_none, problem, whole
 from informin.summaries import is_summary, read_summary
 
 logger = logging.getLogger(__name__)
@@ -47,6 +48,42 @@ SCHEMA = 1
 CLASSIFIER = "L2 logistic regression, one class against the rest; C = 2^t by SentEval's scikit-learn grids"
 # What must be equal for results to be gone on with.
 IDENTITY = ("weights_sha256", "pooler", "normalized", "prompt", "whitening", "max_length", "precision", "split")
+
+_SAMPLES = {"labels": "classes", "retrieval": "documents"}  # kinds of samples, and what each counts
+_TASK = Keys(
+    {
+        "score": or_none(SCORE),
+        "n": whole(0),
+        "truncated": whole(0),
+        "data": Keys(others=TEXT),
+        "seconds": Keys({"encode": AMOUNT, "score": AMOUNT}),
+    },
+    {
+        **dict.fromkeys(("mean", "wmean", "pearson"), or_none(SCORE)),
+        "error": TEXT,
+        "kind": one_of(*_SAMPLES),
+        "measures": Keys(others=SCORE),
+        **dict.fromkeys(_SAMPLES.values(), whole(0)),
+    },
+    ANY,
+)
+RESULTS = Keys(
+    {
+        "schema": one_of(SCHEMA),
+        "model": TEXT,
+        "tasks": Keys(others=_TASK),
+        "average": Keys(dict.fromkeys(GROUPS, or_none(SCORE))),
+        "weights_sha256": TEXT,
+        "pooler": TEXT,
+        "normalized": FLAG,
+        "whitening": Keys({"dimensions": or_none(whole(1)), "fitted_on": TEXT}, null=True),
+        "max_length": whole(1),
+        "precision": TEXT,
+        "split": TEXT,
+    },
+    {"prompt": or_none(TEXT), "environment": Keys(others=ANY)},
+    ANY,
+)
 
 
 def new_results(model: str, identity: dict, environment: dict) -> dict:
@@ -110,20 +147,28 @@ def _parsed(path: str | Path) -> object:
 
 
 def _checked(results: object, path: str | Path) -> dict:
-    needed = {"schema", "model", "tasks", "average", *IDENTITY}
-    if isinstance(results, dict):
-        results.setdefault("prompt", None)  # files of before there were prompts
-    if not isinstance(results, dict) or needed - results.keys() or results["schema"] != SCHEMA:
-        raise UsageError(f"{path}: needed results of run_eval.py of `schema` {SCHEMA}; found something else.")
+    if found := problem(results, RESULTS) or _incomplete(results["tasks"]):
+        raise UsageError(f"{path}: {found}. Needed results of run_eval.py; score the model again.")
+    results.setdefault("prompt", None)  # files of before there were prompts
     for name in [name for name, entry in results["tasks"].items() if _outdated(entry)]:
         del results["tasks"][name]  # what was called recall@k is accuracy@k: see CHANGELOG.md
         logger.warning(f"{path}: {name} was scored by an older version, with other measures. Score it again.")
     return results
 
 
+def _incomplete(tasks: dict) -> str | None:
+    """What a task lacks that others of its kind have."""
+    for name, entry in tasks.items():
+        needed = ["error"] if entry["score"] is None else ["measures"] * ("kind" in entry)
+        needed += [_SAMPLES[entry["kind"]]] if "kind" in entry else []
+        if missing := [key for key in needed if key not in entry]:
+            return f"tasks.{name:.60}.{missing[0]} is missing"
+    return None
+
+
 def _outdated(entry: dict) -> bool:
     """Whether a sample lacks one of today's measures."""
-    return bool(entry.get("measures")) and not KINDS[entry["kind"]].keys() <= entry["measures"].keys()
+    return "measures" in entry and not KINDS[entry["kind"]].keys() <= entry["measures"].keys()
 
 
 def results_files(path: str | Path) -> list[Path]:

@@ -3,10 +3,29 @@
 from pathlib import Path
 
 from informin.errors import UsageError
-from informin.studies.plan import BEFORE, Setting, Study
+from informin.schema import ANY, TEXT, Each, Keys, list_of, one_of, or_none, problem, whole
+from informin.studies.plan import BEFORE, SAMPLES, Setting, Study
+from informin.studies.runs import RECORD
 from informin.studies.table import SCHEMA, summarize
 from informin.summaries import read_summary, write_summary
 
+SUMMARY = Keys(
+    {
+        "schema": one_of(SCHEMA),
+        "name": TEXT,
+        "title": TEXT,
+        "tasks": list_of(TEXT),
+        "grid": list_of(TEXT),
+        "seeds": list_of(whole(0)),
+        "samples": Keys(others=list_of(TEXT)),
+        "before": Keys(others=ANY),
+        "settings": Keys(
+            others=Keys({"recipe": TEXT, "options": Keys(others=ANY), "baseline": or_none(TEXT)}, {}, ANY)
+        ),
+    },
+    others=ANY,
+)
+RUNS = Each(Keys({"setting": TEXT, "seed": or_none(whole(0))}, others=ANY))
 Records = dict[tuple[str, int | None], dict]  # run.json by the setting's name and the seed
 
 
@@ -23,6 +42,9 @@ def load_study(path: str | Path) -> tuple[Study, Records]:
     if numbers.get("schema") != SCHEMA:
         found = numbers.get("schema")
         raise UsageError(f"{path} has `schema` {found}; needed {SCHEMA}. Write it again from its runs, by `report`.")
+    found = problem(numbers, SUMMARY) or _dangling(numbers) or problem(runs, RUNS, "runs")
+    if found := found or problem(runs, Each(RECORD), "runs"):
+        raise UsageError(f"{path}: {found}. Write it again from its runs, by `report`.")
     settings = [
         Setting(name, setting["recipe"], setting["options"], setting["baseline"])
         for name, setting in numbers["settings"].items()
@@ -38,3 +60,14 @@ def load_study(path: str | Path) -> tuple[Study, Records]:
         before=[Setting(name, BEFORE, {}, trained=False) for name in numbers["before"]],
     )
     return study, {(run.pop("setting"), run["seed"]): run for run in runs}
+
+
+def _dangling(numbers: dict) -> str | None:
+    """What the numbers name that is not there."""
+    for name, sample in numbers["samples"].items():
+        if len(sample) != 2 or sample[0] not in SAMPLES:
+            return f"samples.{name:.60} is {sample}; needed {' or '.join(SAMPLES)}, and a file"
+    for name, setting in numbers["settings"].items():
+        if setting["baseline"] not in (None, *numbers["settings"]):
+            return f"settings.{name:.60}.baseline is {setting['baseline']!r:.60}; needed a setting, or null"
+    return None

@@ -42,7 +42,7 @@ def value_of(record: dict, measure: str) -> float | None:
         return record["dev"]["spearman" if measure == DEVELOPMENT else measure]
     if "/" in measure:
         sample, _, key = measure.rpartition("/")
-        return record["samples"][sample]["measures"].get(key)
+        return record.get("samples", {}).get(sample, {"measures": {}})["measures"].get(key)
     return record["scores"].get(measure)
 
 
@@ -219,7 +219,7 @@ def _unlike(study: Study, records: Sequence[dict]) -> dict[str, dict[str, int]]:
         {
             "the encoder's weights": str(record["base_model"]["weights_sha256"])[:8],
             "precision": record["precision"],
-            "sentences": str(record["data"]["sentences"]),
+            "sentences": str((record["data"] or {}).get("sentences")),
             **{name: value for name, value in record["environment"].items() if name not in ("device", "threads")},
         }
         for record in records

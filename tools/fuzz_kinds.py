@@ -1,0 +1,274 @@
+"""The kinds of files that are fuzzed: an example of each, and what reads it."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from informin.cli import study as study_command
+from informin.cli import train
+from informin.encoders.encoder import load_encoder
+from informin.encoders.loading import load_config, load_model, load_tokenizer
+from informin.evaluation.labels import load_labels
+from informin.evaluation.measures import KINDS
+from informin.evaluation.pairs import load_pairs
+from informin.evaluation.report import show
+from informin.evaluation.results import add_task, load_all_results, new_results
+from informin.evaluation.retrieval import load_retrieval_pairs
+from informin.files import write_json
+from informin.publishing.card import write_card
+from informin.studies.plan import check_options, read_study
+from informin.studies.runner import Progress
+from informin.studies.runs import run_record, runs_of
+from informin.studies.summary import load_study
+from informin.textfiles import read_sentences
+from informin.training.checkpoints import checkpoint_to_resume, complete_checkpoints
+from informin.training.command_line import parse
+from informin.training.record import provenance
+from informin.training.sentences import load_development, load_sentences
+from tests.conftest import FOUR_STEPS, make_sentences, save_bert, save_pairs
+from tools.fuzz_mutations import JSON, JSON_LINES, SAFETENSORS, TSV, YAML, Format
+from trainer_informin import InforMinTrainer
+
+RUN = dict(model_name="bert", train_file="s.txt", eval_pairs="pairs.tsv", output_dir="run") | FOUR_STEPS
+IDENTITY = dict(
+    pooler="cls", normalized=False, prompt=None, whitening=None, max_length=32, precision="fp32", split="test"
+)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file.
+
+    Attributes:
+        read: Called in a copy of the base folder's `folder`. Raises what a user would see.
+        folder, file: The folder that is copied, and the path of the file in it.
+        form: Its format; None for bytes alone.
+        sealed: Its checkpoint's manifest is written again after a change, as otherwise nothing else would be seen.
+        together: How many cases one process reads: 1 where a case could change what the next one finds.
+    """
+
+    read: Callable[[], object]
+    folder: str
+    file: str
+    form: Format | None = JSON
+    sealed: bool = False
+    together: int = 1
+
+
+@contextmanager
+def chdir(folder: str | Path) -> Iterator[None]:
+    """Work in another folder. Python 3.11 has this."""
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def build(base: Path) -> dict[str, Kind]:
+    """Make a file of each kind in the base folder. Return the kinds by name."""
+    with chdir(base), open(os.devnull, "w") as silence, redirect_stdout(silence), redirect_stderr(silence):
+        save_bert(Path("bert"))
+        Path("s.txt").write_text("\n".join(make_sentences(64)) + "\n")
+        save_pairs(Path("pairs.tsv"))
+        _train()
+        report, first = _study()
+        _data_files()
+        shutil.copytree("model", "warm/model")
+        with chdir("warm"):  # what is imported late is imported here, and not in the process of each case
+            _embed()
+            _card()
+            _resume(_trainer(".."))
+        _plan()
+        trainer = _trainer(".")  # the last one: options that are made later reset accelerate
+    return {**_of_models(), **_of_runs(lambda: _resume(trainer)), **_of_studies(report, first), **_of_data()}
+
+
+def _of_models() -> dict[str, Kind]:
+    files = {
+        "config.json": "config.json",
+        "modules.json": "modules.json",
+        "pooling": "1_Pooling/config.json",
+        "sentence_bert_config.json": "sentence_bert_config.json",
+        "prompts": "config_sentence_transformers.json",
+        "tokenizer.json": "tokenizer.json",
+        "tokenizer_config.json": "tokenizer_config.json",
+    }
+    kinds = {name: Kind(_embed, "model", file) for name, file in files.items()}
+    return kinds | {
+        "safetensors header": Kind(_embed, "model", "model.safetensors", SAFETENSORS),
+        "training.json, card": Kind(_card, "model", "training.json", together=25),
+        "config.json, card": Kind(_card, "model", "config.json", together=25),
+        "results, card": Kind(_card, "model", "results/model.json", together=25),
+    }
+
+
+def _of_runs(resume: Callable[[], object]) -> dict[str, Kind]:
+    return {
+        "trainer_state.json": Kind(resume, "run", "checkpoint-2/trainer_state.json", sealed=True),
+        "training.json, resume": Kind(resume, "run", "checkpoint-2/training.json", sealed=True),
+        "manifest.json": Kind(resume, "run", "checkpoint-2/manifest.json"),
+    }
+
+
+def _of_studies(report: Callable[[], object], first: Path) -> dict[str, Kind]:
+    def redraw() -> None:
+        study_command.show(*load_study("studies/study/summary.json"), Path("studies"))
+
+    return {
+        "run.json": Kind(report, "studies", str(first / "run.json"), together=25),
+        "summary.json": Kind(redraw, "studies", "study/summary.json", together=25),
+        "study YAML": Kind(_plan, "studies", "study.yaml", YAML, together=25),
+        "options YAML": Kind(lambda: parse(["--config", "studies/o.yaml"]), "studies", "o.yaml", YAML, together=25),
+    }
+
+
+def _of_data() -> dict[str, Kind]:
+    def read(load: Callable[[str], object], name: str, form: Format | None) -> Kind:
+        return Kind(lambda: load(f"data/{name}"), "data", name, form, together=100)
+
+    def sentences(name: str) -> list[str]:
+        return list(read_sentences(Path(name), None))
+
+    def table(name: str) -> None:
+        rows = load_all_results([name])
+        for form in ("text", "markdown", "latex", "json"):
+            show(rows, [], False, form)
+
+    return {
+        "labels, JSONL": read(lambda path: load_labels(path, "labels"), "labels.jsonl", JSON_LINES),
+        "labels, TSV": read(lambda path: load_labels(path, "labels"), "labels.tsv", TSV),
+        "pairs, JSONL": read(load_pairs, "pairs.jsonl", JSON_LINES),
+        "pairs, TSV": read(load_pairs, "pairs.tsv", TSV),
+        "retrieval, JSONL": read(load_retrieval_pairs, "retrieval.jsonl", JSON_LINES),
+        "retrieval, TSV": read(load_retrieval_pairs, "retrieval.tsv", TSV),
+        "sentences, JSONL": read(sentences, "sentences.jsonl", JSON_LINES),
+        "sentences, TSV": read(sentences, "sentences.tsv", TSV),
+        "sentences, text": read(sentences, "sentences.txt", None),
+        "sentences, Parquet": read(sentences, "sentences.parquet", None),
+        "results, tables": read(table, "results.json", JSON),
+    }
+
+
+def _embed() -> None:
+    """Load a folder as evaluation and training do."""
+    for embeddings in load_encoder("model", device="cpu")(make_sentences(4)).values():
+        require(embeddings.shape[0] == 4 and np.isfinite(embeddings).all())
+    config = load_config("model")
+    load_tokenizer("model", config)
+    load_model(config, "model", {"pooling": "auto", "projection_head": "mlp", "lm_head": False})
+
+
+def _card() -> None:
+    write_card("model")
+    require(Path("model/README.md").read_text().count("\n") > 20)
+
+
+def _plan() -> None:
+    check_options(read_study("studies/study.yaml"))
+
+
+def require(fits: bool) -> None:
+    """Raise where work is not correct."""
+    if not fits:
+        raise RuntimeError("no error, and no correct work")
+
+
+def _train() -> None:
+    """Train for four steps: `model` is the export and `run` what there was after two."""
+    require(train.main([f"--{name}={value}" for name, value in RUN.items()]) == 0)
+    shutil.copytree("run", "model", ignore=shutil.ignore_patterns("checkpoint-*", "runs", "README.md"))
+    Path("model/results").mkdir()
+    write_json("model/results/model.json", _results())
+    for path in Path("run").iterdir():
+        if path.name != "checkpoint-2":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    shutil.copytree("run", "warm/run")
+
+
+def _trainer(data_folder: str) -> InforMinTrainer:
+    with chdir(data_folder):
+        name, data, card, args = parse([f"--{name}={value}" for name, value in RUN.items()])
+        known = provenance(name, data, card, args.model_revision)
+        return InforMinTrainer(name, args, load_sentences(data, args.seed), load_development(data), provenance=known)
+
+
+def _resume(trainer: InforMinTrainer) -> None:
+    trainer.args.output_dir = "run"
+    checkpoint = checkpoint_to_resume("run", "last", trainer.args.model_settings)
+    trainer.train(resume_from_checkpoint=str(checkpoint))
+    require([path.name for path in complete_checkpoints("run")] == ["checkpoint-2", "checkpoint-4"])
+
+
+def _results() -> dict:
+    """Results of run_eval.py: two tasks and a sample of each kind."""
+    results = new_results("model", IDENTITY | {"weights_sha256": "0" * 64, "split": "test"}, {})
+    entry = {"score": 70.0, "n": 24, "truncated": 0, "seconds": {"encode": 1.0, "score": 1.0}, "data": {"f": "0" * 64}}
+    parts = {"mean": 70.0, "wmean": 70.0, "pearson": 70.0, "subsets": {}}
+    add_task(results, "STS-B", entry | parts)
+    add_task(results, "MR", entry | {"dev": 70.0})
+    for kind, measures in KINDS.items():
+        if kind != "pairs":
+            sample = {"kind": kind, "measures": dict.fromkeys(measures, 70.0), "classes": 2, "documents": 24}
+            add_task(results, f"{kind}.tsv", entry | sample)
+    return results
+
+
+def _study() -> tuple[Callable[[], None], Path]:
+    """Make `studies`, two settings and their finished runs. Return what reports on it, and the folder of a run."""
+    Path("studies").mkdir()
+    base = {"model_name": str(Path("bert").absolute()), "use_cpu": True, "bf16": False, "max_steps": 4}
+    recipes = {"cold": {"temperature": 0.05}, "warm": {"temperature": 0.1, "mlm_weight": 0.1}}
+    told = dict(title="Small", base=base, recipes=recipes, grid={"learning_rate": [1e-3, 1e-4]}, baseline="cold")
+    Path("studies/study.yaml").write_text(yaml.safe_dump(told | dict(seeds=[1, 2], tasks=["STS-B"]), sort_keys=False))
+    options = base | RUN | {"model_name": base["model_name"], "objective": "informin", "mlm_weight": 0.1}
+    Path("studies/o.yaml").write_text(yaml.safe_dump(options, sort_keys=False))
+    study = read_study("studies/study.yaml")
+    runs = runs_of(study, "studies")
+    for run in runs:
+        shutil.copytree("model", run.model)
+        results = new_results("model", IDENTITY | {"weights_sha256": "0" * 64}, {})
+        counts = {"n": 9, "truncated": 0, "data": {}, "seconds": {"encode": 1.0, "score": 1.0}}
+        results["tasks"]["STS-B"] = {"score": 70.0 + run.seed, **counts}
+        write_json(run.results, results)
+        write_json(run.folder / "run.json", run_record(run))
+        shutil.rmtree(run.model)
+
+    def report() -> None:
+        Progress(study, runs, None, 1)._rest()
+        study_command.report(study, runs, "studies")
+
+    study_command.run_plots.seeds = lambda *_: None  # takes longer than all the rest
+    report()
+    return report, runs[0].folder.relative_to("studies")
+
+
+def _data_files() -> None:
+    """Make `data`: texts, labels, pairs and queries, as JSON lines and as tables; and results."""
+    Path("data").mkdir()
+    texts, others = make_sentences(24), make_sentences(24, 1)
+    tables = {
+        "sentences": [{"id": i, "text": text} for i, text in enumerate(texts)],
+        "labels": [{"text": text, "label": "ab"[i % 2]} for i, text in enumerate(texts)],
+        "pairs": [{"sentence1": a, "sentence2": b, "score": i % 6} for i, (a, b) in enumerate(zip(texts, others))],
+        "retrieval": [
+            {"query": a, "document": b, "negative": texts[-1 - i], "relevance": 1 + i % 3}
+            for i, (a, b) in enumerate(zip(texts, others))
+        ],
+    }
+    for name, rows in tables.items():
+        Path(f"data/{name}.jsonl").write_bytes(JSON_LINES.spell(rows, b""))
+        cells = [list(rows[0]), *(list(row.values()) for row in rows)]
+        Path(f"data/{name}.tsv").write_bytes(TSV.spell(cells, b""))
+    Path("data/sentences.txt").write_text("\n".join(texts) + "\n")
+    pq.write_table(pa.table({"text": texts}), "data/sentences.parquet")
+    write_json("data/results.json", _results())
