@@ -65,6 +65,14 @@ torch.set_num_threads(1)
 torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 0.2  # seconds, instead of 5, before idle workers are terminated
 
 
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_xdist_make_scheduler(config, log):
+    """Give each worker consecutive tests, so that fixtures of a module are built once, until one runs out of tests."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log) if config.getvalue("dist") == "load" else None
+
+
 def pytest_collection_finish():
     """Exclude all imported modules from garbage collection, which Trainer runs several times per training."""
     gc.collect()
