@@ -214,7 +214,8 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         own = list(sentences)[self.args.process_index :: self.args.world_size]
         embedding, size = embedding_of(self.model), self.args.per_device_eval_batch_size
         with self._leaving_on_signal() as progress, self.accelerator.autocast():
-            embeddings = embed(self.model, self.processing_class, own, size, embedding.in_training, progress)
+            tokenizer = cast(PreTrainedTokenizerBase, self.processing_class)
+            embeddings = embed(self.model, tokenizer, own, size, embedding.in_training, progress)
         return join_shares(embeddings, self.accelerator)[: len(sentences)]
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:

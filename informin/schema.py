@@ -63,10 +63,10 @@ def problem(value: object, schema: Schema, name: str = "") -> str | None:
         name: of the value, such as `data.sources`; empty for the outermost.
     """
     if isinstance(schema, tuple):
-        return None if schema[0](value) else f"{name or 'it'} is {_shown(value)}; needed {schema[1]}"
+        return None if schema[0](value) else f"{name or 'it'} is {_shown(value)}; expected {schema[1]}"
     if isinstance(schema, Each):
         if not isinstance(value, list):
-            return f"{name or 'it'} is {_shown(value)}; needed a list"
+            return f"{name or 'it'} is {_shown(value)}; expected a list"
         found = (problem(item, schema.of, f"{name}[{i}]") for i, item in enumerate(value))
         return next(filter(None, found), None)
     return _problem_of_keys(value, schema, name)
@@ -76,7 +76,7 @@ def _problem_of_keys(value: object, schema: Keys, name: str) -> str | None:
     if value is None and schema.null:
         return None
     if not isinstance(value, dict):
-        return f"{name or 'it'} is {_shown(value)}; needed a mapping{', or null' * schema.null}"
+        return f"{name or 'it'} is {_shown(value)}; expected a mapping{', or null' * schema.null}"
     within = f"{name}." if name else ""
     for key in schema.needed:
         if key not in value:

@@ -64,8 +64,8 @@ def test_help_answers_without_importing_torch(command):
         pytest.skip(f"the saved text is of {stamp}, and {STAMP} is installed: the subcommand prints its own help")
     assert saved == help_of(command), "save it again: python -m tools.help_texts"
     assert saved.startswith(f"usage: informin {command} ")
-    (script,) = (name for name, own in SCRIPTS.items() if own == command)
-    for words in (["-m", "informin", command, "--help"], [str(ROOT / f"{script}.py"), "-h"]):
+    scripts = [[str(ROOT / f"{name}.py"), "-h"] for name, own in SCRIPTS.items() if own == command]
+    for words in (["-m", "informin", command, "--help"], *scripts):
         argv = [sys.executable, "-X", "importtime", *words]
         done = subprocess.run(argv, capture_output=True, text=True, check=True, env=ENVIRONMENT)
         assert done.stdout == saved

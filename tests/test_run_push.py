@@ -489,7 +489,7 @@ def test_nothing_hostile_arrives(hub, train, bert, sentences_file, pairs_file, t
     monkeypatch.setattr(InforMinTrainer, "export", export_beside_links)
     given = dict(model_name=encoder, train_file=sentences, eval_pairs=pairs, data_description=HOSTILE, max_steps=2)
     assert train(**given) == 0
-    assert "names the license [{'evil': '<b>'}], which the Hub does not know: left out." in caplog.text
+    assert "has the license [{'evil': '<b>'}], which the Hub does not know. It is ignored;" in caplog.text
     (tmp_path / "run" / "vocab.txt").symlink_to(tmp_path / "private.txt")
     assert "vocab.txt is a link, and what it leads to may be private" in fails(capsys, 2, tmp_path / "run", REPO)
 

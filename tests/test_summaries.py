@@ -94,4 +94,4 @@ def test_options_that_cannot_change_a_finished_study_are_refused(capsys):
 def test_a_summary_of_another_schema_is_refused(tmp_path, capsys):
     write_summary(tmp_path / "summary.json", {"schema": 1}, [])
     assert run_study.main([str(tmp_path / "summary.json")]) == 2
-    assert "has `schema` 1; needed 2" in capsys.readouterr().err
+    assert "has `schema` 1; expected 2" in capsys.readouterr().err

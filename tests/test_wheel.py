@@ -111,7 +111,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
 def test_trains_and_exports(installed, bert, sentences_file, pairs_file, command):
     """Train by a recipe, export, and run a study of one run, which starts `informin` itself."""
     adapt = dict(objective=None, max_steps=2, guided_neighbors=2, replay_size=2, measure_drift="false")
-    assert "Load it:" in installed("train", *command(recipe="adapt", output_dir="run", **adapt))
+    assert "Load the model:" in installed("train", *command(recipe="adapt", output_dir="run", **adapt))
     assert (installed.folder / "run" / "modules.json").is_file()
 
     listed = installed("export", "run/checkpoint-2", "export", "--dtype=float16").splitlines()

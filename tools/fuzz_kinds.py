@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +42,9 @@ RUN = dict(model_name="bert", train_file="s.txt", eval_pairs="pairs.tsv", output
 IDENTITY = dict(
     pooler="cls", normalized=False, prompt=None, whitening=None, max_length=32, precision="fp32", split="test"
 )
+
+
+NO_PLOTS = patch.object(study_command.run_plots, "seeds", return_value=None)  # they take longer than the rest
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,8 @@ def _of_runs(resume: Callable[[], object]) -> dict[str, Kind]:
 
 def _of_studies(report: Callable[[], object], first: Path) -> dict[str, Kind]:
     def redraw() -> None:
-        study_command.show(*load_study("studies/study/summary.json"), Path("studies"))
+        with NO_PLOTS:
+            study_command.show(*load_study("studies/study/summary.json"), Path("studies"))
 
     return {
         "run.json": Kind(report, "studies", str(first / "run.json"), together=25),
@@ -245,9 +250,9 @@ def _study() -> tuple[Callable[[], None], Path]:
 
     def report() -> None:
         Progress(study, runs, None, 1)._rest()
-        study_command.report(study, runs, "studies")
+        with NO_PLOTS:
+            study_command.report(study, runs, "studies")
 
-    study_command.run_plots.seeds = lambda *_: None  # takes longer than all the rest
     report()
     return report, runs[0].folder.relative_to("studies")
 

@@ -134,7 +134,7 @@ def attend_by_runs(query, key, value, packed: Packed, dropout: float, scale: flo
 
 
 def attend_at_once(query, key, value, packed: Packed, dropout: float, scale: float, first_alone: bool) -> Tensor:
-    """Return the result of `attend_by_runs`, computed at once with nested tensors (FlashAttention in half precision)."""
+    """Return the result of `attend_by_runs`, computed at once with nested tensors (FlashAttention in fp16 and bf16)."""
     lengths = {"min_seqlen": packed.runs[-1][1], "max_seqlen": packed.runs[0][1]}
     read = {"offsets": pad(packed.starts, (0, 1), value=len(key))} | lengths
     one = torch.arange(len(packed.starts) + 1, device=key.device)

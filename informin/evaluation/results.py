@@ -148,7 +148,7 @@ def _parsed(path: str | Path) -> object:
 
 def _checked(results: object, path: str | Path) -> dict:
     if found := problem(results, RESULTS) or _incomplete(results["tasks"]):
-        raise UsageError(f"{path}: {found}. Needed results of run_eval.py; score the model again.")
+        raise UsageError(f"{path} is not a results file: {found}", fix="Score the model again with `informin eval`.")
     results.setdefault("prompt", None)  # files of before there were prompts
     for name in [name for name, entry in results["tasks"].items() if _outdated(entry)]:
         del results["tasks"][name]  # what was called recall@k is accuracy@k: see CHANGELOG.md

@@ -16,7 +16,7 @@ from pathlib import Path
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from jinja2 import Environment, StrictUndefined
 
-from informin.errors import counted
+from informin.errors import UsageError, counted
 from informin.evaluation.drift import drift_table
 from informin.evaluation.measures import KINDS
 from informin.evaluation.results import load_results
@@ -26,6 +26,7 @@ from informin.evaluation.table import TITLES, render, samples, score_tables
 from informin.files import read_json
 from informin.publishing.metadata import NO_LANGUAGE, known_id, known_language, known_license
 from informin.publishing.record import load_record, prompt_of_training
+from informin.schema import FLAG, TEXT, Kind, one_of
 from informin.temporary import new_file
 
 CARD = "README.md"
@@ -34,6 +35,8 @@ CITATIONS = TEMPLATE.parent / "citations"  # NAME.bib, of an objective or of wha
 BEFORE, AFTER = "before training", "these weights"
 BY_POOLER = {"cls": "read at [CLS]", "mean": "read by its mean", "last": "read at its last token"}
 EMBEDDINGS = {"cls": "the [CLS] vector", "mean": "the mean over its tokens", "last": "the vector of its last token"}
+SETTINGS = {"pooling": one_of(*EMBEDDINGS), "normalize": FLAG, "prompt": TEXT}  # of `config.informin`, used by the card
+AUTO_MAP: Kind = (lambda value: value is None or isinstance(value, dict), "a mapping")
 UNPUBLISHED = "path/to/this/folder"
 # What Markdown reads as more than text, within a line. An underscore within a word, or brackets without an address, it
 # does not.
@@ -78,7 +81,7 @@ def is_edited(path: Path) -> bool:
 def render_card(folder: str | Path, repo: str | None = None, revision: str | None = None) -> str:
     """The card of an exported folder: metadata in YAML, then Markdown; see `write_card`."""
     folder = Path(folder)
-    settings = read_json(folder / "config.json")["informin"]
+    settings = _checked_config(folder)["informin"]
     config = _one_line(read_json(folder / "config.json"))
     unknown = {"base_model": None, "data": None, "history": [], "options": None, "earlier": [], "drift": None}
     record = _one_line(unknown | (load_record(folder) or {}))
@@ -117,6 +120,21 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
     )
     page = re.sub(r"\n{3,}", "\n\n", str(ModelCard(content))).strip()
     return f"{page}\n{_mark(page)}\n"
+
+
+def _checked_config(folder: Path) -> dict:
+    """Return config.json. Raises UsageError if it does not say how this project's model computes embeddings."""
+    config, name = read_json(folder / "config.json"), str(folder / "config.json")
+    settings = config.get("informin")
+    if not isinstance(settings, dict):
+        found = "has no `informin` settings" if settings is None else f"has `informin` {settings!r:.60}"
+        raise UsageError(f"{name} {found}", needed="a folder that training or `informin export` wrote")
+    given = {f"informin.{key}": (settings[key], kind) for key, kind in SETTINGS.items() if key in settings}
+    given["auto_map"] = (config.get("auto_map"), AUTO_MAP)
+    for key, (value, (fits, needed)) in given.items():
+        if not fits(value):
+            raise UsageError(f"{name}: {key} is {value!r:.60}", needed=needed)
+    return config
 
 
 def _use(settings: dict, trained_with: str) -> dict[str, str]:

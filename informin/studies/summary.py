@@ -41,7 +41,7 @@ def load_study(path: str | Path) -> tuple[Study, Records]:
     numbers, runs = read_summary(path)
     if numbers.get("schema") != SCHEMA:
         found = numbers.get("schema")
-        raise UsageError(f"{path} has `schema` {found}; needed {SCHEMA}. Write it again from its runs, by `report`.")
+        raise UsageError(f"{path} has `schema` {found}; expected {SCHEMA}. Write it again from its runs, by `report`.")
     found = problem(numbers, SUMMARY) or _dangling(numbers) or problem(runs, RUNS, "runs")
     if found := found or problem(runs, Each(RECORD), "runs"):
         raise UsageError(f"{path}: {found}. Write it again from its runs, by `report`.")
@@ -66,8 +66,8 @@ def _dangling(numbers: dict) -> str | None:
     """What the numbers name that is not there."""
     for name, sample in numbers["samples"].items():
         if len(sample) != 2 or sample[0] not in SAMPLES:
-            return f"samples.{name:.60} is {sample}; needed {' or '.join(SAMPLES)}, and a file"
+            return f"samples.{name:.60} is {sample}; expected {' or '.join(SAMPLES)}, and a file"
     for name, setting in numbers["settings"].items():
         if setting["baseline"] not in (None, *numbers["settings"]):
-            return f"settings.{name:.60}.baseline is {setting['baseline']!r:.60}; needed a setting, or null"
+            return f"settings.{name:.60}.baseline is {setting['baseline']!r:.60}; expected a setting, or null"
     return None

@@ -91,8 +91,8 @@ def test_sts_correlation_in_batches_and_of_whole_numbers(sts_correlation):
         ([0.5, 0.5, 0.5], [0, 1, 2], "all 3 predictions are equal, so the correlation is undefined"),
         ([0.1, 0.5, 0.7], [2, 2, 2], "all 3 grades are equal"),
         ([0.1], [2], "all 1 predictions are equal"),
-        ([0.1, math.nan], [1, 2], "of 2 predictions 1 are not finite"),
-        ([0.1, 0.2], [1, math.inf], "of 2 grades 1 are not finite"),
+        ([0.1, math.nan], [1, 2], "1 of 2 predictions are not finite"),
+        ([0.1, 0.2], [1, math.inf], "1 of 2 grades are not finite"),
     ],
 )
 def test_sts_correlation_that_is_undefined(sts_correlation, predictions, references, message):

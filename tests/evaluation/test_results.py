@@ -181,10 +181,10 @@ def test_nan_is_never_written(tmp_path, value):
         (None, "PATH cannot be read as results of run_eval.py: "),
         ('{"schema": 1, "tas', "PATH cannot be read as results of run_eval.py: "),
         (b"\xff\xfe", "PATH cannot be read as results of run_eval.py: "),
-        ("[]", "PATH: needed results of run_eval.py of `schema` 1; found something else."),
-        ('{"schema": 2, "tasks": {}}', "PATH: needed results of run_eval.py of `schema` 1; found something else."),
-        ('{"schema": 1}', "PATH: needed results of run_eval.py of `schema` 1; found something else."),
-        ('{"schema": 1, "tasks": []}', "PATH: needed results of run_eval.py of `schema` 1; found something else."),
+        ("[]", "PATH is not a results file: it is a list; expected a mapping."),
+        ('{"schema": 2, "tasks": {}}', "PATH is not a results file: model is missing."),
+        ('{"schema": 1}', "PATH is not a results file: model is missing."),
+        ('{"schema": 1, "tasks": []}', "PATH is not a results file: model is missing."),
     ],
 )
 def test_what_is_no_results_file(tmp_path, content, message):

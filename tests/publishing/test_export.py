@@ -422,7 +422,7 @@ def cut(folder: Path) -> None:
     [
         (shutil.rmtree, ": there is no such folder"),
         (lambda folder: (folder / "config.json").unlink(), "cannot be loaded"),
-        (lambda folder: (folder / "config.json").write_text('{"model_type": "gpt2"}'), "needed an encoder like"),
+        (lambda folder: (folder / "config.json").write_text('{"model_type": "gpt2"}'), "expected an encoder like"),
         (lambda folder: (folder / "model.safetensors").unlink(), "cannot be loaded"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b""), "cannot be loaded"),
         (cut, "cannot be loaded"),
@@ -431,7 +431,10 @@ def cut(folder: Path) -> None:
         (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer"),
         (lambda folder: (folder / "training.json").write_text("{"), "training.json is not JSON"),
         (lambda folder: (folder / "training.json").write_bytes(b"\xe4"), "training.json is not JSON"),
-        (lambda folder: (folder / "training.json").write_text("[1]"), "training.json: it is a list; needed a mapping"),
+        (
+            lambda folder: (folder / "training.json").write_text("[1]"),
+            "training.json: it is a list; expected a mapping",
+        ),
         (lambda folder: (folder / "training.json").write_text('{"schema": 3}'), "train again with this version"),
     ],
     ids=[
@@ -766,7 +769,9 @@ def test_license_comes_from_the_card_of_the_encoder(bert, tmp_path, caplog, card
     base = copy(bert, tmp_path / "base")
     (base / "README.md").write_bytes(card)
     assert facts(base)["license"] == license
-    line = f"The card of {base} names the license {said}, which the Hub does not know: left out. Give `license`."
+    line = (
+        f"The model card of {base} has the license {said}, which the Hub does not know. It is ignored; set `license`."
+    )
     assert caplog.messages == ([line] if said else [])
     assert facts(base, license="cc-by-4.0")["license"] == "cc-by-4.0"
     assert len(caplog.messages) == (said is not None)
@@ -873,7 +878,11 @@ def test_results_of_another_seed_need_its_folder(export, other_seed, tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("{", "cannot be read as results"), ("[]", "found something else"), ('{"schema": 1}', "found something else")],
+    [
+        ("{", "cannot be read as results"),
+        ("[]", "it is a list; expected a mapping"),
+        ('{"schema": 1}', "model is missing"),
+    ],
 )
 def test_files_that_are_no_results_are_refused(export, tmp_path, content, message):
     (tmp_path / "x.json").write_text(content)

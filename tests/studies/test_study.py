@@ -86,14 +86,16 @@ else:
     asked = [task for task in asked if not task.startswith("--") and "/" not in task]
     titles = ["titles"] if "--labels" in argv else []
     undefined = [task for task in asked if [task, options["seed"]] in behavior.get("undefined", [])]
-    tasks |= {task: dict(score=None if task in undefined else score - 10) for task in asked}
+    entry = dict(n=10, truncated=0, data={"file": "0" * 64}, seconds=dict(encode=1.0, score=1.0))
+    tasks |= {task: entry | dict(score=score - 10) for task in asked}
+    tasks |= {task: entry | dict(score=None, error="undefined") for task in undefined}
     measures = dict(v_measure=score - 20, v_measure_sd=1.0, nearest_neighbor=score, nearest_10=1.0, few_shot=1.0)
-    sample = dict(score=score - 20, kind="labels", measures=measures, data={"titles.tsv": "0" * 64})
-    tasks |= {task: sample for task in titles}
+    sample = dict(score=score - 20, kind="labels", measures=measures, data={"titles.tsv": "0" * 64}, classes=2)
+    tasks |= {task: entry | sample for task in titles}
     average = {group: score - 10 if len(asked) > 6 and not undefined else None for group in ("sts", "transfer")}
-    identity = "weights_sha256 pooler normalized whitening max_length precision split".split()
     found = dict(schema=1, model="x", tasks=tasks, average=average, environment=dict(torch="2", device="cpu"))
-    file.write_text(json.dumps(found | dict.fromkeys(identity) | dict(weights_sha256="cd" * 32, precision="fp32")))
+    found |= dict(weights_sha256="cd" * 32, pooler="cls", normalized=False, whitening=None, max_length=64)
+    file.write_text(json.dumps(found | dict(precision="fp32", split="test")))
     sys.exit(1 if undefined else 0)
 """
 
@@ -957,5 +959,5 @@ def test_plot(three_recipes, tmp_path):
         rows = list(csv.DictReader(file))
     assert [float(row["value"]) for row in rows] == [x for values in SCORES.values() for x in values]
     assert [row["baseline_mean"] for row in rows] == 3 * [""] + 6 * ["71.0"]
-    with pytest.raises(UsageError, match="needed at least one run"):
+    with pytest.raises(UsageError, match="expected at least one run"):
         run_plots.seeds([], "Three", tmp_path / "plot")
