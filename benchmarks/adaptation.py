@@ -324,10 +324,14 @@ def of_study(study: Study, runs: dict[tuple[str, int | None], dict], train_file:
 
 def values(records: dict[int | None, dict], measure: str) -> dict[int | None, float]:
     """A measure of each run that has it. Raises UsageError where a run was not scored on its sample."""
-    try:
-        found = {seed: value_of(record, measure) for seed, record in records.items()}
-    except KeyError as error:
-        raise UsageError(f"A run was not scored on {error.args[0]}. Run it again with that file in `labels`.") from None
+    found = {seed: value_of(record, measure) for seed, record in records.items()}
+    if "/" in measure and None in found.values():
+        sample = measure.rpartition("/")[0]
+        raise UsageError(
+            f"A run was not scored on {sample}",
+            needed=f"{sample} in every run",
+            fix="Run it again with that file in `labels`.",
+        )
     return {seed: value for seed, value in found.items() if value is not None}
 
 

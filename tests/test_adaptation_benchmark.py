@@ -11,7 +11,7 @@ import yaml
 
 from informin.encoders.encoder import load_encoder
 from informin.evaluation.measures import KINDS
-from informin.evaluation.results import IDENTITY, load_results
+from informin.evaluation.results import IDENTITY, load_results, new_results
 from informin.studies.plan import normalized, read_study
 from informin.studies.runs import runs_of
 from informin.studies.summary import save_study
@@ -184,7 +184,11 @@ def test_what_is_missing_is_said(call, capsys):
 def record(v: float, dev: float | None = 80.0) -> dict:
     """What `value_of` reads of a run."""
     measures = {"v_measure": v, "nearest_neighbor": v + 10}
-    return {"averages": {"sts": 75.0}, "dev": {"spearman": dev}, "samples": {"classes": {"measures": measures}}}
+    return {
+        "averages": {"sts": 75.0, "transfer": None},
+        "dev": {"name": "dev", "spearman": dev},
+        "samples": {"classes": {"measures": measures}},
+    }
 
 
 def test_tables_pair_by_seed():
@@ -224,15 +228,18 @@ def test_table_of_a_study_and_its_peers(tmp_path, bert, capsys):
         found = record(v, None if run.seed is None else 80.0) | {"seed": run.seed, "scores": {"classes": v, "kinds": v}}
         found["samples"]["kinds"] = found["samples"]["classes"]
         found["dev"] |= {"alignment": 0.25, "uniformity": -2.0}
-        same = {"base_model": {"weights_sha256": "0"}, "precision": "fp32", "data": {"sentences": 9}, "environment": {}}
+        same = {"base_model": {"name": "b", "weights_sha256": "0"}, "precision": "fp32", "data": {"sentences": 9}}
+        same |= {"schema": 1, "environment": {}, "seconds": {"training": 1.0, "scoring": 1.0}}
         records[run.setting.name, run.seed] = found | same
     save_study(tmp_path / "summary.json", study, records)
     peer = tmp_path / "peers/tsdae/titles"
     for seed in (1, 2, 3):
         (peer / f"seed{seed}").mkdir(parents=True)
-        task = {"kind": "labels", "score": 45.0, "measures": dict.fromkeys(KINDS["labels"], 45.0)}
-        results = dict.fromkeys(IDENTITY) | {"schema": 1, "model": "m", "tasks": {"classes": task}, "dev": 70.0}
-        (peer / f"seed{seed}/results.json").write_text(json.dumps(results | {"average": {"sts": None}}))
+        task = {"kind": "labels", "score": 45.0, "measures": dict.fromkeys(KINDS["labels"], 45.0), "classes": 2}
+        task |= {"n": 9, "truncated": 0, "data": {}, "seconds": {"encode": 1.0, "score": 1.0}}
+        identity = dict.fromkeys(IDENTITY, "") | {"normalized": False, "whitening": None, "max_length": 64}
+        results = new_results("m", identity, {}) | {"tasks": {"classes": task}, "dev": 70.0}
+        (peer / f"seed{seed}/results.json").write_text(json.dumps(results))
     command = ["--output", str(tmp_path / "peers"), "--table", str(tmp_path / "summary.json")]
     assert adaptation.main([*command[:1], str(tmp_path), *command[2:3], "absent.json"]) == 2
     assert "absent.json is not JSON" in capsys.readouterr().err
@@ -248,7 +255,7 @@ def test_table_of_a_study_and_its_peers(tmp_path, bert, capsys):
     for seed in (2, 3):  # their runs are in the summary now
         (peer / f"seed{seed}/results.json").unlink()
     assert adaptation.main(command) == 0 and capsys.readouterr().out == printed
-    (peer / "seed1/results.json").write_text(json.dumps(results | {"average": {"sts": None}, "tasks": {}}))
+    (peer / "seed1/results.json").write_text(json.dumps(results | {"tasks": {}}))
     assert adaptation.main(command) == 2
     assert "A run was not scored on classes" in capsys.readouterr().err
 

@@ -280,6 +280,12 @@ def test_real_models_are_not_refused(path):
 
 # Damaged files
 
+# Commands that load the tokenizer first find its mismatch first; the others find that of the weights.
+FEWER_TOKENS = (
+    "the tokenizer does not belong to the model: ",
+    "word_embeddings.weight has the shape (34, 32) in its weights, and (10, 32) by its config.json",
+)
+
 
 @pytest.mark.parametrize(
     ("damage", "message"),
@@ -315,7 +321,7 @@ def test_real_models_are_not_refused(path):
             config(max_position_embeddings=-1),
             "has max_position_embeddings -1; expected max_position_embeddings in config.json from 1 to",
         ),
-        (config(vocab_size=10), "has the shape (34, 32) in its weights, and (10, 32) by its config.json"),
+        (config(vocab_size=10), FEWER_TOKENS),
         (
             config(vocab_size=99),
             "word_embeddings.weight has the shape (34, 32) in its weights, and (99, 32) by its config.json",
@@ -356,7 +362,9 @@ def test_real_models_are_not_refused(path):
 def test_damaged_folders(model, commands, tmp_path, capsys, damage, message):
     damage(model)
     for call in commands.values():
-        assert message.replace("MODEL", str(model)) in refusal(capsys, call, model)
+        error = refusal(capsys, call, model)
+        messages = (message,) if isinstance(message, str) else message
+        assert any(text.replace("MODEL", str(model)) in error for text in messages)
     assert not (tmp_path / "export").exists() and not (tmp_path / "figure.csv").exists()
     assert list((tmp_path / "run").glob("[!.]*")) == []
 

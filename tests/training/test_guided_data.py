@@ -233,7 +233,7 @@ def test_encoder_without_dropout_is_accepted_if_views_may_be_equal(build, tmp_pa
     build(still, objective="simcse", view="neighbor", view_neighbors=3).train()
     with pytest.raises(UsageError) as error:
         build(still, objective="simcse", false_negative_fraction=0.1)
-    assert "very dropout of this model is 0" in str(error.value)
+    assert "Every dropout rate of this model is 0" in str(error.value)
 
 
 def test_adapt_recipe_on_the_command_line(bert, tmp_path, capsys):
