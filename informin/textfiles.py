@@ -30,6 +30,7 @@ MOST_NAMES = 20  # in a message
 MOST_BYTES = 2**24  # of a line, with all its columns
 MOST_CHARACTERS = 100_000  # of a sentence; encoders read up to 8,192 tokens, and all of it is tokenized first
 SUFFIXES = (".txt", ".csv", ".tsv", ".jsonl", ".json", ".parquet")
+ONE_OBJECT = "one JSON object per line"
 COLUMN_NAME = re.compile(r"([\w.:/-]*[\w:]( [\w.:/-]*[\w:])?)?")  # one or two plain words, or none
 QUOTES = (
     "Close every quotation mark that opens a field, and double those inside it; where they are only text, name the "
@@ -48,13 +49,17 @@ def plain_suffix(path: Path) -> str:
 
 
 def require_file(option: str, path: Path) -> None:
-    """Raises UsageError where what an option names is not there, or is a folder, a pipe or a device."""
+    """Raise UsageError if the path of an option does not exist, or is a folder, a pipe or a device."""
     if not os.path.exists(path):  # Path.exists would raise for a name that is too long
-        raise UsageError(f"{option}: {path} does not exist.")
+        raise UsageError(f"{option}: {path} does not exist", fix="Check the path.")
     if path.is_dir():
-        raise UsageError(f"{option}: {path} is a folder; needed a file.")
+        raise UsageError(f"{option}: {path} is a folder", needed="a file")
     if not path.is_file():
-        raise UsageError(f"{option}: {path} is a pipe or a device, which is read only once. Save it to a file first.")
+        raise UsageError(
+            f"{option}: {path} is a pipe or a device, which can be read only once",
+            needed="a file",
+            fix="Save its content to a file.",
+        )
 
 
 def open_bytes(path: Path) -> BinaryIO:
@@ -66,56 +71,65 @@ def open_bytes(path: Path) -> BinaryIO:
 
 
 def decoded_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
-    r"""The lines of a text file with their numbers, from 1, without the line end. A line ends at \n or \r\n alone.
+    r"""Yield the lines of a text file with their numbers, from 1, without the line ending. Only \n and \r\n end a line.
 
     Raises:
-        UsageError: the file is binary, damaged, or has a line that is not UTF-8 or longer than 16 MiB; file and line
-            are named.
+        UsageError: The file is binary or damaged, or a line is not UTF-8 or longer than 16 MiB. The message names the
+            file and the line.
     """
     number = 0
     try:
         with open_bytes(path) as file:
             for number, raw in enumerate(iter(partial(file.readline, MOST_BYTES + 1), b""), start=1):
                 if len(raw) > MOST_BYTES:
-                    raise UsageError(f"{path}, line {number}: found more than {MOST_BYTES:,} bytes. Split the line.")
+                    raise UsageError(
+                        f"{path}, line {number}: found more than {MOST_BYTES:,} bytes",
+                        needed=f"up to {MOST_BYTES:,} bytes per line",
+                        fix="Split the line.",
+                    )
                 if b"\0" in raw:
                     raise UsageError(
-                        f"{path} is a binary file (a zero byte in line {number}). Needed text; if it is compressed, "
-                        f"its name has to end in {', '.join(COMPRESSIONS)}."
+                        f"{path} is a binary file (line {number} contains a zero byte)",
+                        needed="text",
+                        fix=f"If it is compressed, its name must end in {', '.join(COMPRESSIONS)}.",
                     )
                 signed = number == 1 and encoding == "utf-8"  # may begin with a byte order mark
                 yield number, raw.rstrip(b"\r\n").decode("utf-8-sig" if signed else encoding)
     except UnicodeDecodeError as error:
         raise UsageError(
-            f"{path}, line {number}: not UTF-8 (byte 0x{error.object[error.start]:02x} at column {error.start + 1}). "
-            "Convert the file, for instance with iconv -f latin1 -t utf-8."
+            f"{path}, line {number}: not UTF-8 (byte 0x{error.object[error.start]:02x} at column {error.start + 1})",
+            fix="Convert the file, for instance with iconv -f latin1 -t utf-8.",
         ) from None
     except PermissionError as error:
-        raise UsageError(f"{path} cannot be opened ({error.strerror}).") from None
+        raise UsageError(f"{path} cannot be opened ({error.strerror})", fix="Check its permissions.") from None
     except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:  # OSError: gzip's and zstd's own
-        raise UsageError(f"{path}: damaged or not a {path.suffix} file, after line {number} ({error}).") from None
+        raise UsageError(
+            f"{path} is damaged or not a {path.suffix} file, after line {number} ({error})",
+            fix="Download or copy the file again.",
+        ) from None
 
 
 def refuse_long(text: str, where: object, number: int | None = None) -> str:
-    """The text; UsageError for more than 100,000 characters, which would take seconds to tokenize."""
+    """Return the text. Raise UsageError for more than 100,000 characters, which take seconds to tokenize."""
     if len(text) > MOST_CHARACTERS:
         place = f"{where}, line {number}" if number else where
         raise UsageError(
-            f"{place}: found a text of {len(text):,} characters that begins {text[:40]!r}; up to {MOST_CHARACTERS:,} "
-            "are read. Split or cut it."
+            f"{place}: found a text of {len(text):,} characters that begins with {text[:40]!r}",
+            needed=f"up to {MOST_CHARACTERS:,} characters",
+            fix="Split or shorten it.",
         )
     return text
 
 
 def read_sentences(path: Path, text_column: str | None) -> Iterator[str]:
-    """The sentences of one file, blank ones included: a line each of a text file, a cell each of a table.
+    """Yield the sentences of a file, including blank ones: one per line of a text file, one per row of a table.
 
     Args:
-        text_column: the column of a CSV, TSV, JSONL or Parquet file; None for its `text` column or its only one.
+        text_column: Column of a CSV, TSV, JSONL or Parquet file. Default: the `text` column, or the only column.
 
     Raises:
-        UsageError: as `decoded_lines`, and: no such column, a line that is not JSON, a cell that is not text, a
-            sentence of more than 100,000 characters.
+        UsageError: As `decoded_lines`. Also for a missing column, a line that is not JSON, a cell that is not text, or
+            a sentence of more than 100,000 characters.
     """
     kind = plain_suffix(path)
     if kind in TABLES:
@@ -138,18 +152,20 @@ def without_blanks(texts: Iterable[str]) -> Iterator[str]:
 
 
 def read_part(path: Path, part: int, parts: int) -> Iterator[str]:
-    """The lines of a plain text file that begin in one of equal parts of its bytes: of all parts, all lines, once each.
+    """Yield the lines of a plain text file that begin in one of `parts` equal byte ranges.
+
+    All parts together yield each line exactly once.
 
     Args:
-        part: from 0.
+        part: Index of the byte range, from 0.
 
     Raises:
-        UsageError: as `decoded_lines`.
+        UsageError: As `decoded_lines`.
     """
     size = path.stat().st_size
     at, end = size * part // parts, size * (part + 1) // parts
     with path.open("rb") as file:
-        if at:  # the line that this byte is in belongs to the part where it begins
+        if at:  # a line belongs to the part in which it begins
             file.seek(at - 1)
             at += len(file.readline()) - 1
         while at < end and (raw := file.readline(MOST_BYTES)):
@@ -158,35 +174,39 @@ def read_part(path: Path, part: int, parts: int) -> Iterator[str]:
             except UnicodeDecodeError:
                 line = "\0"
             if "\0" in line or len(line) > MOST_CHARACTERS:
-                deque(read_sentences(path, None), maxlen=0)  # which knows the line's number
+                deque(read_sentences(path, None), maxlen=0)  # raises the error with the line number
             yield line
             at += len(raw)
 
 
 def choose_column(columns: list[str], wanted: str | None, where: object) -> str:
-    """The column to read: the one asked for, else `text`, else the only one."""
+    """Return the column to read: the requested one, or the only one, or `text`."""
     if wanted is None:
         wanted = columns[0] if len(columns) == 1 else "text"
     if wanted not in columns:
         raise UsageError(
-            f"{where}: no column {wanted!r}; found {shown(columns)}. Name one with `text_column`, or call it text."
+            f"{where} has no column {wanted!r}; its columns are {shown(columns)}",
+            fix="Choose one with `text_column`, or rename it to text.",
         )
     if columns.count(wanted) > 1:
-        raise UsageError(f"{where}: found {columns.count(wanted)} columns {wanted!r}; needed one. Rename the others.")
+        raise UsageError(
+            f"{where} has {columns.count(wanted)} columns {wanted!r}", needed="one", fix="Rename the others."
+        )
     return wanted
 
 
 def shown(names: Iterable[str]) -> str:
-    """Names of columns, or sentences, for a message: in one line, long ones cut."""
+    """Format column names or sentences for a message: on one line, with long names truncated."""
     printable = [repr(name)[1:-1] for name in names]
     cut = [name if len(name) <= 40 else f"{name[:37]}..." for name in printable[:MOST_NAMES]]
     return ", ".join([*cut, "..."] if printable[MOST_NAMES:] else cut) or "nothing"
 
 
 def table_column(path: Path, text_column: str | None) -> str | None:
-    """The column that `read_sentences` reads; None where the file is no table, or empty.
+    """Return the column that `read_sentences` reads, or None if the file is empty or not a table.
 
-    Raises UsageError: as `table_rows`, and: no such column, or a first line that looks like sentences.
+    Raises:
+        UsageError: As `table_rows`. Also for a missing column, or a first line that looks like sentences.
     """
     kind = plain_suffix(path)
     _, header = next(table_rows(path), (0, None)) if kind in TABLES else (0, None)
@@ -196,21 +216,21 @@ def table_column(path: Path, text_column: str | None) -> str | None:
     if not named and not all(COLUMN_NAME.fullmatch(cell.strip()) for cell in header):
         table, delimiter = kind[1:].upper(), {".csv": "commas", ".tsv": "tabs"}[kind]
         raise UsageError(
-            f"{path}: the first line looks like sentences, not like the names of columns (found {shown(header)}). A "
-            f"{table} needs a header, fields parted by {delimiter}: put one on top (`text` if there is one column), or "
-            "name the file .txt if each line is a sentence. If that line is the header, call its column `text` or, in "
-            "training, name it with `text_column`."
+            f"{path}: the first line looks like sentences, not like column names (found {shown(header)})",
+            needed=f"a {table} header, with fields separated by {delimiter}",
+            fix="Add a header (`text` if there is one column), or rename the file to .txt if each line is a sentence. "
+            "If that line is the header, rename its column to `text` or, in training, choose it with `text_column`.",
         )
     return choose_column(header, text_column, path)
 
 
 def table_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a CSV or TSV file with the numbers of the lines they begin in, the header first.
+    """Yield the rows of a CSV or TSV file, header first, each with the number of the line it begins on.
 
-    Rows of several lines, which a stray quotation mark can make too, are counted in a warning at the end.
+    A warning at the end counts the rows that span several lines, because a stray quotation mark also causes them.
 
     Raises:
-        UsageError: as `decoded_lines`, and: a row that cannot be parsed, or with more fields than the header.
+        UsageError: As `decoded_lines`. Also for a row that cannot be parsed or has more fields than the header.
     """
     kind = plain_suffix(path)
     reader = csv.reader((line + "\n" for _, line in decoded_lines(path)), **TABLES[kind])
@@ -223,8 +243,8 @@ def table_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
             width = width or len(row)  # blank lines may come before the header
             if any(row[width:]):  # empty fields are what some programs end every line with
                 raise UsageError(
-                    f"{path}, line {begin}: found {counted(len(row), 'field')}, but the header has {width}. "
-                    f"{TOO_MANY_FIELDS[kind]}, or complete the header."
+                    f"{path}, line {begin}: found {counted(len(row), 'field')}, but the header has {width}",
+                    fix=f"{TOO_MANY_FIELDS[kind]}, or complete the header.",
                 )
             if width:
                 yield begin, row
@@ -232,26 +252,27 @@ def table_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         cause, cure = error, QUOTES if kind == ".csv" else "Shorten it."  # of a TSV only the length can be wrong
         if "new-line" in str(error):
             cause, cure = "a carriage return inside a line", "Remove it."
-        raise UsageError(f"{path}, line {end + 1}: the row that begins here cannot be read ({cause}). {cure}") from None
+        raise UsageError(f"{path}, line {end + 1}: cannot read the row that begins here ({cause})", fix=cure) from None
     if joined:
         logger.warning(
-            f"{path}: {counted(len(joined), 'row')} of more than one line, the first from line {joined[0]}. If that is "
-            "not meant, a stray quotation mark joins them."
+            f"{path}: {counted(len(joined), 'row')} of more than one line, the first from line {joined[0]}. If this is "
+            "not intended, look for a stray quotation mark."
         )
 
 
 def json_records(path: Path) -> Iterator[tuple[int, dict]]:
-    """The objects of a JSON-lines file with their line numbers; an empty one for a blank line.
+    """Yield the objects of a JSON Lines file with their line numbers; a blank line yields an empty object.
 
-    Raises UsageError: as `decoded_lines`, and for a line that is not a JSON object.
+    Raises:
+        UsageError: As `decoded_lines`. Also for a line that is not a JSON object.
     """
     for number, line in decoded_lines(path):
         try:
             record = json.loads(line) if line.strip() else {}
         except (ValueError, RecursionError) as error:  # ValueError: JSON's own, and a number of too many digits
-            raise UsageError(f"{path}, line {number}: not JSON ({error}). Needed one JSON object a line.") from None
+            raise UsageError(f"{path}, line {number}: not JSON ({error})", needed=ONE_OBJECT) from None
         if not isinstance(record, dict):
-            raise UsageError(f"{path}, line {number}: found {line[:40]!r}; needed one JSON object a line.")
+            raise UsageError(f"{path}, line {number}: found {line[:40]!r}", needed=ONE_OBJECT)
         yield number, record
 
 
@@ -264,8 +285,8 @@ def _read_table(path: Path, text_column: str | None) -> Iterator[str]:
     for number, row in rows:
         if row and len(row) <= column:
             raise UsageError(
-                f"{path}, line {number}: found {counted(len(row), 'field')}, needed {column + 1} to reach column "
-                f"{name!r}."
+                f"{path}, line {number}: found {counted(len(row), 'field')}",
+                needed=f"{column + 1} or more, because column {name!r} is number {column + 1}",
             )
         yield refuse_long(row[column], path, number) if row else ""
 
@@ -286,18 +307,24 @@ def _read_parquet(path: Path, text_column: str | None) -> Iterator[str]:
             for cell in batch.column(0).to_pylist():
                 yield as_text(cell, path, None)
     except (pa.ArrowInvalid, UnicodeDecodeError, OSError) as error:
-        raise UsageError(f"{path}: not a readable Parquet file ({error}).") from None
+        raise UsageError(
+            f"{path} is not a readable Parquet file ({error})", fix="Download or write the file again."
+        ) from None
 
 
 def as_text(cell: object, where: object, number: int | None) -> str:
-    """A cell as a sentence; an empty one is a blank sentence. Raises UsageError where it holds something else."""
+    """Return a cell as a sentence; an empty cell is a blank sentence. Raise UsageError if the cell is not text."""
     place = f"{where}, line {number}" if number else where
     if cell is not None and not isinstance(cell, str):
         raise UsageError(
-            f"{place}: the text column holds {reprlib.repr(cell)}; needed text. Name another with `text_column`."
+            f"{place}: the text column contains {reprlib.repr(cell)}",
+            needed="text",
+            fix="Choose another column with `text_column`.",
         )
     try:
         (cell or "").encode()
     except UnicodeEncodeError as error:  # half of a surrogate pair, which JSON can spell
-        raise UsageError(f"{place}: {cell[error.start :][:20]!r} is not valid Unicode.") from None
+        raise UsageError(
+            f"{place}: {cell[error.start :][:20]!r} is not valid Unicode", fix="Remove or replace these characters."
+        ) from None
     return refuse_long(cell or "", where, number)

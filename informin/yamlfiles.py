@@ -1,4 +1,4 @@
-"""YAML files of the user, read with limits: what aliases repeat, a small file can spell out to gigabytes."""
+"""Reading YAML files of the user, with limits: a small file with aliases can expand to gigabytes."""
 
 from pathlib import Path
 
@@ -13,47 +13,57 @@ REFUSED = ("binary", "omap", "pairs", "set")  # YAML's types that JSON does not 
 
 
 def read_mapping(path: str | Path, name: str, needed: str) -> dict:
-    """A YAML file that is a mapping.
+    """Read a YAML file that contains a mapping.
 
     Args:
-        name, needed: what errors call the file, and what should be in it.
+        name: Name of the file in errors.
+        needed: What the file should contain, for errors.
 
     Raises:
-        UsageError: it cannot be read, is no mapping; or as `parse_yaml`.
+        UsageError: The file cannot be read or is not a mapping. Also as `parse_yaml`.
     """
     try:
         text = regular_text(path)
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a name with a zero byte
-        raise UsageError(f"{name} cannot be read: {error_line(error)}") from None
+        raise UsageError(f"{name} cannot be read: {error_line(error)}", needed="a YAML file in UTF-8") from None
     values = parse_yaml(text, name)
     if not isinstance(values, dict):
-        raise UsageError(f"{name}: found {type(values).__name__}; needed {needed}.")
+        raise UsageError(f"{name}: found {type(values).__name__}", needed=needed)
     return values
 
 
 def parse_yaml(text: str, name: str):
-    """What a YAML text says, of JSON's types alone; dates are text.
+    """Parse a YAML text into JSON types; dates stay text.
 
-    Raises UsageError: more than 100,000 characters, an alias, a key twice, or something else that is not read.
+    Args:
+        name: Name of the text in errors.
+
+    Raises:
+        UsageError: The text has more than 100,000 characters, an alias, a duplicate key, or an unsupported value.
     """
     if len(text) > MOST_CHARACTERS:
         raise UsageError(
-            f"{name} cannot be read: found {len(text):,} characters of YAML; up to {MOST_CHARACTERS:,} are read. "
-            "Shorten or split it."
+            f"{name} cannot be read: found {len(text):,} characters of YAML",
+            needed=f"up to {MOST_CHARACTERS:,}",
+            fix="Shorten or split it.",
         )
     try:
         return yaml.load(text, _Loader)
     except RecursionError:
-        raise UsageError(f"{name} cannot be read: lists or mappings are nested too deeply. Flatten them.") from None
+        raise UsageError(
+            f"{name} cannot be read: lists or mappings are nested too deeply", fix="Flatten them."
+        ) from None
     except yaml.YAMLError as error:
         said = error_line(error).replace('in "<unicode string>", ', "at ")
-        raise UsageError(f"{name} cannot be read: {said}") from None
-    except Exception as error:  # ValueError, KeyError, ...: of a text that is no value of the type that it is tagged as
-        raise UsageError(f"{name} cannot be read: a value is not what its tag says ({error_line(error)}).") from None
+        raise UsageError(f"{name} cannot be read: {said}", fix="Correct the YAML.") from None
+    except Exception as error:  # ValueError, KeyError, ...: a value that does not match its tag
+        raise UsageError(
+            f"{name} cannot be read: a value does not match its tag ({error_line(error)})", fix="Correct the YAML."
+        ) from None
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses aliases, and a key that a mapping has twice, of which YAML's own loader keeps the last."""
+    """Loader that rejects aliases and duplicate keys; the base loader keeps the last of the duplicates."""
 
     def compose_node(self, parent, index):
         if self.check_event(yaml.AliasEvent):

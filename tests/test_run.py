@@ -342,7 +342,7 @@ def test_bad_files(command, tmp_path, capsys, content, message):
 def test_no_such_column(command, tmp_path, capsys):
     (tmp_path / "table.csv").write_text("id,sentence\n1,the dog\n")
     error = fails(capsys, command(train_file=tmp_path / "table.csv", text_column="txet"))
-    assert "no column 'txet'; found id, sentence" in error
+    assert "has no column 'txet'; its columns are id, sentence" in error
 
 
 def test_blank_lines_are_skipped_and_counted(command, tmp_path, caplog):

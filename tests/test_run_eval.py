@@ -572,7 +572,11 @@ def test_mistakes(run, bert, options, message, encoded):
         (["the dog"] * 3, ["--whitening"], "FILE holds 1 different sentence; needed 2 or more for 1 dimension."),
         (["the dog", "a cat", "the dog"], ["--whitening", "2"], "FILE holds 2 different sentences; needed 3 or more"),
         (["", " "], ["--whitening", "1"], "FILE holds 0 different sentences; needed 2 or more"),
-        (None, ["--whitening"], "FILE is a pipe or a device, which is read only once. Save it to a file first."),
+        (
+            None,
+            ["--whitening"],
+            "FILE is a pipe or a device, which can be read only once; expected a file. Save its content to a file.",
+        ),
     ],
 )
 def test_sentences_that_no_whitening_can_be_fitted_on(run, tmp_path, encoded, lines, flags, message):

@@ -6,7 +6,6 @@ import logging
 import lzma
 import os
 import random
-import re
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,8 +13,8 @@ import pytest
 import zstandard
 
 from informin import textfiles
-from informin.errors import UsageError
-from informin.textfiles import read_part, read_sentences, require_file, table_column
+from informin.textfiles import ONE_OBJECT, read_part, read_sentences, require_file, table_column
+from tests.conftest import raises_usage
 
 COMPRESS = {
     "": bytes,
@@ -55,7 +54,7 @@ def write(tmp_path):
     ],
     ids=["text", "table", "upper case", "blank lines", "empty"],
 )
-def test_a_file_reads_the_same_however_compressed(write, suffix, name, text, expected):
+def test_compression_does_not_change_the_sentences(write, suffix, name, text, expected):
     suffix, data = suffix.upper() if name.isupper() else suffix, COMPRESS[suffix](text.encode())
     assert list(read_sentences(write(name + suffix, data), None)) == expected
 
@@ -80,7 +79,7 @@ def test_compressed_files_joined_with_cat_are_read_to_the_end(write, suffix):
 def test_lines_of_text(write, content, expected):
     path = write("a.txt", content)
     assert list(read_sentences(path, None)) == expected
-    for parts in range(1, 40):  # up to one a byte, and more
+    for parts in range(1, 40):  # up to one part per byte, and more
         assert [line for part in range(parts) for line in read_part(path, part, parts)] == expected
 
 
@@ -89,38 +88,36 @@ def test_a_part_has_the_lines_that_begin_in_it(write):
     assert [list(read_part(path, part, 4)) for part in range(4)] == [["0123456"], [], ["89", "bc"], ["ef"]]
 
 
-def test_a_long_line_in_a_part_is_named(write, monkeypatch):
+def test_error_names_a_long_line_in_a_part(write, monkeypatch):
     monkeypatch.setattr(textfiles, "MOST_CHARACTERS", 10)
     path = write("a.txt", "one\n" * 20 + "a" * 11 + "\n" + "two\n" * 20)
-    with pytest.raises(UsageError, match="line 21: found a text of 11 characters that begins 'aaaaaaaaaaa'"):
+    with raises_usage(found="line 21: found a text of 11 characters that begins with 'aaaaaaaaaaa'", fix="Split"):
         [line for part in range(4) for line in read_part(path, part, 4)]
 
 
 @pytest.mark.parametrize("bad", [b"na\xefve\n", b"a\0b\n"])
-def test_errors_in_a_part_name_the_line_of_the_file(write, bad):
+def test_errors_in_a_part_name_the_line_in_the_file(write, bad):
     path = write("a.txt", b"fine\n" * 20 + bad + b"fine\n" * 20)
     assert list(read_part(path, 0, 4)) == ["fine"] * 11
-    with pytest.raises(UsageError, match="line 21"):
+    with raises_usage(found="line 21"):
         list(read_part(path, 1, 4))
 
 
 @pytest.mark.parametrize("head, line", [(b"", 1), (b"\xef\xbb\xbf", 1), (b"fine\n\n", 3)])
 @pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.jsonl", "a.txt.gz"])
-def test_what_is_not_utf8_is_named(write, name, head, line):
+def test_error_names_the_line_that_is_not_utf8(write, name, head, line):
     content = "naïve\n".encode("latin1")
     if name == "a.jsonl":
         head = head.replace(b"fine", b'{"text": "fine"}')
     path = write(name, COMPRESS[".gz" if name.endswith("gz") else ""](head + content))
-    expected = f"{path}, line {line}: not UTF-8 (byte 0xef at column 3). Convert the file, for instance with iconv"
-    with pytest.raises(UsageError, match=re.escape(expected)):
+    with raises_usage(found=f"{path}, line {line}: not UTF-8 (byte 0xef at column 3)", fix="with iconv -f latin1"):
         list(read_sentences(path, None))
 
 
 @pytest.mark.parametrize("content", [b"text\nmore\0\n", gzip.compress(b"\n", mtime=0), "text\n\n".encode("utf-16-le")])
-def test_a_binary_file_is_refused(write, content):
+def test_binary_files_are_rejected(write, content):
     path = write("a.txt", content)
-    expected = re.escape(f"{path} is a binary file") + r" \(a zero byte in line \d\).*has to end in \.gz, \.xz, \.zst"
-    with pytest.raises(UsageError, match=expected):
+    with raises_usage(found=f"{path} is a binary file (line ", needed="text", fix="must end in .gz, .xz, .zst"):
         list(read_sentences(path, None))
 
 
@@ -135,13 +132,15 @@ def test_a_binary_file_is_refused(write, content):
     ids=["half", "wrong bytes", "wrong checksum", "plain text"],
 )
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])
-def test_a_damaged_compressed_file_is_named(write, suffix, damage):
+def test_error_names_the_damaged_compressed_file(write, suffix, damage):
     path = write("a.txt" + suffix, damage(COMPRESS[suffix](WORDY.encode())))
-    with pytest.raises(UsageError, match=re.escape(f"{path}: damaged or not a {suffix} file, after line ")):
+    with raises_usage(found=f"{path} is damaged or not a {suffix} file, after line ", fix="the file again"):
         list(read_sentences(path, None))
 
 
 NOT_UTF8 = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(bytes(4) + b"\1\0\0\0"), pa.py_buffer(b"\xff")])
+COLUMN = dict(fix="Choose one with `text_column`, or rename it to text.")
+SPLIT = dict(needed="up to 100,000 characters", fix="Split or shorten it.")
 TABLE = 'id,text\n1,"He said ""yes"", and left."\n\n2,\n3,"one\ntwo"\n'
 TABLE_SENTENCES = ['He said "yes", and left.', "", "", "one\ntwo"]
 
@@ -174,46 +173,125 @@ def test_the_column_of_a_table(write, name, content, column, expected):
 
 
 @pytest.mark.parametrize(
-    "name, content, column, message",
+    "name, content, column, found, fields",
     [
-        ("a.csv", "a,b\n1,2\n", None, ": no column 'text'; found a, b. Name one with `text_column`, or call"),
-        ("a.csv", ",Unnamed: 1\n1,2\n", None, ": no column 'text'; found , Unnamed: 1. Name one with `text_column`"),
-        ("a.csv", f"text,{'b' * 41}\n1,2\n", "c", f": no column 'c'; found text, {'b' * 37}.... Name one"),
-        ("a.csv", 'text,"b\nb"\n1,2\n', "c", ": no column 'c'; found text, b\\nb. Name one"),
-        ("a.tsv", "text\tb\n1\t2\n", "c", ": no column 'c'; found text, b. Name one with `text_column`"),
-        ("a.csv", "text,text\n1,2\n", None, ": found 2 columns 'text'; needed one. Rename the others."),
-        ("a.csv", "n,text\n1,one\n2\n", None, ", line 3: found 1 field, needed 2 to reach column 'text'."),
-        ("a.csv", 'n,text\n1,"one\ntwo"\n2\n', None, ", line 4: found 1 field, needed 2 to reach column 'text'."),
-        ("a.csv", "text\none\nYes, he did.\n", None, ", line 3: found 2 fields, but the header has 1. Put double"),
-        ("a.tsv", "id\ttext\n1\ta\tb\n", None, ", line 2: found 3 fields, but the header has 2. Remove the tab inside"),
-        ("a.txt", "one\n" + "a" * 100_001, None, ", line 2: found a text of 100,001 characters that begins 'aaaaa"),
-        ("a.csv", f"text\n{'a' * 100_001}\n", None, ", line 2: found a text of 100,001 characters that begins 'aaaaa"),
-        ("a.jsonl", [{"text": "b" * 10**6}], None, ", line 1: found a text of 1,000,000 characters that begins 'bbbbb"),
-        ("a.parquet", {"text": ["b" * 10**6]}, None, ": found a text of 1,000,000 characters that begins 'bbbbb"),
-        ("a.txt", "one\n" + "a" * 2**24 + "b\n", None, ", line 2: found more than 16,777,216 bytes. Split the line."),
+        ("a.csv", "a,b\n1,2\n", None, " has no column 'text'; its columns are a, b", COLUMN),
+        ("a.csv", ",Unnamed: 1\n1,2\n", None, " has no column 'text'; its columns are , Unnamed: 1", COLUMN),
+        ("a.csv", f"text,{'b' * 41}\n1,2\n", "c", f" has no column 'c'; its columns are text, {'b' * 37}...", COLUMN),
+        ("a.csv", 'text,"b\nb"\n1,2\n', "c", " has no column 'c'; its columns are text, b\\nb", COLUMN),
+        ("a.tsv", "text\tb\n1\t2\n", "c", " has no column 'c'; its columns are text, b", COLUMN),
+        ("a.csv", "text,text\n1,2\n", None, " has 2 columns 'text'", dict(needed="one", fix="Rename the others.")),
+        (
+            "a.csv",
+            "n,text\n1,one\n2\n",
+            None,
+            ", line 3: found 1 field",
+            dict(needed="2 or more, because column 'text'"),
+        ),
+        (
+            "a.csv",
+            'n,text\n1,"one\ntwo"\n2\n',
+            None,
+            ", line 4: found 1 field",
+            dict(needed="2 or more, because column 'text'"),
+        ),
+        (
+            "a.csv",
+            "text\none\nYes, he did.\n",
+            None,
+            ", line 3: found 2 fields, but the header has 1",
+            dict(fix="Put double quotes"),
+        ),
+        (
+            "a.tsv",
+            "id\ttext\n1\ta\tb\n",
+            None,
+            ", line 2: found 3 fields, but the header has 2",
+            dict(fix="Remove the tab inside"),
+        ),
+        (
+            "a.txt",
+            "one\n" + "a" * 100_001,
+            None,
+            ", line 2: found a text of 100,001 characters that begins with 'aaaaa",
+            SPLIT,
+        ),
+        (
+            "a.csv",
+            f"text\n{'a' * 100_001}\n",
+            None,
+            ", line 2: found a text of 100,001 characters that begins with 'aaaaa",
+            SPLIT,
+        ),
+        (
+            "a.jsonl",
+            [{"text": "b" * 10**6}],
+            None,
+            ", line 1: found a text of 1,000,000 characters that begins with 'bbbbb",
+            SPLIT,
+        ),
+        (
+            "a.parquet",
+            {"text": ["b" * 10**6]},
+            None,
+            ": found a text of 1,000,000 characters that begins with 'bbbbb",
+            SPLIT,
+        ),
+        (
+            "a.txt",
+            "one\n" + "a" * 2**24 + "b\n",
+            None,
+            ", line 2: found more than 16,777,216 bytes",
+            dict(fix="Split the line."),
+        ),
         (
             "a.jsonl",
             '{"n": "' + "b" * 2**24 + '"}',
             None,
-            ", line 1: found more than 16,777,216 bytes. Split the line.",
+            ", line 1: found more than 16,777,216 bytes",
+            dict(fix="Split the line."),
         ),
-        ("a.csv", "text\none\rtwo\n", None, ", line 2: the row that begins here cannot be read (a carriage return"),
-        ("a.tsv", f"text\n{'a' * 131073}\n", None, ", line 2: the row that begins here cannot be read (field larger"),
-        ("a.jsonl", '{"text": ' + "1" * 5000, None, ", line 1: not JSON ("),
-        ("a.jsonl", "[" * 100_000, None, ", line 1: not JSON ("),
-        ("a.jsonl", [{"text": "a"}, {"a": "x", "b": "y"}], None, ", line 2: no column 'text'; found a, b."),
-        ("a.jsonl", '{"text": "a"}\n{"text": "b"', None, ", line 2: not JSON ("),
-        ("a.json", [["text"]], None, """, line 1: found '["text"]'; needed one JSON object a line."""),
-        ("a.jsonl", [{"text": "a"}, {"text": 5}], None, ", line 2: the text column holds 5; needed text."),
-        ("a.parquet", {"a": ["x"], "b": ["y"]}, None, ": no column 'text'; found a, b. Name one with `text_column`"),
-        ("a.parquet", {"text": NOT_UTF8}, None, ": not a readable Parquet file ('utf-8' codec"),
-        ("a.parquet", {"text": [1]}, None, ": the text column holds 1; needed text. Name another with `text_column`."),
-        ("a.parquet", "text\none\n", None, ": not a readable Parquet file ("),
+        (
+            "a.csv",
+            "text\none\rtwo\n",
+            None,
+            ", line 2: cannot read the row that begins here (a carriage return",
+            dict(fix="Remove it."),
+        ),
+        (
+            "a.tsv",
+            f"text\n{'a' * 131073}\n",
+            None,
+            ", line 2: cannot read the row that begins here (field larger",
+            dict(fix="Shorten it."),
+        ),
+        ("a.jsonl", '{"text": ' + "1" * 5000, None, ", line 1: not JSON (", dict(needed=ONE_OBJECT)),
+        ("a.jsonl", "[" * 100_000, None, ", line 1: not JSON (", dict(needed=ONE_OBJECT)),
+        (
+            "a.jsonl",
+            [{"text": "a"}, {"a": "x", "b": "y"}],
+            None,
+            ", line 2 has no column 'text'; its columns are a, b",
+            COLUMN,
+        ),
+        ("a.jsonl", '{"text": "a"}\n{"text": "b"', None, ", line 2: not JSON (", dict(needed=ONE_OBJECT)),
+        ("a.json", [["text"]], None, """, line 1: found '["text"]'""", dict(needed=ONE_OBJECT)),
+        ("a.jsonl", [{"text": "a"}, {"text": 5}], None, ", line 2: the text column contains 5", dict(needed="text")),
+        ("a.parquet", {"a": ["x"], "b": ["y"]}, None, " has no column 'text'; its columns are a, b", COLUMN),
+        (
+            "a.parquet",
+            {"text": NOT_UTF8},
+            None,
+            " is not a readable Parquet file ('utf-8' codec",
+            dict(fix="the file again"),
+        ),
+        ("a.parquet", {"text": [1]}, None, ": the text column contains 1", dict(needed="text", fix="`text_column`")),
+        ("a.parquet", "text\none\n", None, " is not a readable Parquet file (", dict(fix="the file again")),
     ],
 )
-def test_tables_that_cannot_be_read(write, name, content, column, message):
+def test_unreadable_tables_are_rejected(write, name, content, column, found, fields):
     path = write(name, content)
-    with pytest.raises(UsageError, match=re.escape(f"{path}{message}")):
+    with raises_usage(found=f"{path}{found}", **fields):
         list(read_sentences(path, column))
 
 
@@ -233,16 +311,15 @@ def test_tables_that_cannot_be_read(write, name, content, column, message):
     ],
 )
 @pytest.mark.parametrize("column", [None, "txet"])
-def test_a_table_that_begins_with_a_sentence_has_no_header(write, name, first, found, column):
+def test_table_without_header_is_rejected(write, name, first, found, column):
     path = write(name, f"{first}\nThe cat.\n")
     table, delimiter = {".csv": ("CSV", "commas"), ".tsv": ("TSV", "tabs")}[path.suffix]
-    expected = (
-        f"{path}: the first line looks like sentences, not like the names of columns (found {found}). A {table} needs "
-        f"a header, fields parted by {delimiter}: put one on top (`text` if there is one column), or name the file "
-        ".txt if each line is a sentence. If that line is the header, call its column `text` or, in training, name it "
-        "with `text_column`."
+    expected = dict(
+        found=f"{path}: the first line looks like sentences, not like column names (found {found})",
+        needed=f"a {table} header, with fields separated by {delimiter}",
+        fix="rename the file to .txt if each line is a sentence",
     )
-    with pytest.raises(UsageError, match=f"^{re.escape(expected)}$"):
+    with raises_usage(**expected):
         list(read_sentences(path, column))
 
 
@@ -250,7 +327,7 @@ def test_a_table_that_begins_with_a_sentence_has_no_header(write, name, first, f
     "name, content, column",
     [("a.csv", "sentence\none\n", "sentence"), ("a.csv.gz", b"", None), ("a.txt", "a.b\n", None)],
 )
-def test_the_name_of_the_column_of_a_table(write, name, content, column):
+def test_table_column_returns_the_column_to_read(write, name, content, column):
     assert table_column(write(name, gzip.compress(content) if name.endswith("gz") else content), None) == column
 
 
@@ -266,17 +343,16 @@ def test_the_name_of_the_column_of_a_table(write, name, content, column):
     ],
     ids=["never closed", "closed by the next quote", "text after it", "doubled", "after rows of two lines", "long"],
 )
-def test_a_quote_that_is_not_closed_is_named_by_the_line_it_begins_in(write, rows, line):
+def test_error_names_the_line_where_an_unclosed_quote_begins(write, rows, line):
     path = write("a.csv", "\n".join(["text", *rows]))
-    expected = re.escape(f"{path}, line {line}: the row that begins here cannot be read (") + r".*\). Close every quot"
-    with pytest.raises(UsageError, match=expected):
+    with raises_usage(found=f"{path}, line {line}: cannot read the row that begins here (", fix="Close every quot"):
         list(read_sentences(path, None))
 
 
-def test_rows_of_several_lines_are_counted_in_one_warning(write, caplog):
+def test_one_warning_counts_rows_of_several_lines(write, caplog):
     path = write("a.csv", 'text\none\n"two\n2"\nthree\n"four\n4\n4"\n')
     assert list(read_sentences(path, None)) == ["one", "two\n2", "three", "four\n4\n4"]
-    expected = f"{path}: 2 rows of more than one line, the first from line 3. If that is not meant, a stray quotation"
+    expected = f"{path}: 2 rows of more than one line, the first from line 3. If this is not intended, look for"
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert caplog.messages[0].startswith(expected)
     caplog.clear()
@@ -284,24 +360,24 @@ def test_rows_of_several_lines_are_counted_in_one_warning(write, caplog):
     assert not caplog.messages
 
 
-def test_what_is_no_file_is_refused(tmp_path):
+def test_paths_that_are_not_files_are_rejected(tmp_path):
     os.mkfifo(tmp_path / "pipe.txt")
-    for name, message in (
-        ("pipe.txt", "is a pipe or a device, which is read only once. Save it to a file first."),
-        ("/dev/null", "is a pipe or a device"),
-        ("", "is a folder; needed a file."),
-        ("absent", "does not exist."),
-        ("a" * 300, "does not exist."),
+    for name, found, fields in (
+        ("pipe.txt", "is a pipe or a device", dict(needed="a file", fix="Save its content to a file.")),
+        ("/dev/null", "is a pipe or a device", dict(needed="a file")),
+        ("", "is a folder", dict(needed="a file")),
+        ("absent", "does not exist", dict(fix="Check the path.")),
+        ("a" * 300, "does not exist", dict(fix="Check the path.")),
     ):
-        with pytest.raises(UsageError, match=re.escape(f"--option: {tmp_path / name} {message}")):
+        with raises_usage(found=f"--option: {tmp_path / name} {found}", **fields):
             require_file("--option", tmp_path / name)
 
 
-def test_a_file_that_may_not_be_read_is_not_called_damaged(write, monkeypatch):
+def test_permission_error_is_not_reported_as_damage(write, monkeypatch):
     def forbid(path):
         raise PermissionError(13, "Permission denied")
 
     path = write("a.txt", "one\n")
     monkeypatch.setattr(textfiles, "open_bytes", forbid)  # the super-user may read everything
-    with pytest.raises(UsageError, match=f"^{re.escape(str(path))} cannot be opened \\(Permission denied\\)\\.$"):
+    with raises_usage(found=f"{path} cannot be opened (Permission denied)", fix="permissions"):
         list(read_sentences(path, None))

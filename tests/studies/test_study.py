@@ -260,7 +260,7 @@ def test_samples_may_lie_elsewhere(write):
 
 def test_samples_are_read_before_anything_runs(write, stub, tmp_path, capsys):
     assert run_study.main([str(write(labels=["no/a.tsv"])), "--output", str(tmp_path / "out")]) == 2
-    assert capsys.readouterr().err == "error: --labels: no/a.tsv does not exist.\n" and calls(stub) == []
+    assert capsys.readouterr().err == "error: --labels: no/a.tsv does not exist. Check the path.\n" and calls(stub) == []
 
 
 def test_encoders_before_training(write, bert, roberta):
