@@ -178,7 +178,7 @@ def test_folders_of_one_name_are_shown_whole(draw, bert, sentences, tmp_path):
             {"sentences": "PATH/blank.txt", "compare": "BERT"},
             "--sentences names PATH/blank.txt, which contains no sentence",
         ),
-        ("alignment", {"senteval_dir": "DATA", "results": "PATH/few.txt"}, "cannot be read as results of run_eval.py"),
+        ("alignment", {"senteval_dir": "DATA", "results": "PATH/few.txt"}, "expected a results file of run_eval.py"),
     ],
 )
 def test_mistakes(draw, bert, data, tmp_path, figure, options, message):

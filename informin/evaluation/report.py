@@ -30,10 +30,14 @@ def load_others(paths: Iterable[str] | None, rows: int, split: str) -> list[dict
     """
     others = load_all_results(paths or [])
     if len(others) not in (0, 1, rows):
-        raise UsageError(f"`compare`: found {len(others)} results; needed 1, or one for each row ({rows}).")
+        raise UsageError(f"has {len(others)} results", option="compare", needed=f"1, or one for each row ({rows})")
     for other in others:
         if other["split"] != split:
-            raise UsageError(f"`compare`: {other['model']} was scored on the {other['split']} split, not {split}.")
+            raise UsageError(
+                f"{other['model']} was scored on the {other['split']} split",
+                option="compare",
+                needed=f"the {split} split",
+            )
     return others
 
 
@@ -42,7 +46,9 @@ def refuse_other_samples(others: list[dict], tasks: Tasks) -> None:
     for other in others:
         for name, entry in samples(other).items():
             if name in tasks.data and [*entry["data"].values()] != [*tasks.checksums[name].values()]:
-                raise UsageError(f"`compare`: {other['model']} was scored on another {name}. Score it on this file.")
+                raise UsageError(
+                    f"{other['model']} was scored on another {name}", option="compare", fix="Score it on this file."
+                )
 
 
 def show(rows: list[dict], others: list[dict], seeds: bool, form: str) -> None:

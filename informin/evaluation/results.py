@@ -35,7 +35,7 @@ from pathlib import Path
 import numpy as np
 
 from informin import __version__
-from informin.errors import UsageError
+from informin.errors import UsageError, error_line
 from informin.evaluation.measures import KINDS
 from informin.evaluation.senteval import GROUPS
 from informin.files import parse_json, regular_text, sha256, write_json
@@ -45,8 +45,9 @@ from informin.summaries import is_summary, read_summary
 logger = logging.getLogger(__name__)
 
 SCHEMA = 1
+OTHER = "Choose another `output`."
 CLASSIFIER = "L2 logistic regression, one class against the rest; C = 2^t by SentEval's scikit-learn grids"
-# What must be equal for results to be gone on with.
+# What must be equal to resume results.
 IDENTITY = ("weights_sha256", "pooler", "normalized", "prompt", "whitening", "max_length", "precision", "split")
 
 _SAMPLES = {"labels": "classes", "retrieval": "documents"}  # kinds of samples, and what each counts
@@ -125,12 +126,12 @@ def add_task(results: dict, name: str, entry: dict) -> None:
 
 
 def load_results(path: str | Path) -> dict:
-    """Reads a results file. Raises UsageError where there is none, or something else than results of this schema."""
+    """Read a results file. Raise UsageError if it is missing or does not match this schema."""
     return _checked(_parsed(path), path)
 
 
 def load_all_results(paths: Iterable[str | Path]) -> list[dict]:
-    """All results in files, in folders of them and in summaries, in order. Raises UsageError as `load_results`."""
+    """Load all results from files, folders and summaries, in order. Raise UsageError as `load_results`."""
     found = []
     for path in (path for given in paths for path in results_files(given)):
         content = _parsed(path)
@@ -143,21 +144,23 @@ def _parsed(path: str | Path) -> object:
     try:
         return parse_json(regular_text(path))
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read as results of run_eval.py: {error}") from None
+        raise UsageError(
+            f"{path} cannot be read: {error_line(error)}", needed="a results file of run_eval.py"
+        ) from None
 
 
 def _checked(results: object, path: str | Path) -> dict:
     if found := problem(results, RESULTS) or _incomplete(results["tasks"]):
         raise UsageError(f"{path} is not a results file: {found}", fix="Score the model again with `informin eval`.")
-    results.setdefault("prompt", None)  # files of before there were prompts
+    results.setdefault("prompt", None)  # older files have no prompt
     for name in [name for name, entry in results["tasks"].items() if _outdated(entry)]:
-        del results["tasks"][name]  # what was called recall@k is accuracy@k: see CHANGELOG.md
+        del results["tasks"][name]  # their recall@k is accuracy@k: see CHANGELOG.md
         logger.warning(f"{path}: {name} was scored by an older version, with other measures. Score it again.")
     return results
 
 
 def _incomplete(tasks: dict) -> str | None:
-    """What a task lacks that others of its kind have."""
+    """Return which key of a task is missing, or None."""
     for name, entry in tasks.items():
         needed = ["error"] if entry["score"] is None else ["measures"] * ("kind" in entry)
         needed += [_SAMPLES[entry["kind"]]] if "kind" in entry else []
@@ -167,16 +170,16 @@ def _incomplete(tasks: dict) -> str | None:
 
 
 def _outdated(entry: dict) -> bool:
-    """Whether a sample lacks one of today's measures."""
+    """Return whether a sample lacks one of the current measures."""
     return "measures" in entry and not KINDS[entry["kind"]].keys() <= entry["measures"].keys()
 
 
 def results_files(path: str | Path) -> list[Path]:
-    """The file named, or the results files of the folder named: seed2 before seed10. Raises UsageError without any."""
+    """Return the file, or the results files of a folder, seed2 before seed10. Raise UsageError if there are none."""
     path = Path(path)
     files = sorted(path.glob("*.json"), key=_natural) if path.is_dir() else [path]
     if not files:
-        raise UsageError(f"{path} holds no .json file.")
+        raise UsageError(f"{path} contains no .json file", needed="a folder with results of run_eval.py")
     return files
 
 
@@ -185,27 +188,27 @@ def _natural(path: Path) -> list:
 
 
 def make_folder_of(path: str | Path) -> None:
-    """Makes the folder that a results file will be written to. Raises UsageError where it cannot be made."""
+    """Create the folder of a results file. Raise UsageError if that fails."""
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error}. Give another `output`.") from None
+        raise UsageError(f"{path} cannot be written: {error_line(error)}", fix=OTHER) from None
 
 
 def save_results(path: str | Path, results: dict) -> None:
-    """Writes a results file; a failure leaves the older one whole. Raises UsageError where it cannot be written."""
+    """Write a results file. If that fails, keep the previous file and raise UsageError."""
     make_folder_of(path)
     try:
         write_json(path, results)
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error}. Give another `output`.") from None
+        raise UsageError(f"{path} cannot be written: {error_line(error)}", fix=OTHER) from None
 
 
 def resume_results(path: str | Path, fresh: dict) -> dict:
-    """The results in the file, where there is one, to go on with; else the fresh ones.
+    """Return the results in the file to resume from, or the fresh ones if there is no file.
 
     Raises:
-        UsageError: the file's results were made from another checkpoint or in another way.
+        UsageError: The results in the file are of another checkpoint or other settings.
     """
     if not Path(path).exists():
         return fresh
@@ -213,10 +216,10 @@ def resume_results(path: str | Path, fresh: dict) -> dict:
     differing = [name for name in IDENTITY if kept[name] != fresh[name]]
     if differing:
         differences = "; ".join(f"{name} {kept[name]!r}, now {fresh[name]!r}" for name in differing)
-        raise UsageError(f"{path} holds other results ({differences}). Give another `output`, or delete it.")
+        raise UsageError(f"{path} contains other results ({differences})", fix=f"{OTHER[:-1]}, or delete the file.")
     return kept | {name: fresh[name] for name in ("model", "environment")}
 
 
 def checksums(files: list[Path], folder: str | Path) -> dict[str, str]:
-    """SHA-256 of each file, by its path in the folder."""
+    """Return the SHA-256 of each file by its path in the folder."""
     return {path.relative_to(folder).as_posix(): sha256(path) for path in map(Path, files)}

@@ -74,10 +74,10 @@ def whitening_options(dimensions: float | None, file: str | None) -> WhiteningOp
     """
     if dimensions is None:
         if file:
-            raise UsageError("`whitening_file` has no effect without `whitening`.")
+            raise UsageError("has no effect without `whitening`", option="whitening_file", fix="Set `whitening`.")
         return None
     if dimensions < 1:
-        raise UsageError(f"`whitening` {dimensions}: needed 1 or more, or no number for all dimensions.")
+        raise UsageError(f"is {dimensions}", option="whitening", needed="1 or more, or no number for all dimensions")
     kept = None if dimensions == ALL_DIMENSIONS else dimensions
     if file is None:
         return WhiteningOptions(kept)
@@ -87,8 +87,9 @@ def whitening_options(dimensions: float | None, file: str | None) -> WhiteningOp
     different, needed = len(set(sentences)), (kept or 1) + 1
     if different < needed:
         raise UsageError(
-            f"`whitening_file`: {path} holds {counted(different, 'different sentence')}; needed {needed:,} or more for "
-            f"{counted(needed - 1, 'dimension')}."
+            f"{path} has {counted(different, 'different sentence')}",
+            option="whitening_file",
+            needed=f"{needed:,} or more for {counted(needed - 1, 'dimension')}",
         )
     return WhiteningOptions(kept, sentences, f"{path.name} (SHA-256 {sha256(path)})")
 
@@ -124,7 +125,7 @@ def load_tasks(
         for file in files:
             name = sample_name(file)
             if name in (*TASKS, *data):
-                raise UsageError(f"`{option}` {file}: there is a task {name} already. Rename the file.")
+                raise UsageError(f"{file}: a task {name} already exists", option=option, fix="Rename the file.")
             data[name] = load(file, option)
             checksums[name] = {Path(file).name: sha256(file)}
     return Tasks(split, data, checksums)
@@ -152,7 +153,9 @@ def score_encoder(
     """
     asked, most = whitening and whitening.dimensions, encoder.dimensions
     if asked and asked > most:
-        raise UsageError(f"`whitening` {asked}: the embeddings of {encoder.name} have 1 to {most} dimensions.")
+        raise UsageError(
+            f"is {asked}", option="whitening", needed=f"1 to {most}, the dimensions of {encoder.name}'s embeddings"
+        )
     rows = {pooler: _start(encoder, pooler, tasks.split, whitening, outputs) for pooler in encoder.poolers}
     once = EmbeddingCache(lambda sentences: encode_with_bar(encoder, sentences))
     encode = {pooler: once.by(pooler) for pooler in rows}

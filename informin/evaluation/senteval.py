@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from informin.errors import UsageError
+from informin.errors import UsageError, counted
 from informin.evaluation.pairs import GradedPairs, read_grade
 from informin.textfiles import decoded_lines
 
@@ -23,6 +23,7 @@ YEARS = {
 }
 STSB = {"dev": ("sts-dev.csv", 1500), "test": ("sts-test.csv", 1379)}
 SICK = {"dev": ("SICK_trial.txt", 500), "test": ("SICK_test_annotated.txt", 4927)}
+AGAIN = "Download the file again."
 STSB_DEV = "STS/STSBenchmark/sts-dev.csv"
 
 # Two files each, the second positive.
@@ -97,10 +98,10 @@ class TransferTask:
 def chosen_tasks(wanted: Sequence[str], split: str) -> list[str]:
     """The tasks that `sts`, `transfer`, `all` and names stand for, in the papers' order; hyphens and case are free.
 
-    With the dev split, a group leaves out the tasks that have none.
+    With the dev split, groups omit the tasks without one.
 
     Raises:
-        UsageError: one is unknown; or it was named, and has no dev split.
+        UsageError: A task is unknown, or was chosen by name and has no dev split.
     """
     plain = {name.replace("-", "").lower(): name for name in TASKS}
     groups = GROUPS | {"all": TASKS}
@@ -110,24 +111,29 @@ def chosen_tasks(wanted: Sequence[str], split: str) -> list[str]:
         if key in groups:
             chosen |= {name for name in groups[key] if split == "test" or name not in YEARS}
         elif key not in plain:
-            raise UsageError(f"`tasks`: no task {word!r}; needed all, sts, transfer, or of: {', '.join(TASKS)}.")
+            known = f"all, sts, transfer or names of these tasks: {', '.join(TASKS)}"
+            raise UsageError(f"contains {word!r}", option="tasks", needed=known)
         elif split != "test" and plain[key] in YEARS:
-            raise UsageError(f"`tasks`: {plain[key]} has no {split} split. STS-B, SICK-R and the transfer tasks have.")
+            raise UsageError(
+                f"contains {plain[key]}, which has no {split} split",
+                option="tasks",
+                needed="STS-B, SICK-R or transfer tasks",
+            )
         else:
             chosen.add(plain[key])
     return [name for name in TASKS if name in chosen]
 
 
 def load_task(folder: str | Path, name: str, split: str = "test") -> StsTask | TransferTask:
-    """The data of one task.
+    """Load the data of a task.
 
     Args:
         folder: SentEval's `data/downstream`.
-        name: one of `TASKS`.
-        split: `test`, or `dev`, which the years of STS do not have.
+        name: One of `TASKS`.
+        split: `test` or `dev`. STS12 to STS16 have no dev split.
 
     Raises:
-        UsageError: a file is absent, damaged, or holds another number of examples than it should.
+        UsageError: A file is missing or damaged, or has an unexpected number of examples.
     """
     folder = Path(folder)
     if name in YEARS:
@@ -142,7 +148,7 @@ def load_task(folder: str | Path, name: str, split: str = "test") -> StsTask | T
 
 
 def load_stsb_dev(folder: str | Path) -> GradedPairs:
-    """STS-B dev, the 1,500 pairs that checkpoints are chosen by; see `load_task`."""
+    """Load STS-B dev, the 1,500 pairs that select the best checkpoint; see `load_task`."""
     return load_task(folder, "STS-B", "dev").subsets[0]
 
 
@@ -153,7 +159,9 @@ def _load_year(folder: Path, name: str) -> StsTask:
         pairs, scores = list(_lines(inputs)), list(_lines(grades))
         if len(pairs) != len(scores):
             raise UsageError(
-                f"{inputs}: found {len(pairs)} pairs, and {len(scores)} grades in {grades.name}. Fetch both again."
+                f"{inputs}: found {len(pairs)} pairs, but {len(scores)} grades in {grades.name}",
+                needed="one grade per pair",
+                fix="Download both files again.",
             )
         rows = [
             (*_fields(pair, 2, inputs, number), read_grade(score, grades, number))
@@ -203,8 +211,9 @@ def _questions(path: Path) -> Iterator[tuple[int, str]]:
         label, _, rest = line.partition(":")  # CLASS:subclass question
         if label not in TREC_CLASSES or " " not in rest:
             raise UsageError(
-                f"{path}, line {number}: found {line[:40]!r}; needed CLASS:subclass and a question, CLASS one of: "
-                f"{', '.join(TREC_CLASSES)}."
+                f"{path}, line {number}: found {line[:40]!r}",
+                needed=f"CLASS:subclass and a question, with CLASS one of: {', '.join(TREC_CLASSES)}",
+                fix=AGAIN,
             )
         yield TREC_CLASSES.index(label), _normalized(rest.partition(" ")[2])
 
@@ -218,29 +227,33 @@ def _paraphrases(path: Path) -> Iterator[tuple[int, str, str]]:
 def _lines(path: Path, encoding: str = "utf-8"):
     if not path.is_file():
         raise UsageError(
-            f"{path} does not exist. The folder given must be SentEval's data/downstream, which holds this file."
+            f"{path} does not exist",
+            needed="SentEval's data/downstream, which contains this file",
+            fix="Check the folder.",
         )
     return decoded_lines(path, encoding)
 
 
 def _normalized(text: str) -> str:
-    """Words parted by single blanks, as SentEval hands them over."""
+    """Return the text with single spaces between words, as in SentEval."""
     return " ".join(text.split())
 
 
 def _fields(line: str, needed: int, path: Path, number: int) -> list[str]:
     fields = line.split("\t")
     if len(fields) < needed:
-        raise UsageError(f"{path}, line {number}: found {len(fields)} tab-separated fields, needed {needed}.")
+        raise UsageError(
+            f"{path}, line {number}: found {counted(len(fields), 'tab-separated field')}", needed=str(needed), fix=AGAIN
+        )
     return [_normalized(field) for field in fields[:needed]]
 
 
 def _label(text: str, path: Path, number: int) -> int:
     if text not in ("0", "1"):
-        raise UsageError(f"{path}, line {number}: the label is {text!r}; needed 0 or 1.")
+        raise UsageError(f"{path}, line {number}: the label is {text!r}", needed="0 or 1", fix=AGAIN)
     return int(text)
 
 
 def _check(path: Path, found: int, needed: int, what: str) -> None:
     if found != needed:
-        raise UsageError(f"{path}: found {found} {what}, needed {needed}. Fetch the file again.")
+        raise UsageError(f"{path}: found {found} {what}", needed=str(needed), fix=AGAIN)

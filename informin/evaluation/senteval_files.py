@@ -1,4 +1,4 @@
-"""Where SentEval's data come from: a folder, the environment, or the Hub, unpacked with care."""
+"""Finding SentEval's data in a folder, in $SENTEVAL_DATA or on the Hub, and unpacking its archive safely."""
 
 import bz2
 import gzip
@@ -21,17 +21,18 @@ HUB_DATA = "princeton-nlp/datasets-for-simcse"
 HUB_SENTEVAL = "senteval.tar"
 HUB_ERRORS = (HTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError)  # HTTPError: lost connections too
 MOST_BYTES, MOST_MEMBERS = 4 * 2**30, 100_000  # of an archive; SentEval's has 0.3 GiB
+DELETE = "Delete it and try again to download a new copy."
 SENTEVAL_INSTEAD = "`senteval_dir` FOLDER (SentEval's data/downstream), or set SENTEVAL_DATA to it"
 
 
 def senteval_folder(given: str | None, instead: str = SENTEVAL_INSTEAD) -> Path:
-    """SentEval's `data/downstream`: the folder given, else $SENTEVAL_DATA, else fetched from the Hub and unpacked.
+    """Return SentEval's `data/downstream`: the given folder, $SENTEVAL_DATA, or a download from the Hub.
 
     Args:
-        instead: what to do without the Hub, for the error message: "Without the Hub, give ...".
+        instead: What to do without the Hub. Completes the error message "Without the Hub, give ...".
 
     Raises:
-        UsageError: it cannot be fetched.
+        UsageError: The data cannot be downloaded or unpacked.
     """
     named = given or os.environ.get("SENTEVAL_DATA")
     if named:
@@ -42,30 +43,33 @@ def senteval_folder(given: str | None, instead: str = SENTEVAL_INSTEAD) -> Path:
         unpack(archive, folder)
     dev = next((p for p in folder.rglob("sts-dev.csv") if p.as_posix().endswith(STSB_DEV)), None)
     if dev is None:
-        raise UsageError(f"{archive} holds no {STSB_DEV}. Delete it, so that it is fetched again.")
+        raise UsageError(f"{archive} does not contain {STSB_DEV}", fix=DELETE)
     return dev.parents[2]
 
 
 def hub_file(name: str, instead: str) -> Path:
-    """A file of the Hub's data set that holds the papers' sentences and SentEval, in the Hub's cache.
+    """Download a file of the Hub data set with SentEval and the papers' sentences, and return its path in the cache.
+
+    Args:
+        instead: As in `senteval_folder`.
 
     Raises:
-        UsageError: it cannot be fetched; `instead` says what to give in its place.
+        UsageError: The file cannot be downloaded.
     """
     try:
         return Path(hf_hub_download(HUB_DATA, name, repo_type="dataset"))
     except HUB_ERRORS as error:
         raise UsageError(
-            f"{name} cannot be fetched from the Hub data set {HUB_DATA}: {hub_problem(error)}. Without the Hub, give "
-            f"{instead}."
+            f"{name} cannot be downloaded from the Hub data set {HUB_DATA}: {hub_problem(error)}",
+            fix=f"Without the Hub, give {instead}.",
         ) from None
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpacks a tar file; nothing leaves `folder`, and `folder` appears only when it is whole.
+    """Unpack a tar file. No member is written outside `folder`, and `folder` appears only once it is complete.
 
     Raises:
-        UsageError: the archive is damaged, too large, or holds members that point outside; or there is no space.
+        UsageError: The archive is damaged or too large, a member points outside, or the disk is full.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -81,9 +85,11 @@ def unpack(archive: Path, folder: Path) -> None:
             set_usual_modes(whole)
             whole.rename(folder)
     except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise UsageError(f"{archive} cannot be unpacked ({error}). Delete it, so that it is fetched again.") from None
-    except OSError as error:  # no space, for instance
-        raise UsageError(f"{archive} cannot be unpacked in {folder.parent} ({error}).") from None
+        raise UsageError(f"{archive} cannot be unpacked ({error})", fix=DELETE) from None
+    except OSError as error:  # a full disk, for example
+        raise UsageError(
+            f"{archive} cannot be unpacked in {folder.parent} ({error})", fix="Check the folder and its free space."
+        ) from None
 
 
 def _decompressed(archive: Path) -> BinaryIO:
@@ -93,7 +99,7 @@ def _decompressed(archive: Path) -> BinaryIO:
 
 
 class _Bounded:
-    """The first MOST_BYTES of a file: a few kilobytes can inflate without end, while tarfile looks for a header too."""
+    """First MOST_BYTES of a file. A few kilobytes can inflate without end, even while tarfile looks for a header."""
 
     def __init__(self, file: BinaryIO):
         self.file, self.tell = file, file.tell
@@ -113,10 +119,10 @@ class _Bounded:
 
 def _refuse_large(tar: tarfile.TarFile) -> None:
     size = 0
-    for number, member in enumerate(tar, start=1):  # the data of a member are passed over when the next is asked for
+    for number, member in enumerate(tar, start=1):  # moving to the next member skips the data
         size += member.size
         if size > MOST_BYTES or number > MOST_MEMBERS:
             raise tarfile.ReadError(
-                f"{size / 2**30:,.1f} GiB in {counted(number, 'member')}, and no more than {MOST_BYTES / 2**30:.1f} "
-                f"GiB in {MOST_MEMBERS:,} members are unpacked"
+                f"{size / 2**30:,.1f} GiB in {counted(number, 'member')}; the limit is {MOST_BYTES / 2**30:.1f} GiB in "
+                f"{MOST_MEMBERS:,} members"
             )

@@ -321,7 +321,7 @@ def _tasks(path: Path, tasks) -> list[str]:
     try:
         return chosen_tasks([str(task) for task in tasks or []], "test")
     except UsageError as error:
-        raise UsageError(f"{path}: tasks: {str(error).removeprefix('`tasks`: ')}") from None
+        raise UsageError(f"{path}: tasks {error.found}", needed=error.needed, fix=error.fix) from None
 
 
 def _samples(path: Path, given: dict, files: Sequence[str]) -> dict[str, tuple[str, str]]:

@@ -119,10 +119,10 @@ def test_load_stsb_dev(tmp_path):
 @pytest.mark.parametrize(
     "content, message",
     [
-        (None, "PATH does not exist. The folder given must be SentEval's data/downstream"),
-        ("".join(map(stsb_line, range(1499))), "PATH: found 1499 pairs, needed 1500. Fetch the file again"),
-        ("".join(map(stsb_line, range(1501))), "PATH: found 1501 pairs, needed 1500. Fetch the file again"),
-        (stsb_line(0) + "a\tb\t3\n", "PATH, line 2: found 3 tab-separated fields, needed 7"),
+        (None, "PATH does not exist; expected SentEval's data/downstream"),
+        ("".join(map(stsb_line, range(1499))), "PATH: found 1499 pairs; expected 1500. Download the file again"),
+        ("".join(map(stsb_line, range(1501))), "PATH: found 1501 pairs; expected 1500. Download the file again"),
+        (stsb_line(0) + "a\tb\t3\n", "PATH, line 2: found 3 tab-separated fields; expected 7"),
         (stsb_line(0).replace("0.250", "x"), "PATH, line 1: the score is 'x'; expected a number"),
     ],
 )

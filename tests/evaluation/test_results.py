@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import platform
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,7 +30,7 @@ from informin.evaluation.results import (
 )
 from informin.evaluation.senteval import STS_TASKS, TRANSFER_TASKS
 from informin.evaluation.table import Row, Table, aggregation_table, footnotes, label, render, score_tables, time_table
-from tests.conftest import ROOT
+from tests.conftest import ROOT, raises_usage
 
 WHO = dict(
     weights_sha256="0" * 64,
@@ -83,7 +82,7 @@ def test_older_files_have_no_prompt(tmp_path):
     save_results(tmp_path / "a.json", old)
     assert load_results(tmp_path / "a.json") == results(STS)
     assert resume_results(tmp_path / "a.json", results({}))["tasks"] == old["tasks"]
-    with pytest.raises(UsageError, match=r"holds other results \(prompt None, now 'query: '\)"):
+    with raises_usage(found="contains other results (prompt None, now 'query: ')"):
         resume_results(tmp_path / "a.json", results({}, prompt="query: "))
     assert label(results({}, prompt="query: ")) == "model, cls, prompt 'query: '"
 
@@ -141,14 +140,12 @@ def written_in_part(path: Path, text: str, **_):
 @pytest.mark.parametrize(
     "target, name, broken, error, message",
     [
-        (Path, "write_text", written_in_part, UsageError, "No space left on device. Give another `output`."),
-        (os, "replace", fail, UsageError, "No space left on device. Give another `output`."),
+        (Path, "write_text", written_in_part, UsageError, "No space left on device. Choose another `output`."),
+        (os, "replace", fail, UsageError, "No space left on device. Choose another `output`."),
         (os, "replace", interrupt, KeyboardInterrupt, None),
     ],
 )
-def test_a_failure_while_writing_leaves_the_older_file_and_nothing_else(
-    tmp_path, monkeypatch, target, name, broken, error, message
-):
+def test_failed_write_keeps_the_previous_file(tmp_path, monkeypatch, target, name, broken, error, message):
     path = tmp_path / "a.json"
     save_results(path, results(STS))
     before = path.read_bytes()
@@ -160,12 +157,12 @@ def test_a_failure_while_writing_leaves_the_older_file_and_nothing_else(
 
 def test_a_file_where_the_folder_should_be(tmp_path):
     (tmp_path / "a").write_text("")
-    with pytest.raises(UsageError, match=re.escape(f"{tmp_path / 'a' / 'b.json'} cannot be written: ")):
+    with raises_usage(found=f"{tmp_path / 'a' / 'b.json'} cannot be written: ", fix="another `output`"):
         save_results(tmp_path / "a" / "b.json", results(STS))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_nan_is_never_written(tmp_path, value):
+def test_nan_is_not_written(tmp_path, value):
     """JSON has no NaN: a score that is none is null."""
     path = tmp_path / "a.json"
     save_results(path, results(STS))
@@ -176,22 +173,22 @@ def test_nan_is_never_written(tmp_path, value):
 
 
 @pytest.mark.parametrize(
-    "content, message",
+    "content, found, needed",
     [
-        (None, "PATH cannot be read as results of run_eval.py: "),
-        ('{"schema": 1, "tas', "PATH cannot be read as results of run_eval.py: "),
-        (b"\xff\xfe", "PATH cannot be read as results of run_eval.py: "),
-        ("[]", "PATH is not a results file: it is a list; expected a mapping."),
-        ('{"schema": 2, "tasks": {}}', "PATH is not a results file: model is missing."),
-        ('{"schema": 1}', "PATH is not a results file: model is missing."),
-        ('{"schema": 1, "tasks": []}', "PATH is not a results file: model is missing."),
+        (None, "PATH cannot be read: ", "a results file of run_eval.py"),
+        ('{"schema": 1, "tas', "PATH cannot be read: ", "a results file of run_eval.py"),
+        (b"\xff\xfe", "PATH cannot be read: ", "a results file of run_eval.py"),
+        ("[]", "PATH is not a results file: it is a list; expected a mapping", ""),
+        ('{"schema": 2, "tasks": {}}', "PATH is not a results file: model is missing", ""),
+        ('{"schema": 1}', "PATH is not a results file: model is missing", ""),
+        ('{"schema": 1, "tasks": []}', "PATH is not a results file: model is missing", ""),
     ],
 )
-def test_what_is_no_results_file(tmp_path, content, message):
+def test_other_files_are_rejected(tmp_path, content, found, needed):
     path = tmp_path / "a.json"
     if content is not None:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(UsageError, match=re.escape(message.replace("PATH", str(path)))):
+    with raises_usage(found=found.replace("PATH", str(path)), needed=needed):
         load_results(path)
 
 
@@ -218,17 +215,17 @@ def test_resuming(tmp_path):
         ("split", "dev"),
     ],
 )
-def test_results_of_something_else_are_not_gone_on_with(tmp_path, name, value):
+def test_results_of_other_settings_are_not_resumed(tmp_path, name, value):
     path = tmp_path / "a.json"
     save_results(path, results(STS, **{name: value}))
-    message = f"{path} holds other results ({name} {value!r}, now {WHO[name]!r}). Give another `output`, or delete it."
-    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+    found = f"{path} contains other results ({name} {value!r}, now {WHO[name]!r})"
+    with raises_usage(found=found, fix="Choose another `output`, or delete the file."):
         resume_results(path, results({}))
 
 
-def test_all_that_differs_is_named(tmp_path):
+def test_error_lists_all_differences(tmp_path):
     save_results(tmp_path / "a.json", results(STS, pooler="mean", split="dev"))
-    with pytest.raises(UsageError, match=re.escape("(pooler 'mean', now 'cls'; split 'dev', now 'test')")):
+    with raises_usage(found="(pooler 'mean', now 'cls'; split 'dev', now 'test')"):
         resume_results(tmp_path / "a.json", results({}))
 
 
@@ -238,7 +235,7 @@ def test_results_files(tmp_path):
     assert results_files(tmp_path) == [tmp_path / "a.json", tmp_path / "b.json"]
     assert results_files(str(tmp_path / "b.json")) == [tmp_path / "b.json"]
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UsageError, match=re.escape(f"{tmp_path / 'empty'} holds no .json file.")):
+    with raises_usage(found=f"{tmp_path / 'empty'} contains no .json file", needed="a folder with results"):
         results_files(tmp_path / "empty")
 
 

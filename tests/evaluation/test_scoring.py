@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from informin.errors import UsageError
 from informin.evaluation.labels import score_labels
 from informin.evaluation.results import load_results
 from informin.evaluation.scoring import WhiteningOptions, load_tasks, score_encoder, whitening_options
 from informin.evaluation.senteval import load_task
 from informin.evaluation.sts import score_sts
 from informin.files import sha256
-from tests.conftest import WORDS, make_sentences
+from tests.conftest import WORDS, make_sentences, raises_usage
 from tests.senteval_data import small_counts, write_senteval
 
 SHARE = 0.01
@@ -79,28 +78,29 @@ def test_a_sample_is_a_task_like_others(tmp_path):
 @pytest.mark.parametrize(
     "labels, retrieval", [(["STS12.tsv"], []), (["a/x.tsv", "b/x.csv"], []), (["a/x.tsv"], ["x.tsv"])]
 )
-def test_two_tasks_of_one_name_are_refused(tmp_path, labels, retrieval):
+def test_tasks_with_the_same_name_are_rejected(tmp_path, labels, retrieval):
     for file in {*labels, *retrieval}:
         (tmp_path / file).parent.mkdir(exist_ok=True)
         rows = ["query\tdocument", "a\tb", "c\td"] if file in retrieval else ["text,label", "a,x", "b,x", "c,y"]
         text = "\n".join(rows)
         (tmp_path / file).write_text(text if file.endswith(".csv") else text.replace(",", "\t"))
     files = [[str(tmp_path / file) for file in given] for given in (labels, retrieval)]
-    with pytest.raises(UsageError, match=r"x\.(tsv|csv): there is a task x already|there is a task STS12 already"):
+    option = "retrieval" if retrieval else "labels"
+    name = "STS12" if "STS12.tsv" in labels else "x"
+    with raises_usage(option=option, found=f": a task {name} already exists", fix="Rename the file."):
         load_tasks(None, [], labels=files[0], retrieval=files[1])
 
 
 def test_more_dimensions_than_there_are(data):
     tasks = load_tasks(data, ["STS-B"])
-    message = rf"^`whitening` {len(WORDS) + 1}: the embeddings of words have 1 to {len(WORDS)} dimensions\.$"
-    with pytest.raises(UsageError, match=message):
+    needed = f"1 to {len(WORDS)}, the dimensions of words's embeddings"
+    with raises_usage(option="whitening", found=f"is {len(WORDS) + 1}", needed=needed):
         score_encoder(WordCounts(), tasks, WhiteningOptions(len(WORDS) + 1))
 
 
-def test_options_are_named_in_backticks():
-    """The scripts make flags of them."""
-    with pytest.raises(UsageError, match=r"^`whitening_file` has no effect without `whitening`\.$"):
+def test_invalid_whitening_is_rejected():
+    with raises_usage(option="whitening_file", found="has no effect without `whitening`", fix="Set `whitening`."):
         whitening_options(None, "a.txt")
-    with pytest.raises(UsageError, match=r"^`whitening` 0: needed 1 or more, or no number for all dimensions\.$"):
+    with raises_usage(option="whitening", found="is 0", needed="1 or more, or no number for all dimensions"):
         whitening_options(0, None)
     assert whitening_options(math.inf, None) == WhiteningOptions(None)
