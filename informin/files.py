@@ -14,6 +14,7 @@ from huggingface_hub.utils.sha import sha_fileobj
 from informin.errors import UsageError, counted, error_line
 from informin.temporary import new_file
 
+AGAIN = "Download or copy the file again."
 MANIFEST = "manifest.json"
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # as JSON spells half a pair
 
@@ -67,14 +68,13 @@ def parse_json(text: str) -> object:
 
 
 def read_json(path: str | Path, kind: type = dict):
-    """A JSON file of which the outermost is a `kind`; UsageError where it is no JSON, or something else."""
+    """Read a JSON file whose top level is a `kind`. Raise UsageError if it is not."""
     try:
         value = parse_json(regular_text(path))
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path} is not JSON ({error_line(error)}). Copy it again from its source.") from None
+        raise UsageError(f"{path} is not JSON ({error_line(error)})", fix=AGAIN) from None
     if not isinstance(value, kind):
-        problem = f"found {type(value).__name__}, needed {kind.__name__}"
-        raise UsageError(f"{path} holds something else: {problem}. Copy it again from its source.")
+        raise UsageError(f"{path} is not valid: found {type(value).__name__}", needed=kind.__name__, fix=AGAIN)
     return value
 
 

@@ -42,17 +42,17 @@ class Each:
 
 
 def read_checked(path: str | Path, schema: Keys, fix: str) -> dict:
-    """A JSON file that fits a schema.
+    """Read a JSON file and check it against a schema.
 
     Args:
-        fix: what to do about a file that does not, as a full sentence.
+        fix: What to do about an invalid file, as a full sentence.
 
     Raises:
-        UsageError: it does not, with the first key concerned; or as `read_json`.
+        UsageError: The file does not match; the message names the first such key. Also as `read_json`.
     """
     value = read_json(path, object)
     if found := problem(value, schema):
-        raise UsageError(f"{path}: {found}. {fix}")
+        raise UsageError(f"{path}: {found}", fix=fix)
     return value
 
 

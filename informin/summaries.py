@@ -20,7 +20,9 @@ def read_summary(path: str | Path) -> tuple[dict, list[dict]]:
     """The values and the runs of a summary. Raises UsageError where the file is not one."""
     found = read_json(path)
     if not is_summary(found):
-        raise UsageError(f"{path} is not a summary.json: it has no `shared` and `runs`. Name one from results/.")
+        raise UsageError(
+            f"{path} is not a summary.json: it has no keys shared and runs", fix="Choose a summary.json from results/."
+        )
     common, runs = found.pop("shared"), found.pop("runs")
     return found, [_merged(common, run) for run in runs]
 

@@ -10,6 +10,7 @@ from informin.encoders.files import find_config
 from informin.errors import UsageError
 from informin.evaluation.results import load_results
 from informin.files import damage, last_name, read_json, sha256, write_json
+from tests.conftest import raises_usage
 
 NAN = float("nan")
 
@@ -27,7 +28,7 @@ def test_json_as_people_read_it(tmp_path):
 def test_pipes_are_not_read(tmp_path):
     os.mkfifo(tmp_path / "x.json")
     for read in (read_json, load_results):
-        with pytest.raises(UsageError, match=r"x\.json is not a regular file"):
+        with raises_usage(found="x.json is not a regular file"):
             read(tmp_path / "x.json")
     (tmp_path / "run").mkdir()
     os.mkfifo(tmp_path / "run" / "config.json")

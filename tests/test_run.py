@@ -297,7 +297,7 @@ def fails(capsys, arguments: list[str], code: int = 2) -> str:
         (dict(train_file="nowhere.txt"), "nowhere.txt does not exist"),
         (dict(model_name="no/such-model"), "--model_name no/such-model cannot be loaded"),
         (dict(eval_pairs="nowhere.tsv"), "nowhere.tsv does not exist"),
-        (dict(eval_pairs=None, senteval_dir="nowhere"), "must be SentEval's data/downstream"),
+        (dict(eval_pairs=None, senteval_dir="nowhere"), "expected SentEval's data/downstream"),
         (dict(per_device_train_batch_size=1), "batch of 1 sentence, which is too small for contrast"),
         (dict(per_device_train_batch_size=97), "Found 96 sentences, fewer than one batch of 97"),
         (dict(seed="x"), "argument --seed: invalid int value: 'x'"),

@@ -7,10 +7,9 @@ import pytest
 
 import run_eval
 import run_study
-from informin.errors import UsageError
 from informin.studies.summary import load_study
 from informin.summaries import read_summary, write_summary
-from tests.conftest import ROOT
+from tests.conftest import ROOT, raises_usage
 
 RESULTS = ROOT / "results"
 STUDIES = sorted(path.parent for path in RESULTS.glob("studies/*/summary.json"))
@@ -42,9 +41,9 @@ def test_what_all_runs_share_stands_once(tmp_path):
 
 
 @pytest.mark.parametrize("text", ['{"a": 1}', '{"shared": {}, "runs": {}}'])
-def test_another_file_is_refused(text, tmp_path):
+def test_other_files_are_rejected(text, tmp_path):
     (tmp_path / "a.json").write_text(text)
-    with pytest.raises(UsageError, match="has no `shared` and `runs`"):
+    with raises_usage(found="has no keys shared and runs", fix="Choose a summary.json"):
         read_summary(tmp_path / "a.json")
 
 
@@ -94,4 +93,4 @@ def test_options_that_cannot_change_a_finished_study_are_refused(capsys):
 def test_a_summary_of_another_schema_is_refused(tmp_path, capsys):
     write_summary(tmp_path / "summary.json", {"schema": 1}, [])
     assert run_study.main([str(tmp_path / "summary.json")]) == 2
-    assert "has `schema` 1; expected 2" in capsys.readouterr().err
+    assert "has schema 1; expected 2" in capsys.readouterr().err

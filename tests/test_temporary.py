@@ -12,11 +12,10 @@ import pytest
 
 from informin import temporary
 from informin.encoders.encoder import load_encoder
-from informin.errors import UsageError
 from informin.guide import cache
 from informin.temporary import TemporaryFolder, new_file, remove_leftovers
 from informin.training.lock import only_run_in
-from tests.conftest import ROOT, make_sentences
+from tests.conftest import ROOT, make_sentences, raises_usage
 
 WORKER = """
 import sys, time
@@ -127,6 +126,8 @@ def test_a_full_disk_is_an_error(bert, tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     encoder = load_encoder(str(bert), ("cls",), device="cpu")
-    with pytest.raises(UsageError, match=r"cannot be written: \[Errno 28\] No space left on device"):
+    with raises_usage(
+        option="guide_cache", found="cannot be written: [Errno 28] No space left on device", fix="free space"
+    ):
         cache.load_guide(tmp_path / "guides", encoder, make_sentences(8))
     assert list((tmp_path / "guides").iterdir()) == []

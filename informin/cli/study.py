@@ -64,21 +64,24 @@ def work(args: argparse.Namespace) -> int | None:
 
 
 def redraw(args: argparse.Namespace) -> None:
-    """Writes table, numbers and plot again, from a summary.json alone."""
+    """Write table, numbers and plot again from a summary.json."""
     given = [f"`{name}`" for name in ("set", "labels", "seeds", "jobs", "keep_checkpoints") if getattr(args, name)]
     if given:
-        raise UsageError(f"{args.study} is a summary.json: its runs are done, {', '.join(given)} cannot change them.")
+        raise UsageError(
+            f"{args.study} is a summary.json: its runs are finished, so {', '.join(given)} cannot change them",
+            fix="Leave these options out, or run the study from its YAML file.",
+        )
     show(*load_study(args.study), Path(args.study).parent)
 
 
 def run_study(study: Study, runs: list[Run], args: argparse.Namespace) -> int:
-    """Does every run that is not finished, then reports."""
+    """Run everything that is not finished, then write the report."""
     gpus = visible_gpus()
     jobs = max(1, len(gpus)) if args.jobs is None else args.jobs
     if jobs < 1:
-        raise UsageError(f"--jobs is {jobs}; needed 1 or more.")
+        raise UsageError(f"is {jobs}", option="jobs", needed="1 or more")
     if gpus:
-        os.environ["CUDA_VISIBLE_DEVICES"] = gpus[0]  # options are checked as a run will see them, with one GPU
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpus[0]  # check the options with one GPU, as in a run
     check_options(study)
     if study.scored and _unfinished(study, runs):
         check_data(study)
@@ -87,13 +90,13 @@ def run_study(study: Study, runs: list[Run], args: argparse.Namespace) -> int:
         progress = Progress(study, runs, runner, jobs)
         progress.work_off()
     if runner.received:
-        print("Interrupted. What is finished is kept; the same command goes on.", file=sys.stderr)
+        print("Interrupted. Finished runs are kept. Run the same command again to resume.", file=sys.stderr)
         return 128 + runner.received
     missing = _unfinished(study, runs)
     if len(missing) < len(runs):
         report(study, runs, args.output)
     for run in missing:
-        print(f"Missing: {run.name} {progress.said.get(run.name, 'was not run')}. The same command tries again.")
+        print(f"Missing: {run.name} {progress.said.get(run.name, 'was not run')}. Run the same command again to retry.")
     return 1 if missing else 0
 
 
@@ -102,34 +105,36 @@ def _unfinished(study: Study, runs: Sequence[Run]) -> list[Run]:
 
 
 def report(study: Study, runs: Sequence[Run], output: str) -> None:
-    """Prints the tables of what is finished, and writes them with the numbers and the plot to OUTPUT/STUDY.
+    """Print the tables of the finished runs, and write them with the numbers and the plot to OUTPUT/STUDY.
 
-    Raises UsageError where nothing is finished.
+    Raise UsageError if no run is finished.
     """
     records = {(run.setting.name, run.seed): record for run in runs if (record := read_run(run, study.scored))}
     if not records:
-        raise UsageError(f"{output} has no finished run of {study.name}. Without --report they are run.")
+        raise UsageError(f"{output} has no finished runs of {study.name}", fix="Run the study without `report` first.")
     folder = Path(output, study.name)
     make_folder(folder)
     show(study, records, folder)
 
 
 def show(study: Study, records: Records, folder: Path) -> None:
-    """Prints the tables, and writes them, the numbers with every run, and the plot into the folder."""
+    """Print the tables, and write tables, numbers and plot to the folder."""
     summary = save_study(folder / "summary.json", study, records)
     shown, said = tables(summary), notes(summary)
     print("\n" + "\n\n".join([*(render(table, "text") for table in shown), *said]))
     markdown = "\n\n".join([*(render(table, "markdown") for table in shown), *said])
     (folder / "table.md").write_text(markdown + "\n", encoding="utf-8")
     rows = plot_rows(summary)
-    if rows:  # none where every score is undefined
+    if rows:  # empty if all scores are undefined
         run_plots.seeds(rows, study.title, folder / "plot")
     print(f"\nTable, numbers and plot are in {folder}.")
 
 
 def make_folder(folder: str | Path) -> None:
-    """Makes it where it is not there. Raises UsageError where it cannot be made."""
+    """Create the folder if needed. Raise UsageError if that fails."""
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--output: {folder} cannot be made: {error.strerror}. Name another folder.") from None
+        raise UsageError(
+            f"{folder} cannot be created ({error.strerror})", option="output", fix="Choose another folder."
+        ) from None

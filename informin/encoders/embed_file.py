@@ -62,7 +62,9 @@ def embed_file(encoder: Encoder, texts: Sequence[str], path: str | Path) -> np.n
             state.rmdir()
         any_process(False)
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error_line(error)}") from None
+        raise UsageError(
+            f"{path} cannot be written: {error_line(error)}", fix="Check the folder and its free space."
+        ) from None
     return np.load(path, mmap_mode="r")
 
 

@@ -148,7 +148,7 @@ def _texts(path: Path, key: str) -> dict[str, str]:
             raise UsageError(f"{path}, line {number}: the id {name!r} occurs twice", fix="Remove one of the rows.")
         found[name] = " ".join(part for part in parts if isinstance(part, str) and part.strip())
     if not found:
-        raise UsageError(f"{path} has no rows")
+        raise UsageError(f"{path} has no rows", needed="one row or more")
     return found
 
 

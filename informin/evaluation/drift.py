@@ -97,7 +97,11 @@ def measure_drift(old: Encode, new: Encode, sentences: Sequence[str], pairs: Gra
     """
     texts = list(dict.fromkeys(sentences))
     if len(texts) < FEWEST:
-        raise UsageError(f"Found {counted(len(texts), 'distinct sentence')}; drift is measured on {FEWEST} or more.")
+        raise UsageError(
+            f"Found {counted(len(texts), 'distinct sentence')}",
+            needed=f"{FEWEST} or more to measure drift",
+            fix="Use more sentences.",
+        )
     one, other = (embed_once(encode, [*texts, *(pairs.texts() if pairs else [])]) for encode in (old, new))
     x, y = one(texts), other(texts)  # (N, d), (N, e)
     before, after = (nearest(unit(z), NEIGHBORS)[0] for z in (x, y))  # (N, 10)

@@ -206,8 +206,9 @@ def probe(encode: Encode, sentences: Iterable[str], seed: int = 0) -> list[Varia
     if not measured:
         counts = ", ".join(f"{len(made)} {kind}" for kind, made in pairs.items())
         raise UsageError(
-            f"Found too few sentences that have a variant ({counts}); needed {FEWEST} for at least one kind. Give more "
-            "sentences, or longer ones."
+            f"Found too few sentences with a variant ({counts})",
+            needed=f"{FEWEST} or more of at least one kind",
+            fix="Use more or longer sentences.",
         )
     strings = list(dict.fromkeys(string for made in measured.values() for pair in made for string in pair))
     embeddings = np.asarray(encode(strings), dtype=np.float64)  # (distinct strings, d)
@@ -236,14 +237,15 @@ def _variant_pairs(sentences: list[str], seed: int) -> dict[str, list[tuple[str,
 def _check(embeddings: np.ndarray, strings: list[str]) -> None:
     if embeddings.ndim != 2 or len(embeddings) != len(strings):
         raise UsageError(
-            f"The encoder gave an array of shape {embeddings.shape} for {len(strings)} sentences; needed one row each."
+            f"The encoder returned an array of shape {embeddings.shape} for {len(strings)} sentences",
+            needed="one row per sentence",
         )
     lengths = np.linalg.norm(embeddings, axis=1)
     bad = np.flatnonzero(~np.isfinite(lengths) | (lengths == 0))
     if len(bad):
         raise UsageError(
-            f"Found {len(bad)} of {len(strings)} embeddings zero, NaN or infinite, the first that of "
-            f"{strings[bad[0]]!r}; needed none. Check the encoder and its precision."
+            f"{len(bad)} of {len(strings)} embeddings are zero, NaN or infinite, the first for {strings[bad[0]]!r}",
+            fix="Check the encoder and its precision.",
         )
 
 

@@ -52,19 +52,19 @@ DATA_INSTEAD = "`set` senteval_dir=FOLDER (SentEval's data/downstream), or set S
 
 @dataclass(frozen=True)
 class Setting:
-    """A recipe at one combination of the grid: its runs differ by the seed alone."""
+    """A recipe at one combination of the grid. Its runs differ only in the seed."""
 
-    name: str  # "simcse, batch 64, lr 1e-4"; without a grid the recipe's
+    name: str  # "simcse, batch 64, lr 1e-4"; without a grid, the recipe's name
     recipe: str
     options: dict  # of run_unsup.py, without seed and output_dir
-    baseline: str | None = None  # the name of the setting that it is compared with
-    trained: bool = True  # else it is an encoder as it came
+    baseline: str | None = None  # name of the setting to compare with
+    trained: bool = True  # False for an encoder before training
 
     @property
     def digest(self) -> str:
-        """8 hexadecimal digits of the SHA-256 of the options that change a weight, however their numbers are spelt."""
+        """First 8 hex digits of the SHA-256 of the options that affect the weights, with normalized numbers."""
         shaping = {"pooler": "auto"} | {name: value for name, value in self.options.items() if name not in CARD}
-        if shaping["pooler"] == "cls":  # what all runs had before it was an option: their folders keep their names
+        if shaping["pooler"] == "cls":  # older runs have no such option; keep the names of their folders
             del shaping["pooler"]
         shaping |= {} if self.trained else {"trained": False}
         return hashlib.sha256(json.dumps(normalized(shaping), sort_keys=True).encode()).hexdigest()[:8]
@@ -72,27 +72,27 @@ class Setting:
 
 @dataclass(frozen=True)
 class Study:
-    """What a file says, with what the command line changes."""
+    """Content of a study file, with the changes of the command line."""
 
-    name: str  # the file's, without suffix
+    name: str  # of the file, without suffix
     title: str
     settings: list[Setting]
     seeds: list[int]
-    tasks: list[str]  # names, in the papers' order
-    grid: list[str]  # the options that are varied
-    samples: dict[str, tuple[str, str]] = field(default_factory=dict)  # by name: labels or retrieval, and the file
-    before: list[Setting] = field(default_factory=list)  # encoders as they came
+    tasks: list[str]  # names, in the order of the papers
+    grid: list[str]  # options that vary
+    samples: dict[str, tuple[str, str]] = field(default_factory=dict)  # by name: (labels or retrieval, file)
+    before: list[Setting] = field(default_factory=list)  # encoders before training
 
     @property
     def scored(self) -> list[str]:
-        """The tasks of run_eval.py that runs are scored on, samples among them."""
+        """Tasks of run_eval.py that runs are scored on, including samples."""
         return [*self.tasks, *self.samples]
 
     @property
     def measures(self) -> list[str]:
-        """What settings are compared by: the averages of whole groups of tasks, tasks by themselves, SAMPLE/MEASURE.
+        """Measures that settings are compared by: averages of complete groups, single tasks, SAMPLE/MEASURE.
 
-        Without any of them, `dev`.
+        `dev` if there are none.
         """
         whole = [group for group, names in GROUPS.items() if set(names) <= set(self.tasks)]
         averaged = {name for group in whole for name in GROUPS[group]}
@@ -106,33 +106,40 @@ def read_study(
     seeds: Sequence[int] | None = None,
     files: Sequence[str] = (),
 ) -> Study:
-    """A study from its YAML file. Raises UsageError where it cannot be read, or says what cannot be run.
+    """Read a study from its YAML file. Raise UsageError if the file is unreadable or invalid.
 
     Args:
-        overrides: option=value, stronger than the file but for its grid.
-        seeds: in place of the file's.
-        files: in place of those samples of the file that have the same names.
+        overrides: List of option=value. They override the file, except for its grid.
+        seeds: Seeds to use instead of those in the file.
+        files: Files to use instead of the samples with the same names.
     """
     path = Path(path)
     if path.stem.startswith("."):
-        raise UsageError(f"{path}: the tables of a study lie in a folder of its name, {path.stem!r}. Rename the file.")
+        raise UsageError(
+            f"{path}: tables are saved in a folder of the file's name, which cannot be {path.stem!r}",
+            fix="Rename the file.",
+        )
     if path.stem == "runs":
-        raise UsageError(f"{path}: the runs of all studies lie in a folder `runs`. Give the file another name.")
+        raise UsageError(
+            f"{path}: the name `runs` is reserved for the folder with the runs of all studies", fix="Rename the file."
+        )
     given = read_mapping(path, str(path), f"a mapping of {', '.join(KEYS)}")
-    _refuse_unknown(str(path), "key", given, KEYS, f" Needed {', '.join(KEYS)}.")
+    _refuse_unknown(str(path), "key", given, KEYS, "keys of: " + ", ".join(KEYS))
     known = set(option_names())
     recipes = _mapping(f"{path}: recipes", given.get("recipes"))
     if not recipes:
-        raise UsageError(f"{path}: needed `recipes`, a mapping of names to options; found none.")
+        raise UsageError(f"{path}: found no recipes", needed="a key recipes, a mapping of names to options")
     recipes = {name: _checked(f"{path}: recipe {name}", options, known) for name, options in recipes.items()}
     base = _checked(f"{path}: base", given.get("base"), known)
     grid = _checked(f"{path}: grid", given.get("grid"), known - {"config"})
     forced = _checked("`set`", _overrides(overrides), known)
     for option, values in grid.items():
         if not isinstance(values, list) or not values:
-            raise UsageError(f"{path}: grid: {option} is {values!r}; needed a list of values.")
+            raise UsageError(f"{path}: grid: {option} is {values!r}", needed="a list of values")
         if option in forced:
-            raise UsageError(f"`set` {option}: the grid of {path} varies it. Change the grid, or leave it out.")
+            raise UsageError(
+                f"{option}: the grid of {path} varies it", option="set", fix="Change the grid, or leave the option out."
+            )
     seeds = _seeds(f"{path}: seeds", given.get("seeds")) if seeds is None else _seeds("`seeds`", seeds)
     _refuse_many(path, len(recipes), grid, len(seeds))
     settings = _settings(path, base, recipes, forced, grid, _baselines(path, given.get("baseline"), recipes))
@@ -150,25 +157,27 @@ def read_study(
 
 
 def check_options(study: Study) -> None:
-    """Parses the options of every setting, so that a mistake in the last one is found before the first one runs.
+    """Parse the options of every setting, to find mistakes before the first run starts.
 
-    What only the encoder or the sentences can tell (layers, heads, how many there are) is found when a run starts.
-    Raises UsageError where run_unsup.py would refuse a setting's options, or nothing of its runs would be scored.
+    Checks that depend on the encoder or on the sentences happen when a run starts. Raise UsageError if run_unsup.py
+    would reject the options of a setting, or if its runs would not be scored.
     """
     for setting in study.settings:
         try:
             *_, args = parse([], setting.options | {"seed": study.seeds[0], "output_dir": "unused"})
             if args.eval_strategy == "no" and not study.scored:
                 raise UsageError(
-                    "nothing of its runs is scored. Give the study `tasks`, or labels or retrieval, or leave "
-                    "eval_strategy on."
+                    "its runs are not scored",
+                    needed="tasks, labels or retrieval in the study, or a development score",
+                    fix="Add one of them, or leave eval_strategy on.",
                 )
         except UsageError as error:
-            raise UsageError(f"{setting.name}: {error}") from None
+            about = f"`{error.option}` " if error.option else ""
+            raise UsageError(f"{setting.name}: {about}{error.found}", needed=error.needed, fix=error.fix) from None
 
 
 def check_data(study: Study) -> None:
-    """Reads the data of the tasks before anything is trained. Raises UsageError as `load_tasks`."""
+    """Read the data of all tasks before training. Raise UsageError as `load_tasks`."""
     files = {kind: [file for own, file in study.samples.values() if own == kind] for kind in SAMPLES}
     load_tasks(None, [], **files)
     if study.tasks:
@@ -177,7 +186,7 @@ def check_data(study: Study) -> None:
 
 
 def normalized(value):
-    """One value for all spellings: 3e-5, which YAML reads as text, and 0.00003; no and false; a and [a]."""
+    """Return the same value for equivalent spellings: 3e-5 (text in YAML) and 0.00003; no and false; a and [a]."""
     if isinstance(value, dict):
         return {str(name): normalized(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -193,7 +202,7 @@ def normalized(value):
 
 
 def shown(value) -> str:
-    """An option's value in a name: 1e-4, 128, none."""
+    """Format the value of an option for a name: 1e-4, 128, none."""
     value = normalized(value)
     if isinstance(value, float) and 0 < abs(value) < 0.001:
         return re.sub(r"\.?0*e-0*", "e-", f"{value:.6e}")
@@ -201,7 +210,7 @@ def shown(value) -> str:
 
 
 def without_paths(value):
-    """An option's value with files and folders by the last part of their names, as training.json has them."""
+    """Return the value of an option with paths reduced to their last part, as in training.json."""
     if isinstance(value, dict):
         return {name: without_paths(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -212,39 +221,42 @@ def without_paths(value):
     return last_name(value) if path.is_absolute() or value.startswith("~") or os.path.exists(value) else value
 
 
-def _refuse_unknown(where: str, kind: str, names: Iterable, known: Collection[str], needed: str = "") -> None:
-    """Raises UsageError where a name is none of those known, with the nearest of them."""
+def _refuse_unknown(where: str, kind: str, names: Iterable, known: Collection[str], needed: str | None = None) -> None:
+    """Raise UsageError if a name is unknown, and suggest the closest known name."""
     unknown = [str(name) for name in names if name not in known]
     if unknown:
         near = [match for name in unknown for match in difflib.get_close_matches(name, known, n=1)]
-        hint = f" Did you mean {', '.join(near)}?" if near else ""
-        raise UsageError(f"{where}: no such {kind}: {', '.join(unknown)}.{hint}{needed}")
+        hint = f"Did you mean {', '.join(near)}?" if near else "Correct or remove it."
+        raise UsageError(f"{where}: no such {kind}: {', '.join(unknown)}", needed=needed, fix=hint)
 
 
 def _mapping(where: str, given) -> dict:
-    """By names that are text; an empty one where nothing is given."""
+    """Return a mapping with its keys as text; empty if there is none."""
     if not isinstance(given or {}, dict):
-        raise UsageError(f"{where} is {type(given).__name__}; needed a mapping.")
+        raise UsageError(f"{where} is {type(given).__name__}", needed="a mapping")
     return {str(name): value for name, value in (given or {}).items()}
 
 
 def _checked(where: str, given, known: Collection[str]) -> dict:
-    """Options by names that exist, and that a study leaves to its files."""
+    """Return the options, after checking that they exist and that study files may set them."""
     options = _mapping(where, given)
     _refuse_unknown(where, "option", options, known)
     own = [name for name in OWN if name in options]
     if own:
-        raise UsageError(f"{where} sets {', '.join(own)}, which the study decides for each run. Leave it out.")
+        raise UsageError(
+            f"{where} sets {', '.join(own)}, which the study sets for each run",
+            fix=f"Remove {', '.join(own)}.",
+        )
     return options
 
 
 def _overrides(given: Sequence[str]) -> dict:
-    """Words like option=value as options; their values are read as in the file."""
+    """Parse words like option=value into options, with values as in YAML."""
     options = {}
     for word in given:
         name, equals, value = word.partition("=")
         if not equals:
-            raise UsageError(f"`set` {word}: needed option=value.")
+            raise UsageError(f"is {word!r}", option="set", needed="option=value")
         try:
             options[name] = parse_yaml(value, f"`set` {name}")
         except UsageError:
@@ -253,18 +265,19 @@ def _overrides(given: Sequence[str]) -> dict:
 
 
 def _refuse_many(path: Path, recipes: int, grid: dict[str, list], seeds: int) -> None:
-    """Raises UsageError for more settings or runs than a study takes."""
+    """Raise UsageError if there are too many settings or runs."""
     settings = recipes * math.prod(map(len, grid.values()))
     if settings > MOST_SETTINGS or settings * seeds > MOST_RUNS:
         sizes = " x ".join([f"{recipes:,} recipes", *(f"{len(values):,} {name}" for name, values in grid.items())])
         raise UsageError(
-            f"{path}: found {counted(settings, 'setting')} ({sizes}) and {counted(seeds, 'seed')}; a study takes up to "
-            f"{MOST_SETTINGS:,} settings and {MOST_RUNS:,} runs. Split it."
+            f"{path}: found {counted(settings, 'setting')} ({sizes}) and {counted(seeds, 'seed')}",
+            needed=f"up to {MOST_SETTINGS:,} settings and {MOST_RUNS:,} runs",
+            fix="Split the study.",
         )
 
 
 def _settings(path: Path, base: dict, recipes: dict, forced: dict, grid: dict, baselines: dict) -> list[Setting]:
-    """Every recipe at every combination of the grid: by combination where there are baselines, else by recipe."""
+    """Return every recipe at every grid combination, sorted by combination if there are baselines, else by recipe."""
     settings, names = [], {}
     for combination in itertools.product(*grid.values()):
         varied = dict(zip(grid, combination))
@@ -275,49 +288,55 @@ def _settings(path: Path, base: dict, recipes: dict, forced: dict, grid: dict, b
             setting = Setting(f"{recipe}{at}", recipe, _resolved(base | own | forced | varied), baseline)
             if setting.digest in names:
                 both = f"{names[setting.digest]} and {setting.name}"
-                raise UsageError(f"{path}: {both} have the same options. Leave one out.")
+                raise UsageError(f"{path}: {both} have the same options", fix="Leave one out.")
             if setting.name in names.values():
-                raise UsageError(f"{path}: two settings would be called {setting.name}. Rename what they differ in.")
+                raise UsageError(
+                    f"{path}: two settings have the name {setting.name}", fix="Rename the values in which they differ."
+                )
             names[setting.digest] = setting.name
             settings.append(setting)
-    if not baselines:  # where there are, a baseline stands above those that are compared with it
+    if not baselines:  # with baselines, keep each one above the settings compared with it
         settings.sort(key=lambda setting: list(recipes).index(setting.recipe))
     return settings
 
 
 def _resolved(options: dict) -> dict:
-    """Options over those of their `config`; null and [] give way to what run_unsup.py fills in."""
+    """Merge options with those of their `config` file. Drop null and [], so that run_unsup.py uses its defaults."""
     file = options.get("config")
     start = {name: value for name, value in read_options_file(file).items() if name not in OWN} if file else {}
     return {name: value for name, value in (start | options).items() if name != "config" and value not in (None, [])}
 
 
 def _baselines(path: Path, given, recipes: dict) -> dict[str, str]:
-    """From recipes to their baselines."""
+    """Return the baseline of each recipe that has one."""
     if isinstance(given, dict):
         baselines = {str(name): str(baseline) for name, baseline in given.items()}
     else:
         baselines = {} if given is None else {name: str(given) for name in recipes if name != str(given)}
     named = dict.fromkeys([*baselines, *baselines.values()])
-    _refuse_unknown(f"{path}: baseline", "recipe", named, recipes, f" Needed of: {', '.join(recipes)}.")
+    _refuse_unknown(f"{path}: baseline", "recipe", named, recipes, f"recipes of: {', '.join(recipes)}")
     own = [name for name, baseline in baselines.items() if name == baseline]
     if own:
-        raise UsageError(f"{path}: baseline: {', '.join(own)} would be compared with itself. Name another recipe.")
+        raise UsageError(
+            f"{path}: baseline: {', '.join(own)} would be compared with itself", fix="Choose another recipe."
+        )
     return baselines
 
 
 def _seeds(where: str, seeds) -> list[int]:
     if not (seeds and isinstance(seeds, list) and all(type(seed) is int and seed >= 0 for seed in seeds)):
-        raise UsageError(f"{where}: found {seeds!r}; needed a list of whole numbers, [1, 2, 3] for instance.")
+        raise UsageError(f"{where}: found {seeds!r}", needed="a list of integers of 0 or more, such as [1, 2, 3]")
     repeated = sorted(seed for seed, times in Counter(seeds).items() if times > 1)
     if repeated:
-        raise UsageError(f"{where}: {', '.join(map(str, repeated))} repeated. A seed is run once.")
+        raise UsageError(
+            f"{where}: {', '.join(map(str, repeated))} repeated", needed="different seeds", fix="Remove the duplicates."
+        )
     return seeds
 
 
 def _tasks(path: Path, tasks) -> list[str]:
     if not isinstance(tasks or [], list):
-        raise UsageError(f"{path}: tasks: found {tasks!r}; needed a list, [sts] for instance.")
+        raise UsageError(f"{path}: tasks: found {tasks!r}", needed="a list, such as [sts]")
     try:
         return chosen_tasks([str(task) for task in tasks or []], "test")
     except UsageError as error:
@@ -325,33 +344,42 @@ def _tasks(path: Path, tasks) -> list[str]:
 
 
 def _samples(path: Path, given: dict, files: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """The labeled samples and searches by name: their kind and file; `files` stand for those of the same name."""
+    """Return kind and file of each sample by name. Files in `files` replace those with the same name."""
     instead, samples = {Path(file).name: file for file in files}, {}
     for kind in SAMPLES:
         named = given.get(kind) or []
         if not isinstance(named, list) or not all(isinstance(file, str) for file in named):
-            raise UsageError(f"{path}: {kind}: found {named!r}; needed a list of files.")
+            raise UsageError(f"{path}: {kind}: found {named!r}", needed="a list of files")
         for file in named:
             name = sample_name(file)
             if name in samples or name in TASKS:
-                raise UsageError(f"{path}: {kind}: there is a task {name} already. Rename {file}.")
+                raise UsageError(f"{path}: {kind}: a task {name} already exists", fix=f"Rename {file}.")
             samples[name] = (kind, instead.pop(Path(file).name, file))
     if instead:
         known = ", ".join(Path(file).name for _, file in samples.values()) or "none"
-        raise UsageError(f"`labels` {', '.join(instead.values())}: {path} names no such file. It names: {known}.")
+        raise UsageError(
+            f"{', '.join(instead.values())}: {path} lists no such file",
+            option="labels",
+            needed=f"files with these names: {known}",
+        )
     return samples
 
 
 def _before(path: Path, given, settings: Sequence[Setting], scored: Sequence[str]) -> list[Setting]:
-    """The encoders that the settings start from, as they are read."""
+    """Return settings for the encoders before training, one for each way they are used."""
     if given not in (None, True, False):
-        raise UsageError(f"{path}: before: found {given!r}; needed true or false.")
+        raise UsageError(f"{path}: before: found {given!r}", needed="true or false")
     if not given:
         return []
     if not scored:
-        raise UsageError(f"{path}: before: nothing says what is scored. Give the study tasks or labels.")
+        raise UsageError(
+            f"{path}: before is set, but the study has nothing to score", fix="Add tasks, labels or retrieval."
+        )
     if any("model_revision" in setting.options for setting in settings):
-        raise UsageError(f"{path}: before: run_eval.py reads no `model_revision`. Leave one of them out.")
+        raise UsageError(
+            f"{path}: before cannot be combined with model_revision, which run_eval.py does not support",
+            fix="Leave one of them out.",
+        )
     kept = [*READING, "senteval_dir", "use_cpu"]
     starts = [{name: s.options[name] for name in kept if name in s.options} for s in settings]
     read = [{name: start[name] for name in READING if name in start} for start in map(without_paths, starts)]

@@ -9,6 +9,7 @@ from informin.studies.runs import RECORD
 from informin.studies.table import SCHEMA, summarize
 from informin.summaries import read_summary, write_summary
 
+AGAIN = "Write it again from its runs with `report`."
 SUMMARY = Keys(
     {
         "schema": one_of(SCHEMA),
@@ -30,21 +31,21 @@ Records = dict[tuple[str, int | None], dict]  # run.json by the setting's name a
 
 
 def save_study(path: str | Path, study: Study, records: Records) -> dict:
-    """Writes the summary of the finished runs, and returns its numbers."""
+    """Write the summary of the finished runs and return its numbers."""
     numbers = summarize(study, records)
     write_summary(path, numbers, [{"setting": name, **record} for (name, _), record in records.items()])
     return numbers
 
 
 def load_study(path: str | Path) -> tuple[Study, Records]:
-    """A study and its finished runs, from its summary alone. Raises UsageError where the file holds something else."""
+    """Load a study and its finished runs from its summary. Raise UsageError if the file is invalid."""
     numbers, runs = read_summary(path)
     if numbers.get("schema") != SCHEMA:
         found = numbers.get("schema")
-        raise UsageError(f"{path} has `schema` {found}; expected {SCHEMA}. Write it again from its runs, by `report`.")
+        raise UsageError(f"{path} has schema {found}", needed=str(SCHEMA), fix=AGAIN)
     found = problem(numbers, SUMMARY) or _dangling(numbers) or problem(runs, RUNS, "runs")
     if found := found or problem(runs, Each(RECORD), "runs"):
-        raise UsageError(f"{path}: {found}. Write it again from its runs, by `report`.")
+        raise UsageError(f"{path}: {found}", fix=AGAIN)
     settings = [
         Setting(name, setting["recipe"], setting["options"], setting["baseline"])
         for name, setting in numbers["settings"].items()
@@ -63,7 +64,7 @@ def load_study(path: str | Path) -> tuple[Study, Records]:
 
 
 def _dangling(numbers: dict) -> str | None:
-    """What the numbers name that is not there."""
+    """Return what is wrong with the references between settings and samples, or None."""
     for name, sample in numbers["samples"].items():
         if len(sample) != 2 or sample[0] not in SAMPLES:
             return f"samples.{name:.60} is {sample}; expected {' or '.join(SAMPLES)}, and a file"

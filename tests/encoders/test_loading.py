@@ -290,9 +290,9 @@ FEWER_TOKENS = (
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (write("config.json", "[]"), "MODEL/config.json holds something else: found list, needed dict. Copy it again"),
-        (write("config.json", '"bert"'), "MODEL/config.json holds something else: found str, needed dict."),
-        (write("config.json", "null"), "MODEL/config.json holds something else: found NoneType, needed dict."),
+        (write("config.json", "[]"), "MODEL/config.json is not valid: found list; expected dict. Download or copy"),
+        (write("config.json", '"bert"'), "MODEL/config.json is not valid: found str; expected dict."),
+        (write("config.json", "null"), "MODEL/config.json is not valid: found NoneType; expected dict."),
         (write("config.json", '{"model'), "MODEL/config.json is not JSON (Unterminated string"),
         (
             write("config.json", ""),
@@ -340,13 +340,13 @@ FEWER_TOKENS = (
         ),
         (write(HEAD_FILE, ""), "cannot be loaded: Error while deserializing header: header too small"),
         (halve("tokenizer.json"), "MODEL/tokenizer.json is not JSON (Unterminated string"),
-        (write("tokenizer.json", "[]"), "MODEL/tokenizer.json holds something else: found list, needed dict."),
+        (write("tokenizer.json", "[]"), "MODEL/tokenizer.json is not valid: found list; expected dict."),
         (
             write("tokenizer.json", "{}"),
             "MODEL has no tokenizer that can be loaded: 'added_tokens' (KeyError). Copy",
         ),
         (halve("tokenizer_config.json"), "MODEL/tokenizer_config.json is not JSON ("),
-        (write("tokenizer_config.json", "[]"), "MODEL/tokenizer_config.json holds something else: found list"),
+        (write("tokenizer_config.json", "[]"), "MODEL/tokenizer_config.json is not valid: found list"),
         (change("tokenizer_config.json", model_max_length="x"), "model_max_length 'x' in tokenizer_config.json"),
         (change("tokenizer_config.json", model_max_length=-1), "model_max_length -1 in tokenizer_config.json"),
         (change("tokenizer_config.json", pad_token=3), "has no tokenizer that can be loaded: Special token pad_token"),
@@ -372,10 +372,10 @@ def test_damaged_folders(model, commands, tmp_path, capsys, damage, message):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (write("modules.json", "{}"), "MODEL/modules.json holds something else: found dict, needed list."),
+        (write("modules.json", "{}"), "MODEL/modules.json is not valid: found dict; expected list."),
         (write("modules.json", "[1]"), "modules.json lists a module without type or path."),
         (write("1_Pooling/config.json", "["), "MODEL/1_Pooling/config.json is not JSON ("),
-        (write("config_sentence_transformers.json", "[]"), "MODEL/config_sentence_transformers.json holds something e"),
+        (write("config_sentence_transformers.json", "[]"), "MODEL/config_sentence_transformers.json is not valid: fou"),
         (
             change("sentence_bert_config.json", max_seq_length="9"),
             "in sentence_bert_config.json is '9'; expected a whole number of 1 or more",

@@ -2,17 +2,17 @@
 
 import itertools
 import math
-import re
 
 import numpy as np
 import pytest
 from scipy.stats import ortho_group
 
-from informin.errors import UndefinedScoreError, UsageError
+from informin.errors import UndefinedScoreError
 from informin.evaluation import GradedPairs, load_stsb_dev
 from informin.evaluation.drift import MEASURES, draw, drift_table, measure_drift, mutual_pairs, stsb_dev, warnings
 from informin.evaluation.geometry import effective_rank, hubness, nearest, occurrences, rotated_cosine, uniformity, unit
 from informin.evaluation.table import render
+from tests.conftest import raises_usage
 from tests.senteval_data import small_counts, write_senteval
 
 NAMES = [f"sentence {i}" for i in range(60)]
@@ -147,7 +147,7 @@ def test_each_encoder_reads_each_sentence_once_and_pairs_with_it(x, y):
 
 
 def test_what_cannot_be_measured(x):
-    with pytest.raises(UsageError, match=r"^Found 29 distinct sentences; drift is measured on 30 or more\.$"):
+    with raises_usage(found="Found 29 distinct sentences", needed="30 or more", fix="Use more sentences."):
         measure_drift(encoder(x), encoder(x), NAMES[:29] * 2)
     broken = x.copy()
     broken[3] = np.nan
@@ -172,7 +172,7 @@ def test_stsb_dev_is_never_fetched(tmp_path, monkeypatch):
     assert stsb_dev(str(folder)).sha256 == expected
     monkeypatch.setenv("SENTEVAL_DATA", str(folder))
     assert stsb_dev(None).sha256 == expected
-    with pytest.raises(UsageError, match=re.escape("STS/STSBenchmark/sts-dev.csv does not exist")):
+    with raises_usage(found="STS/STSBenchmark/sts-dev.csv does not exist"):
         stsb_dev(str(tmp_path / "absent"))
 
 

@@ -135,8 +135,12 @@ def test_with_sentences_the_values_are_those_of_the_log(alignment_uniformity):
 @pytest.mark.parametrize(
     "options, error, message",
     [
-        (dict(predictions=[[1.0, 2]], references=[[1.0]]), UsageError, "found embeddings of 1, 2 numbers; all rows"),
-        (dict(predictions=[[1.0, 2], [1.0]], references=[[1.0, 2], [1.0, 2]]), UsageError, "of 1, 2 numbers"),
+        (
+            dict(predictions=[[1.0, 2]], references=[[1.0]]),
+            UsageError,
+            "1, 2 dimensions; expected one",
+        ),
+        (dict(predictions=[[1.0, 2], [1.0]], references=[[1.0, 2], [1.0, 2]]), UsageError, "of 1, 2 dimensions"),
         (
             dict(predictions=[[1.0, math.nan]], references=[[math.inf, 2.0]]),
             UndefinedScoreError,
@@ -147,12 +151,12 @@ def test_with_sentences_the_values_are_those_of_the_log(alignment_uniformity):
         (
             dict(predictions=[[1.0]], references=[[2.0]], sentences=["a"]),
             UsageError,
-            "sentences: found 1 texts; needed",
+            "`sentences` has 1 texts; expected",
         ),
         (
             dict(predictions=[[1.0]], references=[[2.0]], sentences=(["a"], ["b", "c"])),
             UsageError,
-            "sentences: found 1 and 2 texts; needed two lists of 1, one text for each embedding",
+            "`sentences` has 1 and 2 texts; expected two lists of 1, one text for each embedding",
         ),
         (dict(predictions=[[1.0]], references=[[1.0], [2.0]]), ValueError, "Mismatch in the number of predictions"),
     ],

@@ -9,7 +9,6 @@ from dataclasses import astuple
 import numpy as np
 import pytest
 
-from informin.errors import UsageError
 from informin.figures.redundancy import (
     CONTENT_CHANGED,
     FEWEST,
@@ -24,6 +23,7 @@ from informin.figures.redundancy import (
     probe,
     stop_words_removed,
 )
+from tests.conftest import raises_usage
 
 NOUNS = "river garden teacher window engine harbour painter bridge castle doctor forest village".split()
 NAMES = "Danube Rhine Elbe".split()
@@ -351,7 +351,7 @@ def test_the_seed_decides():
     assert first[0].cosine == other[0].cosine and first[0].style_accuracy != other[0].style_accuracy, "other folds"
 
 
-def test_a_kind_with_too_few_sentences_is_named_and_not_measured():
+def test_kinds_with_too_few_sentences_are_not_measured():
     short = [f"The {noun} {verb} slowly." for noun in NOUNS for verb in VERBS]
     calls = []
     scores = by_kind(probe(lambda s: calls.append(s) or without_style(s), short + make_sentences(FEWEST - 1)))
@@ -363,32 +363,32 @@ def test_a_kind_with_too_few_sentences_is_named_and_not_measured():
 
 
 @pytest.mark.parametrize("count", [0, FEWEST - 1])
-def test_too_few_sentences(count):
+def test_too_few_sentences_are_rejected(count):
     message = f"({count} stop words removed, {count} clause order restated, {count} capitalized, "
-    with pytest.raises(UsageError, match=re.escape(message)) as error:
+    with raises_usage(found=message, needed=f"{FEWEST} or more of at least one kind", fix="longer") as error:
         probe(without_style, make_sentences(count))
-    assert f"{count} content changed); needed {FEWEST}" in str(error.value)
+    assert f"{count} content changed)" in error.value.found
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_embeddings_that_are_not_finite(value):
+def test_non_finite_embeddings_are_rejected(value):
     def encode(sentences):
         embeddings = without_style(sentences)
         embeddings[[3, 5], 1] = value
         return embeddings
 
-    with pytest.raises(UsageError, match=r"Found 2 of 120 embeddings zero, NaN or infinite, the first that of '\w+"):
+    with raises_usage(found="2 of 120 embeddings are zero, NaN or infinite, the first for '", fix="precision"):
         probe(encode, make_sentences(20))
 
 
-def test_embeddings_of_length_0_have_no_cosine():
-    with pytest.raises(UsageError, match="Found 1 of 120 embeddings zero"):
+def test_embeddings_of_length_0_are_rejected():
+    with raises_usage(found="1 of 120 embeddings are zero"):
         probe(lambda strings: without_style(strings) * (np.arange(len(strings)) != 7)[:, None], make_sentences(20))
 
 
 @pytest.mark.parametrize("encode", [lambda s: without_style(s)[1:], lambda s: without_style(s)[:, 0]])
-def test_an_encoder_that_gives_no_row_for_each_sentence(encode):
-    with pytest.raises(UsageError, match=r"array of shape \(.*\) for 120 sentences; needed one row each"):
+def test_encoder_must_return_one_row_per_sentence(encode):
+    with raises_usage(found="for 120 sentences", needed="one row per sentence"):
         probe(encode, make_sentences(20))
 
 

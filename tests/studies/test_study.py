@@ -21,7 +21,6 @@ import pytest
 import yaml
 
 import run_study
-from informin.errors import UsageError
 from informin.evaluation.senteval import STS_TASKS
 from informin.evaluation.table import render
 from informin.figures import run_plots
@@ -34,7 +33,7 @@ from informin.studies.table import intervals, name_of, notes, plot_rows, summari
 from informin.training.command_line import option_names, parse
 from informin.training.term_fields import term_options
 from tests import forked
-from tests.conftest import ROOT
+from tests.conftest import ROOT, raises_usage
 from tests.senteval_data import small_counts, write_senteval
 
 STUDIES = sorted((ROOT / "configs" / "studies").rglob("*.yaml"))
@@ -221,9 +220,9 @@ def test_measures(write):
 
 
 @pytest.mark.parametrize("name", ["", ".", ".."])
-def test_a_study_does_not_write_beside_its_folder(write, name):
+def test_file_names_of_dots_are_rejected(write, name):
     path = write(f"{name}.") if name else write("")
-    with pytest.raises(UsageError, match=r"the tables of a study lie in a folder of its name, '\.+(yaml)?'\. Rename"):
+    with raises_usage(found=f"a folder of the file's name, which cannot be '{path.stem}'", fix="Rename the file."):
         read_study(path)
 
 
@@ -243,18 +242,17 @@ def test_a_study_does_not_write_beside_its_folder(write, name):
         ({"temperature": [1]}, [*range(5001)], "2 settings (2 recipes x 1 temperature) and 5,001 seeds"),
     ],
 )
-def test_studies_that_are_too_large(write, grid, seeds, found):
-    with pytest.raises(UsageError, match="a study takes up to 1,000 settings and 10,000 runs") as caught:
+def test_large_studies_are_rejected(write, grid, seeds, found):
+    with raises_usage(found=found, needed="up to 1,000 settings and 10,000 runs", fix="Split the study."):
         read_study(write(grid=grid, seeds=seeds))
-    assert found in str(caught.value)
 
 
-def test_samples_may_lie_elsewhere(write):
+def test_files_replace_samples_of_the_same_name(write):
     path = write(labels=["x/titles.tsv"], retrieval=["faq.tsv"])
     found = read_study(path, files=["/y/titles.tsv"]).samples
     assert found == {"titles": ("labels", "/y/titles.tsv"), "faq": ("retrieval", "faq.tsv")}
-    message = r"`labels` /y/other.tsv: .*tiny\.yaml names no such file\. It names: titles\.tsv, faq\.tsv\."
-    with pytest.raises(UsageError, match=message):
+    needed = "files with these names: titles.tsv, faq.tsv"
+    with raises_usage(option="labels", found=f"/y/other.tsv: {path} lists no such file", needed=needed):
         read_study(path, files=["/y/other.tsv"])
 
 
@@ -281,42 +279,45 @@ def test_encoders_before_training(write, bert, roberta):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (dict(recipe={}), "no such key: recipe. Did you mean recipes?"),
-        (dict(recipes=None), "needed `recipes`, a mapping of names to options; found none"),
-        (dict(recipes=["simcse"]), "recipes is list; needed a mapping"),
+        (dict(recipe={}), "no such key: recipe; expected keys of: title, base, recipes, grid, seeds"),
+        (dict(recipes=None), "found no recipes; expected a key recipes, a mapping of names to options"),
+        (dict(recipes=["simcse"]), "recipes is list; expected a mapping"),
         (dict(recipes={"a": {"temprature": 1}}), "recipe a: no such option: temprature. Did you mean temperature?"),
-        (dict(recipes={"a": {"seed": 1}}), "recipe a sets seed, which the study decides for each run. Leave it out."),
+        (dict(recipes={"a": {"seed": 1}}), "recipe a sets seed, which the study sets for each run. Remove seed."),
         (dict(base={"output_dir": "x"}), "base sets output_dir"),
         (dict(grid={"learning_rates": [1]}), "grid: no such option: learning_rates. Did you mean learning_rate?"),
         (dict(grid={"seed": [1, 2]}), "grid sets seed"),
-        (dict(grid={"mlm_weight": 1}), "grid: mlm_weight is 1; needed a list of values"),
-        (dict(baseline="hot"), "baseline: no such recipe: hot. Needed of: cold, warm."),
-        (dict(baseline={"warm": "clod"}), "baseline: no such recipe: clod. Did you mean cold?"),
+        (dict(grid={"mlm_weight": 1}), "grid: mlm_weight is 1; expected a list of values"),
+        (dict(baseline="hot"), "baseline: no such recipe: hot; expected recipes of: cold, warm."),
+        (
+            dict(baseline={"warm": "clod"}),
+            "baseline: no such recipe: clod; expected recipes of: cold",
+        ),
         (dict(baseline={"warm": "warm"}), "baseline: warm would be compared with itself"),
-        (dict(seeds=None), "seeds: found None; needed a list of whole numbers"),
-        (dict(seeds=[]), "seeds: found []; needed a list of whole numbers"),
+        (dict(seeds=None), "seeds: found None; expected a list of integers"),
+        (dict(seeds=[]), "seeds: found []; expected a list of integers"),
         (dict(seeds=[1, 2.5]), "seeds: found [1, 2.5]"),
-        (dict(seeds=[1, 2, 1]), "seeds: 1 repeated. A seed is run once."),
+        (dict(seeds=[1, 2, 1]), "seeds: 1 repeated; expected different seeds. Remove the duplicates."),
         (dict(tasks=["sst"]), "tasks contains 'sst'; expected all, sts, transfer or names"),
-        (dict(tasks="sts"), "tasks: found 'sts'; needed a list"),
-        (dict(labels="a.tsv"), "labels: found 'a.tsv'; needed a list of files"),
-        (dict(labels=["a.tsv"], retrieval=["b/a.csv"]), "retrieval: there is a task a already. Rename b/a.csv."),
-        (dict(labels=["STS12.tsv"]), "labels: there is a task STS12 already. Rename STS12.tsv."),
-        (dict(before="yes please"), "before: found 'yes please'; needed true or false"),
-        (dict(before=True), "before: nothing says what is scored. Give the study tasks or labels."),
+        (dict(tasks="sts"), "tasks: found 'sts'; expected a list"),
+        (dict(labels="a.tsv"), "labels: found 'a.tsv'; expected a list of files"),
+        (dict(labels=["a.tsv"], retrieval=["b/a.csv"]), "retrieval: a task a already exists. Rename b/a.csv."),
+        (dict(labels=["STS12.tsv"]), "labels: a task STS12 already exists. Rename STS12.tsv."),
+        (dict(before="yes please"), "before: found 'yes please'; expected true or false"),
+        (dict(before=True), "before is set, but the study has nothing to score. Add tasks, labels or retrieval."),
         (
             dict(recipes={"a": {"learning_rate": "3e-5"}, "b": {"learning_rate": 0.00003}}, baseline=None),
             "a and b have the same options. Leave one out.",
         ),
         (
             dict(grid={"train_file": ["/a/x.txt", "/b/x.txt"]}),
-            "two settings would be called cold, train file x.txt. Rename what they differ in.",
+            "two settings have the name cold, train file x.txt. Rename the values in which they differ.",
         ),
         (dict(grid={"mlm_weight": [1, "1.0"]}), "cold, mlm weight 1 and cold, mlm weight 1 have the same options"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
-def test_mistakes_of_the_file(write, stub, tmp_path, capsys, changes, message):
+def test_invalid_study_files_are_rejected(write, stub, tmp_path, capsys, changes, message):
     path = write(**changes)
     assert run_study.main([str(path), "--output", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
@@ -327,31 +328,30 @@ def test_mistakes_of_the_file(write, stub, tmp_path, capsys, changes, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--set", "learning_rate"], "--set learning_rate: needed option=value."),
-        (["--set", "lr=1"], "--set: no such option: lr."),
+        (["--set", "learning_rate"], "--set is 'learning_rate'; expected option=value."),
+        (["--set", "lr=1"], "--set: no such option: lr. Correct or remove it."),
         (["--set", "seed=1"], "--set sets seed"),
         (["--set", "seed=1", "--set", "max_steps=1"], "--set sets seed"),
         (["--set", "mlm_weight=1"], "--set mlm_weight: the grid of"),
         (["--seeds", "3", "3"], "--seeds: 3 repeated"),
-        (["--jobs", "0"], "--jobs is 0; needed 1 or more"),
-        (["--report"], "has no finished run of tiny. Without --report they are run."),
-        (["--output", "{file}/x"], "cannot be made: Not a directory. Name another folder."),
+        (["--jobs", "0"], "--jobs is 0; expected 1 or more"),
+        (["--report"], "has no finished runs of tiny. Run the study without --report first."),
+        (["--output", "{file}/x"], "cannot be created (Not a directory). Choose another folder."),
     ],
 )
-def test_mistakes_of_the_command_line(write, stub, tmp_path, capsys, options, message):
+def test_invalid_options_are_rejected(write, stub, tmp_path, capsys, options, message):
     path = write(grid={"mlm_weight": [0.5]})
     options = [option.format(file=path) for option in options]
     assert run_study.main([str(path), "--output", str(tmp_path / "out"), *options]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_no_such_file(tmp_path, capsys):
+def test_missing_study_file_is_rejected(tmp_path, capsys):
     assert run_study.main([str(tmp_path / "nowhere.yaml")]) == 2
     assert "nowhere.yaml cannot be read: " in capsys.readouterr().err
 
 
-def test_a_recipe_that_is_there_twice(tmp_path, capsys):
-    """Of which YAML keeps the last."""
+def test_duplicate_recipes_are_rejected(tmp_path, capsys):
     path = tmp_path / "twice.yaml"
     path.write_text("recipes:\n  a: {mlm_weight: 0.1}\n  b: {}\n  a: {mlm_weight: 0.2}\nseeds: [1]\n")
     assert run_study.main([str(path)]) == 2
@@ -359,8 +359,8 @@ def test_a_recipe_that_is_there_twice(tmp_path, capsys):
     assert "twice.yaml cannot be read: 'a' is there twice" in error and "line 4, column 3" in error
 
 
-def test_a_study_may_not_be_called_as_the_folder_of_the_runs(write):
-    with pytest.raises(UsageError, match="Give the file another name"):
+def test_file_name_runs_is_rejected(write):
+    with raises_usage(found="the name `runs` is reserved", fix="Rename the file."):
         read_study(write("runs"))
 
 
@@ -371,11 +371,11 @@ def test_a_study_may_not_be_called_as_the_folder_of_the_runs(write):
         ({"learning_rate": "fast"}, "invalid float value: 'fast'"),
         ({"objective": "informed"}, "warm: argument --objective: invalid choice: 'informed'"),
         ({"model_name": "no/such-model"}, "warm: --model_name no/such-model cannot be loaded"),
-        ({"eval_strategy": False}, "warm: nothing of its runs is scored. Give the study `tasks`"),
+        ({"eval_strategy": False}, "warm: its runs are not scored; expected tasks, labels or retrieval"),
     ],
     ids=str,
 )
-def test_a_mistake_in_the_last_recipe_is_found_before_the_first_runs(write, stub, tmp_path, capsys, options, message):
+def test_mistake_in_the_last_recipe_is_found_before_the_first_run(write, stub, tmp_path, capsys, options, message):
     path = write(recipes={"cold": {"temperature": 0.05}, "warm": options})
     assert run_study.main([str(path), "--output", str(tmp_path / "out")]) == 2
     assert message in capsys.readouterr().err
@@ -557,7 +557,7 @@ def test_a_failed_run_does_not_stop_the_others(write, stub, tmp_path, capsys):
     out = capsys.readouterr().out
     assert "[1/4] cold seed 1 failed with exit code 1; 3 left\n    " in out
     assert "    the stub begins\n    error: as it was told\n    (the end of " in out
-    assert "Missing: cold seed 1 failed with exit code 1. The same command tries again." in out
+    assert "Missing: cold seed 1 failed with exit code 1. Run the same command again to retry." in out
     assert "Missing: warm seed 2" in out and out.count("Missing") == 2
     assert len(run_json(tmp_path / "out")) == 2
     assert "warm - cold, MR: 2 seed(s) left out (1, 2): missing or undefined in one of the two." in out
@@ -637,7 +637,7 @@ def test_a_run_of_another_process_is_left_to_it(write, stub, tmp_path, capsys):
         assert run_study.main([str(path), "--output", str(tmp_path), "--seeds", "1"]) == 1
     out = capsys.readouterr().out
     assert "[1/2] cold seed 1 is being run by another process; 1 left\n" in out
-    assert "Missing: cold seed 1 is being run by another process. The same command tries again." in out
+    assert "Missing: cold seed 1 is being run by another process. Run the same command again to retry." in out
     assert done(stub) == [("train", 0.1, 1)]
     assert run_study.main([str(path), "--output", str(tmp_path), "--seeds", "1"]) == 0
 
@@ -664,7 +664,7 @@ def test_a_signal_reaches_each_child_once_and_nothing_new_starts(write, stub, tm
     previous = signal.getsignal(signal.SIGTERM)
     threading.Thread(target=interrupt, daemon=True).start()
     assert run_study.main([str(write()), "--output", str(tmp_path / "out"), "--jobs", str(jobs)]) == 143
-    assert "Interrupted. What is finished is kept; the same command goes on." in capsys.readouterr().err
+    assert "Interrupted. Finished runs are kept. Run the same command again to resume." in capsys.readouterr().err
     assert json.loads((stub / "signals.json").read_text()) == [signal.SIGTERM]
     assert all(call["leads_session"] for call in calls(stub)), "a terminal's Ctrl-C would reach it too"
     assert len(calls(stub)) == jobs and run_json(tmp_path / "out") == []
@@ -960,5 +960,5 @@ def test_plot(three_recipes, tmp_path):
         rows = list(csv.DictReader(file))
     assert [float(row["value"]) for row in rows] == [x for values in SCORES.values() for x in values]
     assert [row["baseline_mean"] for row in rows] == 3 * [""] + 6 * ["71.0"]
-    with pytest.raises(UsageError, match="expected at least one run"):
+    with raises_usage(needed="at least one run"):
         run_plots.seeds([], "Three", tmp_path / "plot")

@@ -68,7 +68,7 @@ class AlignmentUniformity(evaluate.Metric):
         lengths = {len(row) for row in [*predictions, *references]}
         if len(lengths) > 1:
             found = ", ".join(map(str, sorted(lengths)))
-            raise UsageError(f"found embeddings of {found} numbers; all rows of both sides need the same number.")
+            raise UsageError(f"Found embeddings of {found} dimensions", needed="one dimension for all rows")
         x, y = np.array(predictions, dtype=np.float64), np.array(references, dtype=np.float64)
         both = np.concatenate([x, y])
         broken = int((~np.isfinite(both)).any(axis=-1).sum())
@@ -86,7 +86,9 @@ def _first_rows(sentences, count: int) -> list[int]:
     sides = [list(side) for side in sentences]
     if [len(side) for side in sides] != [count, count]:
         found = " and ".join(str(len(side)) for side in sides)
-        raise UsageError(f"sentences: found {found} texts; needed two lists of {count}, one text for each embedding.")
+        raise UsageError(
+            f"has {found} texts", option="sentences", needed=f"two lists of {count}, one text for each embedding"
+        )
     first = {}
     for row, sentence in enumerate(sides[0] + sides[1]):
         first.setdefault(sentence, row)
