@@ -145,6 +145,6 @@ AMOUNT: Kind = (lambda value: number(value) and 0 <= value <= LARGEST, "a number
 LOGGED: Kind = (lambda value: type(value) in (int, float), "a number")  # of a log, where it may be NaN
 TEXTS: Kind = (
     lambda value: isinstance(value, dict) and all(isinstance(item, str) for item in [*value, *value.values()]),
-    "texts by name",
+    "a mapping from names to texts",
 )
 ANY: Kind = (_plain, f"finite numbers, texts, lists and mappings, nested up to {DEEPEST} deep")

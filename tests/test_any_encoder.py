@@ -711,12 +711,15 @@ def test_no_onnx_file_of_what_was_not_tried(trainer, tmp_path, capsys):
 def test_prompts_that_cannot_be(bert, tmp_path):
     start = sentence_transformer(bert, tmp_path / "start")
     name = "config_sentence_transformers.json"
-    for values, message in (
-        (dict(default_prompt_name="x"), f"default_prompt_name in {name} is 'x'"),
-        (dict(prompts=["x"]), f"prompts in {name} is not a mapping from names to texts"),
+    for number, (values, message) in enumerate(
+        (
+            (dict(default_prompt_name="x"), f"default_prompt_name in {name} is 'x'"),
+            (dict(default_prompt_name=["query"]), f"default_prompt_name in {name} is ['query']"),
+            (dict(prompts=["x"]), f"prompts in {name} is ['x']"),
+        )
     ):
         with raises_usage(option="model_name", found=message):
-            load_encoder(str(change(shutil.copytree(start, tmp_path / message[:7]), name, **values)))
+            load_encoder(str(change(shutil.copytree(start, tmp_path / str(number)), name, **values)))
 
 
 def test_a_saved_model_of_a_make_model_class_class_needs_its_head(folder_of, tmp_path):

@@ -87,20 +87,14 @@ def _prompts(model_name: str, revision: str | None) -> tuple[str, dict]:
     """Return the default prompt, and the settings in the file with the prompts."""
     name = "config_sentence_transformers.json"
     values = json_file(model_name, name, revision)
+    check_files(model_name, name, values)
     prompts, default = values.get("prompts") or {}, values.get("default_prompt_name")
-    if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
-        raise UsageError(
-            f"{model_name}: prompts in {name} is not a mapping from names to texts",
-            option="model_name",
-            fix="Copy the model again from its source.",
-        )
     if default is not None and default not in prompts:
         raise UsageError(
             f"{model_name}: default_prompt_name in {name} is {default!r}",
             option="model_name",
             needed=f"one of its prompts: {', '.join(prompts) or 'none'}",
         )
-    check_files(model_name, name, values)
     given = {"prompts": prompts, "default_prompt_name": default, "similarity_fn_name": values.get("similarity_fn_name")}
     return prompts.get(default, ""), {name: value for name, value in given.items() if value}
 
