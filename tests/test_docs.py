@@ -11,12 +11,11 @@ import torch
 from transformers import AutoModel
 
 from informin import __version__
-from informin.errors import UsageError
 from informin.objectives import GUIDED, OBJECTIVES, Views
 from informin.objectives.false_negatives import FalseNegatives
 from informin.training.command_line import option_names
 from informin.training.options import arguments_class
-from tests.conftest import ROOT
+from tests.conftest import ROOT, raises_usage
 
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LOG.md", "results/README.md")]
 PAGES += sorted((ROOT / "docs").glob("*.md"))
@@ -165,7 +164,7 @@ def test_the_term_of_contributing_works(monkeypatch, tmp_path):
     views = Views(z1=torch.randn(5, 4), z2=torch.randn(5, 4), mask=torch.ones(5, 2))
     short = [max(0, 3 - np.sqrt(z[:, j].numpy().var(ddof=1) + 1e-4)) for z in (views.z1, views.z2) for j in range(4)]
     assert term.loss(views)["variance"].item() == pytest.approx(np.mean(short), rel=1e-5)
-    with pytest.raises(UsageError, match="`variance_target` is 0; expected a number above 0"):
+    with raises_usage(option="variance_target", found="is 0", needed="a number above 0"):
         arguments_class()(str(tmp_path), use_cpu=True, **options | {"variance_target": 0})
 
 

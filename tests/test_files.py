@@ -7,7 +7,6 @@ import os
 import pytest
 
 from informin.encoders.files import find_config
-from informin.errors import UsageError
 from informin.evaluation.results import load_results
 from informin.files import damage, last_name, read_json, sha256, write_json
 from tests.conftest import raises_usage
@@ -32,7 +31,7 @@ def test_pipes_are_not_read(tmp_path):
             read(tmp_path / "x.json")
     (tmp_path / "run").mkdir()
     os.mkfifo(tmp_path / "run" / "config.json")
-    with pytest.raises(UsageError, match=r"the folder has no config\.json"):
+    with raises_usage(option="model_name", found="the folder has no config.json"):
         find_config(str(tmp_path / "run"))
     os.mkfifo(tmp_path / "run" / "manifest.json")
     assert "no readable manifest.json" in damage(tmp_path / "run")

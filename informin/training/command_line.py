@@ -12,7 +12,7 @@ from typing import Any, Optional, get_type_hints
 from transformers import HfArgumentParser
 
 from informin.encoders.loading import load_config
-from informin.errors import UsageError
+from informin.errors import UsageError, error_line
 from informin.program import NearestOption
 from informin.training.data_options import CardArguments, DataArguments
 from informin.training.options import InforMinTrainingArguments, arguments_class
@@ -33,6 +33,7 @@ PROGRAM = {
 }
 WIDTH, INDENT = 120, 34  # of the help
 UNSET = object()
+TYPES = {"int": "an integer", "float": "a number"}  # in messages of argparse
 
 
 def parse(
@@ -68,7 +69,7 @@ def parse(
     except UsageError:
         raise
     except (ValueError, TypeError, ImportError) as error:  # from TrainingArguments
-        raise UsageError(str(error)) from None
+        raise UsageError(f"TrainingArguments: {error_line(error)}", fix="See `informin train --help`.") from None
     return model_name, data, card, args.resolve(model_name, config)
 
 
@@ -115,7 +116,7 @@ class Parser(NearestOption, HfArgumentParser):
 
     def error(self, message: str):
         """Raise UsageError instead of ending the program."""
-        raise UsageError(message)
+        raise usage_error(message)
 
     def given(self, argv: list[str]) -> dict:
         """Return the options that were given, converted to their types."""
@@ -164,6 +165,24 @@ class Parser(NearestOption, HfArgumentParser):
                 else:
                     lines += _help_lines(name, _values(known[name]), _help(known[name], short=name not in listed))
         return "\n".join(lines) + "\n"
+
+
+def usage_error(message: str) -> UsageError:
+    """Return a message of argparse as an error with fields."""
+    about = re.fullmatch(r"argument --(\w+)\S*: (.*)", message, re.DOTALL)
+    if not about:
+        found, _, fix = message.partition(". ")
+        return UsageError(found, fix=fix or "See --help.")
+    option, problem = about.groups()
+    if wrong := re.fullmatch(r"invalid choice: (.*) \(choose from (.*)\)", problem, re.DOTALL):
+        return UsageError(f"is {wrong[1]}", option=option, needed=f"one of: {wrong[2]}".replace("'", ""))
+    if wrong := re.fullmatch(r"invalid (\w+) value: (.*)", problem, re.DOTALL):
+        return UsageError(f"is {wrong[2]}", option=option, needed=TYPES.get(wrong[1], f"a {wrong[1]}"))
+    if wrong := re.fullmatch(r"Truthy value expected: got (.*) but expected one of .*", problem, re.DOTALL):
+        return UsageError(f"is {wrong[1]!r}", option=option, needed="true or false")
+    if re.fullmatch(r"expected (one|at least one) argument", problem):
+        return UsageError("has no value", option=option)
+    return UsageError(f"cannot be used: {problem}", option=option)
 
 
 def _values(field: Field) -> str:

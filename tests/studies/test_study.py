@@ -368,8 +368,8 @@ def test_file_name_runs_is_rejected(write):
     ("options", "message"),
     [
         ({"temperature": 0}, "warm: --temperature is 0.0; expected a number above 0"),
-        ({"learning_rate": "fast"}, "invalid float value: 'fast'"),
-        ({"objective": "informed"}, "warm: argument --objective: invalid choice: 'informed'"),
+        ({"learning_rate": "fast"}, "warm: --learning_rate is 'fast'; expected a number"),
+        ({"objective": "informed"}, "warm: --objective is 'informed'; expected one of: informin, simcse"),
         ({"model_name": "no/such-model"}, "warm: --model_name no/such-model cannot be loaded"),
         ({"eval_strategy": False}, "warm: its runs are not scored; expected tasks, labels or retrieval"),
     ],

@@ -257,7 +257,7 @@ def test_invalid_values_of_terms_are_rejected(options, tmp_path, objective, give
 def test_unknown_choices_are_rejected_in_python_and_on_the_command_line(options, tmp_path, given, option, needed):
     with raises_usage(option=option, found=f"is {given[option]}", needed=needed):
         InforMinTrainingArguments(str(tmp_path), use_cpu=True, **given)
-    with raises_usage(found="invalid choice"):  # from argparse
+    with raises_usage(option=option, found=f"is '{given[option]}'", needed=needed):  # from argparse
         options(*[f"--{name}={value}" for name, value in given.items()])
 
 

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -16,7 +17,6 @@ from safetensors.torch import load_file, save_file
 from transformers import TrainerCallback
 
 import run_unsup
-from informin.errors import UsageError
 from informin.evaluation import pairs
 from informin.files import damage, sha256, write_manifest
 from informin.publishing.record import load_record
@@ -469,7 +469,7 @@ def test_a_lock_that_cannot_be_opened_is_left_alone(tmp_path, monkeypatch):
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(FileLock, "acquire", denied)
-    with pytest.raises(UsageError, match="cannot be written"):
+    with raises_usage(option="output_dir", found="cannot be written"):
         with only_run_in(tmp_path):
             pass
     assert {path.name for path in tmp_path.iterdir()} == {".lock", ".lock-holder"}
@@ -684,8 +684,9 @@ def test_another_input_of_the_same_name_is_refused(guided, tmp_path, change, mes
     guided().train()
     shutil.rmtree(tmp_path / "run" / "checkpoint-4")
     change(tmp_path)
-    with pytest.raises(UsageError, match=f"belongs to another run: .*{message}"):
+    with raises_usage(option="resume_from_checkpoint") as info:
         guided().train("last")
+    assert re.search(f"belongs to another run: .*{message}", info.value.found)
     again = guided(resume_with_changes=True)
     again.train("last")
     (part,) = again.record()["earlier"]
@@ -731,8 +732,9 @@ def test_another_stream_of_the_same_name_is_refused(bert, arguments, tmp_path, c
     (tmp_path / "stream.txt").write_text("\n".join(make_sentences(changes.pop("sentences", 33))) + "\n")
     given |= {name: changes.pop(name) for name in ("streaming",) if name in changes}
     sentences = load_sentences(DataArguments(train_file=[str(tmp_path / "stream.txt")], **given), seed=1)
-    with pytest.raises(UsageError, match=f"belongs to another run: .*{message}"):
+    with raises_usage(option="resume_from_checkpoint") as info:
         InforMinTrainer(str(bert), arguments(**options, **changes), sentences).train("last")
+    assert re.search(f"belongs to another run: .*{message}", info.value.found)
 
 
 def test_other_tokens_are_refused(bert, arguments):
@@ -744,5 +746,5 @@ def test_other_tokens_are_refused(bert, arguments):
         return InforMinTrainer(str(bert), arguments(**options), Dataset.from_list(rows), processing_class=tokenizer)
 
     trainer(0).train()
-    with pytest.raises(UsageError, match="belongs to another run: tokens '"):
+    with raises_usage(option="resume_from_checkpoint", found="belongs to another run: tokens '"):
         trainer(1).train("last")
