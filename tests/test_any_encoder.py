@@ -704,7 +704,7 @@ def test_a_model_that_is_built_already_is_used_as_it_was(bert, tmp_path):
 def test_no_onnx_file_of_what_was_not_tried(trainer, tmp_path, capsys):
     trainer("albert").export(tmp_path / "export")
     assert run_export.main([str(tmp_path / "export"), str(tmp_path / "again"), "--onnx"]) == 2
-    assert "No ONNX file is made here of the architecture 'albert'; only of: bert, rob" in capsys.readouterr().err
+    assert "The architecture 'albert' cannot be exported to ONNX; expected one of: bert, rob" in capsys.readouterr().err
     assert not (tmp_path / "again").exists()
 
 

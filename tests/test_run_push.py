@@ -20,10 +20,9 @@ import run_unsup
 from informin.cli import train as train_command
 from informin.encoders.encoder import load_encoder
 from informin.encoders.loading import load_config, load_model
-from informin.errors import UsageError
 from informin.publishing.export import published_files
 from informin.publishing.hub import prepare, push_in_background
-from tests.conftest import ROOT, make_sentences, tokenizer_of
+from tests.conftest import ROOT, make_sentences, raises_usage, tokenizer_of
 from tests.hub_server import HubServer
 from tests.publishing.test_push import (
     HEAD,
@@ -137,13 +136,15 @@ def test_results_and_update_card(hub, folder, capsys):
 
 def test_mistakes(hub, folder, capsys, tmp_path, bert):
     """Each is one line, exit code 2, and nothing is uploaded."""
-    assert "gone: there is no such folder." in fails(capsys, 2, tmp_path / "gone", REPO)
-    assert "is no model of this project" in fails(capsys, 2, bert, REPO)
-    assert "--seeds needs their scores" in fails(capsys, 2, folder, REPO, "--seeds", folder)
-    assert f"{REPO} does not exist. Push the model first" in fails(capsys, 2, folder, REPO, "--update_card")
+    assert "gone does not exist; expected a folder that training" in fails(capsys, 2, tmp_path / "gone", REPO)
+    assert "is not an InforMin-CL model" in fails(capsys, 2, bert, REPO)
+    assert "--seeds is set without --results. Give the results" in fails(capsys, 2, folder, REPO, "--seeds", folder)
+    assert f"{REPO} does not exist. Push the model first, without --update_card." in fails(
+        capsys, 2, folder, REPO, "--update_card"
+    )
     before = read_files(folder)
     for name in ('me/m")\nimport evil\n("', "me/<b>", "a/b/c"):  # it would get into the card's code
-        assert "is no name that the Hub takes" in fails(capsys, 2, folder, name, "--dry_run")
+        assert "is not a valid repository name" in fails(capsys, 2, folder, name, "--dry_run")
     assert read_files(folder) == before
     with pytest.raises(SystemExit) as caught:
         run_push.main([str(folder), REPO, "--force"])
@@ -155,9 +156,9 @@ def test_checkpoint_is_refused_with_the_command_that_exports_it(hub, folder, cap
     import run_export
 
     error = fails(capsys, 2, folder / "checkpoint-4", REPO)
-    assert f"{folder / 'checkpoint-4'} is a checkpoint, not the folder to publish: it has no" in error
-    python, script, checkpoint, new = error.partition("Make one with: ")[2].split()
-    assert (python, script, new) == ("python", "run_export.py", "NEW_FOLDER") and hub.requests == []
+    assert f"{folder / 'checkpoint-4'} is a checkpoint, which cannot be published: it has no" in error
+    *command, checkpoint, new = error.partition("Export it first: ")[2].split()
+    assert command == ["python", "-m", "informin", "export"] and new == "NEW_FOLDER" and hub.requests == []
     assert run_export.main([checkpoint, str(tmp_path / "new")]) == 0
     assert run_push.main([str(tmp_path / "new"), REPO]) == 0
     assert remote(hub).keys() == UPLOADED
@@ -177,8 +178,8 @@ def test_link_is_refused(hub, folder, capsys, tmp_path, name, to, how):
     (folder / name).unlink(missing_ok=True)
     (folder / name).symlink_to(private / to)
     error = fails(capsys, 2, folder, REPO, *[how] * bool(how), *[results] * (how == "--results"))
-    assert f"{folder / name} is a link, and what it leads to may be private: " in error
-    assert error.endswith("Replace it by a copy of what it leads to, or remove it.")
+    assert f"{folder / name} is a link; expected regular files, because a link may lead to private data." in error
+    assert error.endswith("Replace each link with a copy of its target, or remove it.")
     assert hub.requests == [] and read_files(private) == {"notes.txt": b"mine"} and (folder / name).is_symlink()
 
 
@@ -187,8 +188,8 @@ def test_snapshot_of_the_hubs_cache_is_copied_first(hub, folder, capsys, tmp_pat
     assert run_push.main([str(folder), REPO]) == 0
     snapshot = Path(snapshot_download(REPO))
     error = fails(capsys, 2, snapshot, "other")
-    assert f"is a link (so are {len(UPLOADED) - 1} more), and" in error
-    command = error.partition("with files in place of links: ")[2].replace("NEW_FOLDER", str(tmp_path / "new"))
+    assert f"is a link (so are {len(UPLOADED) - 1} others); expected" in error
+    command = error.partition("with the targets of its links: ")[2].replace("NEW_FOLDER", str(tmp_path / "new"))
     subprocess.run(command, shell=True, check=True)
     assert run_push.main([str(tmp_path / "new"), "other"]) == 0
     weights = {name: content for name, content in remote(hub, "alice/other").items() if name != "README.md"}
@@ -202,7 +203,7 @@ def test_broken_weights_are_refused(hub, folder, capsys, file, value):
     weights[name][3] = value
     save_file(weights, folder / file, metadata={"format": "pt"})
     error = fails(capsys, 2, folder, REPO)
-    assert f"NaN or infinity in 1 weight, {name} the first" in error and hub.requests == []
+    assert f"NaN or infinity in 1 weight, such as {name}" in error and hub.requests == []
     (folder / file).write_bytes(b"cut off")
     assert f"{folder} cannot be read: " in fails(capsys, 2, folder, REPO) and hub.requests == []
 
@@ -213,25 +214,25 @@ def test_results_of_another_model_are_refused(hub, folder, trained, capsys, tmp_
     save_file({name: 2 * tensor for name, tensor in weights.items()}, other / WEIGHTS, metadata={"format": "pt"})
     results = results_of(other, tmp_path / "scores" / "other.json")
     error = fails(capsys, 2, folder, REPO, "--results", results)
-    assert f"{results} holds results of another model (other): the checksum of its weights is not that of" in error
+    assert f"{results} has results of another model (other); expected the weights of {folder}, of its source" in error
     assert hub.requests == [] and not (folder / "results").exists()
 
 
 def test_failed_push_exits_with_1(hub, folder, capsys):
     hub.fail("POST", "/commit/main", status=403)
     error = fails(capsys, 1, folder, REPO)
-    assert f"The push to alice/m failed: this token may not write to {REPO} (403: " in error
+    assert f"The push to alice/m failed: the token has no write access to {REPO} (403: " in error
     assert finish(error) == 0
     assert remote(hub) == {name: (folder / name).read_bytes() for name in UPLOADED}
 
 
 def test_refused_push_exits_with_2(hub, folder, capsys, monkeypatch):
     hub.add_repo(REPO, {"a.txt": b"mine"}, author="alice")
-    assert "holds files that this project did not put there" in fails(capsys, 2, folder, REPO)
+    assert "has files that InforMin-CL did not upload" in fails(capsys, 2, folder, REPO)
     assert run_push.main([str(folder), REPO, "--overwrite"]) == 0
     assert remote(hub).keys() == UPLOADED | {"a.txt"}
     monkeypatch.setenv("HF_TOKEN", "hf_gone")
-    assert "does not know this token" in fails(capsys, 2, folder, REPO)
+    assert "the token is unknown to the Hub" in fails(capsys, 2, folder, REPO)
 
 
 # run_unsup.py --push_to_hub
@@ -323,16 +324,19 @@ def test_default_name_is_that_of_the_folder(hub, train, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (dict(hub_model_id="carol/m"), "carol/m cannot work: this token may not write to carol/m (403: "),
-        (dict(hub_model_id="carol/old"), "carol/old cannot work: this token may not write to carol/old (403: "),
+        (dict(hub_model_id="carol/m"), "Cannot push to carol/m: the token has no write access to carol/m (403: "),
+        (dict(hub_model_id="carol/old"), "Cannot push to carol/old: the token has no write access to carol/old (403: "),
         (
             dict(hub_model_id="foreign"),
-            "alice/foreign holds files that this project did not put there (a.txt, 1 in all)",
+            "alice/foreign has files that InforMin-CL did not upload (a.txt, 1 in total)",
         ),
-        (dict(hub_model_id="foreign", hub_private_repo="true"), "alice/foreign exists and is public"),
-        (dict(hub_token="hf_gone"), "the Hub does not know this token, or it has expired (401)."),
-        (dict(hub_model_id="a b"), "'a b' is no name that the Hub takes"),
-        (None, "No token of the Hub was found, and a push needs one. "),
+        (
+            dict(hub_model_id="foreign", hub_private_repo="true"),
+            "alice/foreign is public; expected a private repository",
+        ),
+        (dict(hub_token="hf_gone"), "the token is unknown to the Hub or has expired (401)."),
+        (dict(hub_model_id="a b"), "'a b' is not a valid repository name"),
+        (None, "No Hub token was found. "),
     ],
 )
 def test_what_cannot_be_pushed_is_not_trained(hub, train, tmp_path, monkeypatch, capsys, changes, message):
@@ -362,7 +366,7 @@ def test_push_that_was_no_option_of_the_run(hub, bert, tmp_path):
     assert trainer.push_to_hub(commit_message="My own", private=True) == f"{hub.url}/alice/own"
     assert remote(hub, "alice/own").keys() == UPLOADED and state(hub)["alice/own"][0]
     assert hub.commits("alice/own")[1].title == "My own"
-    with pytest.raises(UsageError, match="token"):  # another token counts, also after a push
+    with raises_usage(found="the token is unknown to the Hub"):  # another token counts, also after a push
         trainer.push_to_hub(token="hf_nobodys")
 
 
@@ -379,7 +383,7 @@ def test_upload_that_fails_after_training(hub, train, trained, tmp_path, capsys)
     assert train(hub_overwrite="true", hub_strategy="end") == 1
     captured = capsys.readouterr()
     error = captured.err[captured.err.index("error: ") :]
-    assert "The push to alice/m failed: the Hub answered 500: Internal Server Error. The model is whole in" in error
+    assert "The push to alice/m failed: the Hub answered 500: Internal Server Error. Try again later." in error
     assert "after (step " in captured.out and "The model is at" not in captured.out and "Traceback" not in captured.err
     assert remote(hub).keys() == {"a.txt"}
     assert equal_weights(load(tmp_path / "run"), load(trained))
@@ -391,8 +395,8 @@ def test_push_in_the_background_that_fails(hub, train, trained, tmp_path, caplog
     """It is logged; training goes on, the next push works, and the model is the same."""
     hub.fail("POST", "/commit/main", status=403)
     assert train(hub_strategy="every_save") == 0
-    assert "The push of checkpoint-2 failed: this token may not write to alice/m (403: Forbidden)." in caplog.text
-    assert "Training goes on." in caplog.text and "push of checkpoint-4 failed" not in caplog.text
+    assert "The push of checkpoint-2 failed: the token has no write access to alice/m (403: Forbidden)." in caplog.text
+    assert "Training continues." in caplog.text and "push of checkpoint-4 failed" not in caplog.text
     assert [commit.title for commit in hub.commits(REPO)][2] == "Training in progress, step 4"
     assert equal_weights(load(tmp_path / "run"), load(trained))
     assert remote(hub) == {name: (tmp_path / "run" / name).read_bytes() for name in UPLOADED}
@@ -408,7 +412,10 @@ def test_checkpoint_that_cannot_be_exported(hub, train, tmp_path, monkeypatch, c
     monkeypatch.setattr("informin.publishing.hub.export_checkpoint", export_checkpoint)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert train(hub_strategy="every_save", max_steps=2) == 0
-    assert "The push of checkpoint-2 failed: [Errno 28] No space left on device (OSError). Training" in caplog.text
+    assert (
+        "The push of checkpoint-2 failed: [Errno 28] No space left on device (OSError). Training continues."
+        in caplog.text
+    )
     assert not list(tmp_path.glob("informin-push-*")) and remote(hub).keys() == UPLOADED
 
 
@@ -423,7 +430,7 @@ def test_checkpoint_with_a_link_is_not_pushed(hub, folder, tmp_path, caplog, nam
     link.symlink_to(tmp_path / "private" / ("notes.txt" if link.suffix else ""))
     to = prepare(REPO)
     push_in_background(str(folder / "checkpoint-2"), to, "Training in progress", state_as).result()
-    assert f"The push of checkpoint-2 failed: {link} is a link, and what it leads to may be private" in caplog.text
+    assert f"The push of checkpoint-2 failed: {link} is a link; expected regular files" in caplog.text
     assert remote(hub) == {} and read_files(tmp_path / "private") == {"notes.txt": b"mine"}
 
 
@@ -491,7 +498,7 @@ def test_nothing_hostile_arrives(hub, train, bert, sentences_file, pairs_file, t
     assert train(**given) == 0
     assert "has the license [{'evil': '<b>'}], which the Hub does not know. It is ignored;" in caplog.text
     (tmp_path / "run" / "vocab.txt").symlink_to(tmp_path / "private.txt")
-    assert "vocab.txt is a link, and what it leads to may be private" in fails(capsys, 2, tmp_path / "run", REPO)
+    assert "vocab.txt is a link; expected regular files" in fails(capsys, 2, tmp_path / "run", REPO)
 
     assert remote(hub).keys() == UPLOADED
     for commit in hub.commits(REPO):

@@ -31,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
 def export(args: argparse.Namespace) -> None:
     """The folder, then ONNX in it, then what was written."""
     if args.int8 and not args.onnx:
-        raise UsageError("--int8 makes the ONNX file smaller: it needs --onnx.")
+        raise UsageError("is set without `onnx`", option="int8", fix="Set both.")
     pairs = load_stsb_dev(senteval_folder(args.senteval_dir)) if args.int8 else None
     if args.onnx:
         onnx.require_packages()

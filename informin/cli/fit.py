@@ -23,7 +23,8 @@ from informin.encoders.encoder import Encoder
 from informin.errors import UsageError, counted
 from informin.evaluation.drift import FEWEST, draw, drift_table, measure_drift, stsb_dev
 from informin.evaluation.table import render
-from informin.publishing.adapted import refuse_used, save_adapted
+from informin.publishing.adapted import save_adapted
+from informin.publishing.export import refuse_used
 from informin.temporary import TemporaryFolder
 
 ADAPTER, DOCUMENTS = "adapter.safetensors", "documents.npy"
@@ -62,7 +63,7 @@ def main(argv: list[str] | None = None) -> int:
 def fit(args: argparse.Namespace) -> None:
     """Embed, fit, report and save."""
     _check(args)
-    refuse_used(args.output_dir)
+    refuse_used(args.output_dir, "output_dir")
     join_processes()
     adapter = LinearAdapter(
         args.n_neighbors, whitening=args.whitening, self_weight=args.self_weight, random_state=args.seed

@@ -41,7 +41,7 @@ def push(args: argparse.Namespace) -> None:
     refuse_bad_name(args.repo)
     check_export(args.folder)
     if args.seeds and not args.results:
-        raise UsageError("--seeds needs their scores: give --results.")
+        raise UsageError("is set without `results`", option="seeds", fix="Give the results of these runs.")
     if args.results:
         add_results(args.folder, args.results, args.seeds)
     chosen, upload = (card_files, push_card) if args.update_card else (published_files, push_folder)

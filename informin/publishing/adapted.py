@@ -16,7 +16,7 @@ from informin.errors import UsageError, error_line
 from informin.evaluation.drift import drift_table
 from informin.evaluation.table import render
 from informin.interrupts import during
-from informin.publishing.export import add_dense, export_folder
+from informin.publishing.export import WRITABLE, add_dense, export_folder, refuse_used
 from informin.temporary import TemporaryFolder
 
 TEMPLATE = Path(__file__).parent / "templates" / "adapter_card.md"
@@ -47,7 +47,7 @@ def save_adapted(
         UsageError: The folder is in use or cannot be written, or the model cannot be loaded.
     """
     folder = Path(folder)
-    refuse_used(folder)
+    refuse_used(folder, "output_dir")
     config = load_config(model_name, revision)
     embedding = load_embedding_config(model_name, config, revision)
     model = load_model(config, model_name, dict(SETTINGS), revision)
@@ -67,14 +67,9 @@ def save_adapted(
             folder.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(new, folder)
     except OSError as error:
-        raise UsageError(f"{folder} cannot be written: {error_line(error)}", option="output_dir") from None
-
-
-def refuse_used(folder: str | Path) -> None:
-    """Raise UsageError if a folder exists and is not empty."""
-    folder = Path(folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder} is in use", option="output_dir", needed="a new folder")
+        raise UsageError(
+            f"{folder} cannot be written: {error_line(error)}", option="output_dir", fix=WRITABLE
+        ) from None
 
 
 def _card(

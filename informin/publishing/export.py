@@ -40,7 +40,7 @@ from informin.encoders.sentence_transformers_files import load_embedding_config
 from informin.encoders.tokenizer import forget_truncation
 from informin.errors import UsageError, counted, error_line
 from informin.evaluation.results import load_results, results_files, save_results
-from informin.files import read_json, set_usual_modes, sha256, write_json
+from informin.files import AGAIN, read_json, set_usual_modes, sha256, write_json
 from informin.interrupts import during
 from informin.publishing.card import write_card
 from informin.publishing.record import TRAINING, load_record, prompt_of_training, save_record
@@ -60,6 +60,8 @@ PUBLISHED = (
 # Their folders too: a file in a folder that is a link lies elsewhere.
 NO_LINKS = (*PUBLISHED, *sorted({folder.as_posix() for name in PUBLISHED for folder in PurePath(name).parents} - {"."}))
 TRAINING_SETTINGS = ("dropouts", "sentence_transformers", "training_prompt")  # which other files of the folder say
+EXPORTED = "a folder that training or `informin export` wrote"
+WRITABLE = "Check the folder's permissions and the free disk space."
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 # Those of sentence-transformers 2.2: it refuses others. All are written: mean_tokens was on where it was not named.
 POOLING_MODES = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
@@ -152,15 +154,14 @@ def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "
     """
     checkpoint, folder = Path(checkpoint), Path(folder)
     config = _our_config(checkpoint)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder} is in use. Name a new folder.")
+    refuse_used(folder)
     embedding = load_embedding_config(str(checkpoint), config)
     model = load_saved(config, str(checkpoint))
     model.config.informin |= embedding.settings
     tokenizer = load_tokenizer(str(checkpoint), config)
     parent = next(path for path in folder.absolute().parents if path.exists())
     if not parent.is_dir():
-        raise UsageError(f"{folder} cannot be made: {parent} is a file.")
+        raise UsageError(f"{folder} cannot be created: {parent} is a file", fix="Choose another folder.")
     try:
         with TemporaryFolder(parent) as partial:  # the folder appears when it is whole
             whole = Path(partial, "export")
@@ -175,18 +176,24 @@ def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "
             folder.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(whole, folder)
     except OSError as error:
-        raise UsageError(f"{folder} cannot be written: {error_line(error)}") from None
+        raise UsageError(f"{folder} cannot be written: {error_line(error)}", fix=WRITABLE) from None
+
+
+def refuse_used(folder: str | Path, option: str | None = None) -> None:
+    """Raise UsageError, for this option, if a folder exists and is not empty."""
+    folder = Path(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} is in use", option=option, needed="a new folder")
 
 
 def _our_config(folder: Path) -> PreTrainedConfig:
     """Of a model of this project: only these have the files and the card that are made here."""
     if not folder.is_dir():
-        raise UsageError(f"{folder}: there is no such folder.")
+        raise UsageError(f"{folder} does not exist", needed=EXPORTED)
     config = load_config(str(folder))
     if not getattr(config, "informin", None):
         raise UsageError(
-            f"{folder} is no model of this project: its config.json has no `informin` settings. Needed a folder that "
-            "run_unsup.py or run_export.py wrote."
+            f"{folder} is not an InforMin-CL model: its config.json has no `informin` settings", needed=EXPORTED
         )
     return config
 
@@ -199,14 +206,14 @@ def check_export(folder: str | Path) -> None:
     missing = [name for name in (SAFE_WEIGHTS_NAME, *code, "modules.json") if not (folder / name).is_file()]
     if missing:
         raise UsageError(
-            f"{folder} is a checkpoint, not the folder to publish: it has no {', no '.join(missing)}. Make one with: "
-            f"python run_export.py {shlex.quote(str(folder))} NEW_FOLDER"
+            f"{folder} is a checkpoint, which cannot be published: it has no {', no '.join(missing)}",
+            fix=f"Export it first: python -m informin export {shlex.quote(str(folder))} NEW_FOLDER",
         )
     try:
         for path in (path for path in (folder / SAFE_WEIGHTS_NAME, folder / HEAD_FILE) if path.is_file()):
             _refuse_not_finite(load_file(path), f"{folder}: ")
     except (SafetensorError, OSError) as error:
-        raise UsageError(f"The weights in {folder} cannot be read: {error_line(error)}") from None
+        raise UsageError(f"The weights in {folder} cannot be read: {error_line(error)}", fix=AGAIN) from None
 
 
 def refuse_links(folder: str | Path, names: Sequence[str] = NO_LINKS) -> None:
@@ -220,18 +227,19 @@ def refuse_links(folder: str | Path, names: Sequence[str] = NO_LINKS) -> None:
     inside = sorted(folder.rglob("*"))
     special = [path for path in inside if not (path.is_symlink() or path.is_file() or path.is_dir())]
     if special:
-        raise UsageError(f"{special[0]} is a pipe, a socket or a device; needed files and folders alone. Remove it.")
+        raise UsageError(
+            f"{special[0]} is a pipe, a socket or a device", needed="only files and folders", fix="Remove it."
+        )
     links = [path for path in inside if path.is_symlink()]
     links = [path for path in links if any(fnmatch(path.relative_to(folder).as_posix(), name) for name in names)]
     if not links:
         return
-    mend = "Replace it by a copy of what it leads to, or remove it."
+    fix = "Replace each link with a copy of its target, or remove it."
     if folder.resolve().parent.name == "snapshots":  # in the Hub's cache, where every file is a link
-        mend = f"Copy the snapshot, with files in place of links: cp -rL {shlex.quote(str(folder))} NEW_FOLDER"
-    others = f" (so are {len(links) - 1} more)" if links[1:] else ""
+        fix = f"Copy the snapshot with the targets of its links: cp -rL {shlex.quote(str(folder))} NEW_FOLDER"
+    others = f" (so are {len(links) - 1} others)" if links[1:] else ""
     raise UsageError(
-        f"{links[0]} is a link{others}, and what it leads to may be private: only files of the folder itself are "
-        f"published, or written over. {mend}"
+        f"{links[0]} is a link{others}", needed="regular files, because a link may lead to private data", fix=fix
     )
 
 
@@ -276,16 +284,16 @@ def add_results(folder: str | Path, files: Sequence[str], seeds: Sequence[str] =
         results = load_results(path)
         if results["weights_sha256"] not in places:
             raise UsageError(
-                f"{path} holds results of another model ({Path(results['model']).name}): the checksum of its weights "
-                f"is not that of {folder}, of its starting encoder or of a folder in `seeds`. Score this folder: "
-                f"run_eval.py with `model_name` {shlex.quote(str(folder))} and `output` results/"
+                f"{path} has results of another model ({Path(results['model']).name})",
+                needed=f"the weights of {folder}, of its source model or of a folder in `seeds`",
+                fix=f"Evaluate this folder: `informin eval` with `model_name` {shlex.quote(str(folder))}.",
             )
         place, model = places[results["weights_sha256"]]
         expected = {"whitening": None, "split": "test", "precision": "fp32"}
         expected |= {} if place.startswith("base") else {"max_length": longest, **read_as_used}
         for name, value in expected.items():
             if results.get(name) != value:  # files from before there were prompts have none
-                raise UsageError(f"{path} was scored with {name} {results[name]!r}; the card needs {value!r}.")
+                raise UsageError(f"{path} was scored with {name} {results.get(name)!r}", needed=repr(value))
         # The name that was given to run_eval.py may be a path of this machine.
         placed[place.format(pooler=results["pooler"])] = results | {"model": model}
     for place, results in placed.items():
@@ -295,8 +303,8 @@ def add_results(folder: str | Path, files: Sequence[str], seeds: Sequence[str] =
 def _refuse_not_finite(weights: dict[str, torch.Tensor], before: str = "", within: str = "") -> None:
     if bad := [name for name, tensor in weights.items() if not torch.isfinite(tensor).all()]:
         raise UsageError(
-            f"{before}NaN or infinity in {counted(len(bad), 'weight')}{within}, {bad[0]} the first: such a model gives "
-            "no embeddings. Export an earlier checkpoint, or another `dtype`."
+            f"{before}NaN or infinity in {counted(len(bad), 'weight')}{within}, such as {bad[0]}",
+            fix="Export an earlier checkpoint, or choose another `dtype`.",
         )
 
 
@@ -308,7 +316,7 @@ def _other_seed(other: Path, folder: Path, record: dict) -> int:
     differing = [name for name in shared if theirs.get(name) != record.get(name) or record.get(name) is None]
     if differing or theirs["seed"] == record["seed"]:
         what = f"{', '.join(differing)} differ" if differing else f"both have seed {record['seed']}"
-        raise UsageError(f"`seeds` {other} is no other seed of the run in {folder}: {what} (training.json).")
+        raise UsageError(f"{other} is not another seed of the run in {folder}: {what} (training.json)", option="seeds")
     return theirs["seed"]
 
 

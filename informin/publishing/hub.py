@@ -28,7 +28,10 @@ from informin.temporary import TemporaryFolder
 logger = logging.getLogger(__name__)
 
 CREATION = "initial commit"  # the Hub's, in the name of whoever created the repository
-TOKEN_HELP = "Make one with write access in your settings on the Hub, then run `hf auth login` or set HF_TOKEN."
+PUSH_FIRST = "Push the model first, without `update_card`."
+NAMES = "Use NAME, or USER/NAME with your user name or organization."
+RETRIED = (408, 429, 500, 502, 503, 504)  # statuses that may be gone when the request is sent again
+TOKEN_HELP = "Create a token with write access in your Hub settings, then run `hf auth login` or set HF_TOKEN."
 
 
 @dataclass(frozen=True)
@@ -75,26 +78,26 @@ def prepare(
             with other files, or public where private was asked for; or the Hub cannot be reached.
     """
     if not (token or get_token()):
-        raise UsageError(f"No token of the Hub was found, and a push needs one. {TOKEN_HELP}")
+        raise UsageError("No Hub token was found", fix=TOKEN_HELP)
     refuse_bad_name(repo)
     api = HfApi(token=token)
     with _refusals(repo):
         user = api.whoami()
         access = user["auth"].get("accessToken") or {}  # none after a login through the browser
         if access.get("role") == "read":
-            raise UsageError(f"The token of {user['name']} may only read, and a push has to write. {TOKEN_HELP}")
+            raise UsageError(f"The token of {user['name']} is read-only", fix=TOKEN_HELP)
         repo = repo if "/" in repo else f"{user['name']}/{repo}"
         if not api.repo_exists(repo):
             if branch:
-                raise UsageError(f"{repo} does not exist, so it has no branch {branch}. Push to main first.")
+                raise UsageError(f"{repo} does not exist, so it has no branch {branch}", fix="Push to main first.")
             if not create:
-                raise UsageError(f"{repo} does not exist. Push the model first, without `update_card`.")
+                raise UsageError(f"{repo} does not exist", fix=PUSH_FIRST)
             api.create_repo(repo, private=private)
             logger.info(f"Created the {'private ' if private else ''}repository {api.endpoint}/{repo}")
         api.auth_check(repo, write=True)
         info = api.model_info(repo, revision=branch)
         if private and not info.private:
-            raise UsageError(f"{repo} exists and is public, and a private repository was asked for. Name another one.")
+            raise UsageError(f"{repo} is public", needed="a private repository", fix="Choose another name.")
         if not overwrite:
             _refuse_foreign_files(api, info, user["name"], branch, folder)
     return Destination(api, repo, branch, overwrite)
@@ -105,7 +108,7 @@ def refuse_bad_name(repo: str) -> None:
     try:
         validate_repo_id(repo)
     except HFValidationError as error:
-        raise UsageError(f"{repo!r} is no name that the Hub takes: {error_line(error)}") from None
+        raise UsageError(f"{repo!r} is not a valid repository name: {error_line(error)}", fix=NAMES) from None
 
 
 def push_folder(folder: str | Path, to: Destination, message: str = "Upload model") -> str:
@@ -139,8 +142,7 @@ def push_card(folder: str | Path, to: Destination) -> str:
         held = {sibling.rfilename: sibling.lfs for sibling in info.siblings}.get(SAFE_WEIGHTS_NAME)
         if held is None or held.sha256 != sha256(folder / SAFE_WEIGHTS_NAME):
             raise UsageError(
-                f"{to.repo} does not hold the weights of {folder}: its card cannot be written from there. Push the "
-                "folder first, without `update_card`."
+                f"{to.repo} does not have the weights of {folder}, which the card describes", fix=PUSH_FIRST
             )
         write_card(folder, to.repo, info.sha)
         names = [path.as_posix() for path in card_files(folder)]
@@ -224,16 +226,16 @@ def _refuse_foreign_files(api: HfApi, info: ModelInfo, user: str, branch: str | 
     except UsageError:
         ours = False
     if not ours:
-        problem = f"holds files that this project did not put there ({', '.join(held[:3])}, {len(held)} in all)"
+        problem = f"has files that InforMin-CL did not upload ({', '.join(held[:3])}, {len(held)} in total)"
     elif others := authors - {user}:
-        problem = f"holds a model that {', '.join(sorted(others))} worked on"
+        problem = f"has commits by {', '.join(sorted(others))}"
     elif CARD in held and is_edited(fetched(CARD)) and not (folder and is_edited(Path(folder, CARD))):
         problem = f"has a {CARD} that was edited by hand"
     else:
         return
     raise UsageError(
-        f"{info.id} {problem}. Nothing was changed there. Name another repository, or consent to write over it: give "
-        "`overwrite`, in training `hub_overwrite`."
+        f"{info.id} {problem}",
+        fix="Nothing was changed. Choose another repository, or set `overwrite` (in training: `hub_overwrite`).",
     )
 
 
@@ -243,7 +245,8 @@ def _refusals(repo: str) -> Iterator[None]:
     try:
         yield
     except (HTTPError, OfflineModeIsEnabled, LocalEntryNotFoundError) as error:
-        raise UsageError(f"A push to {repo} cannot work: {_reason(error, repo)}") from None
+        reason, fix = _reason(error, repo)
+        raise UsageError(f"Cannot push to {repo}: {reason}", fix=fix) from None
 
 
 @contextmanager
@@ -254,10 +257,11 @@ def _failures(folder: str | Path, to: Destination, update_card: bool = False) ->
     except UsageError:
         raise
     except Exception as error:  # the client raises OSError, ValueError, RuntimeError and its transport's own
+        reason, fix = _reason(error, to.repo)
         options = {"branch": to.branch, "overwrite": to.overwrite, "update_card": update_card}
         raise PushError(
-            f"The push to {to.repo} failed: {_reason(error, to.repo)} The model is whole in {folder}."
-            f"{' Set HF_TOKEN to the token that was given.' if to.api.token else ''}",
+            f"The push to {to.repo} failed: {reason}. {fix} The model is saved in {folder}."
+            f"{' Set HF_TOKEN to the same token.' if to.api.token else ''}",
             finish={"folder": str(folder), "repo": to.repo} | {name: value for name, value in options.items() if value},
         ) from error
 
@@ -268,25 +272,28 @@ def _failures_logged(checkpoint: str, to: Destination) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # nobody waits for the upload: whatever it was is said here
-        logger.warning(f"The push of {Path(checkpoint).name} failed: {_reason(error, to.repo)} Training goes on.")
+        reason, _ = _reason(error, to.repo)
+        logger.warning(f"The push of {Path(checkpoint).name} failed: {reason}. Training continues.")
 
 
-def _reason(error: BaseException, repo: str) -> str:
-    """A failed request in words."""
+def _reason(error: BaseException, repo: str) -> tuple[str, str]:
+    """Return why a request failed, without a period, and what to do about it, as a sentence."""
     while not isinstance(error, HTTPError) and error.__cause__ is not None:
-        error = error.__cause__  # the client wraps what happened to a file
+        error = error.__cause__  # the client wraps errors of single files
     status = getattr(getattr(error, "response", None), "status_code", None)
-    said = error_line(getattr(error, "server_message", None) or error)
+    message = error_line(getattr(error, "server_message", None) or error).rstrip(".")
     if isinstance(error, OfflineModeIsEnabled):
-        return "HF_HUB_OFFLINE is set, so that the Hub is not asked. Unset it."
+        return "HF_HUB_OFFLINE is set", "Unset it."
     if status == 401:
-        return f"the Hub does not know this token, or it has expired (401). {TOKEN_HELP}"
+        return "the token is unknown to the Hub or has expired (401)", TOKEN_HELP
     if status == 403:
-        return (
-            f"this token may not write to {repo} (403: {said}). {TOKEN_HELP} In an organization you need a write role."
-        )
+        role = " In an organization, you also need a role with write access."
+        return f"the token has no write access to {repo} (403: {message})", TOKEN_HELP + role
     if status is not None:
-        return f"the Hub answered {status}: {said.rstrip('.')}."
+        return (
+            f"the Hub answered {status}: {message}",
+            "Try again later." if status in RETRIED else "Fix the problem and push again.",
+        )
     if not isinstance(error, HTTPError):
-        return f"{said.rstrip('.')} ({type(error).__name__})."
-    return f"the Hub cannot be reached, or the connection was lost ({type(error).__name__}: {said.rstrip('.')})."
+        return f"{message} ({type(error).__name__})", "Fix the problem and push again."
+    return f"no connection to the Hub ({type(error).__name__}: {message})", "Check your network and try again."

@@ -108,7 +108,7 @@ def load_onnx_encoder(folder: str | Path, file: str = MODEL, batch_size: int = 6
     try:
         model = OnnxModel(path, config)
     except Exception as error:  # onnxruntime's errors have no base class of their own
-        raise UsageError(f"{path} cannot be read: {error_line(error)}") from None
+        raise UsageError(f"{path} cannot be read: {error_line(error)}", fix="Create it again.") from None
     tokenizer = load_tokenizer(str(folder), config)
     lower_case(tokenizer, embedding)
     return OnnxEncoder(model, tokenizer, batch_size, embedding, dense)
@@ -133,7 +133,7 @@ def export_onnx(folder: str | Path) -> Path:
     require_packages()
     folder = Path(folder)
     if not (folder / "config.json").is_file():
-        raise UsageError(f"{folder} is no model: it has no config.json. Give a folder that training exported.")
+        raise UsageError(f"{folder} has no config.json", needed="an exported model")
     refuse_no_file(folder)
     encoder = load_encoder(str(folder), ("cls",), device="cpu")
     model = encoder.model.base_model
@@ -157,7 +157,9 @@ def refuse_no_file(folder: str | Path) -> None:
     if architecture_of(config).onnx_inputs is None:
         able = ", ".join(name for name, row in ARCHITECTURES.items() if row.onnx_inputs)
         raise UsageError(
-            f"No ONNX file is made here of the architecture {config.model_type!r}; only of: {able}. Export it without."
+            f"The architecture {config.model_type!r} cannot be exported to ONNX",
+            needed=f"one of: {able}",
+            fix="Export without `onnx`.",
         )
 
 
@@ -203,7 +205,9 @@ def score_files(folder: str | Path, pairs: GradedPairs) -> dict[str, float]:
 def require_packages(names: Sequence[str] = ("onnx", "onnxscript", "onnxruntime")) -> None:
     """UsageError where one is not installed; together they are what exporting needs, and nothing else here does."""
     if absent := [name for name in names if find_spec(name) is None]:
-        raise UsageError(f"ONNX needs packages that are not installed: pip install {' '.join(absent)}")
+        raise UsageError(
+            f"Packages for ONNX are not installed: {', '.join(absent)}", fix=f"Run: pip install {' '.join(absent)}"
+        )
 
 
 def _trace(model: PreTrainedModel, path: Path) -> None:
@@ -245,7 +249,8 @@ def _refuse_difference(model: PreTrainedModel, exported: OnnxModel, tokenizer: P
 def _file_of(folder: str | Path, name: str) -> Path:
     path = Path(folder, name)
     if not path.is_file():
-        raise UsageError(f"{folder} has no {name}. Write {MODEL} by export_onnx, {QUANTIZED} by quantize_onnx.")
+        maker = "quantize_onnx" if name == QUANTIZED else "export_onnx"
+        raise UsageError(f"{folder} has no {name}", fix=f"Create it with `{maker}`.")
     return path
 
 

@@ -50,8 +50,8 @@ class PublishingTrainer(TrainerHooks, ABC):
                 problem = f"{error_line(error)} ({type(error).__name__})"
         if any_process(problem is not None):
             raise UsageError(
-                f"The trained model could not be saved, so training does not begin: "
-                f"{problem or 'process 0 says why'}. It was tried without the weights, in a temporary folder."
+                f"The model could not be saved in a trial before training: {problem or 'see process 0'}",
+                fix="Fix the problem and start again. No training step was taken.",
             )
 
     def write_model(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
@@ -118,13 +118,15 @@ class PublishingTrainer(TrainerHooks, ABC):
         """
         if not blocking:
             raise UsageError(
-                "`blocking` is False, and this upload is waited for: a failure would be lost. Checkpoints go up while "
-                "training goes on with the options `push_to_hub` and `hub_strategy`."
+                "is False",
+                option="blocking",
+                needed="True, because a failed upload in the background would go unnoticed",
+                fix="To upload checkpoints during training, set `push_to_hub` and `hub_strategy`.",
             )
         if card:
             raise UsageError(
-                f"{', '.join(card)}: the model card is written from what the run was. Say `license` and `language` in "
-                "the trainer's `provenance`, or write into the card of the exported folder."
+                f"{', '.join(card)} cannot be set here: the model card is generated from training.json",
+                fix="Set `license` and `language` in the trainer's `provenance`, or edit the exported model card.",
             )
         if self.hub_model_id is None or token:
             self.init_hf_repo(token, private)
@@ -138,7 +140,7 @@ class PublishingTrainer(TrainerHooks, ABC):
 
     def create_model_card(self, *args, **kwargs):
         """Raises UsageError: Trainer's would stand in the place of ours."""
-        raise UsageError("`create_model_card` has no use here: `export` writes the model card from what the run was.")
+        raise UsageError("`create_model_card` is not supported", fix="Call `export`, which writes the model card.")
 
     def push_checkpoint(self, checkpoint_folder: str) -> None:
         """Trainer's, with the exported checkpoint at the root of the repository."""

@@ -19,7 +19,7 @@ import run_unsup
 from informin.encoders.encode import encode
 from informin.encoders.encoder import load_encoder
 from informin.encoders.loading import load_config, load_model, load_tokenizer
-from informin.errors import UndefinedScoreError, UsageError
+from informin.errors import UndefinedScoreError
 from informin.evaluation.results import add_task, environment, new_results, save_results
 from informin.evaluation.senteval import TASKS
 from informin.publishing.export import add_results, check_export, export_checkpoint, export_folder, published_files
@@ -288,7 +288,7 @@ def test_links_are_neither_read_nor_written(bert_run, elsewhere, tmp_path, name,
         lambda: add_results(folder, [results]),
         lambda: export_folder(bert_run.trainer.model, bert_run.trainer.processing_class, folder, bert_run.record),
     ):
-        with pytest.raises(UsageError, match=rf"^{link} is a link, and what .* private: .* Replace it by a copy of"):
+        with raises_usage(found=f"{link} is a link", needed="private data", fix="Replace each link with a copy of its"):
             use()
     assert (snapshot(elsewhere), snapshot(folder)) == before and link.is_symlink()
 
@@ -306,7 +306,7 @@ def test_pipes_are_refused_before_they_are_read(bert_run, tmp_path, name):
         lambda: add_results(folder, [str(tmp_path / "scores.json")]),
         lambda: export_folder(bert_run.trainer.model, bert_run.trainer.processing_class, folder, bert_run.record),
     ):
-        with pytest.raises(UsageError, match=rf"^{folder / name} is a pipe, a socket or a device; needed files"):
+        with raises_usage(found=f"{folder / name} is a pipe, a socket or a device", needed="only files and folders"):
             use()
 
 
@@ -373,7 +373,7 @@ def test_weights_that_are_no_numbers_are_refused(bert_run, tmp_path, capsys, val
     change_weights(checkpoint, mlp__dense__bias=torch.full([32], value))
     assert run_export.main([str(checkpoint), str(tmp_path / "new" / "export"), f"--dtype={dtype}"]) == 2
     error = capsys.readouterr().err
-    assert f"error: NaN or infinity in 1 weight in torch.{dtype}, mlp.dense.bias the first" in error
+    assert f"error: NaN or infinity in 1 weight in torch.{dtype}, such as mlp.dense.bias." in error
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-1"]
 
 
@@ -396,7 +396,7 @@ def test_target_in_use_is_refused(bert_run, tmp_path, capsys, held):
         (target / "notes.txt").write_text("mine")
     before = snapshot(tmp_path)
     assert run_export.main([str(bert_run.kept), str(target)]) == 2
-    assert f"error: {target} is in use. Name a new folder." in capsys.readouterr().err
+    assert f"error: {target} is in use; expected a new folder." in capsys.readouterr().err
     assert snapshot(tmp_path) == before
 
 
@@ -420,7 +420,7 @@ def cut(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (shutil.rmtree, ": there is no such folder"),
+        (shutil.rmtree, "does not exist"),
         (lambda folder: (folder / "config.json").unlink(), "cannot be loaded"),
         (lambda folder: (folder / "config.json").write_text('{"model_type": "gpt2"}'), "expected an encoder like"),
         (lambda folder: (folder / "model.safetensors").unlink(), "cannot be loaded"),
@@ -454,17 +454,17 @@ def test_damaged_checkpoint_is_refused(bert_run, tmp_path, capsys, damage, messa
 
 def test_other_models_are_refused(bert, tmp_path, capsys):
     assert run_export.main([str(bert), str(tmp_path / "export")]) == 2
-    assert f"{bert} is no model of this project: its config.json has no `informin`" in capsys.readouterr().err
+    assert f"{bert} is not an InforMin-CL model: its config.json has no `informin`" in capsys.readouterr().err
     assert not (tmp_path / "export").exists()
 
 
 def test_check_export_names_the_command_that_mends_a_checkpoint(bert_run, tmp_path, monkeypatch):
-    with pytest.raises(UsageError, match="is a checkpoint, not the folder to publish: it has no modules") as error:
+    with raises_usage(found="is a checkpoint, which cannot be published: it has no modules") as error:
         check_export(bert_run.kept)
-    command = str(error.value).partition("Make one with: ")[2]
-    assert command == f"python run_export.py {bert_run.kept} NEW_FOLDER"
+    command = error.value.fix.partition("Export it first: ")[2]
+    assert command == f"python -m informin export {bert_run.kept} NEW_FOLDER"
     monkeypatch.chdir(tmp_path)
-    assert run_export.main(command.split()[2:]) == 0
+    assert run_export.main(command.split()[4:]) == 0
     check_export("NEW_FOLDER")
 
 
@@ -473,25 +473,25 @@ def test_check_export_names_the_command_that_mends_a_checkpoint(bert_run, tmp_pa
     [
         (lambda folder: (folder / "model.safetensors").unlink(), "it has no model.safetensors"),
         (lambda folder: (folder / "modeling_informin.py").unlink(), "it has no modeling_informin.py"),
-        (cut, "weights in .* cannot be read"),
-        (lambda folder: (folder / "model.safetensors").write_bytes(b""), "weights in .* cannot be read"),
-        (lambda folder: cut(folder / "projection_head"), "weights in .* cannot be read"),
-        (lambda folder: change_weights(folder, pooler__x=NAN), "run: NaN or infinity in 1 weight, pooler.x the first"),
-        (lambda folder: change_weights(folder / "projection_head", dense__bias=NAN), "dense.bias the first"),
-        (lambda folder: (folder / "config.json").write_text('{"model_type": "bert"}'), "is no model of this project"),
+        (cut, "/run cannot be read: "),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b""), "/run cannot be read: "),
+        (lambda folder: cut(folder / "projection_head"), "/run cannot be read: "),
+        (lambda folder: change_weights(folder, pooler__x=NAN), "run: NaN or infinity in 1 weight, such as pooler.x"),
+        (lambda folder: change_weights(folder / "projection_head", dense__bias=NAN), "such as dense.bias"),
+        (lambda folder: (folder / "config.json").write_text('{"model_type": "bert"}'), "is not an InforMin-CL model"),
     ],
     ids="no-weights no-code cut-weights empty-weights cut-head nan nan-in-head plain-bert".split(),
 )
 def test_check_export_refuses(bert_run, tmp_path, damage, message):
     folder = copy(bert_run.folder, tmp_path / "run")
     damage(folder)
-    with pytest.raises(UsageError, match=message):
+    with raises_usage(found=message):
         check_export(folder)
 
 
 def test_check_export_does_not_ask_the_hub(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="model: there is no such folder"):
+    with raises_usage(found="model does not exist", needed="a folder that training or `informin export` wrote"):
         check_export("model")
 
 
@@ -846,31 +846,29 @@ def test_newer_results_take_the_place_of_older(export, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("how", "message"),
+    ("how", "found", "needed"),
     [
-        (dict(whitening={"dimensions": None, "fitted_on": "x"}), "scored with whitening .*; the card needs None"),
-        (dict(split="dev"), "scored with split 'dev'; the card needs 'test'"),
-        (dict(pooler="mean"), "scored with pooler 'mean'; the card needs 'cls'"),
-        (dict(weights_sha256="0" * 64), r"holds results of another model \(export\): the checksum"),
-        (dict(precision="bf16"), "scored with precision 'bf16'"),
-        (dict(max_length=32), "scored with max_length 32"),
+        (dict(whitening={"dimensions": None, "fitted_on": "x"}), "was scored with whitening {", "None"),
+        (dict(split="dev"), "was scored with split 'dev'", "'test'"),
+        (dict(pooler="mean"), "was scored with pooler 'mean'", "'cls'"),
+        (dict(weights_sha256="0" * 64), "has results of another model (export)", "the weights of "),
+        (dict(precision="bf16"), "was scored with precision 'bf16'", "'fp32'"),
+        (dict(max_length=32), "was scored with max_length 32", "66"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_results_that_do_not_belong_in_the_table_are_refused(export, bert, tmp_path, how, message):
+def test_results_that_do_not_belong_in_the_table_are_refused(export, bert, tmp_path, how, found, needed):
     """And nothing of the call is kept, not even what was right."""
     good = save(results_of(bert), tmp_path / "good")
     bad = save(results_of(export, **how), tmp_path / "bad")
-    with pytest.raises(UsageError, match=message):
+    with raises_usage(found=f"{bad} {found}", needed=needed):
         add_results(export, [good, bad])
     assert not (export / "results").exists()
 
 
 def test_results_of_another_seed_need_its_folder(export, other_seed, tmp_path):
     path = save(results_of(other_seed), tmp_path)
-    with pytest.raises(
-        UsageError, match=f"of another model.*: run_eval.py with `model_name` {export} and `output` results/"
-    ):
+    with raises_usage(found="has results of another model", fix=f"`informin eval` with `model_name` {export}."):
         add_results(export, [path])
     add_results(export, [path], [str(other_seed)])
     assert [path.name for path in (export / "results").rglob("*.json")] == ["seed1.json"]
@@ -879,14 +877,14 @@ def test_results_of_another_seed_need_its_folder(export, other_seed, tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "cannot be read as results"),
+        ("{", "x.json cannot be read: "),
         ("[]", "it is a list; expected a mapping"),
         ('{"schema": 1}', "model is missing"),
     ],
 )
 def test_files_that_are_no_results_are_refused(export, tmp_path, content, message):
     (tmp_path / "x.json").write_text(content)
-    with pytest.raises(UsageError, match=message):
+    with raises_usage(found=message):
         add_results(export, [str(tmp_path / "x.json")])
 
 
@@ -895,21 +893,21 @@ def change_record(folder: Path, **values) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "option", "found"),
     [
-        (lambda seed: change_record(seed, options=COMMON), r"options differ \(training.json\)"),
-        (lambda seed: change_record(seed, data=None, base_model={"name": "x"}), "base_model, data differ"),
-        (lambda seed: change_record(seed, seed=42), "both have seed 42"),
-        (lambda seed: (seed / "training.json").unlink(), "base_model, data, options differ"),
-        (lambda seed: (seed / "modules.json").unlink(), "is a checkpoint, not the folder to publish"),
-        (shutil.rmtree, ": there is no such folder"),
+        (lambda seed: change_record(seed, options=COMMON), "seeds", "options differ (training.json)"),
+        (lambda seed: change_record(seed, data=None, base_model={"name": "x"}), "seeds", "base_model, data differ"),
+        (lambda seed: change_record(seed, seed=42), "seeds", "both have seed 42"),
+        (lambda seed: (seed / "training.json").unlink(), "seeds", "base_model, data, options differ"),
+        (lambda seed: (seed / "modules.json").unlink(), None, "is a checkpoint, which cannot be published"),
+        (shutil.rmtree, None, "does not exist"),
     ],
     ids=["other-options", "other-start", "same-seed", "no-record", "checkpoint", "no-folder"],
 )
-def test_folder_that_is_no_other_seed_is_refused(export, other_seed, tmp_path, change, message):
+def test_folder_that_is_no_other_seed_is_refused(export, other_seed, tmp_path, change, option, found):
     results, seed = save(results_of(export), tmp_path), copy(other_seed, tmp_path / "seed")
     change(seed)
-    with pytest.raises(UsageError, match=message):
+    with raises_usage(option=option, found=found):
         add_results(export, [results], [str(seed)])
     assert not (export / "results").exists()
 
@@ -919,7 +917,7 @@ def test_export_without_a_record_has_no_other_seeds(export, other_seed, tmp_path
     seed = copy(other_seed, tmp_path / "seed")
     for folder in (export, seed):
         (folder / "training.json").unlink()
-    with pytest.raises(UsageError, match="base_model, data, options differ"):
+    with raises_usage(option="seeds", found="base_model, data, options differ"):
         add_results(export, [save(results_of(export), tmp_path)], [str(seed)])
     add_results(export, [save(results_of(export), tmp_path)])
     assert published(export)[-3:] == ["sentence_bert_config.json", "tokenizer.json", "tokenizer_config.json"]
@@ -942,7 +940,7 @@ def test_results_do_not_outlive_their_weights(export, bert, bert_run, tmp_path):
 def test_half_precision_is_another_model(export, bert_run, tmp_path):
     """Rounded weights have scores of their own."""
     export_checkpoint(bert_run.kept, tmp_path / "half", "float16")
-    with pytest.raises(UsageError, match="holds results of another model"):
+    with raises_usage(found="has results of another model"):
         add_results(tmp_path / "half", [save(results_of(export), tmp_path)])
 
 
