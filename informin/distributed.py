@@ -1,4 +1,4 @@
-"""Rank, world size, and the collectives that exact losses and agreement over several processes need."""
+"""Rank, world size, and collective operations for losses and decisions that all processes share."""
 
 from functools import lru_cache
 
@@ -8,17 +8,17 @@ from torch import Tensor
 
 
 def world_size() -> int:
-    """Number of processes; 1 when no process group is running."""
+    """Return the number of processes; 1 without a process group."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def rank() -> int:
-    """This process's place among them, from 0."""
+    """Return the index of this process, from 0."""
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 
 class _Gather(torch.autograd.Function):
-    """all_gather whose backward pass is its transpose: the sum over processes, each keeping its own rows."""
+    """An all_gather that can be differentiated: its backward pass sums gradients and returns this process's rows."""
 
     @staticmethod
     def forward(ctx, x: Tensor) -> Tensor:
@@ -34,33 +34,36 @@ class _Gather(torch.autograd.Function):
 
 
 def gather_with_gradient(x: Tensor) -> Tensor:
-    """Stacks every process's (N, d) into (world_size * N, d), in rank order; N is the same everywhere.
+    """Gather rows (N, d) of all processes into (world_size * N, d), in rank order. N must be equal in all processes.
 
-    The backward pass sums the gradient over processes and hands each its own rows. A loss whose anchors stay local and
-    whose candidates come from here then has, after DDP's averaging, the gradient of one process on the joined batch.
-    torch's own differentiable gather is deprecated, and its successor is private.
+    The backward pass sums the gradient over processes, and each process gets its own rows. With local anchors and
+    gathered candidates, the gradient after DDP's averaging equals that of one process with the whole batch. PyTorch's
+    differentiable gather is deprecated, and its successor is private.
     """
     return _Gather.apply(x) if world_size() > 1 else x
 
 
 def sum_over_processes(x: Tensor) -> Tensor:
-    """Sum of a tensor over all processes, without gradient."""
+    """Return the sum of a tensor over all processes, without gradient."""
     x = x.detach().clone()
     if world_size() > 1:
         dist.all_reduce(x)
     return x
 
 
-def any_process(says: bool) -> bool:
-    """Whether one process says so, asked of all; does not wait for what their GPUs are at."""
+def any_process(condition: bool) -> bool:
+    """Return whether the condition holds in at least one process, without waiting for work on the GPUs.
+
+    All processes must call this function together.
+    """
     if world_size() == 1:
-        return says
-    answer = torch.tensor(int(says))
+        return condition
+    answer = torch.tensor(int(condition))
     dist.all_reduce(answer, dist.ReduceOp.MAX, group=_processors(dist.group.WORLD))
     return bool(answer)
 
 
 @lru_cache(maxsize=1)
 def _processors(world: dist.ProcessGroup) -> dist.ProcessGroup:
-    """The same processes, connected without their accelerators. All are to ask for it together."""
+    """Return a process group of the same processes that communicates over CPUs. All processes must call it together."""
     return dist.new_group(backend="gloo")

@@ -1,13 +1,13 @@
-"""Errors that a user can mend. `run_*.py` prints them as one line, an option, named in backticks, as its flag."""
+"""Errors that a user can fix. The scripts print them in one line, with options in backticks as flags."""
 
 LONGEST = 2_000  # characters of an error
 
 
 class InforMinError(Exception):
-    """The base class of this project's errors. A message is one line, whatever values it quotes.
+    """Base class of this project's errors. A message is always one line, whatever values it contains.
 
     Attributes:
-        exit_code: Exit code of a program that the error ends.
+        exit_code: Exit code of the script that the error ends.
     """
 
     exit_code = 1
@@ -45,7 +45,7 @@ class UsageError(InforMinError, ValueError):
 
 
 def one_line(text: str) -> str:
-    r"""A text with its control characters escaped, such as `\n`, and cut in the middle if it is too long."""
+    r"""Return a text with control characters escaped, such as `\n`, and shortened in the middle if it is too long."""
     if len(text) > LONGEST:
         text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
     if text.isprintable():
@@ -53,38 +53,38 @@ def one_line(text: str) -> str:
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
-def error_line(error: Exception) -> str:
-    """A library's message in one line, without the line breaks and hints that suit a traceback."""
+def error_line(error: BaseException) -> str:
+    """Return the message of another library's error in one line."""
     return " ".join(str(error).split())
 
 
 def counted(number: int, noun: str) -> str:
-    """1 sentence, 1,024 sentences: for nouns whose plural takes an s."""
+    """Return a number with its noun, such as "1 sentence" or "1,024 sentences". The plural must end in s."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 class NonFiniteLossError(InforMinError, RuntimeError):
-    """The loss became NaN or infinite; the last checkpoint is good."""
+    """The loss became NaN or infinite. The last checkpoint is not affected."""
 
 
 class SaveError(InforMinError, RuntimeError):
-    """A checkpoint or a model could not be written; what was whole before still is."""
+    """A checkpoint or a model could not be written. Files that were complete before are unchanged."""
 
 
 class LostProcessError(InforMinError, RuntimeError):
-    """Another process of the run is gone."""
+    """Another process of the run has died."""
 
 
 class UndefinedScoreError(InforMinError, ValueError):
-    """A task has no score: its embeddings are not finite, or all cosines are alike."""
+    """A task has no score: its embeddings are not finite, or all cosines are equal."""
 
 
 class PushError(InforMinError, RuntimeError):
-    """An upload failed; the model is safe on disk.
+    """An upload failed. The model is saved on disk.
 
     Attributes:
-        finish: the options of run_push.py that finish it: folder, repo and, where they were given, branch, overwrite
-            and update_card.
+        finish: Options of run_push.py that finish the upload: folder, repo and, if given, branch, overwrite and
+            update_card.
     """
 
     def __init__(self, message: str, finish: dict[str, str | bool]):
@@ -93,4 +93,4 @@ class PushError(InforMinError, RuntimeError):
 
 
 class OnnxMismatchError(InforMinError, RuntimeError):
-    """An ONNX file gives other embeddings than the model it was made from; it was not kept."""
+    """An ONNX file gives different embeddings than its source model. The file was deleted."""

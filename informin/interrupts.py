@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and a closed terminal as one exception, so that every `with` block on the way out cleans up."""
+"""Turn Ctrl-C, SIGTERM and a closed terminal into one exception, so that `with` blocks clean up."""
 
 import os
 import signal
@@ -9,16 +9,16 @@ from contextlib import contextmanager
 from math import inf
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-SAME = 1.0  # seconds: a launcher hands on what the terminal sent to all
+SAME = 1.0  # seconds: a launcher forwards a signal that the terminal has already sent to every process
 
 
 class Interrupted(KeyboardInterrupt):
     """A signal that ends the program. Libraries treat it as Ctrl-C.
 
     Attributes:
-        number: of the signal.
-        what: it interrupted; see `during`.
-        kept: what is on disk now, a sentence; see `during`.
+        number: Number of the signal.
+        what: What was interrupted; see `during`.
+        kept: What is on disk now, as a sentence; see `during`.
     """
 
     what = kept = ""
@@ -28,19 +28,24 @@ class Interrupted(KeyboardInterrupt):
         self.number = number
 
     def line(self, kept: str = "") -> str:
-        """What to print: the signal, unless it is Ctrl-C, what was interrupted, and what is kept."""
+        """Return the message: the signal unless it is Ctrl-C, what was interrupted, and what is on disk."""
         by = "" if self.number == signal.SIGINT else f" by {signal.Signals(self.number).name}"
         return f"Interrupted{by}{self.what and f' during {self.what}'}. {self.kept or kept}".rstrip()
 
 
 def as_interrupted(error: KeyboardInterrupt) -> Interrupted:
-    """The same, where Python's own handler raised it."""
+    """Convert a KeyboardInterrupt of Python's own handler to `Interrupted`."""
     return error if isinstance(error, Interrupted) else Interrupted(signal.SIGINT)
 
 
 @contextmanager
 def during(what: str, kept: str = "") -> Iterator[None]:
-    """Names what a signal interrupts within the block; the innermost name counts."""
+    """Describe what a signal would interrupt in this block. The innermost description is used.
+
+    Args:
+        what: What is interrupted, such as "the export".
+        kept: What is on disk then, as a sentence.
+    """
     try:
         yield
     except KeyboardInterrupt as error:
@@ -50,21 +55,21 @@ def during(what: str, kept: str = "") -> Iterator[None]:
         raise interrupted from None
 
 
-def heeded_signals() -> list[int]:
-    """Those that this process was not told to ignore, as by nohup."""
+def handled_signals() -> list[int]:
+    """Return the signals that this process does not ignore; nohup makes it ignore SIGHUP."""
     return [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 def raise_on_signals() -> None:
-    """From now on a signal raises `Interrupted` in the main thread.
+    """Make signals raise `Interrupted` in the main thread from now on.
 
-    The same one again within a second is ignored, so that it cannot cut the cleanup short.
+    Further signals within a second are ignored, so that they cannot interrupt the cleanup.
     """
     process, screens, last = os.getpid(), terminals(), -inf
 
     def handle(number, _frame):
         nonlocal last
-        if os.getpid() != process:  # a worker, which inherits the handler
+        if os.getpid() != process:  # a forked worker inherits the handler
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         if number == getattr(signal, "SIGHUP", None):
@@ -73,18 +78,18 @@ def raise_on_signals() -> None:
             last = time.monotonic()
             raise Interrupted(number)
 
-    for number in heeded_signals():
+    for number in handled_signals():
         signal.signal(number, handle)
 
 
 def terminals() -> list[int]:
-    """The file descriptors of stdout and stderr that are terminals."""
+    """Return the file descriptors of stdout and stderr, if they are terminals."""
     streams = [stream for stream in (sys.__stdout__, sys.__stderr__) if stream is not None and not stream.closed]
     return [stream.fileno() for stream in streams if stream.isatty()]
 
 
 def silence(descriptors: Sequence[int]) -> None:
-    """Drops what is written there from now on: writing to a closed terminal is an error."""
+    """Redirect file descriptors to /dev/null: writing to a closed terminal raises an error."""
     with open(os.devnull, "w") as nowhere:
         for descriptor in descriptors:
             os.dup2(nowhere.fileno(), descriptor)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from informin.errors import InforMinError, PushError
-from informin.interrupts import Interrupted, as_interrupted, heeded_signals, raise_on_signals, silence
+from informin.interrupts import Interrupted, as_interrupted, handled_signals, raise_on_signals, silence
 
 HELP = Path(__file__).parent / "help"
 
@@ -32,7 +32,7 @@ def quiet_while_loading() -> None:
         os._exit(128 + number)
 
     open_closed_streams()
-    for number in heeded_signals():
+    for number in handled_signals():
         signal.signal(number, end)
 
 

@@ -1,20 +1,20 @@
-"""Schemas of JSON files: each is checked once, when it is read, so that nothing else has to expect other values.
+"""Schemas of JSON files. A file is checked once, when it is read, so that other code can rely on its values.
 
-A schema is a `Kind`, of a value; a `Keys`, of a mapping; or an `Each`, of a list.
+A schema is a `Kind` for a value, `Keys` for a mapping, or `Each` for a list.
 """
 
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Union
+from typing import Any, Union
 
 from informin.errors import UsageError
 from informin.files import read_json
 
-DEEPEST = 50  # levels of lists and mappings where any value may stand
+DEEPEST = 50  # nested levels of lists and mappings in `ANY`
 LARGEST = 10**15
-Kind = tuple[Callable[[object], bool], str]  # whether a value fits, and in words what does
+Kind = tuple[Callable[[Any], bool], str]  # a test of a value, and a description of valid values
 Schema = Union[Kind, "Keys", "Each"]
 
 
@@ -23,9 +23,10 @@ class Keys:
     """A mapping.
 
     Attributes:
-        needed, optional: the schema of each key.
-        others: that of all other keys; None where there may be none.
-        null: there may be null instead.
+        needed: Schemas of required keys.
+        optional: Schemas of optional keys.
+        others: Schema of all other keys; None if no other keys are allowed.
+        null: Also accept null instead of the mapping.
     """
 
     needed: Mapping[str, Schema] = field(default_factory=dict)
@@ -36,7 +37,7 @@ class Keys:
 
 @dataclass(frozen=True)
 class Each:
-    """A list of any length, and the schema of each of its values."""
+    """A list of any length whose items all have the same schema."""
 
     of: Schema
 
@@ -57,10 +58,10 @@ def read_checked(path: str | Path, schema: Keys, fix: str) -> dict:
 
 
 def problem(value: object, schema: Schema, name: str = "") -> str | None:
-    """What is wrong with a value, in words that name the key; None where it fits.
+    """Return what is wrong with a value, with the name of the key; None if it is valid.
 
     Args:
-        name: of the value, such as `data.sources`; empty for the outermost.
+        name: Name of the value, such as `data.sources`; empty for the whole file.
     """
     if isinstance(schema, tuple):
         return None if schema[0](value) else f"{name or 'it'} is {_shown(value)}; expected {schema[1]}"
@@ -92,15 +93,15 @@ def _problem_of_keys(value: object, schema: Keys, name: str) -> str | None:
 
 
 def _shown(value: object, most: int = 60) -> str:
-    """In one line, and not longer than a message can be."""
+    """Format a value for a message, on one line and truncated."""
     if isinstance(value, dict | list):
         return "a mapping" if isinstance(value, dict) else "a list"
     text = repr(value[: most + 1] if isinstance(value, str) else value)
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-def number(value: object) -> bool:
-    """Whether a value is a finite number, and no truth value."""
+def number(value: Any) -> bool:
+    """Return whether a value is a finite number, not a bool."""
     return type(value) in (int, float) and abs(value) <= sys.float_info.max
 
 
@@ -112,7 +113,7 @@ def one_of(*choices: object) -> Kind:
 
 
 def whole(least: int) -> Kind:
-    return lambda value: type(value) is int and least <= value <= LARGEST, f"a whole number of {least} or more"
+    return lambda value: type(value) is int and least <= value <= LARGEST, f"an integer of {least} or more"
 
 
 def or_none(kind: Kind) -> Kind:
@@ -142,7 +143,7 @@ RATE: Kind = (lambda value: number(value) and 0 <= value <= 1, "a number from 0 
 NUMBER: Kind = (number, "a finite number")
 SCORE: Kind = (lambda value: number(value) and abs(value) <= LARGEST, "a number between -10^15 and 10^15")
 AMOUNT: Kind = (lambda value: number(value) and 0 <= value <= LARGEST, "a number from 0 to 10^15")
-LOGGED: Kind = (lambda value: type(value) in (int, float), "a number")  # of a log, where it may be NaN
+LOGGED: Kind = (lambda value: type(value) in (int, float), "a number")  # in a log, where NaN is allowed
 TEXTS: Kind = (
     lambda value: isinstance(value, dict) and all(isinstance(item, str) for item in [*value, *value.values()]),
     "a mapping from names to texts",

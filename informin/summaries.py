@@ -1,6 +1,6 @@
-"""summary.json: every run of a study or an evaluation in one file, from which its tables and figures are made again.
+"""Read and write summary.json: all runs of a study or an evaluation, from which tables and figures are regenerated.
 
-`shared` holds what all runs have in common, once; `runs` holds the rest of each run.
+`shared` holds the values that all runs have in common, and `runs` the remaining values of each run.
 """
 
 from collections.abc import Sequence
@@ -11,13 +11,17 @@ from informin.files import read_json, write_json
 
 
 def write_summary(path: str | Path, values: dict, runs: Sequence[dict]) -> None:
-    """Writes `values`, which name neither `shared` nor `runs`, and the runs."""
+    """Write a summary of runs.
+
+    Args:
+        values: Other values of the file, without the keys `shared` and `runs`.
+    """
     common = _common(runs)
     write_json(path, values | {"shared": common, "runs": [_without(run, common) for run in runs]})
 
 
 def read_summary(path: str | Path) -> tuple[dict, list[dict]]:
-    """The values and the runs of a summary. Raises UsageError where the file is not one."""
+    """Return the values and the runs of a summary. Raise UsageError if the file is not a summary."""
     found = read_json(path)
     if not is_summary(found):
         raise UsageError(
@@ -28,14 +32,14 @@ def read_summary(path: str | Path) -> tuple[dict, list[dict]]:
 
 
 def is_summary(found: object) -> bool:
-    """Whether a JSON value has what `write_summary` writes."""
+    """Return whether a JSON value has the format of `write_summary`."""
     if not (isinstance(found, dict) and isinstance(found.get("shared"), dict) and isinstance(found.get("runs"), list)):
         return False
     return all(isinstance(run, dict) for run in found["runs"])
 
 
 def _common(records: Sequence[dict]) -> dict:
-    """The entries, at any depth, that all of several records have with the same value."""
+    """Return the entries, at any depth, that are equal in all records."""
     common, (first, *others) = {}, records or [{}]
     for name, value in first.items():
         values = [value, *(record.get(name) for record in others)]
@@ -48,7 +52,7 @@ def _common(records: Sequence[dict]) -> dict:
 
 
 def _without(record: dict, common: dict) -> dict:
-    """A record without what is common."""
+    """Return a record without the common entries."""
     rest = {}
     for name, value in record.items():
         if name not in common:
@@ -59,9 +63,9 @@ def _without(record: dict, common: dict) -> dict:
 
 
 def _merged(common: dict, rest: dict) -> dict:
-    """The record that `_without` made `rest` of."""
+    """Return the record from which `_without` removed the common entries."""
     merged = common | rest
     for name in common.keys() & rest.keys():
-        if isinstance(common[name], dict) and isinstance(rest[name], dict):  # else the file was changed since
+        if isinstance(common[name], dict) and isinstance(rest[name], dict):  # false only if the file was edited
             merged[name] = _merged(common[name], rest[name])
     return merged

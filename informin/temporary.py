@@ -1,11 +1,11 @@
-"""Temporary output: folders and files that are gone however the program ends.
+"""Temporary files and folders that are removed however the program ends.
 
-    with new_file("outputs/scores.json") as path: ...   # takes its place when the block ends without an error
+    with new_file("outputs/scores.json") as path: ...   # replaces the file if the block ends without an error
     with TemporaryFolder("outputs") as folder: ...      # removed when the block ends
 
 Both are removed after errors, Ctrl-C and the signals of `informin.interrupts`. Nothing can be removed after SIGKILL or
-a power failure. A folder's name therefore says which process made it, and the next program that writes beside it
-removes it if that process is dead.
+a power failure. Folder names therefore contain the process that created them, and the next program that writes to the
+same parent folder removes folders of dead processes.
 """
 
 import hashlib
@@ -23,11 +23,11 @@ from pathlib import Path
 import psutil
 
 NAME = re.compile(r"\.informin-(?P<machine>[0-9a-f]{8})-(?P<pid>\d+)-(?P<start>\d+)-\w+")
-OPEN: "weakref.WeakSet[TemporaryFolder]" = weakref.WeakSet()  # those of this process
+OPEN: "weakref.WeakSet[TemporaryFolder]" = weakref.WeakSet()  # folders of this process
 
 
 class TemporaryFolder(tempfile.TemporaryDirectory):
-    """A folder in `parent`, by default the system's temporary one, that nobody else can read."""
+    """A folder that only this user can read, in `parent` or in the system's temporary folder."""
 
     def __init__(self, parent: str | Path | None = None):
         parent = parent or tempfile.gettempdir()
@@ -37,7 +37,7 @@ class TemporaryFolder(tempfile.TemporaryDirectory):
         OPEN.add(self)
 
     def cleanup(self) -> None:
-        """Removes the folder, also when a signal arrives meanwhile."""
+        """Remove the folder, even if a signal arrives during the removal."""
         try:
             super().cleanup()
         except KeyboardInterrupt:
@@ -47,7 +47,7 @@ class TemporaryFolder(tempfile.TemporaryDirectory):
 
 @contextmanager
 def new_file(path: str | Path) -> Iterator[Path]:
-    """A path to write to. The file replaces `path` when the block ends; after an error `path` is unchanged."""
+    """Yield a path to write to. The file replaces `path` at the end of the block, but not after an error."""
     path = Path(path)
     with TemporaryFolder(path.parent) as folder:
         partial = Path(folder, path.name)
@@ -56,12 +56,12 @@ def new_file(path: str | Path) -> Iterator[Path]:
 
 
 def allocate(path: str | Path) -> None:
-    """Reserves disk space for the whole length of a file, so that writing to its mapping cannot fail.
+    """Reserve disk space for the whole length of a file, so that writing to its memory map cannot fail.
 
-    Without that, a full disk ends the process by SIGBUS.
+    Otherwise a full disk would end the process with SIGBUS.
 
     Raises:
-        OSError: the disk is too small.
+        OSError: There is not enough space.
     """
     with open(path, "r+b") as file:
         size = file.seek(0, os.SEEK_END)
@@ -69,15 +69,15 @@ def allocate(path: str | Path) -> None:
             os.posix_fallocate(file.fileno(), 0, size)
             return
         file.seek(0)
-        while held := file.read(2**20):  # macOS: what was never written takes no space
+        while held := file.read(2**20):  # macOS does not allocate blocks that were never written
             file.seek(-len(held), os.SEEK_CUR)
             file.write(held)
 
 
 def remove_leftovers(folder: str | Path) -> None:
-    """Removes the temporary folders in `folder` whose processes are dead.
+    """Remove temporary folders in `folder` that were created by processes that are dead.
 
-    Those of another machine or container are left, because this one cannot tell whether their processes live.
+    Folders created on another machine or in another container are kept, since their processes cannot be checked.
     """
     for path in Path(folder).glob(".informin-*"):
         made = NAME.fullmatch(path.name)
@@ -86,26 +86,26 @@ def remove_leftovers(folder: str | Path) -> None:
 
 
 def remove_own() -> None:
-    """Removes the temporary folders of this process, before it ends without cleaning up (`os._exit`)."""
+    """Remove the temporary folders of this process, before it ends without cleanup (`os._exit`)."""
     for folder in list(OPEN):
         folder.cleanup()
 
 
 @lru_cache(maxsize=1)
 def _machine() -> str:
-    """Where process ids mean the same: the machine, and in it the container."""
+    """Return an id of the machine and the container, within which process ids are unique."""
     namespace = Path("/proc/self/ns/pid")
     container = os.readlink(namespace) if namespace.is_symlink() else ""
     return hashlib.sha256(f"{socket.gethostname()} {container}".encode()).hexdigest()[:8]
 
 
 def _started(process: psutil.Process) -> int:
-    """When a process began, in hundredths of a second since boot: setting the clock does not change it."""
+    """Return the start of a process in 1/100 seconds since boot, which does not depend on the system clock."""
     return round((process.create_time() - psutil.boot_time()) * 100)
 
 
 def _lives(pid: int, start: int) -> bool:
-    """Whether a process still runs; another one may have its id by now."""
+    """Return whether a process is still running, and not another process with the same id."""
     try:
         process = psutil.Process(pid)
         return abs(_started(process) - start) <= 1 and process.status() != psutil.STATUS_ZOMBIE

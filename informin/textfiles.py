@@ -1,4 +1,4 @@
-"""Reading text, tables and JSON lines, compressed or not, with errors that name file and line."""
+"""Read text files, tables and JSON Lines, compressed or not. Errors name the file and the line."""
 
 import csv
 import gzip
@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,13 +25,16 @@ logger = logging.getLogger(__name__)
 
 COMPRESSIONS = (".gz", ".xz", ".zst")
 # A TSV has no quoting: a field may begin with a quotation mark.
-TABLES = {".csv": {"delimiter": ",", "strict": True}, ".tsv": {"delimiter": "\t", "quoting": csv.QUOTE_NONE}}
+TABLES: dict[str, dict[str, Any]] = {
+    ".csv": {"delimiter": ",", "strict": True},
+    ".tsv": {"delimiter": "\t", "quoting": csv.QUOTE_NONE},
+}
 MOST_NAMES = 20  # in a message
 MOST_BYTES = 2**24  # of a line, with all its columns
-MOST_CHARACTERS = 100_000  # of a sentence; encoders read up to 8,192 tokens, and all of it is tokenized first
+MOST_CHARACTERS = 100_000  # of a sentence; encoders use up to 8,192 tokens, but the whole sentence is tokenized
 SUFFIXES = (".txt", ".csv", ".tsv", ".jsonl", ".json", ".parquet")
 ONE_OBJECT = "one JSON object per line"
-COLUMN_NAME = re.compile(r"([\w.:/-]*[\w:]( [\w.:/-]*[\w:])?)?")  # one or two plain words, or none
+COLUMN_NAME = re.compile(r"([\w.:/-]*[\w:]( [\w.:/-]*[\w:])?)?")  # up to two plain words
 QUOTES = (
     "Close every quotation mark that opens a field, and double those inside it; where they are only text, name the "
     "file .txt or .tsv."
@@ -43,7 +46,7 @@ TOO_MANY_FIELDS = {
 
 
 def plain_suffix(path: Path) -> str:
-    """The suffix that says what the file holds, without that of the compression: .csv for a.csv.gz."""
+    """Return the suffix of a file without that of its compression: .csv for a.csv.gz."""
     inner = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
     return inner.suffix.lower()
 
@@ -62,12 +65,14 @@ def require_file(option: str, path: Path) -> None:
         )
 
 
-def open_bytes(path: Path) -> BinaryIO:
-    """The file's bytes, decompressed by its suffix."""
+def open_bytes(path: Path) -> IO[bytes]:
+    """Open a file for reading bytes, decompressed as its suffix says."""
     suffix = path.suffix.lower()
     if suffix == ".zst":
         return io.BufferedReader(pa.input_stream(str(path), compression="zstd"))
-    return {".gz": gzip.open, ".xz": lzma.open}.get(suffix, open)(path, "rb")
+    if suffix == ".gz":
+        return cast(IO[bytes], gzip.open(path, "rb"))
+    return lzma.open(path, "rb") if suffix == ".xz" else open(path, "rb")
 
 
 def decoded_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
@@ -249,7 +254,7 @@ def table_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
             if width:
                 yield begin, row
     except csv.Error as error:
-        cause, cure = error, QUOTES if kind == ".csv" else "Shorten it."  # of a TSV only the length can be wrong
+        cause, cure = str(error), QUOTES if kind == ".csv" else "Shorten it."  # of a TSV only the length can be wrong
         if "new-line" in str(error):
             cause, cure = "a carriage return inside a line", "Remove it."
         raise UsageError(f"{path}, line {end + 1}: cannot read the row that begins here ({cause})", fix=cure) from None
@@ -321,10 +326,11 @@ def as_text(cell: object, where: object, number: int | None) -> str:
             needed="text",
             fix="Choose another column with `text_column`.",
         )
+    text = cell or ""
     try:
-        (cell or "").encode()
+        text.encode()
     except UnicodeEncodeError as error:  # half of a surrogate pair, which JSON can spell
         raise UsageError(
-            f"{place}: {cell[error.start :][:20]!r} is not valid Unicode", fix="Remove or replace these characters."
+            f"{place}: {text[error.start :][:20]!r} is not valid Unicode", fix="Remove or replace these characters."
         ) from None
-    return refuse_long(cell or "", where, number)
+    return refuse_long(text, where, number)

@@ -1,4 +1,4 @@
-"""Reading YAML files of the user, with limits: a small file with aliases can expand to gigabytes."""
+"""Read YAML files with limits, because a small file with aliases can expand to gigabytes."""
 
 from pathlib import Path
 
@@ -73,16 +73,16 @@ class _Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
         seen = set()
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):  # YAML refuses others itself
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):  # the base class rejects others
             if key.value in seen:
-                raise _refusal(f"{key.value!r} is there twice", key.start_mark)
+                raise _refusal(f"found {key.value!r} twice", key.start_mark)
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 
-    def construct_scalar(self, node: yaml.ScalarNode) -> str:
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> str:
         value = super().construct_scalar(node)
         if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in value):
-            raise _refusal(f"{value[:40]!r} has a character that is not read", node.start_mark)
+            raise _refusal(f"{value[:40]!r} contains a character that is not allowed", node.start_mark)
         return value
 
     def construct_integer(self, node: yaml.ScalarNode) -> int:
@@ -92,7 +92,7 @@ class _Loader(yaml.SafeLoader):
         return value
 
     def refuse(self, node: yaml.Node):
-        raise _refusal(f"found {node.tag}, which is not read", node.start_mark)
+        raise _refusal(f"found {node.tag}, which is not supported", node.start_mark)
 
 
 def _refusal(problem: str, mark: yaml.Mark) -> yaml.YAMLError:

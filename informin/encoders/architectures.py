@@ -6,7 +6,7 @@
 import functools
 import inspect
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import nn
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
     class InforMinModel(InforMinMixin, PreTrainedModel):
         """A model of any architecture, for type checkers."""
+
+        _keys_to_ignore_on_load_missing: list[str]
+        _keys_to_ignore_on_load_unexpected: list[str]
+        _tied_weights_keys: dict[str, str]
 
 else:
     InforMinModel = InforMinMixin
@@ -47,7 +51,7 @@ class Architecture:
         packs: The layers have the structure of BERT's and can run without padding (`informin.encoders.packing`).
     """
 
-    model: type[InforMinModel]
+    model: type[PreTrainedModel]
     lm_head: str | None
     onnx_inputs: tuple[str, ...] | None
     offset_positions: bool = False
@@ -59,7 +63,8 @@ class Architecture:
     @property
     def dropouts(self) -> tuple[str, ...]:
         """Names of the dropout rates in config.json."""
-        return self.model.dropouts
+        model: Any = self.model  # also an InforMinMixin
+        return model.dropouts
 
     def attentions(self, encoder: nn.Module) -> list[nn.Module]:
         """Return the self-attention of each layer, from the first to the last; an empty list if `attention` is None.
@@ -68,9 +73,11 @@ class Architecture:
         """
         if self.attention is None:
             return []
-        found = [layer.get_submodule(self.attention) for layer in encoder.get_submodule(self.layers)]
-        for attention in found if self.rate else ():
-            attention.dropout = nn.Dropout(getattr(attention, self.rate))
+        layers = cast(nn.ModuleList, encoder.get_submodule(self.layers))
+        found = [layer.get_submodule(self.attention) for layer in layers]
+        if self.rate is not None:
+            for attention in found:
+                attention.dropout = nn.Dropout(getattr(attention, self.rate))
         return found
 
 
@@ -123,13 +130,15 @@ def generic(config: PreTrainedConfig) -> Architecture:
     Raises:
         UsageError: The encoder lacks something that training needs.
     """
-    encoder = MODEL_MAPPING.get(type(config), None)
+    kind: Any = type(config)
+    encoder = MODEL_MAPPING.get(kind, None)
     missing = None
     if not (inspect.isclass(encoder) and issubclass(encoder, PreTrainedModel)):
         missing = "transformers has no single class for it"
     elif not set(TWO) <= inspect.signature(encoder.forward).parameters.keys():
         missing = "it does not accept input_ids and attention_mask"
-    elif not (dropouts := dropouts_of(encoder, type(config))):
+    dropouts = () if missing else dropouts_of(encoder, kind)
+    if not (missing or dropouts):
         missing = "it has no dropout rate that dropout modules use"
     if missing:
         raise UsageError(

@@ -107,13 +107,17 @@ def embed(
     """
     embedding = embedding or embedding_of(model)
     assert embedding.pooling is not None
-    how = {
-        "length": longest_read(model, tokenizer, embedding),
-        "prompt": embedding.prompt,
-        "normalized": embedding.normalize,
-        "progress": progress,
-    }
-    return encode(model, tokenizer, sentences, batch_size, (embedding.pooling,), **how)[embedding.pooling]
+    return encode(
+        model,
+        tokenizer,
+        sentences,
+        batch_size,
+        (embedding.pooling,),
+        length=longest_read(model, tokenizer, embedding),
+        prompt=embedding.prompt,
+        normalized=embedding.normalize,
+        progress=progress,
+    )[embedding.pooling]
 
 
 def pool(pooler: str, layers: Sequence[Tensor], mask: Tensor) -> Tensor:

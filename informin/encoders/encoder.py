@@ -138,10 +138,10 @@ def starting_sha256(model: InforMinModel, model_name: str, revision: str | None 
     if not settings:
         return weights_sha256(model.base_model.state_dict())
     has_head = settings["projection_head"] == "mlp"
-    if has_head and model.config.informin["projection_head"] != "mlp":
-        model = load_saved(config, model_name, revision)
+    reload = has_head and model.config.informin["projection_head"] != "mlp"
+    weights = (load_saved(config, model_name, revision) if reload else model).state_dict()
     prefixes = (f"{model.base_model_prefix}.", *(["mlp."] if has_head else []))
-    return weights_sha256({name: x for name, x in model.state_dict().items() if name.startswith(prefixes)})
+    return weights_sha256({name: x for name, x in weights.items() if name.startswith(prefixes)})
 
 
 def load_encoder(

@@ -37,8 +37,8 @@ def find_config(model_name: str, revision: str | None = None) -> str:
         problem = ": there is no such folder"
     else:
         try:
-            if path := cached_file(model_name, "config.json", revision=revision):
-                return path
+            if found := cached_file(model_name, "config.json", revision=revision):
+                return found
             problem = "its repository on the Hub has no config.json"
         except Exception as error:  # transformers wraps the Hub's error in an OSError, or raises it directly
             problem = hub_problem(error.__cause__ or error, revision)

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -222,7 +223,7 @@ def refuse_weights_outside(model_name: str, config: PreTrainedConfig, revision: 
             refuse_outside(model_name, name, index)
 
 
-def _class_of(config: PreTrainedConfig) -> type:
+def _class_of(config: PreTrainedConfig) -> Any:
     return architecture_of(config).model if getattr(config, "informin", None) else AutoModel
 
 

@@ -10,12 +10,15 @@ Both optimizations are exact.
 """
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nested import nested_tensor_from_jagged
 from torch.nn.functional import pad, scaled_dot_product_attention
-from transformers import MODEL_MAPPING, PreTrainedModel
+from transformers import MODEL_MAPPING, BertModel, PreTrainedModel
+from transformers.models.bert.modeling_bert import BertLayer, BertSelfAttention
+from transformers.models.roberta.modeling_roberta import RobertaEmbeddings
 
 from informin.encoders.architectures import ARCHITECTURES
 
@@ -54,20 +57,23 @@ class Packed:
         return x[self.order.argsort()]
 
 
-def can_pack(encoder: PreTrainedModel) -> bool:
+def can_pack(encoder: nn.Module) -> bool:
     """Return whether an encoder's layers have the structure that this module supports."""
+    if not isinstance(encoder, PreTrainedModel):
+        return False
     row = ARCHITECTURES.get(encoder.config.model_type)
     own = MODEL_MAPPING.get(type(encoder.config), None) is type(encoder)  # not another class of the same name
     return own and row is not None and row.packs and not encoder.config.is_decoder
 
 
 def packed_forward(
-    encoder: nn.Module, input_ids: Tensor, mask: Tensor, pooling: str, wanted: Tensor | None = None
+    encoder: BertModel, input_ids: Tensor, mask: Tensor, pooling: str, wanted: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:
     """Compute the embeddings of N sentences of up to L tokens, and the last hidden states of selected tokens.
 
     Args:
-        encoder: An encoder for which `can_pack` is true. Its hooks and gradient checkpointing are ignored.
+        encoder: A BERT, or another encoder for which `can_pack` is true. Its hooks and gradient checkpointing are
+            ignored.
         input_ids: (N, L).
         mask: (N, L), 1 for tokens, 0 for padding.
         pooling: One of `modeling_informin.POOLINGS`.
@@ -78,7 +84,7 @@ def packed_forward(
     """
     packed = Packed.of(mask)
     hidden = _embed(encoder, input_ids, mask, packed)  # (T, d)
-    *layers, last = encoder.encoder.layer
+    *layers, last = cast(list[BertLayer], encoder.encoder.layer)
     for layer in layers:
         hidden = layer_forward(layer, hidden, packed)
     if pooling == "cls" and wanted is None:
@@ -92,11 +98,11 @@ def packed_forward(
     return packed.in_order(_pool(hidden, packed, pooling)), vectors
 
 
-def _embed(encoder: nn.Module, input_ids: Tensor, mask: Tensor, packed: Packed) -> Tensor:
+def _embed(encoder: BertModel, input_ids: Tensor, mask: Tensor, packed: Packed) -> Tensor:
     """Return the input (T, d) of the first layer."""
     if ARCHITECTURES[encoder.config.model_type].offset_positions:
         # The encoder's own numbering, which skips padding tokens that are part of the text.
-        table = encoder.embeddings
+        table = cast(RobertaEmbeddings, encoder.embeddings)
         positions = table.create_position_ids_from_input_ids(input_ids, table.padding_idx)
     else:
         positions = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
@@ -106,9 +112,9 @@ def _embed(encoder: nn.Module, input_ids: Tensor, mask: Tensor, packed: Packed) 
     return hidden if project is None else project(hidden)
 
 
-def layer_forward(layer: nn.Module, hidden: Tensor, packed: Packed, first_alone: bool = False) -> Tensor:
+def layer_forward(layer: BertLayer, hidden: Tensor, packed: Packed, first_alone: bool = False) -> Tensor:
     """Apply a BERT layer to packed tokens (T, d). With `first_alone`, return only first tokens (N, d)."""
-    attention = layer.attention.self
+    attention = cast(BertSelfAttention, layer.attention.self)
     asking = hidden[packed.starts] if first_alone else hidden
     heads = [
         projection(x).unflatten(-1, (-1, attention.attention_head_size))  # (T, H, d/H)
@@ -116,7 +122,8 @@ def layer_forward(layer: nn.Module, hidden: Tensor, packed: Packed, first_alone:
     ]
     dropout = attention.dropout.p if attention.training else 0.0
     attend = attend_at_once if hidden.is_cuda else attend_by_runs
-    mixed = attend(*heads, packed, dropout, attention.scaling, first_alone).flatten(1)
+    query, key, value = heads
+    mixed = attend(query, key, value, packed, dropout, attention.scaling, first_alone).flatten(1)
     return layer.feed_forward_chunk(layer.attention.output(mixed, asking))
 
 
@@ -139,11 +146,11 @@ def attend_at_once(query, key, value, packed: Packed, dropout: float, scale: flo
     read = {"offsets": pad(packed.starts, (0, 1), value=len(key))} | lengths
     one = torch.arange(len(packed.starts) + 1, device=key.device)
     asking = {"offsets": one, "min_seqlen": 1, "max_seqlen": 1} if first_alone else read
-    nested = [
+    query, key, value = (
         nested_tensor_from_jagged(x, **how).transpose(1, 2)  # (N, H, length, d/H)
         for x, how in ((query, asking), (key, read), (value, read))
-    ]
-    return scaled_dot_product_attention(*nested, dropout_p=dropout, scale=scale).transpose(1, 2).values()
+    )
+    return scaled_dot_product_attention(query, key, value, dropout_p=dropout, scale=scale).transpose(1, 2).values()
 
 
 def _pool(hidden: Tensor, packed: Packed, pooling: str) -> Tensor:

@@ -62,13 +62,13 @@ def _sentence_transformers(model_name: str, revision: str | None) -> EmbeddingCo
     if adapter and dense_problem(model_name, adapter, revision):
         adapter = None
     if not (adapter or kinds in KNOWN_MODULES) or modules[0]["path"]:
-        problem = f"modules.json lists {', '.join(kinds)}, not all of which are supported"
-        problem += _dense(model_name, modules, kinds, revision)
-        return EmbeddingConfig(prompt=prompt, files=files, problem=problem)
-    more, problem = _transformer(model_name, revision)
+        unsupported = f"modules.json lists {', '.join(kinds)}, not all of which are supported"
+        unsupported += _dense(model_name, modules, kinds, revision)
+        return EmbeddingConfig(prompt=prompt, files=files, problem=unsupported)
+    more, transformer_problem = _transformer(model_name, revision)
     files |= more
     pooling, pooling_problem = _pooling(json_file(model_name, f"{modules[1]['path']}/config.json", revision))
-    if problem := problem or pooling_problem:
+    if problem := transformer_problem or pooling_problem:
         return EmbeddingConfig(prompt=prompt, files=files, problem=problem)
     return EmbeddingConfig(pooling, kinds[-1] == "Normalize", prompt, files, adapter=adapter)
 

@@ -7,6 +7,7 @@ objective from outside the package can have any options, so plain values are acc
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from typing import Any
 
 from informin.errors import UsageError
 from informin.objectives import OBJECTIVES
@@ -67,7 +68,8 @@ def check_files(model_name: str, file: str, values: Mapping) -> None:
 def _options(settings: Mapping) -> list[str]:
     """Return the names of all options of objectives and views, and any valid name if the model's own are unknown."""
     terms = [term for objective in OBJECTIVES.values() for term in objective.terms]
-    known = {field.name for kind in (*terms, *VIEWS.values()) for field in fields(kind)}
+    kinds: list[Any] = [*terms, *VIEWS.values()]
+    known = {field.name for kind in kinds for field in fields(kind)}
     objective, view = settings.get("objective", "informin"), settings.get("view", "dropout")
     if any(isinstance(name, str) and name not in choices for name, choices in ((objective, OBJECTIVES), (view, VIEWS))):
         known |= {name for name in settings if re.fullmatch("[a-z][a-z0-9_]*", name)} - SETTINGS.keys()

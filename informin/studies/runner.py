@@ -19,7 +19,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from informin.errors import UsageError
 from informin.files import write_json
-from informin.interrupts import heeded_signals, silence, terminals
+from informin.interrupts import handled_signals, silence, terminals
 from informin.studies.plan import SAMPLES, Study
 from informin.studies.runs import Run, read_run, resumable, run_record, seconds_spent, unscored, untrained
 from informin.studies.table import name_of, value_of
@@ -56,7 +56,7 @@ class Runner:
 
     def __enter__(self):
         self._terminals = terminals()
-        self._previous = {number: signal.signal(number, self._hand_on) for number in heeded_signals()}
+        self._previous = {number: signal.signal(number, self._hand_on) for number in handled_signals()}
         return self
 
     def __exit__(self, *_):

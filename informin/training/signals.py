@@ -9,7 +9,7 @@ import time
 from transformers import TrainerCallback
 
 from informin.distributed import any_process
-from informin.interrupts import SAME, heeded_signals, silence, terminals
+from informin.interrupts import SAME, handled_signals, silence, terminals
 
 LAUNCHED = ("TORCHELASTIC_RUN_ID", "ACCELERATE_MIXED_PRECISION")  # set by torchrun and accelerate launch
 # Prints its second argument when the process given by the first has ended, or after 30 seconds.
@@ -46,7 +46,7 @@ class StopOnSignal(TrainerCallback):
 
     def __enter__(self):
         self._terminals = terminals()
-        self._previous = {number: signal.signal(number, self._handle) for number in heeded_signals()}
+        self._previous = {number: signal.signal(number, self._handle) for number in handled_signals()}
         return self
 
     def __exit__(self, *_):

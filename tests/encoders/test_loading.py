@@ -378,7 +378,7 @@ def test_damaged_folders(model, commands, tmp_path, capsys, damage, message):
         (write("config_sentence_transformers.json", "[]"), "MODEL/config_sentence_transformers.json is not valid: fou"),
         (
             change("sentence_bert_config.json", max_seq_length="9"),
-            "in sentence_bert_config.json is '9'; expected a whole number of 1 or more",
+            "in sentence_bert_config.json is '9'; expected an integer of 1 or more",
         ),
     ],
     ids="modules-no-list modules-of-numbers pooling prompts length".split(),
@@ -497,7 +497,7 @@ def near(bert, tmp_path, monkeypatch) -> Path:
     return tmp_path / "work"
 
 
-OFFLINE = "there is no such folder, and it is not in the Hub's cache (the Hub is not asked, as HF_HUB_OFFLINE is set)"
+OFFLINE = "there is no such folder, and it is not in the local cache of the Hub, and HF_HUB_OFFLINE is set"
 
 
 @pytest.mark.parametrize(
@@ -507,12 +507,12 @@ OFFLINE = "there is no such folder, and it is not in the Hub's cache (the Hub is
         ("run", f" cannot be loaded: {OFFLINE}. Did you mean outputs/run?"),
         ("output/run", f" cannot be loaded: {OFFLINE}. Did you mean outputs/run?"),
         ("bert", f" cannot be loaded: {OFFLINE}."),
-        ("a b", " cannot be loaded: there is no such folder, and the Hub has no such names."),
-        ("", " cannot be loaded: there is no such folder, and the Hub has no such names."),
+        ("a b", " cannot be loaded: there is no such folder, and it is not a valid name on the Hub."),
+        ("", " cannot be loaded: there is no such folder, and it is not a valid name on the Hub."),
         ("./outputs/ru", ": there is no such folder. Did you mean outputs/run?"),
         ("~/outputs/rnu", ": there is no such folder. Did you mean HOME/outputs/run?"),
         ("outputs/run/checkpoint-9", ": there is no such folder."),
-        ("x" * 300, " cannot be loaded: there is no such folder, and the Hub has no such names."),
+        ("x" * 300, " cannot be loaded: there is no such folder, and it is not a valid name on the Hub."),
         ("outputs", " cannot be loaded: the folder has no config.json. Did you mean outputs/run?"),
         ("outputs/rum", " cannot be loaded: the folder has no config.json. Did you mean outputs/run?"),
         ("outputs/run/model.safetensors", " is a file; expected its folder. Use `model_name` outputs/run"),
@@ -530,9 +530,9 @@ def test_names_of_nothing(near, monkeypatch, name, message):
 @pytest.mark.parametrize(
     ("name", "revision", "problem"),
     [
-        ("alice/none", None, "the Hub has no such repository, or none that you may read (`hf auth login`)"),
+        ("alice/none", None, "the Hub has no such repository, or it is private (`hf auth login`)"),
         ("alice/bare", None, "its repository on the Hub has no config.json"),
-        ("alice/bert", "v9", "on the Hub it has no revision v9"),
+        ("alice/bert", "v9", "its repository on the Hub has no revision v9"),
         ("alice/none", "unreachable", "the Hub (http://127.0.0.1:1) cannot be reached"),
     ],
 )

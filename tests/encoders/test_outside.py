@@ -208,7 +208,7 @@ def test_a_manifest_that_names_a_file_outside(model):
     listed = json.loads((model / "manifest.json").read_text())["files"]
     (model.parent / "private").write_text("mine")
     change(model, "manifest.json", files=listed | {"../private": {"size": 4, "sha256": "0"}})
-    assert damage(model) == "its manifest.json names '../private', which is outside of the folder"
+    assert damage(model) == "its manifest.json lists '../private', which is outside of the folder"
 
 
 def test_weights_that_are_a_pickle_run_nothing(model, tmp_path):

@@ -67,8 +67,8 @@ KERNEL = {"_attn_implementation": "kernels-community/flash-attn"}
         ({"normalize": "no"}, "informin.normalize in config.json is 'no'; expected true or false."),
         ({"lm_head": 3}, "informin.lm_head in config.json is 3; expected true or false."),
         ({"prompt": 3}, "informin.prompt in config.json is 3; expected text."),
-        ({"max_seq_length": "<script>"}, "max_seq_length in config.json is '<script>'; expected a whole number of 1"),
-        ({"max_seq_length": True}, "max_seq_length in config.json is True; expected a whole number of 1 or more."),
+        ({"max_seq_length": "<script>"}, "max_seq_length in config.json is '<script>'; expected an integer of 1"),
+        ({"max_seq_length": True}, "max_seq_length in config.json is True; expected an integer of 1 or more."),
         ({"view_dropout": [0.1, 2]}, "informin.view_dropout in config.json is [0.1, 2]; expected a list, each a num"),
         ({"sentence_transformers": {"a": 1}}, "informin.sentence_transformers.a in config.json is not a known"),
         (

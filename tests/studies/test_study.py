@@ -356,7 +356,7 @@ def test_duplicate_recipes_are_rejected(tmp_path, capsys):
     path.write_text("recipes:\n  a: {mlm_weight: 0.1}\n  b: {}\n  a: {mlm_weight: 0.2}\nseeds: [1]\n")
     assert run_study.main([str(path)]) == 2
     error = capsys.readouterr().err
-    assert "twice.yaml cannot be read: 'a' is there twice" in error and "line 4, column 3" in error
+    assert "twice.yaml cannot be read: found 'a' twice" in error and "line 4, column 3" in error
 
 
 def test_file_name_runs_is_rejected(write):

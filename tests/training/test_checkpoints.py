@@ -63,14 +63,14 @@ def change(path: Path) -> None:
     [
         (
             lambda folder: (folder / "manifest.json").unlink(),
-            "it has no readable manifest.json, so it was not written to the end",
+            "it has no readable manifest.json, so it is incomplete",
         ),
         (lambda folder: (folder / "manifest.json").write_text("[]"), "it has no readable manifest.json"),
         (lambda folder: cut(folder / "manifest.json"), "it has no readable manifest.json"),
         (lambda folder: (folder / "scheduler.pt").unlink(), "scheduler.pt is missing"),
-        (lambda folder: cut(folder / "model.safetensors"), "model.safetensors has 23 bytes, and 25 were written"),
-        (lambda folder: change(folder / "model.safetensors"), "model.safetensors is not as it was written"),
-        (lambda folder: change(folder / "trainer_state.json"), "trainer_state.json is not as it was written"),
+        (lambda folder: cut(folder / "model.safetensors"), "model.safetensors has 23 bytes instead of 25"),
+        (lambda folder: change(folder / "model.safetensors"), "model.safetensors has changed"),
+        (lambda folder: change(folder / "trainer_state.json"), "trainer_state.json has changed"),
     ],
     ids=["none", "list", "cut-manifest", "missing", "cut", "changed-weights", "changed-state"],
 )
@@ -146,11 +146,9 @@ def test_damage_compares_sizes_and_checksums(tmp_path):
     write_manifest(folder)
     assert damage(folder) is None
     (folder / "inner" / "state").write_bytes(b"abd")
-    assert damage(folder, contents=False) is None and damage(folder) == (
-        "inner/state is not as it was written: its SHA-256 differs"
-    )
+    assert damage(folder, contents=False) is None and damage(folder) == ("inner/state has changed: its SHA-256 differs")
     (folder / "inner" / "state").write_bytes(b"abcd")
-    assert damage(folder, contents=False) == "inner/state has 4 bytes, and 3 were written"
+    assert damage(folder, contents=False) == "inner/state has 4 bytes instead of 3"
     for invalid in ('{"files": []}', '{"files": {"a": {"size": "1", "sha256": "x"}}}', '{"files": {"a": 1}}'):
         (folder / "manifest.json").write_text(invalid)
         assert damage(folder).startswith("it has no readable manifest.json")
