@@ -162,7 +162,9 @@ def _checked(results: object, path: str | Path) -> dict:
 def _incomplete(tasks: dict) -> str | None:
     """Return which key of a task is missing, or None."""
     for name, entry in tasks.items():
-        needed = ["error"] if entry["score"] is None else ["measures"] * ("kind" in entry)
+        needed = ["error"] * (entry["score"] is None)
+        if "kind" in entry or "measures" in entry:
+            needed += ["kind", *["measures"] * (entry["score"] is not None)]
         needed += [_SAMPLES[entry["kind"]]] if "kind" in entry else []
         if missing := [key for key in needed if key not in entry]:
             return f"tasks.{name:.60}.{missing[0]} is missing"

@@ -135,7 +135,10 @@ class ResumableTrainer(TrainerHooks):
         if checkpoint is None:
             return done, batches
         callbacks: Any = self.state.stateful_callbacks
-        for callback in self.callback_handler.callbacks:  # Trainer cannot save a callback that the checkpoint lacks
+        for callback in (
+            *self.callback_handler.callbacks,
+            self.control,
+        ):  # Trainer cannot save one that the checkpoint lacks
             if isinstance(callback, ExportableState):
                 callbacks.setdefault(type(callback).__name__, callback.state())
         sized = has_length(self.train_dataset)

@@ -192,6 +192,17 @@ def test_other_files_are_rejected(tmp_path, content, found, needed):
         load_results(path)
 
 
+@pytest.mark.parametrize("key", ["kind", "measures", "classes"])
+def test_incomplete_label_entries_are_rejected(tmp_path, key):
+    values = new_results("here", WHO, {})
+    add_task(values, "tags", entry(50.0, kind="labels", classes=3, measures={"v_measure": 50.0}))
+    del values["tasks"]["tags"][key]
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(values))
+    with raises_usage(found=f"{path} is not a results file: tasks.tags.{key} is missing"):
+        load_results(path)
+
+
 def test_resuming(tmp_path):
     """Tasks are kept; the model's name and the environment are those of now."""
     fresh = new_results("here", WHO, {"torch": "2"})

@@ -189,6 +189,13 @@ def test_the_best_one_that_is_gone_is_said(command, half, tmp_path, caplog, monk
     assert load_record(half)["chosen"] is False
 
 
+def test_resume_without_callback_states(command, half):
+    path = half / "checkpoint-2" / "trainer_state.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"stateful_callbacks": None}))
+    write_manifest(half / "checkpoint-2")
+    assert run_unsup.main([*command(), "--resume_from_checkpoint"]) == 0
+
+
 def test_changed_twice_has_three_parts(command, half, monkeypatch):
     better = iter([10.0, 20.0])  # so that the last step is kept
     scores = {"alignment": 0.0, "uniformity": 0.0}
