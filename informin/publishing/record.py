@@ -98,13 +98,14 @@ RECORD = Keys(
     },
     ANY,
 )
-# What going on with a run compares, beside that.
+# What a resumed run compares, in addition to that.
 RESUMED = Keys(
     {
         "base_model": Keys({"weights_sha256": TEXT, "settings_sha256": TEXT}, others=ANY, null=True),
         "data": Keys({"sources": ANY, "sentences": ANY, "sha256": ANY}, others=ANY, null=True),
     },
-    others=ANY,
+    {"inputs": Keys(others=ANY)},
+    ANY,
 )
 
 

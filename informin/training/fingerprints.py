@@ -72,15 +72,22 @@ def changed_inputs(began: dict, now: dict) -> list[str]:
 
 def _content(value: Any) -> Any:
     """Return a value without file names."""
-    files = isinstance(value, list) and all(isinstance(item, dict) for item in value)
-    return [(file["size"], file["sha256"]) for file in value] if files else value
+    return [(file["size"], file["sha256"]) for file in value] if _are_files(value) else value
+
+
+def _are_files(value: Any) -> bool:
+    """Return whether a value is a list of files as this module describes them, and not something edited by hand."""
+    kinds = {"name": str, "size": int, "sha256": str}
+    return isinstance(value, list) and all(
+        isinstance(file, dict) and all(isinstance(file.get(key), kind) for key, kind in kinds.items()) for file in value
+    )
 
 
 def _shown(value: Any, other: Any) -> str:
     """Return a value as text; for lists of files, only those that the other value lacks."""
-    if not isinstance(value, list):
-        return "none" if value is None else repr(value)
-    others = _content(other) if isinstance(other, list) else []
+    if not _are_files(value):
+        return "none" if value is None else f"{value!r:.60}"
+    others = _content(other) if _are_files(other) else []
     differ = [file for file in value if (file["size"], file["sha256"]) not in others] or value
     return " ".join(
         f"{file['name']} ({counted(file['size'], 'byte')}, SHA-256 {file['sha256'][:8]})" for file in differ[:3]

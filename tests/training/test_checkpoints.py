@@ -41,6 +41,14 @@ def checkpoint(run: Path, name: str, complete: bool = True) -> Path:
     return folder
 
 
+def test_inputs_of_a_record_are_a_mapping(tmp_path):
+    folder = checkpoint(tmp_path, "checkpoint-25")
+    (folder / "training.json").write_text(json.dumps(RECORD | {"inputs": 1.5}))
+    write_manifest(folder)
+    with raises_usage(found=f"{folder / 'training.json'}: inputs is 1.5; expected a mapping"):
+        checkpoint_to_resume(tmp_path, "last", SETTINGS)
+
+
 def test_checkpoints_are_sorted_by_number(tmp_path):
     made = [checkpoint(tmp_path, f"checkpoint-{step}") for step in (1000, 25, 125)]
     for name in ("checkpoint-best", "other-7"):

@@ -40,3 +40,10 @@ def test_fingerprints_depend_on_order_but_not_on_names():
         "files a (1 byte, SHA-256 xxxxxxxx), now b (1 byte, SHA-256 yyyyyyyy)"
     ]
     assert changed_inputs({}, {"files": [one]}) == ["files none, now a (1 byte, SHA-256 xxxxxxxx)"]
+
+
+def test_edited_inputs_count_as_changed():
+    file = {"name": "a", "size": 1, "sha256": "x" * 64}
+    for value in ([{"name": "a"}], [file | {"size": "1"}], [1], {"a": 1}, 1.5):
+        (message,) = changed_inputs({"files": value}, {"files": [file]})
+        assert message == f"files {value!r:.60}, now a (1 byte, SHA-256 xxxxxxxx)"
