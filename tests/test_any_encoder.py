@@ -366,7 +366,7 @@ def test_a_sentence_transformer_goes_in_and_comes_out(bert, trainer, tmp_path, f
     options = read(tmp_path / "trained", "training.json")["options"]
     assert (options["pooler"], options["prompt"]) == ("mean", "the old ")
     card = (tmp_path / "trained" / "README.md").read_text()
-    assert "is the mean over its tokens, scaled to length 1" in card and '"the old A dog sleeps."' in card
+    assert "is the mean of its token vectors, normalized to unit length" in card and '"the old A dog sleeps."' in card
     # Once more, from the export.
     export_checkpoint(tmp_path / "trained", tmp_path / "again")
     for path in published_files(tmp_path / "trained"):
@@ -462,12 +462,12 @@ def test_who_writes_the_prompt_himself_embeds_it_once(folder_of, trainer, tmp_pa
     np.testing.assert_allclose(by_sentence_transformers(tmp_path / "run", themselves), expected, atol=1e-5)
     assert read(tmp_path / "run", "config_sentence_transformers.json")["prompts"] == {}
     card = (tmp_path / "run" / "README.md").read_text()
-    assert "Training put the prompt `the old` before every sentence, and sentence-transformers adds none" in card
+    assert "Training used the prompt `the old`, but sentence-transformers adds none" in card
     model = SentenceTransformer(str(tmp_path / "run"), device="cpu")
     assert 'model.encode(["A dog sleeps.", "The dog is asleep.", "It rains."], prompt="the old ")' in card
     np.testing.assert_allclose(model.encode(SENTENCES, prompt="the old "), expected, atol=1e-5)
     export_checkpoint(tmp_path / "run" / "checkpoint-2", tmp_path / "again")
-    assert "adds none by itself: pass `prompt`" in (tmp_path / "again" / "README.md").read_text()
+    assert "adds none: pass `prompt`" in (tmp_path / "again" / "README.md").read_text()
     assert read(tmp_path / "again") == read(tmp_path / "run")
     # In training the prompt is that of training, and so it is where the run goes on.
     resumed = trainer(

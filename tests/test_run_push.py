@@ -123,7 +123,7 @@ def test_results_and_update_card(hub, folder, capsys):
     """--results go into the folder, its card and the Hub; --update_card sends no weights."""
     results = results_of(folder, folder.parent / "scores" / "m.json", 12.34)
     assert run_push.main([str(folder), REPO, "--results", str(results)]) == 0
-    assert json.loads(remote(hub)["results/model.json"])["model"] == "these weights"
+    assert json.loads(remote(hub)["results/model.json"])["model"] == "this model"
     results_of(folder, results, 56.78)
     head, sent = hub.commits(REPO)[0].sha, len(hub.requests)
     assert run_push.main([str(folder), REPO, "--update_card", "--results", str(results.parent)]) == 0

@@ -267,7 +267,7 @@ def add_results(folder: str | Path, files: Sequence[str], seeds: Sequence[str] =
     """
     folder = Path(folder)
     refuse_links(folder)
-    places = {load_encoder(str(folder), device="cpu").weights_sha256(): ("model.json", "these weights")}
+    places = {load_encoder(str(folder), device="cpu").weights_sha256(): ("model.json", "this model")}
     record = load_record(folder) or {}
     if record.get("base_model"):
         places[record["base_model"]["weights_sha256"]] = ("base-{pooler}.json", "before training")

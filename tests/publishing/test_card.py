@@ -97,7 +97,7 @@ def with_record(folder: Path, **changes) -> Path:
 def put_results(folder: Path, name: str, scores: dict[str, float | None]) -> dict:
     """Results of these tasks, where `informin.publishing.export.add_results` puts them."""
     identity = dict(weights_sha256="2" * 64, pooler="cls", normalized=False, prompt=None, whitening=None, max_length=66)
-    results = new_results("these weights", identity | dict(precision="fp32", split="test"), {})
+    results = new_results("this model", identity | dict(precision="fp32", split="test"), {})
     for task, score in scores.items():
         entry = dict(score=score, n=3, seconds=dict(encode=0.1, score=0.1), truncated=0, data={})
         add_task(results, task, entry | ({"error": "no reason"} if score is None else {}))
@@ -129,7 +129,7 @@ def tables(card: str) -> dict[str, dict[str, list[str]]]:
 
 
 def limits(card: str) -> list[str]:
-    section = card.partition("## Limits\n")[2].partition("\n## ")[0]
+    section = card.partition("## Limitations\n")[2].partition("\n## ")[0]
     return [line[2:] for line in section.splitlines() if line.startswith("* ")]
 
 
@@ -167,7 +167,7 @@ def test_tags_tell_the_objective_and_onnx(bert, tmp_path):
         (folder / "onnx" / name).write_bytes(b"x")
     card = render_card(folder)
     assert ModelCard(card).data.tags == [*TAGS, "simcse", "onnx"]
-    assert "from `onnx/model.onnx`, `onnx/model_quantized.onnx`:" in card and len(code_blocks(card)) == 3
+    assert "using `onnx/model.onnx`, `onnx/model_quantized.onnx`:" in card and len(code_blocks(card)) == 3
     with_record(folder, objective=objective("a name", "two words"))
     card = render_card(folder)
     assert ModelCard(card).data.tags == [*TAGS, "unknown", "onnx"] and "steps of two words on" in card
@@ -208,17 +208,17 @@ def test_tables_of_several_seeds(folder):
     for pooler, scores in before.items():
         put_results(folder, f"base-{pooler}.json", scores)
     card = render_card(folder)
-    assert "The seeds are 3 runs of the same settings;\nthese weights are seed 42." in card
-    assert "Transfer: a logistic regression" in card
+    assert "\nThe table has 3 runs that differ only in the seed. This model is seed 42." in card
+    assert "Transfer: accuracy of a logistic regression" in card
     for title, tasks in (("STS, Spearman x 100", STS_TASKS), ("Transfer, accuracy x 100", TRANSFER_TASKS)):
         table = tables(card)[title]
         x = np.array([[run[task] for task in tasks] for run in runs])
         x = np.column_stack([x, x.mean(axis=1)])
         expected = {"": [*tasks, "Avg"]}
-        for pooler, words in (("cls", "read at [CLS]"), ("mean", "read by its mean")):
+        for pooler, words in (("cls", "[CLS] pooling"), ("mean", "mean pooling")):
             values = [before[pooler][task] for task in tasks]
             expected[f"before training, {words}"] = two_digits([*values, np.mean(values)])
-        expected["these weights (seed 42)"] = two_digits(x[0])
+        expected["this model (seed 42)"] = two_digits(x[0])
         expected |= {"seed 7": two_digits(x[1]), "seed 10": two_digits(x[2])}
         spread = zip(x.mean(axis=0), x.std(axis=0, ddof=1))
         expected["mean ± sd of these 3"] = [f"{mean:.2f} ± {sd:.2f}" for mean, sd in spread]
@@ -230,11 +230,11 @@ def test_tables_of_one_seed_and_some_tasks(folder):
     card = render_card(folder)
     assert tables(card)["STS, Spearman x 100"] == {
         "": ["STS12", "STS-B", "Avg"],
-        "these weights (seed 42)": ["70.13", "-", "-"],
+        "this model (seed 42)": ["70.13", "-", "-"],
     }
-    assert "Transfer, accuracy x 100" not in tables(card) and "The seeds are" not in card
+    assert "Transfer, accuracy x 100" not in tables(card) and "differ only in the seed" not in card
     assert "Transfer: " not in card
-    assert "Not scored" not in card
+    assert "Not evaluated" not in card
 
 
 def put_samples(folder: Path, name: str, **scores: float) -> None:
@@ -253,10 +253,10 @@ def test_samples_have_tables_and_a_place_in_the_model_index(folder):
     card = render_card(folder)
     found = tables(card)["my_titles: 1,200 sentences of 20 classes, x 100"]
     assert found[""] == ["V-measure", "1-NN", "10-NN", "8-shot"]
-    assert found["before training, read by its mean"] == ["70.25", "71.25", "72.25", "73.25"]
-    assert found["these weights (seed 42)"] == ["60.50", "61.50", "62.50", "63.50"]
+    assert found["before training, mean pooling"] == ["70.25", "71.25", "72.25", "73.25"]
+    assert found["this model (seed 42)"] == ["60.50", "61.50", "62.50", "63.50"]
     assert r"**a\*b\*: search, 1,200 queries among 20 documents, x 100**" in body(card)
-    assert "V-measure: k-means with the true number of classes" in body(card) and "MRR@10: one over the rank" in body(
+    assert "V-measure: k-means with the true number of classes" in body(card) and "MRR@10: reciprocal rank" in body(
         card
     )
     results = {entry.dataset_name: [] for entry in ModelCard(card).data.eval_results}
@@ -264,7 +264,7 @@ def test_samples_have_tables_and_a_place_in_the_model_index(folder):
         results[entry.dataset_name].append((entry.task_type, entry.metric_type, entry.metric_value))
     assert results["my_titles"][:2] == [("Clustering", "v_measure", 60.5), ("Clustering", "nearest_neighbor", 61.5)]
     assert results["a*b*"][0] == ("Retrieval", "mrr_10", 40.0) and len(results["a*b*"]) == 7
-    lower = "The starting encoder without this training, read by its mean, has a higher V-measure on my_titles: 70.25 "
+    lower = "Without this training, the source model has a higher V-measure on my_titles (mean pooling): 70.25 "
     assert [limit for limit in limits(card) if limit.startswith(lower)] and "MRR@10 on" not in card
 
 
@@ -279,10 +279,10 @@ def test_history_of_several_sets(folder):
     assert tables(card)["pairs.tsv"]["before training"] == ["60.00", "0.250", "-2.500"]
     assert tables(card)["titles.tsv"]["titles.tsv"] == ["V-measure", "1-NN", "10-NN", "8-shot"]
     assert tables(card)["titles.tsv"]["before training"] == ["70.25", "-", "-", "80.00"]
-    assert tables(card)["titles.tsv"]["step 125, these weights"] == ["-", "-", "-", "81.00"]
-    assert "**Development data**" in card and "Alignment (of pairs" in card
+    assert tables(card)["titles.tsv"]["step 125, this model"] == ["-", "-", "-", "81.00"]
+    assert "**Development data**" in card and "Alignment (of similar pairs)" in card
     card = render_card(with_record(folder, development_sets=sets[1:], history=history))
-    assert "pairs.tsv |" not in card and "Alignment (of pairs" not in card
+    assert "pairs.tsv |" not in card and "Alignment" not in card
     assert "**Development pairs**" in render_card(with_record(folder))
 
 
@@ -293,16 +293,16 @@ def test_drift_is_told_with_its_warnings(folder):
     drift = {"sentences": 2000, "old": old, "new": new, "warnings": ["tore *apart*: 47%.", "made hubs."]}
     card = render_card(with_record(folder, drift=drift))
     rows = tables(card)["Drift on 2,000 sentences"]
-    assert rows["Drift on 2,000 sentences"] == ["before training", "these weights"]
+    assert rows["Drift on 2,000 sentences"] == ["before training", "this model"]
     assert rows["10 nearest neighbors kept, %"] == ["100.0", "69.2"]
     assert rows["distance of old neighbors, % of all pairs"] == ["38.5", "not scored"]
     assert rows["STS-B dev"] == ["not scored", "not scored"]
-    section = card.partition("## What training changed\n")[2].partition("\n## ")[0]
+    section = card.partition("## Changes to the embeddings\n")[2].partition("\n## ")[0]
     assert "\nTraining tore \\*apart\\*: 47%.\n\nTraining made hubs.\n" in section
     without = {name: value for name, value in RECORD.items() if name != "drift"}
     for record in (without, RECORD | {"drift": None}):
         save_record(folder, record)
-        assert "What training changed" not in render_card(folder)
+        assert "Changes to the embeddings" not in render_card(folder)
     del old["hubness"]  # of another version
     rows = tables(render_card(with_record(folder, drift=drift)))["Drift on 2,000 sentences"]
     assert rows["hubness"] == ["not scored", "2.20"]
@@ -315,7 +315,7 @@ def test_history_shows_the_start_and_the_step_that_was_kept(folder):
     assert table == {
         "pairs.tsv": ["Spearman x 100", "alignment", "uniformity"],
         "before training": ["61.23", "0.250", "-2.500"],
-        "step 125, these weights": ["63.46", "0.123", "-"],
+        "step 125, this model": ["63.46", "0.123", "-"],
     }
     card = render_card(with_record(folder, history=[], development=None, chosen=False))
     assert "pairs.tsv" not in card and "Development pairs" not in card
@@ -323,42 +323,43 @@ def test_history_shows_the_start_and_the_step_that_was_kept(folder):
 
 def test_training_settings(folder):
     options = {name: [str(value)] for name, value in RECORD["options"].items()} | {"seed": ["42"], "steps": ["250"]}
-    chosen = {"checkpoint chosen by": ["Spearman on pairs.tsv: step 125"]}
+    chosen = {"checkpoint selected by": ["Spearman on pairs.tsv: step 125"]}
     assert tables(render_card(folder))["setting"] == {"setting": ["value"]} | options | chosen
     singular = {"environment": RECORD["environment"] | {"threads": 4}, "sentences_per_second": 1.2}
     one = render_card(with_record(folder, data=RECORD["data"] | {"sentences": 1}, kept_step=1, **singular))
-    assert "after 1 step of InforMin-CL on 1 sentence (a.txt" in one and ", 4 threads at 1 sentence a second" in one
+    assert "after 1 step of InforMin-CL on 1 sentence (a.txt" in one and "(4 threads, 1 sentence per second)" in one
     card = render_card(with_record(folder, chosen=False, kept_step=250))
     assert tables(card)["setting"] == {"setting": ["value"]} | options
     assert "after 250 steps of InforMin-CL on" in card
     versions = ", ".join(f"{name} {RECORD['environment'][name]}" for name in ("python", "torch", "transformers"))
-    assert f"on {RECORD['environment']['device']}, 1 thread at 97 sentences a second; {versions}" in card
+    assert f"on {RECORD['environment']['device']} (1 thread, 97 sentences per second), with {versions}" in card
 
 
 def test_without_a_record_the_card_says_so(bert, tmp_path):
     card = render_card(export_of(bert, tmp_path / "export", record=None))
-    assert "The folder has no record of its run; these are the settings in its config.json." in card
+    assert "The folder has no training.json. These are the settings in config.json." in card
     assert tables(card)["setting"] == {"setting": ["value"]} | {k: [str(v)] for k, v in SETTINGS.items()}
-    assert "an encoder that the run did not record after training by informin." in card
+    assert "an unrecorded encoder after training with informin." in card
     assert ModelCard(card).data.to_dict() == PLAIN | {"tags": [*TAGS, "informin"]}
-    assert "Trained by" not in card and "Not scored on the STS and transfer test sets." in card
+    assert "Trained with InforMin-CL" not in card and "Not evaluated on the STS and transfer test sets." in card
 
 
 # Limits
 
 
-ONE_SEED = "One seed. Runs that differ by the seed alone differ in score: a few tenths may be chance."
+ONE_SEED = "One seed. Scores differ by a few tenths between seeds."
 
 
 def test_limits(folder):
     always = [
-        "Trained on sentences cut to 32 tokens; up to 66 are read, and nothing here measures how well.",
-        "The training sentences were in one language (en).",
-        "What the starting encoder took from its own training data, biases included, is still there.",
+        "Training truncated sentences to 32 tokens. The model accepts up to 66, but longer sentences were not "
+        "evaluated.",
+        "The training sentences are in one language (en).",
+        "Biases that the source model learned from its own training data remain.",
     ]
     assert limits(render_card(folder)) == [*always[:2], ONE_SEED, always[2]]
     put_results(folder, "model.json", random_scores(1))
-    alone = "The starting encoder was not scored beside it: the tables do not say what training changed."
+    alone = "The source model was not evaluated, so the tables do not show what training changed."
     assert limits(render_card(folder)) == [*always[:2], ONE_SEED, alone, always[2]]
     put_results(folder, "other_seeds/seed7.json", random_scores(2))
     put_results(folder, "base-cls.json", dict.fromkeys(TASKS, 1.0))
@@ -370,16 +371,19 @@ def test_a_better_starting_encoder_is_said(folder):
     put_results(folder, "model.json", dict.fromkeys(STS_TASKS, 70.0) | dict.fromkeys(TRANSFER_TASKS, 80.0))
     put_results(folder, "base-cls.json", dict.fromkeys(STS_TASKS, 69.0) | dict.fromkeys(TRANSFER_TASKS, 81.234))
     put_results(folder, "base-mean.json", dict.fromkeys(STS_TASKS, 72.5))
-    assert [limit for limit in limits(render_card(folder)) if "starting encoder without" in limit] == [
-        "The starting encoder without this training, read by its mean, has a higher STS average: 72.50 against 70.00.",
-        "The starting encoder without this training, read at [CLS], has a higher transfer average: 81.23 against "
+    assert [limit for limit in limits(render_card(folder)) if "Without this training" in limit] == [
+        "Without this training, the source model has a higher STS average (mean pooling): 72.50 instead of 70.00.",
+        "Without this training, the source model has a higher transfer average ([CLS] pooling): 81.23 instead of "
         "80.00.",
     ]
 
 
 def test_half_precision_is_said(folder, tmp_path):
     export_checkpoint(folder, tmp_path / "half", "bfloat16")
-    said = "The weights are stored in bfloat16, and transformers loads them so; `dtype=torch.float32` widens them."
+    said = (
+        "The weights are stored in bfloat16, and transformers loads them in this precision. Pass "
+        "`dtype=torch.float32` to compute in float32."
+    )
     assert said in limits((tmp_path / "half" / "README.md").read_text())
     assert "float32" not in render_card(folder)
 
@@ -503,9 +507,9 @@ def test_method_of_a_run_that_was_changed(folder):
         part | {"until_step": 60, "objective": SIMCSE, "options": {"temperature": 0.1}},
     ]
     begun = "after 10 steps of scd on 7 sentences (a.txt, b.csv), then 20 steps of unsupervised SimCSE"
-    all_of_it = f"{begun}, then 30 steps with other settings, then 65 steps of InforMin-CL on 12,345 sentences (a.txt"
+    all_of_it = f"{begun}, then 30 steps with other options, then 65 steps of InforMin-CL on 12,345 sentences (a.txt"
     assert all_of_it in render_card(with_record(folder, earlier=earlier))
-    before = f"{begun}, then 15 steps with other settings on 12,345 sentences (a.txt, b.csv).\n"
+    before = f"{begun}, then 15 steps with other options on 12,345 sentences (a.txt, b.csv).\n"
     card = render_card(with_record(folder, earlier=earlier, kept_step=45))
     assert (
         before in card
@@ -520,11 +524,11 @@ def test_method_of_a_run_that_was_changed(folder):
 def test_without_a_record_the_method_is_the_configurations(bert, tmp_path):
     folder = export_of(bert, tmp_path / "export", None, objective="simcse", mlm_weight=0.1)
     card = render_card(folder)
-    assert "training by simcse." in card and "mlm_weight | 0.1 |" in card
+    assert "training with simcse." in card and "mlm_weight | 0.1 |" in card
     config = json.loads((folder / "config.json").read_text())
     config["informin"] = {"objective": "a\n\n## b <c>"}
     (folder / "config.json").write_text(json.dumps(config))
-    assert "training by a ## b &lt;c&gt;." in render_card(folder)
+    assert "training with a ## b &lt;c&gt;." in render_card(folder)
 
 
 def test_the_card_loads_nothing_heavy():
@@ -553,7 +557,7 @@ def test_page_edited_by_hand_is_left_alone(folder):
     path = folder / "README.md"
     assert is_untouched(path.read_text(encoding="utf-8"))
     assert write_card(folder, "me/model", "0123abc") and 'revision="0123abc"' in path.read_text(encoding="utf-8")
-    edited = path.read_text(encoding="utf-8").replace("## Limits", "## Limits and more")
+    edited = path.read_text(encoding="utf-8").replace("## Limitations", "## Limitations and more")
     path.write_text(edited, encoding="utf-8")
     assert not write_card(folder) and path.read_text(encoding="utf-8") == edited
     path.unlink()
@@ -743,7 +747,7 @@ def test_card_in_the_repository_has_the_measured_scores(path):
     scores = {result.dataset_config: result.metric_value for result in data.eval_results}
     assert scores == {task: round(best["scores"][task], 2) for task in study.tasks} and data.model_name == path.stem
     table = tables(card)["STS, Spearman x 100"]
-    assert table[f"these weights (seed {best['seed']})"][-1] == f"{best['averages']['sts']:.2f}"
+    assert table[f"this model (seed {best['seed']})"][-1] == f"{best['averages']['sts']:.2f}"
     averages = [record["averages"]["sts"] for record in records]
     assert table["mean ± sd of these 5"][-1] == f"{np.mean(averages):.2f} ± {np.std(averages, ddof=1):.2f}"
 

@@ -652,7 +652,7 @@ def test_undefined_score_is_null(bert, data, tmp_path, monkeypatch):
         {"step": 2, "spearman": 50.0, "alignment": None, "uniformity": -1.0},
     ]
     card = (run.folder / "README.md").read_text()
-    assert "| before training | - | - | - |" in card and "| step 2, these weights | 50.00 | - | -1.000 |" in card
+    assert "| before training | - | - | - |" in card and "| step 2, this model | 50.00 | - | -1.000 |" in card
 
 
 def facts(model_name, *, revision=None, sentences=("a", "b"), data=None, **card) -> dict:
@@ -789,7 +789,7 @@ def test_checkpoint_without_a_record_is_exported(bert_run, tmp_path):
     (checkpoint / "training.json").unlink()
     export_checkpoint(checkpoint, tmp_path / "export")
     assert published(tmp_path / "export") == [name for name in EXPORTED if name != "training.json"]
-    assert "has no record of its run" in (tmp_path / "export" / "README.md").read_text()
+    assert "The folder has no training.json." in (tmp_path / "export" / "README.md").read_text()
 
 
 # Results
@@ -827,7 +827,7 @@ def test_results_are_told_apart_by_their_weights(export, bert, other_seed, tmp_p
         save(results_of(folder, score, pooler=pooler), tmp_path / "results")
     add_results(export, [str(tmp_path / "results")], [str(other_seed)])
     wanted = {
-        "model.json": ("these weights", 71.0),
+        "model.json": ("this model", 71.0),
         "base-cls.json": ("before training", 72.0),
         "base-mean.json": ("before training", 73.0),
         "other_seeds/seed1.json": ("seed 1", 74.0),
@@ -931,10 +931,10 @@ def test_results_do_not_outlive_their_weights(export, bert, bert_run, tmp_path):
     (export / "results" / "mine.json").write_text("{}")
     before, trained = published(export), (bert_run.trainer.model, bert_run.trainer.processing_class)
     export_folder(*trained, export, bert_run.record)
-    assert published(export) == before and "these weights (seed 42)" in (export / "README.md").read_text()
+    assert published(export) == before and "this model (seed 42)" in (export / "README.md").read_text()
     export_folder(*trained, export, bert_run.record, torch.bfloat16)
     assert set(before) - set(published(export)) == {"results/model.json", "onnx/model.onnx"}
-    assert "Not scored" in (export / "README.md").read_text() and (export / "results" / "mine.json").exists()
+    assert "Not evaluated" in (export / "README.md").read_text() and (export / "results" / "mine.json").exists()
 
 
 def test_half_precision_is_another_model(export, bert_run, tmp_path):

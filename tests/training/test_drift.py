@@ -76,7 +76,7 @@ def test_drift_is_not_measured_on_few_sentences_or_a_stream(command, tmp_path, c
     assert run_unsup.main(command(train_file=few)) == 0
     assert "Drift was not measured: it requires 30 distinct sentences, and there are 20." in caplog.text
     assert record(tmp_path / "run")["drift"] is None
-    assert "What training changed" not in (tmp_path / "run" / "README.md").read_text()
+    assert "Changes to the embeddings" not in (tmp_path / "run" / "README.md").read_text()
     stream = IterableDataset.from_generator(lambda: iter(()))
     caplog.set_level("INFO")
     trainer = SimpleNamespace(began_with="nothing", sentences=stream)

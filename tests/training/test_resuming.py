@@ -245,7 +245,7 @@ def test_changes_on_purpose_are_told_as_parts(command, half, through, others, ca
     card = (half / "README.md").read_text()
     assert "2 steps of InforMin-CL on 96 sentences (sentences.txt), then " in card
     assert f"then {record['kept_step'] - 2} steps of unsupervised SimCSE on 96 sentences (others.txt)." in card
-    assert "The settings were changed while it ran." in card and "| setting | steps 1 to 2 | steps 3 to 6 |" in card
+    assert "The options changed during training." in card and "| setting | steps 1 to 2 | steps 3 to 6 |" in card
     assert "| objective | informin | simcse |" in card and "| learning_rate | 0.001 | 0.005 |" in card
     assert "- simcse" in card and "{gao-etal-2021-simcse" in card and "{chen-etal-2022-information" in card
     groups = torch.load(half / "checkpoint-6" / "optimizer.pt", weights_only=True)["param_groups"]
