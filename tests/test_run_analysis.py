@@ -148,7 +148,7 @@ def test_drift_against_another(draw, bert, roberta, data, tmp_path):
     encoders = [load_encoder(str(name), ["mean"]) for name in (bert, roberta)]
     scores = [score_pairs(lambda wanted, e=e: e(wanted)["mean"], pairs)["spearman"] for e in encoders]
     assert next(line for line in lines if line.startswith("STS-B dev")).split()[-2:] == [f"{x:.2f}" for x in scores]
-    assert any(line.startswith("tiny-roberta moved sentences far: they kept") for line in lines)
+    assert any(line.startswith("tiny-roberta changed neighborhoods: sentences kept") for line in lines)
     _, out, again = draw("drift", **options)
     assert [row["sentence"] for row in again] == [row["sentence"] for row in rows] and "not scored" in out.out
     assert [row["sentence"] for row in draw("drift", **options, seed=1)[2]] != [row["sentence"] for row in rows]

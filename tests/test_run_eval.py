@@ -152,7 +152,7 @@ def test_the_keys_are_those_that_are_documented(run, data, bert, tmp_path):
     run(output=tmp_path / "a.json", whitening=8)
     found, documented = read(tmp_path / "a.json"), results_module.__doc__
     names = re.findall(r"^(\w+)(?:\.NAME)?  ", documented, re.MULTILINE)
-    assert set(found) == {*names, "normalized"} and "normalized:" in documented
+    assert set(found) == set(names)
     assert set(found["whitening"]) == {"dimensions", "fitted_on"} and "{dimensions: K or null" in documented
     assert set(found["average"]) == {"sts", "transfer"}
     common = {"score", "n", "truncated", "data", "seconds"}
@@ -476,7 +476,7 @@ def test_format_json(run, tmp_path):
 def test_formats(run, tmp_path, form):
     _, out, _ = run(format=form, output=tmp_path / "a.json", tasks=["STS-B", "MR"], max_length=4)
     value = f"{scores(tmp_path / 'a.json')['STS-B']:.2f}"
-    note = re.search(r"tiny-bert, cls: \d+ sentences were cut at 4 tokens\.$", out, re.MULTILINE)[0]
+    note = re.search(r"tiny-bert, cls: \d+ sentences were truncated to 4 tokens\.$", out, re.MULTILINE)[0]
     assert ("Seconds" in out) == (form == "text")
     if form == "text":
         assert line(out, "tiny-bert, cls") == [value, "-"] and out.endswith(f"\n\n{note}\n")
@@ -672,7 +672,7 @@ def test_sentences_that_are_cut_are_counted(run, bert, data, tmp_path):
         name: sum(len(tokenizer(s)["input_ids"]) > 7 for s in load_task(data, name).sentences()) for name in tasks
     }
     assert {name: task["truncated"] for name, task in found["tasks"].items()} == expected and expected["STS13"] > 0
-    assert found["max_length"] == 7 and f"cls: {sum(expected.values()):,} sentences were cut at 7 tokens." in out
+    assert found["max_length"] == 7 and f"cls: {sum(expected.values()):,} sentences were truncated to 7 tokens." in out
 
 
 def test_options_reach_the_encoder(run, bert, monkeypatch):

@@ -62,7 +62,9 @@ class Encoder:
     def device(self) -> torch.device:
         return self.model.device
 
-    def __call__(self, sentences: Sequence[str], progress: Callable[[int], object] | None = None):
+    def __call__(
+        self, sentences: Sequence[str], progress: Callable[[int], object] | None = None
+    ) -> dict[str, np.ndarray]:
         """Return the embeddings (N, d) float32 of N sentences for each pooling.
 
         Args:

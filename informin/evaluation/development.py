@@ -4,6 +4,8 @@ import hashlib
 import math
 from dataclasses import dataclass
 from os import PathLike
+from pathlib import Path
+from typing import Any
 
 from informin.errors import UndefinedScoreError, UsageError
 from informin.evaluation.embedding_cache import EmbeddingCache, Encode
@@ -78,7 +80,7 @@ def as_development(given: object) -> Development | None:
     if given is None or isinstance(given, Development):
         return given
     several = list(given) if isinstance(given, list | tuple) else [given]
-    sets = [load_pairs(one) if isinstance(one, str | PathLike) else one for one in several]
+    sets: list[Any] = [load_pairs(Path(one)) if isinstance(one, str | PathLike) else one for one in several]
     wrong = [one for one in sets if not isinstance(one, DevelopmentSet)] if sets else [given]
     if wrong:
         raise UsageError(

@@ -1,12 +1,13 @@
-"""What training did to an encoder, measured without labels: before and after, on a sample of the domain's sentences.
+"""Measure how training changed an encoder, without labels, on a sample of sentences from the domain.
 
-A record of it, in training.json for instance, has `sentences`, their number; `old` and `new`, each with every one of
-`MEASURES`, None where it could not be measured; and `warnings`, in words.
+A drift record, such as the one in training.json, has `sentences`, the number of sentences; `old` and `new`, each with
+all of `MEASURES` (None if undefined); and `warnings`, a list of messages.
 """
 
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -29,18 +30,19 @@ from informin.evaluation.table import Row, Table
 from informin.textfiles import without_blanks
 
 NEIGHBORS = 10
-FEWEST = 30  # sentences: with fewer, more than a third of the neighbors are kept by chance
-SAMPLE, SEED = 2000, 42  # that many give each share of neighbors to half a point, and need 64 MB
+FEWEST = 30  # sentences; with fewer, more than a third of the neighbors are kept by chance
+SAMPLE, SEED = 2000, 42  # enough to measure kept neighbors to half a percentage point, in 64 MB
 NOT_SCORED = "not scored"
-# Where warnings begin: measured on StackOverflow titles and Banking77, from all-MiniLM-L6-v2 and a weak encoder. TORN,
-# times the old distance: 0.91 to 1.10 where 1-NN accuracy stayed or rose, 1.20 to 1.90 where it fell by 6 to 14 points.
-# FEW_KEPT, %: 89 to 93 where it stayed, 54 to 73 where it fell, but 54 too where a weak encoder gained 4 points.
+# Thresholds of warnings, from runs on StackOverflow titles and Banking77 with all-MiniLM-L6-v2 and a weak encoder.
+# TORN, new / old neighbor distance: 0.91 to 1.10 if 1-NN accuracy stayed or rose, 1.20 to 1.90 if it fell by 6 to 14
+# points. FEW_KEPT, %: 89 to 93 if accuracy stayed, 54 to 73 if it fell, but also 54 for a weak encoder that gained 4
+# points.
 TORN = 1.15
 FEW_KEPT = 60
-RANK_LEFT = 0.5  # of the old effective rank: 0.97 to 1.10, and 0.01 of the broken one, which had a uniformity of -0.69
-ALL_ALIKE = -0.2  # uniformity: a mean cosine above 0.95; pretrained encoders at [CLS] begin at -0.3 to -1.7
-FORGOTTEN = 2.0  # points: seeds differ by some tenths
-MORE_HUBS = 1.0  # of skewness: -4.6 to +0.04 in all of these runs
+RANK_LEFT = 0.5  # new / old effective rank: 0.97 to 1.10, and 0.01 after a collapse to a uniformity of -0.69
+ALL_ALIKE = -0.2  # uniformity, for a mean cosine above 0.95; pretrained encoders with [CLS] pooling have -0.3 to -1.7
+FORGOTTEN = 2.0  # points of STS-B dev; seeds differ by a few tenths
+MORE_HUBS = 1.0  # rise of the skewness; it changed by -4.6 to +0.04 in these runs
 MEASURES = {
     "neighbors_kept": Measure(f"{NEIGHBORS} nearest neighbors kept, %", 1),
     "rotated_cosine": Measure("cosine to the old embedding, rotated"),
@@ -55,14 +57,16 @@ MEASURES = {
 
 @dataclass(frozen=True)
 class Drift:
-    """What moved, and how far.
+    """Differences between two encoders on N distinct sentences.
 
     Attributes:
-        sentences: N, distinct.
-        kept: (N,) how many of a sentence's 10 nearest neighbors it kept.
-        cosine: (N,) to the old embedding; see `rotated_cosine`.
-        old_occurrences, new_occurrences: (N,) of how many sentences it is a neighbor.
-        old, new: every one of `MEASURES`; None where it was not, or could not be, measured.
+        sentences: The N sentences.
+        kept: (N,) number of the 10 nearest neighbors that a sentence kept.
+        cosine: (N,) cosine to the old embedding; see `rotated_cosine`.
+        old_occurrences: (N,) number of sentences that have it as a neighbor, by the old encoder.
+        new_occurrences: (N,) the same by the new encoder.
+        old: All of `MEASURES` for the old encoder; None if undefined or not measured.
+        new: The same for the new encoder.
     """
 
     sentences: list[str]
@@ -74,26 +78,26 @@ class Drift:
     new: dict[str, float | None]
 
     def record(self) -> dict:
-        """As it is kept; see the module."""
+        """Return the drift record; see the module docstring."""
         number = len(self.sentences)
         return {"sentences": number, "old": self.old, "new": self.new, "warnings": warnings(self.old, self.new)}
 
 
 def measure_drift(old: Encode, new: Encode, sentences: Sequence[str], pairs: GradedPairs | None = None) -> Drift:
-    """Compares two encoders by how they lay out the same sentences.
+    """Compare the embeddings of the same sentences by two encoders.
 
-    `alignment` is of the pairs of sentences that are each other's nearest neighbor by the old encoder, which stand for
-    positive pairs where there are no labels. They were chosen for being near in the old space, so that some of a rise
-    is chance.
+    For `alignment`, sentences that are each other's nearest neighbor by the old encoder count as positive pairs,
+    because there are no labels. Since they are selected by the old encoder, the alignment rises a little by chance.
 
     Args:
-        old, new: from M sentences to (M, d) and (M, e); each is called once.
-        sentences: of the domain; copies count once.
-        pairs: STS-B dev, the canary of general ability; None leaves `stsb_dev` out.
+        old: Function from M sentences to embeddings (M, d), called once.
+        new: Function from M sentences to embeddings (M, e), called once.
+        sentences: Sentences of the domain; duplicates count once.
+        pairs: STS-B dev, which shows a loss of general ability; None to skip `stsb_dev`.
 
     Raises:
-        UsageError: fewer than 30 distinct sentences.
-        UndefinedScoreError: an embedding is not finite.
+        UsageError: There are fewer than 30 distinct sentences.
+        UndefinedScoreError: An embedding is not finite.
     """
     texts = list(dict.fromkeys(sentences))
     if len(texts) < FEWEST:
@@ -113,19 +117,20 @@ def measure_drift(old: Encode, new: Encode, sentences: Sequence[str], pairs: Gra
         able = spearman(embedding, pairs) if pairs else None
         ends.append(layout(z, neighbors, alike) | {"stsb_dev": able})
     still = {"neighbors_kept": 100.0, "rotated_cosine": 1.0}
-    return Drift(texts, kept, cosine, occurrences(before), occurrences(after), still | ends[0], moved | ends[1])
+    in_old, in_new = {**still, **ends[0]}, {**moved, **ends[1]}
+    return Drift(texts, kept, cosine, occurrences(before), occurrences(after), in_old, in_new)
 
 
 def layout(x: np.ndarray, neighbors: np.ndarray, alike: np.ndarray) -> dict[str, float | None]:
-    """Those of `MEASURES` that are of one encoder alone.
+    """Return those of `MEASURES` that depend on a single encoder.
 
     Args:
-        x: (N, d) embeddings.
-        neighbors: (N, 10), from `nearest`.
-        alike: (M, 2), the rows that count as positive pairs; `alignment` is None without any.
+        x: Embeddings (N, d).
+        neighbors: Indices (N, 10), from `nearest`.
+        alike: (M, 2), rows that count as positive pairs; without any, `alignment` is None.
     """
     near = alignment(*x[alike].swapaxes(0, 1)) if len(alike) else None
-    # The mean over pairs of different unit vectors.
+    # Mean squared distance over all pairs of different rows.
     far = 2 * (1 - float((unit(x).mean(0) ** 2).sum())) * len(x) / (len(x) - 1)
     return {
         "alignment": near,
@@ -138,7 +143,7 @@ def layout(x: np.ndarray, neighbors: np.ndarray, alike: np.ndarray) -> dict[str,
 
 def mutual_pairs(x: np.ndarray) -> np.ndarray:
     """Return the pairs (M, 2) of rows that are each other's nearest neighbor by cosine, of (N, d) embeddings."""
-    import torch  # here, because model cards only need the table
+    import torch  # imported here because model cards only need the table
 
     from informin.guide.neighbors import mutual_neighbors
 
@@ -148,7 +153,7 @@ def mutual_pairs(x: np.ndarray) -> np.ndarray:
 
 
 def spearman(encode: Encode, pairs: GradedPairs) -> float | None:
-    """Spearman x 100 of graded pairs; None where all cosines are alike."""
+    """Return Spearman x 100 of graded pairs; None if all cosines are equal."""
     try:
         return score_pairs(encode, pairs)["spearman"]
     except UndefinedScoreError:
@@ -156,9 +161,9 @@ def spearman(encode: Encode, pairs: GradedPairs) -> float | None:
 
 
 def draw(sentences: Sequence[str], count: int = SAMPLE, seed: int = SEED) -> list[str]:
-    """At most so many distinct sentences, drawn at random, with single spaces and without blank ones.
+    """Return up to `count` distinct random sentences that are not blank, with single spaces between words.
 
-    Where most are copies there may be fewer: no more than five times as many are read.
+    Reads at most 5 `count` sentences, so the result can be shorter if most are duplicates.
     """
     rows = np.random.default_rng(seed).permutation(len(sentences))[: 5 * count]
     texts = (" ".join(text.split()) for text in without_blanks(sentences[row] for row in rows.tolist()))
@@ -166,20 +171,21 @@ def draw(sentences: Sequence[str], count: int = SAMPLE, seed: int = SEED) -> lis
 
 
 def stsb_dev(senteval_dir: str | None) -> GradedPairs | None:
-    """STS-B dev from a folder as `load_task` takes it, else from $SENTEVAL_DATA; None with neither: nothing is fetched.
+    """Load STS-B dev from SentEval's `data/downstream` or $SENTEVAL_DATA; None if neither is given. Never downloads.
 
-    Raises UsageError: it is not there.
+    Raises:
+        UsageError: The file is missing or damaged.
     """
     named = senteval_dir or os.environ.get("SENTEVAL_DATA")
     return load_stsb_dev(named) if named else None
 
 
 def drift_table(records: Mapping[str, dict], old: str) -> Table:
-    """The measures of one or more records with the same old encoder: a line a measure, a column an encoder.
+    """Return a table of drift records with the same old encoder: one row per measure, one column per encoder.
 
     Args:
-        records: by the name of the new encoder.
-        old: the name of the old one.
+        records: Records by the name of the new encoder.
+        old: Name of the old encoder.
     """
     first = next(iter(records.values()))
     ends = {old: first["old"]} | {name: record["new"] for name, record in records.items()}
@@ -190,40 +196,44 @@ def drift_table(records: Mapping[str, dict], old: str) -> Table:
     return Table(f"Drift on {counted(first['sentences'], 'sentence')}", [old, *records], rows)
 
 
-def warnings(old: Mapping[str, float | None], new: Mapping[str, float | None]) -> list[str]:
-    """What should not go unnoticed, each in words that go on from "training": "moved sentences far: ...".
+def warnings(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Return warnings about harmful changes, each a phrase that continues "Training ...".
 
     Args:
-        old, new: every one of `MEASURES`, as in a record.
+        old: Values of all `MEASURES`, as in a record.
+        new: The same for the new encoder.
     """
     told = []
     rank, spread = new["effective_rank"], new["uniformity"]
     if rank < RANK_LEFT * old["effective_rank"] or (spread > ALL_ALIKE and spread > old["uniformity"]):
         told.append(
             f"collapsed the embeddings: their effective rank is {rank:.0f} (before: {old['effective_rank']:.0f}), and "
-            f"their uniformity {spread:.3f} ({old['uniformity']:.3f}; 0 if all are alike). Lower `learning_rate`."
+            f"their uniformity {spread:.3f} (before: {old['uniformity']:.3f}; 0 if all are equal). Lower "
+            "`learning_rate`."
         )
     near, before = new["neighbor_distance"], old["neighbor_distance"]
     if near is not None and before is not None and near > TORN * before:
         told.append(
-            f"tore neighbors apart: pairs of sentences that were each other's nearest are now at {near:.1f}% of the "
-            f"squared distance of all pairs (before: {before:.1f}%). Contrast with other sentences of the same kind "
-            "does this to an encoder that was good already. Score both encoders on labeled sentences before this one "
-            "takes the old one's place."
+            f"moved neighbors apart: the squared distance between mutual nearest neighbors is now {near:.1f}% of the "
+            f"mean over all pairs (before: {before:.1f}%). In-batch negatives of one domain do this to an encoder that "
+            "was already good. Score both encoders on labeled sentences before you replace the old one."
         )
     kept = new["neighbors_kept"]
     if kept < FEW_KEPT:
         told.append(
-            f"moved sentences far: they kept {kept:.1f}% of their {NEIGHBORS} nearest neighbors. Of a weak encoder "
-            "that may be progress; a good one has lost what it was good at."
+            f"changed neighborhoods: sentences kept {kept:.1f}% of their {NEIGHBORS} nearest neighbors. "
+            "For a weak encoder this can be an improvement, for a good one it usually is not."
         )
     best, canary = old["stsb_dev"], new["stsb_dev"]
     if best is not None and (canary is None or canary < best - FORGOTTEN):
         now = "has no score" if canary is None else f"fell to {canary:.2f}"
-        told.append(f"made the encoder forget: STS-B dev {now} (before: {best:.2f}). Train less, or more slowly.")
+        told.append(
+            f"reduced general ability: STS-B dev {now} (before: {best:.2f}). Train for fewer steps, or lower "
+            "`learning_rate`."
+        )
     if new["hubness"] > old["hubness"] + MORE_HUBS:
         told.append(
-            f"made hubs: the skewness of how often a sentence is a neighbor rose to {new['hubness']:.2f} (before: "
-            f"{old['hubness']:.2f}), so that a few sentences are found whatever is searched for."
+            f"created hubs: the skewness of neighbor counts rose to {new['hubness']:.2f} (before: "
+            f"{old['hubness']:.2f}), so a few sentences appear in the results of most searches."
         )
     return told

@@ -1,4 +1,4 @@
-"""Labeled sentences, and how well embeddings separate their classes.
+"""Labeled sentences, and scores of how well embeddings separate their classes.
 
 Labels, such as the tags of StackOverflow titles, are used only for scoring, never in training.
 """

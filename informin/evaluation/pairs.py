@@ -1,4 +1,4 @@
-"""Graded sentence pairs, and how well cosine similarity follows the grades."""
+"""Graded sentence pairs, and their correlation with cosine similarity."""
 
 import hashlib
 from collections.abc import Sequence

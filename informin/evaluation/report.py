@@ -1,4 +1,4 @@
-"""The tables of several results: printed, compared with other results, and kept beside a summary.json."""
+"""Print and save tables of several results, optionally compared with other results."""
 
 import json
 from collections.abc import Iterable
@@ -20,13 +20,15 @@ from informin.summaries import write_summary
 
 
 def load_others(paths: Iterable[str] | None, rows: int, split: str) -> list[dict]:
-    """The results to compare with, in order.
+    """Load the results to compare with.
 
     Args:
-        rows: how many results they are compared with.
+        paths: Files or folders.
+        rows: Number of results that are compared with them.
+        split: Split of these results, test or dev.
 
     Raises:
-        UsageError: they are not one for all rows, or one for each; or they are of another split.
+        UsageError: Their number is neither 1 nor `rows`, or they have another split.
     """
     others = load_all_results(paths or [])
     if len(others) not in (0, 1, rows):
@@ -42,7 +44,7 @@ def load_others(paths: Iterable[str] | None, rows: int, split: str) -> list[dict
 
 
 def refuse_other_samples(others: list[dict], tasks: Tasks) -> None:
-    """Raises UsageError where results to compare with are of another file of the same name."""
+    """Raise UsageError if results to compare with were computed on another file of the same name."""
     for other in others:
         for name, entry in samples(other).items():
             if name in tasks.data and [*entry["data"].values()] != [*tasks.checksums[name].values()]:
@@ -52,7 +54,7 @@ def refuse_other_samples(others: list[dict], tasks: Tasks) -> None:
 
 
 def show(rows: list[dict], others: list[dict], seeds: bool, form: str) -> None:
-    """Prints the tables as text, Markdown or LaTeX, or the results themselves as JSON."""
+    """Print tables as text, Markdown or LaTeX, or the results as JSON."""
     if form == "json":
         print(json.dumps(rows, indent=1, ensure_ascii=False))
         return
@@ -63,7 +65,7 @@ def show(rows: list[dict], others: list[dict], seeds: bool, form: str) -> None:
 
 
 def write_report(folder: str, rows: list[dict], others: list[dict], seeds: bool) -> None:
-    """Writes FOLDER/table.md, and FOLDER/summary.json with all results."""
+    """Write FOLDER/table.md, and FOLDER/summary.json with all results."""
     summary = Path(folder, "summary.json")
     make_folder_of(summary)
     shown = [render(table, "markdown") for table in all_tables(rows, others, seeds)]
@@ -72,5 +74,5 @@ def write_report(folder: str, rows: list[dict], others: list[dict], seeds: bool)
 
 
 def all_tables(rows: list[dict], others: list[dict], seeds: bool) -> list[Table]:
-    """Scores, then the other ways to aggregate them, then seconds."""
+    """Return the tables of scores, of other aggregations, and of seconds."""
     return [*score_tables(rows, others, seeds), *aggregation_table(rows), time_table(rows)]

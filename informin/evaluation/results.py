@@ -1,28 +1,29 @@
-"""The results of one checkpoint read by one pooler, as they are kept in a JSON file.
+"""Results of one checkpoint with one pooling, stored in a JSON file.
 
 schema           1
-model            the Hub id or folder, as it was given
-weights_sha256   of the names and float32 values of all weights
-pooler           cls, mean, ...; normalized: embeddings were scaled to length 1, as the checkpoint says
-prompt           what was put before every sentence, or null
+model            Hub id or folder, as it was given
+weights_sha256   SHA-256 of the names and float32 values of all weights
+pooler           cls, mean, ...
+normalized       whether embeddings were normalized to unit length, as the checkpoint's settings say
+prompt           text before every sentence, or null
 whitening        null, or {dimensions: K or null for all, fitted_on: text}
-max_length       sentences were cut at this many tokens
+max_length       maximum number of tokens per sentence
 precision        fp32 or bf16
 split            test or dev
-classifier       how the transfer tasks are classified
-tasks.NAME       score (null where it is undefined, and `error` says why), n, and:
+classifier       classifier of the transfer tasks
+tasks.NAME       score (null if undefined; `error` then contains the reason), n, and:
                    STS: mean, wmean, pearson, subsets.SUBSET.score and .n;  Spearman x 100
-                   transfer: dev, what C was chosen by;  accuracy x 100
-                   samples: kind (labels or retrieval), measures: every score (`evaluation.measures`) and its sd over
-                   draws; classes, or documents that are searched; the score is V-measure or MRR@10
-                   truncated: sentences that were cut;  data: SHA-256 of each file read
-                   seconds: {encode, score}; a sentence that an earlier task shares was encoded there, and the
-                   poolers of one call share one pass, which counts for each
-average          sts and transfer: the mean of seven scores, null unless all seven are there
+                   transfer: dev, the accuracy that selected C;  accuracy x 100
+                   samples: kind (labels or retrieval); measures, all scores (`evaluation.measures`) and their standard
+                   deviation over draws; the number of classes or documents. The score is V-measure or MRR@10.
+                   truncated: number of truncated sentences;  data: SHA-256 of each file
+                   seconds: {encode, score}. Sentences that an earlier task has are encoded only there. All poolings of
+                   one call share the encoding, whose time counts for each.
+average          sts and transfer: mean of seven scores, null unless all seven are known
 environment      versions, device and number of threads
-seconds          encoding and scoring, all tasks together
+seconds          time of encoding and scoring, over all tasks
 
-A summary.json (`informin.summaries`) holds the results of several checkpoints in one file.
+A summary.json (`informin.summaries`) contains the results of several checkpoints.
 """
 
 import logging
@@ -31,6 +32,7 @@ import re
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +52,7 @@ CLASSIFIER = "L2 logistic regression, one class against the rest; C = 2^t by Sen
 # What must be equal to resume results.
 IDENTITY = ("weights_sha256", "pooler", "normalized", "prompt", "whitening", "max_length", "precision", "split")
 
-_SAMPLES = {"labels": "classes", "retrieval": "documents"}  # kinds of samples, and what each counts
+_SAMPLES = {"labels": "classes", "retrieval": "documents"}  # key of each kind of sample besides `n`
 _TASK = Keys(
     {
         "score": or_none(SCORE),
@@ -88,7 +90,11 @@ RESULTS = Keys(
 
 
 def new_results(model: str, identity: dict, environment: dict) -> dict:
-    """Results without a task; `identity` has a value for each name of `IDENTITY`."""
+    """Return results without tasks.
+
+    Args:
+        identity: A value for each name in `IDENTITY`.
+    """
     return {
         "schema": SCHEMA,
         "model": model,
@@ -102,8 +108,8 @@ def new_results(model: str, identity: dict, environment: dict) -> dict:
 
 
 def environment(device) -> dict[str, str | int]:
-    """The versions, the device (a torch.device) and the number of threads that figures came from."""
-    import torch  # here, so that results are read without it
+    """Return versions of packages, the name of the device (a torch.device) and the number of threads."""
+    import torch  # imported here, so that results can be read without it
 
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     return {
@@ -116,7 +122,7 @@ def environment(device) -> dict[str, str | int]:
 
 
 def add_task(results: dict, name: str, entry: dict) -> None:
-    """Puts in the entry of a task, and brings averages and seconds up to date."""
+    """Add the entry of a task, and update averages and seconds."""
     tasks = results["tasks"]
     tasks[name] = entry
     for group, names in GROUPS.items():
@@ -140,7 +146,7 @@ def load_all_results(paths: Iterable[str | Path]) -> list[dict]:
     return found
 
 
-def _parsed(path: str | Path) -> object:
+def _parsed(path: str | Path) -> Any:
     try:
         return parse_json(regular_text(path))
     except (OSError, ValueError) as error:
@@ -149,7 +155,7 @@ def _parsed(path: str | Path) -> object:
         ) from None
 
 
-def _checked(results: object, path: str | Path) -> dict:
+def _checked(results: Any, path: str | Path) -> dict:
     if found := problem(results, RESULTS) or _incomplete(results["tasks"]):
         raise UsageError(f"{path} is not a results file: {found}", fix="Score the model again with `informin eval`.")
     results.setdefault("prompt", None)  # older files have no prompt

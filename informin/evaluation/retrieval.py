@@ -1,4 +1,4 @@
-"""Queries with relevant documents, and how well cosine search ranks these."""
+"""Queries with relevant documents, and scores of how cosine search ranks these documents."""
 
 import hashlib
 import logging
@@ -88,7 +88,7 @@ def load_retrieval_pairs(path: str | Path, option: str = "eval_retrieval") -> Re
 
     Raises:
         UsageError: The file or a column does not exist, a query or document is missing or is not text, a relevance is
-            not a whole number from 0 to 1,000 or contradicts an earlier row, there are fewer than two different
+            not an integer from 0 to 1,000 or contradicts an earlier row, there are fewer than two different
             documents or no relevant one, or every query is its own document.
     """
     path, negatives = Path(path), []
@@ -122,13 +122,13 @@ def load_retrieval_pairs(path: str | Path, option: str = "eval_retrieval") -> Re
 
 
 def _relevance(record: dict, path: Path, number: int) -> int:
-    """Return the grade of a row, a whole number; 1 if the cell is empty."""
+    """Return the grade of a row, an integer; 1 if the cell is empty."""
     if record.get("relevance") in (None, ""):
         return 1
     grade = as_number(record["relevance"], "relevance", path, number)
     if not (0 <= grade <= HIGHEST and grade.is_integer()):
         raise UsageError(
-            f"{path}, line {number}: the relevance is {grade:g}", needed=f"a whole number from 0 to {HIGHEST:,}"
+            f"{path}, line {number}: the relevance is {grade:g}", needed=f"an integer from 0 to {HIGHEST:,}"
         )
     return int(grade)
 

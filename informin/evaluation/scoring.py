@@ -1,4 +1,4 @@
-"""One checkpoint on many tasks: each sentence encoded once, every finished task kept."""
+"""Score a checkpoint on many tasks. Each sentence is encoded once, and each finished task is saved."""
 
 import logging
 import math
@@ -34,43 +34,70 @@ Task = StsTask | TransferTask | LabeledSentences | RetrievalPairs
 
 
 class AnyEncoder(Protocol):
-    """What is scored: `encoders.encoder.Encoder` is one, and so is any object that has this."""
+    """Interface of an encoder that can be scored, such as `encoders.encoder.Encoder`."""
 
-    name: str  # of the checkpoint, as it was given
-    poolers: Sequence[str]  # by name, in order
-    dimensions: int  # of an embedding
-    device: torch.device
-    length: int  # the most tokens that it reads
-    normalized: bool  # embeddings have length 1
-    prompt: str | None  # is put before every sentence
-    bf16: bool  # it computes in bfloat16, else in float32
-    truncated: set[str]  # longer sentences, which were cut
+    @property
+    def name(self) -> str:
+        """Hub id or folder of the checkpoint, as it was given."""
+
+    @property
+    def poolers(self) -> Sequence[str]:
+        """Names of the poolings."""
+
+    @property
+    def dimensions(self) -> int:
+        """Number of dimensions of an embedding."""
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the model."""
+
+    @property
+    def length(self) -> int:
+        """Maximum number of tokens per sentence."""
+
+    @property
+    def normalized(self) -> bool:
+        """Whether embeddings have unit length."""
+
+    @property
+    def prompt(self) -> str | None:
+        """Text before every sentence."""
+
+    @property
+    def bf16(self) -> bool:
+        """Whether it computes in bfloat16 instead of float32."""
+
+    @property
+    def truncated(self) -> set[str]:
+        """Sentences that were truncated so far."""
 
     def __call__(self, sentences: Sequence[str], progress: Callable[[int], object] | None) -> dict[str, np.ndarray]:
-        """(N, d) of N sentences for each pooler; `progress` is told how many more are done."""
+        """Return embeddings (N, d) for each pooling. `progress` is called with the size of each batch."""
 
     def weights_sha256(self) -> str:
-        """Of all weights, so that results of other weights are not gone on with."""
+        """Return the SHA-256 of all weights, so that results are only resumed with the same weights."""
 
 
 @dataclass(frozen=True)
 class WhiteningOptions:
-    """How embeddings are whitened before they are scored."""
+    """How to whiten embeddings before they are scored."""
 
-    dimensions: int | None  # that are kept; None for all
-    sentences: Sequence[str] | None = None  # what it is fitted on; None for each task's own
-    fitted_on: str = "the sentences of each task"  # the same in words, for the results
+    dimensions: int | None  # number of dimensions to keep; None for all
+    sentences: Sequence[str] | None = None  # sentences to fit on; None for those of each task
+    fitted_on: str = "the sentences of each task"  # description of these sentences, for the results
 
 
 def whitening_options(dimensions: float | None, file: str | None) -> WhiteningOptions | None:
-    """What the options `whitening` and `whitening_file` of run_eval.py ask for.
+    """Return the whitening that the options `whitening` and `whitening_file` of run_eval.py describe.
 
     Args:
-        dimensions: how many are kept, or ALL_DIMENSIONS; None without whitening.
+        dimensions: Number of dimensions to keep, or ALL_DIMENSIONS; None for no whitening.
+        file: Text file with sentences to fit on; None for the sentences of each task.
 
     Raises:
-        UsageError: fewer than 1 dimension; a file without dimensions, one that cannot be read, or one with too few
-            different sentences: N of them differ in N - 1 directions.
+        UsageError: `dimensions` is below 1, there is a file but no `dimensions`, or the file cannot be read or has too
+            few different sentences: N sentences span only N - 1 directions.
     """
     if dimensions is None:
         if file:
@@ -78,7 +105,7 @@ def whitening_options(dimensions: float | None, file: str | None) -> WhiteningOp
         return None
     if dimensions < 1:
         raise UsageError(f"is {dimensions}", option="whitening", needed="1 or more, or no number for all dimensions")
-    kept = None if dimensions == ALL_DIMENSIONS else dimensions
+    kept = None if dimensions == ALL_DIMENSIONS else int(dimensions)
     if file is None:
         return WhiteningOptions(kept)
     path = Path(file)
@@ -96,7 +123,7 @@ def whitening_options(dimensions: float | None, file: str | None) -> WhiteningOp
 
 @dataclass(frozen=True)
 class Tasks:
-    """The data of the tasks of a call, by name, and the SHA-256 of their files; SentEval's are all of one split."""
+    """Data of tasks by name, and the SHA-256 of their files. All SentEval tasks have the same split."""
 
     split: str
     data: dict[str, Task]
@@ -110,29 +137,37 @@ def load_tasks(
     labels: Sequence[str] = (),
     retrieval: Sequence[str] = (),
 ) -> Tasks:
-    """Reads and checks the data of all tasks, before any of them is scored.
+    """Load and check the data of all tasks before the first is scored.
 
     Args:
-        folder: SentEval's `data/downstream`; None without `names`, its tasks.
-        labels, retrieval: files, a task each, by the name of the file: see `load_labels` and `load_retrieval_pairs`.
+        folder: SentEval's `data/downstream`; can be None if `names` is empty.
+        names: SentEval tasks.
+        split: Split of the SentEval tasks, test or dev.
+        labels: Files for `load_labels`. Each is one task, named after the file.
+        retrieval: Files for `load_retrieval_pairs`. Each is one task, named after the file.
 
     Raises:
-        UsageError: as `load_task`, `load_labels` and `load_retrieval_pairs`; or two tasks would have one name.
+        UsageError: As `load_task`, `load_labels` and `load_retrieval_pairs`. Also if two tasks have the same name.
     """
-    data: dict[str, Task] = {name: load_task(folder, name, split) for name in names}
-    checksums = {name: results.checksums(task.files, folder) for name, task in data.items()}
-    for option, load, files in (("labels", load_labels, labels), ("retrieval", load_retrieval_pairs, retrieval)):
+    data: dict[str, Task] = {}
+    checksums: dict[str, dict[str, str]] = {}
+    for name in names:
+        assert folder is not None
+        task = load_task(folder, name, split)
+        data[name], checksums[name] = task, results.checksums(task.files, folder)
+    loaders: dict[str, Callable[[str, str], Task]] = {"labels": load_labels, "retrieval": load_retrieval_pairs}
+    for option, files in (("labels", labels), ("retrieval", retrieval)):
         for file in files:
             name = sample_name(file)
             if name in (*TASKS, *data):
                 raise UsageError(f"{file}: a task {name} already exists", option=option, fix="Rename the file.")
-            data[name] = load(file, option)
+            data[name] = loaders[option](file, option)
             checksums[name] = {Path(file).name: sha256(file)}
     return Tasks(split, data, checksums)
 
 
 def sample_name(file: str | Path) -> str:
-    """What a file's task is called: banking77 for data/banking77.tsv.gz."""
+    """Return the name of a file's task, such as banking77 for data/banking77.tsv.gz."""
     path = Path(file)
     return (path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path).stem
 
@@ -140,16 +175,20 @@ def sample_name(file: str | Path) -> str:
 def score_encoder(
     encoder: AnyEncoder, tasks: Tasks, whitening: WhiteningOptions | None = None, outputs: dict[str, Path] | None = None
 ) -> list[dict]:
-    """Results (see `evaluation.results`) of an encoder on every task, one for each of its poolers.
+    """Score an encoder on every task, and return the results (see `evaluation.results`) of each of its poolings.
 
-    Tasks are encoded and scored one after the other, so that a task is finished, and kept, as early as can be; a
-    sentence that an earlier task had is not encoded again.
+    Tasks are encoded and scored one after the other, and each is saved as soon as it is finished. Sentences of an
+    earlier task are not encoded again.
 
     Args:
-        outputs: for each pooler the file that its results are kept in and gone on from; None to keep nothing.
+        encoder: The encoder.
+        tasks: Data from `load_tasks`.
+        whitening: How to whiten embeddings; None for no whitening.
+        outputs: For each pooling, the file to save results in and to resume from; None to save nothing.
 
     Raises:
-        UsageError: an output holds the results of another checkpoint; more dimensions than the embeddings have.
+        UsageError: A file in `outputs` contains results of another checkpoint, or `whitening` asks for more dimensions
+            than embeddings have.
     """
     asked, most = whitening and whitening.dimensions, encoder.dimensions
     if asked and asked > most:
@@ -196,24 +235,30 @@ def _start(encoder: AnyEncoder, pooler: str, split: str, whitening: WhiteningOpt
     fresh = results.new_results(encoder.name, identity, results.environment(encoder.device))
     if not outputs:
         return fresh
-    results.make_folder_of(outputs[pooler])  # now, not after the first task has been encoded
+    results.make_folder_of(outputs[pooler])  # fail before the first task is encoded
     return results.resume_results(outputs[pooler], fresh)
 
 
 def _finished(row: dict, name: str, tasks: Tasks) -> bool:
-    """Whether results hold a score of a task from the same data files."""
+    """Return whether results contain a score of a task, computed from the same files."""
     entry = row["tasks"].get(name)
     return entry is not None and entry["score"] is not None and entry["data"] == tasks.checksums[name]
 
 
 def encode_with_bar(encoder: AnyEncoder, sentences: Sequence[str]) -> dict[str, np.ndarray]:
-    """(N, d) of N sentences for each pooler of the encoder, with a progress bar where there is a terminal."""
+    """Return the embeddings (N, d) of N sentences for each pooling, with a progress bar in a terminal."""
     with tqdm(total=len(sentences), desc="encoding", unit=" sentences", leave=False, disable=hidden()) as bar:
         return encoder(sentences, bar.update)
 
 
 def _score(encode: Encode, task: Task, seconds: float) -> dict:
-    """The entry of a task whose sentences took so many seconds to encode."""
+    """Return the entry of a task.
+
+    Args:
+        encode: Function from N sentences to embeddings (N, d).
+        task: Data of the task.
+        seconds: Time that the encoding of its sentences took.
+    """
     start = time.perf_counter()
     try:
         entry = _scores(encode, task)

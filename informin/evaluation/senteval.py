@@ -1,6 +1,6 @@
-"""The evaluation data in SentEval's layout (its `data/downstream` folder), checked against the counts of each task."""
+"""Load evaluation data in SentEval's layout (its `data/downstream` folder), and check the number of examples."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
@@ -12,8 +12,8 @@ from informin.errors import UsageError, counted
 from informin.evaluation.pairs import GradedPairs, read_grade
 from informin.textfiles import decoded_lines
 
-# Graded pairs of each subset. STS13 is without SMT, whose license forbids passing it on. The files of STS15 and STS16
-# hold more pairs than were graded; the ungraded ones have a blank line for a grade.
+# Number of graded pairs in each subset. STS13 lacks SMT, whose license forbids redistribution. The files of STS15 and
+# STS16 also contain pairs without a grade, marked by a blank line.
 YEARS = {
     "STS12": {"MSRpar": 750, "MSRvid": 750, "SMTeuroparl": 459, "surprise.OnWN": 750, "surprise.SMTnews": 399},
     "STS13": {"FNWN": 189, "headlines": 750, "OnWN": 561},
@@ -26,7 +26,7 @@ SICK = {"dev": ("SICK_trial.txt", 500), "test": ("SICK_test_annotated.txt", 4927
 AGAIN = "Download the file again."
 STSB_DEV = "STS/STSBenchmark/sts-dev.csv"
 
-# Two files each, the second positive.
+# Negative and positive examples are separate files.
 BINARY = {
     "MR": (("MR/rt-polarity.neg", 5331), ("MR/rt-polarity.pos", 5331)),
     "CR": (("CR/custrev.neg", 1368), ("CR/custrev.pos", 2407)),
@@ -42,6 +42,10 @@ STS_TASKS = (*YEARS, "STS-B", "SICK-R")
 TRANSFER_TASKS = (*BINARY, "SST2", "TREC", "MRPC")
 GROUPS = {"sts": STS_TASKS, "transfer": TRANSFER_TASKS}
 TASKS = STS_TASKS + TRANSFER_TASKS
+Protocol = Literal["nested", "dev", "folds"]
+# Files with their numbers of examples, function that reads one, protocol, parts, and what an example is called. Without
+# a function, each class has its own file.
+_Layout = tuple[tuple[tuple[str, int], ...], Callable[[Path], Iterator[tuple]] | None, Protocol, tuple[str, ...], str]
 
 
 @dataclass(frozen=True)
@@ -54,51 +58,53 @@ class StsTask:
 
     @property
     def examples(self) -> int:
-        """Pairs that are scored."""
+        """Number of scored pairs."""
         return sum(map(len, self.subsets))
 
     def sentences(self) -> list[str]:
-        """The distinct sentences."""
+        """Return the distinct sentences."""
         return list(dict.fromkeys(s for pairs in self.subsets for s in pairs.sentences1 + pairs.sentences2))
 
 
 @dataclass(frozen=True)
 class TransferTask:
-    """Sentences, or pairs of them, in classes, and how they are split.
+    """Labeled sentences or sentence pairs, and how to split them.
 
     Attributes:
-        texts: one list of N sentences, or two for pairs.
+        name: Name of the task.
+        texts: One list of N sentences, or two for pairs.
         labels: (N,) integers.
-        protocol: `nested`, ten-fold cross-validation in ten-fold cross-validation over all N; `dev`, train, dev and
-            test parts; `folds`, ten-fold cross-validation on the train part, then the test part.
-        parts: the rows of each part, by name; empty with `nested`.
-        split: which accuracy is the score: `test`, or `dev`, what the strength of the penalty is chosen by.
+        protocol: `nested`: nested ten-fold cross-validation over all N. `dev`: train, dev and test parts. `folds`:
+            ten-fold cross-validation on the train part, then the test part.
+        parts: Rows of each part by name; empty with `nested`.
+        files: Files that the task was loaded from.
+        split: Which accuracy is the score: `test`, or `dev`, the accuracy that selects the strength of the penalty.
     """
 
     name: str
     texts: tuple[list[str], ...]
     labels: np.ndarray
-    protocol: Literal["nested", "dev", "folds"]
+    protocol: Protocol
     parts: dict[str, slice]
     files: list[Path]
     split: str
 
     @property
     def examples(self) -> int:
-        """Examples that the score is over."""
+        """Number of scored examples."""
         part = "train" if (self.protocol, self.split) == ("folds", "dev") else self.split
         rows = self.parts.get(part, slice(0, len(self.labels)))
         return rows.stop - rows.start
 
     def sentences(self) -> list[str]:
-        """The distinct sentences."""
+        """Return the distinct sentences."""
         return list(dict.fromkeys(s for side in self.texts for s in side))
 
 
 def chosen_tasks(wanted: Sequence[str], split: str) -> list[str]:
-    """The tasks that `sts`, `transfer`, `all` and names stand for, in the papers' order; hyphens and case are free.
+    """Return the tasks selected by names, `sts`, `transfer` and `all`, in the papers' order. Ignores hyphens and case.
 
-    With the dev split, groups omit the tasks without one.
+    With the dev split, groups omit the tasks that have none.
 
     Raises:
         UsageError: A task is unknown, or was chosen by name and has no dev split.
@@ -139,8 +145,7 @@ def load_task(folder: str | Path, name: str, split: str = "test") -> StsTask | T
     if name in YEARS:
         return _load_year(folder, name)
     if name == "STS-B":
-        columns = ("genre", "file", "year", "id", "score", "first", "second")
-        return _load_pairs(name, split, folder / "STS" / "STSBenchmark", STSB, columns)
+        return _load_stsb(folder, split)
     if name == "SICK-R":
         columns = ("id", "first", "second", "score", "entailment")
         return _load_pairs(name, split, folder / "SICK", SICK, columns, header=1)
@@ -149,7 +154,12 @@ def load_task(folder: str | Path, name: str, split: str = "test") -> StsTask | T
 
 def load_stsb_dev(folder: str | Path) -> GradedPairs:
     """Load STS-B dev, the 1,500 pairs that select the best checkpoint; see `load_task`."""
-    return load_task(folder, "STS-B", "dev").subsets[0]
+    return _load_stsb(Path(folder), "dev").subsets[0]
+
+
+def _load_stsb(folder: Path, split: str) -> StsTask:
+    columns = ("genre", "file", "year", "id", "score", "first", "second")
+    return _load_pairs("STS-B", split, folder / "STS" / "STSBenchmark", STSB, columns)
 
 
 def _load_year(folder: Path, name: str) -> StsTask:
@@ -163,11 +173,11 @@ def _load_year(folder: Path, name: str) -> StsTask:
                 needed="one grade per pair",
                 fix="Download both files again.",
             )
-        rows = [
-            (*_fields(pair, 2, inputs, number), read_grade(score, grades, number))
-            for (number, pair), (_, score) in zip(pairs, scores)
-            if score.strip()
-        ]
+        rows = []
+        for (number, pair), (_, score) in zip(pairs, scores):
+            if score.strip():
+                first, second = _fields(pair, 2, inputs, number)
+                rows.append((first, second, read_grade(score, grades, number)))
         _check(inputs, len(rows), count, "graded pairs")
         subsets.append(GradedPairs.of_rows(subset, rows))
         files += [inputs, grades]
@@ -185,13 +195,15 @@ def _load_pairs(name: str, split: str, folder: Path, files: dict, columns: Seque
 
 
 def _load_transfer(folder: Path, name: str, split: str) -> TransferTask:
-    files, read, protocol, parts, what = {
+    layouts: dict[str, _Layout] = {
         "SST2": (SST2, _sentiments, "dev", ("train", "dev", "test"), "sentences"),
         "TREC": (TREC, _questions, "folds", ("train", "test"), "questions"),
         "MRPC": (MRPC, _paraphrases, "folds", ("train", "test"), "pairs"),
-    }.get(name) or (BINARY[name], None, "nested", (), "sentences")
-    rows, ends, paths = [], [0], [folder / file for file, _ in files]
-    for label, (path, (_, count)) in enumerate(zip(paths, files)):  # without `read`, each class has its file
+    }
+    files, read, protocol, parts, what = layouts.get(name) or (BINARY[name], None, "nested", (), "sentences")
+    rows: list[tuple] = []
+    ends, paths = [0], [folder / file for file, _ in files]
+    for label, (path, (_, count)) in enumerate(zip(paths, files)):
         rows += read(path) if read else [(label, _normalized(line)) for _, line in _lines(path)]
         _check(path, len(rows) - ends[-1], count, what)
         ends.append(len(rows))

@@ -1,13 +1,15 @@
-"""Finding SentEval's data in a folder, in $SENTEVAL_DATA or on the Hub, and unpacking its archive safely."""
+"""Find SentEval's data in a folder, in $SENTEVAL_DATA or on the Hub, and unpack its archive safely."""
 
 import bz2
 import gzip
+import io
 import lzma
 import os
 import tarfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, Any
 
 from huggingface_hub import constants, hf_hub_download
 from huggingface_hub.errors import HTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
@@ -92,25 +94,31 @@ def unpack(archive: Path, folder: Path) -> None:
         ) from None
 
 
-def _decompressed(archive: Path) -> BinaryIO:
+def _decompressed(archive: Path) -> IO[bytes]:
+    """Open an archive for reading, decompressed as its first bytes say."""
     with open(archive, "rb") as file:
         head = file.read(3)
-    return {b"\x1f\x8b\x08": gzip.open, b"BZh": bz2.open, b"\xfd7z": lzma.open}.get(head, open)(archive, "rb")
+    openers: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b\x08": gzip.open, b"BZh": bz2.open, b"\xfd7z": lzma.open}
+    return openers.get(head, open)(archive, "rb")
 
 
-class _Bounded:
+class _Bounded(io.BufferedIOBase):
     """First MOST_BYTES of a file. A few kilobytes can inflate without end, even while tarfile looks for a header."""
 
-    def __init__(self, file: BinaryIO):
-        self.file, self.tell = file, file.tell
+    def __init__(self, file: IO[bytes]):
+        self.file = file
 
-    def read(self, size: int) -> bytes:
+    def tell(self) -> int:
+        return self.file.tell()
+
+    def read(self, size: int | None = -1) -> bytes:
+        size = MOST_BYTES if size is None or size < 0 else size
         self.check(self.tell() + size)
         return self.file.read(size)
 
-    def seek(self, position: int) -> None:
+    def seek(self, position: int, whence: int = os.SEEK_SET) -> int:
         self.check(position)
-        self.file.seek(position)
+        return self.file.seek(position, whence)
 
     def check(self, position: int) -> None:
         if position > MOST_BYTES:

@@ -1,7 +1,7 @@
-"""Results as the papers' tables: text, Markdown, LaTeX."""
+"""Format results as tables like those in papers, in text, Markdown or LaTeX."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,13 +18,13 @@ AVERAGE = "Avg"
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a table."""
+    """Row of a table."""
 
     label: str
-    values: dict[str, float | str | None]  # by column; a text stands as it is
-    spread: dict[str, float] | None = None  # standard deviations by column, where the line stands for several seeds
-    signed: bool = False  # numbers have their sign, as differences do
-    digits: int = 2  # after the point
+    values: Mapping[str, float | str | None]  # by column; text is printed unchanged
+    spread: Mapping[str, float] | None = None  # standard deviations by column, for the mean of several seeds
+    signed: bool = False  # print the sign of positive numbers, for differences
+    digits: int = 2  # decimals
 
     def cell(self, column: str, plus_minus: str = "±") -> str:
         value = self.values.get(column)
@@ -38,7 +38,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A title, the names of the columns after the first, and the lines."""
+    """Table with a title. The first column holds the labels of the rows and has no name."""
 
     title: str
     columns: list[str]
@@ -46,7 +46,7 @@ class Table:
 
 
 def label(results: dict) -> str:
-    """The checkpoint's own name and how it was read: `all-MiniLM-L6-v2, cls`."""
+    """Return the name of a checkpoint with its pooling, such as `all-MiniLM-L6-v2, cls`."""
     whitening = results["whitening"]
     size = f" {whitening['dimensions']}" if whitening and whitening["dimensions"] else ""
     prompt = f", prompt {results['prompt']!r}" if results["prompt"] else ""
@@ -54,13 +54,13 @@ def label(results: dict) -> str:
 
 
 def score_tables(rows: Sequence[dict], others: Sequence[dict] = (), seeds: bool = False) -> list[Table]:
-    """The tables of scores: STS and transfer, as far as there are such tasks, then one for each sample.
+    """Return the tables of scores: STS and transfer if there are such tasks, then one table per sample.
 
     Args:
-        rows: results.
-        others: results to compare with: one for all rows, or one for each in order. They come first in the table and
-            the differences (row - other) last.
-        seeds: the rows are seeds of one recipe: adds mean ± sd (n - 1), of the differences too.
+        rows: Results.
+        others: Results to compare with: one for all rows, or one per row. The table shows them first, and the
+            differences (row minus other) last.
+        seeds: Rows are seeds of one recipe. Adds mean ± standard deviation (n - 1), also of the differences.
     """
     tables = []
     for group, tasks in GROUPS.items():
@@ -68,7 +68,7 @@ def score_tables(rows: Sequence[dict], others: Sequence[dict] = (), seeds: bool 
         if not columns:
             continue
 
-        # An average of seven stands beside seven scores.
+        # The average is shown only together with all of its seven scores.
         def line(results, columns=columns, average=group if columns == list(tasks) else None):
             scores = {task: results["tasks"].get(task, {}).get("score") for task in columns}
             return Row(label(results), scores | {AVERAGE: average and results["average"][average]})
@@ -88,7 +88,7 @@ def score_tables(rows: Sequence[dict], others: Sequence[dict] = (), seeds: bool 
 
 
 def samples(results: dict) -> dict[str, dict]:
-    """The entries of the user's own samples, by name."""
+    """Return the entries of the user's own samples by name."""
     return {name: entry for name, entry in results["tasks"].items() if "kind" in entry}
 
 
@@ -99,13 +99,13 @@ def _sample_title(name: str, entry: dict) -> str:
 
 
 def _compared(before: list[Row], own: list[Row], seeds: bool) -> list[Row]:
-    """Lines to compare with, our own, and the differences; with the mean of each, where they are seeds."""
-    gains = [difference(row, other) for row, other in zip(own, before * len(own))]  # one for all, or one for each
+    """Return rows to compare with, own rows, and their differences; with the mean of each block if they are seeds."""
+    gains = [difference(row, other) for row, other in zip(own, before * len(own))]  # one for all, or one per row
     return [row for block in (before, own, gains) for row in (_with_mean(block) if seeds else block)]
 
 
 def aggregation_table(rows: Sequence[dict]) -> list[Table]:
-    """The years of STS by each aggregation over their subsets; none without such a task."""
+    """Return a table of STS12 to STS16 by each aggregation over subsets; an empty list without such a task."""
     columns = [task for task in YEARS if any(task in results["tasks"] for results in rows)]
     if not columns:
         return []
@@ -118,7 +118,7 @@ def aggregation_table(rows: Sequence[dict]) -> list[Table]:
 
 
 def time_table(rows: Sequence[dict]) -> Table:
-    """Seconds of each task."""
+    """Return a table of the seconds per task."""
     found = dict.fromkeys(task for results in rows for task in results["tasks"])
     columns = [*(task for task in TASKS if task in found), *(task for task in found if task not in TASKS)]
     lines = []
@@ -130,7 +130,7 @@ def time_table(rows: Sequence[dict]) -> Table:
 
 
 def footnotes(rows: Sequence[dict]) -> list[str]:
-    """What a reader of the tables has to know: scores that are undefined, sentences that were cut."""
+    """Return notes about undefined scores and truncated sentences."""
     notes = []
     for results in rows:
         for name, task in results["tasks"].items():
@@ -138,12 +138,12 @@ def footnotes(rows: Sequence[dict]) -> list[str]:
                 notes.append(f"{label(results)}: {name} has no score: {task['error']}.")
         cut = sum(task["truncated"] for task in results["tasks"].values())
         if cut:
-            notes.append(f"{label(results)}: {cut:,} sentences were cut at {results['max_length']} tokens.")
+            notes.append(f"{label(results)}: {cut:,} sentences were truncated to {results['max_length']} tokens.")
     return notes
 
 
 def render(table: Table, form: str) -> str:
-    """A table as `text`, `markdown` or `latex` (booktabs)."""
+    """Format a table as `text`, `markdown` or `latex` (booktabs)."""
     if form == "latex":
         return _latex(table)
     cells = [["", *table.columns], *([row.label, *map(row.cell, table.columns)] for row in table.rows)]
@@ -166,20 +166,26 @@ def _latex(table: Table) -> str:
 
 
 def difference(row: Row, other: Row) -> Row:
-    """One line less another, where both have a value."""
-    values = {
-        name: None if value is None or other.values.get(name) is None else value - other.values[name]
-        for name, value in row.values.items()
-    }
+    """Return a row minus another, in the columns where both have a number."""
+    values: dict[str, float | None] = {}
+    for name, value in row.values.items():
+        subtracted = other.values.get(name)
+        if isinstance(value, float | int) and isinstance(subtracted, float | int):
+            values[name] = value - subtracted
+        else:
+            values[name] = None
     return Row(f"{row.label} - {other.label}", values, signed=True, digits=row.digits)
 
 
 def _with_mean(rows: list[Row]) -> list[Row]:
-    """The lines and, of several, their mean and standard deviation as one more, in the columns without a gap."""
+    """Append the mean and standard deviation of several rows, in the columns where each row has a number."""
     if len(rows) < 2:
         return rows
-    columns = {name: [row.values[name] for row in rows] for name in rows[0].values}
-    known = {name: values for name, values in columns.items() if None not in values}
+    known: dict[str, list[float]] = {}
+    for name in rows[0].values:
+        values = [value for row in rows if isinstance(value := row.values[name], float | int)]
+        if len(values) == len(rows):
+            known[name] = values
     means = {name: float(np.mean(values)) for name, values in known.items()}
     spread = {name: float(np.std(values, ddof=1)) for name, values in known.items()}
     return [*rows, Row(f"mean ± sd of these {len(rows)}", means, spread, rows[0].signed, rows[0].digits)]

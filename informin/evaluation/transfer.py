@@ -31,9 +31,9 @@ def score_transfer(encode: Encode, task: TransferTask) -> dict:
     """
     embedding = embed_once(encode, task.sentences())
     sides = [embedding(side) for side in task.texts]  # (N, d) each
-    features = sides[0] if len(sides) == 1 else np.hstack([np.abs(sides[0] - sides[1]), sides[0] * sides[1]])
+    joined = sides[0] if len(sides) == 1 else np.hstack([np.abs(sides[0] - sides[1]), sides[0] * sides[1]])
     order = _order(task)
-    features, labels = torch.from_numpy(features[order]), task.labels[order]
+    features, labels = torch.from_numpy(joined[order]), task.labels[order]
     test, dev = _nested(features, labels) if task.protocol == "nested" else _tested(features, labels, task)
     return {"score": 100 * float(dev if task.split == "dev" else test), "dev": 100 * float(dev), "n": task.examples}
 
@@ -56,7 +56,7 @@ def _nested(features: torch.Tensor, labels: np.ndarray) -> tuple[float, float]:
         best, accuracy = _best(right, FOLDS + i * FOLDS, [rest for _, rest in inner[i]])
         dev.append(accuracy)
         test.append(right[best][held_out, i].mean())
-    return np.mean(test), np.mean(dev)
+    return float(np.mean(test)), float(np.mean(dev))
 
 
 def _tested(features: torch.Tensor, labels: np.ndarray, task: TransferTask) -> tuple[float, float]:
@@ -94,10 +94,10 @@ def _masks(labels: np.ndarray, trains: Sequence) -> np.ndarray:
 
 def _correct(features: torch.Tensor, labels: np.ndarray, masks: np.ndarray, grid: range) -> list[np.ndarray]:
     """Return for each C a mask (N, F): whether the regression of training set f classifies row i correctly."""
-    masks = torch.from_numpy(masks)
+    trains = torch.from_numpy(masks)
     classes = np.unique(labels)
     against = classes[1:] if len(classes) == 2 else classes  # two classes need only one regression
-    paths = [LogisticPath(features, torch.from_numpy(labels == label), masks) for label in against]
+    paths = [LogisticPath(features, torch.from_numpy(labels == label), trains) for label in against]
     right = []
     for exponent in grid:
         values = torch.stack([path.decision_values(2.0**exponent) for path in paths])  # (classes, N, F)

@@ -146,8 +146,12 @@ def test_with_sentences_the_values_are_those_of_the_log(alignment_uniformity):
             UndefinedScoreError,
             "2 of the 2 embeddings",
         ),
-        (dict(predictions=[], references=[]), UndefinedScoreError, "of 0 distinct sentences there is no pair"),
-        (dict(predictions=[[1.0]], references=[[1.0]], sentences=["a", "a"]), UndefinedScoreError, "of 1 distinct"),
+        (dict(predictions=[], references=[]), UndefinedScoreError, "two distinct sentences, and there are 0"),
+        (
+            dict(predictions=[[1.0]], references=[[1.0]], sentences=["a", "a"]),
+            UndefinedScoreError,
+            "two distinct sentences, and there are 1",
+        ),
         (
             dict(predictions=[[1.0]], references=[[2.0]], sentences=["a"]),
             UsageError,

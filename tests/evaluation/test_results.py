@@ -466,7 +466,7 @@ def test_footnotes():
     second["tasks"]["MR"]["truncated"], second["tasks"]["CR"]["truncated"] = 1200, 34
     assert footnotes([first, second]) == [
         "b, cls: MR has no score: nothing is finite.",
-        "b, cls: 1,234 sentences were cut at 32 tokens.",
+        "b, cls: 1,234 sentences were truncated to 32 tokens.",
     ]
 
 

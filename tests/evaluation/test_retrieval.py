@@ -49,9 +49,9 @@ def test_load_retrieval_pairs(tmp_path, name, content):
         ("a.jsonl", GRADE % "true", "PATH, line 1: the relevance is True; expected a number"),
         ("a.jsonl", GRADE % ("9" * 400), "PATH, line 1: the relevance is 99999999999"),
         ("a.jsonl", GRADE % "[[1]]", "PATH, line 1: the relevance is [[1]]; expected a number"),
-        ("a.tsv", GRADED + "a\tb\t-1\n", "PATH, line 2: the relevance is -1; expected a whole number from 0 to 1,000"),
-        ("a.tsv", GRADED + "a\tb\t0.5\n", "PATH, line 2: the relevance is 0.5; expected a whole number"),
-        ("a.tsv", GRADED + "a\tb\t1001\n", "PATH, line 2: the relevance is 1001; expected a whole number"),
+        ("a.tsv", GRADED + "a\tb\t-1\n", "PATH, line 2: the relevance is -1; expected an integer from 0 to 1,000"),
+        ("a.tsv", GRADED + "a\tb\t0.5\n", "PATH, line 2: the relevance is 0.5; expected an integer"),
+        ("a.tsv", GRADED + "a\tb\t1001\n", "PATH, line 2: the relevance is 1001; expected an integer"),
         (
             "a.tsv",
             GRADED + "a\tb\t1\na\tb\t2\n",

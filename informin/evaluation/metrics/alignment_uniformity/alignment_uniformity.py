@@ -8,27 +8,26 @@ from informin.errors import UndefinedScoreError, UsageError
 from informin.evaluation.geometry import alignment, uniformity
 
 DESCRIPTION = """\
-Where embeddings lie on the unit sphere. Alignment: how close the two sides of positive pairs are, the mean of \
-|x - y|^2. Uniformity: how evenly all of them are spread, log mean exp(-2 |x - y|^2). Embeddings are scaled to length \
-1 first. Lower is better for both; a collapsed encoder has a perfect alignment of 0 and the worst uniformity, 0.
+Distribution of embeddings on the unit sphere. Alignment is the mean squared distance |x - y|^2 of positive pairs. \
+Uniformity is log mean exp(-2 |x - y|^2) over all pairs. Embeddings are normalized to unit length first. Lower is \
+better for both. A collapsed encoder has a perfect alignment of 0 and the worst uniformity, 0.
 """
 
 INPUTS = """
 Args:
-    predictions: the embeddings of the first sentence of N positive pairs: N rows of d numbers, of any length but 0.
-    references: the embeddings of the second sentence of the same pairs, in the same order.
-    sentences: optional, (first, second), N texts each. Which rows are embeddings of one sentence cannot be seen from
-        the rows, since different sentences may have equal embeddings, which is the collapse that uniformity is to
-        show. So without it nothing is merged: every one of the 2 N rows counts as a sentence of its own. With it, a
-        sentence that comes back counts once, by its first row, as in the log of training. Alignment is over the N
-        pairs in either case.
+    predictions: Embeddings of the first sentence of N positive pairs: N rows of d numbers, not all zero.
+    references: Embeddings of the second sentence of the same pairs, in the same order.
+    sentences: Optional, (first, second), two lists of N texts. With it, duplicate sentences count once in the
+        uniformity, as in the training log. Without it, each of the 2 N rows counts as a separate sentence. Duplicates
+        cannot be detected from the embeddings: equal embeddings of different sentences are the collapse that
+        uniformity measures. Alignment always uses the N pairs.
 Returns:
-    alignment: mean squared distance of the pairs, from 0 to 4; lower is better.
-    uniformity: log of the mean Gaussian kernel over all pairs of different rows, from -8 to 0; lower is better.
-        Needs O(N^2) memory: 3,000 rows take 36 MB.
+    alignment: Mean squared distance of the pairs, from 0 to 4; lower is better.
+    uniformity: Log of the mean Gaussian kernel over all pairs of different rows, from -8 to 0; lower is better.
+        Needs O(N^2) memory: 36 MB for 3,000 rows.
 Raises:
-    UndefinedScoreError (a ValueError): an embedding is not finite, or there are fewer than two sentences.
-    UsageError (a ValueError): rows differ in length, or `sentences` are not N texts a side.
+    UndefinedScoreError (a ValueError): An embedding is not finite, or there are fewer than two sentences.
+    UsageError (a ValueError): Rows differ in length, or `sentences` is not two lists of N texts.
 Examples:
     >>> metric = evaluate.load("informin/evaluation/metrics/alignment_uniformity")
     >>> metric.compute(predictions=[[1.0, 0.0], [-3.0, 0.0]], references=[[2.0, 0.0], [-1.0, 0.0]])["alignment"]
@@ -52,7 +51,7 @@ CITATION = """\
 
 
 class AlignmentUniformity(evaluate.Metric):
-    """Both properties, by the functions that the log of training and the figures use."""
+    """Alignment and uniformity, computed by the functions that training and the figures use."""
 
     def _info(self) -> evaluate.MetricInfo:
         rows = datasets.Sequence(datasets.Value("float64"))
@@ -77,19 +76,19 @@ class AlignmentUniformity(evaluate.Metric):
         if sentences is not None:
             both = both[_first_rows(sentences, len(x))]
         if len(both) < 2:
-            raise UndefinedScoreError(f"of {len(both)} distinct sentences there is no pair, which uniformity is over")
+            raise UndefinedScoreError(f"uniformity needs two distinct sentences, and there are {len(both)}")
         return {"alignment": alignment(x, y), "uniformity": uniformity(both)}
 
 
 def _first_rows(sentences, count: int) -> list[int]:
-    """Of the rows of the first side and then the second, the first of each distinct sentence."""
+    """Return the index of the first row of each distinct sentence, with the rows of the second side after the first."""
     sides = [list(side) for side in sentences]
     if [len(side) for side in sides] != [count, count]:
         found = " and ".join(str(len(side)) for side in sides)
         raise UsageError(
             f"has {found} texts", option="sentences", needed=f"two lists of {count}, one text for each embedding"
         )
-    first = {}
+    first: dict[str, int] = {}
     for row, sentence in enumerate(sides[0] + sides[1]):
         first.setdefault(sentence, row)
     return list(first.values())

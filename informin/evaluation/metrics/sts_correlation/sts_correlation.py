@@ -7,21 +7,21 @@ import numpy as np
 from informin.evaluation.pairs import correlations
 
 DESCRIPTION = """\
-How well similarities of sentence pairs follow human grades: Spearman's rank correlation, which papers on semantic \
-textual similarity report, and Pearson's. Both are multiplied by 100. The ranks of ties are averaged.
+Correlation between similarities of sentence pairs and human grades: Spearman's rank correlation, which papers on \
+semantic textual similarity report, and Pearson's correlation. Both are multiplied by 100. Ties get their mean rank.
 """
 
 INPUTS = """
 Args:
-    predictions: N similarities, one for each pair: cosines of embeddings, or any other number that is higher for more
-        similar sentences. The scale does not matter to `spearman`; `pearson` asks how linear the relation is.
-    references: N grades, higher is more similar, on any scale (0 to 5 in STS, 1 to 5 in SICK-R).
+    predictions: N similarities, one per pair: cosines of embeddings, or any other number that is higher for more
+        similar sentences. `spearman` does not depend on the scale; `pearson` measures how linear the relation is.
+    references: N grades on any scale, higher for more similar sentences (0 to 5 in STS, 1 to 5 in SICK-R).
 Returns:
     spearman: Spearman correlation x 100, from -100 to 100.
     pearson: Pearson correlation x 100, from -100 to 100.
 Raises:
-    UndefinedScoreError (a ValueError): fewer than two pairs, or predictions or references that are all equal or not
-        finite: there is no correlation then, and 0 or NaN would hide it.
+    UndefinedScoreError (a ValueError): There are fewer than two pairs, or predictions or references are all equal or
+        not finite, so that the correlation is undefined.
 Examples:
     >>> metric = evaluate.load("informin/evaluation/metrics/sts_correlation")
     >>> metric.compute(predictions=[0.1, 0.2, 0.9], references=[0.0, 2.5, 5.0])["spearman"]
@@ -45,7 +45,7 @@ CITATION = """\
 
 
 class StsCorrelation(evaluate.Metric):
-    """Correlations x 100, by the function that training and run_eval.py score with."""
+    """Correlations x 100, computed by the function that training and run_eval.py use."""
 
     def _info(self) -> evaluate.MetricInfo:
         number = datasets.Value("float64")
