@@ -22,7 +22,8 @@ from informin.encoders.encode import encode
 from informin.encoders.encoder import load_encoder
 from informin.encoders.loading import load_config, load_model, load_saved
 from informin.publishing import export
-from informin.publishing.export import check_export, export_checkpoint, export_folder, published_files
+from informin.publishing.export import export_checkpoint, export_folder
+from informin.publishing.published import check_export, published_files
 from informin.training.options import InforMinTrainingArguments
 from informin.training.report import prompt_line
 from informin.views.attention import prepare_encoder

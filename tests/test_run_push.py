@@ -20,8 +20,8 @@ import run_unsup
 from informin.cli import train as train_command
 from informin.encoders.encoder import load_encoder
 from informin.encoders.loading import load_config, load_model
-from informin.publishing.export import published_files
 from informin.publishing.hub import prepare, push_in_background
+from informin.publishing.published import published_files
 from tests.conftest import ROOT, make_sentences, raises_usage, tokenizer_of
 from tests.hub_server import HubServer
 from tests.publishing.test_push import (

@@ -8,7 +8,8 @@ from informin.evaluation import load_stsb_dev
 from informin.evaluation.senteval_files import senteval_folder
 from informin.publishing import onnx
 from informin.publishing.card import write_card
-from informin.publishing.export import DTYPES, export_checkpoint, published_files
+from informin.publishing.export import DTYPES, export_checkpoint
+from informin.publishing.published import published_files
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -6,8 +6,9 @@ from pathlib import Path
 from informin import program
 from informin.errors import UsageError
 from informin.publishing.card import write_card
-from informin.publishing.export import add_results, check_export, published_files
 from informin.publishing.hub import card_files, prepare, push_card, push_folder, refuse_bad_name
+from informin.publishing.published import check_export, published_files
+from informin.publishing.results import add_results
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -1,7 +1,6 @@
-"""The folder of a model with a linear adapter: the same encoder, then one Dense module, with a model card."""
+"""Save a model with a linear adapter: the unchanged encoder and a Dense module, with a model card."""
 
 import shlex
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ from informin.errors import UsageError, error_line
 from informin.evaluation.drift import drift_table
 from informin.evaluation.table import render
 from informin.interrupts import during
-from informin.publishing.export import WRITABLE, add_dense, export_folder, refuse_used
+from informin.publishing.export import WRITABLE, add_dense, export_folder, move_into_place, refuse_used
 from informin.temporary import TemporaryFolder
 
 TEMPLATE = Path(__file__).parent / "templates" / "adapter_card.md"
@@ -33,13 +32,15 @@ def save_adapted(
     texts: int,
     drift: dict | None = None,
 ) -> None:
-    """Save a model with an adapter on its embedding, as a folder that sentence-transformers and AutoModel load.
+    """Save a model with an adapter on its embedding, as a folder for sentence-transformers and AutoModel.
 
     Its modules are Transformer, Pooling, Normalize, Dense and, if the model normalizes its embeddings, Normalize.
 
     Args:
         model_name: Hub id or folder of the encoder that the adapter was fitted on.
+        adapter: A fitted adapter.
         folder: A new folder. It appears once it is complete.
+        revision: Revision of the encoder on the Hub.
         texts: Number of texts that the adapter was fitted on, for the card.
         drift: The record of `informin.evaluation.drift.Drift`, for the card.
 
@@ -62,10 +63,7 @@ def save_adapted(
             remote = bool(architecture_of(config).model._auto_class)
             card = _card(folder.name, model_name, texts, adapter, drift, embedding.prompt, remote)
             (new / "README.md").write_text(card, encoding="utf-8")
-            if folder.exists():
-                folder.rmdir()
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            shutil.move(new, folder)
+            move_into_place(new, folder)
     except OSError as error:
         raise UsageError(
             f"{folder} cannot be written: {error_line(error)}", option="output_dir", fix=WRITABLE

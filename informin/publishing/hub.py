@@ -22,7 +22,8 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 from informin.errors import PushError, UsageError, error_line
 from informin.files import read_json, sha256, write_json, write_manifest
 from informin.publishing.card import CARD, is_edited, write_card
-from informin.publishing.export import PUBLISHED, check_export, export_checkpoint, published_files, refuse_links
+from informin.publishing.export import export_checkpoint
+from informin.publishing.published import PUBLISHED, check_export, published_files, refuse_links
 from informin.temporary import TemporaryFolder
 
 logger = logging.getLogger(__name__)

@@ -20,8 +20,9 @@ from informin.encoders.embed_file import embed_file
 from informin.encoders.encoder import load_encoder
 from informin.encoders.loading import load_config, load_model
 from informin.publishing.adapted import SETTINGS
-from informin.publishing.export import export_checkpoint, published_files
+from informin.publishing.export import export_checkpoint
 from informin.publishing.onnx import export_onnx, load_onnx_encoder
+from informin.publishing.published import published_files
 from tests import forked
 from tests.conftest import make_sentences, raises_usage, save_bert
 

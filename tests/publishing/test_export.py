@@ -22,8 +22,10 @@ from informin.encoders.loading import load_config, load_model, load_tokenizer
 from informin.errors import UndefinedScoreError
 from informin.evaluation.results import add_task, environment, new_results, save_results
 from informin.evaluation.senteval import TASKS
-from informin.publishing.export import add_results, check_export, export_checkpoint, export_folder, published_files
+from informin.publishing.export import export_checkpoint, export_folder
+from informin.publishing.published import check_export, published_files
 from informin.publishing.record import load_record
+from informin.publishing.results import add_results
 from informin.training.data_options import CardArguments, DataArguments
 from informin.training.record import describe_model, describe_sentences, provenance
 from tests.conftest import ROOT, make_sentences, raises_usage, save_bert, save_roberta, tokenizer_of

@@ -19,8 +19,9 @@ from informin.encoders.encoder import load_encoder
 from informin.encoders.loading import load_config, load_model
 from informin.errors import OnnxMismatchError
 from informin.evaluation import load_pairs, score_pairs
-from informin.publishing.export import check_export, export_folder, published_files
+from informin.publishing.export import export_folder
 from informin.publishing.onnx import MODEL, QUANTIZED, export_onnx, load_onnx_encoder, quantize_onnx
+from informin.publishing.published import check_export, published_files
 from tests.conftest import ROOT, make_sentences, raises_usage, save_bert, tokenizer_of
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")

@@ -1,0 +1,90 @@
+"""Add evaluation results to an exported folder, for its model card."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from informin.encoders.embedding_config import EmbeddingConfig
+from informin.encoders.encoder import load_encoder
+from informin.errors import UsageError
+from informin.evaluation.results import load_results, results_files, save_results
+from informin.files import read_json
+from informin.publishing.published import EXPORTED, check_export, refuse_links
+from informin.publishing.record import load_record, prompt_of_training
+
+
+def add_results(folder: str | Path, files: Sequence[str], seeds: Sequence[str] = ()) -> None:
+    """Copy results of `informin eval` into the results/ of an exported folder.
+
+    The checksum of the weights tells whether a file belongs to this model, to its source model or to another seed.
+    Nothing is copied if one of the files does not belong here.
+
+    Args:
+        folder: An exported folder.
+        files: Results files, or folders of them.
+        seeds: Exported folders of runs with the same options and another seed.
+
+    Raises:
+        UsageError: Results belong to another model or were computed with other settings, a folder is not another seed
+            of this run, or the folder contains links.
+    """
+    folder = Path(folder)
+    refuse_links(folder)
+    places = _places(folder, seeds)
+    used = _settings(folder)
+    placed = {}
+    for path in (path for given in files for path in results_files(given)):
+        results = load_results(path)
+        if results["weights_sha256"] not in places:
+            raise UsageError(
+                f"{path} has results of another model ({Path(results['model']).name})",
+                needed=f"the weights of {folder}, of its source model or of a folder in `seeds`",
+                fix=f"Evaluate this folder: `informin eval` with `model_name` {shlex.quote(str(folder))}.",
+            )
+        place, model = places[results["weights_sha256"]]
+        expected: dict[str, Any] = {"whitening": None, "split": "test", "precision": "fp32"}
+        expected |= {} if place.startswith("base") else used
+        for name, value in expected.items():
+            if results.get(name) != value:  # older files have no prompt
+                raise UsageError(f"{path} was scored with {name} {results.get(name)!r}", needed=repr(value))
+        # Replace the model's name, which may be a local path.
+        placed[place.format(pooler=results["pooler"])] = results | {"model": model}
+    for place, results in placed.items():
+        save_results(folder / "results" / place, results)
+
+
+def _places(folder: Path, seeds: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Return the file name in results/ and the model's name in it, by the checksum of the weights."""
+    places = {load_encoder(str(folder), device="cpu").weights_sha256(): ("model.json", "this model")}
+    record = load_record(folder) or {}
+    if record.get("base_model"):
+        places[record["base_model"]["weights_sha256"]] = ("base-{pooler}.json", "before training")
+    for other in seeds:
+        seed = _seed_of(Path(other), folder, record)
+        checksum = load_encoder(str(other), device="cpu").weights_sha256()
+        places[checksum] = (f"other_seeds/seed{seed}.json", f"seed {seed}")
+    return places
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    """Return how the model computes embeddings, in the entries of a results file."""
+    embedding = EmbeddingConfig.from_settings(read_json(folder / "config.json").get("informin"))
+    if embedding is None:
+        raise UsageError(f"{folder / 'config.json'} has no pooling", needed=EXPORTED)
+    prompt = prompt_of_training(load_record(folder), embedding.settings)
+    longest = read_json(folder / "sentence_bert_config.json")["max_seq_length"]
+    normalized = embedding.normalize
+    return {"max_length": longest, "pooler": embedding.pooling, "normalized": normalized, "prompt": prompt or None}
+
+
+def _seed_of(other: Path, folder: Path, record: dict) -> int:
+    """Return the seed of a run that differs from this one only in the seed. Raise UsageError if it does not."""
+    check_export(other)
+    theirs = load_record(other) or {}
+    shared = ("base_model", "data", "options")
+    differing = [name for name in shared if theirs.get(name) != record.get(name) or record.get(name) is None]
+    if differing or theirs["seed"] == record["seed"]:
+        what = f"{', '.join(differing)} differ" if differing else f"both have seed {record['seed']}"
+        raise UsageError(f"{other} is not another seed of the run in {folder}: {what} (training.json)", option="seeds")
+    return theirs["seed"]
