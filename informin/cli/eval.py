@@ -69,7 +69,8 @@ def parser() -> program.Parser:
 def evaluate(args: argparse.Namespace) -> int | None:
     """Score every model, then print the tables."""
     if args.report:
-        return report(args)
+        report(args)
+        return None
     collections = [path for path in args.retrieval if is_collection(path)]
     if collections:
         search(args, collections)

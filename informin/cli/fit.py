@@ -68,9 +68,13 @@ def fit(args: argparse.Namespace) -> None:
     adapter = LinearAdapter(
         args.n_neighbors, whitening=args.whitening, self_weight=args.self_weight, random_state=args.seed
     )
-    texts = read_texts(args) if args.train_file else None
+    texts = read_texts(args) if args.train_file else []
     encoder = encoder_of(args) if args.model_name else None
-    vectors = load_vectors(args.embeddings) if args.embeddings else embed_in_memory(encoder, texts)
+    if args.embeddings:
+        vectors = load_vectors(args.embeddings)
+    else:
+        assert encoder is not None  # `_check` requires a model or embeddings
+        vectors = embed_in_memory(encoder, texts)
     if encoder and vectors.shape[1] != encoder.dimensions:
         raise UsageError(
             f"{args.embeddings} has {vectors.shape[1]} columns, and {args.model_name} embeds in {encoder.dimensions}",

@@ -19,23 +19,23 @@ from informin.training.command_line import option_names
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs a study. Returns the exit code: 0, 1 (a run failed or is missing), 2 (usage), 128 + signal."""
+    """Run a study. Returns the exit code: 0, 1 (a run failed or is missing), 2 (usage), 128 + signal."""
     options = parser()
     args = options.parse_args(argv)
     return program.exit_code(lambda: work(args), [*options.option_names(), *option_names()])
 
 
 def parser() -> program.Parser:
-    """The options."""
+    """Return the parser."""
     parser = program.Parser(prog="informin study", description=__doc__)
     add = parser.add_argument
-    add("study", help="A YAML file, as in configs/studies; its keys are at the head of informin/studies/plan.py. Or a "
-        "finished study's summary.json: table and plot are written again beside it.")  # fmt: skip
+    add("study", help="YAML file like those in configs/studies. informin/studies/plan.py describes its keys. Or the "
+        "summary.json of a finished study, to regenerate table and plot in its folder.")  # fmt: skip
     add(
         "--output",
         default="outputs/studies",
-        help="Studies in one folder share their runs; another file under the same name needs another folder. "
-        "Default: %(default)s.",
+        help="Output folder. Studies with the same output folder share runs. Files are compared by name, so use a new "
+        "folder if the contents of a file change. Default: %(default)s.",
     )
     add(
         "--set",
@@ -43,24 +43,28 @@ def parser() -> program.Parser:
         action="extend",
         default=[],
         metavar="OPTION=VALUE",
-        help="Options of run_unsup.py, over those of base and of all recipes; not what the grid varies.",
+        help="Options of run_unsup.py that override base and recipes. Options of the grid cannot be set.",
     )
     add("--labels", nargs="+", default=[], metavar="FILE",
-        help="In place of those of the study's `labels` and `retrieval` that have the same file names.")  # fmt: skip
-    add("--seeds", nargs="+", type=int, metavar="N", help="In place of the study's.")
-    add("--jobs", type=int, metavar="N", help="Runs at a time. Default: one for each GPU, else 1.")
-    add("--keep_checkpoints", action="store_true", help="Do not delete them when a run is trained.")
-    add("--report", action="store_true", help="Table and plot of what is finished; runs nothing.")
+        help="Files to use instead of the study's `labels` and `retrieval` files with the same names.")  # fmt: skip
+    add("--seeds", nargs="+", type=int, metavar="N", help="Seeds to use instead of the study's.")
+    add("--jobs", type=int, metavar="N", help="Number of parallel runs. Default: number of GPUs, or 1.")
+    add("--keep_checkpoints", action="store_true", help="Keep the checkpoints of finished runs.")
+    add("--report", action="store_true", help="Only write table and plot of the finished runs.")
     return parser
 
 
 def work(args: argparse.Namespace) -> int | None:
-    """Runs the study, or reports on it."""
+    """Run the study, or report on it."""
     if args.study.endswith(".json"):
-        return redraw(args)
+        redraw(args)
+        return None
     study = read_study(args.study, args.set, args.seeds, args.labels)
     runs = runs_of(study, args.output)
-    return report(study, runs, args.output) if args.report else run_study(study, runs, args)
+    if not args.report:
+        return run_study(study, runs, args)
+    report(study, runs, args.output)
+    return None
 
 
 def redraw(args: argparse.Namespace) -> None:
@@ -88,7 +92,7 @@ def run_study(study: Study, runs: list[Run], args: argparse.Namespace) -> int:
     make_folder(args.output)
     with Runner(study.tasks, args.keep_checkpoints, jobs, gpus, study.samples) as runner:
         progress = Progress(study, runs, runner, jobs)
-        progress.work_off()
+        progress.process()
     if runner.received:
         print("Interrupted. Finished runs are kept. Run the same command again to resume.", file=sys.stderr)
         return 128 + runner.received
@@ -96,7 +100,8 @@ def run_study(study: Study, runs: list[Run], args: argparse.Namespace) -> int:
     if len(missing) < len(runs):
         report(study, runs, args.output)
     for run in missing:
-        print(f"Missing: {run.name} {progress.said.get(run.name, 'was not run')}. Run the same command again to retry.")
+        outcome = progress.outcomes.get(run.name, "was not run")
+        print(f"Missing: {run.name} {outcome}. Run the same command again to retry.")
     return 1 if missing else 0
 
 

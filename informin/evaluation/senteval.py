@@ -154,7 +154,12 @@ def load_task(folder: str | Path, name: str, split: str = "test") -> StsTask | T
 
 def load_stsb_dev(folder: str | Path) -> GradedPairs:
     """Load STS-B dev, the 1,500 pairs that select the best checkpoint; see `load_task`."""
-    return _load_stsb(Path(folder), "dev").subsets[0]
+    return load_stsb(folder, "dev")
+
+
+def load_stsb(folder: str | Path, split: str) -> GradedPairs:
+    """Load the dev or test split of STS-B; see `load_task`."""
+    return _load_stsb(Path(folder), split).subsets[0]
 
 
 def _load_stsb(folder: Path, split: str) -> StsTask:

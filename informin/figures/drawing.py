@@ -5,6 +5,7 @@ import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,7 +17,7 @@ from informin.temporary import TemporaryFolder
 Files = tuple[Path, Path, Path]  # PNG, SVG, CSV
 Panel = tuple[str, np.ndarray, np.ndarray]  # name of a checkpoint, and two arrays of N rows
 
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.size": 10,
     "axes.titlesize": 11,
     "axes.labelsize": 10,
@@ -90,4 +91,4 @@ def save(figure: Figure, stem: str | Path, header: Sequence[str], rows: Iterable
         figure.savefig(svg, metadata={"Date": None})
         with open(numbers, "w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows([header, *rows])
-        return tuple(path.replace(folder / path.name) for path in (png, svg, numbers))
+        return png.replace(folder / png.name), svg.replace(folder / svg.name), numbers.replace(folder / numbers.name)

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -18,15 +19,16 @@ def place_labels(axes: Axes, x: np.ndarray, y: np.ndarray, names: Sequence[str])
     A name without space next to its point is placed further away, with a line to the point. Fixes the layout of the
     figure. (The package adjustText leaves names on points or beyond the edge in half of the crowded test figures.)
     """
-    figure = axes.figure
+    figure = axes.get_figure(root=True)
+    assert figure is not None
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     renderer, scale = FigureCanvasAgg(figure).get_renderer(), 72 / figure.dpi
     points = axes.transData.transform(np.column_stack([x, y])) * scale  # (N, 2), in typographic points
-    inside = axes.get_window_extent(renderer).extents * scale
+    inside = np.array(axes.get_window_extent(renderer).extents) * scale
     taken = np.hstack([points - 8, points + 8])  # (N, 4): left, bottom, right, top
-    line = dict(arrowstyle="-", color="#777777", linewidth=0.7, shrinkA=0, shrinkB=4)
-    look = dict(textcoords="offset points", ha="center", va="center", size=9, arrowprops=line)
+    line: dict[str, Any] = dict(arrowstyle="-", color="#777777", linewidth=0.7, shrinkA=0, shrinkB=4)
+    look: dict[str, Any] = dict(textcoords="offset points", ha="center", va="center", size=9, arrowprops=line)
     labels = [axes.annotate(name, place, (0, 0), **look) for name, place in zip(names, zip(x, y))]
     extents = [Text.get_window_extent(label, renderer) for label in labels]  # without the line
     halves = np.array([(extent.width, extent.height) for extent in extents]) * scale / 2 + 1
@@ -36,7 +38,8 @@ def place_labels(axes: Axes, x: np.ndarray, y: np.ndarray, names: Sequence[str])
     for i, (radius, offset) in places.items():
         labels[i].set_in_layout(False)
         labels[i].xyann = tuple(offset)
-        labels[i].arrow_patch.set_visible(radius > LABEL_RINGS[0])
+        if line_to_point := labels[i].arrow_patch:
+            line_to_point.set_visible(radius > LABEL_RINGS[0])
 
 
 def _arrange(order, points, halves, inside, taken) -> tuple[tuple[float, float], dict[int, tuple]]:
@@ -72,6 +75,7 @@ def _arrange(order, points, halves, inside, taken) -> tuple[tuple[float, float],
                 best = (covered, radius, offset, np.vstack([box, line]))
             if covered < 1e-6:  # no overlap up to rounding
                 break
+        assert best is not None
         covered, radius, offset, boxes = best
         places[i], area, distance = (radius, offset), area + covered, distance + radius
         taken = np.vstack([taken, boxes])

@@ -1,4 +1,4 @@
-"""The figures of the papers for any checkpoints: one function per figure encodes, measures, prints and draws.
+"""The papers' figures for any checkpoint. One function per figure encodes, measures, prints and draws.
 
 Each function takes `model_name`, a list of Hub ids or folders; `output`, the path of the files without suffix; and
 `**loading`, the pooler, batch size and device for `encoders`. It returns the paths of the PNG, SVG and CSV files.
@@ -18,7 +18,7 @@ from informin.evaluation.embedding_cache import EmbeddingCache, embed_once
 from informin.evaluation.pairs import cosine, positive
 from informin.evaluation.results import load_all_results
 from informin.evaluation.scoring import encode_with_bar, load_tasks, score_encoder
-from informin.evaluation.senteval import STS_TASKS, load_task
+from informin.evaluation.senteval import STS_TASKS, load_stsb
 from informin.evaluation.senteval_files import senteval_folder
 from informin.evaluation.table import Row, Table, difference, render
 from informin.figures import plots, run_plots
@@ -43,7 +43,7 @@ def alignment(
             them are not scored again.
     """
     folder = senteval_folder(senteval_dir)
-    (pairs,) = load_task(folder, "STS-B", split).subsets
+    pairs = load_stsb(folder, split)
     known = load_all_results(results)
     tasks = load_tasks(folder, STS_TASKS)
     rows = []
@@ -78,7 +78,7 @@ def cosines(
     model_name: Sequence[str], output: str, senteval_dir: str | None = None, split: str = "dev", **loading
 ) -> Sequence[Path]:
     """Draw the cosine of sentence pairs against their gold score, as in figure 7 of Klein & Nabi (ACL 2023)."""
-    (pairs,) = load_task(senteval_folder(senteval_dir), "STS-B", split).subsets
+    pairs = load_stsb(senteval_folder(senteval_dir), split)
     panels = []
     for name, encoder in encoders(model_name, **loading):
         embedding = embed_once(encode_with(encoder), pairs.sentences1 + pairs.sentences2)

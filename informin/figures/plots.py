@@ -9,6 +9,7 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -61,7 +62,7 @@ def alignment_uniformity(rows: Sequence[Mapping], title: str, stem: str | Path) 
     axes = figure.add_subplot()
     x, y, color = (numbers(rows, name) for name in ("uniformity", "alignment", "sts_average"))
     scored = np.isfinite(color)
-    marks = dict(s=60, edgecolors="black", linewidths=0.6, zorder=3)
+    marks: dict[str, Any] = dict(s=60, edgecolors="black", linewidths=0.6, zorder=3)
     if scored.any():
         # Use a color range of at least two points of Spearman x 100.
         middle, half = (color[scored].min() + color[scored].max()) / 2, max(np.ptp(color[scored]) / 2, 1)
@@ -279,7 +280,7 @@ def _draw_means(axes: Axes, edges: np.ndarray, cosine: np.ndarray, gold: np.ndar
     """Draw the mean cosine of each nonempty bin of gold scores."""
     count, total = np.histogram(gold, edges)[0], np.histogram(gold, edges, weights=cosine)[0]
     middles = (edges[:-1] + edges[1:])[count > 0] / 2
-    look = dict(color="#D55E00", marker="o", markersize=5, markeredgecolor="white", markeredgewidth=0.8)
+    look: dict[str, Any] = dict(color="#D55E00", marker="o", markersize=5, markeredgecolor="white", markeredgewidth=0.8)
     axes.plot(middles, total[count > 0] / count[count > 0], **look)
 
 

@@ -1,11 +1,11 @@
-"""What embeddings remember of a sentence's style: a probe of the claim that InforMin-CL forgets it.
+"""Measure how much of a sentence's style its embedding keeps, to test the claim that InforMin-CL removes it.
 
-Chen et al. (COLING 2022) call redundant what changes the surface of a sentence but not its meaning (their table 1).
-Here such variants are made of real sentences by rules, and each kind of variant is measured in two ways: how near it
-stays to its original, and whether a linear classifier can tell variant from original. A change of content is measured
-beside them as the control: an encoder that puts every sentence in one place would forget style and meaning alike.
+Chen et al. (COLING 2022, table 1) call information redundant if it changes the surface of a sentence but not its
+meaning. Here, rules rewrite real English sentences in such ways. Each kind of rewrite is scored by the cosine between
+original and variant, and by the accuracy of a linear classifier that distinguishes them. A change of content is the
+control, since a collapsed encoder would ignore style and meaning alike.
 
-Takes a function from sentences to embeddings, knows no model. The rules are for English.
+Takes a function from sentences to embeddings, and imports no models.
 """
 
 import re
@@ -24,7 +24,7 @@ from informin.errors import UsageError
 from informin.evaluation.embedding_cache import Encode
 from informin.evaluation.geometry import unit
 
-# The closed classes of English words, as far as they are needed here.
+# Closed word classes of English, as far as the rules need them.
 SUBJECTS = frozenset("i you he she it we they there".split())
 THIRD_PERSON = frozenset("he she it they".split())
 PRONOUNS = SUBJECTS | frozenset(
@@ -41,15 +41,15 @@ PREPOSITIONS = frozenset(
     "about according along among around at beside besides by despite during for from in into near of on per than "
     "through throughout to toward towards upon via with within".split()
 )
-CONJUNCTIONS = frozenset("although though because when whenever whereas while".split())  # a clause follows
-TIME_CONJUNCTIONS = frozenset("as since once".split())  # a clause or a noun follows
+CONJUNCTIONS = frozenset("although though because when whenever whereas while".split())  # followed by a clause
+TIME_CONJUNCTIONS = frozenset("as since once".split())  # followed by a clause or a noun
 COORDINATORS = frozenset("and but or so yet then also".split())
 STOP_WORDS = frozenset().union(
     *(PRONOUNS, DETERMINERS, RELATIVES, AUXILIARIES, NON_FINITE_AUXILIARIES),
     *(PREPOSITIONS, CONJUNCTIONS, TIME_CONJUNCTIONS, COORDINATORS),
 )
-# Function words too, but not among the stop words: a sentence has another meaning without them. The same is true of
-# the words with n't, as in don't.
+# Function words that are not stop words, because removing them would change the meaning. Words with n't, such as don't,
+# are treated in the same way.
 NEGATIONS = frozenset("not no never nor neither none cannot without".split())
 CONDITIONS = frozenset("if unless".split())
 OPPOSITES = frozenset("after before until above below inside outside over under up down against between".split())
@@ -58,20 +58,22 @@ FUNCTION_WORDS = STOP_WORDS.union(NEGATIONS, CONDITIONS, OPPOSITES, QUANTITIES, 
 
 CLAUSE_OPENERS = CONJUNCTIONS | CONDITIONS
 ADJUNCT_OPENERS = CLAUSE_OPENERS.union(TIME_CONJUNCTIONS, PREPOSITIONS, OPPOSITES) - {"of", "to", "than", "per"}
-# After a comma "when" mostly describes a date, and "as" and "once" open no clause.
+# After a comma, "when" mostly describes a date, and "as" and "once" do not open a clause.
 OPENERS_AFTER_COMMA = CLAUSE_OPENERS - {"when"} | {"since", "after", "before", "until"}
 OPENERS_WITHOUT_COMMA = frozenset("because if unless when whenever until after before".split())
 OPENER_INSIDE = re.compile(r"\s(?=(?:even though|although|because|unless|whereas|while|after|before)\s)")
-OPENER_MODIFIERS = frozenset(  # "only because", "the year before": the opener is not the first word of its adjunct
-    "even just only soon long and or but as a era time year years month months week weeks day days hours "
-    "minutes".split()
+OPENER_MODIFIERS = (
+    frozenset(  # as in "only because" or "the year before": the opener is not the first word of its adjunct
+        "even just only soon long and or but as a era time year years month months week weeks day days hours "
+        "minutes".split()
+    )
 )
-SHORT_ADJUNCT = 4  # words: too few for a preposition and a clause, so that the clause is what follows
-CLAUSE_COMMA = re.compile(r",\s+(?!\d{4}\b)")  # not that of 1,000, nor that of May 1, 2015
-BREAK = re.compile(r"""[.!?…:]["”\u2019')]*(?:\s+\W*[A-Z]|$)|;|,["”]""")  # more than one sentence, or a quotation's end
+SHORT_ADJUNCT = 4  # words; too short for a preposition and a clause, so the clause follows
+CLAUSE_COMMA = re.compile(r",\s+(?!\d{4}\b)")  # not the comma in 1,000 or in May 1, 2015
+BREAK = re.compile(r"""[.!?…:]["”\u2019')]*(?:\s+\W*[A-Z]|$)|;|,["”]""")  # several sentences, or the end of a quotation
 FINAL_PUNCTUATION = re.compile(r"\s*[.!?…]*\s*$")
 WORD = re.compile(r"\w+(?:['\u2019.-]\w+)*")
-CONTRACTION = re.compile(r"(.+)['\u2019](?:s|m|re|ve|ll|d)", re.IGNORECASE)  # it's, they've; not don't
+CONTRACTION = re.compile(r"(.+)['\u2019](?:s|m|re|ve|ll|d)", re.IGNORECASE)  # it's, they've, but not don't
 NEGATED = re.compile(r"n['\u2019]t\b")
 CONTENT_WORD = re.compile(r"(?<![\w'\u2019-])[^\W\d_]{4,}(?![\w'\u2019-])")
 
@@ -81,21 +83,21 @@ CONTENT_CHANGED = "content changed"
 
 
 def stop_words_removed(sentence: str) -> str | None:
-    """The sentence without its function words. None if it has none, or if fewer than 2 words are left.
+    """Return the sentence without its function words. None if it has none, or if fewer than 2 words remain.
 
-    Words with a capital are names and stay (The Who, US), but for the first word of the sentence and I.
+    Capitalized words count as names and stay (The Who, US), except for the first word of the sentence and I.
     """
     kept, opening = [], ""
     tokens = sentence.split()
     for i, token in enumerate(tokens):
-        before, word, after = re.fullmatch(r"(\W*)(.*?)(\W*)", token).groups()
+        before, word, after = _matched(re.fullmatch(r"(\W*)(.*?)(\W*)", token)).groups()
         contracted = CONTRACTION.fullmatch(word)
         stem = contracted[1] if contracted else word
         name = not stem.islower() and stem != "I" and not (i == 0 and stem == stem.capitalize())
         if name or stem.lower() not in STOP_WORDS:
             kept.append(opening + token)
             opening = ""
-        else:  # its punctuation goes to its neighbors
+        else:  # its punctuation is moved to its neighbors
             opening += before
             if kept and kept[-1][-1].isalnum():
                 kept[-1] += after
@@ -105,17 +107,17 @@ def stop_words_removed(sentence: str) -> str | None:
 
 
 def clause_order_restated(sentence: str) -> str | None:
-    """A clause and its adjunct in the other order, punctuation at the end. None unless a statement clearly has two.
+    """Return the sentence with clause and adjunct swapped. None unless it is a statement that clearly has both.
 
-    "A because B." and "Because B, A." turn into each other, and so do "A, although B." and "Although B, A."; "In B, A."
-    turns into "A, in B." Each has at least 3 words. Clauses joined by "and", "but" or a semicolon stay: their order
-    tells what came first and what matters most. So do lists, and sentences with more than one comma between words.
-    The old first word loses its capital if it is a function word other than I; any other may be a name and keeps it.
+    Swaps "A because B." and "Because B, A.", and "A, although B." and "Although B, A."; turns "In B, A." into "A, in
+    B." Both parts must have at least 3 words. Clauses joined by "and", "but" or a semicolon are not swapped, because their
+    order has a meaning. Neither are lists and sentences with more than one comma between words. The old first word is
+    lowercased if it is a function word other than I, since other words may be names.
     """
-    end = FINAL_PUNCTUATION.search(sentence)
+    end = _matched(FINAL_PUNCTUATION.search(sentence))
     body = sentence[: end.start()].strip()
     clauses = CLAUSE_COMMA.split(body)
-    if "?" in end[0] or len(clauses) > 2 or BREAK.search(body) or not all(map(_is_whole, clauses)):
+    if "?" in end[0] or len(clauses) > 2 or BREAK.search(body) or not all(map(_is_complete, clauses)):
         return None
     turned = _opener_inside(body) if len(clauses) == 1 else _adjunct_first(*clauses) or _adjunct_after_comma(*clauses)
     if turned is None:
@@ -125,32 +127,33 @@ def clause_order_restated(sentence: str) -> str | None:
 
 
 def capitalized(sentence: str) -> str | None:
-    """Every Word Of It Capitalized. None if that changes nothing.
+    """Return the sentence With Every Word Capitalized. None if that changes nothing.
 
-    To an uncased tokenizer the variant has the same tokens as the sentence, so that its embedding is the same.
+    An uncased tokenizer gives the variant the same tokens, and therefore the same embedding.
     """
     variant = re.sub(r"((?:^|\s)\W*)(\w)", lambda match: match[1] + match[2].title(), sentence)
     return None if variant == sentence else variant
 
 
 def hyphen_joined(sentence: str) -> str | None:
-    """The-words-joined-by-hyphens, punctuation at the end as it was. None for fewer than 2 words."""
-    end = FINAL_PUNCTUATION.search(sentence)
+    """Return the-words-joined-by-hyphens, with final punctuation unchanged. None for fewer than 2 words."""
+    end = _matched(FINAL_PUNCTUATION.search(sentence))
     words = sentence[: end.start()].split()
     return None if len(words) < 2 else "-".join(words) + end[0]
 
 
 def content_replaced(sentence: str, words: Sequence[str], rng: np.random.Generator) -> str | None:
-    """One content word, drawn at random, replaced by one of `words` that is none of its content words, cased like it.
+    """Return the sentence with one random content word replaced by a word that it does not contain, in the same case.
 
-    A content word has 4 letters or more and is no function word. None without one, or if the sentence has all `words`.
+    A content word has at least 4 letters and is not a function word. None if the sentence has no content word, or
+    contains all `words`.
     """
-    places = _content_words(sentence)
-    if not places or not words:
+    found = _content_words(sentence)
+    if not found or not words:
         return None
-    place = places[rng.integers(len(places))]
-    present = {match[0].lower() for match in places}
-    start = rng.integers(len(words))
+    place = found[rng.integers(len(found))]
+    present = {match[0].lower() for match in found}
+    start = int(rng.integers(len(words)))
     new = next((word for word in chain(words[start:], words[:start]) if word.lower() not in present), None)
     if new is None:
         return None
@@ -169,14 +172,16 @@ VARIANTS: dict[str, Callable[[str], str | None]] = {
 
 @dataclass(frozen=True)
 class VariantScore:
-    """How a kind of variant looks to an encoder.
+    """Scores of an encoder for one kind of variant.
 
     Attributes:
-        kind: a name of `VARIANTS`, or `CONTENT_CHANGED`.
-        n: sentences that have such a variant. Below `FEWEST` nothing is measured and every score is NaN.
-        cosine, cosine_sd: of original and variant, mean and standard deviation over the n sentences.
-        style_accuracy, style_accuracy_sd: x 100, of a linear classifier that reads from one embedding whether it is of
-            an original or of a variant, mean and standard deviation over the folds of a cross-validation. 50 is chance.
+        kind: A name in `VARIANTS`, or `CONTENT_CHANGED`.
+        n: Number of sentences that have such a variant. Below `FEWEST`, all scores are NaN.
+        cosine: Mean cosine between original and variant over the n sentences.
+        cosine_sd: Standard deviation of the cosine.
+        style_accuracy: Accuracy x 100 of a linear classifier that predicts from one embedding whether its sentence is
+            an original or a variant; mean over the folds of a cross-validation. 50 is chance.
+        style_accuracy_sd: Standard deviation of the accuracy over the folds.
     """
 
     kind: str
@@ -188,18 +193,18 @@ class VariantScore:
 
 
 def probe(encode: Encode, sentences: Iterable[str], seed: int = 0) -> list[VariantScore]:
-    """Measures every kind of variant, and the change of content as the control.
+    """Score each kind of variant, and the change of content as control.
 
     Args:
-        encode: from N sentences to (N, d). It is called once, with every original and variant once.
-        sentences: a sentence that comes twice counts once. Of Wikipedia's, one in 20 has a clause order to restate.
-        seed: of the words exchanged in the control and of the folds.
+        encode: Function from N sentences to embeddings (N, d); called once, with all distinct originals and variants.
+        sentences: Sentences; duplicates count once. About 1 in 20 sentences of Wikipedia has a clause order to swap.
+        seed: Seed of the words replaced in the control and of the folds.
 
     Returns:
-        A score for every kind, the control last.
+        Scores of all kinds, the control last.
 
     Raises:
-        UsageError: no kind has the 20 sentences it needs, or an embedding is zero, NaN or infinite.
+        UsageError: No kind has at least 20 sentences, or an embedding is zero, NaN or infinite.
     """
     pairs = _variant_pairs(list(dict.fromkeys(sentences)), seed)
     measured = {kind: made for kind, made in pairs.items() if len(made) >= FEWEST}
@@ -217,7 +222,7 @@ def probe(encode: Encode, sentences: Iterable[str], seed: int = 0) -> list[Varia
     scores = {}
     for kind, made in measured.items():
         originals, variants = (embeddings[[row[string] for string in side]] for side in zip(*made))  # (n, d) each
-        # Of unit vectors by their distance: the cosine of equal vectors is 1 to the last bit.
+        # Computed from the distance of unit vectors, so that the cosine of equal vectors is exactly 1.
         cosines = 1 - ((unit(originals) - unit(variants)) ** 2).sum(-1) / 2  # (n,)
         accuracies = _style_accuracies(originals, variants, seed)
         scores[kind] = [float(value) for x in (cosines, accuracies) for value in (x.mean(), x.std(ddof=1))]
@@ -225,13 +230,13 @@ def probe(encode: Encode, sentences: Iterable[str], seed: int = 0) -> list[Varia
 
 
 def _variant_pairs(sentences: list[str], seed: int) -> dict[str, list[tuple[str, str]]]:
-    """For every kind, (original, variant) of the sentences that have one."""
+    """Return for each kind the pairs of original and variant, of sentences that have one."""
     rng = np.random.default_rng(seed)
-    # With repetitions, so that new words are no rarer than old ones; without names, which stand out in lower case.
+    # Keep duplicates, so that new words are as frequent as old ones. Leave out names, which look odd in lower case.
     words = [match[0] for sentence in sentences for match in _content_words(sentence) if match[0].islower()]
     makers = VARIANTS | {CONTENT_CHANGED: lambda sentence: content_replaced(sentence, words, rng)}
     made = {kind: [(sentence, make(sentence)) for sentence in sentences] for kind, make in makers.items()}
-    return {kind: [pair for pair in pairs if pair[1] is not None] for kind, pairs in made.items()}
+    return {kind: [(one, other) for one, other in pairs if other is not None] for kind, pairs in made.items()}
 
 
 def _check(embeddings: np.ndarray, strings: list[str]) -> None:
@@ -250,10 +255,10 @@ def _check(embeddings: np.ndarray, strings: list[str]) -> None:
 
 
 def _style_accuracies(originals: np.ndarray, variants: np.ndarray, seed: int) -> np.ndarray:
-    """(FOLDS,): accuracy x 100 of telling (n, d) originals from variants.
+    """Return the accuracy x 100 (FOLDS,) of classifying embeddings (n, d) as originals or variants.
 
-    A sentence and its variant are in the same fold, so that the classifier is tested on sentences it has not seen.
-    Every fold has as many originals as variants, so that where they do not differ, any answer is right for just half.
+    A sentence and its variant are in the same fold, so that the classifier is tested on unseen sentences. Each fold has
+    equally many originals and variants, so the accuracy is exactly 50 if they do not differ.
     """
     x = np.concatenate([originals, variants])  # (2n, d)
     is_variant = np.repeat([False, True], len(originals))
@@ -267,18 +272,24 @@ def _content_words(sentence: str) -> list[re.Match]:
     return [match for match in CONTENT_WORD.finditer(sentence) if match[0].lower() not in FUNCTION_WORDS]
 
 
+def _matched(match: re.Match[str] | None) -> re.Match[str]:
+    """Return the match of a pattern that matches every text."""
+    assert match is not None
+    return match
+
+
 def _words(text: str) -> list[str]:
     return [word.lower() for word in WORD.findall(text)]
 
 
 def _without_capital(text: str) -> str:
-    first = re.match(r"\w*", text)[0]
+    first = _matched(re.match(r"\w*", text))[0]
     lowered = first.lower() in FUNCTION_WORDS and first == first.capitalize() != "I"
     return first.lower() + text[len(first) :] if lowered else text
 
 
-def _is_whole(text: str) -> bool:
-    """At least 3 words, neither quotation marks nor brackets cut in two, no abbreviation last."""
+def _is_complete(text: str) -> bool:
+    """Return whether a text has at least 3 words, balanced quotation marks and brackets, and no final abbreviation."""
     balanced = all(text.count(left) == text.count(right) for left, right in ("()", "[]", "“”"))
     return len(_words(text)) >= 3 and balanced and text.count('"') % 2 == 0 and text[-1] != "."
 
@@ -290,14 +301,14 @@ def _opens_like_a_clause(text: str) -> bool:
 
 
 def _has_subject_and_verb(text: str) -> bool:
-    """A pronoun in front, or an auxiliary before any relative clause: a mere noun with its attributes has neither."""
+    """Return whether a text begins with a pronoun or has an auxiliary before any relative clause. Nouns have neither."""
     words = _words(text)
     verb = next((word for word in words[1:] if word in AUXILIARIES | RELATIVES), None)
     return words[0] in SUBJECTS or verb in AUXILIARIES
 
 
 def _adjunct_first(adjunct: str, clause: str) -> tuple[str, str, str] | None:
-    """Of "Because B, A" or "In B, A": A, what joins them, the adjunct."""
+    """Return A, the separator and the adjunct of "Because B, A" or "In B, A"."""
     words = _words(adjunct)
     opener, follower = words[words[0] == "even" :][:2]
     if opener not in ADJUNCT_OPENERS or not _opens_like_a_clause(clause):
@@ -308,12 +319,12 @@ def _adjunct_first(adjunct: str, clause: str) -> tuple[str, str, str] | None:
         return None  # "In 1908 she left, later she came back"
     names_subject = opener not in PREPOSITIONS and follower not in SUBJECTS and not follower.endswith("ing")
     if names_subject and _words(clause)[0] in THIRD_PERSON:
-        return None  # "After Rome fell, it ...": in "It ... after Rome fell", it is something else
+        return None  # "After Rome fell, it ...": "it" would refer to something else
     return clause, " " if opener in OPENERS_WITHOUT_COMMA else ", ", adjunct
 
 
 def _adjunct_after_comma(clause: str, adjunct: str) -> tuple[str, str, str] | None:
-    """Of "A, although B": the adjunct, a comma, A."""
+    """Return the adjunct, a comma and A of "A, although B"."""
     words = _words(adjunct)
     opener, follower = words[words[0] == "even" :][:2]
     if opener not in OPENERS_AFTER_COMMA or follower in RELATIVES or not _opens_like_a_clause(clause):
@@ -322,14 +333,14 @@ def _adjunct_after_comma(clause: str, adjunct: str) -> tuple[str, str, str] | No
 
 
 def _opener_inside(body: str) -> tuple[str, str, str] | None:
-    """Of "A because B": the adjunct, a comma, A."""
+    """Return the adjunct, a comma and A of "A because B"."""
     clauses = OPENER_INSIDE.split(body)
-    if len(clauses) != 2 or not all(map(_is_whole, clauses)) or not _opens_like_a_clause(body):
+    if len(clauses) != 2 or not all(map(_is_complete, clauses)) or not _opens_like_a_clause(body):
         return None
     clause, adjunct = clauses
     before, (opener, follower, *_) = _words(clause), _words(adjunct)
     if RELATIVES.union(NEGATIONS, CLAUSE_OPENERS, ["but"]).intersection(before) or NEGATED.search(clause):
-        return None  # "He said that A because B", "He did not A because B": it is not sure what the adjunct belongs to
+        return None  # "He said that A because B", "He did not A because B": the adjunct is ambiguous
     if before[-1].endswith("ly") or before[-1] in OPENER_MODIFIERS | AUXILIARIES or before[-1].isdigit():
         return None  # "shortly after", "in 1959 while", "it was because"
     if opener in OPPOSITES and not (follower in SUBJECTS or follower.endswith("ing")):

@@ -7,6 +7,7 @@ import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -19,7 +20,7 @@ from informin.errors import UsageError
 from informin.figures.drawing import COLORS, STYLE, Files, appearance, numbers, require, require_finite, save
 from informin.training.history import logged_terms
 
-MEAN_LOOK = dict(color="black", marker="|", markersize=11, markeredgewidth=1.6)
+MEAN_LOOK: dict[str, Any] = dict(color="black", marker="|", markersize=11, markeredgewidth=1.6)
 
 
 @matplotlib.rc_context(STYLE)

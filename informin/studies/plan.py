@@ -1,19 +1,20 @@
-"""A study: the same training repeated over settings and seeds, as a YAML file says.
+"""Read a study from a YAML file: the same training repeated over settings and seeds.
 
-title      of table and plot
-base       options of run_unsup.py that all runs share
-recipes    name: options over base; the rows of the table, in this order
-grid       option: values; every recipe with every combination of them
-seeds      of the runs
-baseline   the recipe that the others are compared with, seed by seed and at the same combination of the grid; or a
-           mapping, recipe: its baseline
-tasks      of run_eval.py: sts, transfer or names; none for the development score of the training alone
-labels     files of labeled samples, retrieval of searches, that runs are scored on too: see run_eval.py
-before     true: the tables begin with the encoders before training, scored once
+title      title of table and plot
+base       options of run_unsup.py for all runs
+recipes    mapping from names to options that override base; one row of the table each, in this order
+grid       mapping from options to lists of values; every recipe runs with every combination
+seeds      list of seeds
+baseline   recipe to compare the others with, paired by seed and grid combination; or a mapping from recipes to their
+           baselines
+tasks      tasks of run_eval.py: sts, transfer or names. Without tasks, only the development score is reported.
+labels     labeled files to score on, as for run_eval.py
+retrieval  files of retrieval pairs to score on, as for run_eval.py
+before     true: also score the encoders before training
 
-`recipes` and `seeds` are needed. An option `config: FILE` of base or of a recipe starts from a recipe file, without its
-seed and output_dir. What sets an option, the strongest first: grid, the command line (which may not set what the grid
-varies), recipe, base, `config` (one file, named by the strongest of these).
+`recipes` and `seeds` are required. The option `config: FILE` in base or in a recipe starts from a file of options,
+without its seed and output_dir. Precedence, highest first: grid, command line (which cannot set an option of the grid),
+recipe, base, `config`.
 """
 
 import difflib
@@ -179,7 +180,7 @@ def check_options(study: Study) -> None:
 def check_data(study: Study) -> None:
     """Read the data of all tasks before training. Raise UsageError as `load_tasks`."""
     files = {kind: [file for own, file in study.samples.values() if own == kind] for kind in SAMPLES}
-    load_tasks(None, [], **files)
+    load_tasks(None, [], labels=files["labels"], retrieval=files["retrieval"])
     if study.tasks:
         for folder in dict.fromkeys(setting.options.get("senteval_dir") for setting in study.settings):
             load_tasks(senteval_folder(folder, DATA_INSTEAD), study.tasks)
@@ -278,7 +279,8 @@ def _refuse_many(path: Path, recipes: int, grid: dict[str, list], seeds: int) ->
 
 def _settings(path: Path, base: dict, recipes: dict, forced: dict, grid: dict, baselines: dict) -> list[Setting]:
     """Return every recipe at every grid combination, sorted by combination if there are baselines, else by recipe."""
-    settings, names = [], {}
+    settings: list[Setting] = []
+    names: dict[str, str] = {}  # by digest
     for combination in itertools.product(*grid.values()):
         varied = dict(zip(grid, combination))
         seen = without_paths(varied).items()

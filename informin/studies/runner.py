@@ -1,4 +1,4 @@
-"""Does what is missing of a study's runs, in subprocesses of run_unsup.py and run_eval.py. For POSIX systems."""
+"""Train and score the unfinished runs of a study in subprocesses of run_unsup.py and run_eval.py. Requires POSIX."""
 
 import fcntl
 import os
@@ -27,16 +27,22 @@ from informin.training.checkpoints import LAST
 
 INFORMIN = [sys.executable, "-m", "informin"]
 FINISHED, BUSY, STOPPED = "finished", "is being run by another process", "was stopped"
-UNDEFINED = 1  # run_eval.py's exit code where a score is undefined, and Python's of an error
-LOG_LINES = 6  # of a failed run that are shown
+UNDEFINED = 1  # exit code of run_eval.py if a score is undefined, and of Python after an exception
+LOG_LINES = 6  # lines of a failed run's log to print
 
 
 class Runner:
-    """Trains runs and scores them. A signal to this process reaches each of its subprocesses once.
+    """Trains and scores runs, several at a time.
 
-    Within the `with` block, Ctrl-C, SIGTERM and SIGHUP are handed on, unless they are to be ignored: training saves
-    a checkpoint, and nothing new starts. `jobs` runs share the machine, each with a job from 0; `gpus` are as from
-    `visible_gpus`, `tasks` and `samples` those of a study.
+    Within the `with` block, Ctrl-C, SIGTERM and SIGHUP are forwarded once to each subprocess, unless this process
+    ignores them. Training then saves a checkpoint, and no new subprocess starts.
+
+    Args:
+        tasks: Tasks of the study.
+        keep_checkpoints: Keep the checkpoints of finished runs.
+        jobs: Number of runs at a time, which share the machine.
+        gpus: Result of `visible_gpus`.
+        samples: Samples of the study.
     """
 
     def __init__(
@@ -47,7 +53,7 @@ class Runner:
         gpus: Sequence[str],
         samples: Mapping[str, tuple[str, str]] | None = None,
     ):
-        self.received: int | None = None  # the signal's number
+        self.received: int | None = None  # number of the signal
         self._samples = dict(samples or {})
         tasks = [*tasks, *self._samples]
         self._tasks, self._keep_checkpoints, self._jobs, self._gpus = list(tasks), keep_checkpoints, jobs, gpus
@@ -56,23 +62,31 @@ class Runner:
 
     def __enter__(self):
         self._terminals = terminals()
-        self._previous = {number: signal.signal(number, self._hand_on) for number in handled_signals()}
+        self._previous = {number: signal.signal(number, self._forward) for number in handled_signals()}
         return self
 
     def __exit__(self, *_):
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
-    def _hand_on(self, number, _frame):
+    def _forward(self, number, _frame):
         if number == getattr(signal, "SIGHUP", None):
             silence(self._terminals)
-        with self._guard:  # the main thread, where handlers run, takes it nowhere else
+        with self._guard:  # handlers run in the main thread, which acquires the lock nowhere else
             self.received = number
             for child in self._children:
                 child.send_signal(number)
 
     def do(self, run: Run, job: int) -> str:
-        """Does what a run lacks: training, scoring, run.json. Returns "finished", or what keeps it from being so."""
+        """Train and score a run as far as necessary, and write its run.json.
+
+        Args:
+            run: The run.
+            job: Index of the job, from 0.
+
+        Returns:
+            "finished", or the reason why it is not.
+        """
         run.folder.mkdir(parents=True, exist_ok=True)
         with open(run.folder / "lock", "w") as lock, open(run.folder / "log.txt", "a", encoding="utf-8") as log:
             try:
@@ -80,7 +94,7 @@ class Runner:
             except BlockingIOError:
                 return BUSY
             if read_run(run, self._tasks):
-                return FINISHED  # by another process, a moment ago
+                return FINISHED  # by another process in the meantime
             if untrained(run) and (code := self._call("training", run, training_command(run), log, lock, job)):
                 return STOPPED if self.received else f"failed with exit code {code}"
             if not self._keep_checkpoints:
@@ -95,7 +109,7 @@ class Runner:
         return FINISHED
 
     def _call(self, part: str, run: Run, command: list[str], log, lock, job: int) -> int:
-        """Runs a command to its end, unless a signal was received, and adds up the seconds. Returns the exit code."""
+        """Run a command unless a signal was received, add its time to seconds.json, and return the exit code."""
         print("\n$", *command, file=log, flush=True)
         start = time.perf_counter()
         with self._guard:
@@ -106,10 +120,11 @@ class Runner:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=os.environ | self._share(job) | {"PYTHONUNBUFFERED": "1", "PYTHONPATH": python_path()},
-                # Ctrl-C in a terminal would reach it beside ours, and a second signal ends a run without a checkpoint.
+                env=os.environ | self._resources(job) | {"PYTHONUNBUFFERED": "1", "PYTHONPATH": python_path()},
+                # In our session, the terminal would send it Ctrl-C in addition to the forwarded signal, and a second
+                # signal ends a run without a checkpoint.
                 start_new_session=True,
-                # If this process is killed, the run stays locked as long as its child lives.
+                # If this process is killed, the run stays locked until its subprocess ends.
                 pass_fds=[lock.fileno()],
             )
             self._children.append(child)
@@ -121,8 +136,8 @@ class Runner:
         write_json(run.folder / "seconds.json", spent)
         return code
 
-    def _share(self, job: int) -> dict[str, str]:
-        """A job's GPU, or its part of the processor."""
+    def _resources(self, job: int) -> dict[str, str]:
+        """Return environment variables that assign a GPU, or a fraction of the CPU cores, to a job."""
         if self._gpus:
             return {"CUDA_VISIBLE_DEVICES": self._gpus[job % len(self._gpus)]}
         threads = max(1, (os.cpu_count() or 1) // self._jobs)
@@ -135,17 +150,20 @@ def python_path() -> str:
 
 
 def visible_gpus() -> list[str]:
-    """What CUDA_VISIBLE_DEVICES may name, a job each."""
+    """Return the GPUs, as CUDA_VISIBLE_DEVICES names them."""
     count, named = torch.cuda.device_count(), os.environ.get("CUDA_VISIBLE_DEVICES")
     return named.split(",")[:count] if named else [str(i) for i in range(count)]
 
 
 def training_command(run: Run) -> list[str]:
-    """Trains, from the newest checkpoint where there is one, else in an empty folder; writes the options for it."""
+    """Write options.yaml and return the command that trains a run, from its newest checkpoint if there is one.
+
+    Without a checkpoint, files of earlier weights are deleted.
+    """
     resume = resumable(run)
     if not resume:
         shutil.rmtree(run.model, ignore_errors=True)
-        for name in ("results.json", "run.json", "seconds.json"):  # of other weights
+        for name in ("results.json", "run.json", "seconds.json"):  # they belong to other weights
             (run.folder / name).unlink(missing_ok=True)
     file = run.folder / "options.yaml"
     options = run.setting.options | {"seed": run.seed, "output_dir": str(run.model)}
@@ -155,11 +173,11 @@ def training_command(run: Run) -> list[str]:
 
 
 def scoring_command(run: Run, tasks: Sequence[str], samples: Mapping[str, tuple[str, str]]) -> list[str]:
-    """Scores the exported model, or the encoder as it came, on what is missing."""
+    """Return the command that scores the exported model, or the untrained encoder, on the given tasks."""
     options = run.setting.options
     model = run.model if run.setting.trained else options["model_name"]
     command = [*INFORMIN, "eval", "--model_name", str(model)]
-    # An exported model knows its pooling; the training prompt may have been for training alone.
+    # An exported model stores its pooling. Its prompt can differ from the one in training.
     reading = ("prompt",) if run.setting.trained else ("pooler", "prompt")
     command += [f"--{name}={options[name]}" for name in reading if name in options]
     asked = {"tasks": [task for task in tasks if task not in samples]}
@@ -168,24 +186,24 @@ def scoring_command(run: Run, tasks: Sequence[str], samples: Mapping[str, tuple[
     command += [word for name, values in asked.items() if values for word in (f"--{name}", *values)]
     command += ["--senteval_dir", str(options["senteval_dir"])] if "senteval_dir" in options else []
     command += ["--device", "cpu"] if options.get("use_cpu") in (True, "true", "yes") else []
-    command += ["--bf16"] if options.get("bf16") in (True, "true", "yes") else []  # as it was trained
+    command += ["--bf16"] if options.get("bf16") in (True, "true", "yes") else []  # as in training
     return [*command, "--output", str(run.results)]
 
 
 class Progress:
-    """The runs that are not finished, worked off by some threads, with a line at the start and at the end of each."""
+    """Processes the unfinished runs in several threads, and prints a line at the start and the end of each."""
 
     def __init__(self, study: Study, runs: Sequence[Run], runner: Runner, jobs: int):
-        self.said: dict[str, str] = {}  # how each run ended, by its name
+        self.outcomes: dict[str, str] = {}  # by name of the run
         self._study, self._runner, self._jobs, self._all = study, runner, jobs, len(runs)
-        self._seconds: dict[str, list[float]] = {}  # of each finished run, by setting
+        self._seconds: dict[str, list[float]] = {}  # of finished runs, by setting
         self._left = [run for run in runs if not self._add_seconds(run)]
         self._todo = iter(list(enumerate(self._left, start=self._all - len(self._left) + 1)))
         self._guard = threading.Lock()
 
-    def work_off(self) -> None:
-        """Returns when nothing is left, or a signal was received and the running ones have stopped."""
-        print(f"{self._all} runs, {self._all - len(self._left)} of them finished before", flush=True)
+    def process(self) -> None:
+        """Process all runs. Returns early if a signal was received, after running subprocesses have stopped."""
+        print(f"{self._all} runs, {self._all - len(self._left)} of them already finished", flush=True)
         with ThreadPoolExecutor(self._jobs) as threads:
             list(threads.map(self._work, range(self._jobs)))
 
@@ -196,9 +214,9 @@ class Progress:
                 if run is None:
                     return
                 number = f"[{count:{len(str(self._all))}}/{self._all}]"
-                how = "is trained already" if run.setting.trained else "is scored"
+                how = "is already trained; scoring" if run.setting.trained else "is scored"
                 how = "starts" if untrained(run) else how
-                how = "goes on from its checkpoint" if resumable(run) else how
+                how = "resumes from its checkpoint" if resumable(run) else how
                 print(f"{number} {run.name} {how}", flush=True)
             start = time.perf_counter()
             try:
@@ -210,10 +228,9 @@ class Progress:
 
     def _end(self, number: str, run: Run, outcome: str, seconds: float) -> None:
         self._left.remove(run)
-        self.said[run.name] = outcome
+        self.outcomes[run.name] = outcome
         how = f" {outcome}"
-        if outcome == FINISHED:
-            record = self._add_seconds(run)
+        if outcome == FINISHED and (record := self._add_seconds(run)):
             values = {name_of(measure): value_of(record, measure) for measure in self._study.measures}
             scores = [f"{name} {'undefined' if value is None else f'{value:.2f}'}" for name, value in values.items()]
             how = f": {', '.join(scores)} ({duration(seconds)})"
@@ -221,26 +238,26 @@ class Progress:
         if outcome.startswith("failed"):
             log = run.folder / "log.txt"
             lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-            print(*(f"    {line}" for line in [*lines[-LOG_LINES:], f"(the end of {log})"]), sep="\n", flush=True)
+            print(*(f"    {line}" for line in [*lines[-LOG_LINES:], f"(last lines of {log})"]), sep="\n", flush=True)
 
     def _add_seconds(self, run: Run) -> dict | None:
-        """Counts the whole of what a finished run took. Returns its run.json; None where it is not finished."""
+        """Record the time of a finished run, and return its run.json; None if it is not finished."""
         record = read_run(run, self._study.scored)
         if record:
             self._seconds.setdefault(run.setting.name, []).append(sum(record["seconds"].values()))
         return record
 
     def _rest(self) -> str:
-        """How many are left, and for how long: a run takes as long as its setting's others, else as the average one."""
+        """Return the number of remaining runs and their estimated time, from runs of the same setting or of all."""
         count, known = len(self._left), [seconds for own in self._seconds.values() for seconds in own]
         if not (count and known):
             return f"{count} left"
-        whole = sum(fmean(self._seconds.get(run.setting.name, known)) for run in self._left)
-        return f"{count} left, about {duration(whole / min(self._jobs, count))}"
+        total = sum(fmean(self._seconds.get(run.setting.name, known)) for run in self._left)
+        return f"{count} left, about {duration(total / min(self._jobs, count))}"
 
 
 def duration(seconds: float) -> str:
-    """12 s, 3 min 12 s, 2 h 5 min."""
+    """Format a duration, such as 12 s, 3 min 12 s or 2 h 5 min."""
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 1:
         return f"{rest} s"

@@ -1,16 +1,16 @@
-"""The runs of a study: where each lies, and what is there of it.
+"""The runs of a study: their folders and their state.
 
-OUTPUT/runs/SETTING-DIGEST/seedN    one run, whatever studies it is in; DIGEST, of the options, tells settings apart
-    options.yaml                    as run_unsup.py reads them
+OUTPUT/runs/SETTING-DIGEST/seedN    one run, shared by all studies that contain it; DIGEST is a hash of the options
+    options.yaml                    options for run_unsup.py
     model/                          its output_dir
-    results.json                    of run_eval.py
-    (before-training-DIGEST/once    an encoder as it came: no model, no seed)
-    seconds.json                    spent on training and scoring so far
-    run.json                        written when all is done: see `run_record`
-    log.txt                         what both commands print
-    lock                            locked by the process that is at it
+    results.json                    results of run_eval.py
+    seconds.json                    time spent on training and scoring so far
+    run.json                        written when the run is finished: see `run_record`
+    log.txt                         output of both commands
+    lock                            locked by the process that works on the run
+OUTPUT/runs/before-training-DIGEST/once    an untrained encoder: the same without model/
 
-Files and folders count by their names as they are given: another file under the same name needs another OUTPUT.
+Files and folders are compared by name. If the content of a file changes, use another OUTPUT.
 """
 
 import re
@@ -49,10 +49,10 @@ RECORD = Keys(
 
 @dataclass(frozen=True)
 class Run:
-    """One training of a setting, and its scores; or those of an encoder as it came."""
+    """One training run of a setting with its scores, or the scores of an untrained encoder."""
 
     setting: Setting
-    seed: int | None  # None where nothing is trained
+    seed: int | None  # None for an untrained encoder
     folder: Path
 
     @property
@@ -69,38 +69,41 @@ class Run:
 
 
 def run_name(setting: str, seed: int | None) -> str:
-    """What tables and messages call a run."""
+    """Return the name of a run in tables and messages."""
     return setting if seed is None else f"{setting} seed {seed}"
 
 
 def runs_of(study: Study, output: str | Path) -> list[Run]:
-    """All runs, seed after seed, so that a study that is broken off has as many seeds of one setting as of another.
+    """Return all runs, ordered by seed, so that an interrupted study has about the same seeds of each setting.
 
-    Encoders as they came are first: what is wrong with scoring shows soon.
+    Untrained encoders come first, so that problems with scoring appear early.
     """
     folders = {}
     for setting in (*study.before, *study.settings):
         slug = re.sub(r"[^a-z0-9.]+", "-", setting.name.lower())[:40].strip("-.") or "run"
-        made = sorted(Path(output, "runs").glob(f"*-{setting.digest}"))  # under another name, by another study
+        made = sorted(Path(output, "runs").glob(f"*-{setting.digest}"))  # another study may have named it differently
         folders[setting.name] = made[0] if made else Path(output, "runs", f"{slug}-{setting.digest}")
     before = [Run(setting, None, folders[setting.name] / "once") for setting in study.before]
     return before + [Run(s, seed, folders[s.name] / f"seed{seed}") for seed in study.seeds for s in study.settings]
 
 
 def read_run(run: Run, tasks: Sequence[str]) -> dict | None:
-    """A finished run's run.json; None while it, or one of these tasks, is not there. An undefined score is there.
+    """Return the content of run.json; None if the run is not finished or lacks one of the tasks.
 
-    Raises UsageError where it is something else.
+    A task with an undefined score counts as present.
+
+    Raises:
+        UsageError: run.json is invalid.
     """
     path = run.folder / "run.json"
     if not path.exists():
         return None
-    record = read_checked(path, RECORD, "Delete it, and the study writes it again.")
+    record = read_checked(path, RECORD, "Delete it. The study then writes it again.")
     return record if set(tasks) <= record["scores"].keys() else None
 
 
 def seconds_spent(run: Run) -> dict[str, float]:
-    """On training and scoring. Raises UsageError where the file says something else."""
+    """Return the seconds spent on training and scoring. Raise UsageError if seconds.json is invalid."""
     path = run.folder / "seconds.json"
     if not path.exists():
         return {"training": 0.0, "scoring": 0.0}
@@ -108,10 +111,11 @@ def seconds_spent(run: Run) -> dict[str, float]:
 
 
 def untrained(run: Run) -> bool:
-    """Whether the exported folder is missing or incomplete: training.json is written after the files that load it.
+    """Return whether the exported model is missing or incomplete. Export writes training.json last.
 
-    Raises UsageError if training.json is damaged or of another version. The model may be fine, so a study must not
-    delete it and train again.
+    Raises:
+        UsageError: training.json is damaged or has another version. The model may be intact, so a study must not
+            delete it and train again.
     """
     if not run.setting.trained:
         return False
@@ -119,33 +123,34 @@ def untrained(run: Run) -> bool:
 
 
 def unscored(run: Run, tasks: Sequence[str]) -> list[str]:
-    """The tasks that are not in the results. An undefined score, null, is in them."""
+    """Return the tasks that are missing in the results. A task with an undefined score is not missing."""
     scored = load_results(run.results)["tasks"] if run.results.exists() else {}
     return [task for task in tasks if task not in scored]
 
 
 def resumable(run: Run) -> bool:
-    """Whether training was broken off and left a checkpoint to go on from."""
+    """Return whether training was interrupted and can resume from a checkpoint."""
     return untrained(run) and bool(complete_checkpoints(run.model))
 
 
 def run_record(run: Run) -> dict:
-    """What run.json keeps of a run. Of files and folders it has the last part of the name alone.
+    """Return the content of run.json. Paths are reduced to their last part.
 
-    seed, options    of run_unsup.py, as the study gives them
-    training         every option that shapes the weights, with what was filled in; this, base_model, data, steps,
-                     kept_step and environment as in training.json: see `informin.publishing.record`
-    weights_sha256   checksum of the weights that were scored, null without scores
+    seed, options    options of run_unsup.py, as the study sets them
+    training         all options that affect the weights, with defaults filled in. This, base_model, data, steps,
+                     kept_step and environment are copied from training.json: see `informin.publishing.record`
+    weights_sha256   SHA-256 of the scored weights, null without scores
     dev              name of the development pairs; spearman (x 100), alignment, uniformity at the kept step, or null
-    scores, averages of run_eval.py, x 100; null where they are undefined, or not all of a group is scored
-    samples          every measure of each labeled sample or search, by name, and the SHA-256 of its file
-    seconds          training and scoring, attempts that were broken off included
+    scores, averages scores of run_eval.py, x 100; null if undefined or if a group is incomplete
+    samples          all measures of each labeled or retrieval sample by name, and the SHA-256 of its file
+    seconds          training and scoring, including interrupted attempts
 
-    Of an encoder as it came, seed, training, data and what dev holds are null.
+    For an untrained encoder, seed, training, data and the values in dev are null.
     """
     results = load_results(run.results) if run.results.exists() else {"tasks": {}, "average": {}}
     training = load_record(run.model) if run.setting.trained else _untrained_record(run, results)
-    kept = next((entry for entry in training["history"] if entry["step"] == training["kept_step"]), {})
+    assert training is not None  # the run is trained
+    kept: dict = next((entry for entry in training["history"] if entry["step"] == training["kept_step"]), {})
     dev = {name: kept.get(name) for name in PAIRS}
     return {
         "schema": SCHEMA,
@@ -168,7 +173,7 @@ def run_record(run: Run) -> dict:
 
 
 def _untrained_record(run: Run, results: dict) -> dict:
-    """What takes the place of training.json for an encoder as it came."""
+    """Return the values that training.json would have for an untrained encoder."""
     name = without_paths(run.setting.options)["model_name"]
     return {
         "options": None,

@@ -1,14 +1,15 @@
-"""What a study found: means over seeds, differences seed by seed, and whether they are shown to be any."""
+"""Statistics of a study: means over seeds, differences paired by seed, and their confidence intervals."""
 
 import math
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from scipy.stats import bootstrap, t
 
+from informin.errors import counted
 from informin.evaluation.measures import ALL
 from informin.evaluation.senteval import GROUPS
 from informin.evaluation.table import Row, Table
@@ -17,25 +18,26 @@ from informin.studies.runs import run_name
 
 SCHEMA = 2
 RESAMPLES = 10_000
-FEWEST = 3  # seeds for an interval
+FEWEST = 3  # seeds, for an interval
 GEOMETRY = ("alignment", "uniformity")
 SEEDS_NOTE = (
-    "n is the number of seeds that both sides of a difference have; resampling 3 to 5 values gives intervals that are "
-    "too narrow, so the t interval, exact for normal differences, stands beside it, and a signal has 0 outside both; "
-    "intervals are over seeds (and the sentences that a seed draws), not over test sentences."
+    "n is the number of seeds that both settings of a difference have. Bootstrap intervals of 3 to 5 values are too "
+    "narrow. The table therefore also shows the t interval, which is exact for normally distributed differences. A "
+    "difference is a signal if both intervals exclude 0. The intervals cover variation between seeds (including the "
+    "sentences that a seed samples), not between test sentences."
 )
 
 
 def name_of(measure: str) -> str:
-    """A measure as tables and plots call it."""
-    if "/" in measure:  # of a sample
+    """Return the name of a measure in tables and plots."""
+    if "/" in measure:  # SAMPLE/MEASURE
         sample, _, key = measure.rpartition("/")
         return f"{sample} {ALL[key].title}"
     return {"sts": "STS average", "transfer": "transfer average", DEVELOPMENT: "dev Spearman"}.get(measure, measure)
 
 
 def value_of(record: dict, measure: str) -> float | None:
-    """A measure of a run's run.json, x 100 but for alignment and uniformity."""
+    """Return a measure from a run's run.json, x 100 except for alignment and uniformity."""
     if measure in GROUPS:
         return record["averages"][measure]
     if measure in (DEVELOPMENT, *GEOMETRY):
@@ -46,10 +48,13 @@ def value_of(record: dict, measure: str) -> float | None:
     return record["scores"].get(measure)
 
 
-def summarize(study: Study, records: dict[tuple[str, int], dict]) -> dict:
-    """The study in numbers, as summary.json keeps it: of run.json of each finished run, by setting's name and seed.
+def summarize(study: Study, records: dict[tuple[str, int | None], dict]) -> dict:
+    """Return the statistics of a study, as stored in its summary.json.
 
-    The seed of an encoder as it came is None.
+    Args:
+        study: The study.
+        records: Contents of run.json of each finished run, by name of the setting and seed. The seed of an untrained
+            encoder is None.
     """
     settings, columns = {}, (DEVELOPMENT, *study.measures, *GEOMETRY)
     for setting in study.settings:
@@ -91,8 +96,8 @@ def _all_runs(study: Study) -> list[tuple[str, int | None]]:
     return [(s.name, None) for s in study.before] + [(s.name, seed) for seed in study.seeds for s in study.settings]
 
 
-def mean_and_sd(values: dict[int, float | None]) -> dict:
-    """Of the values that there are: their mean, their standard deviation (n - 1; null for one), n, and themselves."""
+def mean_and_sd(values: Mapping[int, float | None]) -> dict:
+    """Return the values that are not None, their mean, standard deviation (n - 1; None for one value) and number n."""
     known = {seed: value for seed, value in values.items() if value is not None}
     numbers = list(known.values())
     return {
@@ -104,7 +109,7 @@ def mean_and_sd(values: dict[int, float | None]) -> dict:
 
 
 def compare(setting: Setting, measure: str, settings: dict, seeds: Sequence[int]) -> dict:
-    """The differences of a setting to its baseline, seed by seed, with 95% intervals of their mean."""
+    """Return the differences between a setting and its baseline, paired by seed, with 95% intervals of their mean."""
     own, other = (settings[name][measure]["values"] for name in (setting.name, setting.baseline))
     gains = {seed: own[seed] - other[seed] for seed in seeds if seed in own and seed in other}
     resampled, normal = intervals(list(gains.values()))
@@ -121,25 +126,25 @@ def compare(setting: Setting, measure: str, settings: dict, seeds: Sequence[int]
 
 
 def intervals(gains: Sequence[float]) -> tuple[list[float] | None, list[float] | None]:
-    """95% intervals of the mean: percentiles of bootstrap means, and Student's t; None for fewer than 3 values."""
+    """Return 95% intervals of the mean, by percentile bootstrap and by Student's t; None for fewer than 3 values."""
     n = len(gains)
     if n < FEWEST:
         return None, None
-    generator = np.random.default_rng(0)  # the same interval from the same seeds
+    generator = np.random.default_rng(0)  # reproducible intervals
     resampled = bootstrap((gains,), np.mean, n_resamples=RESAMPLES, method="percentile", random_state=generator)
     half = t.ppf(0.975, n - 1) * np.std(gains, ddof=1) / math.sqrt(n)
     return [float(x) for x in resampled.confidence_interval], [float(np.mean(gains) + sign * half) for sign in (-1, 1)]
 
 
 def verdict(resampled: Sequence[float] | None, normal: Sequence[float] | None) -> str:
-    """signal where 0 is outside of both intervals, else not shown, which does not say that there is none."""
+    """Return "signal" if both intervals exclude 0, otherwise "not shown", which does not mean that there is none."""
     if resampled is None or normal is None:
         return f"n < {FEWEST}: no interval"
     return "signal" if all(low > 0 or high < 0 for low, high in (resampled, normal)) else "not shown"
 
 
 def tables(summary: dict) -> list[Table]:
-    """Means of the settings, and where there are baselines the differences to them."""
+    """Return the table of means, and with baselines a table of differences for each measure."""
     columns = {column: name_of(column) for column in (DEVELOPMENT, *summary["measures"], *GEOMETRY)}
     rows = [
         Row(label, {name: _number(before[column], column) for column, name in columns.items()})
@@ -154,7 +159,7 @@ def tables(summary: dict) -> list[Table]:
 
 
 def _differences(summary: dict, measure: str) -> Table:
-    """Settings less their baselines by one measure."""
+    """Return a table of settings minus their baselines by one measure."""
     columns = ["mean", "95% bootstrap", "95% t", "seeds (n)", "verdict", *(f"seed {seed}" for seed in summary["seeds"])]
     rows = []
     for gain in summary["differences"]:
@@ -167,7 +172,7 @@ def _differences(summary: dict, measure: str) -> Table:
 
 
 def notes(summary: dict) -> list[str]:
-    """What a reader of the tables has to know."""
+    """Return notes that explain the tables: intervals, missing and undefined runs, inconsistent environments."""
     lines = [SEEDS_NOTE] if summary["differences"] else []
     count = sum(gain["t"] is not None for gain in summary["differences"])
     if count > 1:
@@ -176,24 +181,24 @@ def notes(summary: dict) -> list[str]:
     for gain in summary["differences"]:
         if gain["left_out"]:
             where = f"{gain['setting']} - {gain['baseline']}, {name_of(gain['measure'])}"
-            seeds = f"{len(gain['left_out'])} seed(s) left out ({', '.join(map(str, gain['left_out']))})"
-            lines.append(f"{where}: {seeds}: missing or undefined in one of the two.")
+            seeds = ", ".join(map(str, gain["left_out"]))
+            lines.append(f"{where}: without seeds that are missing or undefined in one of the two: {seeds}.")
     for name, seed, measures in summary["undefined"]:
-        lines.append(f"{run_name(name, seed)}: undefined, {', '.join(map(name_of, measures))}.")
+        lines.append(f"{run_name(name, seed)}: {', '.join(map(name_of, measures))} undefined.")
     for what, counts in summary["unlike"].items():
         values = ", ".join(f"{value} ({runs})" for value, runs in counts.items())
-        lines.append(f"The finished runs differ in {what} (runs): {values}.")
+        lines.append(f"The finished runs differ in {what} (number of runs): {values}.")
     if summary["missing"]:
         runs = ", ".join(run_name(name, seed) for name, seed in summary["missing"])
-        lines.append(f"Not finished, {len(summary['missing'])} run(s): {runs}.")
+        lines.append(f"{counted(len(summary['missing']), 'run')} not finished: {runs}.")
     for recipe, best in summary["best"].items():
         options = " ".join(f"--{name} {_words(value)}" for name, value in best["options"].items() if name not in CARD)
-        lines.append(f"Best by development score, {recipe}: {best['setting']} ({best['mean']:.2f}): {options}")
+        lines.append(f"Best {recipe} by development score: {best['setting']} ({best['mean']:.2f}): {options}")
     return lines
 
 
 def plot_rows(summary: dict) -> list[dict]:
-    """A row a setting, seed and measure, as `run_plots.seeds` draws them."""
+    """Return one row per setting, seed and measure, for `run_plots.seeds`."""
     rows, settings = [], summary["settings"]
     for measure in summary["measures"]:
         for name, setting in settings.items():
@@ -204,8 +209,8 @@ def plot_rows(summary: dict) -> list[dict]:
 
 
 def _best(settings: Sequence[Setting], summaries: dict) -> dict:
-    """The combination with the highest mean development score of each recipe."""
-    best = {}
+    """Return the grid combination with the highest mean development score for each recipe."""
+    best: dict[str, dict] = {}
     for setting in settings:
         mean = summaries[setting.name][DEVELOPMENT]["mean"]
         if mean is not None and (setting.recipe not in best or mean > best[setting.recipe]["mean"]):
@@ -214,7 +219,7 @@ def _best(settings: Sequence[Setting], summaries: dict) -> dict:
 
 
 def _unlike(study: Study, records: Sequence[dict]) -> dict[str, dict[str, int]]:
-    """What the finished runs should share and do not: its values, and how many runs have each."""
+    """Return conditions that differ between runs but should not, with the number of runs for each value."""
     conditions = [
         {
             "the encoder's weights": str(record["base_model"]["weights_sha256"])[:8],
@@ -224,14 +229,14 @@ def _unlike(study: Study, records: Sequence[dict]) -> dict[str, dict[str, int]]:
         }
         for record in records
     ]
-    shares = {str(setting.options.get("max_train_samples")) for setting in study.settings}
-    names = dict.fromkeys(name for run in conditions for name in run if name != "sentences" or len(shares) == 1)
+    sizes = {str(setting.options.get("max_train_samples")) for setting in study.settings}
+    names = dict.fromkeys(name for run in conditions for name in run if name != "sentences" or len(sizes) == 1)
     counts = {name: dict(Counter(run.get(name, "none") for run in conditions)) for name in names}
     return {name: values for name, values in counts.items() if len(values) > 1}
 
 
 def _words(value) -> str:
-    """An option's value for a shell. Switches take yes and no too, and eval_strategy takes no other word."""
+    """Format the value of an option for a shell. Booleans become yes and no, which eval_strategy accepts too."""
     items = value if isinstance(value, list) else [value]
     words = {True: "yes", False: "no"}
     return " ".join(shlex.quote(words[i] if isinstance(i, bool) else shown(i)) for i in map(normalized, items))
