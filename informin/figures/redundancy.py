@@ -110,9 +110,9 @@ def clause_order_restated(sentence: str) -> str | None:
     """Return the sentence with clause and adjunct swapped. None unless it is a statement that clearly has both.
 
     Swaps "A because B." and "Because B, A.", and "A, although B." and "Although B, A."; turns "In B, A." into "A, in
-    B." Both parts must have at least 3 words. Clauses joined by "and", "but" or a semicolon are not swapped, because their
-    order has a meaning. Neither are lists and sentences with more than one comma between words. The old first word is
-    lowercased if it is a function word other than I, since other words may be names.
+    B." Both parts must have at least 3 words. Clauses joined by "and", "but" or a semicolon are not swapped, because
+    their order has a meaning. Neither are lists and sentences with more than one comma between words. The old first
+    word is lowercased if it is a function word other than I, since other words may be names.
     """
     end = _matched(FINAL_PUNCTUATION.search(sentence))
     body = sentence[: end.start()].strip()
@@ -301,7 +301,7 @@ def _opens_like_a_clause(text: str) -> bool:
 
 
 def _has_subject_and_verb(text: str) -> bool:
-    """Return whether a text begins with a pronoun or has an auxiliary before any relative clause. Nouns have neither."""
+    """Return whether a text begins with a pronoun or has an auxiliary before any relative clause."""
     words = _words(text)
     verb = next((word for word in words[1:] if word in AUXILIARIES | RELATIVES), None)
     return words[0] in SUBJECTS or verb in AUXILIARIES

@@ -193,7 +193,9 @@ def notes(summary: dict) -> list[str]:
         lines.append(f"{counted(len(summary['missing']), 'run')} not finished: {runs}.")
     for recipe, best in summary["best"].items():
         options = " ".join(f"--{name} {_words(value)}" for name, value in best["options"].items() if name not in CARD)
-        lines.append(f"Best {recipe} by development score: {best['setting']} ({best['mean']:.2f}): {options}")
+        lines.append(
+            f"Best combination of {recipe} by development score: {best['setting']} ({best['mean']:.2f}): {options}"
+        )
     return lines
 
 

@@ -1,4 +1,4 @@
-"""run_study.py: what a file means, who runs what and when, what is resumed, and the statistics of the tables."""
+"""run_study.py: study files, running and resuming runs, and the statistics in the tables."""
 
 import csv
 import fcntl
@@ -37,7 +37,7 @@ from tests.conftest import ROOT, raises_usage
 from tests.senteval_data import small_counts, write_senteval
 
 STUDIES = sorted((ROOT / "configs" / "studies").rglob("*.yaml"))
-# Stands in for `python -m informin`, without torch: writes the files that train and eval leave, and its own arguments.
+# Replaces `python -m informin`, without torch: writes the files of train and eval, and logs its arguments.
 STUB = """
 import json, os, pathlib, signal, sys, time
 import yaml
@@ -51,7 +51,7 @@ if name == "train":
     folder = pathlib.Path(options["output_dir"])
 else:
     folder = pathlib.Path(argv[argv.index("--model_name") + 1])
-    own = folder.parent / "options.yaml"  # none of an encoder as it came
+    own = folder.parent / "options.yaml"  # an untrained encoder has none
     options = yaml.safe_load(own.read_text()) if own.exists() else dict(temperature=0, seed=0)
 call = dict(script=name, options=options, argv=argv, threads=os.environ.get("OMP_NUM_THREADS"))
 call |= dict(gpu=os.environ.get("CUDA_VISIBLE_DEVICES"), leads_session=os.getsid(0) == os.getpid())
@@ -59,12 +59,12 @@ with open(here / "calls.jsonl", "a") as file:
     file.write(json.dumps(call) + chr(10))
 print("the stub begins")
 if [name, options["temperature"], options["seed"]] in behavior.get("fail", []):
-    sys.exit("error: as it was told")
+    sys.exit("error: as requested")
 end = time.monotonic() + (20 if [name, options["seed"]] in behavior.get("wait", []) else 0)
 while time.monotonic() < end and not signals:
     time.sleep(0.01)
 if signals:
-    time.sleep(0.2)  # for a second signal, which must not come
+    time.sleep(0.2)  # time for a second signal, which must not arrive
     (here / "signals.json").write_text(json.dumps(signals))
     sys.exit(128 + signals[0])
 score = 70 + options["seed"] + 10 * options["temperature"]
@@ -101,7 +101,7 @@ else:
 
 @pytest.fixture
 def write(tmp_path, bert, sentences_file, pairs_file):
-    """Writes a study of two recipes and two seeds; keywords change its keys, None removes one. Returns its path."""
+    """Return a function that writes a study of two recipes and two seeds. Keywords change keys; None removes one."""
 
     def write(name: str = "tiny", **changes) -> Path:
         base = dict(model_name=bert, train_file=sentences_file, eval_pairs=pairs_file)
@@ -119,18 +119,18 @@ def write(tmp_path, bert, sentences_file, pairs_file):
     return write
 
 
-SHARE = 0.005  # of SentEval
+FRACTION = 0.005  # of SentEval's data
 
 
 @pytest.fixture(scope="module")
 def senteval(tmp_path_factory):
-    return write_senteval(tmp_path_factory.mktemp("senteval"), SHARE)
+    return write_senteval(tmp_path_factory.mktemp("senteval"), FRACTION)
 
 
 @pytest.fixture
 def stub(tmp_path, monkeypatch, senteval):
     """Replace `informin train` and `informin eval` by a stub. Return its folder, for `behavior` and `calls`."""
-    small_counts(monkeypatch, SHARE)
+    small_counts(monkeypatch, FRACTION)
     monkeypatch.setenv("SENTEVAL_DATA", str(senteval))
     folder = tmp_path / "scripts"
     folder.mkdir()
@@ -154,10 +154,10 @@ def run_json(output: Path) -> list[Path]:
     return sorted(output.glob("runs/*/seed*/run.json"))
 
 
-# What a file means
+# Study files
 
 
-def test_settings_are_recipes_at_every_combination(write):
+def test_grid_combines_every_recipe_with_every_value(write):
     study = read_study(
         write(
             grid={"per_device_train_batch_size": [64, 128], "learning_rate": ["1e-4", 0.003]}, tasks=["stsb", "STS12"]
@@ -176,7 +176,7 @@ def test_settings_are_recipes_at_every_combination(write):
     assert study.tasks == ["STS12", "STS-B"] and study.measures == ["STS12", "STS-B"]
 
 
-def test_what_sets_an_option_the_strongest_first(write, tmp_path):
+def test_precedence_of_options(write, tmp_path):
     start = dict(seed=7, output_dir="x", temperature=1, mlm_weight=1, learning_rate=1, weight_decay=1, adam_beta1=0.5)
     (tmp_path / "start.yaml").write_text(yaml.safe_dump(start))
     study = read_study(
@@ -201,7 +201,7 @@ def test_what_sets_an_option_the_strongest_first(write, tmp_path):
     assert second["mlm_weight"] == 3 and second["adam_beta1"] == 0.6 and "attention_mi_weight" not in second
 
 
-def test_files_of_a_grid_are_shown_by_their_last_name(write, tmp_path):
+def test_grid_shows_files_without_folders(write, tmp_path):
     study = read_study(write(grid={"train_file": [str(tmp_path / "a.txt"), [str(tmp_path / "b.txt"), "c.txt"]]}))
     assert study.settings[0].name == "cold, train file a.txt"
     assert study.settings[2].name == "cold, train file ['b.txt', 'c.txt']"
@@ -263,7 +263,7 @@ def test_samples_are_read_before_anything_runs(write, stub, tmp_path, capsys):
 
 
 def test_encoders_before_training(write, bert, roberta):
-    """One for each way to read one, whatever else is varied."""
+    """One per model, pooling and prompt, whatever else varies."""
     (one,) = read_study(write(labels=["a.tsv"], before=True, grid={"learning_rate": [0.1, 0.2]})).before
     assert (one.name, one.trained, one.options["model_name"]) == ("before training", False, str(bert))
     assert one.options["use_cpu"] and "train_file" not in one.options
@@ -273,7 +273,7 @@ def test_encoders_before_training(write, bert, roberta):
     assert [setting.name for setting in study.before] == names
     assert len({setting.digest for setting in (*study.before, *study.settings)}) == 10
     assert read_study(write(labels=["a.tsv"], before=False)).before == []
-    assert replace(one, trained=True).digest != one.digest, "a run without options would lie in the same folder"
+    assert replace(one, trained=True).digest != one.digest, "a run without options would be in the same folder"
 
 
 @pytest.mark.parametrize(
@@ -392,14 +392,14 @@ def test_shipped_studies_parse(path, bert):
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
-def test_settings_of_a_shipped_study_differ_only_in_what_it_names(path, bert):
-    """What a paper's row fills in for one objective alone would be compared with it."""
+def test_settings_of_a_shipped_study_differ_only_in_named_options(path, bert):
+    """Published defaults of a single objective would otherwise confound the comparison."""
     given, study = yaml.safe_load(path.read_text()), read_study(path, [f"model_name={bert}"])
     named = {name for options in given["recipes"].values() for name in options} | given.get("grid", {}).keys()
     named |= {*term_options(), "objective", "projection_head", "view_dropout"}
-    named.add("padding_free")  # rounding alone, and off where an objective reads whole layers
+    named.add("padding_free")  # affects only rounding, and is off for objectives that use all hidden states
     if path.stem == "main":
-        named.add("warmup_steps")  # each paper's own
+        named.add("warmup_steps")  # differs between papers
     values = {}
     for setting in study.settings:
         _, *groups = parse([], setting.options | {"output_dir": "same"})
@@ -409,7 +409,7 @@ def test_settings_of_a_shipped_study_differ_only_in_what_it_names(path, bert):
     assert "warmup_steps" in values and {name for name, different in values.items() if len(different) > 1} <= named
 
 
-# Where runs lie
+# Folders of runs
 
 
 def digest(write, **options) -> str:
@@ -417,8 +417,8 @@ def digest(write, **options) -> str:
     return setting.digest
 
 
-def test_the_digest_is_of_the_options_and_not_of_their_spelling(write):
-    """At [CLS] it is what it was before there was another pooler."""
+def test_digest_depends_on_options_but_not_on_their_spelling(write):
+    """With [CLS] pooling, the digest has not changed since other poolings were added."""
     expected = hashlib.sha256(b'{"bf16": false, "learning_rate": 3e-05, "max_steps": 80, "train_file": "a.txt"}')
     spellings = [
         dict(learning_rate=0.00003, max_steps=80, bf16=False, train_file="a.txt"),
@@ -426,7 +426,7 @@ def test_the_digest_is_of_the_options_and_not_of_their_spelling(write):
         dict(max_steps="80", learning_rate="0.3e-4", train_file="a.txt", bf16="no"),
     ]
     spellings = [options | dict(pooler="cls") for options in spellings]
-    spellings.append(spellings[0] | dict(base_model="me/encoder", language="en"))  # what only the card reads
+    spellings.append(spellings[0] | dict(base_model="me/encoder", language="en"))  # used only in model cards
     assert {digest(write, **options) for options in spellings} == {expected.hexdigest()[:8]}
     assert len({digest(write, masked_views=given) for given in (True, "true", "yes", [True])}) == 1
     others = [dict(learning_rate=0.00003), dict(learning_rate=0.0003), dict(train_file=["a", "b"])]
@@ -435,7 +435,7 @@ def test_the_digest_is_of_the_options_and_not_of_their_spelling(write):
     assert len({digest(write, **options) for options in others}) == len(others)
 
 
-def test_folders_are_found_under_any_name(write, tmp_path):
+def test_folders_are_found_by_digest(write, tmp_path):
     study = read_study(write(recipes={"SCD, 50% / ä": {}}, baseline=None))
     (first, _) = runs_of(study, tmp_path)
     assert first.folder == tmp_path / "runs" / f"scd-50-{study.settings[0].digest}" / "seed1"
@@ -446,11 +446,11 @@ def test_folders_are_found_under_any_name(write, tmp_path):
     assert run.folder.parent.name == f"run-{run.setting.digest}"
 
 
-def test_an_option_may_be_longer_than_a_file_name():
+def test_options_can_be_longer_than_a_file_name():
     assert without_paths(["x" * 5_000]) == ["x" * 5_000]
 
 
-def test_names_of_files_and_folders_only(tmp_path, monkeypatch):
+def test_only_existing_paths_are_shortened(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
     (tmp_path / "informin").symlink_to("data")
@@ -471,15 +471,15 @@ def test_names_of_files_and_folders_only(tmp_path, monkeypatch):
 # Running
 
 
-def test_a_whole_study(write, stub, tmp_path, capsys):
-    """Seeds before recipes; the files of each run; the report; and nothing is done twice, by any study."""
+def test_complete_study(write, stub, tmp_path, capsys):
+    """Runs are ordered by seed, files and report are complete, and no run is repeated by any study."""
     output = tmp_path / "out"
     arguments = ["--output", str(output)]
     assert run_study.main([str(write(tasks=["sts"])), *arguments]) == 0
     both = ("train", "eval")
     assert done(stub) == [(script, t, seed) for seed in (1, 2) for t in (0.05, 0.1) for script in both]
     out = capsys.readouterr().out
-    assert "4 runs, 0 of them finished before\n[1/4] cold seed 1 starts\n[1/4] cold seed 1: STS average 61.50 (" in out
+    assert "4 runs, 0 of them already finished\n[1/4] cold seed 1 starts\n[1/4] cold seed 1: STS average 61.50 (" in out
     assert "); 3 left, about " in out and "[4/4] warm seed 2: STS average 63.00 (" in out
     finished = json.loads(run_json(output)[0].read_text())
     assert finished["seed"] == 1 and finished["dev"]["spearman"] == 71.5 and finished["averages"]["sts"] == 61.5
@@ -493,11 +493,11 @@ def test_a_whole_study(write, stub, tmp_path, capsys):
 
     before = done(stub)
     assert run_study.main([str(write(tasks=["sts"])), *arguments]) == 0
-    assert done(stub) == before and "4 runs, 4 of them finished before" in capsys.readouterr().out
+    assert done(stub) == before and "4 runs, 4 of them already finished" in capsys.readouterr().out
     study = write("other", recipes={"same": {"temperature": "5e-2"}, "new": {"temperature": 0.2}}, baseline=None)
     assert run_study.main([str(study), *arguments, "--seeds", "1", "--jobs", "2"]) == 0
     assert done(stub)[len(before) :] == [("train", 0.2, 1)]
-    assert "2 runs, 1 of them finished before\n[2/2] new seed 1 starts\n" in capsys.readouterr().out
+    assert "2 runs, 1 of them already finished\n[2/2] new seed 1 starts\n" in capsys.readouterr().out
 
 
 @pytest.fixture
@@ -507,8 +507,8 @@ def titles(tmp_path) -> Path:
     return tmp_path / "data" / "titles.tsv"
 
 
-def test_samples_and_the_encoder_before_training(write, stub, tmp_path, titles, bert, capsys):
-    """The encoder is scored once, first; every measure is kept, the first two are compared."""
+def test_samples_and_encoder_before_training(write, stub, tmp_path, titles, bert, capsys):
+    """The encoder is scored once, before the runs. All measures are saved, and the first two are compared."""
     path, output = write(labels=["elsewhere/titles.tsv"], tasks=["MR"], before=True), tmp_path / "out"
     arguments = [str(path), "--output", str(output), "--labels", str(titles)]
     assert run_study.main(arguments) == 0
@@ -517,7 +517,7 @@ def test_samples_and_the_encoder_before_training(write, stub, tmp_path, titles, 
     asked = ["--model_name", str(bert), "--tasks", "MR", "--labels", str(titles), "--device", "cpu"]
     assert first["argv"][: len(asked)] == asked
     out = capsys.readouterr().out
-    assert "5 runs, 0 of them finished before\n[1/5] before training is scored\n[1/5] before training: MR 60.0" in out
+    assert "5 runs, 0 of them already finished\n[1/5] before training is scored\n[1/5] before training: MR 60.0" in out
     assert "titles V-measure 50.00, titles 1-NN 70.00 (" in out
     table = out[out.index("tiny: mean") :].split("\n\n")[0].splitlines()
     assert table[1].split("  ")[-1].strip() == "uniformity" and "titles V-measure" in table[1]
@@ -535,16 +535,19 @@ def test_samples_and_the_encoder_before_training(write, stub, tmp_path, titles, 
     assert summary["before"]["before training"]["titles/nearest_neighbor"] == 70
 
     assert run_study.main(arguments) == 0 and len(calls(stub)) == 9
-    assert "5 runs, 5 of them finished before" in capsys.readouterr().out
+    assert "5 runs, 5 of them already finished" in capsys.readouterr().out
 
 
-def test_more_tasks_later_are_scored_without_training(write, stub, tmp_path, capsys):
+def test_added_tasks_are_scored_without_training(write, stub, tmp_path, capsys):
     arguments = ["--output", str(tmp_path / "out"), "--seeds", "1"]
     assert run_study.main([str(write(tasks=["STS12"])), *arguments]) == 0
     capsys.readouterr()
     assert run_study.main([str(write(tasks=["STS12", "MR"])), *arguments]) == 0
     assert [call["script"] for call in calls(stub)] == ["train", "eval"] * 2 + ["eval"] * 2
-    assert "[2/2] warm seed 1 is trained already\n[2/2] warm seed 1: STS12 62.00, MR 62.00 (" in capsys.readouterr().out
+    assert (
+        "[2/2] warm seed 1 is already trained; scoring\n[2/2] warm seed 1: STS12 62.00, MR 62.00 ("
+        in capsys.readouterr().out
+    )
     asked = calls(stub)[-1]["argv"]
     assert asked[asked.index("--tasks") :][:4] == ["--tasks", "MR", "--device", "cpu"]
     assert json.loads(run_json(tmp_path / "out")[0].read_text())["scores"].keys() == {"STS12", "MR"}
@@ -556,11 +559,11 @@ def test_a_failed_run_does_not_stop_the_others(write, stub, tmp_path, capsys):
     assert run_study.main(arguments) == 1
     out = capsys.readouterr().out
     assert "[1/4] cold seed 1 failed with exit code 1; 3 left\n    " in out
-    assert "    the stub begins\n    error: as it was told\n    (the end of " in out
+    assert "    the stub begins\n    error: as requested\n    (last lines of " in out
     assert "Missing: cold seed 1 failed with exit code 1. Run the same command again to retry." in out
     assert "Missing: warm seed 2" in out and out.count("Missing") == 2
     assert len(run_json(tmp_path / "out")) == 2
-    assert "warm - cold, MR: 2 seed(s) left out (1, 2): missing or undefined in one of the two." in out
+    assert "warm - cold, MR: without seeds that are missing or undefined in one of the two: 1, 2." in out
     (stub / "behavior.json").write_text("{}")
     before = len(calls(stub))
     assert run_study.main(arguments) == 0
@@ -568,18 +571,18 @@ def test_a_failed_run_does_not_stop_the_others(write, stub, tmp_path, capsys):
 
 
 def test_nohup_is_respected():
-    """A study goes on when its terminal is closed."""
+    """A study continues after its terminal is closed."""
     previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with Runner([], False, 1, []) as runner:
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-            assert signal.getsignal(signal.SIGTERM) == runner._hand_on
+            assert signal.getsignal(signal.SIGTERM) == runner._forward
     finally:
         signal.signal(signal.SIGHUP, previous)
 
 
-def test_what_was_broken_off_goes_on_or_begins_again(write, stub, tmp_path, capsys):
-    """A complete checkpoint is gone on from; a half-written one, or a half-exported model, is deleted."""
+def test_interrupted_run_resumes_or_restarts(write, stub, tmp_path, capsys):
+    """Resumes from a complete checkpoint; deletes incomplete checkpoints and models."""
     path, output = write(), tmp_path / "out"
     cold, warm = (run for run in runs_of(read_study(path), output) if run.seed == 1)
     (cold.model / "checkpoint-2").mkdir(parents=True)
@@ -590,37 +593,37 @@ def test_what_was_broken_off_goes_on_or_begins_again(write, stub, tmp_path, caps
     assert run_study.main([str(path), "--output", str(output), "--seeds", "1"]) == 0
     first, second = (call["argv"] for call in calls(stub))
     assert first[-2:] == ["--resume_from_checkpoint", "last"] and "--resume_from_checkpoint" not in second
-    assert "cold seed 1 goes on from its checkpoint" in capsys.readouterr().out
+    assert "cold seed 1 resumes from its checkpoint" in capsys.readouterr().out
     assert not (warm.model / "model.safetensors").exists() and not warm.results.exists()
 
 
-def test_an_undefined_score_is_a_result(write, stub, tmp_path, capsys):
-    """The run is finished with null; a dash in the table, and a note. A failure before it is written is none."""
+def test_undefined_score_is_a_result(write, stub, tmp_path, capsys):
+    """The run is finished. The score is null in run.json and a dash in the table, with a note."""
     (stub / "behavior.json").write_text(json.dumps({"undefined": [["MR", 1], ["MR", 2], ["STS12", 2]]}))
     arguments = [str(write(tasks=["STS12", "MR"])), "--output", str(tmp_path / "out")]
     assert run_study.main(arguments) == 0
     out = capsys.readouterr().out
     assert "[1/4] cold seed 1: STS12 61.50, MR undefined (" in out and "Missing" not in out
-    assert "cold seed 2: undefined, STS12, MR." in out and "warm seed 1: undefined, MR." in out
-    assert "warm - cold, STS12: 1 seed(s) left out (2): missing or undefined in one of the two." in out
+    assert "cold seed 2: STS12, MR undefined." in out and "warm seed 1: MR undefined." in out
+    assert "warm - cold, STS12: without seeds that are missing or undefined in one of the two: 2." in out
     assert "| cold | 72.00 ± 0.71 (2) | 61.50 (1) |  - |" in (tmp_path / "out" / "tiny" / "table.md").read_text()
     assert [json.loads(path.read_text())["scores"]["MR"] for path in run_json(tmp_path / "out")] == 4 * [None]
     before = done(stub)
     assert run_study.main(arguments) == 0
-    assert done(stub) == before and "4 runs, 4 of them finished before" in capsys.readouterr().out
+    assert done(stub) == before and "4 runs, 4 of them already finished" in capsys.readouterr().out
 
 
-def test_the_data_of_the_tasks_are_read_before_anything_is_trained(write, stub, tmp_path, capsys, monkeypatch):
+def test_task_data_is_checked_before_training(write, stub, tmp_path, capsys, monkeypatch):
     path, arguments = write(tasks=["MR"]), ["--output", str(tmp_path / "out")]
     monkeypatch.setenv("SENTEVAL_DATA", str(tmp_path / "nowhere"))
     assert run_study.main([str(path), *arguments]) == 2
     assert "does not exist; expected SentEval's data/downstream" in capsys.readouterr().err
     assert calls(stub) == [] and not (tmp_path / "out").exists()
-    data = write_senteval(tmp_path / "own", SHARE)
+    data = write_senteval(tmp_path / "own", FRACTION)
     arguments += ["--set", f"senteval_dir={data}"]
     assert run_study.main([str(path), *arguments]) == 0
     (data / "MR").rename(data / "elsewhere")
-    assert run_study.main([str(path), *arguments]) == 0, "all of it is finished"
+    assert run_study.main([str(path), *arguments]) == 0, "all runs are finished, so the data is not needed"
 
 
 def test_checkpoints_are_kept_on_demand(write, stub, tmp_path):
@@ -628,7 +631,7 @@ def test_checkpoints_are_kept_on_demand(write, stub, tmp_path):
     assert len(list(tmp_path.glob("runs/*/*/model/checkpoint-4"))) == 2
 
 
-def test_a_run_of_another_process_is_left_to_it(write, stub, tmp_path, capsys):
+def test_run_locked_by_another_process_is_skipped(write, stub, tmp_path, capsys):
     path = write()
     run = runs_of(read_study(path), tmp_path)[0]
     run.folder.mkdir(parents=True)
@@ -642,17 +645,17 @@ def test_a_run_of_another_process_is_left_to_it(write, stub, tmp_path, capsys):
     assert run_study.main([str(path), "--output", str(tmp_path), "--seeds", "1"]) == 0
 
 
-def test_what_another_process_has_just_finished_is_not_done_again(write, stub, tmp_path):
+def test_run_finished_by_another_process_is_not_repeated(write, stub, tmp_path):
     study = read_study(write())
     run = runs_of(study, tmp_path)[0]
     runner = Runner(study.tasks, False, 1, [])
     assert runner.do(run, 0) == "finished"
-    run.model.rename(run.folder / "deleted")  # run.json alone says so
+    run.model.rename(run.folder / "deleted")  # only run.json shows that the run is finished
     assert runner.do(run, 0) == "finished" and len(calls(stub)) == 1
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_a_signal_reaches_each_child_once_and_nothing_new_starts(write, stub, tmp_path, capsys, jobs):
+def test_signal_reaches_each_subprocess_once_and_no_run_starts(write, stub, tmp_path, capsys, jobs):
     (stub / "behavior.json").write_text(json.dumps({"wait": [["train", 1]]}))
 
     def interrupt():
@@ -666,7 +669,7 @@ def test_a_signal_reaches_each_child_once_and_nothing_new_starts(write, stub, tm
     assert run_study.main([str(write()), "--output", str(tmp_path / "out"), "--jobs", str(jobs)]) == 143
     assert "Interrupted. Finished runs are kept. Run the same command again to resume." in capsys.readouterr().err
     assert json.loads((stub / "signals.json").read_text()) == [signal.SIGTERM]
-    assert all(call["leads_session"] for call in calls(stub)), "a terminal's Ctrl-C would reach it too"
+    assert all(call["leads_session"] for call in calls(stub)), "otherwise Ctrl-C in a terminal would reach it twice"
     assert len(calls(stub)) == jobs and run_json(tmp_path / "out") == []
     assert signal.getsignal(signal.SIGTERM) == previous
 
@@ -686,7 +689,7 @@ def test_jobs_share_the_machine(write, stub, tmp_path, monkeypatch, gpus):
         assert {call["threads"] for call in made} == {"4"}
 
 
-def test_gpus_that_may_be_named(monkeypatch):
+def test_visible_gpus(monkeypatch):
     monkeypatch.setattr(study_runner.torch.cuda, "device_count", lambda: 2)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert study_runner.visible_gpus() == ["0", "1"]
@@ -694,12 +697,12 @@ def test_gpus_that_may_be_named(monkeypatch):
     assert study_runner.visible_gpus() == ["4", "7"]
 
 
-def test_durations():
+def test_duration_format():
     assert [duration(seconds) for seconds in (0.4, 59.6, 192, 7500)] == ["0 s", "1 min 0 s", "3 min 12 s", "2 h 5 min"]
 
 
-def test_the_time_left(write, stub, tmp_path):
-    """By setting where one of its runs is finished, by whomever, else by all; and fewer runs than jobs do not share."""
+def test_remaining_time(write, stub, tmp_path):
+    """Estimated from finished runs of the same setting, otherwise of all settings, divided by the jobs in use."""
     study = read_study(write(recipes={name: {"temperature": i + 1} for i, name in enumerate("abc")}, baseline="a"))
     runs = runs_of(study, tmp_path)
     runner = Runner(study.tasks, False, 1, [])
@@ -726,8 +729,8 @@ def test_the_time_left(write, stub, tmp_path):
     assert progress._rest() == "0 left"
 
 
-def test_killed_and_gone_on_with(write, tmp_path):
-    """The real scripts: SIGKILL while it trains; the run stays locked while its child lives; training is resumed."""
+def test_killed_study_resumes(write, tmp_path):
+    """SIGKILL during training with the real scripts: the subprocess keeps the lock, and training resumes."""
     data = write_senteval(tmp_path / "senteval")
     base = yaml.safe_load(write().read_text())["base"]
     base |= dict(per_device_train_batch_size=16, max_steps=60, eval_steps=10, senteval_dir=str(data))
@@ -747,12 +750,12 @@ def test_killed_and_gone_on_with(write, tmp_path):
         with pytest.raises(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         child.kill()
-        fcntl.flock(lock, fcntl.LOCK_EX)  # free as soon as the child is gone
+        fcntl.flock(lock, fcntl.LOCK_EX)  # released when the subprocess dies
     assert not (run.model / "training.json").exists()
 
     again = forked.run(forked.script("run_study.py", arguments))
     assert again.returncode == 0, again.stdout + again.stderr
-    assert "[1/1] simcse seed 3 goes on from its checkpoint\n[1/1] simcse seed 3: STS-B " in again.stdout
+    assert "[1/1] simcse seed 3 resumes from its checkpoint\n[1/1] simcse seed 3: STS-B " in again.stdout
     finished = json.loads((run.folder / "run.json").read_text())
     assert finished["steps"] == 60 and finished["seed"] == 3 and finished["training"]["objective"] == "simcse"
     assert f"{finished['scores']['STS-B']:.2f} (1)" in again.stdout and finished["averages"]["sts"] is None
@@ -761,13 +764,13 @@ def test_killed_and_gone_on_with(write, tmp_path):
     assert log.count("$ ") == 3 and log.count("--resume_from_checkpoint last") == 1
 
 
-# What was found
+# Statistics
 
 SCORES = {"cold": [70.0, 71.0, 72.0], "warm": [71.0, 73.0, 75.0], "mild": [70.5, 70.5, 72.0]}
 
 
 def record(sts: float | None, dev: float = 80.0) -> dict:
-    """run.json, as far as tables read it."""
+    """Return the parts of run.json that tables use."""
     return {
         "dev": {"alignment": 0.25, "uniformity": -2.5, "spearman": dev, "name": "STS-B dev"},
         "averages": {"sts": sts, "transfer": None},
@@ -781,14 +784,14 @@ def record(sts: float | None, dev: float = 80.0) -> dict:
 
 @pytest.fixture
 def three_recipes(write):
-    """A study of three recipes with an STS average for each of three seeds, and its summary."""
+    """Return a study of three recipes and three seeds, and its records with STS averages."""
     recipes = {name: {"temperature": 1 + i} for i, name in enumerate(SCORES)}
     study = read_study(write(recipes=recipes, seeds=[1, 2, 3], tasks=["sts"], title="Three"))
     records = {(name, i + 1): record(x, 80 + i) for name, values in SCORES.items() for i, x in enumerate(values)}
     return study, records
 
 
-def test_table_against_numbers_by_hand(three_recipes):
+def test_table_matches_manual_computation(three_recipes):
     means, differences = tables(summarize(*three_recipes))
     assert render(means, "markdown").splitlines() == [
         "**Three: mean ± sd over seeds (n)**",
@@ -803,7 +806,7 @@ def test_table_against_numbers_by_hand(three_recipes):
     # Of 27 resamples one is all 1: the 2.5th percentile is 1.
     lines = render(differences, "markdown").splitlines()
     assert lines[0] == "**STS average: difference, paired by seed**"
-    assert all("-:" in cell for cell in lines[3].split("|")[2:-1]), "a column of width 1 would be no table in Markdown"
+    assert all("-:" in cell for cell in lines[3].split("|")[2:-1]), "Markdown requires columns of width 2 or more"
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
     assert cells[0] == ["", "mean", "95% bootstrap", "95% t", "seeds (n)", "verdict", "seed 1", "seed 2", "seed 3"]
     assert cells[2] == [
@@ -830,7 +833,7 @@ def test_table_against_numbers_by_hand(three_recipes):
     ]
 
 
-def test_the_bootstrap_is_that_of_all_resamples():
+def test_bootstrap_matches_enumeration_of_all_resamples():
     gains = [0.1, 0.4, 0.9, 0.2, -0.3]
     means = [np.mean(sample) for sample in itertools.product(gains, repeat=5)]
     resampled, _ = intervals(gains)
@@ -838,7 +841,7 @@ def test_the_bootstrap_is_that_of_all_resamples():
     assert intervals(gains)[0] == resampled and intervals([-x for x in gains])[0][0] < 0
 
 
-def test_the_t_interval_in_closed_form():
+def test_t_interval_matches_closed_form():
     """For two degrees of freedom the quantile is (2p - 1) sqrt(2 / (4p(1 - p))); for four, 2.776 in every table."""
     _, normal = intervals([0.58, 0.64, 0.47])
     quantile = 0.95 * math.sqrt(2 / (4 * 0.975 * 0.025))
@@ -856,7 +859,7 @@ def test_verdicts():
     assert verdict(None, None) == "n < 3: no interval"
 
 
-def test_what_is_missing_is_counted_and_left_out_of_the_pairs(three_recipes):
+def test_missing_runs_are_noted_and_left_out_of_pairs(three_recipes):
     study, records = three_recipes
     del records["warm", 2], records["mild", 1], records["mild", 3]
     records["cold", 3] = record(None)
@@ -868,14 +871,14 @@ def test_what_is_missing_is_counted_and_left_out_of_the_pairs(three_recipes):
     assert means.rows[0].cell("STS average") == "70.50 ± 0.71 (2)" and means.rows[2].cell("STS average") == "70.50 (1)"
     assert differences.rows[0].cell("seed 2") == "-"
     said = notes(summary)
-    assert "n is the number of seeds" in said[0] and "not over test sentences" in said[0]
-    assert "warm - cold, STS average: 2 seed(s) left out (2, 3): missing or undefined in one of the two." in said
-    assert f"cold seed 3: undefined, {', '.join(STS_TASKS)}." in said
+    assert "n is the number of seeds" in said[0] and "not between test sentences" in said[0]
+    assert "warm - cold, STS average: without seeds that are missing or undefined in one of the two: 2, 3." in said
+    assert f"cold seed 3: {', '.join(STS_TASKS)} undefined." in said
     assert not any("correction" in note for note in said), "no difference has an interval"
-    assert said[-1] == "Not finished, 3 run(s): mild seed 1, warm seed 2, mild seed 3."
+    assert said[-1] == "3 runs not finished: mild seed 1, warm seed 2, mild seed 3."
 
 
-def test_comparisons_are_counted(three_recipes):
+def test_note_on_multiple_comparisons(three_recipes):
     assert notes(summarize(*three_recipes))[1:] == [
         "2 comparisons at 95% without correction: about 0.1 of them would be signals by chance."
     ]
@@ -884,24 +887,24 @@ def test_comparisons_are_counted(three_recipes):
     assert not any("correction" in note for note in notes(summarize(study, records)))
 
 
-def test_what_runs_should_share_and_do_not(three_recipes, write):
+def test_note_on_differing_conditions(three_recipes, write):
     study, records = three_recipes
     records["warm", 2] |= {"precision": "bf16", "data": {"sentences": 4000}}
     records["mild", 1]["base_model"] = {"weights_sha256": 64 * "1"}
     records["mild", 2]["environment"] = {"torch": "3.0", "device": "cuda", "threads": 8}
     assert notes(summarize(study, records))[2:] == [
-        "The finished runs differ in the encoder's weights (runs): 53aa5117 (8), 11111111 (1).",
-        "The finished runs differ in precision (runs): fp32 (8), bf16 (1).",
-        "The finished runs differ in sentences (runs): 5120 (8), 4000 (1).",
-        "The finished runs differ in torch (runs): 2.9 (8), 3.0 (1).",
-        "The finished runs differ in numpy (runs): 2.4 (8), none (1).",
+        "The finished runs differ in the encoder's weights (number of runs): 53aa5117 (8), 11111111 (1).",
+        "The finished runs differ in precision (number of runs): fp32 (8), bf16 (1).",
+        "The finished runs differ in sentences (number of runs): 5120 (8), 4000 (1).",
+        "The finished runs differ in torch (number of runs): 2.9 (8), 3.0 (1).",
+        "The finished runs differ in numpy (number of runs): 2.4 (8), none (1).",
     ]
     recipes = {name: {"max_train_samples": 1000 * (i + 1)} for i, name in enumerate(SCORES)}
     study = read_study(write(recipes=recipes, seeds=[1, 2, 3], tasks=["sts"]))
-    assert not any("sentences (runs)" in note for note in notes(summarize(study, records)))
+    assert not any("sentences (number of runs)" in note for note in notes(summarize(study, records)))
 
 
-def test_a_setting_without_any_run(three_recipes):
+def test_setting_without_runs_has_dashes(three_recipes):
     study, records = three_recipes
     summary = summarize(study, {key: value for key, value in records.items() if key[0] != "mild"})
     assert tables(summary)[0].rows[2].cell("STS average") == "-"
@@ -909,7 +912,7 @@ def test_a_setting_without_any_run(three_recipes):
     assert {row["setting"] for row in plot_rows(summary)} == {"cold", "warm"}
 
 
-def test_the_best_of_a_grid(write):
+def test_note_on_best_grid_combination(write):
     path = write(baseline=None, grid={"learning_rate": ["1e-4", "3e-4"]}, seeds=[1])
     forced = ["eval_strategy=no", "run_name=two words", "base_model=me/encoder", "data_description=of Wikipedia"]
     study = read_study(path, [*forced, "view_dropout=[0.05, 0.15]"])
@@ -917,19 +920,23 @@ def test_the_best_of_a_grid(write):
     scores = dict(zip([setting.name for setting in study.settings], [80.0, 82.0, 85.0, 84.0]))
     summary = summarize(study, {(name, 1): record(None, score) for name, score in scores.items()})
     said = notes(summary)
-    assert said[0].startswith("Best by development score, cold: cold, lr 3e-4 (82.00): --model_name tiny-bert ")
-    assert said[1].startswith("Best by development score, warm: warm, lr 1e-4 (85.00): ") and len(said) == 2
+    assert said[0].startswith(
+        "Best combination of cold by development score: cold, lr 3e-4 (82.00): --model_name tiny-bert "
+    )
+    assert (
+        said[1].startswith("Best combination of warm by development score: warm, lr 1e-4 (85.00): ") and len(said) == 2
+    )
     assert " --bf16 no " in said[0] and said[0].endswith("--learning_rate 3e-4") and len(tables(summary)) == 1
     assert " --eval_strategy no --run_name 'two words' --view_dropout 0.05 0.15 --learning_rate" in said[0]
-    assert "base_model" not in said[0] and "data_description" not in said[0], "what only the card reads"
+    assert "base_model" not in said[0] and "data_description" not in said[0], "options that only model cards use"
     *_, args = parse(
         shlex.split(said[0].rpartition("): ")[2].replace("tiny-bert", study.settings[0].options["model_name"]))
     )
     assert (args.run_name, args.bf16, args.learning_rate, args.view_dropout) == ("two words", False, 3e-4, [0.05, 0.15])
 
 
-def test_report_of_what_is_there(write, stub, tmp_path, capsys):
-    """It runs nothing, needs no model, and its numbers are those of the files."""
+def test_report_without_running(write, stub, tmp_path, capsys):
+    """Starts no run, needs no models, and uses the numbers in the files."""
     path = write(seeds=[1, 2, 3])
     arguments = [str(path), "--output", str(tmp_path / "out")]
     assert run_study.main([*arguments, "--seeds", "1"]) == 0
@@ -940,7 +947,7 @@ def test_report_of_what_is_there(write, stub, tmp_path, capsys):
     assert run_study.main([*arguments, "--report"]) == 0
     assert calls(stub) == before
     out = capsys.readouterr().out
-    assert "Not finished, 4 run(s): cold seed 2, warm seed 2, cold seed 3, warm seed 3." in out
+    assert "4 runs not finished: cold seed 2, warm seed 2, cold seed 3, warm seed 3." in out
     folder = tmp_path / "out" / "tiny"
     assert "| warm - cold | +0.50 |" in (folder / "table.md").read_text()
     summary = json.loads((folder / "summary.json").read_text())
@@ -948,7 +955,7 @@ def test_report_of_what_is_there(write, stub, tmp_path, capsys):
     assert str(tmp_path) not in (folder / "table.md").read_text()
 
 
-def test_plot(three_recipes, tmp_path):
+def test_plot_and_its_csv(three_recipes, tmp_path):
     summary = summarize(*three_recipes)
     png, svg, numbers = run_plots.seeds(plot_rows(summary), "Three", tmp_path / "plot")
     assert png.stat().st_size > 10_000
