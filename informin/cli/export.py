@@ -45,7 +45,7 @@ def export(args: argparse.Namespace) -> None:
             onnx.quantize_onnx(args.folder)
     except OnnxMismatchError as error:
         raise OnnxMismatchError(f"{error} The rest of {args.folder} is whole.") from None
-    if args.int8:
+    if pairs is not None:
         scores = onnx.score_files(args.folder, pairs)
         print(f"{pairs.name}, Spearman x 100: " + ", ".join(f"{name} {score:.2f}" for name, score in scores.items()))
     write_card(args.folder)
