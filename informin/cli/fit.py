@@ -51,10 +51,8 @@ def main(argv: list[str] | None = None) -> int:
     add("--self_weight", type=float, default=0.7,
         help="Fraction of a text in its own neighborhood mean. Lower values suit clustering.")  # fmt: skip
     add("--seed", type=int, default=0, help="Seed of the sample of texts, if there are more than 50,000.")
-    add(
-        "--senteval_dir",
-        help="SentEval's data/downstream, to report STS-B dev. Default: $SENTEVAL_DATA, else not scored.",
-    )
+    add("--senteval_dir",
+        help="SentEval's data/downstream, to report STS-B dev. Default: $SENTEVAL_DATA, or not scored.")  # fmt: skip
     add_encoder_options(parser)
     args = parser.parse_args(argv)
     return program.exit_code(lambda: fit(args), parser.option_names(), "Nothing was written.")
