@@ -1,4 +1,4 @@
-"""benchmarks/adaptation.py: each peer trains and is scored, what is finished is not repeated, and its tables."""
+"""benchmarks/adaptation.py: training and scoring of each peer, skipping of finished runs, and tables."""
 
 import json
 import random
@@ -25,14 +25,14 @@ pytest.importorskip("sentence_transformers", reason="sentence-transformers is no
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 
-from benchmarks import adaptation
+from benchmarks import adaptation, adaptation_peers, adaptation_table
 
-SHARE = 0.005  # of SentEval
+FRACTION = 0.005  # of SentEval's data
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory, bert) -> str:
-    """A tiny encoder with mean pooling, normalized, as MiniLM's."""
+    """A tiny encoder with mean pooling and normalization, like all-MiniLM-L6-v2."""
     folder = str(tmp_path_factory.mktemp("models") / "sentence-encoder")
     modules = [Transformer(str(bert)), Pooling(32, pooling_mode="mean"), Normalize()]
     SentenceTransformer(modules=modules, device="cpu").save_pretrained(folder, create_model_card=False)
@@ -51,13 +51,13 @@ def files(tmp_path_factory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def senteval(tmp_path_factory) -> str:
-    return str(write_senteval(tmp_path_factory.mktemp("senteval"), SHARE))
+    return str(write_senteval(tmp_path_factory.mktemp("senteval"), FRACTION))
 
 
 @pytest.fixture
 def call(model, files, senteval, tmp_path, monkeypatch):
-    """Calls the benchmark with a few steps. Returns its exit code."""
-    small_counts(monkeypatch, SHARE)
+    """Return a function that runs the benchmark with a few steps and returns its exit code."""
+    small_counts(monkeypatch, FRACTION)
 
     def call(*options: str) -> int:
         given = ["--model_name", model, "--train_file", files["titles.txt"], "--labels", files["classes.tsv"]]
@@ -67,70 +67,75 @@ def call(model, files, senteval, tmp_path, monkeypatch):
     return call
 
 
-def test_the_study_has_the_recipe_as_it_is():
+def test_study_uses_the_options_of_the_recipe():
     recipe = yaml.safe_load((ROOT / "informin/recipes/adapt.yaml").read_text())
     study = read_study(ROOT / "configs/studies/adaptation.yaml")
     (own, _) = [setting.options for setting in study.settings if setting.recipe == "adapt"]
-    other = {"max_train_samples", "eval_strategy", "logging_steps"}  # of the whole file, and scored at the end
+    other = {
+        "max_train_samples",
+        "eval_strategy",
+        "logging_steps",
+    }  # the study uses the whole file, and scores at the end
     kept = {name: value for name, value in recipe.items() if name not in other}
     assert normalized(own) == normalized(own | kept)
     assert own["max_steps"] == adaptation.parser().get_default("max_steps")
     assert own["per_device_train_batch_size"] == adaptation.parser().get_default("batch_size")
-    assert own["max_seq_length"] == adaptation.LENGTH and study.seeds == adaptation.parser().get_default("seeds")
+    assert own["max_seq_length"] == adaptation_peers.LENGTH and study.seeds == adaptation.parser().get_default("seeds")
 
 
-def test_words_are_deleted_and_one_is_left():
+def test_deleted_words_leave_at_least_one():
     sentences = make_sentences(400)
-    columns = adaptation.damaged(sentences, random.Random(1))
-    assert columns == adaptation.damaged(sentences, random.Random(1)) != adaptation.damaged(sentences, random.Random(2))
+    columns = adaptation_peers.with_deleted_words(sentences, random.Random(1))
+    again, other = (adaptation_peers.with_deleted_words(sentences, random.Random(seed)) for seed in (1, 2))
+    assert columns == again != other
     assert list(columns) == ["noisy", "text"] and columns["text"] == sentences
     for noisy, whole in zip(columns["noisy"], sentences):
         rest = iter(whole.split())
-        assert noisy and all(word in rest for word in noisy.split())  # in their order
+        assert noisy and all(word in rest for word in noisy.split())  # in the same order
     long = [(n, s) for n, s in zip(columns["noisy"], sentences) if len(s.split()) > 6]
     assert 0.36 < sum(len(n.split()) for n, _ in long) / sum(len(s.split()) for _, s in long) < 0.45
 
 
-def test_one_pair_of_eight_is_positive():
+def test_one_in_eight_tension_pairs_is_positive():
     sentences = make_sentences(2000)
-    first, second = adaptation.tension_pairs(sentences, random.Random(1)).values()
+    first, second = adaptation_peers.tension_pairs(sentences, random.Random(1)).values()
     assert first == sentences and set(second) <= set(sentences)
     assert 0.1 < np.mean([a == b for a, b in zip(first, second)]) < 0.15
 
 
-@pytest.mark.parametrize("name", adaptation.PEERS)
-def test_a_peer_trains_and_is_saved_as_it_is_scored(name, model, tmp_path):
+@pytest.mark.parametrize("name", adaptation_peers.PEERS)
+def test_peer_trains_and_saves_a_model_that_both_libraries_load(name, model, tmp_path):
     sentences = make_sentences(64)
-    # A rate at which two steps show under bf16.
+    # Two steps change the embeddings in bf16 only at a high learning rate.
     args = adaptation.parser().parse_args(["--model_name", model, "--max_steps", "2", "--learning_rate", "1e-2"])
     args.batch_size = 8
-    kept = adaptation.train(adaptation.PEERS[name], args, sentences, 1, tmp_path)
+    kept = adaptation_peers.train(adaptation_peers.PEERS[name], args, sentences, 1, tmp_path)
     encoder = load_encoder(str(tmp_path / "model"))
     assert np.isfinite(kept["loss"]) and encoder.poolers == ("mean",)
-    assert encoder.length == load_encoder(model).length != adaptation.LENGTH
+    assert encoder.length == load_encoder(model).length != adaptation_peers.LENGTH
     own = encoder(sentences)["mean"]
     theirs = SentenceTransformer(str(tmp_path / "model"), device="cpu").encode(sentences)
     np.testing.assert_allclose(own, theirs, atol=1e-5)
     assert np.abs(own - load_encoder(model)(sentences)["mean"]).max() > 0.01
 
 
-def test_a_sentence_is_no_negative_of_itself_by_gist(model):
-    """It would be, twice, at its own positive's cosine: a loss of log 3 or more."""
+def test_gist_does_not_use_a_sentence_as_its_own_negative(model):
+    """Otherwise two negatives would have the cosine of the positive, and the loss would be at least log 3."""
     encoder = SentenceTransformer(model, device="cpu").eval()
     batch = encoder.preprocess(make_sentences(8))
-    loss = adaptation.PEERS["gist"].loss(encoder, model).eval()
+    loss = adaptation_peers.PEERS["gist"].loss(encoder, model).eval()
     assert loss([dict(batch), dict(batch)], None).item() < 0.1
 
 
-def test_learning_rates_are_the_documented_ones():
-    rates = {name: peer.learning_rate for name, peer in adaptation.PEERS.items()}
+def test_learning_rates_match_the_documentation():
+    rates = {name: peer.learning_rate for name, peer in adaptation_peers.PEERS.items()}
     assert rates == {"simcse": 5e-5, "tsdae": 3e-5, "ct": 5e-5, "ct_in_batch": 5e-5, "gist": 3e-5}
 
 
-def test_training_is_seeded_and_the_loss_in_float32(model, tmp_path, monkeypatch):
-    """The encoder alone is under autocast: it would round the contrast of a good encoder, 0.002, to 0."""
+def test_training_is_seeded_and_loss_is_float32(model, tmp_path, monkeypatch):
+    """Only the encoder runs under autocast: bf16 would round the loss of a good encoder, 0.002, to 0."""
     args = adaptation.parser().parse_args(["--model_name", model, "--max_steps", "1"])
-    found, inside, trainer = [], [], adaptation.SentenceTransformerTrainer
+    found, inside, trainer = [], [], adaptation_peers.SentenceTransformerTrainer
 
     def kept(**given):
         found.append((given["args"], given["train_dataset"][:2]))
@@ -139,15 +144,15 @@ def test_training_is_seeded_and_the_loss_in_float32(model, tmp_path, monkeypatch
         layer.register_forward_hook(lambda *passed: inside.append(passed[-1].dtype))
         return trainer(**given)
 
-    monkeypatch.setattr(adaptation, "SentenceTransformerTrainer", kept)
+    monkeypatch.setattr(adaptation_peers, "SentenceTransformerTrainer", kept)
     for seed in (3, 4):
-        adaptation.train(adaptation.PEERS["tsdae"], args, make_sentences(64), seed, tmp_path)
+        adaptation_peers.train(adaptation_peers.PEERS["tsdae"], args, make_sentences(64), seed, tmp_path)
     assert [(own.seed, own.warmup_steps, own.learning_rate) for own, _ in found] == [(3, 0, 3e-5), (4, 0, 3e-5)]
     assert found[0][1]["text"] == found[1][1]["text"] and found[0][1]["noisy"] != found[1][1]["noisy"]
     assert inside == [False, torch.bfloat16] * 2
 
 
-def test_runs_are_kept_and_not_repeated(call, tmp_path, capsys, monkeypatch):
+def test_finished_runs_are_not_repeated(call, tmp_path, capsys, monkeypatch):
     only = ("--only", "before", "whitening", "simcse", "--seeds", "1", "2", "--tasks")
     broken = tmp_path / "peers/simcse/titles/seed1/model"
     broken.mkdir(parents=True)
@@ -171,18 +176,18 @@ def test_runs_are_kept_and_not_repeated(call, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(adaptation, "score", lambda *_: pytest.fail("a finished run was repeated"))
     assert call(*only) == 0 and capsys.readouterr().out == ""
     assert call(*only, "--learning_rate", "1e-3") == 2
-    assert "holds other results" in capsys.readouterr().err
+    assert "contains other results" in capsys.readouterr().err
 
 
-def test_what_is_missing_is_said(call, capsys):
+def test_missing_options_and_sentences_are_errors(call, capsys):
     assert adaptation.main([]) == 2
-    assert "--model_name, --train_file, --labels to train, or --table" in capsys.readouterr().err
+    assert "--model_name is missing. Give it to train, or give --table to print tables." in capsys.readouterr().err
     assert call("--batch_size", "65") == 2
-    assert "holds 64 sentences; needed 65 or more" in capsys.readouterr().err
+    assert "has 64 sentences; expected 65 or more" in capsys.readouterr().err
 
 
 def record(v: float, dev: float | None = 80.0) -> dict:
-    """What `value_of` reads of a run."""
+    """Return the parts of a run's record that `value_of` uses."""
     measures = {"v_measure": v, "nearest_neighbor": v + 10}
     return {
         "averages": {"sts": 75.0, "transfer": None},
@@ -198,7 +203,7 @@ def test_tables_pair_by_seed():
         "simcse": {seed: record(v) for seed, v in other.items()},
         "adapt": {seed: record(v) for seed, v in adapted.items()},
     }
-    scores, against = adaptation.tables("titles", records, "classes", "adapt")
+    scores, against = adaptation_table.tables("titles", records, "classes", "adapt")
     cells = {row.label: row.values for row in scores.rows}
     assert cells["before training"]["V-measure"] == "50.00" and cells["before training"]["V-measure, change"] is None
     assert cells["adapt"]["V-measure"] == "53.00 ± 1.00" and cells["adapt"]["1-NN"] == "63.00 ± 1.00"
@@ -210,8 +215,8 @@ def test_tables_pair_by_seed():
         "adapt - before training": "+3.00 (+0.52 to +5.48) signal",
         "adapt - simcse": f"+1.83 ({low:+.2f} to {high:+.2f}) signal",
     }
-    assert len(adaptation.tables("titles", records, "classes", "absent")) == 1
-    (row,) = [row for row in adaptation.tables("t", records, "classes", "simcse")[1].rows if "adapt" in row.label]
+    assert len(adaptation_table.tables("titles", records, "classes", "absent")) == 1
+    (row,) = [row for row in adaptation_table.tables("t", records, "classes", "simcse")[1].rows if "adapt" in row.label]
     assert row.values["V-measure"].startswith("-1.83") and "signal" not in row.values["V-measure"]
 
 
@@ -252,7 +257,7 @@ def test_table_of_a_study_and_its_peers(tmp_path, bert, capsys):
     assert "DenoisingAutoEncoderLoss" not in other and "+10.00 (+10.00 to +10.00) signal" in titles_against
 
     assert (tmp_path / "peers/table.md").read_text() == printed
-    for seed in (2, 3):  # their runs are in the summary now
+    for seed in (2, 3):  # summary.json contains these runs
         (peer / f"seed{seed}/results.json").unlink()
     assert adaptation.main(command) == 0 and capsys.readouterr().out == printed
     (peer / "seed1/results.json").write_text(json.dumps(results | {"tasks": {}}))
@@ -260,7 +265,7 @@ def test_table_of_a_study_and_its_peers(tmp_path, bert, capsys):
     assert "A run was not scored on classes" in capsys.readouterr().err
 
 
-def test_the_committed_table_is_that_of_the_committed_summaries(tmp_path, capsys):
+def test_committed_table_matches_committed_summaries(tmp_path, capsys):
     results = adaptation.ROOT / "results"
     shutil.copy(results / "peers/summary.json", tmp_path)
     command = ["--output", str(tmp_path), "--table", str(results / "studies/adaptation/summary.json")]
