@@ -193,9 +193,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the benchmark. Returns the exit code: 0, 2 (usage), 130 (interrupted)."""
     options = parser()
     args = options.parse_args(argv)
-    return program.exit_code(
-        lambda: work(args), options.option_names(), "Finished runs are kept. Run the same command again to resume."
-    )
+    return program.exit_code(lambda: work(args), options.option_names(), "The same command resumes.")
 
 
 if __name__ == "__main__":

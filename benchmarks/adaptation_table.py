@@ -148,7 +148,7 @@ def values(records: dict[int | None, dict], measure: str) -> Values:
 
 
 def gain(own: Values, other: Values) -> str | None:
-    """Format the mean difference and its 95% t interval, paired by seed, or with the only value of a row without seeds."""
+    """Format the mean difference and its 95% t interval, paired by seed, or with the value of a row without seeds."""
     gains = []
     for seed, value in own.items():
         if {seed, None} & other.keys():

@@ -75,7 +75,7 @@ def test_study_uses_the_options_of_the_recipe():
         "max_train_samples",
         "eval_strategy",
         "logging_steps",
-    }  # the study uses the whole file, and scores at the end
+    }  # the study uses the whole file
     kept = {name: value for name, value in recipe.items() if name not in other}
     assert normalized(own) == normalized(own | kept)
     assert own["max_steps"] == adaptation.parser().get_default("max_steps")
