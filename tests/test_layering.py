@@ -224,9 +224,9 @@ def test_the_library_speaks_no_flags(name):
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_nothing_imports_scripts_benchmarks_or_examples(name):
-    found = ours(imports(name))
-    assert [other for other in found if other.startswith("run_") or inside(other, "benchmarks", "examples")] == []
+def test_only_benchmarks_import_benchmarks_and_nothing_imports_scripts_or_examples(name):
+    own = ("examples",) if inside(name, "benchmarks") else ("benchmarks", "examples")
+    assert [other for other in ours(imports(name)) if other.startswith("run_") or inside(other, *own)] == []
 
 
 def functions(path: Path):
