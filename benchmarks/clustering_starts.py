@@ -1,10 +1,11 @@
-"""V-measure before and after training from many starts of K-means: is a gain more than the luck of the starts?
+"""Compare V-measure before and after training over many K-means starts, to see whether a gain is only chance.
 
     python benchmarks/clustering_starts.py BEFORE --after MODEL ... --labels FILE --bf16
 
-A score has 10 starts. Runs of several seeds have ten each; the encoder before training has these ten alone, and its
-score can be off by half of what is gained. Here every model is clustered from as many as are asked for. The interval
-is Welch's, of the runs' means less all starts of the encoder before.
+A score uses 10 starts. Trained models with several seeds have 10 starts each, but the encoder before training has only
+10 in total, and its score can be off by half of the gain. Here each model is clustered from as many starts as
+requested. The interval is Welch's, for the difference between the mean over runs and all starts of the encoder before
+training.
 """
 
 import argparse
@@ -33,7 +34,7 @@ def v_measures(model: str, labeled: LabeledSentences, starts: int, bf16: bool) -
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before")
-    parser.add_argument("--after", nargs="+", required=True, help="Models of one recipe, a seed each.")
+    parser.add_argument("--after", nargs="+", required=True, help="Models of one recipe, one per seed.")
     parser.add_argument("--labels", required=True)
     parser.add_argument("--starts", type=int, default=50)
     parser.add_argument("--bf16", action="store_true")
@@ -46,7 +47,7 @@ def main() -> None:
         print(f"{model}: {np.mean(values):.2f}, standard error {error:.2f}, {args.starts} starts", flush=True)
     before, after = found[0], [np.mean(values) for values in found[1:]]
     low, high = ttest_ind(after, before, equal_var=False).confidence_interval()
-    print(f"after less before: {np.mean(after) - np.mean(before):+.2f} ({low:+.2f} to {high:+.2f})")
+    print(f"after minus before: {np.mean(after) - np.mean(before):+.2f} ({low:+.2f} to {high:+.2f})")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Embedding here against SentenceTransformer.encode, and by the 8-bit ONNX file: sentences a second, as ratios.
+"""Compare the speed of embedding here, with SentenceTransformer.encode and with the 8-bit ONNX file.
 
     python benchmarks/embedding.py --model_name MODEL [MODEL ...] --sentences FILE
 
-All sides read the same sentences, longest first, 64 at a time, in one process, one after the other in every round.
-Each ratio is taken within a round, and the table has the median. Embeddings are compared too, by cosine, as some sides
-give them the length 1. bf16 is autocast on both
-sides; the 8-bit file is that of `run_export.py --onnx --int8`.
+All sides embed the same sentences, longest first, with batch size 64, in one process, one after the other in every
+round. Ratios are computed within a round, and the table shows their median. It also compares embeddings by cosine,
+since some sides normalize them. bf16 means autocast on both sides. The 8-bit file is from `run_export.py --onnx
+--int8`.
 """
 
 import argparse
@@ -34,7 +34,7 @@ SIDES = ("sentence-transformers", "here", "here, 8 bits")
 
 
 def sides_of(model: str, pooler: str, length: int, bf16: bool, folder: str) -> dict:
-    """What embeds sentences, by side; the 8-bit file has no precision of its own and is timed with fp32."""
+    """Return a function that embeds sentences for each side. The 8-bit file is timed only with fp32."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Pooling, Transformer
 
@@ -60,7 +60,7 @@ def sides_of(model: str, pooler: str, length: int, bf16: bool, folder: str) -> d
 
 
 def least_cosine(x: np.ndarray, y: np.ndarray) -> float:
-    """The least cosine of two embeddings (N, d) of one sentence."""
+    """Return the smallest cosine between the two embeddings of a sentence, both (N, d)."""
     x, y = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (x, y))
     return float((x * y).sum(1).min())
 
@@ -80,7 +80,7 @@ def main() -> None:
         for model in args.model_name:
             for pooler, precision in product(args.pooler, ("fp32", "bf16")):
                 sides = sides_of(model, pooler, args.length, precision == "bf16", folder)
-                first = {side: embed(sentences[:128]) for side, embed in sides.items()}  # warm, and to be compared
+                first = {side: embed(sentences[:128]) for side, embed in sides.items()}  # warm-up and comparison
                 seconds = {side: [] for side in sides}
                 for _ in range(args.rounds):
                     for side, embed in sides.items():

@@ -1,13 +1,13 @@
-"""The same loss and gradient however a batch is read: without padding, by chunks of rows, over 1, 2 and 3 processes.
+"""Check that loss and gradient do not depend on how a batch is computed.
 
     python benchmarks/equality.py --model_name MODEL --train_file FILE
 
-For each objective one batch of real sentences is read in every way, without dropout, whose draws differ between them;
-so that the two views differ all the same, the second has a word masked. Every way is compared with one process that
-reads padded rows at once: the difference of the loss, and the largest of the gradient as a share of the largest
-gradient. A queue is empty in a first step, and so has no row here. tests/test_packing.py,
-tests/training/test_gradient_cache.py and tests/training/test_distributed.py hold the same on small encoders, with
-queues, and that what was dropped stays dropped when a chunk is read again.
+For each objective, one batch of real sentences is computed without padding, in chunks of rows, and over 1, 2 and 3
+processes. Dropout is off, since its random numbers differ; a masked word distinguishes the two views instead. Each way
+is compared with one process that computes padded rows at once: the difference of the loss, and the largest difference
+of the gradient as a fraction of the largest gradient. A queue is empty in the first step, so it has no row.
+tests/test_packing.py, tests/training/test_gradient_cache.py and tests/training/test_distributed.py check the same on
+small encoders, with queues, and that recomputed chunks reuse their dropout masks.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from informin.training.options import InforMinTrainingArguments
 from informin.views.attention import ViewDropout
 from trainer_informin import InforMinTrainer
 
-SIZE = 24  # of the batch; rows of general sentences are as many, so that all parts are shared out alike
+SIZE = 24  # batch size, also of general sentences, so that each process gets equally many
 OBJECTIVES = {
     "simcse": dict(objective="simcse"),
     "simcse, mlm": dict(objective="simcse", mlm_weight=0.1),
@@ -53,7 +53,7 @@ WAYS = {
     "3 processes": dict(processes=3),
     "3 processes, packed, chunks": dict(processes=3, padding_free=True, gradient_cache_chunk_size=10),
 }
-# Views with dropout of their own, and attention maps, are made of padded rows; maps of all rows at once.
+# View dropout and attention maps need padded rows, and attention maps need all rows at once.
 REFUSED = {"scd": {"padding_free"}, "micse": {"padding_free", "gradient_cache_chunk_size"}}
 
 
@@ -73,7 +73,7 @@ def build(args: argparse.Namespace, options: dict, folder: str) -> InforMinTrain
 
 
 def rows_of(trainer: InforMinTrainer) -> dict[str, Tensor]:
-    """One batch, stacked, whose second views have a word masked."""
+    """Return a stacked batch whose second views have a masked word."""
     batches = iter(trainer.get_train_dataloader())
     (rows,), _ = trainer.get_batch_samples(batches, 1, torch.device("cpu"))
     if trainer._stack_views.views == 2:
@@ -82,13 +82,13 @@ def rows_of(trainer: InforMinTrainer) -> dict[str, Tensor]:
 
 
 def share(rows: dict[str, Tensor], rank: int, processes: int) -> dict[str, Tensor]:
-    """A process's part of every view."""
+    """Return the rows of a process, from every view."""
     parts = {name: x.unflatten(0, (-1, SIZE)).chunk(processes, dim=1)[rank] for name, x in rows.items()}
     return {name: x.flatten(0, 1) for name, x in parts.items()}
 
 
 def measure(rank: int, args: argparse.Namespace, options: dict, processes: int, folder: str) -> None:
-    """Loss and gradients of the whole batch, into FOLDER/found.pt; in one process the rows, too, for the others."""
+    """Save loss and gradients of the whole batch to FOLDER/found.pt. A single process also saves the rows."""
     torch.set_num_threads(1)
     if processes > 1:
         os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(processes), MASTER_ADDR="127.0.0.1")
@@ -109,7 +109,7 @@ def measure(rank: int, args: argparse.Namespace, options: dict, processes: int, 
         torch.save((mean, gradients), f"{folder}/found.pt")
     if processes > 1:
         dist.barrier()
-        os._exit(0)  # gloo's group can hang where it is torn down
+        os._exit(0)  # tearing down gloo's process group can hang
 
 
 def found_by(args: argparse.Namespace, options: dict, folder: Path) -> tuple[Tensor, dict[str, Tensor]]:

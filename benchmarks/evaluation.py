@@ -1,10 +1,10 @@
-"""The seven STS tests here against sentence-transformers: seconds, as a ratio, and the scores.
+"""Compare time and scores of the seven STS tests here and with sentence-transformers.
 
     python benchmarks/evaluation.py --model_name MODEL --senteval_dir FOLDER
 
-Here a sentence that several tests have is embedded once. There each file of pairs is an EmbeddingSimilarityEvaluator,
-of a SentenceTransformer with the same pooling. Both read 64 sentences at a time on one machine, one side after the
-other in every round. Both scores are Spearman's correlation over all pairs of a test.
+Here, a sentence that several tests have is embedded once. There, each file of pairs is an EmbeddingSimilarityEvaluator
+of a SentenceTransformer with the same pooling. Both use batch size 64 on one machine, one side after the other in every
+round. Both scores are Spearman correlations over all pairs of a test.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""What a guide costs: embedding the sentences, their neighborhoods, and for comparison the training that reads them.
+"""Measure the cost of a guide: embedding the sentences, their neighborhoods, and for comparison the training.
 
     OMP_NUM_THREADS=2 python benchmarks/guide.py MODEL --sentences FILE --numbers 10000 100000
 
-For each number of sentences, in a process of its own: the seconds of each part, those of 80 steps of the recipe
-`adapt`, and the most memory that the process held. The parts are those of a run: nothing is taken apart for this.
+For each number of sentences, in a separate process: the seconds of each part, the seconds of 80 steps of the recipe
+`adapt`, and peak memory. The parts are measured within a normal run.
 """
 
 import argparse
@@ -28,7 +28,7 @@ PARTS = ("embeddings", "neighborhoods", "training")
 
 
 def measure(model_name: str, sentences: list[str]) -> dict:
-    """Seconds of each part, and the peak of memory after it in MiB."""
+    """Return the seconds of each part, and the peak memory after it in MiB."""
     found = {}
 
     def lap(name, work):
@@ -50,7 +50,7 @@ def measure(model_name: str, sentences: list[str]) -> dict:
 
 
 def main() -> None:
-    """One process for each number of sentences, then the table."""
+    """Start one process for each number of sentences, then print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model_name")
     parser.add_argument("--sentences", required=True)

@@ -1,9 +1,10 @@
-"""Peak memory of training by batch size, read at once and with gradient caching.
+"""Measure peak memory of training by batch size, with and without gradient caching.
 
     python benchmarks/memory.py --model_name MODEL --train_file FILE
 
-Each is a run of SimCSE in a process of its own. All read the same sentences, as libraries below torch keep something of
-every new shape, so that runs grow with what they have read. Batches that do not fit are left out by --whole_up_to.
+Each row is a run of SimCSE in a separate process. All runs use the same sentences, because libraries below PyTorch
+cache data for every new shape, so that memory grows with the number of shapes. --whole_up_to skips batches that do not
+fit.
 """
 
 import argparse
@@ -26,7 +27,7 @@ def main() -> None:
     parser.add_argument("--whole_up_to", type=int, default=1024)
     parser.add_argument("--chunk_size", type=int, default=128)
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="bf16")
-    parser.add_argument("--sentences", type=int, default=8192, help="Of a run.")
+    parser.add_argument("--sentences", type=int, default=8192, help="Number of sentences per run.")
     args = parser.parse_args()
     base = [sys.executable, str(ROOT / "benchmarks" / "throughput.py"), "--side", "here"]
     base += ["--model_name", args.model_name, "--train_file", args.train_file, "--precision", args.precision]

@@ -1,10 +1,10 @@
-"""Speed and memory of training by each objective, relative to simcse on the same sentences, batch and precision.
+"""Measure speed and memory of training by objective, relative to simcse with the same sentences and precision.
 
     python benchmarks/objectives.py --model_name MODEL --train_file FILE
 
-Every run is a process of its own. A round runs all of them one after the other, and each ratio is taken within a round,
-so that what else the machine does falls on all alike; the table has the median of the rounds. Speed is of training
-alone: no evaluation, no checkpoint. Memory is the process's peak, on a GPU what torch held there.
+Each run is a separate process. A round runs all objectives one after the other, and ratios are computed within a round,
+so that other load on the machine affects all equally. The table shows the median over rounds. Speed is that of training
+without evaluation and checkpoints. Memory is the peak of the process, or on a GPU the peak allocated by PyTorch.
 """
 
 import argparse
@@ -27,7 +27,7 @@ SETTINGS = {
 
 
 def measure(args: argparse.Namespace, options: list[str]) -> tuple[float, float]:
-    """Sentences a second and GiB of one run."""
+    """Return sentences per second and peak GiB of one run."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(ROOT / "run_unsup.py"), *options, f"--output_dir={folder}/run"]
         command += [f"--model_name={args.model_name}", f"--train_file={args.train_file}", f"--bf16={args.bf16}"]
@@ -42,9 +42,11 @@ def measure(args: argparse.Namespace, options: list[str]) -> tuple[float, float]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model_name", required=True, help="With a language-model head, or leave its row out.")
+    parser.add_argument("--model_name", required=True, help="Must have a language-model head for objectives with MLM.")
     parser.add_argument("--train_file", required=True)
-    parser.add_argument("--only", nargs="+", choices=SETTINGS, default=list(SETTINGS), help="simcse is always run.")
+    parser.add_argument(
+        "--only", nargs="+", choices=SETTINGS, default=list(SETTINGS), help="Objectives to run, besides simcse."
+    )
     parser.add_argument("--batch_size", type=int, default=128)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=3)

@@ -1,10 +1,10 @@
-"""What local text costs before the first step: seconds and peak memory of reading, checksum, tokenizing and starting.
+"""Measure seconds and peak memory before the first step: reading, checksum, tokenizing and starting.
 
     python benchmarks/reading.py --model_name MODEL --sentences FILE --numbers 100000 1000000 10000000
 
-For each number of lines, in a process of its own: the lines of FILE over and over, each with its number in front, so
-that no two are alike. Memory is what the process alone holds (RssAnon); pages of the cache's files, which the system
-takes back as it likes, are not counted. Needs Linux, and 400 bytes of disk a line for the time that it runs.
+For each number of lines, in a separate process. The lines of FILE are repeated, each with its number in front, so that
+all differ. Memory is the anonymous memory of the process (RssAnon), without pages of the cache files, which the system
+can reclaim. Requires Linux, and temporarily 400 bytes of disk space per line.
 """
 
 import argparse
@@ -25,7 +25,7 @@ PARTS = ("reading", "checksum", "tokenizing", "two steps")
 
 
 class Peak:
-    """Within its `with` block, the most memory that the process held for itself, in MiB, and the seconds."""
+    """Measure peak anonymous memory in MiB, and seconds, of a `with` block."""
 
     def __enter__(self):
         self.mib, self._done = 0.0, threading.Event()
@@ -48,7 +48,7 @@ class Peak:
 
 
 def measure(model_name: str, file: str, folder: str) -> dict:
-    """Seconds and peak memory of each part of a run's start."""
+    """Return seconds and peak memory of each part before the first step."""
     from informin.training.command_line import parse
     from informin.training.record import describe_sentences
     from informin.training.sentences import load_sentences, tokenize
@@ -74,7 +74,7 @@ def measure(model_name: str, file: str, folder: str) -> dict:
 
 
 def main() -> None:
-    """One process for each number of lines, then the table."""
+    """Start one process for each number of lines, then print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model_name", required=True)
     parser.add_argument("--sentences", required=True)

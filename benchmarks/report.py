@@ -1,4 +1,4 @@
-"""How a benchmark keeps what it measured: a JSON file with every number, and a Markdown table."""
+"""Save the measurements of a benchmark: a JSON file with all numbers, and a Markdown table."""
 
 import json
 import platform
@@ -16,7 +16,7 @@ PACKAGES = ("torch", "transformers", "sentence-transformers", "onnxruntime")
 
 
 def machine() -> dict[str, str | int]:
-    """Processor or GPU, cores in use, and versions."""
+    """Return the name of the CPU or GPU, the number of threads, and versions of packages."""
     if torch.cuda.is_available():
         device = torch.cuda.get_device_name()
     else:
@@ -33,19 +33,19 @@ def machine() -> dict[str, str | int]:
 
 
 def spread(ratios: Sequence[float]) -> str:
-    """The median, the least and the most."""
+    """Format the median, minimum and maximum."""
     return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def report(name: str, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], measured: object) -> str:
-    """Writes NAME.json and NAME.md in benchmarks/results, and returns the table as it was written.
+    """Write NAME.json and NAME.md in benchmarks/results, and return the table.
 
     Args:
         columns: titles; the first column is text, the others are numbers.
         rows: cells.
         measured: everything that was measured, as JSON takes it.
     """
-    words = [Path(word).name if Path(word).exists() else word for word in sys.argv[1:]]  # where they lie says nothing
+    words = [Path(word).name if Path(word).exists() else word for word in sys.argv[1:]]  # without folders
     command = f"python benchmarks/{Path(sys.argv[0]).name} {shlex.join(words)}"
     where = machine()
     lines = [f"# {title}", "", f"    {command}", "", ", ".join(f"{key} {value}" for key, value in where.items()), ""]

@@ -1,10 +1,10 @@
-"""Training by processes, batch and length of text: sentences a second, and against sentence-transformers by length.
+"""Measure training speed by number of processes, batch size and text length, and compare with sentence-transformers.
 
     python benchmarks/scaling.py --model_name MODEL --train_file FILE
 
-Every cell is the median of some rounds of benchmarks/throughput.py in processes of its own; a round measures all. By
-processes the batch of all together stays the same, and a process has one thread. Longer texts are lines of the file
-put together, one for every 32 tokens; their batch is smaller in turn, so that a step reads as many tokens.
+Each cell is the median over rounds of benchmarks/throughput.py in separate processes. With several processes, the total
+batch size stays the same, and each process has one thread. Longer texts are joined lines of the file, one per 32
+tokens, with a smaller batch size, so that the number of tokens per step stays the same.
 """
 
 import argparse
@@ -25,7 +25,7 @@ BATCH, LENGTH = 128, 32
 
 
 def settings(args: argparse.Namespace) -> dict[str, tuple[str, int, list[str]]]:
-    """For each row the side that is measured, its processes, and the options of throughput.py."""
+    """Return for each row the side to measure, the number of processes, and options of throughput.py."""
     found = {}
     for processes in args.processes:
         options = ["--batch_size", str(BATCH // processes), "--length", str(LENGTH)]
@@ -41,7 +41,7 @@ def settings(args: argparse.Namespace) -> dict[str, tuple[str, int, list[str]]]:
 
 
 def measure(args: argparse.Namespace, side: str, processes: int, options: list[str]) -> float:
-    """Sentences a second; of 0 processes one with all threads."""
+    """Return sentences per second. 0 processes means one process with all threads."""
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
     command = [sys.executable, *(launcher if processes > 1 else []), str(ROOT / "benchmarks" / "throughput.py")]
     command += ["--model_name", args.model_name, "--train_file", args.train_file, "--precision", args.precision]

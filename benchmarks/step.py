@@ -1,10 +1,10 @@
-"""Where the time of a training step goes, by torch's profiler: what is arithmetic, and what is not.
+"""Profile a training step with torch.profiler, to separate arithmetic from overhead.
 
     python benchmarks/step.py --model_name MODEL --train_file FILE
 
-SimCSE at [CLS] without a projection head, batch 128, 32 tokens, without padding where that is the default. Shares are
-of the time that operators took themselves, over some steps after one that is left out; Python between them is the rest
-of the wall clock.
+SimCSE with [CLS] pooling and without a projection head, batch size 128, 32 tokens, without padding where that is the
+default. Values are percentages of the operators' own time, over several steps after a first one. The rest of the wall
+clock time is spent in Python between operators.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from informin.textfiles import read_sentences
 from informin.training.options import InforMinTrainingArguments
 from trainer_informin import InforMinTrainer
 
-KINDS = {  # the first whose word is in an operator's name
+KINDS = {  # the first kind with a word that is in the operator's name applies
     "optimizer, clipping": ("adam", "foreach", "norm.out", "linalg_vector_norm"),
     "attention": ("attention", "softmax"),
     "matrix products": ("mm", "linear", "matmul", "baddbmm"),
@@ -38,7 +38,7 @@ KINDS = {  # the first whose word is in an operator's name
 
 
 class Watch(TrainerCallback):
-    """Profiles the steps after the first."""
+    """Profile all steps after the first."""
 
     def on_step_end(self, args, state, control, **kwargs):
         if state.global_step == 1:
@@ -55,7 +55,7 @@ def kind_of(name: str) -> str:
 
 
 def measure(args: argparse.Namespace, bf16: bool, folder: str) -> tuple[dict[str, float], float]:
-    """Seconds of each kind of operator, and of the wall clock."""
+    """Return the seconds of each kind of operator, and the wall clock seconds."""
     lines = [line for line in read_sentences(Path(args.train_file), None) if line.strip()]
     options = dict(objective="simcse", projection_head="none", pooler="cls", per_device_train_batch_size=128, seed=1)
     options |= dict(max_steps=args.steps + 1, max_seq_length=32, bf16=bf16, warmup_steps=0, learning_rate=3e-5)

@@ -1,13 +1,14 @@
-"""Training here against sentence-transformers' trainer: sentences a second and peak memory, as ratios.
+"""Compare training speed and peak memory here and with the trainer of sentence-transformers.
 
     python benchmarks/throughput.py --model_name MODEL [MODEL ...] --train_file FILE
 
-Both train SimCSE on the same sentences: MultipleNegativesRankingLoss on pairs (s, s) there, the contrast alone here,
-both at [CLS] and without a projection head, learning rate 3e-5, gradient norm clipped at 1. Every run is a process of
-its own; a round runs all sides one after the other, and each ratio is taken within a round, so that what else the
-machine does falls on all alike. The table has the median of the rounds. The clock is the same on all sides: from the
-first step's beginning to the last step's end. Sentences are tokenized in the step there and beforehand here, which is
-less than a hundredth of either. `padded` is here without `--padding_free`. On a GPU memory is what torch held there.
+Both train SimCSE on the same sentences: MultipleNegativesRankingLoss on pairs (s, s) there, the contrastive term here,
+both with [CLS] pooling, without a projection head, with learning rate 3e-5 and gradient clipping at norm 1. Each run is
+a separate process. A round runs all sides one after the other, and ratios are computed within a round, so that other
+load on the machine affects all equally. The table shows the median over rounds. Time is measured from the beginning of
+the first step to the end of the last. Tokenization happens within the step there and before training here, which takes
+less than a hundredth of the time. `padded` is our trainer without `--padding_free`. On a GPU, memory is the peak
+allocated by PyTorch.
 """
 
 import argparse
@@ -26,7 +27,7 @@ SIDES = ("sentence-transformers", "padded", "here")
 
 
 def peak_memory() -> float:
-    """GiB that this process, or torch on the GPU, held at most."""
+    """Return the peak memory in GiB of this process, or of PyTorch on the GPU."""
     import torch
 
     if torch.cuda.is_available():
@@ -44,7 +45,7 @@ def read_lines(args: argparse.Namespace) -> list[str]:
 
 
 def ours(args: argparse.Namespace, folder: str, padding_free: bool) -> float:
-    """Sentences a second of InforMinTrainer."""
+    """Return the sentences per second of InforMinTrainer."""
     from informin.training.options import InforMinTrainingArguments
     from trainer_informin import InforMinTrainer
 
@@ -56,7 +57,7 @@ def ours(args: argparse.Namespace, folder: str, padding_free: bool) -> float:
 
 
 def theirs(args: argparse.Namespace, folder: str) -> float:
-    """Sentences a second of SentenceTransformerTrainer."""
+    """Return the sentences per second of SentenceTransformerTrainer."""
     from datasets import Dataset
     from sentence_transformers import (
         SentenceTransformer,
@@ -92,7 +93,7 @@ def shared(args: argparse.Namespace) -> dict:
 
 
 def measure(args: argparse.Namespace, model: str, precision: str, side: str) -> dict[str, float]:
-    """Speed and memory of one run, in a process of its own."""
+    """Return speed and memory of one run, in a separate process."""
     command = [sys.executable, __file__, *sys.argv[1:], "--model_name", model, "--precision", precision, "--side", side]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return json.loads(done.stdout.rpartition("RESULT")[2])
@@ -114,12 +115,12 @@ def main() -> None:
     parser.add_argument("--precision", nargs="+", choices=["fp32", "bf16"], default=["fp32", "bf16"])
     parser.add_argument("--batch_size", type=int, default=128)
     parser.add_argument("--length", type=int, default=32)
-    parser.add_argument("--join", type=int, default=1, help="So many lines of the file are a text.")
+    parser.add_argument("--join", type=int, default=1, help="Number of lines of the file to join into one text.")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--chunk_size", type=int, help="--gradient_cache_chunk_size here.")
+    parser.add_argument("--chunk_size", type=int, help="Value of --gradient_cache_chunk_size here.")
     parser.add_argument("--gpu", action="store_true")
-    parser.add_argument("--name", default="throughput", help="Of the files in benchmarks/results.")
+    parser.add_argument("--name", default="throughput", help="Name of the files in benchmarks/results.")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.side:

@@ -1,10 +1,10 @@
-"""The regressions of SentEval's cross-validation, all together against one by one with scikit-learn.
+"""Compare the logistic regressions of SentEval's cross-validation, solved jointly and one by one with scikit-learn.
 
     python benchmarks/transfer_regressions.py --model_name MODEL --pooler mean --senteval_dir SENTEVAL --task CR
 
-Both solve the same problems on the embeddings of a real task: for each outer fold 11 training sets, its own and
-those of its ten inner folds, by six values of C. In one process, one after the other. The embeddings are in float64
-for scikit-learn, whose solvers stop early on the rounding of float32.
+Both solve the same problems on the embeddings of a real task: 11 training sets for each outer fold, its own and those
+of its ten inner folds, with six values of C each, in one process. Embeddings are float64 for scikit-learn, whose
+solvers stop too early in float32.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from informin.evaluation.transfer import FOLDS, GRID, SEED
 
 
 def training_sets(labels: np.ndarray, outer_folds: int) -> np.ndarray:
-    """(N, 11 outer_folds) bool: the training part of each outer fold, and of the ten inner folds in it."""
+    """Return masks (N, 11 outer_folds) of the training rows of each outer fold and of its ten inner folds."""
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=SEED)
     sets = []
     for outer, _ in list(folds.split(labels, labels))[:outer_folds]:
@@ -57,8 +57,10 @@ def main() -> None:
     parser.add_argument("--pooler", default="auto")
     parser.add_argument("--senteval_dir", required=True, help="SentEval's data/downstream.")
     parser.add_argument("--task", choices=BINARY, default="CR")
-    parser.add_argument("--outer_folds", type=int, default=FOLDS, help="Fewer to wait less.")
-    parser.add_argument("--solver", nargs="+", default=["lbfgs"], help="Of scikit-learn: lbfgs, newton-cholesky.")
+    parser.add_argument("--outer_folds", type=int, default=FOLDS, help="Use fewer folds for a faster run.")
+    parser.add_argument(
+        "--solver", nargs="+", default=["lbfgs"], help="Solvers of scikit-learn, such as lbfgs or newton-cholesky."
+    )
     args = parser.parse_args()
     task = load_task(args.senteval_dir, args.task)
     encoder = load_encoder(args.model_name, [args.pooler])
@@ -77,8 +79,8 @@ def main() -> None:
         taken = time.perf_counter() - start
         differing = ((ours > 0) != (theirs > 0))[:, ~masks].mean()
         print(
-            f"scikit-learn, {solver:<16} {taken:7.2f} s, {taken / seconds:.0f} times as long; of the predictions "
-            f"outside the training sets {100 * differing:.3f}% differ"
+            f"scikit-learn, {solver:<16} {taken:7.2f} s, {taken / seconds:.0f} times as long; {100 * differing:.3f}% "
+            "of the predictions outside the training sets differ"
         )
 
 

@@ -1,9 +1,9 @@
-"""Mutated files: each ends in correct work or in one line that says what is wrong.
+"""Fuzz input files: each mutated file must lead to correct work or to a one-line error.
 
     python -m tools.fuzz_files [--mutations 500] [--seed 1] [--only KIND ...]
 
-It prints how the mutations of each kind of file ended, and the first traceback of each failure. Cases work on copies of
-a folder, in processes of their own with limits of time and memory.
+Prints the outcomes for each kind of file, and the first traceback of each failure. Cases work on copies of a folder, in
+separate processes with limits of time and memory.
 """
 
 import argparse
@@ -28,8 +28,8 @@ from informin.files import write_manifest
 from tools.fuzz_kinds import Kind, build
 from tools.fuzz_mutations import mutated
 
-SECONDS = 20  # of a case; the machine may be busy
-BYTES = 16 * 2**30  # of address space; torch takes several
+SECONDS = 20  # time limit of a case, for a busy machine
+BYTES = 16 * 2**30  # limit of address space; torch needs several GiB
 CORRECT, REFUSED, TRACEBACK, HANG, CRASH, LEFT = OUTCOMES = (
     *("correct", "one-line error", "traceback", "hang", "crash", "leftover files"),
 )
@@ -37,11 +37,11 @@ TEMPORARY = "temporary"  # the folder of a case's temporary files
 
 
 def fuzz(kind: Kind, name: str, base: Path, mutations: int, seed: int) -> Iterator[tuple[str, str, bytes]]:
-    """Yield outcome, message and bytes of each case. The unchanged file is tried first: it has to be read."""
+    """Yield outcome, message and bytes of each case. The unchanged file is tried first and must work."""
     original = (base / kind.folder / kind.file).read_bytes()
     [(outcome, message)] = try_cases(base, kind, [original])
     if outcome != CORRECT:
-        raise RuntimeError(f"{name} as it is: {outcome} {message}")
+        raise RuntimeError(f"{name}, unchanged: {outcome} {message}")
     source = random.Random(f"{seed} {name}")
     files = [mutated(original, kind.form, source) for _ in range(mutations)]
     for start in range(0, mutations, kind.together):
@@ -75,7 +75,7 @@ def _listing(case: Path) -> set[str]:
 
 
 def _with_leftovers(ending: tuple[str, str], case: Path, before: set[str]) -> tuple[str, str]:
-    """Return the ending, or what files should not be there: temporary ones, and after an error all that are new."""
+    """Return the outcome, or LEFT for leftover files: temporary files, and after an error all new files."""
     changed = sorted(_listing(case) ^ before)
     if ending[0] == CORRECT:
         changed = [path for path in changed if path.startswith(TEMPORARY)]
@@ -83,9 +83,9 @@ def _with_leftovers(ending: tuple[str, str], case: Path, before: set[str]) -> tu
 
 
 def _in_child(read: Callable[[], object], cases: Sequence[Path]) -> list[tuple[str, str]]:
-    """Read cases in a process of their own, which a case ends that takes too long. Return how those it got to ended."""
+    """Run cases in a child process, which ends at the time limit. Return the outcomes of the cases that it reached."""
     receiver, sender = os.pipe()
-    gc.freeze()  # the child's collector would copy all of this process's memory
+    gc.freeze()  # otherwise the child's garbage collector copies all memory of this process
     child = os.fork()
     if not child:
         _read_all(read, cases, sender)
@@ -103,7 +103,7 @@ def _in_child(read: Callable[[], object], cases: Sequence[Path]) -> list[tuple[s
 
 
 def _read_all(read: Callable[[], object], cases: Sequence[Path], sender: int) -> None:
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # which ends native code too
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # also ends native code
     resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)
@@ -129,14 +129,14 @@ def _ending(read: Callable[[], object]) -> tuple[str, str]:
 
 
 def main() -> int:
-    """Print the table. Return 1 where a case failed."""
+    """Print the table. Return 1 if a case failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mutations", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", nargs="+", help="kinds of files, by the beginning of their names")
     parser.add_argument("--keep", type=Path, help="folder for the first file of each failure")
     args = parser.parse_args()
-    sys.stdout.reconfigure(errors="backslashreplace")  # messages may have half a surrogate pair
+    sys.stdout.reconfigure(errors="backslashreplace")  # messages can contain half of a surrogate pair
     start, total, failures = time.monotonic(), Counter(), {}
     print(f"| file | {' | '.join(OUTCOMES)} |\n|{' --- |' * (len(OUTCOMES) + 1)}")
     with tempfile.TemporaryDirectory() as folder:
@@ -164,7 +164,7 @@ def _row(name: str, counts: Counter) -> str:
 
 
 def _place(message: str) -> tuple[str, ...]:
-    """Return what tells failures apart: the last two places of a traceback, and the beginning of its last line."""
+    """Return a key for a failure: the last two frames of a traceback, and the beginning of its last line."""
     lines = message.strip().splitlines() or [""]
     places = [line for line in lines if line.startswith("  File")]
     return (*places[-2:], lines[-1][:40])

@@ -1,4 +1,4 @@
-"""The kinds of files that are fuzzed: an example of each, and what reads it."""
+"""Kinds of files to fuzz: an example of each, and the code that reads it."""
 
 import os
 import shutil
@@ -44,7 +44,7 @@ IDENTITY = dict(
 )
 
 
-NO_PLOTS = patch.object(study_command.run_plots, "seeds", return_value=None)  # they take longer than the rest
+NO_PLOTS = patch.object(study_command.run_plots, "seeds", return_value=None)  # plots take longer than everything else
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,12 @@ class Kind:
     """A kind of file.
 
     Attributes:
-        read: Called in a copy of the base folder's `folder`. Raises what a user would see.
-        folder, file: The folder that is copied, and the path of the file in it.
-        form: Its format; None for bytes alone.
-        sealed: Its checkpoint's manifest is written again after a change, as otherwise nothing else would be seen.
-        together: How many cases one process reads: 1 where a case could change what the next one finds.
+        read: Function that is called in a copy of the folder, and raises the errors that a user would see.
+        folder: Folder to copy.
+        file: Path of the file in this folder.
+        form: Format of the file; None to mutate only bytes.
+        sealed: Rewrite the checkpoint's manifest after a mutation, since otherwise every mutation has the same error.
+        together: Number of cases per process; 1 if a case could affect the next.
     """
 
     read: Callable[[], object]
@@ -79,7 +80,7 @@ def chdir(folder: str | Path) -> Iterator[None]:
 
 
 def build(base: Path) -> dict[str, Kind]:
-    """Make a file of each kind in the base folder. Return the kinds by name."""
+    """Create a file of each kind in the base folder. Return the kinds by name."""
     with chdir(base), open(os.devnull, "w") as silence, redirect_stdout(silence), redirect_stderr(silence):
         save_bert(Path("bert"))
         Path("s.txt").write_text("\n".join(make_sentences(64)) + "\n")
@@ -88,12 +89,12 @@ def build(base: Path) -> dict[str, Kind]:
         report, first = _study()
         _data_files()
         shutil.copytree("model", "warm/model")
-        with chdir("warm"):  # what is imported late is imported here, and not in the process of each case
+        with chdir("warm"):  # run lazy imports here, not in the process of each case
             _embed()
             _card()
             _resume(_trainer(".."))
         _plan()
-        trainer = _trainer(".")  # the last one: options that are made later reset accelerate
+        trainer = _trainer(".")  # created last, because creating options resets accelerate
     return {**_of_models(), **_of_runs(lambda: _resume(trainer)), **_of_studies(report, first), **_of_data()}
 
 
@@ -183,13 +184,13 @@ def _plan() -> None:
 
 
 def require(fits: bool) -> None:
-    """Raise where work is not correct."""
+    """Raise an error if the result is wrong."""
     if not fits:
-        raise RuntimeError("no error, and no correct work")
+        raise RuntimeError("wrong result without an error")
 
 
 def _train() -> None:
-    """Train for four steps: `model` is the export and `run` what there was after two."""
+    """Train for four steps. `model` is the export, and `run` the output folder after two steps."""
     require(train.main([f"--{name}={value}" for name, value in RUN.items()]) == 0)
     shutil.copytree("run", "model", ignore=shutil.ignore_patterns("checkpoint-*", "runs", "README.md"))
     Path("model/results").mkdir()
@@ -215,7 +216,7 @@ def _resume(trainer: InforMinTrainer) -> None:
 
 
 def _results() -> dict:
-    """Results of run_eval.py: two tasks and a sample of each kind."""
+    """Return results of run_eval.py with two tasks and one sample of each kind."""
     results = new_results("model", IDENTITY | {"weights_sha256": "0" * 64, "split": "test"}, {})
     entry = {"score": 70.0, "n": 24, "truncated": 0, "seconds": {"encode": 1.0, "score": 1.0}, "data": {"f": "0" * 64}}
     parts = {"mean": 70.0, "wmean": 70.0, "pearson": 70.0, "subsets": {}}
@@ -229,7 +230,7 @@ def _results() -> dict:
 
 
 def _study() -> tuple[Callable[[], None], Path]:
-    """Make `studies`, two settings and their finished runs. Return what reports on it, and the folder of a run."""
+    """Create `studies` with finished runs of two settings. Return a function that reports on it, and a run's folder."""
     Path("studies").mkdir()
     base = {"model_name": str(Path("bert").absolute()), "use_cpu": True, "bf16": False, "max_steps": 4}
     recipes = {"cold": {"temperature": 0.05}, "warm": {"temperature": 0.1, "mlm_weight": 0.1}}
@@ -258,7 +259,7 @@ def _study() -> tuple[Callable[[], None], Path]:
 
 
 def _data_files() -> None:
-    """Make `data`: texts, labels, pairs and queries, as JSON lines and as tables; and results."""
+    """Create `data`: texts, labels, pairs and queries, as JSON Lines and as tables, and results."""
     Path("data").mkdir()
     texts, others = make_sentences(24), make_sentences(24, 1)
     tables = {

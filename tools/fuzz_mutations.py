@@ -1,4 +1,4 @@
-"""Seeded changes of a file, of its bytes or of the values that it spells."""
+"""Seeded mutations of a file, of its bytes or of its values."""
 
 import json
 import random
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import yaml
 
-# What a value is replaced by. Python spells these two otherwise than they are meant, so the text has them replaced.
+# Replacement values. Python would write the first two differently, so they are replaced in the text.
 DEEP, DIGITS = "@deep@", "@digits@"
 SPELLED = {f'"{DEEP}"': "[" * 100_000 + "]" * 100_000, f'"{DIGITS}"': "9" * 5_000}
 VALUES = [
@@ -16,17 +16,18 @@ VALUES = [
     *("", "x", "0", "../x", "/etc/passwd", "a\nb", "\0", "\ud800", "é" * 100, "x" * 200_000, "true", "null", "cls"),
     *([], [[]], [1], ["x"], [None], {}, {"x": 1}, {"": {}}, DEEP, DIGITS),
 ]
-SPOILED = (ValueError, yaml.YAMLError, RecursionError, struct.error, IndexError, KeyError)  # by an earlier change
+# Raised if an earlier mutation made the file invalid.
+SPOILED = (ValueError, yaml.YAMLError, RecursionError, struct.error, IndexError, KeyError)
 
 
 @dataclass(frozen=True)
 class Format:
-    """How a file's bytes become lists and mappings, and the other way.
+    """Conversion of a file's bytes to lists and mappings, and back.
 
     Attributes:
-        parse: Read the bytes.
-        spell: Write the values; takes the bytes that they were read from too.
-        head: Number of bytes that are mutated, counted from the first; None for all.
+        parse: Convert bytes to values.
+        spell: Convert values to bytes; also takes the original bytes.
+        head: Number of bytes that can be mutated, from the beginning; None for all.
     """
 
     parse: Callable[[bytes], object]
@@ -35,7 +36,7 @@ class Format:
 
 
 def mutated(data: bytes, form: Format | None, source: random.Random) -> bytes:
-    """Return a file with one to three changes; of its bytes alone where it has no format."""
+    """Return a file with one to three mutations, only of its bytes if it has no format."""
     for _ in range(source.choice((1, 1, 1, 2, 3))):
         try:
             by_value = form and source.choice((True, True, True, False))

@@ -1,12 +1,12 @@
-"""A run that is killed again and again ends with the weights of one that was not, bit for bit.
+"""Check that a run that is killed repeatedly ends with bit-equal weights, and that signals leave no files behind.
 
     python -m tools.kill_runs [--kills 20] [--seed 1]
 
-A tiny BERT with MLM and a queue, a checkpoint every 3 steps. Half of the SIGKILLs come at a random moment after the
-headline, half while a checkpoint is being written.
+Trains a tiny BERT with MLM and a queue, with a checkpoint every 3 steps. Half of the SIGKILLs arrive at a random moment
+after the first line of output, half while a checkpoint is being written.
 
-Then every signal at every place outside of training: exit code, last line, leftover files, and the same result when the
-program runs again. `--kills 0` for these alone.
+Then sends every signal at every place outside of training, and checks exit code, last line, leftover files, and the
+result when the program runs again. `--kills 0` runs only this part.
 """
 
 import argparse
@@ -45,8 +45,8 @@ def within_a_save(run: Path) -> bool:
 
 
 def kill_one(process: subprocess.Popen, run: Path, source: random.Random) -> str:
-    """Returns what it was at."""
-    process.stdout.readline()  # the headline: what was left half-written is set aside by now
+    """Kill a run at a random moment, and return whether it was saving."""
+    process.stdout.readline()  # the first line: incomplete files have been set aside
     end = time.monotonic() + source.uniform(0, 4)
     saving = source.random() < 0.5
     while process.poll() is None and time.monotonic() < end + 60 * saving:
@@ -58,7 +58,7 @@ def kill_one(process: subprocess.Popen, run: Path, source: random.Random) -> str
     return "within a save" if within_a_save(run) else "between saves"
 
 
-# A program that pauses at a place: at a call of a function of a module, which is the first (1) or a later one.
+# Program that pauses at the given call (1 for the first) of a function in a module.
 PAUSED = """
 import importlib, sys, time
 from informin import program
@@ -75,8 +75,8 @@ def pause(*args, **kwargs):
 setattr(importlib.import_module(module), name, pause)
 program.run(main)
 """
-# What a signal interrupts, in the words of the last line: arguments of PAUSED, and whether temporary output is open.
-# The tokenizer is saved before training too, where a signal waits for the first step.
+# By the description in the last line of output: arguments of PAUSED, and whether temporary output is open. The
+# tokenizer is also saved before training, where a signal waits for the first step.
 PLACES = {
     "guide embedding": ("run_unsup", "informin.guide.cache", "normalize", "1", True),
     "the scoring of labels": ("run_eval", "informin.evaluation.labels", "clustering", "1", False),  # by k-means
@@ -92,7 +92,7 @@ SCORING = dict(model_name="bert", labels="labels.tsv", pooler="mean", output="ou
 
 
 def save_inputs(folder: Path) -> None:
-    """What the programs at PLACES read."""
+    """Write the inputs of the programs in PLACES."""
     save_bert(folder / "bert")
     sentences = make_sentences(96)
     (folder / "s.txt").write_text("\n".join(sentences) + "\n")
@@ -121,20 +121,20 @@ def begin_paused(folder: Path, place: str) -> forked.Forked:
 
 
 def leftovers(folder: Path) -> list[str]:
-    """Temporary output, locks, and whatever lies in the system's temporary folder."""
+    """Return the names of temporary output, locks, and files in the system's temporary folder."""
     hidden = [path for path in folder.rglob(".*") if path.parent == folder / "out" or "informin" in path.name]
     return sorted(path.name for path in {*hidden, *folder.glob("tmp/*")})
 
 
 def result(folder: Path, program: str) -> object:
-    """What the program made, to be compared."""
+    """Return the output of a program, for comparison."""
     if program == "run_eval":
         return json.loads((folder / "out" / "scores.json").read_text())["tasks"]["labels"]["measures"]
     return {name: tensor.tolist() for name, tensor in load_file(folder / "out" / "model.safetensors").items()}
 
 
 def interrupt(folder: Path, place: str, number: int) -> tuple[int, str, list[str]]:
-    """Stops a program at a place; returns its exit code, its last line, and what it left behind."""
+    """Stop a program at a place, and return its exit code, last line and leftover files."""
     process = begin_paused(folder, place)
     process.send_signal(number)
     said = process.communicate()[1]
@@ -142,7 +142,7 @@ def interrupt(folder: Path, place: str, number: int) -> tuple[int, str, list[str
 
 
 def rerun(folder: Path, program: str) -> tuple[object, list[str]]:
-    """Run a program to its end, from the checkpoint if there is one; return its result and what it left behind."""
+    """Run a program to its end, from the checkpoint if there is one; return its result and leftover files."""
     more = ["--resume_from_checkpoint=last"] if complete_checkpoints(folder / "out") else []
     done = forked.run(forked.script(f"{program}.py", [*arguments_of(program), *more], **where(folder)))
     if done.returncode:
@@ -151,7 +151,7 @@ def rerun(folder: Path, program: str) -> tuple[object, list[str]]:
 
 
 def problems(place: str, number: int, through: object) -> list[str]:
-    """What is wrong after a signal at a place, in words; prints a row."""
+    """Print a row for a signal at a place, and return what is wrong."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         save_inputs(folder)
@@ -166,7 +166,7 @@ def problems(place: str, number: int, through: object) -> list[str]:
         "exit code": code == (-number if killed else 128 + number),
         "last line": killed or line.startswith(f"Interrupted{by} during {place}. "),
         "leftover files": not left or killed,
-        "a SIGKILL amid temporary output": not killed or PLACES[place][4] == any("informin" in name for name in left),
+        "temporary output after SIGKILL": not killed or PLACES[place][4] == any("informin" in name for name in left),
         "leftover files after the next run": not left_again,
         "other result": again == through,
     }
@@ -196,12 +196,12 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    same = not args.kills or killed_again_and_again(args.kills, random.Random(args.seed))
+    same = not args.kills or killed_repeatedly(args.kills, random.Random(args.seed))
     return 0 if signals_outside_training() == 0 and same else 1
 
 
-def killed_again_and_again(kills: int, source: random.Random) -> bool:
-    """Whether the weights are those of a run that was not killed."""
+def killed_repeatedly(kills: int, source: random.Random) -> bool:
+    """Return whether a run that is killed repeatedly has the weights of an undisturbed run."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         save_bert(folder / "bert")
@@ -212,12 +212,13 @@ def killed_again_and_again(kills: int, source: random.Random) -> bool:
         more = []
         for number in range(1, kills + 1):
             moment = kill_one(start(folder, "killed", *more), folder / "killed", source)
-            whole = complete_checkpoints(folder / "killed")
-            print(f"kill {number:2}  {moment:14} newest whole: {whole[-1].name if whole else 'none'}", flush=True)
-            more = ["--resume_from_checkpoint"] if whole else []
+            complete = complete_checkpoints(folder / "killed")
+            newest = complete[-1].name if complete else "none"
+            print(f"kill {number:2}  {moment:14} newest complete checkpoint: {newest}", flush=True)
+            more = ["--resume_from_checkpoint"] if complete else []
         last = start(folder, "killed", *more)
         last.communicate()
-        print(f"exit codes: through {through.returncode}, after the last resume {last.returncode}")
+        print(f"exit codes: undisturbed {through.returncode}, after the last resume {last.returncode}")
         last_step = f"checkpoint-{OPTIONS['max_steps']}"
         same = all(
             equal(folder / "through" / part / "model.safetensors", folder / "killed" / part / "model.safetensors")
