@@ -1,0 +1,60 @@
+"""Sentences, options and sentence-transformers models for tests of training any encoder."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from informin.encoders.architectures import ARCHITECTURES
+from tests.conftest import WORDS, make_sentences
+
+ALL = [*ARCHITECTURES, "albert"]  # ALBERT has no row
+SENTENCES = ["the dog", *make_sentences(7), " ".join(WORDS * 2), "today"]
+LENGTH = 40  # maximum length of the sentence-transformers models, shorter than the second to last sentence
+PLAIN = {"projection_head": "none", "lm_head": False}
+OBJECTIVES = {
+    "informin": dict(objective="informin"),
+    "mlm": dict(objective="simcse", mlm_weight=0.1),
+    "scd": dict(objective="scd", projector_size=32),
+    "micse": dict(objective="micse", queue_size=16, warmup_steps=0),
+}
+
+
+def read(folder: Path, name: str = "config.json"):
+    return json.loads((folder / name).read_text())
+
+
+def by_sentence_transformers(folder: Path, sentences=SENTENCES) -> np.ndarray:
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(str(folder), device="cpu").encode(list(sentences))
+
+
+PROMPTS = {"query": "the old ", "document": "a "}
+
+
+def sentence_transformer(bert: Path, folder: Path, *more, prompt: str | None = "query", **pooling) -> Path:
+    """Save a sentence-transformers model with mean pooling, Normalize, prompts, a maximum length and dot product."""
+    from sentence_transformers import SentenceTransformer, models
+
+    transformer = models.Transformer(str(bert))
+    pool = models.Pooling(transformer.get_embedding_dimension(), **({"pooling_mode": "mean"} | pooling))
+    modules = [transformer, pool, *more, models.Normalize()]
+    model = SentenceTransformer(
+        modules=modules, device="cpu", prompts=PROMPTS, default_prompt_name=prompt, similarity_fn_name="dot"
+    )
+    model.max_seq_length = LENGTH
+    model.save(str(folder))
+    return folder
+
+
+def older(folder: Path) -> Path:
+    """Convert a folder to an older format, with the maximum length in sentence_bert_config.json."""
+    change(folder, "tokenizer_config.json", model_max_length=66)
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": LENGTH, "do_lower_case": False}))
+    return folder
+
+
+def change(folder: Path, name: str, **values) -> Path:
+    (folder / name).write_text(json.dumps(read(folder, name) | values))
+    return folder
