@@ -1,12 +1,10 @@
-"""run_unsup.py as people run it: whole runs, resuming, interrupting, and every mistake with its message."""
+"""run_unsup.py: complete runs, resuming, interrupting, and several processes."""
 
 import json
 import os
 import select
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -22,7 +20,7 @@ from informin.encoders.encoder import load_encoder
 from informin.evaluation import pairs
 from informin.training.checkpoints import complete_checkpoints, step_of
 from tests import forked
-from tests.conftest import ROOT, SHARED, make_sentences, save_bert
+from tests.conftest import ROOT, SHARED
 from tests.forked import Forked
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "TOKENIZERS_PARALLELISM": "false"}
@@ -33,7 +31,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def embedding_weights(folder: Path) -> str:
-    """Checksum of encoder and projection head, by whatever names a folder keeps them."""
+    """Return the checksum of encoder and projection head, independent of the names in the folder."""
     return load_encoder(str(folder)).weights_sha256()
 
 
@@ -48,8 +46,8 @@ def assert_same_weights(first: Path, second: Path) -> None:
     [dict(objective="simcse"), dict(objective="informin", mlm_weight=0.1)],
     ids=["simcse", "informin-mlm"],
 )
-def test_whole_run(command, encoder, tmp_path, capsys, caplog, options):
-    """Both architectures: train, choose, export, and the two lines that the table prints."""
+def test_complete_run(command, encoder, tmp_path, capsys, caplog, options):
+    """Trains, selects the best checkpoint, exports, and prints two lines of code that load the model."""
     assert run_unsup.main(command(model_name=encoder, **options)) == 0
     out = capsys.readouterr().out
     folder = tmp_path / "run"
@@ -68,7 +66,7 @@ def test_whole_run(command, encoder, tmp_path, capsys, caplog, options):
 
 
 @pytest.mark.parametrize(("scores", "noted"), [([50.0, 40.0, 30.0], True), ([50.0, 51.0, 30.0], False)])
-def test_note_when_training_only_made_it_worse(command, capsys, monkeypatch, scores, noted):
+def test_note_if_no_checkpoint_beats_the_start(command, capsys, monkeypatch, scores, noted):
     coming = iter(scores)
     monkeypatch.setattr(
         pairs,
@@ -81,13 +79,13 @@ def test_note_when_training_only_made_it_worse(command, capsys, monkeypatch, sco
     assert ("the best score on pairs.tsv is the one before the first step" in out) == noted
 
 
-def test_without_evaluation_the_last_step_is_kept(command, tmp_path, capsys):
+def test_without_evaluation_the_last_step_is_exported(command, tmp_path, capsys):
     assert run_unsup.main(command(eval_strategy="no", eval_pairs=None)) == 0
     assert "Spearman" not in capsys.readouterr().out
     assert embedding_weights(tmp_path / "run") == embedding_weights(tmp_path / "run" / "checkpoint-4")
 
 
-def test_same_seed_same_weights_other_seed_other(command, tmp_path):
+def test_weights_depend_only_on_the_seed(command, tmp_path):
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         run_unsup.main(command(output_dir=tmp_path / name, seed=seed))
     assert_same_weights(tmp_path / "a" / "checkpoint-4", tmp_path / "b" / "checkpoint-4")
@@ -110,8 +108,8 @@ def wait_until(condition, process: Forked, log: Path, seconds: float = 60) -> No
 
 
 @pytest.mark.parametrize("mlm_weight", [0, 0.3], ids=["plain", "mlm"])
-def test_killed_and_resumed_equals_run_through(command, tmp_path, mlm_weight):
-    """SIGKILL some time after a checkpoint, wherever the run is then, over the ends of several epochs."""
+def test_killed_and_resumed_run_has_the_same_weights(command, tmp_path, mlm_weight):
+    """SIGKILL at any point after a checkpoint, in a run of several epochs."""
     options = dict(max_steps=None, num_train_epochs=10, eval_steps=5, mlm_weight=mlm_weight, save_total_limit=None)
     arguments = command(output_dir=tmp_path / "killed", **options)
     log = tmp_path / "log.txt"
@@ -137,7 +135,7 @@ def test_killed_and_resumed_equals_run_through(command, tmp_path, mlm_weight):
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=["ctrl-c", "sigterm", "closed-terminal"]
 )
-def test_signal_saves_a_checkpoint_and_says_how_to_resume(command, tmp_path, number):
+def test_signal_saves_a_checkpoint_and_prints_how_to_resume(command, tmp_path, number):
     arguments = command(max_steps=4000, eval_steps=10)
     log = tmp_path / "log.txt"
     process = start(arguments, log)
@@ -152,7 +150,7 @@ def test_signal_saves_a_checkpoint_and_says_how_to_resume(command, tmp_path, num
     assert "Traceback" not in text
 
 
-# Makes this process the leader of a session with that terminal, as a shell's command is.
+# Make this process the leader of a session with the terminal, like a command of a shell.
 ON_TERMINAL = """
 import fcntl, os, termios
 os.setsid()
@@ -164,8 +162,8 @@ os.close(terminal)
 """
 
 
-def test_a_terminal_that_closes_ends_a_run_with_a_checkpoint(command, tmp_path):
-    """Writing to it fails from then on; the run must not end on that."""
+def test_closed_terminal_ends_a_run_with_a_checkpoint(command, tmp_path):
+    """Writing to a closed terminal fails, which must not end the run early."""
     terminal, other_end = os.openpty()
     process = start(
         command(max_steps=4000, eval_steps=10, disable_tqdm=None),
@@ -192,10 +190,10 @@ def test_nohup_is_respected(command, tmp_path):
     assert process.wait(60) == 0 and (tmp_path / "run" / "model.safetensors").is_file()
 
 
-def test_started_again_by_torchrun_a_run_goes_on(command, tmp_path, caplog, monkeypatch):
-    """As it starts all processes again, with the same command, where one died: here before and after a checkpoint."""
+def test_run_restarted_by_torchrun_resumes(command, tmp_path, caplog, monkeypatch):
+    """torchrun restarts all processes with the same command if one died, here before and after a checkpoint."""
     run_unsup.main(command(output_dir=tmp_path / "through"))
-    (tmp_path / "run" / "checkpoint-2").mkdir(parents=True)  # half-written
+    (tmp_path / "run" / "checkpoint-2").mkdir(parents=True)  # incomplete
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     assert run_unsup.main(command()) == 0
     assert "started again" not in caplog.text
@@ -203,7 +201,7 @@ def test_started_again_by_torchrun_a_run_goes_on(command, tmp_path, caplog, monk
     shutil.rmtree(tmp_path / "run" / "checkpoint-4")
     whole = (tmp_path / "run" / "checkpoint-2").rename(tmp_path / "checkpoint-2")
     model = (tmp_path / "run" / "model.safetensors").read_bytes()
-    assert run_unsup.main(command()) == 2, "a model is no half-written checkpoint: the folder is another run's"
+    assert run_unsup.main(command()) == 2, "a folder with a model belongs to another run"
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == model
     whole.rename(tmp_path / "run" / "checkpoint-2")
     for left in (tmp_path / "run").iterdir():
@@ -214,7 +212,7 @@ def test_started_again_by_torchrun_a_run_goes_on(command, tmp_path, caplog, monk
     assert_same_weights(tmp_path / "run" / "checkpoint-4", tmp_path / "through" / "checkpoint-4")
 
 
-def test_resume_ignores_a_half_written_checkpoint(command, tmp_path):
+def test_resume_ignores_an_incomplete_checkpoint(command, tmp_path):
     run_unsup.main(command())
     (tmp_path / "run" / "checkpoint-6").mkdir()
     assert run_unsup.main([*command(max_steps=6), "--resume_from_checkpoint", "last", "--resume_with_changes"]) == 0
@@ -225,7 +223,7 @@ def test_resume_ignores_a_half_written_checkpoint(command, tmp_path):
 
 
 def test_two_processes(command, tmp_path):
-    """They share the evaluation: its scores equal those of one process with the same weights."""
+    """They divide the evaluation, whose scores equal those of one process with the same weights."""
     arguments = command(per_device_train_batch_size=8, mlm_weight=0.1)
     group = forked.group("import run_unsup, sys; sys.exit(run_unsup.main(sys.argv[1:]))", [arguments] * 2, ENVIRONMENT)
     done = [forked.run(process) for process in group]
@@ -244,8 +242,8 @@ def test_two_processes(command, tmp_path):
     assert drifts[0]["old"]["uniformity"] == pytest.approx(drifts[1]["old"]["uniformity"], rel=1e-5)
 
 
-def test_ctrl_c_under_torchrun_ends_with_how_to_go_on(command, tmp_path):
-    """A terminal sends it to all; torchrun hands it on once more, and ends with a traceback of its own."""
+def test_ctrl_c_under_torchrun_prints_how_to_resume(command, tmp_path):
+    """A terminal sends it to all processes. torchrun forwards it again, and ends with its own traceback."""
     arguments = command(per_device_train_batch_size=8, max_steps=4000, eval_steps=10)
     torchrun = "import os; os.setsid(); from torch.distributed.run import main; main()"
     log, words = tmp_path / "log.txt", ["--standalone", "--nproc_per_node=2", ROOT / "run_unsup.py", *arguments]
@@ -271,8 +269,8 @@ def test_accelerate_launch(command, tmp_path):
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs" / "accelerate").glob("*.yaml")), ids=lambda path: path.stem)
-def test_accelerate_reads_every_configuration(path):
-    """With the options that accelerate itself has: it would ignore others in silence."""
+def test_accelerate_knows_every_key_of_our_configurations(path):
+    """It would ignore unknown keys silently."""
     config = load_config_from_file(str(path))
     parts = [config.deepspeed_config, config.fsdp_config]
     known = {action.dest for action in launch_command_parser()._actions}
@@ -281,122 +279,12 @@ def test_accelerate_reads_every_configuration(path):
     assert config.num_processes % config.num_machines == 0
 
 
-# Mistakes
-
-
-def fails(capsys, arguments: list[str], code: int = 2) -> str:
-    """Runs into an error; returns its message."""
-    assert run_unsup.main(arguments) == code
-    error = capsys.readouterr().err
-    return error[error.index("error: ") :].strip()
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (dict(train_file="nowhere.txt"), "nowhere.txt does not exist"),
-        (dict(model_name="no/such-model"), "--model_name no/such-model cannot be loaded"),
-        (dict(eval_pairs="nowhere.tsv"), "nowhere.tsv does not exist"),
-        (dict(eval_pairs=None, senteval_dir="nowhere"), "expected SentEval's data/downstream"),
-        (dict(per_device_train_batch_size=1), "batch of 1 sentence, which is too small for contrast"),
-        (dict(per_device_train_batch_size=97), "Found 96 sentences, fewer than one batch of 97"),
-        (dict(seed="x"), "--seed is 'x'; expected an integer"),
-        (dict(learning_rat=1), "--learning_rat=1: no such option. Did you mean --learning_rate? See --help."),
-        (dict(attention_mi_form="code"), "--attention_mi_form is 'code'; expected one of: "),
-        (dict(model_name=None), "--model_name is missing"),
-        (dict(temperature=0), "--temperature is 0.0; expected a number above 0"),
-        (dict(reconstruction_weight=-1), "--reconstruction_weight is -1.0; expected 0 or more"),
-        (dict(mlm_weight=-0.1), "--mlm_weight is -0.1; expected 0 or more"),
-        (dict(max_seq_length=1000), "expected at most 66"),
-        (dict(save_steps=3), "round multiple"),
-        (dict(resume_from_checkpoint="last"), "has no complete checkpoint"),
-    ],
-    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
-)
-def test_mistakes_are_one_line_and_leave_nothing(command, tmp_path, capsys, changes, message):
-    error = fails(capsys, command(**changes))
-    assert message in error and "\n" not in error
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "expected at least one sentence"),
-        (b"\n \n\t\n", "only 3 blank lines"),
-        (b"the dog\nthe c\xe4t\n", "line 2: not UTF-8 (byte 0xe4"),
-        (b"\x7fELF\0\0", "is a binary file"),
-    ],
-    ids=["empty", "blank", "latin-1", "binary"],
-)
-def test_bad_files(command, tmp_path, capsys, content, message):
-    (tmp_path / "bad.txt").write_bytes(content)
-    error = fails(capsys, command(train_file=tmp_path / "bad.txt"))
-    assert message in error and "bad.txt" in error
-    assert not (tmp_path / "run").exists()
-
-
-def test_no_such_column(command, tmp_path, capsys):
-    (tmp_path / "table.csv").write_text("id,sentence\n1,the dog\n")
-    error = fails(capsys, command(train_file=tmp_path / "table.csv", text_column="txet"))
-    assert "has no column 'txet'; its columns are id, sentence" in error
-
-
-def test_blank_lines_are_skipped_and_counted(command, tmp_path, caplog):
-    (tmp_path / "gaps.txt").write_text("\n\n".join(make_sentences(20)) + "\n")
-    assert run_unsup.main(command(train_file=tmp_path / "gaps.txt", max_steps=1)) == 0
-    assert "20 sentences" in caplog.text and "(19 blank lines skipped)" in caplog.text
-
-
-def test_used_output_folder(command, tmp_path, capsys):
-    run_unsup.main(command())
-    before = sorted(path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*"))
-    assert "already contains" in fails(capsys, command())
-    assert sorted(path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")) == before
-
-
-def test_dropout_zero(command, tmp_path, capsys):
-    still = save_bert(tmp_path / "still", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    assert "Every dropout rate of this model is 0" in fails(capsys, command(model_name=still))
-
-
-def test_mlm_without_lm_head(command, bert, tmp_path, capsys):
-    shutil.copytree(bert, tmp_path / "headless")
-    AutoModel.from_pretrained(bert, add_pooling_layer=False).save_pretrained(tmp_path / "headless")
-    error = fails(capsys, command(model_name=tmp_path / "headless", mlm_weight=0.1))
-    assert "has no language-model head" in error
-    assert not (tmp_path / "run").exists()
-
-
-def test_model_without_tokenizer(command, bert, tmp_path, capsys):
-    (tmp_path / "bare").mkdir()
-    for name in ("config.json", "model.safetensors"):
-        shutil.copy(bert / name, tmp_path / "bare")
-    assert "tokenizer" in fails(capsys, command(model_name=tmp_path / "bare"))
-
-
-def test_exploding_loss_exits_with_1(command, capsys):
-    error = fails(capsys, command(learning_rate=1e30, max_grad_norm=0, max_steps=20), code=1)
-    assert "The loss is nan at step" in error and "contrast" in error
-
-
-def test_exit_code_of_the_script_itself(command, tmp_path):
-    run = subprocess.run(
-        [sys.executable, str(ROOT / "run_unsup.py"), *command(train_file="nowhere.txt")],
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 2 and "Traceback" not in run.stderr
-    assert "error: --train_file: nowhere.txt does not exist." in run.stderr
-
-
 # Real data
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="real data: ../shared is not here")
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the real data in ../shared does not exist")
 def test_real_text_and_real_encoder(tmp_path, capsys):
-    """64 Wikipedia sentences, a pretrained BERT with its language-model head, STS-B dev."""
+    """64 Wikipedia sentences, a pretrained BERT with a language-model head, and STS-B dev."""
     code = run_unsup.main(
         [
             f"--model_name={SHARED / 'models' / 'bert-mini-wiki'}",
@@ -410,6 +298,6 @@ def test_real_text_and_real_encoder(tmp_path, capsys):
     assert code == 0
     state = json.loads((tmp_path / "run" / "checkpoint-2" / "trainer_state.json").read_text())["log_history"]
     before = next(entry for entry in state if "eval_spearman" in entry)["eval_spearman"]
-    assert before == pytest.approx(59.4, abs=0.05)  # the encoder's own card
+    assert before == pytest.approx(59.4, abs=0.05)  # as in the model card of the encoder
     mlm = next(entry for entry in state if "terms/mlm" in entry)["terms/mlm"]
-    assert mlm < 5  # trained to 3.27 without dropout; random weights would say log 8192 = 9.0
+    assert mlm < 5  # 3.27 after pretraining without dropout; random weights would have log 8192 = 9.0
