@@ -25,7 +25,7 @@ def test_message_is_built_from_the_fields(fields, line):
     assert {name: getattr(error, name) for name in fields} == fields
 
 
-def test_a_message_is_one_printable_line():
+def test_message_is_one_printable_line():
     error = UsageError("is a\nb\x1b[31m", option="prompt")
     assert str(error) == "`prompt` is a\\nb\\x1b[31m." and error.found == "is a\nb\x1b[31m"
     assert str(NonFiniteLossError("a\u2028b")) == "a\\u2028b"

@@ -14,7 +14,7 @@ from tests.conftest import raises_usage
 NAN = float("nan")
 
 
-def test_json_as_people_read_it(tmp_path):
+def test_json_is_indented_and_keeps_unicode(tmp_path):
     """Letters as they are, a line's end, and each in its own indent; as json.dumps has it."""
     values = {"b": [1, 2.5, None], "a": "é 日本"}
     for indent in (1, 2):
@@ -38,7 +38,7 @@ def test_pipes_are_not_read(tmp_path):
 
 
 @pytest.mark.parametrize("value", [NAN, float("inf")])
-def test_numbers_that_json_does_not_know(tmp_path, value):
+def test_nan_and_infinity_in_json(tmp_path, value):
     """Refused, the earlier file is as it was; written where a reader of Python's is asked for."""
     write_json(tmp_path / "x.json", [1])
     with pytest.raises(ValueError, match="not JSON compliant"):
@@ -48,7 +48,7 @@ def test_numbers_that_json_does_not_know(tmp_path, value):
     assert str(json.loads((tmp_path / "x.json").read_text())) == str([value])
 
 
-def test_a_reader_finds_the_old_file_or_the_new_one(tmp_path, monkeypatch):
+def test_json_is_written_atomically(tmp_path, monkeypatch):
     """Whatever fails on the way; and nothing else is left."""
     path = tmp_path / "x.json"
     write_json(path, "old")
@@ -64,7 +64,7 @@ def test_a_reader_finds_the_old_file_or_the_new_one(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("link", [os.link, os.symlink])
-def test_what_a_file_is_linked_to_is_left_alone(tmp_path, link):
+def test_link_targets_are_not_changed(tmp_path, link):
     write_json(tmp_path / "own.json", "theirs")
     link(tmp_path / "own.json", tmp_path / "x.json")
     write_json(tmp_path / "x.json", "ours")
@@ -72,7 +72,7 @@ def test_what_a_file_is_linked_to_is_left_alone(tmp_path, link):
     assert not (tmp_path / "x.json").is_symlink()
 
 
-def test_a_manifest_may_name_what_no_file_can_be_called(tmp_path):
+def test_manifest_with_an_impossible_file_name(tmp_path):
     name = "x" * 300
     (tmp_path / "manifest.json").write_text(json.dumps({"files": {name: {"size": 0, "sha256": ""}}}))
     assert damage(tmp_path) == f"{name} is missing"
@@ -85,7 +85,7 @@ def test_sha256_of_a_file_of_any_size(tmp_path, size):
     assert sha256(tmp_path / "x") == hashlib.sha256(content).hexdigest()
 
 
-def test_the_last_part_of_a_name(tmp_path, monkeypatch):
+def test_last_name_of_paths(tmp_path, monkeypatch):
     """The name that a user gave a link says more than that of what it leads to."""
     (tmp_path / "model").mkdir()
     (tmp_path / "my-encoder").symlink_to("model")

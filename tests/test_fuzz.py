@@ -45,7 +45,7 @@ def test_each_case_ends_in_correct_work_or_one_line(base):
     ],
     ids=str,
 )
-def test_the_first_key_that_does_not_fit_is_named(value, found):
+def test_first_invalid_key_is_named(value, found):
     assert problem(value, SCHEMA) == found
 
 

@@ -95,14 +95,14 @@ def test_wanted_tokens_come_in_the_order_of_the_batch(bert, pooling):
     torch.testing.assert_close(embeddings, modeling_informin.pool(pooling, hidden, mask), atol=1e-5, rtol=0)
 
 
-def test_a_row_has_no_padding_and_runs_of_one_length():
+def test_packed_row_has_no_padding_and_runs_of_equal_length():
     mask = torch.tensor([[1, 1, 0], [1, 1, 1], [1, 1, 0]])
     packed = Packed.of(mask)
     assert packed.order.tolist() == [1, 0, 2] and packed.runs == [(1, 3), (2, 2)]
     assert packed.starts.tolist() == [0, 3, 5] and packed.at.tolist() == [3, 4, 5, 0, 1, 6, 7]
 
 
-def test_only_the_first_tokens_pass_the_last_layer(bert):
+def test_last_layer_computes_only_first_tokens_for_cls(bert):
     """What saves the time: the feed-forward layers of the others see every token, without padding."""
     encoder = AutoModel.from_pretrained(bert).eval()
     ids, mask = batch_of(bert)
@@ -145,14 +145,14 @@ def test_encode_gives_what_padded_batches_give(folder_of, name, monkeypatch):
     np.testing.assert_allclose(packed, encoder(SENTENCES)["cls"], atol=1e-5)
 
 
-def test_encode_reads_other_poolers_and_several_padded(bert, monkeypatch):
+def test_encode_pads_for_other_or_several_poolers(bert, monkeypatch):
     monkeypatch.setattr(encode_module, "packed_forward", None)
     model, tokenizer = AutoModel.from_pretrained(bert), tokenizer_of(bert)
     for poolers in (("cls", "mean"), ("first_last",)):
         assert np.isfinite(encode(model, tokenizer, SENTENCES, poolers=poolers)[poolers[0]]).all()
 
 
-def test_another_class_of_the_same_name_is_left_alone(bert):
+def test_other_class_of_the_same_name_is_not_packed(bert):
     class Other(BertModel):
         pass
 
@@ -197,7 +197,7 @@ def test_loss_and_gradient_of_every_objective_are_those_of_padded_batches(bert, 
         torch.testing.assert_close(packed[name], padded[name], atol=1e-5 * scale.item(), rtol=1e-3, msg=name)
 
 
-def test_training_reads_without_padding_where_it_can_and_says_so(bert, folder_of, tmp_path):
+def test_training_is_padding_free_where_supported(bert, folder_of, tmp_path):
     cases = {
         "on": (bert, {}, True),
         "off": (bert, dict(padding_free=False), False),
@@ -223,12 +223,12 @@ def test_training_reads_without_padding_where_it_can_and_says_so(bert, folder_of
         "`gradient_checkpointing`": dict(gradient_checkpointing=True),
     }.items(),
 )
-def test_what_does_not_go_together_is_refused(bert, tmp_path, reason, options):
+def test_incompatible_options_are_refused(bert, tmp_path, reason, options):
     with raises_usage(option="padding_free", found=f"cannot be combined with {reason}"):
         trainer_of(bert, tmp_path, padding_free=True, **options)
 
 
-def test_a_published_model_reads_as_transformers_do(bert, tmp_path):
+def test_published_model_uses_padding_like_transformers(bert, tmp_path):
     """No reader is saved: what is loaded gives the tokens' vectors."""
     run = trainer_of(bert, tmp_path / "run")
     run.train()

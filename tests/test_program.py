@@ -38,7 +38,7 @@ SCRIPTS = {"run_unsup": "train", "run_analysis": "analyze"} | {
         ("run_unsup", signal.SIGHUP, "Interrupted by SIGHUP.\n"),
     ],
 )
-def test_a_signal_during_imports_prints_one_line(name, number, said):
+def test_signal_during_imports_prints_one_line(name, number, said):
     command = [str(ROOT / f"{name}.py")] if name in SCRIPTS else ["-m", "informin", "train"]
     process = subprocess.Popen(
         [sys.executable, *command, "--nothing"],
@@ -93,7 +93,7 @@ def test_saved_help_of_another_transformers_is_not_printed(monkeypatch, tmp_path
         (["push", "--no"], 2, "usage: informin push"),
     ],
 )
-def test_the_command_names_its_subcommands(words, code, said):
+def test_command_lists_its_subcommands(words, code, said):
     argv = [sys.executable, "-m", "informin", *words]
     done = subprocess.run(argv, capture_output=True, text=True, env=ENVIRONMENT)
     printed = done.stderr if code else done.stdout
@@ -127,7 +127,7 @@ def handlers_as_before():
         (signal.SIGHUP, "Interrupted by SIGHUP during B."),
     ],
 )
-def test_a_signal_raises_after_imports(capsys, number, said):
+def test_signal_raises_an_exception_after_imports(capsys, number, said):
     """KeyboardInterrupt handlers run, and the message names the innermost interrupted activity."""
     program.quiet_while_loading()
     cleaned = []
@@ -156,7 +156,7 @@ def test_only_the_first_process_prints_what_was_interrupted(capsys, monkeypatch)
 
 
 @pytest.mark.usefixtures("handlers_as_before")
-def test_a_signal_kills_a_forked_worker():
+def test_signal_kills_a_forked_worker():
     interrupts.raise_on_signals()
     if (pid := os.fork()) == 0:
         try:
@@ -263,7 +263,7 @@ def test_option_names():
         ("eval", ["--model_name=x", "--zzz"], None),
     ],
 )
-def test_an_unknown_option_suggests_the_nearest(name, arguments, near, capsys):
+def test_unknown_option_suggests_the_nearest(name, arguments, near, capsys):
     try:
         code = MODULES[name].main(arguments)
     except SystemExit as caught:  # argparse's

@@ -25,7 +25,7 @@ undisturbed = functools.cache(kill_runs.undisturbed)
         ("the scoring of labels", signal.SIGTERM),
     ],
 )
-def test_a_signal_leaves_no_files_and_the_next_run_the_same_result(place, number):
+def test_signal_leaves_no_files_and_rerun_gives_the_same_result(place, number):
     assert kill_runs.problems(place, number, undisturbed(kill_runs.PLACES[place][0])) == []
 
 
@@ -33,21 +33,21 @@ CLOSED = "import os, sys; os.close({number}); sys.{name} = sys.__{name}__ = None
 
 
 @pytest.mark.parametrize("number, name", [(1, "stdout"), (2, "stderr")])
-def test_a_run_with_one_closed_stream(command, tmp_path, number, name):
+def test_run_with_one_closed_stream(command, tmp_path, number, name):
     code = CLOSED.format(number=number, name=name)
     done = forked.run(forked.script("run_unsup.py", command(eval_strategy="no", eval_pairs=None), before=code))
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr and (tmp_path / "run" / "model.safetensors").is_file()
 
 
-def test_a_run_without_any_stream(command, tmp_path):
+def test_run_with_all_streams_closed(command, tmp_path):
     """The shell closes them before Python starts."""
     words = [sys.executable, str(ROOT / "run_unsup.py"), *command(eval_strategy="no", eval_pairs=None, max_steps=1)]
     code = subprocess.run(["sh", "-c", '"$@" >&- 2>&- <&-', "sh", *words], env=ENVIRONMENT).returncode
     assert code == 0 and (tmp_path / "run" / "model.safetensors").is_file()
 
 
-def test_a_signal_after_the_reader_of_stderr_left(tmp_path):
+def test_signal_after_stderr_was_closed(tmp_path):
     kill_runs.save_inputs(tmp_path)
     process = kill_runs.begin_paused(tmp_path, "guide embedding")
     process.stdout.close()

@@ -32,7 +32,7 @@ def test_runs_come_out_as_they_went_in(runs, tmp_path):
     assert read_summary(tmp_path / "summary.json") == ({"title": "t"}, runs)
 
 
-def test_what_all_runs_share_stands_once(tmp_path):
+def test_shared_values_are_written_once(tmp_path):
     runs = [{"seed": seed, "options": {"lr": 0.1, "seed": seed}, "torch": "2"} for seed in (1, 2)]
     write_summary(tmp_path / "summary.json", {}, runs)
     kept = json.loads((tmp_path / "summary.json").read_text())
@@ -90,7 +90,7 @@ def test_options_that_cannot_change_a_finished_study_are_refused(capsys):
     assert code == 2 and "--set, --seeds cannot change them" in capsys.readouterr().err
 
 
-def test_a_summary_of_another_schema_is_refused(tmp_path, capsys):
+def test_summary_with_another_schema_is_refused(tmp_path, capsys):
     write_summary(tmp_path / "summary.json", {"schema": 1}, [])
     assert run_study.main([str(tmp_path / "summary.json")]) == 2
     assert "has schema 1; expected 2" in capsys.readouterr().err

@@ -43,7 +43,7 @@ def writer(tmp_path):
     process.communicate()
 
 
-def test_a_file_takes_its_place_when_it_is_whole(tmp_path):
+def test_new_file_replaces_the_old_one_when_complete(tmp_path):
     target = tmp_path / "file"
     target.write_text("old")
     with pytest.raises(OSError), new_file(target) as path:
@@ -57,7 +57,7 @@ def test_a_file_takes_its_place_when_it_is_whole(tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_leaves_nothing(writer, tmp_path, number):
+def test_signal_leaves_no_temporary_files(writer, tmp_path, number):
     writer.send_signal(number)
     writer.wait(30)
     assert list(tmp_path.iterdir()) == []
@@ -81,7 +81,7 @@ def test_leftovers_of_the_dead_are_removed_and_nothing_else(writer, tmp_path, mo
     assert set(tmp_path.iterdir()) == others
 
 
-def test_another_process_with_the_same_id_is_not_the_one(tmp_path):
+def test_process_with_a_reused_id_is_not_the_creator(tmp_path):
     folder = TemporaryFolder(tmp_path)
     machine, pid, start, rest = Path(folder.name).name.removeprefix(".informin-").split("-")
     dead = tmp_path / f".informin-{machine}-{pid}-{int(start) - 500}-{rest}"  # as when a container starts again
@@ -91,7 +91,7 @@ def test_another_process_with_the_same_id_is_not_the_one(tmp_path):
     folder.cleanup()
 
 
-def test_a_run_removes_leftovers_when_it_starts(writer, tmp_path):
+def test_run_removes_leftovers_at_start(writer, tmp_path):
     writer.kill()
     writer.wait()
     with only_run_in(tmp_path):
@@ -112,7 +112,7 @@ def test_cleanup_outlasts_a_signal(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_guide_has_its_disk_space_before_it_is_written(tmp_path):
+def test_guide_reserves_disk_space(tmp_path):
     """Writing to a mapping with holes is SIGBUS on a full disk."""
     with cache._new_array(tmp_path / "guide.npy", (1000, 64)) as embeddings:
         (partial,) = tmp_path.glob("*/guide.npy")
@@ -120,7 +120,7 @@ def test_a_guide_has_its_disk_space_before_it_is_written(tmp_path):
     assert np.load(tmp_path / "guide.npy").shape == (1000, 64)
 
 
-def test_a_full_disk_is_an_error(bert, tmp_path, monkeypatch):
+def test_full_disk_is_an_error(bert, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

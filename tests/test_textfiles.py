@@ -60,7 +60,7 @@ def test_compression_does_not_change_the_sentences(write, suffix, name, text, ex
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])
-def test_compressed_files_joined_with_cat_are_read_to_the_end(write, suffix):
+def test_concatenated_compressed_files_are_read_completely(write, suffix):
     data = COMPRESS[suffix](b"one\n") + COMPRESS[suffix](b"two\n")
     assert list(read_sentences(write("a.txt" + suffix, data), None)) == ["one", "two"]
 
@@ -83,7 +83,7 @@ def test_lines_of_text(write, content, expected):
         assert [line for part in range(parts) for line in read_part(path, part, parts)] == expected
 
 
-def test_a_part_has_the_lines_that_begin_in_it(write):
+def test_part_contains_lines_that_begin_in_it(write):
     path = write("a.txt", b"0123456\n89\nbc\nef")
     assert [list(read_part(path, part, 4)) for part in range(4)] == [["0123456"], [], ["89", "bc"], ["ef"]]
 
@@ -105,7 +105,7 @@ def test_errors_in_a_part_name_the_line_in_the_file(write, bad):
 
 @pytest.mark.parametrize("head, line", [(b"", 1), (b"\xef\xbb\xbf", 1), (b"fine\n\n", 3)])
 @pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.jsonl", "a.txt.gz"])
-def test_error_names_the_line_that_is_not_utf8(write, name, head, line):
+def test_error_names_the_line_with_invalid_utf8(write, name, head, line):
     content = "naïve\n".encode("latin1")
     if name == "a.jsonl":
         head = head.replace(b"fine", b'{"text": "fine"}')
@@ -168,7 +168,7 @@ TABLE_SENTENCES = ['He said "yes", and left.', "", "", "one\ntwo"]
         ("a.parquet", {"only": pa.array(["one"], pa.large_string())}, None, ["one"]),
     ],
 )
-def test_the_column_of_a_table(write, name, content, column, expected):
+def test_column_of_a_table(write, name, content, column, expected):
     assert list(read_sentences(write(name, content), column)) == expected
 
 
@@ -349,7 +349,7 @@ def test_error_names_the_line_where_an_unclosed_quote_begins(write, rows, line):
         list(read_sentences(path, None))
 
 
-def test_one_warning_counts_rows_of_several_lines(write, caplog):
+def test_one_warning_counts_multiline_rows(write, caplog):
     path = write("a.csv", 'text\none\n"two\n2"\nthree\n"four\n4\n4"\n')
     assert list(read_sentences(path, None)) == ["one", "two\n2", "three", "four\n4\n4"]
     expected = f"{path}: 2 rows of more than one line, the first from line 3. If this is not intended, look for"
@@ -360,7 +360,7 @@ def test_one_warning_counts_rows_of_several_lines(write, caplog):
     assert not caplog.messages
 
 
-def test_paths_that_are_not_files_are_rejected(tmp_path):
+def test_folders_and_pipes_are_rejected(tmp_path):
     os.mkfifo(tmp_path / "pipe.txt")
     for name, found, fields in (
         ("pipe.txt", "is a pipe or a device", dict(needed="a file", fix="Save its content to a file.")),

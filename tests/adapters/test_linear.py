@@ -125,7 +125,7 @@ def test_duplicates_and_constant_columns_give_finite_maps():
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("large", [False, True])
-def test_values_that_are_not_finite_are_refused(monkeypatch, value, large):
+def test_values_not_finite_are_refused(monkeypatch, value, large):
     if large:
         monkeypatch.setattr(linear, "MEMORY_MAPPED", 100)
     X = clustered()

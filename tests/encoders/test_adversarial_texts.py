@@ -89,7 +89,7 @@ def test_packed_padded_and_unpadded_reading_agree(folder):
         np.testing.assert_allclose(embeddings, read["padded"], atol=1e-5, rtol=0, err_msg=way)
 
 
-def test_the_place_in_a_batch_does_not_matter(folder):
+def test_embedding_does_not_depend_on_position_in_batch(folder):
     """A text that ends in padding tokens is not cut, and reads the same beside longer ones."""
     model, tokenizer = AutoModel.from_pretrained(folder), byte_tokenizer()
     texts = ["dog<pad><pad>", "dog", "dog" * 9, "<pad>", ""]

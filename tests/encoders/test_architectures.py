@@ -19,7 +19,7 @@ ABSOLUTE = [name for name in ARCHITECTURES if name not in ("deberta-v2", "modern
 
 
 @pytest.mark.parametrize("name", EXCHANGED)
-def test_attentions_are_those_that_give_the_maps(folder_of, name):
+def test_attentions_are_the_modules_that_return_maps(folder_of, name):
     """In the order of the layers, which transformers numbers for its caches."""
     model = AutoModel.from_pretrained(folder_of(name), attn_implementation="eager").train()
     attentions = ARCHITECTURES[name].attentions(model)
@@ -34,7 +34,7 @@ def test_attentions_are_those_that_give_the_maps(folder_of, name):
 
 
 @pytest.mark.parametrize("name", WITH_HEAD)
-def test_the_language_model_head_is_named_as_in_checkpoints_and_in_the_class(folder_of, name):
+def test_language_model_head_has_the_name_in_checkpoints(folder_of, name):
     folder, head = folder_of(name), ARCHITECTURES[name].lm_head
     config = load_config(str(folder))
     model = load_model(config, str(folder), dict(SETTINGS))
@@ -49,7 +49,7 @@ def test_the_language_model_head_is_named_as_in_checkpoints_and_in_the_class(fol
 
 
 @pytest.mark.parametrize("name", ABSOLUTE)
-def test_the_longest_input_is_all_that_there_are_positions_for(folder_of, name):
+def test_longest_input_uses_all_positions(folder_of, name):
     """One token more has none."""
     model, config = AutoModel.from_pretrained(folder_of(name)), load_config(str(folder_of(name)))
     longest = max_length(config, tokenizer_of(folder_of(name)))
@@ -60,7 +60,7 @@ def test_the_longest_input_is_all_that_there_are_positions_for(folder_of, name):
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_dropouts_are_all_that_there_are(folder_of, name):
+def test_dropouts_lists_every_rate(folder_of, name):
     config, row = load_config(str(folder_of(name))), ARCHITECTURES[name]
     rates = dict(zip(row.dropouts, (0.25, 0.5, 0.125)))
     model = AutoModel.from_config(type(config)(**(config.to_dict() | rates)))
@@ -68,7 +68,7 @@ def test_dropouts_are_all_that_there_are(folder_of, name):
     assert {module.dropout.p for module in row.attentions(model)} <= {rates[row.dropouts[-1]]}
 
 
-def test_an_encoder_without_a_row_has_one_made(folder_of):
+def test_encoder_without_a_row_gets_one(folder_of):
     """Of its class alone: what the row cannot say is left out."""
     row = architecture_of(AlbertConfig())
     assert row.dropouts == ("hidden_dropout_prob", "attention_probs_dropout_prob")
@@ -79,6 +79,6 @@ def test_an_encoder_without_a_row_has_one_made(folder_of):
     assert type(model) is row.model and type(model.base_model) is AlbertModel and model.base_model.pooler is None
 
 
-def test_an_encoder_that_drops_by_functions_has_none():
+def test_encoder_with_functional_dropout_has_no_rates():
     with raises_usage(found="'xlm' cannot be trained here: it has no dropout rate that dropout modules"):
         architecture_of(XLMConfig())

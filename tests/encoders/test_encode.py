@@ -51,7 +51,7 @@ def test_encode_cuts_at_the_models_maximum_and_not_at_the_training_length(encode
     assert np.abs(expected[0] - expected[1]).max() > 1e-4
 
 
-def test_encode_respects_a_tokenizer_that_reads_less_than_the_model(bert):
+def test_encode_respects_model_max_length_of_the_tokenizer(bert):
     model, tokenizer = build(bert), tokenizer_of(bert)
     expected = cls_of(model, tokenizer, "the old dog")
     tokenizer.model_max_length = 5

@@ -102,7 +102,7 @@ def test_several_poolers_in_one_call_equal_single_calls_and_differ(ours):
         assert min(others) > 0.01
 
 
-def test_layers_that_no_pooler_reads_are_not_asked_for(ours):
+def test_hidden_states_are_requested_only_if_needed(ours):
     encoder = load_encoder(str(ours))
     asked = []
     encoder.model.register_forward_hook(
@@ -120,7 +120,7 @@ def test_progress_adds_up_to_the_sentences(bert, batch_size):
     assert sum(steps) == len(SENTENCES) and (max(steps) <= batch_size or batch_size == 64)
 
 
-def test_no_sentences(bert):
+def test_empty_list_of_sentences(bert):
     embeddings = load_encoder(str(bert), ("cls", "last2"))([])
     assert {pooler: x.shape for pooler, x in embeddings.items()} == {"cls": (0, 32), "last2": (0, 32)}
 
@@ -137,7 +137,7 @@ def test_length_cuts(ours, pooler):
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_the_mode_is_restored(ours, training):
+def test_training_mode_is_restored(ours, training):
     encoder = load_encoder(str(ours), POOLERS)
     assert not encoder.model.training
     encoder.model.train(training)
@@ -151,7 +151,7 @@ def test_bf16_is_near_and_comes_back_in_float32(bert):
     assert 1e-5 < np.abs(plain - short).max() < 0.1
 
 
-def test_sentences_that_were_cut_are_known_exactly(bert):
+def test_truncated_sentences_are_counted_exactly(bert):
     """8 tokens hold 6 words, or 6 signs of which each is a token of one byte, of two, of three."""
     encoder = load_encoder(str(bert), ("cls",), length=8)
     units = ["dog ", ".", "é ", "中", "😀 "]
@@ -178,7 +178,7 @@ def test_our_checkpoint_says_how_it_is_read(ours):
     assert torch.equal(encoder.model.mlp.dense.weight, trained)
 
 
-def test_our_checkpoint_without_its_head(ours, tmp_path):
+def test_checkpoint_without_its_projection_head(ours, tmp_path):
     """Saved again by a plain class, the head is lost, though the settings still name it."""
     plain = saved_again(ours, tmp_path / "saved-again")
     assert json.loads((plain / "config.json").read_text())["informin"]["projection_head"] == "mlp"
@@ -193,7 +193,7 @@ def test_our_checkpoint_without_its_head(ours, tmp_path):
 # Checkpoints of plain transformers
 
 
-def test_a_plain_checkpoint_needs_a_pooler(bert):
+def test_plain_checkpoint_requires_a_pooler(bert):
     found = f"is auto, but the pooling of {bert} is unknown: it has no sentence-transformers files"
     needed = "one of: cls, mean, last, first_last, embeddings_last, last2, mlp"
     with raises_usage(option="pooler", found=found, needed=needed):
@@ -201,7 +201,7 @@ def test_a_plain_checkpoint_needs_a_pooler(bert):
 
 
 @pytest.mark.parametrize("pooler", [pooler for pooler in POOLERS if pooler != "mlp"])
-def test_a_plain_checkpoint_with_a_pooler(encoder, pooler):
+def test_plain_checkpoint_with_a_pooler(encoder, pooler):
     """Against AutoModel by itself."""
     embeddings = load_encoder(str(encoder), (pooler,))(SENTENCES)[pooler]
     model = AutoModel.from_pretrained(encoder)
@@ -244,7 +244,7 @@ def test_lengths_at_the_edge(bert, length):
     assert encoder.length == length
 
 
-def test_roberta_reads_two_tokens_less_than_it_has_positions(roberta):
+def test_roberta_accepts_two_tokens_fewer_than_positions(roberta):
     with raises_usage(option="max_length", found="is 65", needed="3 to 64 tokens"):
         load_encoder(str(roberta), ("cls",), 65)
 
@@ -310,7 +310,7 @@ def test_damaged_checkpoints(copied, damage, message):
 
 
 @pytest.mark.parametrize("config", [GPT2Config, T5Config, BartConfig], ids=["gpt2", "t5", "bart"])
-def test_what_is_no_encoder(copied, config):
+def test_other_architectures_are_refused(copied, config):
     folder = copied()
     config().save_pretrained(folder)
     found = f"{folder} has the architecture '{config.model_type}'"
@@ -341,7 +341,7 @@ def test_weights_sha256_tells_weights_apart_and_not_folders(copied, bert):
     assert load_encoder(str(folder), ("cls",)).weights_sha256() != first
 
 
-def test_sha256_changes_with_all_that_determines_an_embedding(copied, bert):
+def test_sha256_covers_everything_that_affects_embeddings(copied, bert):
     first = load_encoder(str(bert), ("cls",))
     assert re.fullmatch(r"[0-9a-f]{64}", first.sha256())
     first(SENTENCES)  # tokenizers keep the truncation and padding of the last call
@@ -414,7 +414,7 @@ STARTS = {
 
 @pytest.mark.parametrize("projection_head", ["mlp", "none"])
 @pytest.mark.parametrize("start", STARTS)
-def test_starting_sha256_is_that_of_the_encoder(ours, bert, roberta, tmp_path, monkeypatch, start, projection_head):
+def test_starting_sha256_equals_that_of_the_encoder(ours, bert, roberta, tmp_path, monkeypatch, start, projection_head):
     """From the model in training, with other heads than the checkpoint has; loaded again for a head that it lacks."""
     plain = bert if load_config(str(ours)).model_type == "bert" else roberta
     folder = str(STARTS[start](plain, ours, tmp_path / "start"))
@@ -480,14 +480,14 @@ def assert_as_sentence_transformers(folder: Path, pooler: str, normalized: bool,
 
 @pytest.mark.parametrize("length", [None, 7])
 @pytest.mark.parametrize("pooler, normalize", [("cls", True), ("mean", False), ("mean", True)])
-def test_what_sentence_transformers_saves(bert, tmp_path, pooler, normalize, length):
+def test_folders_of_current_sentence_transformers(bert, tmp_path, pooler, normalize, length):
     folder = compact(bert, tmp_path / "st", pooler, normalize, length)
     assert_as_sentence_transformers(folder, pooler, normalize, length or 66)
 
 
 @pytest.mark.parametrize("length", [None, 7, 512])
 @pytest.mark.parametrize("mode, normalize", [("cls_token", False), ("mean_tokens", True)])
-def test_what_sentence_transformers_saved_before(bert, tmp_path, mode, normalize, length):
+def test_folders_of_older_sentence_transformers(bert, tmp_path, mode, normalize, length):
     folder = verbose(bert, tmp_path / "st", {mode}, *(["Normalize"] if normalize else []), length=length)
     if length == 512:  # more than the model reads: sentence-transformers would fail on long sentences
         assert load_encoder(str(folder)).length == 66
@@ -516,7 +516,7 @@ def test_what_sentence_transformers_saved_before(bert, tmp_path, mode, normalize
     ],
     ids=["max", "cls-and-mean", "older-max", "older-cls-and-mean", "older-none", "dense"],
 )
-def test_sentence_transformers_that_are_read_in_another_way(bert, tmp_path, build, problem):
+def test_unsupported_sentence_transformers_require_a_pooler(bert, tmp_path, build, problem):
     """Refused with the reason; a pooler that is named works, and its embeddings are as they come."""
     folder = build(bert, tmp_path / "st")
     with raises_usage(option="pooler", found=f"is auto, but the pooling of {folder} is unknown: {problem}"):
@@ -528,7 +528,7 @@ def test_sentence_transformers_that_are_read_in_another_way(bert, tmp_path, buil
     np.testing.assert_allclose(encoder(short)["mean"], expected, atol=2e-6)
 
 
-def test_a_pooler_that_is_named_is_not_normalized(bert, tmp_path):
+def test_explicit_pooler_disables_normalization(bert, tmp_path):
     folder = compact(bert, tmp_path / "st", "mean", normalize=True, length=7)
     encoder = load_encoder(str(folder), ("mean",))
     assert not encoder.normalized and encoder.length == 7

@@ -151,7 +151,7 @@ def of_another_architecture(folder: Path) -> None:
     config(model_type="foreign", auto_map={"AutoConfig": "foreign.Foreign", "AutoModel": "foreign.Foreign"})(folder)
 
 
-def test_an_architecture_of_the_checkpoint(foreign, commands, write_study, capsys):
+def test_architecture_defined_by_the_checkpoint_is_refused(foreign, commands, write_study, capsys):
     of_another_architecture(foreign)
     calls = commands | {
         "push": lambda model: run_push.main([str(model), "alice/m", "--dry_run"]),
@@ -179,7 +179,7 @@ def write_study(sentences_file, tmp_path):
     return write_study
 
 
-def test_the_foreign_code_leaves_a_file_where_it_is_run(model, tmp_path, monkeypatch):
+def test_control_code_of_a_checkpoint_would_leave_a_file(model, tmp_path, monkeypatch):
     """So that the tests beside this one can fail."""
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
     (model / "foreign.py").write_text(FOREIGN.format(mark=str(tmp_path / "was-run")))
@@ -188,7 +188,7 @@ def test_the_foreign_code_leaves_a_file_where_it_is_run(model, tmp_path, monkeyp
     assert (tmp_path / "was-run").exists()
 
 
-def test_code_beside_a_bert_is_left_alone(foreign, commands, capsys):
+def test_code_next_to_a_bert_is_not_run(foreign, commands, capsys):
     """As our own exported folders have it; the tokenizer is what tokenizer.json says."""
     config(auto_map={"AutoConfig": "foreign.Foreign", "AutoModel": "foreign.Foreign"})(foreign)
     tokenizer = {"AutoTokenizer": ["foreign.Foreign", "foreign.Foreign"]}
@@ -216,7 +216,7 @@ def test_attention_from_the_hub_is_not_fetched(model):
 
 
 @pytest.mark.parametrize("start", ["tiny-bert", "tiny-roberta"])
-def test_a_decoder(exported, tmp_path, commands, capsys, start):
+def test_decoder_is_refused(exported, tmp_path, commands, capsys, start):
     model = shutil.copytree(exported[start], tmp_path / "decoder")
     config(is_decoder=True)(model)
     message = (
@@ -227,7 +227,7 @@ def test_a_decoder(exported, tmp_path, commands, capsys, start):
         assert refusal(capsys, call, model) == printed(name, message)
 
 
-def test_a_roberta_with_the_tokenizer_of_a_bert(exported, tmp_path, commands, capsys):
+def test_roberta_with_tokenizer_of_bert_is_refused(exported, tmp_path, commands, capsys):
     """Its positions start after the padding index, so that every position would be another."""
     model = shutil.copytree(exported["tiny-roberta"], tmp_path / "crossed")
     for name in ("tokenizer.json", "tokenizer_config.json"):
@@ -241,7 +241,7 @@ def test_a_roberta_with_the_tokenizer_of_a_bert(exported, tmp_path, commands, ca
 
 
 @pytest.mark.parametrize("pad", [0, 2, -1, None])
-def test_a_padding_index_that_is_not_the_tokenizers(roberta, tmp_path, pad):
+def test_padding_index_must_match_the_tokenizer(roberta, tmp_path, pad):
     model = shutil.copytree(roberta, tmp_path / "model")
     config(pad_token_id=pad)(model)
     with raises_usage(option="model_name", found=f"has the id 1, and pad_token_id in config.json is {pad}"):
@@ -249,7 +249,7 @@ def test_a_padding_index_that_is_not_the_tokenizers(roberta, tmp_path, pad):
 
 
 @pytest.mark.parametrize("pad", [None, 3])
-def test_a_bert_may_pad_with_what_it_likes(bert, tmp_path, pad):
+def test_bert_accepts_any_padding_index(bert, tmp_path, pad):
     """Nothing sees its padding."""
     model = shutil.copytree(bert, tmp_path / "model")
     config(pad_token_id=pad)(model)
@@ -410,7 +410,7 @@ def saved(folder: Path):
     return load_saved(load_config(str(folder)), str(folder))
 
 
-def test_an_encoder_is_never_made_up(encoder, tmp_path):
+def test_missing_encoder_weights_are_an_error(encoder, tmp_path):
     """Neither for training nor for anything else; with the language-model head gone too, the encoder is what counts."""
     prefix = load_config(str(encoder)).model_type
     folder = shutil.copytree(encoder, tmp_path / "model")
@@ -423,7 +423,7 @@ def test_an_encoder_is_never_made_up(encoder, tmp_path):
         train(folder, lm_head=True)
 
 
-def test_a_language_model_head_is_never_made_up(encoder, tmp_path):
+def test_missing_language_model_head_is_an_error(encoder, tmp_path):
     folder = shutil.copytree(encoder, tmp_path / "model")
     without(folder, "cls.predictions.transform.", "lm_head.dense.")
     train(folder)
@@ -431,7 +431,7 @@ def test_a_language_model_head_is_never_made_up(encoder, tmp_path):
         train(folder, lm_head=True)
 
 
-def test_a_projection_head_may_be_fresh_in_training_alone(encoder, tmp_path):
+def test_projection_head_is_initialized_only_in_training(encoder, tmp_path):
     """Among the weights of a checkpoint, whose class has transformers keep silent about it."""
     model = train(encoder)
     weights = {name: tensor.clone() for name, tensor in model.mlp.state_dict().items()}
@@ -448,7 +448,7 @@ def test_a_projection_head_may_be_fresh_in_training_alone(encoder, tmp_path):
             load(checkpoint)
 
 
-def test_an_export_that_another_class_saved_again_is_exported_without_a_head(exported, tmp_path):
+def test_export_saved_by_another_class_loses_its_head(exported, tmp_path):
     """Its settings name a projection head, which is lost; a random one is not published in its place."""
     again, folder = tmp_path / "again", tmp_path / "export"
     transformers.AutoModel.from_pretrained(exported["tiny-bert"]).save_pretrained(again)
@@ -461,7 +461,7 @@ def test_an_export_that_another_class_saved_again_is_exported_without_a_head(exp
     assert weights.keys() == expected.keys() and all(torch.equal(weights[name], expected[name]) for name in weights)
 
 
-def test_a_model_without_positions(tmp_path):
+def test_model_without_position_embeddings_is_refused(tmp_path):
     transformers.FunnelConfig().save_pretrained(tmp_path)
     found = f"{tmp_path} is a funnel model, which has no position embeddings"
     with raises_usage(option="model_name", found=found, needed="an encoder like BERT"):
@@ -536,7 +536,7 @@ def test_names_of_nothing(near, monkeypatch, name, message):
         ("alice/none", "unreachable", "the Hub (http://127.0.0.1:1) cannot be reached"),
     ],
 )
-def test_what_the_hub_says(near, logged_in, bert, monkeypatch, name, revision, problem):
+def test_hub_errors_are_explained(near, logged_in, bert, monkeypatch, name, revision, problem):
     logged_in.add_repo("alice/bare", {"notes.txt": b""})
     logged_in.add_repo("alice/bert", {path.name: path.read_bytes() for path in bert.iterdir()})
     assert load_config("alice/bert").model_type == "bert"

@@ -67,7 +67,7 @@ def refused(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("where", ["../elsewhere", "ABSOLUTE", "1_Pooling/../../elsewhere", "..\\elsewhere", "link"])
-def test_a_module_outside(model, where):
+def test_module_outside_of_the_folder_is_refused(model, where):
     """Its config.json would say how the embedding is read."""
     elsewhere = shutil.copytree(model / "1_Pooling", model.parent / "elsewhere")
     (model / "link").symlink_to(elsewhere)
@@ -83,7 +83,7 @@ def test_a_module_outside(model, where):
 
 
 @pytest.mark.parametrize("where", ["../half.safetensors", "ABSOLUTE", "link/half.safetensors", "link.safetensors"])
-def test_a_shard_outside(model, where):
+def test_shard_outside_of_the_folder_is_refused(model, where):
     outside = model.parent / "half.safetensors"
     shard(model, str(outside) if where == "ABSOLUTE" else "../half.safetensors")
     (model / "link").symlink_to(model.parent)
@@ -99,7 +99,7 @@ def test_a_shard_outside(model, where):
     assert message in refused(model)
 
 
-def test_weights_that_the_configuration_names_outside(model):
+def test_weights_outside_of_the_folder_are_refused(model):
     shutil.move(model / "model.safetensors", model.parent / "outside.safetensors")
     (model / "inner").symlink_to(model.parent)  # which transformers does not look at
     change(model, "config.json", transformers_weights="inner/outside.safetensors")
@@ -114,7 +114,7 @@ def test_weights_that_the_configuration_names_outside(model):
     assert f"{shard_index} names '../half.safetensors'" in refused(model)
 
 
-def test_a_tokenizer_outside(model):
+def test_tokenizer_outside_of_the_folder_is_refused(model):
     shutil.move(model / "tokenizer.json", model.parent / "tokenizer.5.0.0.json")
     change(model, "tokenizer_config.json", fast_tokenizer_files=["../tokenizer.5.0.0.json"])
     with raises_usage(option="model_name", found="tokenizer_config.json names '../tokenizer.5.0.0.json', which"):
@@ -124,7 +124,7 @@ def test_a_tokenizer_outside(model):
 @pytest.mark.parametrize(
     "name", ["config.json", "model.safetensors", "tokenizer.json", "modules.json", "1_Pooling/config.json", HEAD_FILE]
 )
-def test_a_link_to_a_file_outside(model, name):
+def test_link_to_a_file_outside_is_refused(model, name):
     shutil.move(model / name, model.parent / "private")
     (model / name).symlink_to(model.parent / "private")
     if name == "1_Pooling/config.json":
@@ -132,13 +132,13 @@ def test_a_link_to_a_file_outside(model, name):
     assert f": {name} is a link to a file outside of the folder; expected a file inside. Replace the" in refused(model)
 
 
-def test_a_folder_that_is_a_link_outside(model):
+def test_linked_folder_outside_is_refused(model):
     shutil.move(model / "projection_head", model.parent / "head")
     (model / "projection_head").symlink_to(model.parent / "head")
     assert f"{HEAD_FILE} is a link to a file outside of the folder" in refused(model)
 
 
-def test_the_commands_say_so_in_one_line(model, command, tmp_path, capsys):
+def test_commands_print_one_line(model, command, tmp_path, capsys):
     shard(model, "../half.safetensors")
     for main, argv in (
         (run_unsup.main, command(model_name=model)),
@@ -150,7 +150,7 @@ def test_the_commands_say_so_in_one_line(model, command, tmp_path, capsys):
     assert not (tmp_path / "export").exists() and not list((tmp_path / "run").glob("[!.]*"))
 
 
-def test_what_is_inside_is_read(model, tmp_path):
+def test_links_and_paths_inside_are_accepted(model, tmp_path):
     """Shards, links within the folder, a folder that is a link, and links elsewhere that nothing reads."""
     expected = load_encoder(str(model))(["the dog"])["cls"]
     shard(model, "parts/half.safetensors")
@@ -163,7 +163,7 @@ def test_what_is_inside_is_read(model, tmp_path):
         assert np.allclose(load_encoder(str(folder))(["the dog"])["cls"], expected, atol=1e-6)
 
 
-def test_a_snapshot_in_the_cache_of_the_hub(model, tmp_path):
+def test_snapshot_in_the_hub_cache_is_accepted(model, tmp_path):
     """All its files are links to the blobs of its repository, and to those alone."""
     expected = load_encoder(str(model))(["the dog"])["cls"]
     snapshot = tmp_path / "models--alice--bert" / "snapshots" / "abc"
@@ -183,7 +183,7 @@ def test_a_snapshot_in_the_cache_of_the_hub(model, tmp_path):
     assert leads_outside(snapshot, "tokenizer.json")
 
 
-def test_a_model_of_the_hub(logged_in, model):
+def test_model_from_the_hub_is_checked(logged_in, model):
     """Its files are links in the cache, and an index that names another file is refused before that is read."""
     logged_in.add_repo(
         "alice/bert", {str(p.relative_to(model)): p.read_bytes() for p in model.rglob("*") if p.is_file()}
@@ -198,11 +198,11 @@ def test_a_model_of_the_hub(logged_in, model):
 
 
 @pytest.mark.parametrize("value", [3, None, ["x"], "/etc/passwd", "C:\\x", "..", "a/../b", "a\0b"])
-def test_names_that_are_no_paths_within(tmp_path, value):
+def test_names_outside_of_the_folder(tmp_path, value):
     assert leads_outside(tmp_path, value)
 
 
-def test_a_manifest_that_names_a_file_outside(model):
+def test_manifest_with_a_file_outside_is_refused(model):
     write_manifest(model)
     assert damage(model) is None
     listed = json.loads((model / "manifest.json").read_text())["files"]
@@ -211,7 +211,7 @@ def test_a_manifest_that_names_a_file_outside(model):
     assert damage(model) == "its manifest.json lists '../private', which is outside of the folder"
 
 
-def test_weights_that_are_a_pickle_run_nothing(model, tmp_path):
+def test_pickled_weights_run_no_code(model, tmp_path):
     """A file of another name that torch reads, and a pickle in the place of safetensors."""
 
     class Evil:

@@ -77,7 +77,7 @@ KERNEL = {"_attn_implementation": "kernels-community/flash-attn"}
         ),
     ],
 )
-def test_settings_that_cannot_be(model, settings, message):
+def test_invalid_settings_are_refused(model, settings, message):
     configure(model, informin=SETTINGS | settings)
     for load in (load_config, lambda name: load_config(name, any_encoder=True), load_encoder):
         with pytest.raises(UsageError) as caught:
@@ -85,7 +85,7 @@ def test_settings_that_cannot_be(model, settings, message):
         assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_nothing_is_set_from_a_configuration_that_was_not_checked(model):
+def test_unchecked_configuration_sets_nothing(model):
     """`load_model` takes any configuration."""
     config = BertConfig.from_pretrained(model)
     config.informin = SETTINGS | {"dropouts": KERNEL | {"hidden_dropout_prob": 0.5}}
@@ -97,7 +97,7 @@ def test_nothing_is_set_from_a_configuration_that_was_not_checked(model):
     assert config.to_dict() == before and config._attn_implementation is None
 
 
-def test_settings_that_this_project_wrote_are_taken(model):
+def test_settings_written_by_this_project_are_accepted(model):
     config = load_config(str(configure(model, informin=SETTINGS | {"dropouts": {"hidden_dropout_prob": 0.2}})))
     assert load_model(config, str(model), dict(SETTINGS)).config.hidden_dropout_prob == 0.2
     for name in OBJECTIVES:  # and those of an objective that this program has not
@@ -114,7 +114,7 @@ def test_settings_that_this_project_wrote_are_taken(model):
         ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config in config.json says that"),
     ],
 )
-def test_numbers_that_cannot_be(model, command, capsys, values, message):
+def test_invalid_numbers_are_refused(model, command, capsys, values, message):
     configure(model, **values)
     assert run_unsup.main(command(model_name=model)) == 2
     assert f"error: --model_name {model}: {message}" in capsys.readouterr().err
@@ -122,7 +122,7 @@ def test_numbers_that_cannot_be(model, command, capsys, values, message):
         load_encoder(str(model))
 
 
-def test_flags_that_change_what_a_model_returns_do_nothing(model, command, tmp_path):
+def test_flags_that_change_model_output_have_no_effect(model, command, tmp_path):
     """With them, transformers refused to save the trained model, or the model gave a tuple."""
     expected = load_encoder(str(model))(["the dog"])["cls"]
     configure(model, output_attentions=True, output_hidden_states=True, return_dict=False)
@@ -142,7 +142,7 @@ def test_flags_that_change_what_a_model_returns_do_nothing(model, command, tmp_p
         ({"normalize": "x"}, "config.informin has normalize = 'x'; expected one of: False, True."),
     ],
 )
-def test_the_class_beside_a_published_model_refuses_them_too(model, tmp_path, monkeypatch, settings, message):
+def test_published_model_class_refuses_invalid_settings(model, tmp_path, monkeypatch, settings, message):
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
     configure(model, informin=settings)
     for load in (BertForInforMinCL.from_pretrained, lambda f: AutoModel.from_pretrained(f, trust_remote_code=True)):
@@ -150,12 +150,12 @@ def test_the_class_beside_a_published_model_refuses_them_too(model, tmp_path, mo
             load(model)
 
 
-def test_the_class_beside_a_published_model_sets_nothing_from_dropouts(model):
+def test_published_model_class_ignores_dropouts(model):
     configure(model, informin=SETTINGS | {"dropouts": KERNEL})
     assert BertForInforMinCL.from_pretrained(model, dtype=torch.float32).config._attn_implementation == "sdpa"
 
 
-def test_code_of_its_own_is_named(bert, model, tmp_path, caplog):
+def test_own_code_is_logged(bert, model, tmp_path, caplog):
     """Where it is ignored, and where the weights are of that code; this project's own is no news."""
     caplog.set_level("INFO", logger="informin")
     load_encoder(str(model))
@@ -171,7 +171,7 @@ def test_code_of_its_own_is_named(bert, model, tmp_path, caplog):
         load_encoder(str(ignored), ("cls",))
 
 
-def test_only_unusual_weights_are_told(bert, tmp_path, caplog, capfd):
+def test_only_unusual_unused_weights_are_logged(bert, tmp_path, caplog, capfd):
     """Not the language-model head, and never as a table."""
     caplog.set_level("INFO", logger="informin")
     model = shutil.copytree(bert, tmp_path / "more")
@@ -184,7 +184,7 @@ def test_only_unusual_weights_are_told(bert, tmp_path, caplog, capfd):
     assert "LOAD REPORT" not in capfd.readouterr().err
 
 
-def test_a_dense_module_changes_the_dimension(bert, tmp_path):
+def test_message_about_dense_names_the_dimensions(bert, tmp_path):
     model = shutil.copytree(bert, tmp_path / "dense")
     paths = {"Transformer": "", "Pooling": "1_Pooling", "Dense": "2_Dense"}
     modules = [{"type": f"sentence_transformers.models.{kind}", "path": path} for kind, path in paths.items()]

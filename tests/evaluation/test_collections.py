@@ -114,7 +114,7 @@ def test_folder_without_a_collection_is_rejected(tmp_path):
         load_collection(tmp_path)
 
 
-def test_the_command_compares_models(tsv, bert, tmp_path, capsys):
+def test_command_compares_models(tsv, bert, tmp_path, capsys):
     pytest.importorskip("bm25s", reason="bm25s is not installed")
     shutil.copytree(bert, tmp_path / "other")
     options = [
@@ -172,7 +172,7 @@ def test_mteb_tasks_give_the_same_collection(beir, monkeypatch, version):
     assert (found.documents, found.queries, found.grades) == (expected.documents, expected.queries, expected.grades)
 
 
-def test_mteb_tasks_that_cannot_be_used_are_rejected(monkeypatch):
+def test_unusable_mteb_tasks_are_rejected(monkeypatch):
     monkeypatch.setitem(sys.modules, "mteb", None)
     with raises_usage(option="retrieval", found="mteb is not installed", fix="install mteb"):
         load_mteb_task("SciFact")

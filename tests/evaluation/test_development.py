@@ -23,7 +23,7 @@ def letters(sentences) -> np.ndarray:
     return np.stack([source[ord(letter) - ord("a")] for letter in sentences])
 
 
-def test_all_are_scored_and_each_sentence_is_encoded_once():
+def test_all_sets_are_scored_and_each_sentence_is_encoded_once():
     calls = []
     scores, problems = Development((SEARCH, LABELS, PAIRS)).score(lambda s: calls.append(list(s)) or letters(s))
     assert len(calls) == 1 and sorted(calls[0]) == sorted("abcdefghz")
@@ -32,7 +32,7 @@ def test_all_are_scored_and_each_sentence_is_encoded_once():
     assert list(scores) == list(ALL), "in the order of the kinds, whatever was given first"
 
 
-def test_a_score_that_is_undefined_leaves_the_others():
+def test_undefined_score_does_not_affect_other_sets():
     """All cosines of the pairs are alike; the classes of a search and of a sample have scores still."""
     pairs = GradedPairs("pairs", ["a", "a"], ["b", "b"], np.array([1.0, 2.0]))
     scores, problems = Development((pairs, LABELS)).score(letters)

@@ -87,7 +87,7 @@ def test_best_rotation_equals_a_search_over_all_angles():
 
 
 @pytest.mark.parametrize("wider", [0, 3])
-def test_a_turned_and_stretched_copy_has_not_moved(x, wider):
+def test_rotation_and_scaling_are_not_drift(x, wider):
     """Nor has one with more dimensions that hold nothing."""
     turned = np.pad(x, ((0, 0), (0, wider))) @ ortho_group.rvs(5 + wider, random_state=0)
     turned *= np.random.default_rng(3).uniform(0.1, 9, (60, 1))
@@ -99,7 +99,7 @@ def test_a_turned_and_stretched_copy_has_not_moved(x, wider):
         assert measured.record()["warnings"] == []
 
 
-def test_chance_is_what_the_docstring_says():
+def test_rotated_cosine_of_unrelated_embeddings_matches_docstring():
     a, b = np.random.default_rng(4).normal(size=(2, 2000, 100))
     assert rotated_cosine(a, b).mean() == pytest.approx(0.85 * math.sqrt(100 / 2000), abs=0.02)
 
@@ -128,7 +128,7 @@ def test_effective_rank():
     assert effective_rank(rows) == pytest.approx(math.exp(-(share * np.log(share)).sum()))
 
 
-def test_each_encoder_reads_each_sentence_once_and_pairs_with_it(x, y):
+def test_each_encoder_encodes_each_sentence_once(x, y):
     asked = []
 
     def old(sentences):
@@ -146,7 +146,7 @@ def test_each_encoder_reads_each_sentence_once_and_pairs_with_it(x, y):
     assert constant.new["stsb_dev"] is None and constant.new["neighbor_distance"] is None
 
 
-def test_what_cannot_be_measured(x):
+def test_undefined_measures_are_none(x):
     with raises_usage(found="Found 29 distinct sentences", needed="30 or more", fix="Use more sentences."):
         measure_drift(encoder(x), encoder(x), NAMES[:29] * 2)
     broken = x.copy()
@@ -155,7 +155,7 @@ def test_what_cannot_be_measured(x):
         measure_drift(encoder(x), encoder(broken), NAMES)
 
 
-def test_a_sample_is_of_distinct_sentences_at_random():
+def test_sample_contains_distinct_random_sentences():
     lines = ["", " a  b\t", "a b", *NAMES, *NAMES, "  "]
     assert sorted(draw(lines, 100)) == sorted(["a b", *NAMES])
     few = draw(lines, 20)

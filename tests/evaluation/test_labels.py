@@ -192,7 +192,7 @@ def test_scores_do_not_feel_rotation_scale_and_names_of_classes():
     assert score_labels(encoder(vectors), labeled) == found
 
 
-def test_of_copies_the_first_counts():
+def test_first_label_of_duplicates_counts():
     """A copy would be its own nearest neighbor."""
     labeled, vectors = sample(spread=1.5)
     again = LabeledSentences("b", labeled.sentences + labeled.sentences, labeled.labels + labeled.labels[::-1])
@@ -222,6 +222,6 @@ def test_embeddings_that_are_not_finite():
 
 
 @pytest.mark.skipif(not STACKOVERFLOW.is_file(), reason=f"no labeled titles at {STACKOVERFLOW}")
-def test_the_real_sample():
+def test_real_labeled_sample():
     labeled = load_labels(STACKOVERFLOW, "labels")
     assert labeled.counts == {"n": len(set(labeled.sentences)), "classes": 20} and len(labeled.labels) > 19_000

@@ -63,7 +63,7 @@ def test_modules_load_from_folder_and_file_and_describe_themselves(load, name):
 
 
 @pytest.mark.parametrize("name", ["sts_correlation", "alignment_uniformity"])
-def test_the_examples_print_what_they_say(load, name, monkeypatch):
+def test_examples_in_docstrings_are_correct(load, name, monkeypatch):
     monkeypatch.chdir(ROOT)
     examples = doctest.DocTestParser().get_doctest(load(name).inputs_description, {"evaluate": evaluate}, name, None, 0)
     assert doctest.DocTestRunner().run(examples) == (0, 2)
@@ -95,7 +95,7 @@ def test_sts_correlation_in_batches_and_of_whole_numbers(sts_correlation):
         ([0.1, 0.2], [1, math.inf], "1 of 2 grades are not finite"),
     ],
 )
-def test_sts_correlation_that_is_undefined(sts_correlation, predictions, references, message):
+def test_undefined_sts_correlation(sts_correlation, predictions, references, message):
     with pytest.raises(UndefinedScoreError, match=message):
         sts_correlation.compute(predictions=predictions, references=references)
     assert sts_correlation.compute(predictions=[1, 2, 3], references=[1, 2, 3])["spearman"] == pytest.approx(100)
@@ -165,6 +165,6 @@ def test_with_sentences_the_values_are_those_of_the_log(alignment_uniformity):
         (dict(predictions=[[1.0]], references=[[1.0], [2.0]]), ValueError, "Mismatch in the number of predictions"),
     ],
 )
-def test_alignment_uniformity_that_cannot_be_computed(alignment_uniformity, options, error, message):
+def test_undefined_alignment_and_uniformity(alignment_uniformity, options, error, message):
     with pytest.raises(error, match=message):
         alignment_uniformity.compute(**options)

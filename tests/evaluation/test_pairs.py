@@ -135,7 +135,7 @@ def test_damaged_stsb_dev_is_rejected(tmp_path, content, message):
 
 
 @pytest.mark.skipif(not SENTEVAL.is_dir(), reason=f"the SentEval data are not at {SENTEVAL}")
-def test_the_real_stsb_dev():
+def test_real_stsb_dev():
     pairs = load_stsb_dev(SENTEVAL)
     assert len(pairs) == 1500
     assert pairs.sentences1[0] == "a man with a hard hat is dancing ."

@@ -101,7 +101,7 @@ def test_averages_only_when_all_seven_are_there():
     assert found["average"]["sts"] == pytest.approx((sum(STS.values()) + 0.7) / 7)
 
 
-def test_a_score_of_zero_counts():
+def test_score_of_zero_is_included_in_averages():
     assert results(STS | {"STS12": 0.0})["average"]["sts"] == pytest.approx(sum(STS.values()) / 7 - 10 / 7)
 
 
@@ -155,7 +155,7 @@ def test_failed_write_keeps_the_previous_file(tmp_path, monkeypatch, target, nam
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
 
 
-def test_a_file_where_the_folder_should_be(tmp_path):
+def test_file_instead_of_folder_is_an_error(tmp_path):
     (tmp_path / "a").write_text("")
     with raises_usage(found=f"{tmp_path / 'a' / 'b.json'} cannot be written: ", fix="another `output`"):
         save_results(tmp_path / "a" / "b.json", results(STS))
@@ -269,7 +269,7 @@ def test_environment():
     }
 
 
-def test_results_and_tables_are_read_without_the_heavy_libraries():
+def test_results_and_tables_do_not_import_heavy_libraries():
     """The model card is made of them."""
     heavy = "{'torch', 'transformers', 'datasets', 'sklearn', 'matplotlib'}"
     for name in ("results", "table", "senteval", "senteval_files"):
@@ -350,7 +350,7 @@ def test_latex_of_signs_and_spread():
     assert lines[5] == "mean ± sd \\$\\# & -0.50 $\\pm$ 0.25 & +1.00 $\\pm$ 2.00 \\\\"
 
 
-def test_cells_that_are_texts_stand_as_they_are():
+def test_text_cells_are_printed_unchanged():
     row = Row("a", {"b": "1.0 ± 0.5 (3)", "c": "signal", "d": 2.0})
     assert [row.cell(name) for name in "bcde"] == ["1.0 ± 0.5 (3)", "signal", "2.00", "-"]
     assert render(Table("t", ["b"], [row]), "latex").splitlines()[5] == "a & 1.0 $\\pm$ 0.5 (3) \\\\"
@@ -362,7 +362,7 @@ def test_groups_without_a_task_have_no_table():
     assert score_tables([results({})]) == []
 
 
-def test_columns_are_what_the_rows_have_in_the_papers_order():
+def test_columns_follow_the_order_of_papers():
     found = score_tables([results({"SICK-R": 1.0}), results({"STS13": 2.0})], others=[results(STS)])
     assert found[0].columns == ["STS13", "SICK-R", "Avg"]
 
@@ -424,7 +424,7 @@ def test_paired_differences_over_seeds():
     assert table.rows[3].cell("STS-B") == f"{np.mean(BEFORE[0]):.2f} ± {np.std(BEFORE[0], ddof=1):.2f}"
 
 
-def test_an_average_of_seven_stands_beside_seven_scores_only():
+def test_average_is_shown_only_with_all_scores():
     (table,) = score_tables([results({"STS-B": 80.0})], [results(STS)])
     assert [row.cell("Avg") for row in table.rows] == ["-", "-", "-"]
 
@@ -511,7 +511,7 @@ def test_tables_of_samples():
     assert faq.rows[1].cell("recall@10") == "-" and faq.rows[1].cell("accuracy@1") == "40.00"
 
 
-def test_a_search_scored_by_an_older_version_is_scored_again(tmp_path, caplog):
+def test_retrieval_scored_by_an_older_version_is_scored_again(tmp_path, caplog):
     """Its recall_10 is what accuracy_10 is now."""
     one = results({"STS-B": 80.0})
     add_task(one, "faq", entry(50.0, kind="retrieval", documents=1, measures={"mrr_10": 50.0, "recall_10": 90.0}))
@@ -521,7 +521,7 @@ def test_a_search_scored_by_an_older_version_is_scored_again(tmp_path, caplog):
     assert "faq was scored by an older version, with other measures. Score it again." in caplog.text
 
 
-def test_a_sample_without_scores_is_told():
+def test_sample_without_scores_has_a_footnote():
     one = results({})
     add_task(one, "titles", sample(None))
     (table,) = score_tables([one])

@@ -232,6 +232,6 @@ def test_ties_are_ranked_by_position():
     assert (found["mrr_10"], found["accuracy_1"], found["accuracy_10"]) == (75, 50, 100)
 
 
-def test_embeddings_that_are_not_finite_have_no_score():
+def test_embeddings_not_finite_have_no_score():
     with pytest.raises(UndefinedScoreError, match="the embeddings of 4 of 4 sentences are not finite"):
         score_retrieval(lambda texts: np.full((len(texts), 3), np.nan), RetrievalPairs("s", ["q", "r"], ["a", "b"]))

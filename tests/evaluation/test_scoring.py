@@ -44,7 +44,7 @@ def data(tmp_path, monkeypatch):
     return write_senteval(tmp_path / "data", SHARE)
 
 
-def test_an_encoder_of_another_kind_is_scored(data, tmp_path):
+def test_any_object_with_the_interface_is_scored(data, tmp_path):
     encoder, output = WordCounts(), {name: tmp_path / f"{name}.json" for name in WordCounts.poolers}
     rows = score_encoder(encoder, load_tasks(data, ["STS-B", "MR"]), None, output)
     assert [row["pooler"] for row in rows] == ["sum", "minus"] and rows[0] == load_results(output["sum"])
@@ -59,7 +59,7 @@ def test_an_encoder_of_another_kind_is_scored(data, tmp_path):
     assert rows[0]["tasks"]["MR"]["truncated"] == cut > 0
 
 
-def test_a_sample_is_a_task_like_others(tmp_path):
+def test_sample_is_scored_like_a_task(tmp_path):
     """Named by its file, kept with every measure, whatever there is of SentEval."""
     sentences = make_sentences(40)
     (tmp_path / "titles.tsv.gz").write_bytes(
@@ -91,7 +91,7 @@ def test_tasks_with_the_same_name_are_rejected(tmp_path, labels, retrieval):
         load_tasks(None, [], labels=files[0], retrieval=files[1])
 
 
-def test_more_dimensions_than_there_are(data):
+def test_more_whitening_dimensions_than_embeddings_have_is_an_error(data):
     tasks = load_tasks(data, ["STS-B"])
     needed = f"1 to {len(WORDS)}, the dimensions of words's embeddings"
     with raises_usage(option="whitening", found=f"is {len(WORDS) + 1}", needed=needed):

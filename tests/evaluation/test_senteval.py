@@ -56,7 +56,7 @@ def folder(request, full):
     return REAL if request.param == "real" else full
 
 
-def test_the_counts_of_all_tasks(folder):
+def test_number_of_examples_of_all_tasks(folder):
     assert tuple(EXAMPLES) == TASKS
     for name, count in EXAMPLES.items():
         task = load_task(folder, name)
@@ -75,7 +75,7 @@ def test_the_counts_of_all_tasks(folder):
     assert len(load_stsb_dev(folder)) == 1500
 
 
-def test_the_counts_of_the_dev_split(folder):
+def test_number_of_examples_of_dev_splits(folder):
     for name, count in DEV.items():
         assert load_task(folder, name, "dev").examples == count
     assert [pairs.name for name in ("STS-B", "SICK-R") for pairs in load_task(folder, name, "dev").subsets] == [
@@ -84,7 +84,7 @@ def test_the_counts_of_the_dev_split(folder):
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason=f"the SentEval data are not at {REAL}")
-def test_what_the_real_files_say():
+def test_real_senteval_files():
     """Their own first rows, and the share of the larger class, which is 1 in MRPC and 0 in MPQA."""
     assert (
         load_task(REAL, "STS12").subsets[0].sentences1[0].lower().startswith("the problem likely will mean corrective")
@@ -197,7 +197,7 @@ def test_sentences_are_the_distinct_ones_in_their_order(small):
 @pytest.mark.parametrize(
     "protocol, split, examples", [("nested", "dev", 9), ("dev", "dev", 2), ("dev", "test", 3), ("folds", "dev", 4)]
 )
-def test_examples_are_those_of_the_part_that_is_scored(protocol, split, examples):
+def test_examples_counts_the_scored_part(protocol, split, examples):
     parts = {"train": slice(0, 4), "dev": slice(4, 6), "test": slice(6, 9)} if protocol != "nested" else {}
     task = TransferTask("any", (["a"] * 9,), np.zeros(9), protocol, parts, [], split)
     assert task.examples == examples

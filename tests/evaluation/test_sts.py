@@ -77,7 +77,7 @@ def test_scores_equal_plain_loops(sizes):
     assert len(calls) == 1 and len(calls[0]) == len(set(calls[0])) and set(calls[0]) == set(task.sentences())
 
 
-def test_all_sees_that_subsets_lie_on_different_levels():
+def test_score_over_all_pairs_depends_on_levels_of_subsets():
     """Two subsets in perfect order each, whose cosines contradict the grades between them."""
     angles = {"a": 0.0, "b": 0.1, "c": 0.2, "d": 1.0, "e": 1.1}
     vectors = {name: np.array([math.cos(angle), math.sin(angle)]) for name, angle in angles.items()}
@@ -87,13 +87,13 @@ def test_all_sees_that_subsets_lie_on_different_levels():
     assert (found["mean"], found["wmean"]) == pytest.approx((100, 100)) and found["score"] == pytest.approx(-50)
 
 
-def test_one_embedding_for_all_has_no_score():
+def test_equal_embeddings_have_no_score():
     encode, _ = recording({sentence: np.float32([3, 1, 2]) * (1 + i) for i, sentence in enumerate(SENTENCES)})
     with pytest.raises(UndefinedScoreError, match="all 37 predictions are equal, so the correlation is undefined"):
         score_sts(encode, task_of((12, 25)))
 
 
-def test_one_constant_subset_has_no_score():
+def test_constant_subset_has_no_score():
     """Over all pairs there would be a number; a mean that leaves a subset out would be no mean."""
     vectors = vectors_of("abcd")
     varied = GradedPairs("varied", ["a", "a", "b"], ["b", "c", "c"], np.array([1.0, 2.0, 3.0]))
@@ -104,7 +104,7 @@ def test_one_constant_subset_has_no_score():
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_broken_embedding_has_no_score(value):
+def test_embedding_not_finite_has_no_score(value):
     task, vectors = task_of((20,)), vectors_of(SENTENCES)
     for sentence in task.sentences()[3:5]:
         vectors[sentence][2] = value
@@ -141,7 +141,7 @@ def test_each_sentence_is_encoded_once_over_tasks_and_poolers():
     assert calls == [SENTENCES[5:15], SENTENCES[0:5], [SENTENCES[20]]], "the new ones of each call, in their order"
 
 
-def test_a_sentence_is_encoded_once_however_often_it_comes():
+def test_duplicate_sentences_are_encoded_once():
     """Within a call, over calls, for every pooler; the look-up keeps order and repetition."""
     asked = []
 
@@ -187,7 +187,7 @@ def eigen(x):
 
 
 @pytest.mark.parametrize("dimensions", [None, 5, 3, 1])
-def test_whitening_equals_its_closed_form(dimensions):
+def test_whitening_matches_closed_form(dimensions):
     """Signs of directions are free, inner products are not: those of the principal components over their variances."""
     x = correlated(60, 5)
     found = Whitening(x, dimensions)(x)

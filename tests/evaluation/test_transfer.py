@@ -157,7 +157,7 @@ def test_decision_values_equal_those_of_scikit_learn(case):
             assert ((found[:, column] > 0) == (expected > 0))[clear].all()
 
 
-def test_huge_separable_features_are_classified_alike():
+def test_huge_separable_features_are_classified_like_scikit_learn():
     """The objective is flat there: decision values differ in size, and no prediction moves."""
     x, y, source = problem(noise=0)
     masks = training_sets(len(x), 3, source)
@@ -167,7 +167,7 @@ def test_huge_separable_features_are_classified_alike():
 
 
 @pytest.mark.parametrize("scale", [1e5, 1e7])
-def test_features_so_huge_that_float32_loses_the_curvature_end_in_no_error(scale):
+def test_huge_features_raise_no_error(scale):
     """Separable ones are still classified right where they were trained on."""
     x, y, source = problem(noise=0)
     masks = training_sets(len(x), 3, source)
@@ -175,7 +175,7 @@ def test_features_so_huge_that_float32_loses_the_curvature_end_in_no_error(scale
         assert np.isfinite(found).all() and ((found > 0) == y[:, None])[masks].all()
 
 
-def test_a_training_set_of_one_class_spoils_no_other():
+def test_training_set_of_one_class_does_not_affect_others():
     """scikit-learn refuses it; here its rows get that class, and the other columns are as without it."""
     x, y, source = problem()
     masks = training_sets(len(x), 4, source)
@@ -194,14 +194,14 @@ def test_examples_of_one_class_have_finite_values():
         assert np.isfinite(values).all() and (sign * values > 0).all()
 
 
-def test_the_intercept_is_not_penalized():
+def test_intercept_is_not_penalized():
     """With features that say nothing, every value is the log odds of the training set, whatever C."""
     y = np.arange(100) < 80
     values = solved(np.zeros((100, 3), np.float32), y, np.ones((100, 2), bool), [0.01, 1.0])
     np.testing.assert_allclose(values, np.log(80 / 20), rtol=1e-3)
 
 
-def test_a_training_set_of_all_rows_beside_others_is_as_by_itself():
+def test_training_sets_are_solved_independently():
     x, y, masks = one_wide_column_and_an_offset()
     masks[:, 1] = True
     alone = solved(x, y, masks[:, 1:2], NESTED)
@@ -210,7 +210,7 @@ def test_a_training_set_of_all_rows_beside_others_is_as_by_itself():
         assert np.abs(found[:, 0] - found[:, 1]).max() > 0.01
 
 
-def test_one_training_set_of_some_rows():
+def test_single_training_set():
     x, y, masks = well_conditioned()
     masks = masks[:, :1]
     np.testing.assert_allclose(
@@ -355,7 +355,7 @@ def senteval_dev(x, labels):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_dev_part_chooses_c(seed):
+def test_dev_part_selects_c(seed):
     """As SST2's."""
     (sentences,), labels, vectors = examples(180, 2, seed)
     task = TransferTask("SST2", (sentences,), labels, "dev", THREE, [], "test")
@@ -365,7 +365,7 @@ def test_the_dev_part_chooses_c(seed):
 
 
 @pytest.mark.parametrize("protocol, parts, n", [("nested", {}, 180), ("dev", THREE, 35), ("folds", THREE, 90)])
-def test_the_dev_split_scores_what_c_was_chosen_by(protocol, parts, n):
+def test_dev_split_reports_the_accuracy_that_selects_c(protocol, parts, n):
     (sentences,), labels, vectors = examples(180, 2, seed=4)
     test, dev = (
         score_transfer(encoder(vectors), TransferTask("any", (sentences,), labels, protocol, parts, [], split))
@@ -378,7 +378,7 @@ def test_the_dev_split_scores_what_c_was_chosen_by(protocol, parts, n):
 @pytest.mark.parametrize(
     "protocol, parts, grid", [("nested", {}, NESTED), ("dev", THREE, NESTED), ("folds", THREE, FOLDS)]
 )
-def test_the_grid_is_sentevals_from_the_smallest_c_up(protocol, parts, grid, monkeypatch):
+def test_grid_matches_senteval(protocol, parts, grid, monkeypatch):
     """One path for two classes, three for three; all are asked for one C, then for the next."""
     asked, solve = [], LogisticPath.decision_values
     monkeypatch.setattr(LogisticPath, "decision_values", lambda path, c: asked.append(c) or solve(path, c))
@@ -410,7 +410,7 @@ def patterns(monkeypatch, wrong):
     monkeypatch.setattr(transfer, "_correct", correct)
 
 
-def test_the_test_part_is_scored_with_the_c_that_is_best_on_the_dev_part(monkeypatch):
+def test_test_part_uses_the_c_selected_on_the_dev_part(monkeypatch):
     """The third C is; on the test part each has an accuracy of its own."""
 
     def wrong(masks, count):
@@ -424,7 +424,7 @@ def test_the_test_part_is_scored_with_the_c_that_is_best_on_the_dev_part(monkeyp
 
 
 @pytest.mark.parametrize("more, score, dev", [(0, 100, 100 - 10 / 525), (1, 0, 100 - 10 / 526)])
-def test_the_smallest_of_equally_good_c_is_chosen(monkeypatch, more, score, dev):
+def test_smallest_c_wins_ties(monkeypatch, more, score, dev):
     """At SentEval's two decimals of a percentage: an error in a fold of 525 rows weighs as one in a fold of 526.
 
     The exact means differ by 0.00004%. One error more, 0.02%, counts. On the test part the first C is always right and
@@ -467,7 +467,7 @@ def test_each_sentence_is_encoded_once():
     assert calls == [task.sentences()] and len(calls[0]) == 300 - 13
 
 
-def test_a_broken_embedding_has_no_score():
+def test_embedding_not_finite_has_no_score():
     (sentences,), labels, vectors = examples(150, 2)
     vectors[sentences[140]][3] = np.nan
     with pytest.raises(UndefinedScoreError, match="the embeddings of 1 of 150 sentences are not finite"):
@@ -475,7 +475,7 @@ def test_a_broken_embedding_has_no_score():
 
 
 @pytest.mark.parametrize("protocol, parts", [("nested", {}), ("dev", THREE), ("folds", THREE)])
-def test_embeddings_that_say_nothing_score_the_larger_class(protocol, parts):
+def test_equal_embeddings_predict_the_largest_class(protocol, parts):
     """All alike, which has no cosine order but is an accuracy."""
     sentences, labels = make_sentences(180), np.arange(180) % 3 // 2  # two of three are 0
     encode = encoder(dict.fromkeys(sentences, np.float32([1, 2, 3])))
@@ -484,7 +484,7 @@ def test_embeddings_that_say_nothing_score_the_larger_class(protocol, parts):
     assert found["score"] == pytest.approx(100 * expected)
 
 
-def test_a_class_that_a_fold_lacks():
+def test_class_missing_in_a_fold():
     """One of 5 examples in ten folds: scikit-learn warns, and the regressions without it still count."""
     (sentences,), labels, vectors = examples(150, 3)
     labels[labels == 2] = 0

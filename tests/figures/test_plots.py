@@ -140,7 +140,7 @@ def texts_in(svg: Path) -> str:
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_the_three_files(name, written):
+def test_figure_has_png_svg_and_csv(name, written):
     png, svg, numbers = written(name)
     assert [path.name for path in (png, svg, numbers)] == ["figure.v1.png", "figure.v1.svg", "figure.v1.csv"]
     assert set(png.parent.iterdir()) == {png, svg, numbers}
@@ -158,7 +158,7 @@ def test_the_three_files(name, written):
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_the_same_bytes_again(name, written):
+def test_figures_are_reproducible(name, written):
     first, second = written(name), written(name, again=True)
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
     assert b"<dc:date>" not in first[1].read_bytes()
@@ -242,7 +242,7 @@ def test_numbers_of_redundancy(written):
 
 
 @pytest.mark.parametrize("part", ["svg", "csv"])
-def test_a_failure_leaves_nothing_and_keeps_what_was_there(part, tmp_path, monkeypatch):
+def test_failed_save_keeps_earlier_files(part, tmp_path, monkeypatch):
     before = {path: path.read_bytes() for path in drawing.save(Figure(), tmp_path / "kept", ["x"], [[2.0]])}
     save = Figure.savefig
 
@@ -295,7 +295,7 @@ def test_names_cover_neither_one_another_nor_points(count, rise, long, figure_of
     check_names(figure_of(plots.alignment_uniformity, rows, "STS-B dev").axes[0], rows)
 
 
-def test_the_legend_covers_no_name(figure_of):
+def test_legend_covers_no_label(figure_of):
     """The upper right corner holds no point, but a name of four lines."""
     rows = score_rows(3)
     rows[1]["name"] = "outputs/bert-base-uncased-informin-seed42/checkpoint-15625-averaged-over-the-last-layers"
@@ -323,14 +323,14 @@ def test_colors_follow_the_sts_average(figure_of):
     assert axes.get_title() == "STS-B dev, 338 positive pairs"
 
 
-def test_one_checkpoint_has_a_range_of_colors(figure_of):
+def test_color_range_of_one_checkpoint(figure_of):
     figure = figure_of(plots.alignment_uniformity, score_rows(1), "STS-B dev")
     (_, part) = drawn(figure.axes[0])[0]
     score = score_rows(1)[0]["sts_average"]
     assert part.get_clim() == pytest.approx((score - 1, score + 1))
 
 
-def test_without_any_sts_average_there_is_no_color_bar(figure_of):
+def test_no_color_bar_without_sts_averages(figure_of):
     rows = [row | dict(sts_average=None, n=i) for i, row in enumerate(score_rows(3))]
     figure = figure_of(plots.alignment_uniformity, rows, "STS-B dev")
     assert len(figure.axes) == 1 and figure.axes[0].get_title() == "STS-B dev"
@@ -413,7 +413,7 @@ def test_density_and_means_of_cosine_against_gold(figure_of):
 
 
 @pytest.mark.filterwarnings("ignore:An input array is constant")
-def test_a_collapsed_encoder_can_be_drawn(figure_of):
+def test_collapsed_encoder_can_be_drawn(figure_of):
     figure = figure_of(plots.cosine_against_gold, [("a", np.ones(4), np.arange(4.0))])
     assert figure.axes[0].get_ylim() == pytest.approx((0.9, 1)) and figure.axes[0].get_title().endswith(": nan")
 
@@ -505,7 +505,7 @@ def test_panels_of_redundancy(figure_of):
         ),
     ],
 )
-def test_data_that_cannot_be_drawn_is_rejected(draw, found, tmp_path):
+def test_invalid_data_is_rejected(draw, found, tmp_path):
     with raises_usage(found=found):
         draw(tmp_path / "figure")
     assert list(tmp_path.iterdir()) == []

@@ -68,11 +68,11 @@ def test_stop_words_removed(sentence, variant):
 @pytest.mark.parametrize(
     "sentence", ["", "   ", "...", "Old dogs sleep.", "He is in the house.", "It was the dog .", "Not"]
 )
-def test_no_stop_words_to_remove(sentence):
+def test_sentences_without_stop_words(sentence):
     assert stop_words_removed(sentence) is None
 
 
-def test_no_stop_word_is_a_negation_and_all_are_lower_case_words():
+def test_stop_words_are_lower_case_and_no_negations():
     assert 100 < len(STOP_WORDS) < 160 and all(word.isalpha() and word.islower() for word in STOP_WORDS)
     assert not STOP_WORDS & set("not no never nor neither none nobody nothing without if unless before after".split())
 
@@ -170,7 +170,7 @@ def test_clause_order_restated(sentence, variant):
         "! ! because of the dog",
     ],
 )
-def test_no_clear_two_clauses(sentence):
+def test_sentences_without_two_clear_clauses(sentence):
     assert clause_order_restated(sentence) is None
 
 
@@ -266,25 +266,25 @@ def by_kind(scores: list[VariantScore]) -> dict[str, VariantScore]:
 
 
 @pytest.mark.parametrize("count", [20, 43, 100])  # folds of equal and of unequal size
-def test_style_that_is_forgotten_scores_50_exactly(count):
+def test_removed_style_scores_exactly_50(count):
     scores = by_kind(probe(without_style, make_sentences(count)))
     changed = scores.pop(CONTENT_CHANGED)
     assert {astuple(score)[1:] for score in scores.values()} == {(count, 1.0, 0.0, 50.0, 0.0)}
     assert changed.n == count and changed.cosine < 0.95 and changed.cosine_sd > 0
 
 
-def test_the_same_embedding_for_all_scores_50_exactly():
+def test_equal_embeddings_score_exactly_50():
     """Also in the control, which tells this encoder from one that forgets style alone."""
     scores = probe(lambda sentences: np.full((len(sentences), 3), 0.1, dtype=np.float32), make_sentences(33))
     assert {astuple(score)[1:] for score in scores} == {(33, 1.0, 0.0, 50.0, 0.0)}
 
 
-def test_style_that_is_kept_scores_100():
+def test_kept_style_scores_100():
     for score in probe(with_style, make_sentences(100)):
         assert (score.n, score.style_accuracy, score.style_accuracy_sd) == (100, 100.0, 0.0)
 
 
-def test_the_classifier_is_tested_on_sentences_it_has_not_seen():
+def test_classifier_is_tested_on_unseen_sentences():
     """Embeddings that share nothing, in as many dimensions as sentences: all of the training set can be learnt, nothing
     about the test set. A sentence in training and its variant in the test would be told apart by what they share."""
 
@@ -311,7 +311,7 @@ def test_accuracy_and_standard_deviation_are_over_the_folds():
     assert 1 < score.style_accuracy_sd < 15
 
 
-def test_cosine_is_that_of_plain_loops():
+def test_cosine_matches_plain_loops():
     def encode(sentences):
         return np.stack([vector_of(sentence, 4) for sentence in sentences]).astype(np.float32)
 
@@ -331,7 +331,7 @@ def test_each_distinct_sentence_is_encoded_once_in_one_call():
     assert len(strings) == len(set(strings)) == 6 * 30 and set(sentences) | made < set(strings)
 
 
-def test_the_control_exchanges_words_of_the_sentences_and_no_names():
+def test_control_replaces_content_words_but_no_names():
     sentences, calls = [f"The {name} {verb} {noun}s." for name in NAMES for verb in VERBS for noun in NOUNS], []
     probe(lambda strings: calls.append(strings) or without_style(strings), sentences)
     known = {"the", *map(str.lower, NAMES), *VERBS, *(f"{noun}s" for noun in NOUNS)}
@@ -342,7 +342,7 @@ def test_the_control_exchanges_words_of_the_sentences_and_no_names():
     assert not words & set(map(str.lower, NAMES)), "a name in lower case would give the change away"
 
 
-def test_the_seed_decides():
+def test_scores_depend_on_the_seed():
     sentences = make_sentences(40)
     noisy = lambda strings: without_style(strings) + np.stack([vector_of(string) for string in strings])  # noqa: E731
     first, again, other = probe(noisy, sentences), probe(noisy, sentences), probe(noisy, sentences, seed=1)
@@ -392,7 +392,7 @@ def test_encoder_must_return_one_row_per_sentence(encode):
         probe(encode, make_sentences(20))
 
 
-def test_the_classifier_converges_where_features_are_many_and_unlike():
+def test_classifier_converges_with_many_features_of_different_scale():
     """Features as encoders have them: correlated, with scales and offsets of their own."""
     source = np.random.default_rng(0)
     mix, scale = source.normal(size=(64, 64)) / 8, np.exp(3 * source.normal(size=64))

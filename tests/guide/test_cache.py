@@ -78,7 +78,7 @@ def test_other_encoder_or_sentences_get_another_file(guide, tmp_path):
     assert path_of(Encoder(), SENTENCES, tmp_path / "guide") == guide.path
 
 
-def test_key_depends_on_where_sentences_end(tmp_path):
+def test_key_depends_on_sentence_boundaries(tmp_path):
     """No character works as a separator: sentences may contain any."""
     for one, other in (
         (["sentence 1", "sentence 2\0x"], ["sentence 1\0sentence 2", "x"]),
