@@ -1,4 +1,4 @@
-"""Everything the tests need, built here: no network, no download.
+"""Fixtures for all tests, without network or downloads.
 
 Tokenizers of a few words, encoders of 2 layers and width 32, and sentences made of those words.
 """
@@ -58,7 +58,7 @@ FOUR_STEPS = dict(  # of training, scored at two of them
     **dict(bf16=False, use_cpu=True, disable_tqdm=True),
 )
 
-# A suite in the background, or under nohup, ignores what the programs that it starts are to heed.
+# A test suite in the background or under nohup ignores signals that its programs must handle.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 torch.set_num_threads(1)
@@ -93,7 +93,7 @@ def raises_usage(option=None, **contained: str):
 
 
 def make_sentences(count: int, seed: int = 0) -> list[str]:
-    """Different sentences of 3 to 9 known words."""
+    """Return distinct sentences of 3 to 9 known words."""
     source = random.Random(seed)
     found: dict[str, None] = {}
     while len(found) < count:
@@ -102,7 +102,7 @@ def make_sentences(count: int, seed: int = 0) -> list[str]:
 
 
 def save_pairs(path: Path, seed: int = 1) -> Path:
-    """12 graded pairs; none of their sentences is among those of seed 0."""
+    """Save 12 graded pairs whose sentences differ from those of seed 0."""
     first, second = make_sentences(12, seed), make_sentences(12, seed + 1)
     rows = [f"{a}\t{b}\t{grade % 6}" for grade, (a, b) in enumerate(zip(first, second))]
     path.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]) + "\n")
@@ -110,7 +110,7 @@ def save_pairs(path: Path, seed: int = 1) -> Path:
 
 
 def save_bert(folder: Path, **changes) -> Path:
-    """A BERT with its language-model head, and its tokenizer."""
+    """Save a BERT with its language-model head and tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
     tokenizer = BertTokenizerFast(vocab={word: i for i, word in enumerate(vocabulary)}, model_max_length=66)
@@ -121,7 +121,7 @@ def save_bert(folder: Path, **changes) -> Path:
 
 
 def save_roberta(folder: Path, **changes) -> Path:
-    """A RoBERTa with its language-model head, and its tokenizer (of words, where the real one has bytes)."""
+    """Save a RoBERTa with its language-model head and a tokenizer of words instead of bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *WORDS]
     backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token="<unk>"))
@@ -165,7 +165,7 @@ OTHERS = {
 
 
 def save_encoder(architecture: str, folder: Path, **changes) -> Path:
-    """An encoder by its `model_type`, with its language-model head, and the tokenizer of BERT or of RoBERTa."""
+    """Save an encoder by its `model_type`, with its language-model head and the tokenizer of BERT or RoBERTa."""
     if architecture in ("bert", "roberta"):
         return {"bert": save_bert, "roberta": save_roberta}[architecture](folder, **changes)
     like_roberta = architecture in ("xlm-roberta", "camembert", "mpnet")
@@ -181,7 +181,7 @@ def save_encoder(architecture: str, folder: Path, **changes) -> Path:
 
 
 def tokenizer_of(folder: Path):
-    """The tokenizer of a model folder as training loads it."""
+    """Load the tokenizer of a model folder as in training."""
     from informin.encoders.loading import load_config, load_tokenizer
 
     return load_tokenizer(str(folder), load_config(str(folder)))
@@ -205,7 +205,7 @@ def encoder(request) -> Path:
 
 @pytest.fixture(scope="session")
 def folder_of(tmp_path_factory):
-    """The folder of a tiny encoder by its `model_type`, made when it is first asked for."""
+    """Return the folder of a tiny encoder by its `model_type`, created on first use."""
     return functools.cache(lambda name: save_encoder(name, tmp_path_factory.mktemp("models") / f"tiny-{name}"))
 
 
@@ -254,7 +254,7 @@ def logged_in(hub, monkeypatch, tmp_path) -> HubServer:
 
 @pytest.fixture(autouse=True)
 def private_cache(tmp_path, monkeypatch):
-    """Data sets are cached where the test can throw them away."""
+    """Cache data sets in the temporary folder of the test."""
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets-cache")
@@ -262,7 +262,7 @@ def private_cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def logging_as_before():
-    """What the commands set for their whole process is as it was when a test is over."""
+    """Restore the logging settings that commands change for the whole process."""
     log, own = transformers.utils.logging, logging.getLogger("informin")
     verbosity, level = log.get_verbosity(), own.level
     yield
@@ -273,7 +273,7 @@ def logging_as_before():
 
 @pytest.fixture
 def command(bert, sentences_file, pairs_file, tmp_path):
-    """A run of four steps in fp32 as run_unsup.main takes it; keywords change or add options, None removes one."""
+    """Return a function that builds arguments of run_unsup.main: four steps in fp32, changed by keywords."""
 
     def build(**changes) -> list[str]:
         options = dict(

@@ -15,7 +15,7 @@ NAN = float("nan")
 
 
 def test_json_is_indented_and_keeps_unicode(tmp_path):
-    """Letters as they are, a line's end, and each in its own indent; as json.dumps has it."""
+    """Unicode is not escaped, and the file ends with a newline."""
     values = {"b": [1, 2.5, None], "a": "é 日本"}
     for indent in (1, 2):
         write_json(tmp_path / "x.json", values, indent=indent)
@@ -39,7 +39,7 @@ def test_pipes_are_not_read(tmp_path):
 
 @pytest.mark.parametrize("value", [NAN, float("inf")])
 def test_nan_and_infinity_in_json(tmp_path, value):
-    """Refused, the earlier file is as it was; written where a reader of Python's is asked for."""
+    """A refused write keeps the earlier file. With `allow_nan`, they are written as Python writes them."""
     write_json(tmp_path / "x.json", [1])
     with pytest.raises(ValueError, match="not JSON compliant"):
         write_json(tmp_path / "x.json", [value])
@@ -49,7 +49,7 @@ def test_nan_and_infinity_in_json(tmp_path, value):
 
 
 def test_json_is_written_atomically(tmp_path, monkeypatch):
-    """Whatever fails on the way; and nothing else is left."""
+    """Errors keep the old file and leave no temporary files."""
     path = tmp_path / "x.json"
     write_json(path, "old")
 
@@ -86,7 +86,7 @@ def test_sha256_of_a_file_of_any_size(tmp_path, size):
 
 
 def test_last_name_of_paths(tmp_path, monkeypatch):
-    """The name that a user gave a link says more than that of what it leads to."""
+    """The name of a link is kept, since the user chose it."""
     (tmp_path / "model").mkdir()
     (tmp_path / "my-encoder").symlink_to("model")
     monkeypatch.chdir(tmp_path / "model")

@@ -47,7 +47,7 @@ def gradients(model) -> dict[str, torch.Tensor]:
 
 
 def assert_same_gradients(model, packed: torch.Tensor, padded: torch.Tensor) -> None:
-    """Of the weights, by a function of both whose gradient is another at every number."""
+    """Return gradients of the weights for a function whose gradient differs at every number."""
     weights = torch.linspace(-1, 1, padded.numel()).view_as(padded)
     found = []
     for output in (packed, padded):
@@ -62,7 +62,7 @@ def assert_same_gradients(model, packed: torch.Tensor, padded: torch.Tensor) -> 
 
 @pytest.fixture(params=["by runs", "at once"])
 def attention(request, monkeypatch):
-    """As on a processor, and as on a GPU, where the same nested tensors meet other kernels."""
+    """The CPU path and the GPU path, which uses nested tensors."""
     if request.param == "at once":
         monkeypatch.setattr(packing, "attend_by_runs", packing.attend_at_once)
 
@@ -103,7 +103,7 @@ def test_packed_row_has_no_padding_and_runs_of_equal_length():
 
 
 def test_last_layer_computes_only_first_tokens_for_cls(bert):
-    """What saves the time: the feed-forward layers of the others see every token, without padding."""
+    """Feed-forward layers of other layers process every token, without padding."""
     encoder = AutoModel.from_pretrained(bert).eval()
     ids, mask = batch_of(bert)
     rows = []
@@ -169,7 +169,7 @@ def trainer_of(folder, output_dir, **options) -> InforMinTrainer:
 
 
 def one_step(folder, output_dir, **options) -> tuple[float, dict]:
-    """Loss and gradients of the first batch, of an encoder that drops nothing."""
+    """Return loss and gradients of the first batch, without dropout."""
     run = trainer_of(folder, output_dir, **options)
     for module in run.model.modules():
         if isinstance(module, torch.nn.Dropout):
@@ -229,7 +229,7 @@ def test_incompatible_options_are_refused(bert, tmp_path, reason, options):
 
 
 def test_published_model_uses_padding_like_transformers(bert, tmp_path):
-    """No reader is saved: what is loaded gives the tokens' vectors."""
+    """The packed forward function is not saved with the model."""
     run = trainer_of(bert, tmp_path / "run")
     run.train()
     run.save_model(str(tmp_path / "saved"))

@@ -33,7 +33,7 @@ def small_data(monkeypatch, logging_as_before):
 
 @pytest.fixture
 def sentences(tmp_path) -> Path:
-    """Sentences in which a style shows: some words are function words."""
+    """Return sentences with function words, which have a style."""
     path = tmp_path / "sentences.txt"
     path.write_text("\n".join([*make_sentences(60, seed=3), "", "the dog  runs"]) + "\n")
     return path
@@ -41,7 +41,7 @@ def sentences(tmp_path) -> Path:
 
 @pytest.fixture
 def draw(tmp_path, capsys):
-    """Calls the command, for its exit code, what it prints and the rows of the CSV."""
+    """Return a function that runs the command and returns exit code, output and the rows of the CSV."""
 
     def draw(figure: str, **options):
         argv = [figure, f"--output={tmp_path / 'figure'}"]

@@ -49,7 +49,7 @@ def test_other_files_are_rejected(text, tmp_path):
 
 @pytest.mark.parametrize("folder", STUDIES, ids=lambda folder: folder.name)
 def test_table_of_a_study_from_its_summary(folder, tmp_path, capsys):
-    """Byte for byte; and the plot is drawn."""
+    """Identical bytes, and the plot is drawn."""
     shutil.copy(folder / "summary.json", tmp_path)
     assert run_study.main([str(tmp_path / "summary.json")]) == 0
     assert (tmp_path / "table.md").read_bytes() == (folder / "table.md").read_bytes()

@@ -113,7 +113,7 @@ def test_cleanup_outlasts_a_signal(tmp_path, monkeypatch):
 
 
 def test_guide_reserves_disk_space(tmp_path):
-    """Writing to a mapping with holes is SIGBUS on a full disk."""
+    """Writing to a sparse memory map on a full disk raises SIGBUS."""
     with cache._new_array(tmp_path / "guide.npy", (1000, 64)) as embeddings:
         (partial,) = tmp_path.glob("*/guide.npy")
         assert partial.stat().st_blocks * 512 >= embeddings.nbytes

@@ -27,7 +27,7 @@ WORDY = "".join(f"line {i} {random.Random(i).getrandbits(80):x}\n" for i in rang
 
 @pytest.fixture
 def write(tmp_path):
-    """Writes a file of text, bytes, JSON records (a list) or Parquet columns (a dict)."""
+    """Return a function that writes text, bytes, JSON records (a list) or Parquet columns (a dict)."""
 
     def write(name, content):
         path = tmp_path / name

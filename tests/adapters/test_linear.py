@@ -16,7 +16,7 @@ WIDTH = 12
 
 
 def clustered(rows: int = 300, seed: int = 0, width: int = WIDTH) -> np.ndarray:
-    """Rows around 20 centers, off the origin."""
+    """Return rows around 20 centers away from the origin."""
     draw = np.random.default_rng(seed)
     centers = draw.normal(size=(20, width)) + 1
     return centers[draw.integers(0, 20, rows)] + 0.3 * draw.normal(size=(rows, width)) * np.linspace(0.2, 2, width)

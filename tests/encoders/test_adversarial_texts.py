@@ -36,7 +36,7 @@ def adversarial_strings(count: int = 2_000) -> list[str]:
 
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:
-    """A token for each byte, so that no character is unknown."""
+    """One token per byte, so that no character is unknown."""
     words = [*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet())]
     backend = Tokenizer(models.BPE({word: i for i, word in enumerate(words)}, []))
     backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
@@ -49,7 +49,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
 
 @pytest.fixture(scope="module", params=ARCHITECTURES)
 def folder(request, tmp_path_factory):
-    """A tiny encoder that reads bytes; its padding token has an embedding that is not 0."""
+    """A tiny encoder of bytes whose padding token has a nonzero embedding."""
     name, tokenizer = request.param, byte_tokenizer()
     ids = dict(
         vocab_size=len(tokenizer), pad_token_id=1, bos_token_id=0, eos_token_id=2, cls_token_id=0, sep_token_id=2
@@ -90,7 +90,7 @@ def test_packed_padded_and_unpadded_reading_agree(folder):
 
 
 def test_embedding_does_not_depend_on_position_in_batch(folder):
-    """A text that ends in padding tokens is not cut, and reads the same beside longer ones."""
+    """A text that ends in padding tokens is not truncated, and has the same embedding in a batch of longer texts."""
     model, tokenizer = AutoModel.from_pretrained(folder), byte_tokenizer()
     texts = ["dog<pad><pad>", "dog", "dog" * 9, "<pad>", ""]
     together = encode(model, tokenizer, texts, poolers=("mean",), length=LENGTH)["mean"]

@@ -20,7 +20,7 @@ ABSOLUTE = [name for name in ARCHITECTURES if name not in ("deberta-v2", "modern
 
 @pytest.mark.parametrize("name", EXCHANGED)
 def test_attentions_are_the_modules_that_return_maps(folder_of, name):
-    """In the order of the layers, which transformers numbers for its caches."""
+    """In the order of the layers, which transformers numbers."""
     model = AutoModel.from_pretrained(folder_of(name), attn_implementation="eager").train()
     attentions = ARCHITECTURES[name].attentions(model)
     maps = []
@@ -50,7 +50,7 @@ def test_language_model_head_has_the_name_in_checkpoints(folder_of, name):
 
 @pytest.mark.parametrize("name", ABSOLUTE)
 def test_longest_input_uses_all_positions(folder_of, name):
-    """One token more has none."""
+    """One more token exceeds the positions."""
     model, config = AutoModel.from_pretrained(folder_of(name)), load_config(str(folder_of(name)))
     longest = max_length(config, tokenizer_of(folder_of(name)))
     ids = torch.full((1, longest + 1), 7)
@@ -69,7 +69,7 @@ def test_dropouts_lists_every_rate(folder_of, name):
 
 
 def test_encoder_without_a_row_gets_one(folder_of):
-    """Of its class alone: what the row cannot say is left out."""
+    """Only its class is known; everything else is unsupported."""
     row = architecture_of(AlbertConfig())
     assert row.dropouts == ("hidden_dropout_prob", "attention_probs_dropout_prob")
     assert (row.lm_head, row.attention, row.onnx_inputs) == (None, None, None) and row.attentions(nn.Module()) == []

@@ -14,7 +14,7 @@ def build(folder):
 
 
 def cls_of(model, tokenizer, sentence: str) -> np.ndarray:
-    """The [CLS] vector of one sentence by itself, in evaluation mode."""
+    """Return the [CLS] vector of a single sentence in evaluation mode."""
     with torch.no_grad():
         return model.eval()(**tokenizer([sentence], return_tensors="pt")).last_hidden_state[0, 0].numpy()
 

@@ -27,7 +27,7 @@ SETTINGS = {"projection_head": "mlp", "lm_head": False, "pooling": "cls"}
 
 @pytest.fixture(autouse=True)
 def quiet():
-    """As the command sets it; without, every load reports the heads that it leaves out."""
+    """The verbosity of the commands. Otherwise each load reports unused heads."""
     before = transformers.utils.logging.get_verbosity()
     transformers.utils.logging.set_verbosity_error()
     yield
@@ -36,7 +36,7 @@ def quiet():
 
 @pytest.fixture(scope="module", params=["bert", "roberta"])
 def ours(request, tmp_path_factory) -> Path:
-    """A checkpoint that this project exports, of each architecture; with 3 layers all poolers differ."""
+    """An exported checkpoint of each architecture. With 3 layers, all poolers differ."""
     save = {"bert": save_bert, "roberta": save_roberta}[request.param]
     start = save(tmp_path_factory.mktemp("start"), num_hidden_layers=3)
     folder = tmp_path_factory.mktemp("ours")
@@ -46,7 +46,7 @@ def ours(request, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def copied(bert, tmp_path):
-    """A copy of a model folder, for a test to change."""
+    """Return a function that copies a model folder, for tests that change it."""
 
     def copy(source: Path = bert, name: str = "copy") -> Path:
         return shutil.copytree(source, tmp_path / name)
@@ -59,7 +59,7 @@ def change_json(path: Path, **changes) -> None:
 
 
 def one_by_one(model, tokenizer, pooler: str, sentences, **options) -> np.ndarray:
-    """The embeddings of sentences by themselves, without padding, each pooler written out."""
+    """Return the embeddings of single sentences, without padding, with a separate implementation of each pooler."""
     embeddings = []
     for sentence in sentences:
         with torch.no_grad():
@@ -82,7 +82,7 @@ def one_by_one(model, tokenizer, pooler: str, sentences, **options) -> np.ndarra
 
 @pytest.mark.parametrize("pooler", POOLERS)
 def test_poolers_equal_one_by_one(ours, pooler):
-    """Batches of 5 hold padding, and the last is not full."""
+    """Batches of 5 contain padding, and the last one is smaller."""
     encoder = load_encoder(str(ours), (pooler,), batch_size=5)
     embeddings = encoder(SENTENCES)
     assert list(embeddings) == [pooler] and embeddings[pooler].dtype == np.float32
@@ -127,7 +127,7 @@ def test_empty_list_of_sentences(bert):
 
 @pytest.mark.parametrize("pooler", ["cls", "mean"])
 def test_length_cuts(ours, pooler):
-    """7 tokens are 5 words and the two special ones."""
+    """7 tokens are 5 words and two special tokens."""
     encoder = load_encoder(str(ours), (pooler,), length=7)
     words = WORDS[:9]
     embeddings = encoder([" ".join(words), " ".join(words[:6]), " ".join(words[:5]), " ".join(words[:4])])[pooler]
@@ -152,7 +152,7 @@ def test_bf16_is_near_and_comes_back_in_float32(bert):
 
 
 def test_truncated_sentences_are_counted_exactly(bert):
-    """8 tokens hold 6 words, or 6 signs of which each is a token of one byte, of two, of three."""
+    """8 tokens hold 6 words, or 6 characters of one, two or three bytes."""
     encoder = load_encoder(str(bert), ("cls",), length=8)
     units = ["dog ", ".", "é ", "中", "😀 "]
     encoder(["", *(unit * 6 for unit in units), "a" * 90])
@@ -179,7 +179,7 @@ def test_our_checkpoint_says_how_it_is_read(ours):
 
 
 def test_checkpoint_without_its_projection_head(ours, tmp_path):
-    """Saved again by a plain class, the head is lost, though the settings still name it."""
+    """Saving with a plain class loses the head but keeps its settings."""
     plain = saved_again(ours, tmp_path / "saved-again")
     assert json.loads((plain / "config.json").read_text())["informin"]["projection_head"] == "mlp"
     expected = load_encoder(str(ours))(SENTENCES)["cls"]
@@ -202,7 +202,7 @@ def test_plain_checkpoint_requires_a_pooler(bert):
 
 @pytest.mark.parametrize("pooler", [pooler for pooler in POOLERS if pooler != "mlp"])
 def test_plain_checkpoint_with_a_pooler(encoder, pooler):
-    """Against AutoModel by itself."""
+    """Compared with a plain AutoModel."""
     embeddings = load_encoder(str(encoder), (pooler,))(SENTENCES)[pooler]
     model = AutoModel.from_pretrained(encoder)
     np.testing.assert_allclose(embeddings, one_by_one(model, tokenizer_of(encoder), pooler, SENTENCES), atol=2e-6)
@@ -255,7 +255,7 @@ def cut_weights(folder: Path) -> None:
 
 
 def pointer(folder: Path) -> None:
-    """What a clone without Git LFS has in place of the weights."""
+    """The pointer file that a clone without Git LFS contains instead of the weights."""
     (folder / "model.safetensors").unlink()
     (folder / "pytorch_model.bin").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
 
@@ -330,7 +330,7 @@ def test_half_precision_weights_are_loaded_in_float32(copied, bert):
 
 
 def test_weights_sha256_tells_weights_apart_and_not_folders(copied, bert):
-    """The plain checkpoint has no BERT pooler, so that each load draws a random one."""
+    """The plain checkpoint has no BERT pooler, so each load initializes a random one."""
     first = load_encoder(str(bert), ("cls",)).weights_sha256()
     folder = copied()
     assert re.fullmatch(r"[0-9a-f]{64}", first)
@@ -354,7 +354,7 @@ def test_sha256_covers_everything_that_affects_embeddings(copied, bert):
 
 
 def edited(folder: Path, name: str, **changes) -> str:
-    """The checksum after values in a JSON file of the folder are changed."""
+    """Return the checksum after changing values in a JSON file of the folder."""
     path = folder / name
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     return load_encoder(str(folder), ("cls",)).sha256()
@@ -389,14 +389,14 @@ def export_without_head(start: Path, folder: Path) -> Path:
 
 
 def saved_again(start: Path, folder: Path) -> Path:
-    """By the plain class, which loses the projection head and keeps the settings that name it."""
+    """Saved with the plain class, which loses the projection head but keeps its settings."""
     AutoModel.from_pretrained(start).save_pretrained(folder)
     AutoTokenizer.from_pretrained(start).save_pretrained(folder)
     return folder
 
 
 def checkpoint(start: Path, folder: Path) -> Path:
-    """Of a training with all heads: the names have our prefix, and the language-model head is among them."""
+    """A checkpoint of a training with all heads: names have our prefix and include the language-model head."""
     settings = SETTINGS | {"lm_head": True}
     load_model(load_config(str(start)), str(start), settings).save_pretrained(folder)
     tokenizer_of(start).save_pretrained(folder)
@@ -415,7 +415,7 @@ STARTS = {
 @pytest.mark.parametrize("projection_head", ["mlp", "none"])
 @pytest.mark.parametrize("start", STARTS)
 def test_starting_sha256_equals_that_of_the_encoder(ours, bert, roberta, tmp_path, monkeypatch, start, projection_head):
-    """From the model in training, with other heads than the checkpoint has; loaded again for a head that it lacks."""
+    """Computed from a model in training with other heads; the checkpoint is reloaded only for a missing head."""
     plain = bert if load_config(str(ours)).model_type == "bert" else roberta
     folder = str(STARTS[start](plain, ours, tmp_path / "start"))
     expected = load_encoder(folder, ("cls",)).weights_sha256()
@@ -435,7 +435,7 @@ def test_starting_sha256_equals_that_of_the_encoder(ours, bert, roberta, tmp_pat
 
 
 def compact(bert: Path, folder: Path, pooling, normalize: bool = False, length: int | None = None) -> Path:
-    """As sentence-transformers itself saves."""
+    """Save a model with sentence-transformers."""
     from sentence_transformers import SentenceTransformer, models
 
     transformer = models.Transformer(str(bert))
@@ -448,7 +448,7 @@ def compact(bert: Path, folder: Path, pooling, normalize: bool = False, length: 
 
 
 def verbose(bert: Path, folder: Path, pooling: dict, *more: str, length: int | None = None) -> Path:
-    """The older form, as most of the Hub has it."""
+    """Save the older format, which most models on the Hub have."""
     AutoModel.from_pretrained(bert).save_pretrained(folder)
     tokenizer_of(bert).save_pretrained(folder)
     kinds = ["Transformer", "Pooling", *more]
@@ -517,7 +517,7 @@ def test_folders_of_older_sentence_transformers(bert, tmp_path, mode, normalize,
     ids=["max", "cls-and-mean", "older-max", "older-cls-and-mean", "older-none", "dense"],
 )
 def test_unsupported_sentence_transformers_require_a_pooler(bert, tmp_path, build, problem):
-    """Refused with the reason; a pooler that is named works, and its embeddings are as they come."""
+    """Refused with the reason. With an explicit pooler, embeddings are not normalized."""
     folder = build(bert, tmp_path / "st")
     with raises_usage(option="pooler", found=f"is auto, but the pooling of {folder} is unknown: {problem}"):
         load_encoder(str(folder))

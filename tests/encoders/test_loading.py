@@ -57,7 +57,7 @@ def data(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def exported(bert, roberta, tmp_path_factory) -> dict[str, Path]:
-    """What every command takes, of each architecture."""
+    """An exported model of each architecture, which every command accepts."""
     folders = {}
     for start in (bert, roberta):
         folder = folders[start.name] = tmp_path_factory.mktemp("exported") / start.name
@@ -67,13 +67,13 @@ def exported(bert, roberta, tmp_path_factory) -> dict[str, Path]:
 
 @pytest.fixture
 def model(exported, tmp_path) -> Path:
-    """A BERT that a test may change."""
+    """A BERT for tests that change it."""
     return shutil.copytree(exported["tiny-bert"], tmp_path / "model")
 
 
 @pytest.fixture
 def commands(command, data, sentences_file, tmp_path):
-    """The commands that load a model, each as a call for its exit code."""
+    """The commands that load a model, as functions that return the exit code."""
     lines = tmp_path / "sentences.txt"
     lines.write_text("\n".join(make_sentences(40)))
     where = ["--device", "cpu", "--pooler", "cls"]
@@ -88,7 +88,7 @@ def commands(command, data, sentences_file, tmp_path):
 
 
 def refusal(capsys, call, model) -> str:
-    """The one line of a command that stops with exit code 2."""
+    """Return the single line that a command prints before exit code 2."""
     capsys.readouterr()
     assert call(model) == 2
     out, err = capsys.readouterr()
@@ -99,12 +99,12 @@ def refusal(capsys, call, model) -> str:
 
 
 def printed(command: str, message: str) -> str:
-    """A message as a command prints it: with the flag, where it has that option."""
+    """Return a message as a command prints it, with options as flags."""
     return message if command in ("export", "push", "onnx") else message.replace("`model_name`", "--model_name")
 
 
 def change(name: str, **values):
-    """Other values in a JSON file."""
+    """Change values in a JSON file."""
 
     def damage(folder: Path) -> None:
         path = folder / name
@@ -136,7 +136,7 @@ def halve(name: str):
 
 @pytest.fixture
 def foreign(model, tmp_path, monkeypatch):
-    """Files whose code leaves a file when it is run, and the answer yes for who asks; afterwards neither happened."""
+    """Code that writes a file if it runs, and yes to every prompt. Checks that neither happened."""
     mark = tmp_path / "was-run"
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
     (model / "foreign.py").write_text(FOREIGN.format(mark=str(mark)))
@@ -180,7 +180,7 @@ def write_study(sentences_file, tmp_path):
 
 
 def test_control_code_of_a_checkpoint_would_leave_a_file(model, tmp_path, monkeypatch):
-    """So that the tests beside this one can fail."""
+    """Shows that the tests of this file can fail."""
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
     (model / "foreign.py").write_text(FOREIGN.format(mark=str(tmp_path / "was-run")))
     of_another_architecture(model)
@@ -189,7 +189,7 @@ def test_control_code_of_a_checkpoint_would_leave_a_file(model, tmp_path, monkey
 
 
 def test_code_next_to_a_bert_is_not_run(foreign, commands, capsys):
-    """As our own exported folders have it; the tokenizer is what tokenizer.json says."""
+    """Like our own exported folders. The tokenizer is that of tokenizer.json."""
     config(auto_map={"AutoConfig": "foreign.Foreign", "AutoModel": "foreign.Foreign"})(foreign)
     tokenizer = {"AutoTokenizer": ["foreign.Foreign", "foreign.Foreign"]}
     change("tokenizer_config.json", tokenizer_class="Foreign", auto_map=tokenizer)(foreign)
@@ -228,7 +228,7 @@ def test_decoder_is_refused(exported, tmp_path, commands, capsys, start):
 
 
 def test_roberta_with_tokenizer_of_bert_is_refused(exported, tmp_path, commands, capsys):
-    """Its positions start after the padding index, so that every position would be another."""
+    """Positions start after the padding index, so every position would be wrong."""
     model = shutil.copytree(exported["tiny-roberta"], tmp_path / "crossed")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(exported["tiny-bert"] / name, model)
@@ -250,14 +250,14 @@ def test_padding_index_must_match_the_tokenizer(roberta, tmp_path, pad):
 
 @pytest.mark.parametrize("pad", [None, 3])
 def test_bert_accepts_any_padding_index(bert, tmp_path, pad):
-    """Nothing sees its padding."""
+    """Padding does not affect BERT."""
     model = shutil.copytree(bert, tmp_path / "model")
     config(pad_token_id=pad)(model)
     assert tokenizer_of(model).pad_token_id == 0
 
 
 def test_special_tokens_outside_of_the_vocabulary(model):
-    """As many words as the model has, one of them by an id that it does not have."""
+    """The number of tokens matches the model, but one id is too large."""
     path = model / "tokenizer.json"
     words = json.loads(path.read_text())
     words["model"]["vocab"]["[MASK]"] = 99
@@ -394,7 +394,7 @@ def test_damaged_files_of_sentence_transformers(model, damage, message):
 
 
 def without(folder: Path, *prefixes: str) -> Path:
-    """Removes the weights with these prefixes."""
+    """Remove the weights with these prefixes."""
     path = folder / "model.safetensors"
     weights = {name: tensor for name, tensor in load_file(path).items() if not name.startswith(prefixes)}
     assert len(weights) < len(load_file(path))
@@ -411,7 +411,7 @@ def saved(folder: Path):
 
 
 def test_missing_encoder_weights_are_an_error(encoder, tmp_path):
-    """Neither for training nor for anything else; with the language-model head gone too, the encoder is what counts."""
+    """In training and elsewhere. If the language-model head is missing too, the error names the encoder."""
     prefix = load_config(str(encoder)).model_type
     folder = shutil.copytree(encoder, tmp_path / "model")
     without(folder, f"{prefix}.encoder.layer.1.output.dense.", "cls.", "lm_head.")
@@ -432,7 +432,7 @@ def test_missing_language_model_head_is_an_error(encoder, tmp_path):
 
 
 def test_projection_head_is_initialized_only_in_training(encoder, tmp_path):
-    """Among the weights of a checkpoint, whose class has transformers keep silent about it."""
+    """The class of a checkpoint hides the missing head from transformers' report."""
     model = train(encoder)
     weights = {name: tensor.clone() for name, tensor in model.mlp.state_dict().items()}
     checkpoint = tmp_path / "checkpoint"
@@ -449,7 +449,7 @@ def test_projection_head_is_initialized_only_in_training(encoder, tmp_path):
 
 
 def test_export_saved_by_another_class_loses_its_head(exported, tmp_path):
-    """Its settings name a projection head, which is lost; a random one is not published in its place."""
+    """Its settings name a lost projection head. A random head is not published instead."""
     again, folder = tmp_path / "again", tmp_path / "export"
     transformers.AutoModel.from_pretrained(exported["tiny-bert"]).save_pretrained(again)
     tokenizer_of(exported["tiny-bert"]).save_pretrained(again)
@@ -469,7 +469,7 @@ def test_model_without_position_embeddings_is_refused(tmp_path):
 
 
 def test_without_dropout(encoder, tmp_path):
-    """Each of the two rates is enough."""
+    """One rate above 0 is enough."""
     model = shutil.copytree(encoder, tmp_path / "model")
     for hidden, attention in ((0.1, 0.0), (0.0, 0.1), (0.0, 0.0)):
         config(hidden_dropout_prob=hidden, attention_probs_dropout_prob=attention)(model)
@@ -488,7 +488,7 @@ def test_without_dropout(encoder, tmp_path):
 
 @pytest.fixture
 def near(bert, tmp_path, monkeypatch) -> Path:
-    """A working folder with the model outputs/run, and beside it what is none."""
+    """A working folder with the model outputs/run and folders that are not models."""
     shutil.copytree(bert, tmp_path / "work" / "outputs" / "run")
     for name in ("rum", "1_Pooling"):
         (tmp_path / "work" / "outputs" / name).mkdir()

@@ -42,7 +42,7 @@ def change(folder: Path, name: str, **values) -> None:
 
 
 def shard(folder: Path, name: str, index: str = INDEX) -> None:
-    """Moves half of the weights into a file, by the name that the index is to give."""
+    """Move half of the weights to another file, under the name in the index."""
     weights = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     names = sorted(weights)
@@ -55,7 +55,7 @@ def shard(folder: Path, name: str, index: str = INDEX) -> None:
 
 
 def refused(folder: Path) -> str:
-    """What every loader says of the folder."""
+    """Return the error that every loader raises for the folder."""
     said = set()
     for load in (load_encoder, lambda name: load_model(load_config(name), name, dict(SETTINGS, pooling="auto"))):
         with pytest.raises(UsageError) as caught:
@@ -68,7 +68,7 @@ def refused(folder: Path) -> str:
 
 @pytest.mark.parametrize("where", ["../elsewhere", "ABSOLUTE", "1_Pooling/../../elsewhere", "..\\elsewhere", "link"])
 def test_module_outside_of_the_folder_is_refused(model, where):
-    """Its config.json would say how the embedding is read."""
+    """Its config.json would define the pooling."""
     elsewhere = shutil.copytree(model / "1_Pooling", model.parent / "elsewhere")
     (model / "link").symlink_to(elsewhere)
     path = str(elsewhere) if where == "ABSOLUTE" else where
@@ -151,7 +151,7 @@ def test_commands_print_one_line(model, command, tmp_path, capsys):
 
 
 def test_links_and_paths_inside_are_accepted(model, tmp_path):
-    """Shards, links within the folder, a folder that is a link, and links elsewhere that nothing reads."""
+    """Shards, links within the folder, a linked folder, and unused links to other folders."""
     expected = load_encoder(str(model))(["the dog"])["cls"]
     shard(model, "parts/half.safetensors")
     shutil.move(model / "tokenizer.json", model / "parts" / "tokenizer.json")
@@ -164,7 +164,7 @@ def test_links_and_paths_inside_are_accepted(model, tmp_path):
 
 
 def test_snapshot_in_the_hub_cache_is_accepted(model, tmp_path):
-    """All its files are links to the blobs of its repository, and to those alone."""
+    """All files are links to blobs of the same repository."""
     expected = load_encoder(str(model))(["the dog"])["cls"]
     snapshot = tmp_path / "models--alice--bert" / "snapshots" / "abc"
     blobs = tmp_path / "models--alice--bert" / "blobs"
@@ -184,7 +184,7 @@ def test_snapshot_in_the_hub_cache_is_accepted(model, tmp_path):
 
 
 def test_model_from_the_hub_is_checked(logged_in, model):
-    """Its files are links in the cache, and an index that names another file is refused before that is read."""
+    """Its files are links in the cache. An index with a file outside is refused before the file is opened."""
     logged_in.add_repo(
         "alice/bert", {str(p.relative_to(model)): p.read_bytes() for p in model.rglob("*") if p.is_file()}
     )
@@ -212,7 +212,7 @@ def test_manifest_with_a_file_outside_is_refused(model):
 
 
 def test_pickled_weights_run_no_code(model, tmp_path):
-    """A file of another name that torch reads, and a pickle in the place of safetensors."""
+    """A file with another name that PyTorch can load, and a pickle named model.safetensors."""
 
     class Evil:
         def __reduce__(self):

@@ -123,7 +123,7 @@ def test_invalid_numbers_are_refused(model, command, capsys, values, message):
 
 
 def test_flags_that_change_model_output_have_no_effect(model, command, tmp_path):
-    """With them, transformers refused to save the trained model, or the model gave a tuple."""
+    """Otherwise transformers refuses to save the trained model, or the model returns a tuple."""
     expected = load_encoder(str(model))(["the dog"])["cls"]
     configure(model, output_attentions=True, output_hidden_states=True, return_dict=False)
     assert (load_encoder(str(model))(["the dog"])["cls"] == expected).all()
@@ -156,7 +156,7 @@ def test_published_model_class_ignores_dropouts(model):
 
 
 def test_own_code_is_logged(bert, model, tmp_path, caplog):
-    """Where it is ignored, and where the weights are of that code; this project's own is no news."""
+    """If the code is ignored, or if the weights need it. This project's own code is not logged."""
     caplog.set_level("INFO", logger="informin")
     load_encoder(str(model))
     assert caplog.messages == []
@@ -172,7 +172,7 @@ def test_own_code_is_logged(bert, model, tmp_path, caplog):
 
 
 def test_only_unusual_unused_weights_are_logged(bert, tmp_path, caplog, capfd):
-    """Not the language-model head, and never as a table."""
+    """Not those of the language-model head, and never as a table."""
     caplog.set_level("INFO", logger="informin")
     model = shutil.copytree(bert, tmp_path / "more")
     load_encoder(str(model), ("cls",))

@@ -33,7 +33,7 @@ def test_all_sets_are_scored_and_each_sentence_is_encoded_once():
 
 
 def test_undefined_score_does_not_affect_other_sets():
-    """All cosines of the pairs are alike; the classes of a search and of a sample have scores still."""
+    """All cosines of the pairs are equal; labels and retrieval still have scores."""
     pairs = GradedPairs("pairs", ["a", "a"], ["b", "b"], np.array([1.0, 2.0]))
     scores, problems = Development((pairs, LABELS)).score(letters)
     assert list(problems) == ["pairs"] and "so the correlation is undefined" in problems["pairs"]

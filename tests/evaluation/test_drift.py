@@ -19,7 +19,7 @@ NAMES = [f"sentence {i}" for i in range(60)]
 
 
 def encoder(x: np.ndarray):
-    """An encode() that knows the sentences of `NAMES`."""
+    """Return an encode() for the sentences of `NAMES`."""
     return lambda sentences: x[[NAMES.index(sentence) for sentence in sentences]]
 
 
@@ -38,7 +38,7 @@ def cosines(x: np.ndarray) -> list[list[float]]:
 
 
 def closest(x: np.ndarray, k: int) -> list[list[int]]:
-    """Of each row the k others, by sorting."""
+    """Return the k nearest other rows of each row, by sorting."""
     return [sorted((j for j in range(len(x)) if j != i), key=lambda j: -c[j])[:k] for i, c in enumerate(cosines(x))]
 
 
@@ -88,7 +88,7 @@ def test_best_rotation_equals_a_search_over_all_angles():
 
 @pytest.mark.parametrize("wider", [0, 3])
 def test_rotation_and_scaling_are_not_drift(x, wider):
-    """Nor has one with more dimensions that hold nothing."""
+    """Nor are additional dimensions without content."""
     turned = np.pad(x, ((0, 0), (0, wider))) @ ortho_group.rvs(5 + wider, random_state=0)
     turned *= np.random.default_rng(3).uniform(0.1, 9, (60, 1))
     for old, new in ((x, turned), (turned, x)):

@@ -88,7 +88,7 @@ def test_files_that_are_not_utf8_are_rejected(tmp_path):
 
 
 def sample(count: int = 90, classes: int = 4, spread: float = 0.9, seed: int = 0):
-    """Sentences around a center for each class, and their embeddings by sentence."""
+    """Return labeled sentences whose embeddings lie around one center per class."""
     source = np.random.default_rng(seed)
     y = source.integers(0, classes, count)
     x = source.normal(size=(classes, 16))[y] + spread * source.normal(size=(count, 16))
@@ -110,7 +110,7 @@ def cosine(x, y) -> float:
 
 
 def test_neighbors_equal_plain_loops(monkeypatch):
-    """Whatever the size of a block."""
+    """For any block size."""
     labeled, vectors = sample(spread=1.5)
     right, right_10 = 0, 0
     for text, label in zip(labeled.sentences, labeled.labels):
@@ -193,7 +193,7 @@ def test_scores_do_not_feel_rotation_scale_and_names_of_classes():
 
 
 def test_first_label_of_duplicates_counts():
-    """A copy would be its own nearest neighbor."""
+    """A duplicate would be its own nearest neighbor."""
     labeled, vectors = sample(spread=1.5)
     again = LabeledSentences("b", labeled.sentences + labeled.sentences, labeled.labels + labeled.labels[::-1])
     assert score_labels(encoder(vectors), again) == score_labels(encoder(vectors), labeled)

@@ -26,7 +26,7 @@ def refuse(*_):
 
 @pytest.fixture(scope="module")
 def load(tmp_path_factory):
-    """evaluate.load() of a module by name, with a cache that goes away and no network."""
+    """Return a function that loads a module with evaluate.load(), with a temporary cache and no network."""
     cache = tmp_path_factory.mktemp("evaluate")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(evaluate.config, "HF_MODULES_CACHE", cache / "modules")
@@ -78,7 +78,7 @@ def test_sts_correlation_equals_the_function(sts_correlation):
 
 
 def test_sts_correlation_in_batches_and_of_whole_numbers(sts_correlation):
-    """Grades may be integers, and float64 cosines keep their last digits."""
+    """Grades can be integers, and float64 cosines keep their precision."""
     close = 1 - np.arange(4) * 1e-12
     for start in (0, 2):
         sts_correlation.add_batch(predictions=close[start : start + 2], references=[-start, -start - 1])
@@ -110,7 +110,7 @@ def test_alignment_uniformity_equals_the_functions(alignment_uniformity, dtype):
 
 
 def test_equal_embeddings_of_different_sentences_are_not_merged(alignment_uniformity):
-    """A collapsed encoder has the worst uniformity, and not none."""
+    """The uniformity of a collapsed encoder is 0, not undefined."""
     collapsed = [[1.0, 2.0]] * 3
     found = alignment_uniformity.compute(predictions=collapsed, references=collapsed)
     assert found == pytest.approx({"alignment": 0, "uniformity": 0})
@@ -120,7 +120,7 @@ def test_equal_embeddings_of_different_sentences_are_not_merged(alignment_unifor
 
 
 def test_with_sentences_the_values_are_those_of_the_log(alignment_uniformity):
-    """A sentence that comes back, on either side, counts once."""
+    """Duplicate sentences on either side count once."""
     vectors = dict(zip("abcdefgh", X))
     first, second = list("aabcd"), list("bcafd")
     pairs = GradedPairs("all positive but the first", ["g", *first], ["h", *second], np.array([0.0] + [5.0] * 5))

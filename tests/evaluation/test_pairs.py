@@ -144,7 +144,7 @@ def test_real_stsb_dev():
 
 
 def random_pairs(count: int = 30) -> tuple[GradedPairs, dict[str, np.ndarray]]:
-    """Pairs with ties in the grades, whose sentences come back on both sides, and an embedding for each sentence."""
+    """Return pairs with tied grades and repeated sentences, and an embedding for each sentence."""
     source = np.random.default_rng(0)
     sentences = make_sentences(count)
     first, second = sentences[:20] + sentences[:10], sentences[10:] + sentences[20:]
@@ -181,7 +181,7 @@ def test_scores_equal_plain_loops():
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_spearman_of_cosines_in_order_of_the_grades_is_100(sign):
-    """Angles that shrink as the grades grow; lengths do not matter."""
+    """Angles decrease with the grades; lengths have no effect."""
     grades = np.array([0.0, 1.0, 2.5, 4.0, 5.0])
     vectors = {str(i): (i + 1) * np.array([np.cos(i / 2), sign * np.sin(i / 2)]) for i in range(5)}
     pairs = GradedPairs("line", ["0"] * 5, ["0", "1", "2", "3", "4"], sign * -grades)
@@ -190,7 +190,7 @@ def test_spearman_of_cosines_in_order_of_the_grades_is_100(sign):
 
 
 def test_alignment_looks_at_the_pairs_above_80_percent_of_the_scale():
-    """On STS-B's scale, 0 to 5, a pair graded 4 is not among them."""
+    """On the scale of STS-B, 0 to 5, a pair with grade 4 is not positive."""
     vectors = {"a": [1.0, 0.0], "b": [0.0, 2.0], "c": [-3.0, 0.0]}
     pairs = GradedPairs("scale", ["a", "a", "a"], ["a", "c", "b"], np.array([0.0, 4.0, 5.0]))
     scores = score_pairs(lambda sentences: np.array([vectors[s] for s in sentences]), pairs)
@@ -206,7 +206,7 @@ def test_one_nan_embedding_makes_the_score_undefined():
 
 
 def test_equal_embeddings_have_no_score():
-    """Cosines of equal vectors differ in their last bits: their ranks would be noise."""
+    """Cosines of equal vectors differ in their last bits, so their ranks would be noise."""
     pairs, _ = random_pairs()
     vector = np.random.default_rng(0).normal(size=64).astype(np.float32)
     with pytest.raises(UndefinedScoreError, match=r"all \d+ predictions are equal, so the correlation is undefined"):
@@ -252,7 +252,7 @@ def test_alignment_and_uniformity_do_not_change_with_rotation_and_length():
 
 
 def test_pairs_from_a_file_are_scored_by_a_model(bert, pairs_file):
-    """The pieces together, and scipy on the embeddings of one sentence at a time."""
+    """Compared with scipy on embeddings of single sentences."""
     encoder, pairs = load_encoder(str(bert), ["cls"], device="cpu"), load_pairs(pairs_file)
     scores = score_pairs(lambda sentences: encoder(sentences)["cls"], pairs)
     x, y = (np.stack([encoder([s])["cls"][0] for s in side]) for side in (pairs.sentences1, pairs.sentences2))

@@ -112,7 +112,7 @@ def test_seconds_are_of_all_tasks_and_not_counted_twice():
 
 
 def test_save_and_load(tmp_path):
-    """In folders that are made; as JSON that people can read."""
+    """Creates the folders, and writes indented JSON."""
     path = tmp_path / "a" / "b" / "model-cls.json"
     found = results(STS | {"MR": None}, model="org/modèle", whitening={"dimensions": None, "fitted_on": "é"})
     save_results(path, found)
@@ -163,7 +163,7 @@ def test_file_instead_of_folder_is_an_error(tmp_path):
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_nan_is_not_written(tmp_path, value):
-    """JSON has no NaN: a score that is none is null."""
+    """JSON has no NaN; undefined scores are null."""
     path = tmp_path / "a.json"
     save_results(path, results(STS))
     before = path.read_bytes()
@@ -204,7 +204,7 @@ def test_incomplete_label_entries_are_rejected(tmp_path, key):
 
 
 def test_resuming(tmp_path):
-    """Tasks are kept; the model's name and the environment are those of now."""
+    """Tasks are kept; the model's name and the environment are updated."""
     fresh = new_results("here", WHO, {"torch": "2"})
     assert resume_results(tmp_path / "none.json", fresh) is fresh
     before = new_results("there", WHO, {"torch": "1"})
@@ -270,7 +270,7 @@ def test_environment():
 
 
 def test_results_and_tables_do_not_import_heavy_libraries():
-    """The model card is made of them."""
+    """The model card uses them."""
     heavy = "{'torch', 'transformers', 'datasets', 'sklearn', 'matplotlib'}"
     for name in ("results", "table", "senteval", "senteval_files"):
         code = f"import sys, informin.evaluation.{name}; print(*sys.modules.keys() & {heavy})"
@@ -295,7 +295,7 @@ def test_label(changes, expected):
 
 
 def rows_of_two() -> list[dict]:
-    """Seven scores and a few; one without a value; an aggregation for a year."""
+    """Complete and incomplete groups, a missing value, and the aggregation of one year."""
     first = results(STS | {"MR": 81.256, "TREC": 100.0}, model="a_b&c%d")
     second = results({"STS12": 12.346, "STS-B": None, "MR": 5.0}, model="m", pooler="mean")
     second["tasks"]["STS12"] |= {"mean": 13.0, "wmean": 14.0}
@@ -409,7 +409,7 @@ def test_differences_from_one():
 
 
 def test_paired_differences_over_seeds():
-    """Row by row: 1.0, 0.5, 1.6, and their own standard deviation, not that of the two means."""
+    """Differences are computed per row: 1.0, 0.5, 1.6, with their own standard deviation."""
     (table,) = score_tables(seeds("s", SEEDS), seeds("b", BEFORE), seeds=True)
     assert [row.label for row in table.rows] == [
         *("b0, cls", "b1, cls", "b2, cls", "mean ± sd of these 3"),
@@ -478,14 +478,14 @@ def test_tables_leave_the_results_as_they_are():
 
 
 def sample(score: float | None, **more) -> dict:
-    """The entry of a labeled sample."""
+    """Return the entry of a labeled sample."""
     names = ("v_measure", "nearest_neighbor", "nearest_10", "few_shot")
     measures = {} if score is None else {"measures": {name: score + i for i, name in enumerate(names)}}
     return entry(score, kind="labels", classes=3, **measures) | {"n": 1200} | more
 
 
 def test_tables_of_samples():
-    """One for each, with all measures; differences and means as in other tables."""
+    """One table per sample with all measures, differences and means."""
     rows, other = [results({}, model=f"org/seed{i}") for i in (1, 2)], results({}, model="org/start")
     for one, score in zip((*rows, other), (70.0, 72.0, 60.5)):
         add_task(one, "titles", sample(score))
@@ -512,7 +512,7 @@ def test_tables_of_samples():
 
 
 def test_retrieval_scored_by_an_older_version_is_scored_again(tmp_path, caplog):
-    """Its recall_10 is what accuracy_10 is now."""
+    """Its recall_10 is now called accuracy_10."""
     one = results({"STS-B": 80.0})
     add_task(one, "faq", entry(50.0, kind="retrieval", documents=1, measures={"mrr_10": 50.0, "recall_10": 90.0}))
     add_task(one, "titles", sample(60.0))

@@ -85,7 +85,7 @@ def test_relevance_is_part_of_the_checksum():
 
 
 def search(seed: int = 0):
-    """40 queries near their documents: two have a second one, and three are also documents."""
+    """40 queries near their documents. Two have a second relevant document, and three are also documents."""
     source = np.random.default_rng(seed)
     queries, documents = [f"q{i}" for i in range(40)], [f"d{i}" for i in range(40)]
     vectors = {text: source.normal(size=12) for text in [*documents, "n0", "n1", "n2"]}
@@ -162,7 +162,7 @@ def trec_scores(pairs: RetrievalPairs, vectors: dict[str, np.ndarray]) -> dict[s
 @pytest.mark.parametrize("highest", [1, 3])
 @pytest.mark.parametrize("tied", [False, True])
 def test_scores_equal_trec_eval(documents, highest, tied):
-    """Of graded documents; fewer than 10 and 100, more than 100 relevant ones; with ties; queries without any."""
+    """Graded documents, small and large collections, over 100 relevant documents, ties, queries without any."""
     source = np.random.default_rng([documents, highest, tied])
     names, queries = [f"d{i}" for i in range(documents)], [f"q{i}" for i in range(30)]
     rows = {}
@@ -184,7 +184,7 @@ def test_scores_equal_trec_eval(documents, highest, tied):
 
 
 def at(rank: int, documents: int = 12) -> dict[str, float]:
-    """Scores of one query whose document is so many places down."""
+    """Return the scores of a query whose document has the given rank."""
     names = [f"d{i}" for i in range(documents)]
     angles = {name: 0.1 * (i + 1) for i, name in enumerate(names)} | {"q": 0}
     vectors = {name: np.array([np.cos(angle), np.sin(angle)]) for name, angle in angles.items()}

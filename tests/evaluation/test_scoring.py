@@ -20,7 +20,7 @@ SHARE = 0.01
 
 
 class WordCounts:
-    """How often each word stands in a sentence; no model, and no class of this project."""
+    """An encoder that counts words, without a model and without classes of this project."""
 
     name, poolers, dimensions, device = "words", ("sum", "minus"), len(WORDS), torch.device("cpu")
     length, normalized, bf16, prompt = 9, False, False, None
@@ -60,7 +60,7 @@ def test_any_object_with_the_interface_is_scored(data, tmp_path):
 
 
 def test_sample_is_scored_like_a_task(tmp_path):
-    """Named by its file, kept with every measure, whatever there is of SentEval."""
+    """Named after its file and saved with all measures, without SentEval's data."""
     sentences = make_sentences(40)
     (tmp_path / "titles.tsv.gz").write_bytes(
         gzip.compress("\n".join(["text\tlabel", *(f"{s}\t{s.split()[0] < 'h'}" for s in sentences)]).encode())

@@ -37,20 +37,20 @@ PROTOCOLS = {"SST2": "dev", "TREC": "folds", "MRPC": "folds"}
 
 @pytest.fixture(scope="session")
 def full(tmp_path_factory):
-    """All tasks with their own counts."""
+    """All tasks with their real numbers of examples."""
     return write_senteval(tmp_path_factory.mktemp("senteval"))
 
 
 @pytest.fixture
 def small(tmp_path, monkeypatch):
-    """All tasks with a few examples, which a test may damage."""
+    """All tasks with a few examples, for tests that damage them."""
     small_counts(monkeypatch, SHARE)
     return write_senteval(tmp_path, SHARE)
 
 
 @pytest.fixture(params=["synthetic", "real"])
 def folder(request, full):
-    """A data set with the counts of the real one, and the real one where it is."""
+    """Synthetic data with the real numbers of examples, and the real data if it exists."""
     if request.param == "real" and not REAL.is_dir():
         pytest.skip(f"the SentEval data are not at {REAL}")
     return REAL if request.param == "real" else full
@@ -85,7 +85,7 @@ def test_number_of_examples_of_dev_splits(folder):
 
 @pytest.mark.skipif(not REAL.is_dir(), reason=f"the SentEval data are not at {REAL}")
 def test_real_senteval_files():
-    """Their own first rows, and the share of the larger class, which is 1 in MRPC and 0 in MPQA."""
+    """Their first rows, and the fraction of the largest class, which is 1 in MRPC and 0 in MPQA."""
     assert (
         load_task(REAL, "STS12").subsets[0].sentences1[0].lower().startswith("the problem likely will mean corrective")
     )
@@ -133,7 +133,7 @@ def test_stsb_and_sick(small, split, stsb, sick):
     "name, negative", [("MR", "rt-polarity.neg"), ("SUBJ", "subj.subjective"), ("MPQA", "mpqa.neg")]
 )
 def test_binary_tasks(small, name, negative):
-    """The blank at the end of each line, as in the real files, is gone."""
+    """The space at the end of each line in the real files is removed."""
     task = load_task(small, name)
     counts = [count for _, count in senteval.BINARY[name]]
     expected = [example(i, "blue", "red") for i in range(counts[0])] + [
@@ -144,7 +144,7 @@ def test_binary_tasks(small, name, negative):
 
 
 def test_blank_lines_are_empty_sentences(small):
-    """CR and MPQA have some; dropping them would break the counts, and SentEval does not drop them."""
+    """CR and MPQA contain blank sentences. SentEval keeps them, and the counts include them."""
     task = load_task(small, "CR")
     assert [i for i, sentence in enumerate(task.texts[0]) if not sentence] == [15, 31] and "" in task.sentences()
 
@@ -161,7 +161,7 @@ def test_sst2(small):
 
 
 def test_trec(small):
-    """Classes in the order of the alphabet; a line is latin-1."""
+    """Classes are in alphabetical order, and one line is latin-1."""
     task = load_task(small, "TREC")
     sizes = [count for _, count in senteval.TREC]
     rows = [i for size in sizes for i in range(size)]
@@ -173,7 +173,7 @@ def test_trec(small):
 
 
 def test_mrpc(small):
-    """The first line is a header behind a byte order mark; the sides of a pair stay in their columns."""
+    """The first line is a header with a byte order mark."""
     task = load_task(small, "MRPC")
     sizes = [count for _, count in senteval.MRPC]
     rows = [i for size in sizes for i in range(size)]
@@ -204,7 +204,7 @@ def test_examples_counts_the_scored_part(protocol, split, examples):
 
 
 def replaced(number: int, line: str):
-    """An edit that puts another line in place of one, counted from 1."""
+    """Return an edit that replaces a line, counted from 1."""
     return lambda lines: [*lines[: number - 1], line, *lines[number:]]
 
 

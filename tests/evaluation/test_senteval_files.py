@@ -17,7 +17,7 @@ from tests.senteval_data import stsb_dev
 
 
 def make_tar(path: Path, members: dict[str, bytes | str], mode="w"):
-    """A tar file of members: bytes for a file, text for a symbolic link."""
+    """Write a tar file. Members are bytes for a file, or text for a symbolic link."""
     with tarfile.open(path, mode) as tar:
         for name, content in members.items():
             member = tarfile.TarInfo(name)
@@ -39,14 +39,14 @@ def no_hub(tmp_path, monkeypatch):
 
 @pytest.fixture
 def hub_archive(tmp_path, monkeypatch, no_hub):
-    """A Hub that holds senteval.tar."""
+    """A Hub with senteval.tar."""
     path = make_tar(tmp_path / "senteval.tar", {f"data/downstream/{STSB_DEV}": stsb_dev("hub")})
     monkeypatch.setattr(senteval_files, "hf_hub_download", lambda *args, **kwargs: str(path))
     return path
 
 
 def test_precedence_of_senteval_folders(tmp_path, monkeypatch, hub_archive):
-    """The folder named, $SENTEVAL_DATA, the Hub: the first there is."""
+    """The given folder, then $SENTEVAL_DATA, then the Hub."""
 
     def source(given: str | None = None) -> str:
         return load_stsb_dev(senteval_folder(given)).sentences1[0]
@@ -142,7 +142,7 @@ def test_large_archive_is_rejected_before_unpacking(tmp_path, monkeypatch, mode,
     ],
 )
 def test_archive_bomb_is_rejected(tmp_path, kind, message):
-    """One header that announces a terabyte, of data, of a name or of holes, and the first of it."""
+    """A header announces a terabyte of data, name or sparse blocks."""
     header = tarfile.TarInfo("a")
     header.size, header.type = 2**40, kind
     (tmp_path / "a.tar").write_bytes(gzip.compress(header.tobuf(tarfile.GNU_FORMAT) + bytes(2**20)))

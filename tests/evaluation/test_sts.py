@@ -39,7 +39,7 @@ def task_of(sizes, seed: int = 0) -> StsTask:
 
 
 def recording(vectors):
-    """An encode() of those vectors, and the list of its calls."""
+    """Return an encode() for the given vectors, and the list of its calls."""
     calls = []
 
     def encode(sentences):
@@ -78,7 +78,7 @@ def test_scores_equal_plain_loops(sizes):
 
 
 def test_score_over_all_pairs_depends_on_levels_of_subsets():
-    """Two subsets in perfect order each, whose cosines contradict the grades between them."""
+    """Two subsets with perfect correlation, whose cosines are at different levels."""
     angles = {"a": 0.0, "b": 0.1, "c": 0.2, "d": 1.0, "e": 1.1}
     vectors = {name: np.array([math.cos(angle), math.sin(angle)]) for name, angle in angles.items()}
     low = GradedPairs("alike, graded low", ["a", "a", "a"], ["a", "b", "c"], np.array([2.0, 1.0, 0.0]))
@@ -94,7 +94,7 @@ def test_equal_embeddings_have_no_score():
 
 
 def test_constant_subset_has_no_score():
-    """Over all pairs there would be a number; a mean that leaves a subset out would be no mean."""
+    """The correlation over all pairs exists, but the mean over subsets does not."""
     vectors = vectors_of("abcd")
     varied = GradedPairs("varied", ["a", "a", "b"], ["b", "c", "c"], np.array([1.0, 2.0, 3.0]))
     constant = GradedPairs("constant", ["a", "b"], ["d", "d"], np.array([1.0, 2.0]))
@@ -114,7 +114,7 @@ def test_embedding_not_finite_has_no_score(value):
 
 
 def poolers(calls):
-    """Two poolers of different widths, whose vectors tell the sentence."""
+    """Two poolers of different width, whose vectors identify the sentence."""
     first, second = vectors_of(SENTENCES, 1, 4), vectors_of(SENTENCES, 2, 3)
 
     def encode(sentences):
@@ -142,7 +142,7 @@ def test_each_sentence_is_encoded_once_over_tasks_and_poolers():
 
 
 def test_duplicate_sentences_are_encoded_once():
-    """Within a call, over calls, for every pooler; the look-up keeps order and repetition."""
+    """Within a call, across calls and for every pooler. The lookup keeps order and duplicates."""
     asked = []
 
     def encode(sentences):
@@ -172,14 +172,14 @@ def test_sentences_added_before_are_only_looked_up():
 
 
 def correlated(rows: int, columns: int, seed: int = 0) -> np.ndarray:
-    """Rows of very different variance by direction, away from 0."""
+    """Rows with a different variance in each direction and a nonzero mean."""
     source = np.random.default_rng(seed)
     mixing = source.normal(size=(columns, columns)) * np.geomspace(3, 0.05, columns)
     return (source.normal(size=(rows, columns)) @ mixing.T + source.normal(size=columns) * 10).astype(np.float32)
 
 
 def eigen(x):
-    """Centered rows, and the eigenvectors and eigenvalues of their covariance, largest first."""
+    """Return centered rows, and eigenvectors and eigenvalues of their covariance, largest first."""
     x = x.astype(np.float64)
     centered = x - x.mean(0)
     values, vectors = np.linalg.eigh(centered.T @ centered / len(x))
@@ -255,7 +255,7 @@ def test_whitened_is_fitted_once_on_the_sentences_given():
 
 
 def test_whitened_embeddings_are_scored_on_the_distinct_sentences():
-    """A sentence that is in many pairs weighs no more than another."""
+    """A sentence in many pairs has the same weight as others."""
     task, vectors = task_of((15, 25)), vectors_of(SENTENCES)
     encode, calls = recording(vectors)
     x = np.stack([vectors[s] for s in task.sentences()])

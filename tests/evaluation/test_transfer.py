@@ -37,7 +37,7 @@ def solved(x, targets, masks, grid) -> list[np.ndarray]:
 
 
 def fitted(x, targets, c: float) -> LogisticRegression:
-    """scikit-learn's optimum, to the last digits that float64 has."""
+    """Return scikit-learn's optimum at float64 precision."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it may say that digits are lost, near the optimum
         solver = "newton-cholesky" if x.shape[1] < 50 else "lbfgs"
@@ -72,7 +72,7 @@ def separable():
 
 
 def unlike_training_sets():
-    """Halves that share no row, and one row in ten."""
+    """Return two disjoint halves and one tenth of the rows."""
     x, y, _ = problem()
     masks = np.zeros((len(x), 3), bool)
     masks[:60, 0] = masks[60:, 1] = masks[::10, 2] = True
@@ -158,7 +158,7 @@ def test_decision_values_equal_those_of_scikit_learn(case):
 
 
 def test_huge_separable_features_are_classified_like_scikit_learn():
-    """The objective is flat there: decision values differ in size, and no prediction moves."""
+    """The objective is flat: decision values differ in size, but predictions are equal."""
     x, y, source = problem(noise=0)
     masks = training_sets(len(x), 3, source)
     for c, found in zip(NESTED, solved(x * 1e4, y, masks, NESTED)):
@@ -168,7 +168,7 @@ def test_huge_separable_features_are_classified_like_scikit_learn():
 
 @pytest.mark.parametrize("scale", [1e5, 1e7])
 def test_huge_features_raise_no_error(scale):
-    """Separable ones are still classified right where they were trained on."""
+    """Separable training rows are still classified correctly."""
     x, y, source = problem(noise=0)
     masks = training_sets(len(x), 3, source)
     for found in solved(x * np.float32(scale), y, masks, [0.25, 32.0, 1e3, 1e5]):
@@ -176,7 +176,7 @@ def test_huge_features_raise_no_error(scale):
 
 
 def test_training_set_of_one_class_does_not_affect_others():
-    """scikit-learn refuses it; here its rows get that class, and the other columns are as without it."""
+    """scikit-learn rejects it. Here its rows get that class, and other training sets are not affected."""
     x, y, source = problem()
     masks = training_sets(len(x), 4, source)
     masks[:, 0], masks[:, 1] = ~y, y
@@ -187,7 +187,7 @@ def test_training_set_of_one_class_does_not_affect_others():
 
 
 def test_examples_of_one_class_have_finite_values():
-    """Every probability is 1 in the end, and the curvature 0."""
+    """All probabilities converge to 1, and the curvature to 0."""
     x, _, source = problem()
     for targets, sign in ((np.ones(len(x), bool), 1), (np.zeros(len(x), bool), -1)):
         values = np.array(solved(x, targets, training_sets(len(x), 3, source), [*NESTED, 1e5]))
@@ -258,7 +258,7 @@ def encoder(vectors):
 
 
 def one_against_the_rest(x, labels, c: float):
-    """predict() of scikit-learn's regressions, one for each class, and for two classes one."""
+    """Predict with scikit-learn's regressions: one per class, or a single one for two classes."""
     classes = sorted(set(labels.tolist()))
     if len(classes) == 2:
         return fitted(x, labels, c).predict
@@ -293,7 +293,7 @@ def senteval_nested(vectors, sentences, labels):
 
 
 def senteval_folds(features, labels, parts, lengths):
-    """SentEval's KFoldClassifier: each part sorted by its lengths and labels."""
+    """SentEval's KFoldClassifier, with each part sorted by lengths and labels."""
     order = {
         part: sorted(range(rows.start, rows.stop), key=lambda i: (*lengths[i], labels[i]))
         for part, rows in parts.items()
@@ -318,7 +318,7 @@ PARTS = {"train": slice(0, 100), "test": slice(100, 150)}
 
 @pytest.mark.parametrize("classes", [2, 4])
 def test_folds_are_sentevals(classes):
-    """As TREC's: one class against the rest where there are more than two."""
+    """Like TREC: one class against the rest."""
     (sentences,), labels, vectors = examples(150, classes, noise=1.5)
     found = score_transfer(encoder(vectors), TransferTask("TREC", (sentences,), labels, "folds", PARTS, [], "test"))
     x, lengths = encoder(vectors)(sentences), [(len(sentence.split()),) for sentence in sentences]
@@ -328,7 +328,7 @@ def test_folds_are_sentevals(classes):
 
 
 def test_pairs_are_classified_by_difference_and_product():
-    """As MRPC's: [|u - v|, u * v], sorted by both lengths."""
+    """Like MRPC: [|u - v|, u * v], sorted by both lengths."""
     (first, second), labels, vectors = examples(150, 2, seed=1, sides=2)
     for i, label in enumerate(labels):  # where it is 1, the second is like the first
         if label:
@@ -356,7 +356,7 @@ def senteval_dev(x, labels):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_dev_part_selects_c(seed):
-    """As SST2's."""
+    """Like SST2."""
     (sentences,), labels, vectors = examples(180, 2, seed)
     task = TransferTask("SST2", (sentences,), labels, "dev", THREE, [], "test")
     test, dev = senteval_dev(encoder(vectors)(sentences), labels)
@@ -379,7 +379,7 @@ def test_dev_split_reports_the_accuracy_that_selects_c(protocol, parts, n):
     "protocol, parts, grid", [("nested", {}, NESTED), ("dev", THREE, NESTED), ("folds", THREE, FOLDS)]
 )
 def test_grid_matches_senteval(protocol, parts, grid, monkeypatch):
-    """One path for two classes, three for three; all are asked for one C, then for the next."""
+    """One path for two classes, three for three. All use one C, then the next."""
     asked, solve = [], LogisticPath.decision_values
     monkeypatch.setattr(LogisticPath, "decision_values", lambda path, c: asked.append(c) or solve(path, c))
     for classes, paths in ((2, 1), (3, 3)):
@@ -411,7 +411,7 @@ def patterns(monkeypatch, wrong):
 
 
 def test_test_part_uses_the_c_selected_on_the_dev_part(monkeypatch):
-    """The third C is; on the test part each has an accuracy of its own."""
+    """The third C is selected. Each C has a different accuracy on the test part."""
 
     def wrong(masks, count):
         return [[(i, 0) for i in [*range(90, 91 + abs(k - 2)), *range(125, 126 + k)]] for k in range(count)]
@@ -476,7 +476,7 @@ def test_embedding_not_finite_has_no_score():
 
 @pytest.mark.parametrize("protocol, parts", [("nested", {}), ("dev", THREE), ("folds", THREE)])
 def test_equal_embeddings_predict_the_largest_class(protocol, parts):
-    """All alike, which has no cosine order but is an accuracy."""
+    """Equal embeddings have no correlation, but an accuracy."""
     sentences, labels = make_sentences(180), np.arange(180) % 3 // 2  # two of three are 0
     encode = encoder(dict.fromkeys(sentences, np.float32([1, 2, 3])))
     found = score_transfer(encode, TransferTask("any", (sentences,), labels, protocol, parts, [], "test"))

@@ -60,7 +60,7 @@ def cosine_panels() -> list[tuple]:
 
 
 def probe_rows() -> list[dict]:
-    """The second row could not be measured."""
+    """The second row has undefined measures."""
     kinds = ["stop words removed", "capitalized", "content changed"]
     numbers = np.random.default_rng(4).uniform([0.5, 0.01, 50, 1], [1, 0.1, 95, 5], (9, 4))
     numbers[1] = np.nan
@@ -71,7 +71,7 @@ def probe_rows() -> list[dict]:
 
 
 def drift_panels() -> dict[str, Drift]:
-    """40 sentences; the second checkpoint has not moved at all."""
+    """40 sentences; the second checkpoint equals the old one."""
     source = np.random.default_rng(5)
     old = source.integers(0, 40, 40)
     moved = Drift(SENTENCES, source.integers(0, 11, 40), source.uniform(-0.2, 1, 40), old, old[::-1], {}, {})
@@ -104,7 +104,7 @@ LABELS = {
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """The files of a picture, drawn when first asked for, and those of a second call."""
+    """Return the files of a figure, drawn on first use, and those of a second call."""
     folder = tmp_path_factory.mktemp("pictures")
 
     @cache
@@ -117,7 +117,7 @@ def written(tmp_path_factory):
 
 @pytest.fixture
 def figure_of(monkeypatch):
-    """The figure that a picture's function would save."""
+    """Return the figure that a drawing function would save."""
 
     def draw(function, *args) -> Figure:
         with monkeypatch.context() as patch:
@@ -265,7 +265,7 @@ def test_failed_save_keeps_earlier_files(part, tmp_path, monkeypatch):
 
 
 def check_names(axes, rows: list[dict]) -> None:
-    """Every name is there, inside the axes, and covers no other name, no point and no legend."""
+    """Every label is inside the axes, and covers no other label, point or legend."""
     axes.figure.draw_without_rendering()
     renderer = FigureCanvasAgg(axes.figure).get_renderer()
     assert [text.get_text().replace("-\n", "-") for text in axes.texts] == [row["name"] for row in rows]
@@ -296,7 +296,7 @@ def test_names_cover_neither_one_another_nor_points(count, rise, long, figure_of
 
 
 def test_legend_covers_no_label(figure_of):
-    """The upper right corner holds no point, but a name of four lines."""
+    """The upper right corner contains a label of four lines, but no point."""
     rows = score_rows(3)
     rows[1]["name"] = "outputs/bert-base-uncased-informin-seed42/checkpoint-15625-averaged-over-the-last-layers"
     for row, uniformity, alignment in zip(rows, (-3, -2, -1), (0.1, 0.3, 0.2)):
@@ -305,7 +305,7 @@ def test_legend_covers_no_label(figure_of):
 
 
 def drawn(axes) -> list[tuple[list, np.ndarray]]:
-    """Points and colors of a scatter's parts."""
+    """Return points and colors of a scatter plot."""
     return [(part.get_offsets().tolist(), part) for part in axes.collections]
 
 
@@ -397,7 +397,7 @@ def test_panels_of_tsne(count, shape, figure_of):
 
 
 def test_density_and_means_of_cosine_against_gold(figure_of):
-    """Integer grades: a column each; shares are of the column, whatever its size."""
+    """Integer grades have one column each. Percentages are relative to the column."""
     gold = np.array([0.0] * 30 + [1.0] * 3 + [2.0] * 10)
     cosine = np.concatenate([np.linspace(0, 0.3, 30), [0.45, 0.5, 0.55], np.full(10, 1 + 1e-7)])
     figure = figure_of(plots.cosine_against_gold, [("a", cosine, gold), ("b", -cosine, gold)])
@@ -435,7 +435,7 @@ def test_panels_of_training_curves(figure_of):
 
 
 def without(*names: str) -> list[dict]:
-    """The history without some columns, and without what is left empty by that."""
+    """Return the history without some columns and without empty entries."""
     kept = [{name: value for name, value in entry.items() if name not in names} for entry in HISTORY]
     return [entry for entry in kept if entry.keys() - {"step", "epoch"}]
 
@@ -449,7 +449,7 @@ def test_training_curves_of_less(figure_of):
 
 
 def test_training_curves_of_odd_numbers(figure_of):
-    """A contrast of 0 has no place on a log axis; a NaN is no best score."""
+    """A loss of 0 does not fit on a log axis, and NaN is not the best score."""
     history = [entry | {name: 0.0 for name in entry if name == "terms/contrast"} for entry in HISTORY]
     history[2] = history[2] | dict(eval_spearman=math.nan)
     terms, spearman, *_ = figure_of(run_plots.training_curves, history).axes

@@ -31,7 +31,7 @@ VERBS = "opened closed moved painted sketched repaired crossed visited".split()
 
 
 def make_sentences(count: int) -> list[str]:
-    """Different sentences that have every kind of variant."""
+    """Return distinct sentences that have every kind of variant."""
     source = np.random.default_rng(0)
     found: dict[str, None] = {}
     while len(found) < count:
@@ -239,13 +239,13 @@ def test_content_replaced_draws_both_words():
 
 
 def vector_of(text: str, width: int = 32) -> np.ndarray:
-    """A vector that belongs to the text."""
+    """Return a vector that depends only on the text."""
     seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
     return np.random.default_rng(seed).normal(size=width)
 
 
 def content(sentence: str) -> np.ndarray:
-    """The sum of its words' vectors, but of stop words: no order, no case, no hyphens."""
+    """Return the sum of word vectors without stop words, independent of order, case and hyphens."""
     words = sorted(word for word in re.findall(r"\w+", sentence.lower()) if word not in STOP_WORDS)
     return np.sum([vector_of(word) for word in words], axis=0)
 
@@ -274,7 +274,7 @@ def test_removed_style_scores_exactly_50(count):
 
 
 def test_equal_embeddings_score_exactly_50():
-    """Also in the control, which tells this encoder from one that forgets style alone."""
+    """The control too, unlike for an encoder that removes only style."""
     scores = probe(lambda sentences: np.full((len(sentences), 3), 0.1, dtype=np.float32), make_sentences(33))
     assert {astuple(score)[1:] for score in scores} == {(33, 1.0, 0.0, 50.0, 0.0)}
 
@@ -393,7 +393,7 @@ def test_encoder_must_return_one_row_per_sentence(encode):
 
 
 def test_classifier_converges_with_many_features_of_different_scale():
-    """Features as encoders have them: correlated, with scales and offsets of their own."""
+    """Correlated features with different scales and offsets, like those of encoders."""
     source = np.random.default_rng(0)
     mix, scale = source.normal(size=(64, 64)) / 8, np.exp(3 * source.normal(size=64))
 
