@@ -17,7 +17,7 @@ VALUES = [
     *([], [[]], [1], ["x"], [None], {}, {"x": 1}, {"": {}}, DEEP, DIGITS),
 ]
 # Raised if an earlier mutation made the file invalid.
-SPOILED = (ValueError, yaml.YAMLError, RecursionError, struct.error, IndexError, KeyError)
+SPOILED = (ValueError, yaml.YAMLError, RecursionError, struct.error, LookupError, TypeError)
 
 
 @dataclass(frozen=True)
