@@ -1,10 +1,10 @@
-"""Make the folder to use or publish from a checkpoint."""
+"""Export a checkpoint as a folder to use or publish."""
 
 import argparse
 
 from informin import program
 from informin.errors import OnnxMismatchError, UsageError
-from informin.evaluation import load_stsb_dev
+from informin.evaluation import GradedPairs, load_stsb_dev
 from informin.evaluation.senteval_files import senteval_folder
 from informin.publishing import onnx
 from informin.publishing.card import write_card
@@ -13,30 +13,29 @@ from informin.publishing.published import published_files
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exports one checkpoint. Returns the exit code: 0, 1 (the ONNX file is wrong), 2 (usage), 130 (interrupted)."""
+    """Export a checkpoint. Returns the exit code: 0, 1 (the ONNX file is wrong), 2 (usage), 130 (interrupted)."""
     parser = program.Parser(prog="informin export", description=__doc__)
     add = parser.add_argument
-    add("checkpoint", help="A checkpoint-N folder of run_unsup.py, or a folder that it or this program wrote.")
-    add("folder", help="What to write; must be new.")
-    add("--dtype", choices=DTYPES, default="float32", help="Of the weights; float16 and bfloat16 halve the file.")
-    add("--onnx", action="store_true", help="Write onnx/model.onnx too, in float32.")
-    add("--int8", action="store_true", help="With --onnx, onnx/model_quantized.onnx too, and what it costs.")
-    add(
-        "--senteval_dir",
-        help="With --int8: SentEval's data/downstream, for STS-B dev. Default: $SENTEVAL_DATA, else the Hub's.",
-    )
+    add("checkpoint", help="Folder of a checkpoint (checkpoint-N), or an exported folder.")
+    add("folder", help="Folder to write; must be new or empty.")
+    add("--dtype", choices=DTYPES, default="float32", help="Data type of the weights. Default: float32.")
+    add("--onnx", action="store_true", help="Also write onnx/model.onnx, in float32.")
+    add("--int8", action="store_true",
+        help="With --onnx, also write onnx/model_quantized.onnx, and print the STS-B dev scores of both.")  # fmt: skip
+    add("--senteval_dir",
+        help="With --int8: SentEval's data/downstream, for STS-B dev. Default: $SENTEVAL_DATA or the Hub.")  # fmt: skip
     args = parser.parse_args(argv)
     return program.exit_code(lambda: export(args), parser.option_names())
 
 
 def export(args: argparse.Namespace) -> None:
-    """The folder, then ONNX in it, then what was written."""
+    """Export the folder, add the ONNX files, and print the list of files."""
     if args.int8 and not args.onnx:
         raise UsageError("is set without `onnx`", option="int8", fix="Set both.")
     pairs = load_stsb_dev(senteval_folder(args.senteval_dir)) if args.int8 else None
     if args.onnx:
         onnx.require_packages()
-        onnx.refuse_no_file(args.checkpoint)
+        onnx.refuse_unsupported(args.checkpoint)
     export_checkpoint(args.checkpoint, args.folder, args.dtype)
     try:
         if args.onnx:
@@ -44,10 +43,15 @@ def export(args: argparse.Namespace) -> None:
         if args.int8:
             onnx.quantize_onnx(args.folder)
     except OnnxMismatchError as error:
-        raise OnnxMismatchError(f"{error} The rest of {args.folder} is whole.") from None
+        raise OnnxMismatchError(f"{error} The other files of {args.folder} are complete.") from None
     if pairs is not None:
-        scores = onnx.score_files(args.folder, pairs)
-        print(f"{pairs.name}, Spearman x 100: " + ", ".join(f"{name} {score:.2f}" for name, score in scores.items()))
+        print_scores(args.folder, pairs)
     write_card(args.folder)
     for path in published_files(args.folder):
         print(path.as_posix())
+
+
+def print_scores(folder: str, pairs: GradedPairs) -> None:
+    """Evaluate the ONNX files of a folder and print their scores."""
+    scores = onnx.score_files(folder, pairs)
+    print(f"{pairs.name}, Spearman x 100: " + ", ".join(f"{name} {score:.2f}" for name, score in scores.items()))

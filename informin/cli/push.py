@@ -1,4 +1,4 @@
-"""Publish an exported folder on the Hub."""
+"""Push an exported folder to the Hub."""
 
 import argparse
 from pathlib import Path
@@ -12,33 +12,34 @@ from informin.publishing.results import add_results
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Pushes one folder. Returns the exit code: 0, 1 (the upload failed), 2 (usage), 130 (interrupted)."""
+    """Push a folder. Returns the exit code: 0, 1 (the upload failed), 2 (usage), 130 (interrupted)."""
     options = parser()
     args = options.parse_args(argv)
     return program.exit_code(lambda: push(args), options.option_names())
 
 
 def parser() -> program.Parser:
-    """The options."""
+    """Return the parser of the options."""
     parser = program.Parser(prog="informin push", description=__doc__)
     add = parser.add_argument
-    add("folder", help="What run_unsup.py or run_export.py left.")
-    add("repo", help="user/name, or a name alone for your own. Created where there is none.")
-    add("--private", action="store_true", help="Create it private; refuse one that is public.")
-    add("--branch", help="Push to this branch, which exists, instead of main.")
+    add("folder", help="Exported folder: the output of training or of `informin export`.")
+    add("repo", help="Repository: USER/NAME, or NAME for your own. Created if it does not exist.")
+    add("--private", action="store_true", help="Create a private repository; an existing public one is rejected.")
+    add("--branch", help="Push to this existing branch instead of main.")
     add("--results", nargs="+", default=[], metavar="FILE",
-        help="Results of run_eval.py for the card, or folders of them: of this model, of the encoder before training, "
-        "of --seeds.")  # fmt: skip
+        help="Results of `informin eval` to add to the model card (files or folders): of this model, of its source "
+        "model, and of the runs in --seeds.")  # fmt: skip
     add("--seeds", nargs="+", default=[], metavar="FOLDER",
-        help="Other seeds of the same run, exported: the card gets mean and spread of their --results.")  # fmt: skip
-    add("--update_card", action="store_true", help="Upload the card and the results alone.")
-    add("--dry_run", action="store_true", help="Write the card into the folder, show what would go up, and stop.")
-    add("--overwrite", action="store_true", help="Write over files that this project, or you, did not put there.")
+        help="Exported folders of the same run with other seeds. The card shows the mean and standard deviation of "
+        "their --results.")  # fmt: skip
+    add("--update_card", action="store_true", help="Upload only the model card and the results.")
+    add("--dry_run", action="store_true", help="Write the model card and list the files, without uploading them.")
+    add("--overwrite", action="store_true", help="Overwrite files that you did not upload with InforMin-CL.")
     return parser
 
 
 def push(args: argparse.Namespace) -> None:
-    """Results into the folder, a look at the repository, the list of files, the upload."""
+    """Add results to the folder, check the repository, list the files and upload them."""
     refuse_bad_name(args.repo)
     check_export(args.folder)
     if args.seeds and not args.results:
@@ -58,7 +59,7 @@ def push(args: argparse.Namespace) -> None:
 
 
 def show(folder: str, published: list[Path]) -> None:
-    """What goes up, with sizes, and what does not."""
+    """Print the files to upload with their sizes, and the names of files that are not uploaded."""
     for path in published:
         print(f"{Path(folder, path).stat().st_size:>13,}  {path.as_posix()}")
     print(f"{sum(Path(folder, path).stat().st_size for path in published):>13,}  bytes in {len(published)} files")

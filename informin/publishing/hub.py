@@ -1,7 +1,7 @@
-"""From an exported folder to the Hub.
+"""Push an exported folder to the Hub.
 
-`prepare` finds out, before any training, whether a push can work. One commit then holds the whole folder; a second one
-puts the first one's SHA into the examples of the model card.
+`prepare` checks before training that a push can succeed. A push is one commit with all files, and a second one that
+puts the SHA of the first into the examples of the model card.
 """
 
 import logging
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from huggingface_hub import HfApi, ModelInfo, get_token
+from huggingface_hub import CommitInfo, HfApi, ModelInfo, get_token
 from huggingface_hub.errors import HFValidationError, HTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 from huggingface_hub.utils import validate_repo_id
 from transformers.trainer import TRAINER_STATE_NAME
@@ -28,22 +28,23 @@ from informin.temporary import TemporaryFolder
 
 logger = logging.getLogger(__name__)
 
-CREATION = "initial commit"  # the Hub's, in the name of whoever created the repository
+CREATION = "initial commit"  # title of the commit that the Hub makes for whoever creates a repository
 PUSH_FIRST = "Push the model first, without `update_card`."
 NAMES = "Use NAME, or USER/NAME with your user name or organization."
-RETRIED = (408, 429, 500, 502, 503, 504)  # statuses that may be gone when the request is sent again
+PUSH_AGAIN = "Fix the problem and push again."
+RETRIED = (408, 429, 500, 502, 503, 504)  # statuses after which the same request may succeed
 TOKEN_HELP = "Create a token with write access in your Hub settings, then run `hf auth login` or set HF_TOKEN."
 
 
 @dataclass(frozen=True)
 class Destination:
-    """A repository that can be pushed to, from `prepare`.
+    """A repository that `prepare` has checked.
 
     Attributes:
-        api: knows the token; None in it stands for the one that is logged in.
-        repo: user or organization, slash, name.
+        api: Client. Its token is None to use the stored login.
+        repo: USER/NAME.
         branch: None for main.
-        overwrite: consent was given to write over files of others.
+        overwrite: The user allows overwriting files of others.
     """
 
     api: HfApi
@@ -65,26 +66,28 @@ def prepare(
     folder: str | Path | None = None,
     create: bool = True,
 ) -> Destination:
-    """Makes sure that a push can work, and creates the repository where there is none.
+    """Check that a push can succeed, and create the repository if it does not exist.
 
     Args:
-        repo: user/name, or a name alone for the token's owner.
-        private: whether the repository is to be private; None to take it as it is.
-        overwrite: consent to write over files that were not put there by this project and this user.
-        folder: what will be pushed, where it exists already.
-        create: whether the repository may be created.
+        repo: USER/NAME, or NAME for a repository of the token's owner.
+        private: Whether a new repository is private; True also requires it of an existing one.
+        token: Hub token; None to use the stored login.
+        branch: An existing branch; None for main.
+        overwrite: Allow overwriting files that this user did not upload with InforMin-CL.
+        folder: The folder to push, if it exists already.
+        create: Allow creating the repository.
 
     Raises:
-        UsageError: no token, or one that may not write; a name that the Hub refuses; a repository of somebody else,
-            with other files, or public where private was asked for; or the Hub cannot be reached.
+        UsageError: The token is missing or lacks write access, the name is not valid, the repository belongs to someone
+            else, has other files or is public although `private` is set, or there is no connection to the Hub.
     """
     if not (token or get_token()):
         raise UsageError("No Hub token was found", fix=TOKEN_HELP)
     refuse_bad_name(repo)
     api = HfApi(token=token)
-    with _refusals(repo):
+    with _as_usage_errors(repo):
         user = api.whoami()
-        access = user["auth"].get("accessToken") or {}  # none after a login through the browser
+        access = user["auth"].get("accessToken") or {}  # empty after a login in the browser
         if access.get("role") == "read":
             raise UsageError(f"The token of {user['name']} is read-only", fix=TOKEN_HELP)
         repo = repo if "/" in repo else f"{user['name']}/{repo}"
@@ -105,7 +108,7 @@ def prepare(
 
 
 def refuse_bad_name(repo: str) -> None:
-    """UsageError for what no repository can be called, which must not get into a card either."""
+    """Raise UsageError if no repository can have this name. It must not get into a model card either."""
     try:
         validate_repo_id(repo)
     except HFValidationError as error:
@@ -113,16 +116,16 @@ def refuse_bad_name(repo: str) -> None:
 
 
 def push_folder(folder: str | Path, to: Destination, message: str = "Upload model") -> str:
-    """Uploads an exported folder. Returns the page's address.
+    """Upload an exported folder and return the URL of the model page.
 
     Raises:
-        UsageError: the folder is no export, or its weights are no finite numbers.
-        PushError: the upload failed; it says how to finish it.
+        UsageError: The folder is not an export, or its weights are NaN or infinite.
+        PushError: The upload failed. The error says how to finish it.
     """
     check_export(folder)
     if not write_card(folder, to.repo):
-        logger.info(f"{folder}/{CARD} was edited by hand, and goes up as it is.")
-    with _failures(folder, to):
+        logger.info(f"{folder}/{CARD} was edited by hand and is uploaded unchanged.")
+    with _as_push_errors(folder, to):
         commit = _upload_model(to, folder, message)
         if write_card(folder, to.repo, commit.oid):
             _upload(to, folder, "Model card: pin the commit that holds the weights", allow_patterns=[CARD])
@@ -130,17 +133,17 @@ def push_folder(folder: str | Path, to: Destination, message: str = "Upload mode
 
 
 def push_card(folder: str | Path, to: Destination) -> str:
-    """Uploads the card and the results of an exported folder, no weights. Returns the page's address.
+    """Upload only the card and the results of an exported folder, and return the URL of the model page.
 
     Raises:
-        UsageError: the repository holds other weights than the folder.
-        PushError: the upload failed.
+        UsageError: The repository has other weights than the folder.
+        PushError: The upload failed.
     """
     check_export(folder)
     folder = Path(folder)
-    with _failures(folder, to, update_card=True):
+    with _as_push_errors(folder, to, update_card=True):
         info = to.api.model_info(to.repo, revision=to.branch, files_metadata=True)
-        held = {sibling.rfilename: sibling.lfs for sibling in info.siblings}.get(SAFE_WEIGHTS_NAME)
+        held = {sibling.rfilename: sibling.lfs for sibling in info.siblings or ()}.get(SAFE_WEIGHTS_NAME)
         if held is None or held.sha256 != sha256(folder / SAFE_WEIGHTS_NAME):
             raise UsageError(
                 f"{to.repo} does not have the weights of {folder}, which the card describes", fix=PUSH_FIRST
@@ -152,26 +155,29 @@ def push_card(folder: str | Path, to: Destination) -> str:
 
 
 def card_files(folder: str | Path) -> list[Path]:
-    """The published files that change with new results, relative to the folder."""
+    """Return the published files that new results change, relative to the folder."""
     return [path for path in published_files(folder) if path.name == CARD or path.parts[0] == "results"]
 
 
 def push_in_background(checkpoint: str, to: Destination, message: str, state_as: str | None) -> Future:
-    """Uploads a checkpoint of a running training, exported. A failure is logged: training goes on.
+    """Export a checkpoint of a running training and upload it. A failure is logged, and training continues.
 
     Args:
-        state_as: the repository's folder for the checkpoint itself, optimizer state included; None to leave it out.
+        checkpoint: Checkpoint folder, which may be deleted after this call.
+        to: Destination.
+        message: Title of the commit.
+        state_as: Folder in the repository for the checkpoint itself, with optimizer state; None to leave it out.
     """
     staging = TemporaryFolder()
     exported, state = Path(staging.name, "export"), Path(staging.name, "checkpoint")
 
     def upload():
-        with staging, _failures_logged(checkpoint, to):
+        with staging, _logged(checkpoint, to):
             _upload_model(to, exported, message)
             if state_as:
                 _upload(to, state, f"{message}, checkpoint", path_in_repo=state_as)
 
-    with _failures_logged(checkpoint, to):
+    with _logged(checkpoint, to):
         refuse_links(checkpoint, ["*"])
         export_checkpoint(checkpoint, exported)
         write_card(exported, to.repo)
@@ -182,7 +188,7 @@ def push_in_background(checkpoint: str, to: Destination, message: str, state_as:
 
 
 def _copy_checkpoint(checkpoint: Path, folder: Path) -> None:
-    """What lies still while it is uploaded: the Trainer may delete the checkpoint before. No path of this machine."""
+    """Copy a checkpoint, since Trainer may delete it before the upload ends, and remove local paths from the copy."""
 
     def link(source: str, target: str) -> None:
         try:
@@ -195,25 +201,25 @@ def _copy_checkpoint(checkpoint: Path, folder: Path) -> None:
     state = read_json(path)
     if state["best_model_checkpoint"]:
         state["best_model_checkpoint"] = Path(state["best_model_checkpoint"]).name
-    write_json(path, state, indent=2, allow_nan=True)  # a new file: the one that it was a link to is as it was
+    write_json(path, state, indent=2, allow_nan=True)  # replaces the hard link and leaves the original unchanged
     write_manifest(folder)
 
 
-def _upload_model(to: Destination, folder: str | Path, message: str):
-    """One commit of what is published; what the repository has of that, and the folder has not, is removed in it."""
+def _upload_model(to: Destination, folder: str | Path, message: str) -> CommitInfo:
+    """Upload the published files in one commit, which also deletes those that the folder no longer has."""
     names = [path.as_posix() for path in published_files(folder)]
     return _upload(to, folder, message, allow_patterns=names, delete_patterns=list(PUBLISHED))
 
 
-def _upload(to: Destination, folder: str | Path, message: str, **options):
+def _upload(to: Destination, folder: str | Path, message: str, **options) -> CommitInfo:
     return to.api.upload_folder(
         repo_id=to.repo, revision=to.branch, folder_path=folder, commit_message=message, **options
     )
 
 
 def _refuse_foreign_files(api: HfApi, info: ModelInfo, user: str, branch: str | None, folder) -> None:
-    """A repository may hold nothing, or what this user pushed with this project."""
-    held = [sibling.rfilename for sibling in info.siblings if sibling.rfilename != ".gitattributes"]
+    """Raise UsageError if a repository contains anything that this user did not push with InforMin-CL."""
+    held = [sibling.rfilename for sibling in info.siblings or () if sibling.rfilename != ".gitattributes"]
     if not held:
         return
 
@@ -241,8 +247,8 @@ def _refuse_foreign_files(api: HfApi, info: ModelInfo, user: str, branch: str | 
 
 
 @contextmanager
-def _refusals(repo: str) -> Iterator[None]:
-    """The Hub's answers to `prepare` as errors of use."""
+def _as_usage_errors(repo: str) -> Iterator[None]:
+    """Raise the Hub's errors as UsageError."""
     try:
         yield
     except (HTTPError, OfflineModeIsEnabled, LocalEntryNotFoundError) as error:
@@ -251,28 +257,29 @@ def _refusals(repo: str) -> Iterator[None]:
 
 
 @contextmanager
-def _failures(folder: str | Path, to: Destination, update_card: bool = False) -> Iterator[None]:
-    """Whatever goes wrong in an upload, the model is safe and the user is told how to finish."""
+def _as_push_errors(folder: str | Path, to: Destination, update_card: bool = False) -> Iterator[None]:
+    """Raise any error of an upload as PushError, which says that the model is saved and how to finish the push."""
     try:
         yield
     except UsageError:
         raise
-    except Exception as error:  # the client raises OSError, ValueError, RuntimeError and its transport's own
+    except Exception as error:  # the client raises OSError, ValueError, RuntimeError and errors of its HTTP library
         reason, fix = _reason(error, to.repo)
-        options = {"branch": to.branch, "overwrite": to.overwrite, "update_card": update_card}
+        finish: dict[str, str | bool] = {"folder": str(folder), "repo": to.repo}
+        given = {"branch": to.branch, "overwrite": to.overwrite, "update_card": update_card}
         raise PushError(
             f"The push to {to.repo} failed: {reason}. {fix} The model is saved in {folder}."
             f"{' Set HF_TOKEN to the same token.' if to.api.token else ''}",
-            finish={"folder": str(folder), "repo": to.repo} | {name: value for name, value in options.items() if value},
+            finish=finish | {name: value for name, value in given.items() if value},
         ) from error
 
 
 @contextmanager
-def _failures_logged(checkpoint: str, to: Destination) -> Iterator[None]:
-    """For what goes on beside the training."""
+def _logged(checkpoint: str, to: Destination) -> Iterator[None]:
+    """Log any error of an upload in the background."""
     try:
         yield
-    except Exception as error:  # nobody waits for the upload: whatever it was is said here
+    except Exception as error:
         reason, _ = _reason(error, to.repo)
         logger.warning(f"The push of {Path(checkpoint).name} failed: {reason}. Training continues.")
 
@@ -291,10 +298,7 @@ def _reason(error: BaseException, repo: str) -> tuple[str, str]:
         role = " In an organization, you also need a role with write access."
         return f"the token has no write access to {repo} (403: {message})", TOKEN_HELP + role
     if status is not None:
-        return (
-            f"the Hub answered {status}: {message}",
-            "Try again later." if status in RETRIED else "Fix the problem and push again.",
-        )
+        return f"the Hub answered {status}: {message}", "Try again later." if status in RETRIED else PUSH_AGAIN
     if not isinstance(error, HTTPError):
-        return f"{message} ({type(error).__name__})", "Fix the problem and push again."
+        return f"{message} ({type(error).__name__})", PUSH_AGAIN
     return f"no connection to the Hub ({type(error).__name__}: {message})", "Check your network and try again."

@@ -1,6 +1,7 @@
-"""What the Hub takes in a model card's metadata. Everything else is kept out of it: it may come from anybody."""
+"""Values that the Hub accepts in the metadata of a model card. Others are left out, since they may come from anyone."""
 
 import re
+from typing import Any
 
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
@@ -17,22 +18,22 @@ LICENSES = """
     fair-noncommercial-research-license llama2 llama3 llama3.1 llama3.2 llama3.3 llama4 grok2-community gemma unknown
     other
 """.split()
-NO_LANGUAGE = ("multilingual", "code")  # which the Hub takes beside the codes of ISO 639
+NO_LANGUAGE = ("multilingual", "code")  # accepted by the Hub in addition to ISO 639 codes
 
 
-def known_license(value: object) -> str | list[str] | None:
-    """A license of the Hub's list, or several; None of anything else."""
+def known_license(value: Any) -> str | list[str] | None:
+    """Return a license id of the Hub, or a list of them, unchanged. Return None for any other value."""
     values = value if isinstance(value, list) else [value]
     return value if values and all(one in LICENSES for one in values) else None
 
 
 def known_language(value: object) -> str | None:
-    """A code of two or three letters, as ISO 639 has them, or of `NO_LANGUAGE`; None of anything else."""
+    """Return an ISO 639 code of two or three letters or one of `NO_LANGUAGE`. Return None for any other value."""
     return value if isinstance(value, str) and (value in NO_LANGUAGE or re.fullmatch("[a-z]{2,3}", value)) else None
 
 
-def known_id(value: object) -> str | None:
-    """A name that a repository can have; None of anything else."""
+def known_id(value: Any) -> str | None:
+    """Return a valid name of a repository. Return None for any other value."""
     try:
         validate_repo_id(value)
     except HFValidationError:

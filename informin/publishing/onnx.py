@@ -3,12 +3,12 @@
     export_onnx("outputs/model")          # onnx/model.onnx
     quantize_onnx("outputs/model")        # onnx/model_quantized.onnx, a quarter of the size
     encode = load_onnx_encoder("outputs/model")
-    embeddings = encode(["A dog."])       # (N, d), as by run_eval.py's pooler `auto`
+    embeddings = encode(["A dog."])       # (N, d), as with the pooler `auto` of `informin eval`
 
-`onnx/model.onnx` is the layout of optimum's feature-extraction export, which sentence-transformers (backend="onnx"),
-transformers.js and text-embeddings-inference load by name: inputs input_ids, attention_mask and, of BERT and others,
-token_type_ids, each (N, L) int64; output last_hidden_state (N, L, d), of which the reader makes the embedding. No
-output `sentence_embedding`: text-embeddings-inference would take it whatever pooling it is asked for.
+`onnx/model.onnx` has the layout of optimum's feature-extraction export, which sentence-transformers (backend="onnx"),
+transformers.js and text-embeddings-inference load by name. Inputs are input_ids, attention_mask and, for BERT and some
+others, token_type_ids, each (N, L) int64. The output is last_hidden_state (N, L, d), which the caller pools. There is
+no output `sentence_embedding`, because text-embeddings-inference would use it whatever pooling it is asked for.
 """
 
 import logging
@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
@@ -41,17 +42,17 @@ from informin.temporary import TemporaryFolder, new_file
 from modeling_informin import has_pooler
 
 MODEL = "onnx/model.onnx"
-QUANTIZED = "onnx/model_quantized.onnx"  # transformers.js' name of 8 bits, which it takes in a browser unless told
+QUANTIZED = "onnx/model_quantized.onnx"  # the 8-bit file that transformers.js loads by default in browsers
 SCORES = "onnx/scores.json"
 OUTPUT = "last_hidden_state"
-# The first that has GELU as one operator, which onnxruntime fuses with the bias. Read by onnxruntime 1.18 and newer.
+# The first opset with GELU as a single operator, which onnxruntime fuses with the bias. Needs onnxruntime 1.18.
 OPSET = 20
 TOLERANCE = 1e-4
-LONGEST = 1_024  # tokens that a file is tried with: attention over the 8,192 of ModernBERT would take gigabytes
+LONGEST = 1_024  # maximum number of tokens when a file is compared: 8,192 tokens would need gigabytes
 
 
 class OnnxModel(nn.Module):
-    """An ONNX file in the place of the encoder that `encode` runs, on as many threads as torch would use."""
+    """An ONNX file that `encode` can run like an encoder, with torch's number of threads."""
 
     device = torch.device("cpu")
 
@@ -59,13 +60,13 @@ class OnnxModel(nn.Module):
         from onnxruntime import InferenceSession, SessionOptions
 
         super().__init__()
-        self.config, self.names = config, architecture_of(config).onnx_inputs
+        self.config, self.names = config, input_names(config)
         options = SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
         self.session = InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> BaseModelOutput:
-        """(N, L) ids and mask of one sentence each to (N, L, d)."""
+        """Return the hidden states (N, L, d) for ids and mask (N, L)."""
         types = torch.zeros_like(input_ids)
         tokens = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": types}
         (hidden,) = self.session.run([OUTPUT], {name: tokens[name].numpy() for name in self.names})
@@ -74,7 +75,7 @@ class OnnxModel(nn.Module):
 
 @dataclass
 class OnnxEncoder:
-    """Computes the embeddings (N, d) float32 of N sentences with an ONNX file, as `embedding` says."""
+    """Computes the embeddings (N, d) float32 of N sentences with an ONNX file, as configured by `embedding`."""
 
     model: OnnxModel
     tokenizer: PreTrainedTokenizerBase
@@ -90,14 +91,15 @@ class OnnxEncoder:
 
 
 def load_onnx_encoder(folder: str | Path, file: str = MODEL, batch_size: int = 64) -> OnnxEncoder:
-    """The encoder in an ONNX file of an exported folder, with the folder's tokenizer.
+    """Load an ONNX file of an exported folder with the folder's tokenizer.
 
-    The file is `MODEL`, `QUANTIZED` or another of this layout, relative to the folder. A folder that does not say how
-    the embedding is read is read at [CLS].
+    Args:
+        folder: An exported folder. If it does not configure the pooling, the [CLS] vector is used.
+        file: `MODEL`, `QUANTIZED` or another file with this layout, relative to the folder.
+        batch_size: Number of sentences per batch.
 
     Raises:
-        UsageError: no such file, one that onnxruntime cannot read, an encoder whose reading is not known here, or
-            onnxruntime is not installed.
+        UsageError: The file is missing, onnxruntime cannot read it or is not installed, or the pooling is unknown.
     """
     require_packages(["onnxruntime"])
     path = _file_of(folder, file)
@@ -107,38 +109,57 @@ def load_onnx_encoder(folder: str | Path, file: str = MODEL, batch_size: int = 6
     embedding = replace(embedding, adapter=None).for_training("auto", None)
     try:
         model = OnnxModel(path, config)
-    except Exception as error:  # onnxruntime's errors have no base class of their own
+    except Exception as error:  # onnxruntime's errors have no common base class
         raise UsageError(f"{path} cannot be read: {error_line(error)}", fix="Create it again.") from None
     tokenizer = load_tokenizer(str(folder), config)
     lower_case(tokenizer, embedding)
     return OnnxEncoder(model, tokenizer, batch_size, embedding, dense)
 
 
+def input_names(config: PreTrainedConfig) -> tuple[str, ...]:
+    """Return the inputs of an architecture's ONNX file. Raise UsageError if ONNX export does not support it."""
+    names = architecture_of(config).onnx_inputs
+    if names is None:
+        able = ", ".join(name for name, row in ARCHITECTURES.items() if row.onnx_inputs)
+        raise UsageError(
+            f"The architecture {config.model_type!r} cannot be exported to ONNX",
+            needed=f"one of: {able}",
+            fix="Export without `onnx`.",
+        )
+    return names
+
+
+def refuse_unsupported(folder: str | Path) -> None:
+    """Raise UsageError if a folder is not an encoder or ONNX export does not support its architecture."""
+    input_names(load_config(str(folder)))
+
+
 @during("export to ONNX")
 def export_onnx(folder: str | Path) -> Path:
-    """Writes `MODEL`, in float32, for 1 and more sentences of up to the full length; returns its path.
+    """Write `MODEL` in float32, for any batch size and any length up to the maximum, and return its path.
 
-    The folder has a model of `ARCHITECTURES`, of this project or not, and its tokenizer.
+    Uses torch.onnx.export(dynamo=True), since the TorchScript exporter is deprecated, and transformers' `eager`
+    attention: `sdpa` exports checks for rows without a token, which make the file 10% slower.
 
-    By torch.onnx.export(dynamo=True): the TorchScript exporter gives a file as good, but is deprecated. The attention
-    is transformers' `eager` one: `sdpa` becomes guards against rows without a token, which cost a tenth of the speed.
+    The file is kept only if it gives the same embeddings as the model, for a short sentence and for a batch up to the
+    maximum length. `QUANTIZED` and `SCORES` are removed, because they may belong to other weights.
 
-    The file takes its place once it gives the embeddings that the model gives, of a short sentence alone and of a batch
-    up to the full length. `QUANTIZED` and `SCORES` are removed: they may be of other weights.
+    Args:
+        folder: Folder with an encoder of `ARCHITECTURES`, of this project or not, and its tokenizer.
 
     Raises:
-        UsageError: no such model, or the packages are not installed.
-        OnnxMismatchError: the file and the model disagree.
+        UsageError: The folder has no such encoder, or packages are not installed.
+        OnnxMismatchError: The file gives other embeddings than the model.
     """
     require_packages()
     folder = Path(folder)
     if not (folder / "config.json").is_file():
         raise UsageError(f"{folder} has no config.json", needed="an exported model")
-    refuse_no_file(folder)
+    refuse_unsupported(folder)
     encoder = load_encoder(str(folder), ("cls",), device="cpu")
-    model = encoder.model.base_model
+    model = cast(PreTrainedModel, encoder.model.base_model)
     if has_pooler(type(model)):
-        model.pooler = None  # BERT's own, where a checkpoint has one: not our embedding, and a second output
+        model.pooler = None  # type: ignore[assignment]  # BERT's pooling layer, which would be a second output
     model.set_attn_implementation("eager")
     with TemporaryFolder(folder) as unfinished:
         path = Path(unfinished, "model.onnx")
@@ -151,31 +172,19 @@ def export_onnx(folder: str | Path) -> Path:
     return folder / MODEL
 
 
-def refuse_no_file(folder: str | Path) -> None:
-    """UsageError for a model that cannot be trained here, or of whose architecture no ONNX file is made."""
-    config = load_config(str(folder))
-    if architecture_of(config).onnx_inputs is None:
-        able = ", ".join(name for name, row in ARCHITECTURES.items() if row.onnx_inputs)
-        raise UsageError(
-            f"The architecture {config.model_type!r} cannot be exported to ONNX",
-            needed=f"one of: {able}",
-            fix="Export without `onnx`.",
-        )
-
-
 @during("export to ONNX")
 def quantize_onnx(folder: str | Path) -> Path:
-    """Writes `QUANTIZED` from `MODEL`: linear layers and embedding tables in 8 bits, activations scaled as they come.
+    """Write `QUANTIZED` from `MODEL`: 8-bit linear layers and embedding tables, with dynamic scales of the activations.
 
-    `per_channel`, one scale for each output of a layer, is several times nearer to float32 than one scale for all, at
-    the same speed. `reduce_range`, 7 bits of the 8, costs next to nothing; without it CPUs that lack VNNI instructions
-    overflow, for they add two products in 16 bits. Unsigned weights do not, but run slower than float32.
+    `per_channel` uses one scale per output of a layer. The embeddings are several times closer to float32 than with one
+    scale per layer, at the same speed. `reduce_range` uses 7 of the 8 bits at almost no cost; without it, CPUs without
+    VNNI overflow when they add two products in 16 bits. Unsigned weights do not overflow but are slower than float32.
 
-    An embedding depends on the other sentences of its batch, which share the scale of the activations, about as much as
-    on the 8 bits. Embeddings to be compared exactly need `MODEL`, or a batch of 1.
+    The sentences of a batch share the scale of the activations, so an embedding depends on its batch about as much as
+    on the rounding to 8 bits. To compare embeddings exactly, use `MODEL` or a batch size of 1.
 
     Raises:
-        UsageError: there is no `MODEL`, or the packages are not installed.
+        UsageError: There is no `MODEL`, or packages are not installed.
     """
     require_packages(["onnx", "onnxruntime"])
     from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -195,7 +204,7 @@ def quantize_onnx(folder: str | Path) -> Path:
 
 
 def score_files(folder: str | Path, pairs: GradedPairs) -> dict[str, float]:
-    """Spearman x 100 of each ONNX file of a folder, by name; kept in `SCORES` for the model card."""
+    """Return Spearman x 100 of each ONNX file of a folder by name, and write it to `SCORES` for the model card."""
     names = sorted(path.name for path in Path(folder, "onnx").glob("*.onnx"))
     scores = {name: score_pairs(load_onnx_encoder(folder, f"onnx/{name}"), pairs)["spearman"] for name in names}
     write_json(Path(folder, SCORES), {"pairs": pairs.name, "spearman": scores})
@@ -203,7 +212,7 @@ def score_files(folder: str | Path, pairs: GradedPairs) -> dict[str, float]:
 
 
 def require_packages(names: Sequence[str] = ("onnx", "onnxscript", "onnxruntime")) -> None:
-    """UsageError where one is not installed; together they are what exporting needs, and nothing else here does."""
+    """Raise UsageError if a package is not installed. The default is what `export_onnx` needs."""
     if absent := [name for name in names if find_spec(name) is None]:
         raise UsageError(
             f"Packages for ONNX are not installed: {', '.join(absent)}", fix=f"Run: pip install {' '.join(absent)}"
@@ -211,12 +220,12 @@ def require_packages(names: Sequence[str] = ("onnx", "onnxscript", "onnxruntime"
 
 
 def _trace(model: PreTrainedModel, path: Path) -> None:
-    """Writes the model without what the exporter notes beside it: stack traces with the paths of this machine."""
+    """Write the model without the exporter's metadata, such as stack traces with local paths."""
     import onnx
 
-    names = architecture_of(model.config).onnx_inputs
+    names = input_names(model.config)
     with _quiet():
-        proto = torch.onnx.export(
+        program = torch.onnx.export(
             model,
             kwargs={name: torch.ones(2, 8, dtype=torch.long) for name in names},
             input_names=names,
@@ -225,7 +234,9 @@ def _trace(model: PreTrainedModel, path: Path) -> None:
             opset_version=OPSET,
             dynamo=True,
             verbose=False,
-        ).model_proto
+        )
+    assert program is not None  # with dynamo=True
+    proto = program.model_proto
     graph = proto.graph
     for noted in (graph, *graph.node, *graph.value_info, *graph.input, *graph.output, *graph.initializer):
         del noted.metadata_props[:]
@@ -234,15 +245,15 @@ def _trace(model: PreTrainedModel, path: Path) -> None:
 
 
 def _refuse_difference(model: PreTrainedModel, exported: OnnxModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """OnnxMismatchError where [CLS] or mean vectors differ, of a batch of two lengths or of a sentence alone."""
+    """Raise OnnxMismatchError if [CLS] or mean vectors differ, for a batch of two lengths or a single sentence."""
     longest = "word " * min(max_length(model.config, tokenizer), LONGEST)
     sentences = (longest, "Two men play chess in the park.", "A dog.")
     ours, theirs = (encode(either, tokenizer, sentences, 2, ("cls", "mean")) for either in (model, exported))
     difference = np.max([np.abs(ours[pooler] - theirs[pooler]).max() for pooler in ours])
-    if not difference <= TOLERANCE:  # so that NaN is refused
+    if not difference <= TOLERANCE:  # also true for NaN
         raise OnnxMismatchError(
-            f"The ONNX file gives other embeddings than the model: a component differs by {difference:.1e}, and "
-            f"{TOLERANCE:.0e} was allowed. It was not kept."
+            f"The ONNX file gives other embeddings than the model: a component differs by {difference:.1e}, more than "
+            f"{TOLERANCE:.0e}. It was deleted."
         )
 
 
@@ -256,9 +267,9 @@ def _file_of(folder: str | Path, name: str) -> Path:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the warnings of exporter and quantizer, which are about their own insides.
+    """Hide the warnings of the exporter and the quantizer, which concern only their own code.
 
-    The quantizer logs by the root logger, which would get a handler for good: it has one meanwhile.
+    The quantizer logs with the root logger, which would add a handler permanently if it had none.
     """
     root, handler = logging.getLogger(), logging.NullHandler()
     disabled = root.manager.disable

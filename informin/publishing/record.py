@@ -1,38 +1,50 @@
-"""What a training run was, kept as training.json beside its weights: the model card is written from it.
+"""The record of a training run, stored as training.json next to the weights. The model card is generated from it.
 
 schema                2
 informin              version of this package
-base_model            name; hub_id (null for a folder); revision, the commit; weights_sha256 as run_eval.py has it;
-                      settings_sha256, of configuration and tokenizer
-data                  sources, file names or the Hub id; hub_id (null for files); description; sentences and their
-                      sha256, in their order (null: stream)
-inputs                what else affects the weights, by name: of files name, size and sha256, of a sample where they are
-                      above 1 GB; how the encoder is read; the workers of a stream. Older files have none
-language, license     for the card; null where nothing says
-objective             name; title; terms: those that were on, in their order: name, title, paper (a file of
-                      publishing/templates/citations, or null), own (false: added to the objective by an option)
-seed, options         every option that shapes the weights
-development           the name of what was scored in training, and development_sha256; null where nothing was;
-                      development_sets, kind (pairs, labels, retrieval) and name of each (older files: pairs alone)
-history               step and the measures of each evaluation by their names in `informin.evaluation.measures`;
-                      null: undefined
-earlier               the parts of the run before its options, seed, sentences or pairs were changed, each with its
-                      until_step; the rest of this file tells the last part
-steps, kept_step      taken; of the weights that were kept; chosen: they were the best of those scored
-drift                 what training changed: sentences, their number; old and new, the measures of
-                      `informin.evaluation.drift`, null where not scored; warnings; null where it was not measured, and
-                      in a checkpoint
-sentences_per_second  of training, all processes together; null in a checkpoint
-environment           versions, device, number of threads
+base_model            the source model: name; hub_id (null for a folder); revision, a commit; weights_sha256, as in
+                      results of `informin eval`; settings_sha256, of its configuration and tokenizer
+data                  sources, file names or a Hub id; hub_id (null for files); description; sentences, their number;
+                      sha256 of the sentences in order (both null for a stream)
+inputs                other inputs that affect the weights, by name: for files name, size and sha256 (of a sample above
+                      1 GB); how the encoder computes embeddings; the workers of a stream. Missing in older records
+language, license     for the card; null if unknown
+objective             name; title; active terms in order, each with name, title, paper (a file in
+                      publishing/templates/citations, or null) and own (false if an option added it to the objective)
+seed, options         every option that affects the weights
+development           name of the development sets; null without evaluation. development_sha256, their checksum;
+                      development_sets, with kind (pairs, labels, retrieval) and name of each. Older records have pairs
+history               step and measures of each evaluation, named as in `informin.evaluation.measures`; null: undefined
+earlier               earlier parts of a run whose options, seed or data changed, each with its until_step. The other
+                      entries describe the last part
+steps, kept_step      number of steps taken, and the step whose weights were kept. chosen: they had the best score
+drift                 changes to the embeddings: sentences, their number; old and new, the measures of
+                      `informin.evaluation.drift` (null: not scored); warnings. Null if not measured, and in checkpoints
+sentences_per_second  training speed of all processes together; null in checkpoints
+environment           versions, device and number of threads
 
-No path, user or machine name is in it: of files and folders the last part of the name alone.
+The record contains no path, user name or host name. For files and folders it has only the last part of the path.
 """
 
 from pathlib import Path
 
 from informin.evaluation.measures import KINDS
 from informin.files import write_json
-from informin.schema import AMOUNT, ANY, FLAG, SCORE, TEXT, Each, Keys, list_of, one_of, or_none, read_checked, whole
+from informin.schema import (
+    AMOUNT,
+    ANY,
+    FLAG,
+    SCORE,
+    TEXT,
+    Each,
+    Keys,
+    Schema,
+    list_of,
+    one_of,
+    or_none,
+    read_checked,
+    whole,
+)
 
 TRAINING = "training.json"
 SCHEMA = 2  # 1 had other names for the options
@@ -45,20 +57,20 @@ _DATA = Keys(
         "sources": list_of(TEXT),
         "sentences": or_none(whole(0)),
         "sha256": _TEXT_OR_NONE,
-        "hub_id": ANY,  # of which the card takes what the Hub takes, here and below
+        "hub_id": ANY,  # the card uses only values that the Hub accepts, here and below
         "description": _TEXT_OR_NONE,
     },
     ANY,
     null=True,
 )
-# Of a run, or of an earlier part of it.
-_PART = {
+# Entries of a run and of each earlier part.
+_PART: dict[str, Schema] = {
     "seed": whole(0),
     "options": Keys({}, dict.fromkeys(("objective", "prompt", "precision", "optim", "lr_scheduler_type"), TEXT), ANY),
 }
 _TERM = Keys({"name": TEXT, "title": TEXT, "paper": _TEXT_OR_NONE, "own": FLAG}, others=ANY)
 _HISTORY = Each(Keys({"step": whole(0)}, others=or_none(SCORE)))
-_PART_LATER = {  # what older records do not have
+_PART_LATER: dict[str, Schema] = {  # missing in older records
     "development": _TEXT_OR_NONE,
     "history": _HISTORY,
     "development_sha256": _TEXT_OR_NONE,
@@ -110,22 +122,26 @@ RESUMED = Keys(
 
 
 def save_record(folder: str | Path, record: dict) -> None:
-    """Writes training.json."""
+    """Write training.json."""
     write_json(Path(folder, TRAINING), record)
 
 
 def prompt_of_training(record: dict | None, settings: dict) -> str:
-    """What stood before every sentence in training: as the record says, else the prompt in `config.informin`."""
+    """Return the prompt used in training, from the record or, without a record, from `config.informin`."""
     options = (record or {}).get("options")
     return settings.get("prompt", "") if options is None else options.get("prompt", "")
 
 
 def load_record(folder: str | Path) -> dict | None:
-    """Reads training.json; None where there is none, UsageError where it is no record of this schema."""
+    """Load training.json. Return None if there is none.
+
+    Raises:
+        UsageError: The file does not match `RECORD`.
+    """
     path = Path(folder, TRAINING)
     if not path.is_file():
         return None
-    record = read_checked(path, RECORD, "Copy it again from its run, or train again with this version.")
+    record = read_checked(path, RECORD, "Copy the file again, or train again with this version.")
     record.setdefault("earlier", [])
     record.setdefault("development_sha256", None)
     return record

@@ -1,12 +1,14 @@
-"""A Trainer that leaves, and pushes, folders that people can load."""
+"""A Trainer that saves and pushes exported folders."""
 
 import tempfile
 from abc import ABC, abstractmethod
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from safetensors import SafetensorError
-from transformers import TrainingArguments
+from transformers import PreTrainedTokenizerBase, TrainingArguments
 from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import HubStrategy, get_last_checkpoint
 from transformers.utils import PushInProgress
@@ -22,31 +24,39 @@ from informin.transformers_private import TrainerHooks
 
 
 class PublishingTrainer(TrainerHooks, ABC):
-    """The Trainer with training.json in every checkpoint, and the exported folder, not the checkpoint, on the Hub."""
+    """A Trainer that writes training.json into every checkpoint and pushes exported folders instead of checkpoints."""
+
+    hub_model_id: str | None  # type: ignore[assignment]  # Trainer's has the type of its first value, None
+    push_in_progress: PushInProgress | None  # type: ignore[assignment]
 
     @abstractmethod
     def record(self) -> dict:
-        """What the run was so far, for training.json; see `informin.publishing.record`."""
+        """Return the record of the run so far, for training.json; see `informin.publishing.record`."""
+
+    @property
+    def tokenizer_of_run(self) -> PreTrainedTokenizerBase:
+        """The processing class, which is always a tokenizer here."""
+        return cast(PreTrainedTokenizerBase, self.processing_class)
 
     def train(self, *args, **kwargs):
-        """Trainer's, after a try to save.
+        """Train after a trial of saving the model.
 
         Raises:
-            UsageError: what training leaves could not be written; no step was taken.
+            UsageError: A checkpoint or an export could not be written. No training step was taken.
         """
         self._try_to_save()
         return super().train(*args, **kwargs)
 
     def _try_to_save(self) -> None:
-        """Writes a checkpoint and an export without their weights, and deletes them; UsageError where that fails."""
+        """Write a checkpoint and an export without weights to a temporary folder. Raise UsageError if that fails."""
         problem = None
         if self.is_world_process_zero():
             try:
                 with tempfile.TemporaryDirectory(prefix="informin-save-") as folder:
                     self.write_model(str(Path(folder, "checkpoint")), state_dict={})
                     model = self.accelerator.unwrap_model(self.model)
-                    export_folder(model, self.processing_class, Path(folder, "export"), self.record(), weights=False)
-            except Exception as error:  # of whichever library writes the file
+                    export_folder(model, self.tokenizer_of_run, Path(folder, "export"), self.record(), weights=False)
+            except Exception as error:  # from any of the libraries that write the files
                 problem = f"{error_line(error)} ({type(error).__name__})"
         if any_process(problem is not None):
             raise UsageError(
@@ -55,43 +65,47 @@ class PublishingTrainer(TrainerHooks, ABC):
             )
 
     def write_model(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
-        forget_truncation(self.processing_class)
+        forget_truncation(self.tokenizer_of_run)
         super().write_model(output_dir, state_dict)
         if not self.args.should_save:
             return  # Trainer calls this in every process
-        # A pickle of the options, with this machine's paths in it, that nothing reads.
-        folder = Path(output_dir or self.args.output_dir)
+        folder = Path(output_dir or output_folder(self.args))
+        # A pickle of the options, which contains local paths and is not used.
         (folder / TRAINING_ARGS_NAME).unlink(missing_ok=True)
         save_record(folder, self.record())
         set_usual_modes(folder)  # transformers copies the modeling file with its mode
 
     def export(self, folder: str | None = None) -> None:
-        """Writes the folder that people load, by default to the output folder; see `informin.publishing.export`.
+        """Export the model, by default to the output folder; see `informin.publishing.export`.
 
-        SaveError: it could not be written; what was there before is as it was.
+        Raises:
+            SaveError: The folder could not be written. Earlier files in it are unchanged.
         """
         if not self.is_world_process_zero():
             return
-        folder, model = folder or self.args.output_dir, self.accelerator.unwrap_model(self.model)
+        output = output_folder(self.args)
+        folder, model = folder or output, self.accelerator.unwrap_model(self.model)
         try:
-            export_folder(model, self.processing_class, folder, self.record())
+            export_folder(model, self.tokenizer_of_run, folder, self.record())
         except (OSError, SafetensorError) as error:
-            last = get_last_checkpoint(self.args.output_dir)
-            whole = last and damage(last, contents=False) is None
-            rest = f" {last} is whole: python run_export.py {last} NEW_FOLDER" if whole else ""
-            raise SaveError(f"The model could not be written to {folder}: {error_line(error)}.{rest}") from error
+            last = get_last_checkpoint(output)
+            complete = last and damage(last, contents=False) is None
+            fix = f" {last} is complete. Run: python -m informin export {last} NEW_FOLDER" if complete else ""
+            raise SaveError(f"The model could not be written to {folder}: {error_line(error)}.{fix}") from error
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
-        """Trainer's, after a look whether a push can work.
+        """Check that a push can succeed and create the repository.
 
-        Raises UsageError: it cannot; see `informin.publishing.hub.prepare`.
+        Raises:
+            UsageError: A push cannot succeed; see `informin.publishing.hub.prepare`.
         """
         if self.is_world_process_zero():
             self._hub = hub_destination(self.args, token, private)
             self.hub_model_id = self._hub.repo
             self.push_in_progress = None
+            self._pushes: list[Future] = []
 
-    def push_to_hub(
+    def push_to_hub(  # type: ignore[override]  # Trainer returns a CommitInfo; a push here has two commits
         self,
         commit_message: str | None = "End of training",
         blocking: bool = True,
@@ -100,21 +114,22 @@ class PublishingTrainer(TrainerHooks, ABC):
         private: bool | None = None,
         **card,
     ) -> str | None:
-        """Uploads the exported folder with its card, and waits for it.
+        """Upload the exported folder with its card, and wait until the upload ends.
 
         Args:
-            blocking: True; see Raises.
-            revision: the branch; None for `hub_revision`.
-            token, private: of a repository that is made; None for `hub_token` and `hub_private_repo`.
-            card: none; see Raises.
+            commit_message: Title of the commit.
+            blocking: Must be True.
+            token: Hub token; None for `hub_token`.
+            revision: Branch; None for `hub_revision`.
+            private: Whether a new repository is private; None for `hub_private_repo`.
+            card: Options of Trainer's model card, which are not supported.
 
         Returns:
-            The page's address, on the first process.
+            URL of the model page, on the first process.
 
         Raises:
-            PushError: the upload failed; the exported folder is in the output folder.
-            UsageError: it is not to be waited for, which would lose a failure; or something is said about the card,
-                which is written from what the run was.
+            PushError: The upload failed. The exported folder is saved in the output folder.
+            UsageError: `blocking` is False, or options of the model card were given.
         """
         if not blocking:
             raise UsageError(
@@ -133,35 +148,42 @@ class PublishingTrainer(TrainerHooks, ABC):
         if not self.is_world_process_zero():
             return None
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
-        PublishingTrainer.export(self)  # without a report, which other processes would have a part in
+        PublishingTrainer.export(self)  # without the reports of subclasses, which need all processes
         self.finish_push()
         to = replace(self._hub, branch=revision) if revision else self._hub
-        return push_folder(self.args.output_dir, to, commit_message)
+        return push_folder(output_folder(self.args), to, commit_message or "End of training")
 
     def create_model_card(self, *args, **kwargs):
-        """Raises UsageError: Trainer's would stand in the place of ours."""
+        """Raise UsageError, since Trainer's card would replace the exported one."""
         raise UsageError("`create_model_card` is not supported", fix="Call `export`, which writes the model card.")
 
     def push_checkpoint(self, checkpoint_folder: str) -> None:
-        """Trainer's, with the exported checkpoint at the root of the repository."""
+        """Push the exported checkpoint in the background, to the root of the repository."""
         strategy = self.args.hub_strategy
         if not self.is_world_process_zero() or strategy == HubStrategy.END:
             return
-        earlier = [] if self.push_in_progress is None else [j for j in self.push_in_progress.jobs if not j.done()]
-        if earlier and not self.args.hub_always_push:
+        running = [job for job in self._pushes if not job.done()]
+        if running and not self.args.hub_always_push:
             return
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         names = {HubStrategy.CHECKPOINT: "last-checkpoint", HubStrategy.ALL_CHECKPOINTS: Path(checkpoint_folder).name}
         message = f"Training in progress, step {self.state.global_step}"
-        job = push_in_background(checkpoint_folder, self._hub, message, state_as=names.get(strategy))
-        self.push_in_progress = PushInProgress([*earlier, job])
+        job = push_in_background(checkpoint_folder, self._hub, message, state_as=names.get(HubStrategy(strategy)))
+        self._pushes = [*running, job]
+        self.push_in_progress = PushInProgress(cast(Future, self._pushes))  # it takes a list, contrary to its type
+
+
+def output_folder(args: TrainingArguments) -> str:
+    """Return the output folder, which InforMinTrainingArguments always sets."""
+    return cast(str, args.output_dir)
 
 
 def hub_destination(args: TrainingArguments, token: str | None = None, private: bool | None = None) -> Destination:
-    """The repository that the options name, fit to be pushed to; see `informin.publishing.hub.prepare`.
+    """Return the repository that the options name, after the checks of `informin.publishing.hub.prepare`.
 
-    Raises UsageError: a push cannot work.
+    Raises:
+        UsageError: A push cannot succeed.
     """
-    name = args.hub_model_id or Path(args.output_dir).absolute().name
+    name = args.hub_model_id or Path(output_folder(args)).absolute().name
     private = args.hub_private_repo if private is None else private
-    return prepare(name, private, token or args.hub_token, args.hub_revision, args.hub_overwrite)
+    return prepare(name, private, token or args.hub_token, args.hub_revision, getattr(args, "hub_overwrite", False))

@@ -157,7 +157,7 @@ def test_one_file_each(exported):
 def test_a_file_that_gives_other_embeddings_is_not_kept(copied, monkeypatch):
     before = {name: (copied / name).read_bytes() for name in files(copied)}
     monkeypatch.setattr(informin.publishing.onnx, "_trace", lambda model, path: shutil.copy(copied / QUANTIZED, path))
-    with pytest.raises(OnnxMismatchError, match=r"differs by \d\.\de-0[12], and 1e-04 was allowed\. It was not kept"):
+    with pytest.raises(OnnxMismatchError, match=r"differs by \d\.\de-0[12], more than 1e-04\. It was deleted"):
         export_onnx(copied)
     assert {name: (copied / name).read_bytes() for name in files(copied)} == before
 
@@ -284,7 +284,7 @@ def test_run_export_when_the_onnx_file_is_wrong(checkpoint, tmp_path, monkeypatc
     monkeypatch.setattr(informin.publishing.onnx, "_refuse_difference", refuse)
     folder = tmp_path / "exported"
     assert run_export.main([str(checkpoint), str(folder), "--onnx"]) == 1
-    message = f"error: The ONNX file gives other embeddings. The rest of {folder} is whole.\n"
+    message = f"error: The ONNX file gives other embeddings. The other files of {folder} are complete.\n"
     assert capsys.readouterr().err.endswith(message)
     check_export(folder)
     assert not (folder / "onnx").exists()

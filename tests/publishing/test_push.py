@@ -452,7 +452,7 @@ def test_card_that_was_edited_here(hub, folder, caplog):
     card.write_bytes(edited)
     push_folder(folder, prepare(REPO))
     assert card.read_bytes() == edited == remote(hub)["README.md"] and len(hub.commits(REPO)) == 2
-    assert f"{card} was edited by hand, and goes up as it is." in caplog.text
+    assert f"{card} was edited by hand and is uploaded unchanged." in caplog.text
     card.write_bytes(edited + b"More.\n")
     push_card(folder, prepare(REPO, folder=folder))
     assert card.read_bytes() == edited + b"More.\n" == remote(hub)["README.md"] and len(hub.commits(REPO)) == 3

@@ -438,7 +438,9 @@ def test_a_disk_that_fills_while_the_model_is_written(command, tmp_path, capsys,
     message = fails(capsys, command(), code=1)
     run = tmp_path / "run"
     assert f"The model could not be written to {run}: [Errno 28] No space left on device." in message
-    assert message.endswith(f"{run / 'checkpoint-4'} is whole: python run_export.py {run / 'checkpoint-4'} NEW_FOLDER")
+    assert message.endswith(
+        f"{run / 'checkpoint-4'} is complete. Run: python -m informin export {run / 'checkpoint-4'} NEW_FOLDER"
+    )
     assert sorted(path.name for path in run.iterdir()) == ["checkpoint-2", "checkpoint-4"]
 
 

@@ -30,7 +30,7 @@ def front_matter(name: str, record: dict, objective: dict, results: dict | None,
     scores = [*_task_results(results), *_sample_results(results)] if results else []
     return ModelCardData(
         language=known_language(record.get("language")),
-        license=known_license(record.get("license")),
+        license=known_license(record.get("license")),  # type: ignore[arg-type]  # the Hub also accepts a list
         library_name="sentence-transformers",
         pipeline_tag="sentence-similarity",
         base_model=known_id((record["base_model"] or {}).get("hub_id")),

@@ -36,7 +36,14 @@ SETTINGS = {
 }  # of `config.informin`
 AUTO_MAP: Kind = (lambda value: value is None or isinstance(value, dict), "a mapping")
 # Of a folder without a record, and of records of older versions.
-NO_RECORD = {"base_model": None, "data": None, "history": [], "options": None, "earlier": [], "drift": None}
+NO_RECORD: dict = {
+    "base_model": None,
+    "data": None,
+    "history": [],
+    "options": None,
+    "earlier": [],
+    "drift": None,
+}
 
 
 def write_card(folder: str | Path, repo: str | None = None, revision: str | None = None) -> bool:

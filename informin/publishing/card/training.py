@@ -27,7 +27,8 @@ def stages(record: dict, settings: dict) -> list[dict]:
     Returns:
         Each part with its `objective` (see `_objective`), `options` and number of `steps`, None if unknown.
     """
-    kept, before, found = record.get("kept_step"), 0, []
+    kept: int = record.get("kept_step", 0)  # 0 if there is no record
+    before, found = 0, []
     for stage in record["earlier"]:
         if kept <= before:
             break
@@ -36,7 +37,7 @@ def stages(record: dict, settings: dict) -> list[dict]:
         before = stage["until_step"]
     if not found or kept > before:
         own = {"objective": _objective(record, settings), "options": record["options"] or settings}
-        found.append(record | own | {"steps": kept and kept - before})
+        found.append(record | own | {"steps": kept - before or None})
     return found
 
 
@@ -64,7 +65,8 @@ def methods(parts: list[dict]) -> Markdown:
 
 def _method(objective: dict) -> str:
     """Name an objective and the terms that the user added to it."""
-    *first, last = [escape(term["title"]) for term in objective["terms"] if not term["own"]] or [""]
+    titles = [escape(term["title"]) for term in objective["terms"] if not term["own"]]
+    *first, last = titles or [Markdown()]
     added = f"{', '.join(first)} and {last}" if first else last
     return f"{escape(objective['title'])}{f' with {added}' if added else ''}"
 

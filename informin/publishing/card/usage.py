@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from informin.files import read_json
 from informin.publishing.card.markdown import Markdown, code, escape, in_quotes
@@ -57,7 +58,7 @@ def _prompt_note(prompt: str, training_prompt: str) -> Markdown:
 def onnx_files(folder: Path) -> Markdown:
     """List the ONNX files, with their scores if they were evaluated."""
     path = folder / "onnx" / "scores.json"
-    scored = read_json(path) if path.is_file() else {"pairs": "", "spearman": {}}
+    scored: dict[str, Any] = read_json(path) if path.is_file() else {"pairs": "", "spearman": {}}
     files = []
     for file in sorted(folder.glob("onnx/*.onnx")):
         score = scored["spearman"].get(file.name)
