@@ -80,6 +80,6 @@ def test_data_that_the_hub_does_not_have(tiny, tmp_path):
     tiny.add_repo(HUB_DATA, files, kind="dataset")
     result = run(tiny.url, tmp_path / "home")
     assert result.returncode == 2
-    assert "senteval.tar cannot be fetched from the Hub data set" in result.stderr
+    assert "senteval.tar cannot be downloaded from the Hub data set" in result.stderr
     assert "--eval_strategy no" in result.stderr and "Traceback" not in result.stderr
     assert not (tmp_path / "outputs").exists()

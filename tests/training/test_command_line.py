@@ -101,7 +101,7 @@ def test_unknown_options_in_yaml_are_errors(options, yaml, found, fix):
         ("", "NoneType.*lines of `option: value`"),
         ("a: [", "run.yaml cannot be read: while parsing"),
         ("[a, b]: 1", "run.yaml cannot be read: while constructing a mapping"),
-        ("seed: 1\ntemperature: 1\nseed: 2", "run.yaml cannot be read: 'seed' "),
+        ("seed: 1\ntemperature: 1\nseed: 2", "run.yaml cannot be read: found 'seed' twice"),
     ],
 )
 def test_files_that_are_not_yaml_mappings_are_errors(options, yaml, message):

@@ -29,7 +29,8 @@ from informin.training.sentences import load_sentences
 from informin.training.signals import StopOnSignal
 from tests import forked
 from tests.conftest import FOUR_STEPS, make_sentences, raises_usage, save_bert, save_pairs, tokenizer_of
-from tests.test_run import assert_same_weights, fails
+from tests.test_run import assert_same_weights
+from tests.test_run_errors import fails
 from trainer_informin import InforMinTrainer
 
 
