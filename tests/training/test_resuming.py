@@ -208,7 +208,7 @@ def test_changed_twice_has_three_parts(command, half, monkeypatch):
     told = [(part["until_step"], part["options"]["temperature"]) for part in record["earlier"]]
     assert told == [(2, 0.05), (4, 0.1)] and record["options"]["temperature"] == 0.2
     assert all(part["environment"]["device"].startswith("cpu") for part in record["earlier"])
-    again = ", then 2 steps with other settings"
+    again = ", then 2 steps with other options"
     assert f"2 steps of InforMin-CL{again}{again} on 96 sentences" in (half / "README.md").read_text()
 
 
