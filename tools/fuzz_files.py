@@ -3,7 +3,7 @@
     python -m tools.fuzz_files [--mutations 500] [--seed 1] [--only KIND ...]
 
 Prints the outcomes for each kind of file, and the first traceback of each failure. Cases work on copies of a folder, in
-separate processes with limits of time and memory.
+separate processes with limits of time and memory. The kinds share all cores.
 """
 
 import argparse
@@ -21,6 +21,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from multiprocessing import get_context
 from pathlib import Path
 
 from informin.errors import InforMinError
@@ -140,15 +141,9 @@ def main() -> int:
     start, total, failures = time.monotonic(), Counter(), {}
     print(f"| file | {' | '.join(OUTCOMES)} |\n|{' --- |' * (len(OUTCOMES) + 1)}")
     with tempfile.TemporaryDirectory() as folder:
-        for name, kind in build(Path(folder)).items():
-            if args.only and not name.startswith(tuple(args.only)):
-                continue
-            counts = Counter()
-            for outcome, message, data in fuzz(kind, name, Path(folder), args.mutations, args.seed):
-                counts[outcome] += 1
-                if outcome not in (CORRECT, REFUSED):
-                    failures.setdefault((name, outcome, *_place(message)), (message, data))
+        for name, counts, failed in _on_all_cores(Path(folder), args):
             total += counts
+            failures |= failed
             print(_row(name, counts), flush=True)
     print(_row("all", total), f"\n\n{time.monotonic() - start:.0f} seconds")
     for number, ((name, outcome, *_), (message, data)) in enumerate(failures.items()):
@@ -157,6 +152,28 @@ def main() -> int:
             args.keep.mkdir(parents=True, exist_ok=True)
             (args.keep / f"{number}-{name}").write_bytes(data)
     return 1 if failures else 0
+
+
+def _on_all_cores(folder: Path, args: argparse.Namespace) -> Iterator[tuple[str, Counter, dict]]:
+    """Fuzz each kind of file, one per core at a time. Yield name, counts of outcomes, and failures in order."""
+    kinds = build(folder)
+    names = [name for name in kinds if not args.only or name.startswith(tuple(args.only))]
+    global _count  # forked workers inherit it: the kinds hold functions that cannot be pickled
+
+    def _count(name: str) -> tuple[str, Counter, dict]:
+        counts, failed = Counter(), {}
+        for outcome, message, data in fuzz(kinds[name], name, folder, args.mutations, args.seed):
+            counts[outcome] += 1
+            if outcome not in (CORRECT, REFUSED):
+                failed.setdefault((name, outcome, *_place(message)), (message, data))
+        return name, counts, failed
+
+    with get_context("fork").Pool(len(os.sched_getaffinity(0))) as pool:
+        yield from pool.imap(_call, names, chunksize=1)
+
+
+def _call(name: str) -> tuple[str, Counter, dict]:
+    return _count(name)
 
 
 def _row(name: str, counts: Counter) -> str:
