@@ -16,14 +16,15 @@ FAST := tests/objectives tests/views tests/evaluation tests/figures/test_redunda
 quickstart: .venv/quickstart
 	@.venv/bin/python examples/quickstart/run.py
 
+# Many tests wait for other processes: three workers keep two cores busy.
 test: .venv/test
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
-	.venv/bin/python -m pytest -n 2
+	.venv/bin/python -m pytest -n 3
 
 test-fast: .venv/test
-	.venv/bin/python -m pytest -n 2 $(FAST)
+	.venv/bin/python -m pytest -n 3 $(FAST)
 
 docs: .venv/docs
 	.venv/bin/python -m mkdocs build --strict
