@@ -1,4 +1,4 @@
-"""Callbacks around the steps of a run."""
+"""Trainer callbacks for steps, random seeds and epochs."""
 
 import torch
 from transformers import TrainerCallback
@@ -20,7 +20,7 @@ class SeedProcesses(TrainerCallback):
     """Gives each process its own seed for dropout.
 
     Trainer uses the same seed in all processes, so they would use the same dropout masks for different sentences. The
-    order of the sentences is already drawn at this point. Checkpoints hold the random state of every process.
+    order of the sentences is already set at this point. Checkpoints hold the random state of every process.
     """
 
     def on_train_begin(self, args, state, control, **kwargs):
@@ -29,7 +29,7 @@ class SeedProcesses(TrainerCallback):
 
 
 class EpochStart(TrainerCallback, ExportableState):
-    """Stores in checkpoints where the current epoch began, since the length of a stream is not known in advance.
+    """Saves in checkpoints where the current epoch began, because the length of a stream is unknown.
 
     Attributes:
         epoch: Index of the epoch.

@@ -21,15 +21,15 @@ logger = logging.getLogger(__name__)
 LAST = "last"  # value of `resume_from_checkpoint` for the latest complete checkpoint
 RESUME = "resume_from_checkpoint"
 OTHER = "Resume from another checkpoint."
-_COUNT, _EVERY = whole(0), or_none(AMOUNT)
+_COUNT, _INTERVAL = whole(0), or_none(AMOUNT)
 # Schema of trainer_state.json. Other keys would make Trainer raise a TypeError.
 _STATE: dict[str, Any] = {
     "epoch": or_none(AMOUNT),
     "global_step": _COUNT,
     "max_steps": _COUNT,
-    "logging_steps": _EVERY,
-    "eval_steps": _EVERY,
-    "save_steps": _EVERY,
+    "logging_steps": _INTERVAL,
+    "eval_steps": _INTERVAL,
+    "save_steps": _INTERVAL,
     "train_batch_size": or_none(whole(1)),
     "num_train_epochs": (lambda value: type(value) is int and value >= 0, _COUNT[1]),  # sys.maxsize for a stream
     "num_input_tokens_seen": AMOUNT,
@@ -45,9 +45,11 @@ _STATE: dict[str, Any] = {
         {"TrainerControl": Keys({"args": Keys(others=FLAG), "attributes": Keys(others=ANY)})}, others=ANY, null=True
     ),
 }
-_KEPT = ("global_step", "log_history")
+_REQUIRED = ("global_step", "log_history")
 SETTINGS = Keys({}, {"informin": Keys(others=ANY)}, ANY)  # schema of config.json
-STATE = Keys({name: _STATE[name] for name in _KEPT}, {name: _STATE[name] for name in _STATE if name not in _KEPT})
+STATE = Keys(
+    {name: _STATE[name] for name in _REQUIRED}, {name: _STATE[name] for name in _STATE if name not in _REQUIRED}
+)
 
 
 def step_of(checkpoint: Path) -> int:
@@ -60,8 +62,8 @@ def steps_taken(checkpoint: str | Path) -> int:
     return _state(checkpoint)["global_step"]
 
 
-def owes_score(checkpoint: str | Path) -> bool:
-    """Return whether a signal ended the evaluation at this checkpoint, so that its score is missing."""
+def lacks_score(checkpoint: str | Path) -> bool:
+    """Return whether a signal interrupted the evaluation at this checkpoint, so that its score is missing."""
     callbacks = _state(checkpoint).get("stateful_callbacks") or {}
     return bool(callbacks.get("TrainerControl", {}).get("args", {}).get("should_evaluate"))
 
@@ -70,7 +72,7 @@ def epoch_start(checkpoint: str | Path) -> dict[str, int]:
     """Return the attributes `epoch` and `step` of `informin.training.callbacks.EpochStart` in a checkpoint.
 
     Raises:
-        UsageError: The checkpoint was saved by a version that did not record them, and after the first epoch.
+        UsageError: The checkpoint was saved after the first epoch by a version that did not record them.
     """
     state = _state(checkpoint)
     stored = (state.get("stateful_callbacks") or {}).get("EpochStart")
@@ -89,7 +91,7 @@ def _state(checkpoint: str | Path) -> dict:
 
 
 def complete_checkpoints(output_dir: str | Path) -> list[Path]:
-    """Return the completely written checkpoints of a run, sorted by step. Compares file sizes but no checksums."""
+    """Return the complete checkpoints of a run, sorted by step. Compares file sizes, not checksums."""
     return [path for path in _checkpoints(output_dir) if damage(path, contents=False) is None]
 
 
@@ -190,9 +192,9 @@ def _given(checkpoint: Path, output_dir: Path) -> Path:
 
 
 def set_aside_damaged(output_dir: str | Path, checkpoint: str | Path) -> None:
-    """Remove damaged checkpoints later than the one to resume from.
+    """Remove damaged checkpoints that are later than the one to resume from.
 
-    Incompletely written ones are deleted. Complete ones whose files changed since are renamed to damaged-checkpoint-N.
+    Incomplete checkpoints are deleted. Complete ones whose files changed are renamed to damaged-checkpoint-N.
     """
     for path in _later(output_dir, Path(checkpoint)):
         target = path.with_name(f"damaged-{path.name}")
@@ -224,11 +226,11 @@ def refuse_used_folder(output_dir: str | Path, checkpoints: bool = True) -> None
     folder = Path(output_dir)
     if folder.is_file():
         raise UsageError(f"{folder} is a file", option="output_dir", needed="a folder")
-    held = [path for path in (folder / "model.safetensors", folder / "config.json") if path.exists()]
-    held += _checkpoints(folder) if checkpoints else []
-    if held:
+    existing = [path for path in (folder / "model.safetensors", folder / "config.json") if path.exists()]
+    existing += _checkpoints(folder) if checkpoints else []
+    if existing:
         raise UsageError(
-            f"{folder} already contains {held[0].name}",
+            f"{folder} already contains {existing[0].name}",
             option="output_dir",
             fix=f"Resume that run (`{RESUME}`), or choose another folder.",
         )

@@ -74,7 +74,7 @@ def parse(
 
 
 def given_file(recipe: str | None, config: str | None) -> str | Path | None:
-    """Return the options file that one of the two names.
+    """Return the options file that `recipe` or `config` names.
 
     Raises:
         UsageError: Both are given, or the recipe is unknown.
@@ -231,6 +231,6 @@ def read_options_file(path: str | Path) -> dict:
 
 def _text(value: object) -> str:
     """Return a value from a YAML file as it would be typed on the command line."""
-    if isinstance(value, bool):  # YAML reads a bare `no` as false, and options like eval_strategy want the word
+    if isinstance(value, bool):  # YAML reads a bare `no` as false, and options like eval_strategy expect the word
         return "yes" if value else "no"
     return json.dumps(value) if isinstance(value, dict) else str(value)

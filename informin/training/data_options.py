@@ -58,7 +58,7 @@ class CardArguments:
     """Facts for the model card that cannot be inferred from the run.
 
     Raises:
-        UsageError: An id that the Hub would not accept.
+        UsageError: The Hub does not accept an id.
     """
 
     base_model: Optional[str] = option(None, "Hub id of the encoder, if model_name is a local folder.")

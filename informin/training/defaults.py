@@ -1,6 +1,6 @@
-"""Values for options that are not given: from the paper, from the objective and from the hardware.
+"""Default values of options, from the paper, the objective and the hardware.
 
-The command line and Python share this module. It fills in only options that are None.
+The command line and the Python API share this module. It fills in only options that are None.
 """
 
 import os
@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     from informin.training.options import InforMinTrainingArguments
 
 SHARED = ("objective", "view_dropout")  # options of every objective
-GENERAL = {"per_device_train_batch_size": 128, "learning_rate": 3e-5, "warmup_steps": 0}  # without a paper
+GENERAL = {
+    "per_device_train_batch_size": 128,
+    "learning_rate": 3e-5,
+    "warmup_steps": 0,
+}  # without a paper
 
 
 def paper_row(objective: str, config: PreTrainedConfig | None = None) -> PaperRow | None:
@@ -32,7 +36,7 @@ def paper_row(objective: str, config: PreTrainedConfig | None = None) -> PaperRo
 
 
 def filled_in(args: "InforMinTrainingArguments", config: PreTrainedConfig | None = None) -> dict[str, Any]:
-    """Return values for the options in `args` that are None, except those that have no better value than None.
+    """Return values for the options in `args` that are None. Options whose default is None are left out.
 
     Args:
         args: `InforMinTrainingArguments`.
@@ -83,7 +87,7 @@ def uneven_batch(args: "InforMinTrainingArguments", config: PreTrainedConfig) ->
 
 
 def read_options(objective: str, options: dict) -> tuple[list[str], list[str]]:
-    """Return the options that an objective uses with these weights, and messages about those it could use."""
+    """Return the options that an objective uses with these weights, and messages about those that are off."""
     weights = OBJECTIVES[objective].defaults | options
     read, more = [*SHARED], []
     for term in OBJECTIVES[objective].terms:

@@ -76,7 +76,7 @@ def _content(value: Any) -> Any:
 
 
 def _are_files(value: Any) -> bool:
-    """Return whether a value is a list of files as this module describes them, and not something edited by hand."""
+    """Return whether a value is a list of file fingerprints. A record that was edited by hand can hold anything."""
     kinds = {"name": str, "size": int, "sha256": str}
     return isinstance(value, list) and all(
         isinstance(file, dict) and all(isinstance(file.get(key), kind) for key, kind in kinds.items()) for file in value

@@ -1,4 +1,4 @@
-"""What a guide adds to the training data: embeddings and general sentences."""
+"""Add a guide's embeddings and general sentences to the training data."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,11 +27,11 @@ FOLDER = "guide"  # in the output folder, unless `guide_cache` names another one
 
 @dataclass(frozen=True)
 class GuidedData:
-    """Training data with what a guide adds to it.
+    """Training data, its guides, and the general sentences that are replayed.
 
     Attributes:
         rows: The training rows, with their index as the column `row` if the guide embedded them.
-        guides: The guides of the `training` and of the `general` sentences, if something needs them.
+        guides: The guides of the `training` and of the `general` sentences, if the run uses them.
         general: Appends general sentences to each batch, or None.
     """
 
@@ -48,7 +48,7 @@ def add_guide(
     sentences: datasets.Dataset | datasets.IterableDataset | None,
     tokenizer: PreTrainedTokenizerBase,
 ) -> GuidedData:
-    """Add to the training data what its terms and its view need from a guide.
+    """Add what the terms and the view need from a guide.
 
     Args:
         model_name, dimension, sentences: See `load_guides`.
@@ -79,7 +79,7 @@ def load_guides(
     sentences: datasets.Dataset | datasets.IterableDataset | None,
     general: datasets.Dataset | None,
 ) -> dict[str, CachedGuide]:
-    """Load the guides of the `training` and of the `general` sentences, as far as something needs them.
+    """Load the guides of the `training` and of the `general` sentences that the run needs.
 
     Args:
         model_name: Name of the encoder in training, which is its own guide unless `args.guide_model` names another
@@ -89,8 +89,9 @@ def load_guides(
         general: See `load_general_sentences`.
 
     Raises:
-        UsageError: Nothing needs `guide_model`, or its dimension does not fit; there are no sentences to embed, or too
-            few for the number of neighbors; there is no encoder to load as the guide; see also `load_encoder`.
+        UsageError: No term or view uses `guide_model`, or its dimension does not fit. There are no sentences to embed,
+            or too few for the number of neighbors. There is no encoder to load as the guide. Also as
+            `load_encoder`.
     """
     needs = guide_needs(args)
     if not needs:
@@ -98,7 +99,7 @@ def load_guides(
             options = [f"`{kind.weight}`" for kind in terms() if kind().guide_needs]
             options += [f"`view` {name}" for name, kind in VIEWS.items() if kind().guide_needs]
             raise UsageError(
-                f"{args.guide_model} has no effect: nothing needs a guide",
+                f"{args.guide_model} has no effect: no term or view uses a guide",
                 option="guide_model",
                 fix=f"Set one of {', '.join(options)}, or leave `guide_model` out.",
             )
@@ -143,18 +144,18 @@ def _require_sentences(sentences: object, needs: dict[str, GuideNeeds], title: s
 def _load_guide_model(model_name: str | None, args: InforMinTrainingArguments) -> Encoder:
     """Load the guide on the device and in the precision of the training."""
     name = args.guide_model
-    how: dict[str, Any] = {"poolers": ("auto",)}
+    options_of_guide: dict[str, Any] = {"poolers": ("auto",)}
     if name is not None:
         if load_embedding_config(name, load_config(name, any_encoder=True)).pooling is None:
             raise UsageError(
-                f"{name} does not say how it pools sentence embeddings",
+                f"{name} does not specify the pooling of its sentence embeddings",
                 option="guide_model",
-                needed="a finished embedding model, saved by sentence-transformers or by this project",
+                needed="an embedding model saved by sentence-transformers or by this project",
             )
     else:  # with the settings of the training
         name = model_name
-        how = {"poolers": (args.pooler,), "prompt": args.prompt, "revision": args.model_revision}
-        how["length"] = args.max_seq_length
+        options_of_guide = {"poolers": (args.pooler,), "prompt": args.prompt, "revision": args.model_revision}
+        options_of_guide["length"] = args.max_seq_length
     if name is None:
         raise UsageError(
             "The guide is the encoder before training, which cannot be loaded: the trainer was given a model, not its "
@@ -162,4 +163,4 @@ def _load_guide_model(model_name: str | None, args: InforMinTrainingArguments) -
             fix="Give the trainer the name of the encoder, or set `guide_model`.",
         )
     device = None if args.device.type == "cpu" else str(args.device)
-    return load_encoder(name, device=device, bf16=args.mixed_precision == "bf16", **how)
+    return load_encoder(name, device=device, bf16=args.mixed_precision == "bf16", **options_of_guide)

@@ -1,7 +1,7 @@
 """A heartbeat between processes: if one is lost, the others exit with an error message.
 
-A process that dies closes its connections, and the collectives of the others fail at once. A machine that loses its
-power or its network, or is suspended, closes nothing. The others would wait for `ddp_timeout`, half an hour by default.
+A process that dies closes its connections, and the collectives of the others fail at once. A machine that loses
+power or network, or is suspended, closes nothing. The others would wait for `ddp_timeout`, half an hour by default.
 """
 
 import os
@@ -41,9 +41,9 @@ def is_of_collective(error: BaseException | None) -> bool:
 class Heartbeat:
     """Sends beats to the other processes and watches theirs within its `with` block.
 
-    If another process has been silent for `patience` seconds, this one prints an error and exits with code 1, whatever
-    it waits for. All processes must enter the block together. They may leave it at different times; the first process
-    stays until the others have left. A block within another one has no effect.
+    If another process has been silent for `patience` seconds, this one prints an error and exits with code 1, even
+    while it waits for a collective. All processes must enter the block together. They may leave it at different
+    times; the first process stays until the others have left. Nested blocks have no effect.
 
     Args:
         output_dir: Output folder of the run, to report its latest checkpoint.

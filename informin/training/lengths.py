@@ -51,7 +51,7 @@ def fitting_length(counts: np.ndarray | list[int], longest: int) -> int:
 def warn_of_truncation(
     truncated: int | None, total: int | None, counts: Callable[[], np.ndarray], length: int, longest: int
 ) -> None:
-    """Log how many sentences are truncated, if they are more than `MOST_TRUNCATED`.
+    """Log how many sentences are truncated, if the fraction is above `MOST_TRUNCATED`.
 
     Args:
         truncated: Number of truncated sentences; None for a stream, whose first sentences are measured instead.

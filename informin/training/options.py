@@ -280,7 +280,7 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
         """Return a copy whose best checkpoint is selected by eval_spearman, or by the first metric that is scored.
 
         Args:
-            measures: What the evaluation data is scored by; None without evaluation data.
+            measures: Measures of the evaluation data; None without evaluation data.
 
         Raises:
             UsageError: `metric_for_best_model` is set and is not scored.

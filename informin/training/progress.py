@@ -77,6 +77,6 @@ def scores(found: Mapping[str, float], development: Development) -> str:
     for one in development.sets:
         known = {name: measure for name, measure in one.measures.items() if name in found}
         for name, measure in known.items():
-            title = "" if name == "spearman" else f"{measure.title} "  # the usual number for pairs needs no name
+            title = "" if name == "spearman" else f"{measure.title} "  # the usual score of pairs needs no name
             shown.append(f"{f'{one.name} ' if name == next(iter(known)) else ''}{title}{measure.shown(found[name])}")
     return "  ".join(shown)

@@ -1,4 +1,4 @@
-"""Checks that a run may resume from a checkpoint: same encoder, options, sentences and evaluation data."""
+"""Check that a run can resume from a checkpoint: same encoder, options, sentences and evaluation data."""
 
 import logging
 from pathlib import Path
@@ -40,7 +40,7 @@ def resumed_provenance(checkpoint: str | Path, known: dict, settings: dict, allo
             already past its last step.
     """
     began, reached = loaded_record(checkpoint), steps_taken(checkpoint)
-    refuse_nothing_left(reached, settings["options"].get("max_steps", reached), checkpoint)
+    refuse_finished_run(reached, settings["options"].get("max_steps", reached), checkpoint)
     new, old = known.get("base_model"), began["base_model"]
     if new and old and new["weights_sha256"] != old["weights_sha256"]:
         raise UsageError(
@@ -81,7 +81,7 @@ def refuse_other_state(checkpoint: str | Path, began: dict, now: dict) -> None:
             )
 
 
-def refuse_nothing_left(reached: int, planned: int, checkpoint: str | Path) -> None:
+def refuse_finished_run(reached: int, planned: int, checkpoint: str | Path) -> None:
     """Raise UsageError if a run is already past its last step."""
     if planned < reached:
         raise UsageError(

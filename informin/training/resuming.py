@@ -20,7 +20,7 @@ from informin.errors import UsageError
 from informin.files import damage, write_manifest
 from informin.objectives import Term
 from informin.training.callbacks import EpochStart
-from informin.training.checkpoints import LAST, checkpoint_to_resume, epoch_start, owes_score, set_aside_damaged
+from informin.training.checkpoints import LAST, checkpoint_to_resume, epoch_start, lacks_score, set_aside_damaged
 from informin.training.heartbeat import Heartbeat
 from informin.training.history import logged_scores
 from informin.training.nan_check import NaNCheck
@@ -28,7 +28,7 @@ from informin.training.options import InforMinTrainingArguments
 from informin.training.record import training_record, weights_settings
 from informin.training.resume_checks import (
     loaded_record,
-    refuse_nothing_left,
+    refuse_finished_run,
     refuse_unknown_order,
     resumed_provenance,
 )
@@ -90,7 +90,7 @@ class ResumableTrainer(TrainerHooks):
         if self.args.should_save:
             set_aside_damaged(self.args.run_dir, checkpoint)
         # The checkpoint's history has the score before the first step. The score at its own step may be missing.
-        self.args.eval_on_start = owes_score(checkpoint)
+        self.args.eval_on_start = lacks_score(checkpoint)
         # Trainer warns if the best checkpoint is not at its old path, but the folder may have been renamed.
         logging.getLogger("transformers.trainer").addFilter(_is_not_about_the_best_path)
         return self._train_together(str(checkpoint), *args, **kwargs)
@@ -141,10 +141,10 @@ class ResumableTrainer(TrainerHooks):
         ):  # Trainer cannot save one that the checkpoint lacks
             if isinstance(callback, ExportableState):
                 callbacks.setdefault(type(callback).__name__, callback.state())
-        sized = has_length(self.train_dataset)
+        has_size = has_length(self.train_dataset)
         if not self.args.resume_with_changes:
-            refuse_unknown_order(checkpoint, self.args, later=sized and bool(done and batches))
-        if sized:
+            refuse_unknown_order(checkpoint, self.args, later=has_size and bool(done and batches))
+        if has_size:
             return done, batches
         start = epoch_start(checkpoint)
         self.remove_callback(EpochStart)
@@ -189,9 +189,9 @@ class ResumableTrainer(TrainerHooks):
 
     def evaluate_in_training(self, trial, ignore_keys_for_eval, skip_scheduler: bool = False) -> dict[str, float]:
         """Evaluate. Before the first step of a resumed run, the score belongs to the checkpoint."""
-        owed = skip_scheduler and self.state.global_step > 0
-        metrics = super().evaluate_in_training(trial, ignore_keys_for_eval, skip_scheduler and not owed)
-        if owed and self.is_best(metrics, trial):
+        late_score = skip_scheduler and self.state.global_step > 0
+        metrics = super().evaluate_in_training(trial, ignore_keys_for_eval, skip_scheduler and not late_score)
+        if late_score and self.is_best(metrics, trial):
             best = self.checkpoint_folder(trial)
             self.state.best_model_checkpoint = str(best) if best.is_dir() else None
         return metrics
@@ -235,13 +235,13 @@ class ResumableTrainer(TrainerHooks):
         """
         if checkpoint is None:
             return super().load_optimizer_and_scheduler(checkpoint)
-        refuse_nothing_left(self.state.global_step, self.state.max_steps, checkpoint)
+        refuse_finished_run(self.state.global_step, self.state.max_steps, checkpoint)
         self.state.compute_steps(self.args, self.state.max_steps)  # Trainer takes them from the checkpoint
         best = Path(checkpoint).with_name(f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}")
         if self.state.best_global_step and not best.is_dir():
             logger.warning(
-                f"{best}, the best checkpoint so far, is gone. Unless a later one scores higher, the model after the "
-                "last step is kept."
+                f"{best}, the best checkpoint so far, no longer exists. Unless a later one scores higher, the model "
+                "after the last step is kept."
             )
         self.state.best_model_checkpoint = str(best) if best.is_dir() else None
         if not self.args.resume_with_changes:

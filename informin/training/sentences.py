@@ -203,7 +203,7 @@ def _tokens(batch: dict, tokenizer: PreTrainedTokenizerBase, max_length: int, pr
 
 
 def refuse_few_sentences(train_dataset, args: InforMinTrainingArguments) -> None:
-    """Raise UsageError for fewer sentences than one batch, or than a term needs in the run or in its last batch."""
+    """Raise UsageError if there are too few sentences for one batch or a term, or if the last batch is too small."""
     batch = args.per_device_train_batch_size * args.world_size
     steps = args.max_steps if args.max_steps > 0 else math.inf
     found = len(train_dataset) if hasattr(train_dataset, "__len__") else math.inf
@@ -249,7 +249,7 @@ def load_development(args: DataArguments) -> Development:
 
 
 def _local_stsb_dev() -> list[GradedPairs]:
-    """Return STS-B dev from $SENTEVAL_DATA, or nothing."""
+    """Return STS-B dev from $SENTEVAL_DATA, or an empty list."""
     try:
         return [pairs] if (pairs := stsb_dev(None)) else []
     except UsageError as error:

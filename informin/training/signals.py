@@ -12,7 +12,7 @@ from informin.distributed import any_process
 from informin.interrupts import SAME, handled_signals, silence, terminals
 
 LAUNCHED = ("TORCHELASTIC_RUN_ID", "ACCELERATE_MIXED_PRECISION")  # set by torchrun and accelerate launch
-# Prints its second argument when the process given by the first has ended, or after 30 seconds.
+# Waits until the process with the id in argument 1 has ended, at most 30 seconds, and prints argument 2.
 LAST_WORD = """
 import os, sys, time
 end = time.monotonic() + 30
@@ -97,7 +97,7 @@ def started_again() -> bool:
 
 
 def last_word(text: str) -> None:
-    """Print how a run ended. Under a launcher, which ends with its own traceback, print it after that."""
+    """Print how a run ended. A launcher ends with its own traceback, so wait for it and print afterwards."""
     if not launched():
         print(text, flush=True)
         return

@@ -45,7 +45,7 @@ def shard_rows(shards: list[tuple], text_column: str | None):
 
 
 def own_share(stream: datasets.IterableDataset, args: InforMinTrainingArguments) -> datasets.IterableDataset:
-    """Return the rows of this process: of W consecutive batches, for W processes, the one with its rank.
+    """Return the rows of this process. Of every W consecutive batches, each of the W processes takes one, by rank.
 
     All processes read the whole stream. If they read different shards, some would get more batches than others, and
     the run would end early. With `dataloader_drop_last`, rows that do not fill W batches are dropped.
@@ -75,5 +75,5 @@ def stream_loader(trainer: TrainerHooks) -> DataLoader:
         prefetch_factor=args.dataloader_prefetch_factor,
         in_order=args.dataloader_in_order,
     )
-    alone = dict(num_processes=1, process_index=0, dispatch_batches=False)
-    return prepare_data_loader(loader, args.device, put_on_device=True, **alone)
+    single_process = dict(num_processes=1, process_index=0, dispatch_batches=False)
+    return prepare_data_loader(loader, args.device, put_on_device=True, **single_process)

@@ -180,7 +180,7 @@ def test_guide_may_have_another_dimension_and_tokenizer(build, tmp_path, roberta
         with raises_usage(f"{weight}_weight", found="have 64 dimensions; those of the encoder have 32"):
             build(**WAYS[way], guide_model=wide)
     assert not (tmp_path / "guides").exists(), "nothing was embedded"
-    with raises_usage("guide_model", found="does not say how it pools", needed="a finished embedding model"):
+    with raises_usage("guide_model", found="does not specify the pooling", needed="an embedding model saved by"):
         build(**WAYS["distillation"], guide_model=str(roberta))
 
 
@@ -195,7 +195,7 @@ def test_trainer_given_a_model_needs_guide_model(build, encoder):
     [
         (WAYS["similarity"] | dict(guided_neighbors=40), "guided_neighbors", "40 neighbors of each of 40 sentences"),
         (dict(objective="simcse", view="neighbor", view_neighbors=40), "view_neighbors", "40 neighbors of each of 40"),
-        (dict(objective="simcse", guide_model="x"), "guide_model", "x has no effect: nothing needs a guide"),
+        (dict(objective="simcse", guide_model="x"), "guide_model", "x has no effect: no term or view uses a guide"),
         (dict(objective="simcse", replay_file="x.txt"), "replay_file", "x.txt has no effect without"),
         (GUIDED | dict(replay_weight=1.0, replay_file="/nowhere/x.txt"), None, "/nowhere/x.txt does not exist"),
         (WAYS["similarity"] | dict(sentences=TOKENS), None, "tokens without their text"),

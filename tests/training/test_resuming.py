@@ -186,7 +186,7 @@ def test_the_best_one_that_is_gone_is_said(command, half, tmp_path, caplog, monk
     low = {"spearman": -100.0, "alignment": 0.0, "uniformity": 0.0}
     monkeypatch.setattr(pairs, "score_pairs", lambda *_: low)
     assert run_unsup.main([*command(), "--resume_from_checkpoint"]) == 0
-    assert f"{half / 'checkpoint-1'}, the best checkpoint so far, is gone" in caplog.text
+    assert f"{half / 'checkpoint-1'}, the best checkpoint so far, no longer exists" in caplog.text
     assert load_record(half)["chosen"] is False
 
 
