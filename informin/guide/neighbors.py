@@ -38,7 +38,7 @@ def nearest_neighbors(embeddings: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def mutual_neighbors(indices: Tensor) -> Tensor:
     """Keep the mutual neighbors: those that also have the sentence among their own k neighbors.
 
-    A hub, a sentence close to many others, has few of them among its own neighbors, so mutual neighbors leave out hubs.
+    A hub is a sentence close to many others. Few of them are among its own neighbors, so it has few mutual neighbors.
 
     Args:
         indices: (N, k) int64, the neighbors of N sentences, nearest first.

@@ -1,4 +1,4 @@
-"""What a term or a view needs from a guide, and what a guide offers to it."""
+"""Interfaces between guides and the terms and views that use them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

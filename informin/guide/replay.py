@@ -1,4 +1,4 @@
-"""Replay of general sentences next to each batch, so that training does not forget what the encoder knew."""
+"""Replay of general sentences in each batch, to prevent forgetting."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -27,8 +27,8 @@ def contrast(
     r"""Contrastive loss: pull together two views of a sentence and push it away from the other sentences in the batch.
 
     Use it to train on unlabeled sentences, with two dropout views of each sentence. It is the base of SimCSE, miCSE and
-    InforMin-CL. Use large batches, or a queue, for more negatives. If sentences of a batch often mean the same, mask
-    these false negatives (see `FalseNegatives`).
+    InforMin-CL. Use large batches, or a queue, for more negatives. If many sentences of a batch have the same meaning,
+    mask these false negatives (see `FalseNegatives`).
 
     Also known as InfoNCE, NT-Xent, MultipleNegativesRankingLoss, or softmax loss with in-batch negatives. With `queue`
     it is the loss of MoCo; with `false_negatives`, that of GISTEmbed.

@@ -12,7 +12,7 @@ from informin.objectives.terms import Term, Views, needed, option, require
 def cosine_distance(x: Tensor, y: Tensor) -> Tensor:
     """Cosine distance between embeddings and their targets.
 
-    Use it to adapt an embedding model without forgetting what it knows, with the model before training as the guide.
+    Use it to adapt an embedding model without forgetting. The guide is then the model before training.
     `Distillation`, `Replay` and `Neighborhood` use it with the guide's embeddings as targets.
 
     Also known as embedding distillation, feature distillation, or CosineEmbeddingLoss for positive pairs.

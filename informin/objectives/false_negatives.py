@@ -19,7 +19,7 @@ from informin.objectives.terms import Term, Views, needed, option, require
 def false_negative_mask(guide1: Tensor, guide2: Tensor, threshold: float) -> Tensor:
     """Find false negatives: candidates whose guide embeddings are more similar to the anchor's than a threshold.
 
-    Use it with `contrast` on text from one domain, where many sentences of a batch mean nearly the same.
+    Use it with `contrast` on text from one domain, where many sentences of a batch have nearly the same meaning.
 
     Also known as false-negative filtering, or guided in-sample selection (GISTEmbed, CachedGISTEmbedLoss). GISTEmbed's
     threshold is the similarity of the anchor and its own positive; here one threshold holds for all pairs.

@@ -25,7 +25,7 @@ def reconstruction(z1: Tensor, z2: Tensor, form: str = "squared_l2") -> Tensor:
     - `reference`: what the authors' code computes, mse(u1, u2) + mse(u2, u1) for unit vectors u, 4 (1 - cos) / d. At
       d = 768 it is 384 times weaker than `unit_squared_l2`.
 
-    The paper prints a minus before the distance; this is the sign of a log-likelihood, which would be maximized.
+    The paper prints a minus before the distance; that is the sign of a log-likelihood, which is maximized.
 
     Args:
         z1: First views, (N, d). Any floating-point type; computed in float32.

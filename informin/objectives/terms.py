@@ -83,7 +83,7 @@ class Head(nn.Module, ABC):
 
 @dataclass(frozen=True)
 class Masking:
-    """How a term wants tokens to be masked.
+    """How a term needs tokens to be masked.
 
     Attributes:
         probability: Probability that a token is masked.
@@ -202,7 +202,7 @@ def require(fits: bool, name: str, value: object, needed: str) -> None:
 
 
 def needed(value: Tensor | None) -> Tensor:
-    """Return a value of `Views` that the term has asked for, and which is therefore not None."""
+    """Return a value of `Views` that the term requested. Such a value is never None."""
     assert value is not None
     return value
 

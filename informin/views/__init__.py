@@ -1,4 +1,4 @@
-"""How the second view of a sentence is made, one way per file."""
+"""Ways to make the second view of a sentence, one per file."""
 
 from informin.views.crop import Crop
 from informin.views.dropout import Dropout

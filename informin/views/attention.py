@@ -1,4 +1,4 @@
-"""Changes inside the encoder: a dropout rate per view, and the attention maps of selected layers.
+"""Give an encoder one dropout rate per view, and return the attention maps of selected layers.
 
 transformers' BERT passes one dropout rate for all rows to its attention function, and returns the maps of all layers or
 none. A registered attention function and replaced dropout modules solve both. No class is patched, and checkpoints do

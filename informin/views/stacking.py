@@ -1,4 +1,4 @@
-"""From a batch of sentences to the rows of one forward pass (two views, and a masked copy for MLM), and back.
+"""Stack a batch into the rows of one forward pass (two views, plus a masked copy for MLM), and split the outputs.
 
 Everything here runs in the training step, not in the data loader: the loader fetches one batch ahead, so random choices
 made there would differ after a resume.
@@ -18,7 +18,7 @@ from informin.views.sentence_ids import sentence_ids
 from informin.views.view import SentenceTokens, View
 from modeling_informin import InforMinOutput
 
-VIEW = 1  # keeps the draws of views apart from those of masks, which use the same step
+VIEW = 1  # gives views other random numbers than masks, which are seeded with the same step
 
 
 class TokenMasker:
@@ -140,7 +140,7 @@ def two_views(outputs: InforMinOutput, rows: dict[str, Tensor], views: int = 2) 
         for view in (first, second)
     )  # (B, T, H, L, L)
     same = rows.get("same")  # the candidates are the second views
-    near = None if same is None else known_pairs(same, gather_with_gradient(same[:, 1].contiguous()))
+    known = None if same is None else known_pairs(same, gather_with_gradient(same[:, 1].contiguous()))
     row, general = rows.get("row"), rows.get("general_row")
     return Views(
         z1=outputs.projection[first],
@@ -153,7 +153,7 @@ def two_views(outputs: InforMinOutput, rows: dict[str, Tensor], views: int = 2) 
         general=None if general is None else outputs.pooler_output[-len(general) :],
         general_row=general,
         same=rows["sentence_ids"][:, None] if same is None else same,
-        false_negatives=near,
+        false_negatives=known,
         maps1=maps1,
         maps2=maps2,
         heads=outputs.heads or {},

@@ -47,7 +47,7 @@ class SecondView:
 
     Attributes:
         tokens: B rows of token ids, without padding. Their lengths may differ from those of the first views.
-        row: (B,) int64, the indices of the training sentences that these are; None for those of the first views.
+        row: (B,) int64, indices of these sentences in the training data; None if they are those of the first views.
         related: (B, k) int64, the `sentence_ids` of further sentences that are not negatives; None for none.
     """
 
@@ -58,7 +58,7 @@ class SecondView:
 
 @dataclass
 class View:
-    """A way to make the second view of a sentence: a dataclass of its own options.
+    """Base class of the ways to make the second view of a sentence: a dataclass of its options.
 
     A subclass declares its options as fields, made by `informin.objectives.terms.option`, checks them in `check`, and
     implements `change` or, if it needs more than one sentence at a time, `second_views`.
@@ -83,7 +83,7 @@ class View:
 
     @property
     def guide_needs(self) -> GuideNeeds | None:
-        """What it needs from a guide, or None."""
+        """What the view needs from a guide, or None."""
         return None
 
     def prepare(self, rows: Sequence[dict], guide: Guide | None) -> None:
