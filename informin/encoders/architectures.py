@@ -1,4 +1,4 @@
-"""The architectures that can be trained, one row each.
+"""Table of the architectures that can be trained.
 
 `generic` creates a row for other encoders of transformers if their configuration and class have what training needs.
 """

@@ -73,6 +73,6 @@ def load_dense(model_name: str, path: str, width: int, revision: str | None = No
         raise UsageError(f"{model_name}: {path}/model.safetensors: {error_line(error)}", option="model_name") from None
     fits = dense.weight.shape == (width, width) and dense.bias.shape == (width,)
     if not fits or not (np.isfinite(dense.weight).all() and np.isfinite(dense.bias).all()):
-        found = f"{model_name}: {path}/model.safetensors does not hold finite numbers of the model's width {width}"
+        found = f"{model_name}: {path}/model.safetensors does not contain finite numbers of the model's width {width}"
         raise UsageError(found, option="model_name", fix=fix)
     return dense

@@ -20,7 +20,7 @@ from informin.temporary import allocate
 logger = logging.getLogger(__name__)
 
 CHUNK = 4_096  # texts embedded and recorded at once
-POLL = 0.2  # seconds between looks at the other processes' progress
+POLL = 0.2  # seconds between checks of the other processes' progress
 
 
 def embed_file(encoder: Encoder, texts: Sequence[str], path: str | Path) -> np.ndarray:
@@ -39,14 +39,14 @@ def embed_file(encoder: Encoder, texts: Sequence[str], path: str | Path) -> np.n
         (N, d) float32, memory-mapped.
 
     Raises:
-        UsageError: The file exists and holds something else, or cannot be written.
+        UsageError: The file exists with other embeddings, or cannot be written.
     """
     path = Path(path)
     partial, state = path.with_name(f"{path.stem}.partial.npy"), path.with_name(f"{path.stem}.progress")
     description = {"texts": _digest(texts), "encoder": encoder.sha256(), "rows": len(texts)}
     if path.exists():
         if not path.with_suffix(".json").is_file() or read_json(path.with_suffix(".json")) != description:
-            raise UsageError(f"{path} exists and holds other embeddings", fix="Choose another file, or delete it.")
+            raise UsageError(f"{path} exists and contains other embeddings", fix="Choose another file, or delete it.")
         return np.load(path, mmap_mode="r")
     try:
         if rank() == 0:

@@ -34,7 +34,7 @@ class Encoder:
         tokenizer: Its tokenizer.
         poolers: Names from `encode.POOLERS`, never `auto`.
         length: Maximum number of tokens per sentence.
-        normalized: Scale embeddings to unit length, as the checkpoint's settings say.
+        normalized: Scale embeddings to unit length, if the checkpoint's settings say so.
         batch_size: Sentences per forward pass.
         bf16: Use bfloat16 autocast.
         prompt: Text before every sentence.
@@ -78,8 +78,8 @@ class Encoder:
         self.truncated.update(s for s, ids in zip(long, tokens) if len(ids) > self.length)
         with torch.autocast(self.device.type, dtype=torch.bfloat16) if self.bf16 else nullcontext():
             unit = self.normalized or self.dense is not None
-            how = (self.batch_size, self.poolers, self.length, progress, self.prompt, unit)
-            embeddings = encode(self.model, self.tokenizer, sentences, *how)
+            options = (self.batch_size, self.poolers, self.length, progress, self.prompt, unit)
+            embeddings = encode(self.model, self.tokenizer, sentences, *options)
         if self.dense is not None:
             embeddings = {pooler: self.dense(x, self.normalized) for pooler, x in embeddings.items()}
         return embeddings
@@ -90,7 +90,7 @@ class Encoder:
         return digest if self.dense is None else hashlib.sha256((digest + self.dense.sha256()).encode()).hexdigest()
 
     def sha256(self) -> str:
-        """Return the SHA-256 of all that determines an embedding: architecture, weights, settings, tokenizer, options.
+        """Return the SHA-256 of what determines an embedding: architecture, weights, settings, tokenizer, options.
 
         The batch size and the device are left out, since they only affect rounding.
         """
@@ -191,7 +191,7 @@ def load_encoder(
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         model.eval().to(device)
-    except (RuntimeError, AssertionError) as error:  # a torch without CUDA asserts
+    except (RuntimeError, AssertionError) as error:  # PyTorch without CUDA raises AssertionError
         raise UsageError(f"{device} cannot be used: {error_line(error)}", option="device") from None
     normalized = "auto" in poolers and embedding.normalize
     dense = None

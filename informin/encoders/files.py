@@ -50,8 +50,8 @@ def _similar(model_name: str) -> str | None:
     """Suggest up to three model folders: inside the given one, with a similar name next to it, or the same name."""
     path = Path(os.path.expanduser(model_name))
     siblings = {folder.name: folder for folder in _models(path.parent, "*")}
-    alike = [siblings[name] for name in difflib.get_close_matches(path.name, siblings)]
-    folders = [*_models(path, "*"), *alike, *_models(Path(), f"*/{glob.escape(path.name)}")]
+    similar = [siblings[name] for name in difflib.get_close_matches(path.name, siblings)]
+    folders = [*_models(path, "*"), *similar, *_models(Path(), f"*/{glob.escape(path.name)}")]
     names = list(dict.fromkeys(map(str, folders)))[:3]
     return f"Did you mean {', '.join(names)}?" if names else None
 

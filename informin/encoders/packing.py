@@ -115,25 +115,25 @@ def _embed(encoder: BertModel, input_ids: Tensor, mask: Tensor, packed: Packed) 
 def layer_forward(layer: BertLayer, hidden: Tensor, packed: Packed, first_alone: bool = False) -> Tensor:
     """Apply a BERT layer to packed tokens (T, d). With `first_alone`, return only first tokens (N, d)."""
     attention = cast(BertSelfAttention, layer.attention.self)
-    asking = hidden[packed.starts] if first_alone else hidden
+    queries = hidden[packed.starts] if first_alone else hidden
     heads = [
         projection(x).unflatten(-1, (-1, attention.attention_head_size))  # (T, H, d/H)
-        for projection, x in ((attention.query, asking), (attention.key, hidden), (attention.value, hidden))
+        for projection, x in ((attention.query, queries), (attention.key, hidden), (attention.value, hidden))
     ]
     dropout = attention.dropout.p if attention.training else 0.0
     attend = attend_at_once if hidden.is_cuda else attend_by_runs
     query, key, value = heads
     mixed = attend(query, key, value, packed, dropout, attention.scaling, first_alone).flatten(1)
-    return layer.feed_forward_chunk(layer.attention.output(mixed, asking))
+    return layer.feed_forward_chunk(layer.attention.output(mixed, queries))
 
 
 def attend_by_runs(query, key, value, packed: Packed, dropout: float, scale: float, first_alone: bool) -> Tensor:
     """Return attention (T, H, d/H), or (N, H, d/H) with `first_alone`; one matrix product per sentence length."""
     tokens = [number * length for number, length in packed.runs]
-    asking = [number for number, _ in packed.runs] if first_alone else tokens
+    sizes = [number for number, _ in packed.runs] if first_alone else tokens
     outputs = []
     # split instead of slices, whose gradients would each be as long as the row.
-    for (number, _), *run in zip(packed.runs, query.split(asking), key.split(tokens), value.split(tokens)):
+    for (number, _), *run in zip(packed.runs, query.split(sizes), key.split(tokens), value.split(tokens)):
         q, k, v = (x.unflatten(0, (number, -1)).transpose(1, 2) for x in run)  # (number, H, length, d/H)
         mixed = scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scale)
         outputs.append(mixed.transpose(1, 2).flatten(0, 1))
@@ -143,12 +143,12 @@ def attend_by_runs(query, key, value, packed: Packed, dropout: float, scale: flo
 def attend_at_once(query, key, value, packed: Packed, dropout: float, scale: float, first_alone: bool) -> Tensor:
     """Return the result of `attend_by_runs`, computed at once with nested tensors (FlashAttention in fp16 and bf16)."""
     lengths = {"min_seqlen": packed.runs[-1][1], "max_seqlen": packed.runs[0][1]}
-    read = {"offsets": pad(packed.starts, (0, 1), value=len(key))} | lengths
+    layout = {"offsets": pad(packed.starts, (0, 1), value=len(key))} | lengths
     one = torch.arange(len(packed.starts) + 1, device=key.device)
-    asking = {"offsets": one, "min_seqlen": 1, "max_seqlen": 1} if first_alone else read
+    query_layout = {"offsets": one, "min_seqlen": 1, "max_seqlen": 1} if first_alone else layout
     query, key, value = (
-        nested_tensor_from_jagged(x, **how).transpose(1, 2)  # (N, H, length, d/H)
-        for x, how in ((query, asking), (key, read), (value, read))
+        nested_tensor_from_jagged(x, **layout_of_x).transpose(1, 2)  # (N, H, length, d/H)
+        for x, layout_of_x in ((query, query_layout), (key, layout), (value, layout))
     )
     return scaled_dot_product_attention(query, key, value, dropout_p=dropout, scale=scale).transpose(1, 2).values()
 

@@ -38,9 +38,9 @@ def load_embedding_config(model_name: str, config: PreTrainedConfig, revision: s
     Raises:
         UsageError: One of these files is damaged.
     """
-    theirs = _sentence_transformers(model_name, revision)
+    from_files = _sentence_transformers(model_name, revision)
     own = EmbeddingConfig.from_settings(getattr(config, "informin", None))
-    return theirs if own is None else replace(own, files=own.files or theirs.files, adapter=theirs.adapter)
+    return from_files if own is None else replace(own, files=own.files or from_files.files, adapter=from_files.adapter)
 
 
 def _sentence_transformers(model_name: str, revision: str | None) -> EmbeddingConfig:

@@ -183,7 +183,7 @@ def test_embed_writes_what_sentence_transformers_computes(adapted, tmp_path, cap
     assert sorted(path.name for path in tmp_path.iterdir()) == ["texts.txt", "x.json", "x.npy"]
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS[1:]))
     assert embed.main([*options, "--output", str(tmp_path / "x.npy")]) == 2
-    assert "exists and holds other embeddings" in capsys.readouterr().err
+    assert "exists and contains other embeddings" in capsys.readouterr().err
 
 
 KILLED = """
