@@ -54,7 +54,7 @@ class Collection:
         return per_query_scores(found, ideal)
 
     def rank(self, queries: np.ndarray, documents: np.ndarray, depth: int = DEPTH) -> np.ndarray:
-        """Rank documents by dot product, equal ones in their order.
+        """Rank documents by dot product; ties keep their order.
 
         Args:
             queries: (Q, d) unit vectors.
@@ -76,7 +76,7 @@ class Collection:
 
 
 def top(similarity: np.ndarray, k: int) -> np.ndarray:
-    """Return the indices of the k highest values of (N,), highest first and equal ones in their order."""
+    """Return the indices of the k highest values of (N,), highest first; ties by index."""
     least = np.partition(similarity, len(similarity) - k)[len(similarity) - k]
     candidates = np.flatnonzero(similarity >= least)
     return candidates[np.argsort(-similarity[candidates], kind="stable")][:k]

@@ -109,13 +109,13 @@ def measure_drift(old: Encode, new: Encode, sentences: Sequence[str], pairs: Gra
     one, other = (embed_once(encode, [*texts, *(pairs.texts() if pairs else [])]) for encode in (old, new))
     x, y = one(texts), other(texts)  # (N, d), (N, e)
     before, after = (nearest(unit(z), NEIGHBORS)[0] for z in (x, y))  # (N, 10)
-    kept = np.array([len(set(few) & set(few_now)) for few, few_now in zip(before.tolist(), after.tolist())])
+    kept = np.array([len(set(a) & set(b)) for a, b in zip(before.tolist(), after.tolist())])
     cosine, alike = rotated_cosine(x, y), mutual_pairs(x)
     moved = {"neighbors_kept": 100 * float(kept.mean()) / NEIGHBORS, "rotated_cosine": float(cosine.mean())}
     ends = []
     for embedding, z, neighbors in ((one, x, before), (other, y, after)):
-        able = spearman(embedding, pairs) if pairs else None
-        ends.append(layout(z, neighbors, alike) | {"stsb_dev": able})
+        stsb = spearman(embedding, pairs) if pairs else None
+        ends.append(layout(z, neighbors, alike) | {"stsb_dev": stsb})
     still = {"neighbors_kept": 100.0, "rotated_cosine": 1.0}
     in_old, in_new = {**still, **ends[0]}, {**moved, **ends[1]}
     return Drift(texts, kept, cosine, occurrences(before), occurrences(after), in_old, in_new)
@@ -203,37 +203,37 @@ def warnings(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         old: Values of all `MEASURES`, as in a record.
         new: The same for the new encoder.
     """
-    told = []
+    found = []
     rank, spread = new["effective_rank"], new["uniformity"]
     if rank < RANK_LEFT * old["effective_rank"] or (spread > ALL_ALIKE and spread > old["uniformity"]):
-        told.append(
+        found.append(
             f"collapsed the embeddings: their effective rank is {rank:.0f} (before: {old['effective_rank']:.0f}), and "
             f"their uniformity {spread:.3f} (before: {old['uniformity']:.3f}; 0 if all are equal). Lower "
             "`learning_rate`."
         )
     near, before = new["neighbor_distance"], old["neighbor_distance"]
     if near is not None and before is not None and near > TORN * before:
-        told.append(
+        found.append(
             f"moved neighbors apart: the squared distance between mutual nearest neighbors is now {near:.1f}% of the "
             f"mean over all pairs (before: {before:.1f}%). In-batch negatives of one domain do this to an encoder that "
             "was already good. Score both encoders on labeled sentences before you replace the old one."
         )
     kept = new["neighbors_kept"]
     if kept < FEW_KEPT:
-        told.append(
+        found.append(
             f"changed neighborhoods: sentences kept {kept:.1f}% of their {NEIGHBORS} nearest neighbors. "
             "For a weak encoder this can be an improvement, for a good one it usually is not."
         )
     best, canary = old["stsb_dev"], new["stsb_dev"]
     if best is not None and (canary is None or canary < best - FORGOTTEN):
         now = "has no score" if canary is None else f"fell to {canary:.2f}"
-        told.append(
+        found.append(
             f"reduced general ability: STS-B dev {now} (before: {best:.2f}). Train for fewer steps, or lower "
             "`learning_rate`."
         )
     if new["hubness"] > old["hubness"] + MORE_HUBS:
-        told.append(
+        found.append(
             f"created hubs: the skewness of neighbor counts rose to {new['hubness']:.2f} (before: "
             f"{old['hubness']:.2f}), so a few sentences appear in the results of most searches."
         )
-    return told
+    return found

@@ -27,12 +27,12 @@ class EmbeddingCache:
         if not new:
             return
         for pooler, x in self._encode(new).items():
-            held = self._embeddings.get(pooler)
-            self._embeddings[pooler] = x if held is None else np.concatenate([held, x])
+            cached = self._embeddings.get(pooler)
+            self._embeddings[pooler] = x if cached is None else np.concatenate([cached, x])
         self._row |= {sentence: i for i, sentence in enumerate(new, start=len(self._row))}
 
     def by(self, pooler: str) -> Encode:
-        """Return an encode() for one pooler, from N sentences to embeddings (N, d)."""
+        """Return an encode function for one pooler, from N sentences to embeddings (N, d)."""
 
         def encode(sentences: Sequence[str]) -> np.ndarray:
             self.add(sentences)

@@ -96,8 +96,8 @@ class LogisticPath:
         """Return step lengths (F,), halved from 1 until the objective decreases (Armijo's rule)."""
 
         def objective(step):
-            moved = values + step * change
-            loss = (masks * (softplus(moved) - self.y * moved)).sum(0)
+            shifted = values + step * change
+            loss = (masks * (softplus(shifted) - self.y * shifted)).sum(0)
             return c * loss + 0.5 * (self.penalty * (weights + step * direction) ** 2).sum(0)
 
         step = torch.ones_like(decrement)

@@ -25,7 +25,7 @@ def load_mteb_task(name: str) -> Collection:
     try:
         task = mteb.get_task(name)
         task.load_data()
-    except Exception as error:  # whatever mteb and the libraries that load its data raise
+    except Exception as error:  # mteb and the libraries that load its data can raise anything
         raise UsageError(
             f"{name} cannot be loaded as an mteb task: {error_line(error)}",
             option=OPTION,

@@ -187,7 +187,7 @@ def score_encoder(
         outputs: For each pooling, the file to save results in and to resume from; None to save nothing.
 
     Raises:
-        UsageError: A file in `outputs` contains results of another checkpoint, or `whitening` asks for more dimensions
+        UsageError: A file in `outputs` has results of another checkpoint, or `whitening` asks for more dimensions
             than embeddings have.
     """
     asked, most = whitening and whitening.dimensions, encoder.dimensions
@@ -216,8 +216,8 @@ def score_encoder(
             results.add_task(rows[pooler], name, entry)
             if outputs:
                 results.save_results(outputs[pooler], rows[pooler])
-            said = "no score" if entry["score"] is None else f"{entry['score']:.2f}"
-            logger.info(f"{label(rows[pooler])}: {name} {said} ({sum(entry['seconds'].values()):.1f} s)")
+            shown = "no score" if entry["score"] is None else f"{entry['score']:.2f}"
+            logger.info(f"{label(rows[pooler])}: {name} {shown} ({sum(entry['seconds'].values()):.1f} s)")
     return list(rows.values())
 
 

@@ -32,8 +32,8 @@ def search_ranking(
 def bm25_ranking(collection: Collection, depth: int = DEPTH) -> np.ndarray:
     """Rank the documents (Q, K) by BM25 of the library bm25s, with English stop words removed.
 
-    Documents without a word of the query follow in their order, as in bm25s. Queries without a known word find none:
-    their row is -1.
+    Documents that share no word with the query come last, in their order, as in bm25s. Queries without a known word
+    retrieve nothing: their row is -1.
 
     Raises:
         UsageError: bm25s is not installed.

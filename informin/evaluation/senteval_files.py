@@ -81,11 +81,11 @@ def unpack(archive: Path, folder: Path) -> None:
             tarfile.open(fileobj=_Bounded(file), mode="r:") as tar,
         ):
             _refuse_large(tar)
-            whole = Path(temporary, "whole")
-            whole.mkdir()
-            tar.extractall(whole, filter="data")
-            set_usual_modes(whole)
-            whole.rename(folder)
+            unpacked = Path(temporary, "unpacked")
+            unpacked.mkdir()
+            tar.extractall(unpacked, filter="data")
+            set_usual_modes(unpacked)
+            unpacked.rename(folder)
     except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise UsageError(f"{archive} cannot be unpacked ({error})", fix=DELETE) from None
     except OSError as error:  # a full disk, for example
@@ -95,7 +95,7 @@ def unpack(archive: Path, folder: Path) -> None:
 
 
 def _decompressed(archive: Path) -> IO[bytes]:
-    """Open an archive for reading, decompressed as its first bytes say."""
+    """Open an archive for reading, decompressed according to its first bytes."""
     with open(archive, "rb") as file:
         head = file.read(3)
     openers: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b\x08": gzip.open, b"BZh": bz2.open, b"\xfd7z": lzma.open}
@@ -103,7 +103,7 @@ def _decompressed(archive: Path) -> IO[bytes]:
 
 
 class _Bounded(io.BufferedIOBase):
-    """First MOST_BYTES of a file. A few kilobytes can inflate without end, even while tarfile looks for a header."""
+    """The first MOST_BYTES of a file. A few kilobytes can decompress to any size, even while tarfile reads a header."""
 
     def __init__(self, file: IO[bytes]):
         self.file = file
