@@ -116,7 +116,7 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
             data_collator=collator,
             **kwargs,
         )
-        self.label_names = ["row"]  # the model does not take it, and losses read it: Trainer is to leave it in
+        self.label_names = ["row"]  # losses read this column, so Trainer must not remove it
         replace_progress(self, Progress(development, partial(headline, self)))
         for callback in (AfterStep(), SeedProcesses(), EpochStart(), self.throughput):
             self.add_callback(callback)

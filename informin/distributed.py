@@ -58,9 +58,9 @@ def any_process(condition: bool) -> bool:
     """
     if world_size() == 1:
         return condition
-    answer = torch.tensor(int(condition))
-    dist.all_reduce(answer, dist.ReduceOp.MAX, group=_processors(dist.group.WORLD))
-    return bool(answer)
+    value = torch.tensor(int(condition))
+    dist.all_reduce(value, dist.ReduceOp.MAX, group=_processors(dist.group.WORLD))
+    return bool(value)
 
 
 @lru_cache(maxsize=1)

@@ -103,7 +103,7 @@ def write_json(path: str | Path, values: object, indent: int = 1, allow_nan: boo
 
 
 def set_usual_modes(folder: str | Path) -> None:
-    """Give the files of a folder the mode of new files under the umask. Files that libraries write or copy differ."""
+    """Give all files of a folder the mode of new files under the umask. Libraries write some with other modes."""
     new = Path(folder, ".new")
     new.touch()
     mode = new.stat().st_mode

@@ -90,6 +90,6 @@ def terminals() -> list[int]:
 
 def silence(descriptors: Sequence[int]) -> None:
     """Redirect file descriptors to /dev/null: writing to a closed terminal raises an error."""
-    with open(os.devnull, "w") as nowhere:
+    with open(os.devnull, "w") as null:
         for descriptor in descriptors:
-            os.dup2(nowhere.fileno(), descriptor)
+            os.dup2(null.fileno(), descriptor)

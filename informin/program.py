@@ -37,17 +37,17 @@ def quiet_while_loading() -> None:
 
 
 def open_closed_streams() -> None:
-    """Replace closed standard streams (`>&-`) by empty ones, so that no file of a model gets their numbers."""
+    """Replace closed standard streams (`>&-`) by empty ones, so that no model file gets their descriptors."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))  # the lowest free number
 
 
 def answer_help(command: str, argv: list[str]) -> None:
-    """If a subcommand is only asked for `--help`, print the saved text and exit, without importing torch.
+    """If the command line only asks for `--help`, print the saved text and exit, without importing torch.
 
     `python -m tools.help_texts` saves the text. Its first line names the transformers version whose options it lists;
-    if another version is installed, the subcommand itself prints its help. So does a subcommand's own subcommand.
+    if another version is installed, the subcommand itself prints its help. Nested subcommands also print their own.
     """
     if argv not in (["--help"], ["-h"]):
         return

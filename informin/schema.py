@@ -112,7 +112,7 @@ def one_of(*choices: object) -> Kind:
     )
 
 
-def whole(least: int) -> Kind:
+def integer(least: int) -> Kind:
     return lambda value: type(value) is int and least <= value <= LARGEST, f"an integer of {least} or more"
 
 

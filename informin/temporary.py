@@ -4,8 +4,8 @@
     with TemporaryFolder("outputs") as folder: ...      # removed when the block ends
 
 Both are removed after errors, Ctrl-C and the signals of `informin.interrupts`. Nothing can be removed after SIGKILL or
-a power failure. Folder names therefore contain the process that created them, and the next program that writes to the
-same parent folder removes folders of dead processes.
+a power failure. Folder names therefore contain the id of the process that created them. The next program that writes
+to the same parent folder removes the folders of dead processes.
 """
 
 import hashlib
@@ -69,9 +69,9 @@ def allocate(path: str | Path) -> None:
             os.posix_fallocate(file.fileno(), 0, size)
             return
         file.seek(0)
-        while held := file.read(2**20):  # macOS does not allocate blocks that were never written
-            file.seek(-len(held), os.SEEK_CUR)
-            file.write(held)
+        while data := file.read(2**20):  # macOS does not allocate blocks that were never written
+            file.seek(-len(data), os.SEEK_CUR)
+            file.write(data)
 
 
 def remove_leftovers(folder: str | Path) -> None:
@@ -81,7 +81,7 @@ def remove_leftovers(folder: str | Path) -> None:
     """
     for path in Path(folder).glob(".informin-*"):
         made = NAME.fullmatch(path.name)
-        if made and made["machine"] == _machine() and not _lives(int(made["pid"]), int(made["start"])):
+        if made and made["machine"] == _machine() and not _is_running(int(made["pid"]), int(made["start"])):
             shutil.rmtree(path, ignore_errors=True)
 
 
@@ -104,7 +104,7 @@ def _started(process: psutil.Process) -> int:
     return round((process.create_time() - psutil.boot_time()) * 100)
 
 
-def _lives(pid: int, start: int) -> bool:
+def _is_running(pid: int, start: int) -> bool:
     """Return whether a process is still running, and not another process with the same id."""
     try:
         process = psutil.Process(pid)

@@ -66,7 +66,7 @@ def require_file(option: str, path: Path) -> None:
 
 
 def open_bytes(path: Path) -> IO[bytes]:
-    """Open a file for reading bytes, decompressed as its suffix says."""
+    """Open a file for reading bytes, decompressed according to its suffix."""
     suffix = path.suffix.lower()
     if suffix == ".zst":
         return io.BufferedReader(pa.input_stream(str(path), compression="zstd"))
@@ -246,7 +246,7 @@ def table_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
             if end > begin:
                 joined.append(begin)
             width = width or len(row)  # blank lines may come before the header
-            if any(row[width:]):  # empty fields are what some programs end every line with
+            if any(row[width:]):  # some programs end every line with empty fields
                 raise UsageError(
                     f"{path}, line {begin}: found {counted(len(row), 'field')}, but the header has {width}",
                     fix=f"{TOO_MANY_FIELDS[kind]}, or complete the header.",
@@ -254,10 +254,10 @@ def table_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
             if width:
                 yield begin, row
     except csv.Error as error:
-        cause, cure = str(error), QUOTES if kind == ".csv" else "Shorten it."  # of a TSV only the length can be wrong
+        cause, fix = str(error), QUOTES if kind == ".csv" else "Shorten it."  # in a TSV only the length can be wrong
         if "new-line" in str(error):
-            cause, cure = "a carriage return inside a line", "Remove it."
-        raise UsageError(f"{path}, line {end + 1}: cannot read the row that begins here ({cause})", fix=cure) from None
+            cause, fix = "a carriage return inside a line", "Remove it."
+        raise UsageError(f"{path}, line {end + 1}: cannot read the row that begins here ({cause})", fix=fix) from None
     if joined:
         logger.warning(
             f"{path}: {counted(len(joined), 'row')} of more than one line, the first from line {joined[0]}. If this is "

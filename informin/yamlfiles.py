@@ -54,8 +54,8 @@ def parse_yaml(text: str, name: str):
             f"{name} cannot be read: lists or mappings are nested too deeply", fix="Flatten them."
         ) from None
     except yaml.YAMLError as error:
-        said = error_line(error).replace('in "<unicode string>", ', "at ")
-        raise UsageError(f"{name} cannot be read: {said}", fix="Correct the YAML.") from None
+        message = error_line(error).replace('in "<unicode string>", ', "at ")
+        raise UsageError(f"{name} cannot be read: {message}", fix="Correct the YAML.") from None
     except Exception as error:  # ValueError, KeyError, ...: a value that does not match its tag
         raise UsageError(
             f"{name} cannot be read: a value does not match its tag ({error_line(error)})", fix="Correct the YAML."

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from informin.schema import ANY, DEEPEST, Each, Keys, number, problem, whole
+from informin.schema import ANY, DEEPEST, Each, Keys, integer, number, problem
 from tools.fuzz_files import CORRECT, REFUSED, fuzz
 from tools.fuzz_kinds import build
 
 MUTATIONS = 6
-SCHEMA = Keys({"steps": whole(1)}, {"parts": Each(Keys({"name": ANY}))})
+SCHEMA = Keys({"steps": integer(1)}, {"parts": Each(Keys({"name": ANY}))})
 
 
 @pytest.fixture(scope="module")

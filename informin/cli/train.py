@@ -19,7 +19,7 @@ from informin.training.heartbeat import Heartbeat
 from informin.training.lock import only_run_in
 from informin.training.record import provenance
 from informin.training.sentences import load_development, load_sentences
-from informin.training.signals import StopOnSignal, last_word, started_again
+from informin.training.signals import StopOnSignal, print_at_end, restarted
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ def run(argv: list[str]) -> int:
 
 def train(model_name: str, data: DataArguments, card: CardArguments, args: InforMinTrainingArguments) -> int:
     """Load the data, train, export, and print the report."""
-    resume, again = args.resume_from_checkpoint, started_again()
+    resume, again = args.resume_from_checkpoint, restarted()
     if again and (complete := complete_checkpoints(args.run_dir)):
         resume = LAST
         logger.warning(f"A process died, and the run was restarted. It resumes from {complete[-1].name}.")
@@ -70,7 +70,7 @@ def train(model_name: str, data: DataArguments, card: CardArguments, args: Infor
         trainer.train(resume_from_checkpoint=resume)
     if stop.received:
         if trainer.is_world_process_zero():
-            last_word(
+            print_at_end(
                 f"Interrupted at step {trainer.state.global_step}; the checkpoint is in {args.output_dir}.\n"
                 f"To resume, run the same command with --resume_from_checkpoint {LAST}"
             )

@@ -11,14 +11,14 @@ from typing import Any
 
 from informin.errors import UsageError
 from informin.objectives import OBJECTIVES
-from informin.schema import FLAG, RATE, TEXT, TEXTS, Kind, list_of, number, one_of, or_none, whole
+from informin.schema import FLAG, RATE, TEXT, TEXTS, Kind, integer, list_of, number, one_of, or_none
 from informin.views import VIEWS
 from modeling_informin import POOLINGS
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")  # sentence-transformers' names
 # Settings in sentence-transformers' files; see `informin.encoders.embedding_config.EmbeddingConfig.files`.
 FILES = {
-    "max_seq_length": or_none(whole(1)),
+    "max_seq_length": or_none(integer(1)),
     "do_lower_case": FLAG,
     "prompts": TEXTS,
     "default_prompt_name": or_none(TEXT),
@@ -33,7 +33,7 @@ SETTINGS = {
     "training_prompt": TEXT,
     "projection_head": one_of("mlp", "none"),
     "lm_head": FLAG,
-    "max_seq_length": whole(1),
+    "max_seq_length": integer(1),
     "objective": NAME,
     "view_dropout": list_of(RATE),
     "view_dropout_rate": RATE,

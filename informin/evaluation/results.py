@@ -17,8 +17,8 @@ tasks.NAME       score (null if undefined; `error` then contains the reason), n,
                    samples: kind (labels or retrieval); measures, all scores (`evaluation.measures`) and their standard
                    deviation over draws; the number of classes or documents. The score is V-measure or MRR@10.
                    truncated: number of truncated sentences;  data: SHA-256 of each file
-                   seconds: {encode, score}. Sentences that an earlier task has are encoded only there. All poolings of
-                   one call share the encoding, whose time counts for each.
+                   seconds: {encode, score}. A sentence is encoded only in the first task that contains it. All poolings
+                   of one call share the encoding, and the time of each includes it.
 average          sts and transfer: mean of seven scores, null unless all seven are known
 environment      versions, device and number of threads
 seconds          time of encoding and scoring, over all tasks
@@ -41,7 +41,7 @@ from informin.errors import UsageError, error_line
 from informin.evaluation.measures import KINDS
 from informin.evaluation.senteval import GROUPS
 from informin.files import parse_json, regular_text, sha256, write_json
-from informin.schema import AMOUNT, ANY, FLAG, SCORE, TEXT, Keys, one_of, or_none, problem, whole
+from informin.schema import AMOUNT, ANY, FLAG, SCORE, TEXT, Keys, integer, one_of, or_none, problem
 from informin.summaries import is_summary, read_summary
 
 logger = logging.getLogger(__name__)
@@ -56,8 +56,8 @@ _SAMPLES = {"labels": "classes", "retrieval": "documents"}  # key of each kind o
 _TASK = Keys(
     {
         "score": or_none(SCORE),
-        "n": whole(0),
-        "truncated": whole(0),
+        "n": integer(0),
+        "truncated": integer(0),
         "data": Keys(others=TEXT),
         "seconds": Keys({"encode": AMOUNT, "score": AMOUNT}),
     },
@@ -66,7 +66,7 @@ _TASK = Keys(
         "error": TEXT,
         "kind": one_of(*_SAMPLES),
         "measures": Keys(others=SCORE),
-        **dict.fromkeys(_SAMPLES.values(), whole(0)),
+        **dict.fromkeys(_SAMPLES.values(), integer(0)),
     },
     ANY,
 )
@@ -79,8 +79,8 @@ RESULTS = Keys(
         "weights_sha256": TEXT,
         "pooler": TEXT,
         "normalized": FLAG,
-        "whitening": Keys({"dimensions": or_none(whole(1)), "fitted_on": TEXT}, null=True),
-        "max_length": whole(1),
+        "whitening": Keys({"dimensions": or_none(integer(1)), "fitted_on": TEXT}, null=True),
+        "max_length": integer(1),
         "precision": TEXT,
         "split": TEXT,
     },

@@ -39,11 +39,11 @@ from informin.schema import (
     Each,
     Keys,
     Schema,
+    integer,
     list_of,
     one_of,
     or_none,
     read_checked,
-    whole,
 )
 
 TRAINING = "training.json"
@@ -55,7 +55,7 @@ _DATA = Keys(
     {},
     {
         "sources": list_of(TEXT),
-        "sentences": or_none(whole(0)),
+        "sentences": or_none(integer(0)),
         "sha256": _TEXT_OR_NONE,
         "hub_id": ANY,  # the card uses only values that the Hub accepts, here and below
         "description": _TEXT_OR_NONE,
@@ -65,11 +65,11 @@ _DATA = Keys(
 )
 # Entries of a run and of each earlier part.
 _PART: dict[str, Schema] = {
-    "seed": whole(0),
+    "seed": integer(0),
     "options": Keys({}, dict.fromkeys(("objective", "prompt", "precision", "optim", "lr_scheduler_type"), TEXT), ANY),
 }
 _TERM = Keys({"name": TEXT, "title": TEXT, "paper": _TEXT_OR_NONE, "own": FLAG}, others=ANY)
-_HISTORY = Each(Keys({"step": whole(0)}, others=or_none(SCORE)))
+_HISTORY = Each(Keys({"step": integer(0)}, others=or_none(SCORE)))
 _PART_LATER: dict[str, Schema] = {  # missing in older records
     "development": _TEXT_OR_NONE,
     "history": _HISTORY,
@@ -77,7 +77,7 @@ _PART_LATER: dict[str, Schema] = {  # missing in older records
     "objective": Keys({"name": TEXT, "title": TEXT, "terms": Each(_TERM)}, others=ANY, null=True),
     "development_sets": Each(Keys({"kind": one_of(*KINDS), "name": TEXT}, others=ANY)),
     "data": _DATA,
-    "environment": Keys({"device": TEXT, "threads": whole(1)}, others=ANY),
+    "environment": Keys({"device": TEXT, "threads": integer(1)}, others=ANY),
 }
 RECORD = Keys(
     {
@@ -94,15 +94,15 @@ RECORD = Keys(
         "history": _HISTORY,
         "data": _DATA,
         "environment": _PART_LATER["environment"],
-        "steps": whole(0),
-        "kept_step": whole(0),
+        "steps": integer(0),
+        "kept_step": integer(0),
         "chosen": FLAG,
     },
     {
         **{name: kind for name, kind in _PART_LATER.items() if name not in ("data", "environment")},
-        "earlier": Each(Keys({"until_step": whole(1), **_PART}, _PART_LATER, ANY)),
+        "earlier": Each(Keys({"until_step": integer(1), **_PART}, _PART_LATER, ANY)),
         "drift": Keys(
-            {"sentences": whole(0), "old": _MEASURES, "new": _MEASURES, "warnings": list_of(TEXT)},
+            {"sentences": integer(0), "old": _MEASURES, "new": _MEASURES, "warnings": list_of(TEXT)},
             others=ANY,
             null=True,
         ),

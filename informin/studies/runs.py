@@ -22,7 +22,7 @@ from informin.evaluation.measures import PAIRS
 from informin.evaluation.results import load_results
 from informin.evaluation.table import samples
 from informin.publishing.record import load_record
-from informin.schema import AMOUNT, ANY, SCORE, TEXT, Keys, one_of, or_none, read_checked, whole
+from informin.schema import AMOUNT, ANY, SCORE, TEXT, Keys, integer, one_of, or_none, read_checked
 from informin.studies.plan import Setting, Study, without_paths
 from informin.training.checkpoints import complete_checkpoints
 
@@ -37,12 +37,12 @@ RECORD = Keys(
         "averages": Keys({"sts": or_none(SCORE), "transfer": or_none(SCORE)}),
         "dev": Keys({"name": or_none(TEXT), **_SCORES}),
         "base_model": Keys({"name": TEXT, "weights_sha256": TEXT}, others=ANY),
-        "data": Keys({"sentences": or_none(whole(0))}, others=ANY, null=True),
+        "data": Keys({"sentences": or_none(integer(0))}, others=ANY, null=True),
         "precision": TEXT,
-        "environment": Keys({}, {"threads": whole(1)}, TEXT),
+        "environment": Keys({}, {"threads": integer(1)}, TEXT),
         "seconds": SECONDS,
     },
-    {"samples": Keys(others=Keys({"measures": _MEASURES}, others=ANY)), "seed": or_none(whole(0))},
+    {"samples": Keys(others=Keys({"measures": _MEASURES}, others=ANY)), "seed": or_none(integer(0))},
     ANY,
 )
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from informin.errors import UsageError
-from informin.schema import ANY, TEXT, Each, Keys, list_of, one_of, or_none, problem, whole
+from informin.schema import ANY, TEXT, Each, Keys, integer, list_of, one_of, or_none, problem
 from informin.studies.plan import BEFORE, SAMPLES, Setting, Study
 from informin.studies.runs import RECORD
 from informin.studies.table import SCHEMA, summarize
@@ -17,7 +17,7 @@ SUMMARY = Keys(
         "title": TEXT,
         "tasks": list_of(TEXT),
         "grid": list_of(TEXT),
-        "seeds": list_of(whole(0)),
+        "seeds": list_of(integer(0)),
         "samples": Keys(others=list_of(TEXT)),
         "before": Keys(others=ANY),
         "settings": Keys(
@@ -26,7 +26,7 @@ SUMMARY = Keys(
     },
     others=ANY,
 )
-RUNS = Each(Keys({"setting": TEXT, "seed": or_none(whole(0))}, others=ANY))
+RUNS = Each(Keys({"setting": TEXT, "seed": or_none(integer(0))}, others=ANY))
 Records = dict[tuple[str, int | None], dict]  # run.json by the setting's name and the seed
 
 

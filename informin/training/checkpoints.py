@@ -13,7 +13,7 @@ from informin.errors import UsageError
 from informin.files import MANIFEST, damage, manifest_files
 from informin.objectives import Term
 from informin.publishing.record import RESUMED, TRAINING, load_record
-from informin.schema import AMOUNT, ANY, FLAG, LOGGED, TEXT, Each, Keys, or_none, problem, read_checked, whole
+from informin.schema import AMOUNT, ANY, FLAG, LOGGED, TEXT, Each, Keys, integer, or_none, problem, read_checked
 from informin.training.term_fields import terms
 
 logger = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 LAST = "last"  # value of `resume_from_checkpoint` for the latest complete checkpoint
 RESUME = "resume_from_checkpoint"
 OTHER = "Resume from another checkpoint."
-_COUNT, _INTERVAL = whole(0), or_none(AMOUNT)
+_COUNT, _INTERVAL = integer(0), or_none(AMOUNT)
 # Schema of trainer_state.json. Other keys would make Trainer raise a TypeError.
 _STATE: dict[str, Any] = {
     "epoch": or_none(AMOUNT),
@@ -30,7 +30,7 @@ _STATE: dict[str, Any] = {
     "logging_steps": _INTERVAL,
     "eval_steps": _INTERVAL,
     "save_steps": _INTERVAL,
-    "train_batch_size": or_none(whole(1)),
+    "train_batch_size": or_none(integer(1)),
     "num_train_epochs": (lambda value: type(value) is int and value >= 0, _COUNT[1]),  # sys.maxsize for a stream
     "num_input_tokens_seen": AMOUNT,
     "total_flos": AMOUNT,

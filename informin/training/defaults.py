@@ -58,14 +58,14 @@ def published(args: "InforMinTrainingArguments", config: PreTrainedConfig | None
     if row is None:
         return {}
     chosen = {name: getattr(args, name) for name in own_options(args) if getattr(args, name) is not None}
-    unread = {own.name for term in terms() for own in fields(term)} - set(
-        read_options(args.objective, row.options | chosen)[0]
+    unused = {own.name for term in terms() for own in fields(term)} - set(
+        used_options(args.objective, row.options | chosen)[0]
     )
     if args.view_dropout_rate is not None:  # replaces the two rates
-        unread |= {"view_dropout"}
+        unused |= {"view_dropout"}
     batch = max(1, row.batch_size // processes())
     values = {"per_device_train_batch_size": batch, "learning_rate": row.learning_rate} | row.options
-    return {name: v for name, v in values.items() if name not in unread and getattr(args, name) is None}
+    return {name: v for name, v in values.items() if name not in unused and getattr(args, name) is None}
 
 
 def own_options(args: "InforMinTrainingArguments") -> dict[str, Any]:
@@ -86,22 +86,22 @@ def uneven_batch(args: "InforMinTrainingArguments", config: PreTrainedConfig) ->
     )
 
 
-def read_options(objective: str, options: dict) -> tuple[list[str], list[str]]:
+def used_options(objective: str, options: dict) -> tuple[list[str], list[str]]:
     """Return the options that an objective uses with these weights, and messages about those that are off."""
     weights = OBJECTIVES[objective].defaults | options
-    read, more = [*SHARED], []
+    used, more = [*SHARED], []
     for term in OBJECTIVES[objective].terms:
         own = [field.name for field in fields(term)]
         if term.weight is None or weights.get(term.weight):
-            read += own
+            used += own
         else:
-            read.append(term.weight)
+            used.append(term.weight)
             own.remove(term.weight)
             more += [f"with `{term.weight}` above 0 also {', '.join(own)}"] if own else []
-    return read, more
+    return used, more
 
 
-def refuse_unread(args: "InforMinTrainingArguments") -> None:
+def refuse_unused(args: "InforMinTrainingArguments") -> None:
     """Raise UsageError if an option belongs to a term that the objective does not have or that is off.
 
     Zero and the term's own default are accepted.
@@ -110,14 +110,14 @@ def refuse_unread(args: "InforMinTrainingArguments") -> None:
     given = {name: getattr(args, name) for name in defaults if getattr(args, name) not in (None, defaults[name])}
     refuse_other_views(args.view, given)
     weights = {name: getattr(args, name) for name in defaults if getattr(args, name) is not None}
-    read, more = read_options(args.objective, weights)
+    used, more = used_options(args.objective, weights)
     for name in [own.name for term in terms() for own in fields(term)]:
         value = given.get(name)
-        if name not in read and value:
+        if name not in used and value:
             raise UsageError(
                 f"{value} has no effect with `objective` {args.objective} as configured",
                 option=name,
-                fix=f"Options in use: {'; '.join([', '.join(read[1:]), *more])}.",
+                fix=f"Options in use: {'; '.join([', '.join(used[1:]), *more])}.",
             )
 
 

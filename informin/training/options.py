@@ -17,7 +17,7 @@ from informin.objectives import OBJECTIVES, Term
 from informin.objectives.terms import option
 from informin.training import option_checks as checks
 from informin.training.checkpoints import LAST
-from informin.training.defaults import default_output_dir, filled_in, paper_row, published, refuse_unread, uneven_batch
+from informin.training.defaults import default_output_dir, filled_in, paper_row, published, refuse_unused, uneven_batch
 from informin.training.recipes import recipe_options
 from informin.training.term_fields import default_text, option_kinds, term_fields
 from informin.training.term_options import TermOptions
@@ -198,7 +198,7 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
         if self.recipe is not None:
             self._apply_recipe(self.recipe)
         checks.check_objective(self)
-        refuse_unread(self)
+        refuse_unused(self)
         # Check with BERT-base's values for options that are still None; `resolve` fills in those for the encoder.
         values = filled_in(self) | {name: v for name, v in STAND_INS.items() if getattr(self, name) is None}
         unresolved = dict.fromkeys(values)

@@ -13,7 +13,7 @@ from informin.interrupts import SAME, handled_signals, silence, terminals
 
 LAUNCHED = ("TORCHELASTIC_RUN_ID", "ACCELERATE_MIXED_PRECISION")  # set by torchrun and accelerate launch
 # Waits until the process with the id in argument 1 has ended, at most 30 seconds, and prints argument 2.
-LAST_WORD = """
+PRINT_AFTER = """
 import os, sys, time
 end = time.monotonic() + 30
 def lives(pid):
@@ -91,15 +91,15 @@ def launched() -> bool:
     return any(name in os.environ for name in LAUNCHED)
 
 
-def started_again() -> bool:
+def restarted() -> bool:
     """Return whether torchrun restarted the processes after one of them died (`--max_restarts`)."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
-def last_word(text: str) -> None:
+def print_at_end(text: str) -> None:
     """Print how a run ended. A launcher ends with its own traceback, so wait for it and print afterwards."""
     if not launched():
         print(text, flush=True)
         return
     sys.stdout.flush()
-    subprocess.Popen([sys.executable, "-c", LAST_WORD, str(os.getppid()), text], start_new_session=True)
+    subprocess.Popen([sys.executable, "-c", PRINT_AFTER, str(os.getppid()), text], start_new_session=True)
