@@ -2,14 +2,10 @@
 
 import argparse
 import time
-from collections.abc import Sequence
-from pathlib import Path
-
-import numpy as np
 
 from informin import program
-from informin.adapters.linear import LinearAdapter
 from informin.adapters.vectors import load_vectors
+from informin.cli.fit_output import save_model, save_vectors
 from informin.cli.texts import (
     add_encoder_options,
     add_text_options,
@@ -18,19 +14,10 @@ from informin.cli.texts import (
     join_processes,
     read_texts,
 )
+from informin.cli.verdict import RECIPES, chosen_adapter
 from informin.distributed import rank
-from informin.encoders.encoder import Encoder
 from informin.errors import UsageError, counted
-from informin.evaluation.drift import FEWEST, draw, drift_table, measure_drift, stsb_dev
-from informin.evaluation.table import render
-from informin.publishing.adapted import save_adapted
 from informin.publishing.export import refuse_used
-from informin.temporary import TemporaryFolder
-
-ADAPTER, DOCUMENTS = "adapter.safetensors", "documents.npy"
-NUMPY_LINES = """from safetensors.numpy import load_file; adapter = load_file("{folder}/adapter.safetensors")
-adapt = lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True) @ adapter["coef"].T + adapter["intercept"]
-vectors = adapt(queries); vectors /= np.linalg.norm(vectors, axis=-1, keepdims=True)"""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -46,6 +33,9 @@ def main(argv: list[str] | None = None) -> int:
     add("--documents", choices=["adapted", "smoothed"],
         help="Also write documents.npy, the vectors of the texts for your index. smoothed: each is also averaged with "
         "its nearest texts; queries are not. Default: adapted with --embeddings alone.")  # fmt: skip
+    add("--recipe", default="linear", choices=RECIPES,
+        help="linear: the adapter with the options below. auto: the candidate with the largest predicted gain; nothing "
+        "is written if all are likely to hurt.")  # fmt: skip
     add("--n_neighbors", type=int, default=10, help="Number of neighbors of each text.")
     add("--whitening", type=float, default=0.25, help="Exponent of the whitening, from 0 (none) to 0.5 (full).")
     add("--self_weight", type=float, default=0.7,
@@ -63,9 +53,6 @@ def fit(args: argparse.Namespace) -> None:
     _check(args)
     refuse_used(args.output_dir, "output_dir")
     join_processes()
-    adapter = LinearAdapter(
-        args.n_neighbors, whitening=args.whitening, self_weight=args.self_weight, random_state=args.seed
-    )
     texts = read_texts(args) if args.train_file else []
     encoder = encoder_of(args) if args.model_name else None
     if args.embeddings:
@@ -79,6 +66,13 @@ def fit(args: argparse.Namespace) -> None:
             option="embeddings",
             fix="Give the embeddings of this model, or leave them out.",
         )
+    if encoder and len(vectors) != len(texts):
+        raise UsageError(
+            f"{args.embeddings} has {len(vectors):,} rows, and the files have {len(texts):,} texts",
+            option="embeddings",
+            fix="Give one row per text, in the order of the texts without blank lines.",
+        )
+    adapter = chosen_adapter(args, encoder, vectors, texts)
     start = time.monotonic()
     adapter.fit(vectors)
     if rank() > 0:
@@ -90,9 +84,9 @@ def fit(args: argparse.Namespace) -> None:
     if adapter.strength_ < 0.5:
         print("Few texts for this dimension: the adapter changes little. Add texts for a larger effect.")
     if encoder:
-        _save_model(args, adapter, encoder, vectors, texts)
+        save_model(args, adapter, encoder, vectors, texts)
     else:
-        _save_vectors(args, adapter, vectors)
+        save_vectors(args, adapter, vectors)
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -100,50 +94,9 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError("is missing", option="model_name", fix="Give --model_name with --train_file, or --embeddings.")
     if args.model_name and not args.train_file:
         raise UsageError("is missing", option="train_file", fix="--model_name needs the texts.")
+    if args.recipe == "auto" and not args.model_name:
+        raise UsageError("is auto", option="recipe", fix="It needs --model_name, to embed halves of texts.")
     if args.model_name and args.pooler != "auto":
         raise UsageError(
             f"is {args.pooler}", option="pooler", needed="auto", fix="The output keeps the pooling of the model."
         )
-
-
-def _save_model(
-    args: argparse.Namespace, adapter: LinearAdapter, encoder: Encoder, vectors: np.ndarray, texts: list[str]
-) -> None:
-    """Measure the drift and save the model's folder."""
-    (pooler,), record = encoder.poolers, None
-    sample = draw(texts)
-    if len(sample) >= FEWEST:
-        pairs = stsb_dev(args.senteval_dir)
-        known = dict(zip(texts, vectors))
-        others = list(dict.fromkeys(text for text in [*sample, *(pairs.texts() if pairs else [])] if text not in known))
-        known |= dict(zip(others, encoder(others)[pooler])) if others else {}
-
-        def before(some: Sequence[str]) -> np.ndarray:
-            return np.stack([known[text] for text in some])
-
-        drift = measure_drift(before, lambda some: adapter.transform(before(some)), sample, pairs)
-        record = drift.record()
-        print(render(drift_table({"adapted": record}, "before"), "text"))
-        for warning in record["warnings"]:
-            print(f"Warning: the adapter {warning}")
-    save_adapted(args.model_name, adapter, args.output_dir, texts=len(texts), drift=record)
-    if args.documents:
-        np.save(Path(args.output_dir, DOCUMENTS), _documents(args.documents, adapter, vectors))
-    print(f'Load it with:\n  SentenceTransformer("{args.output_dir}")')
-
-
-def _save_vectors(args: argparse.Namespace, adapter: LinearAdapter, vectors: np.ndarray) -> None:
-    """Save the adapter and the adapted vectors, and show how to apply the adapter."""
-    folder = Path(args.output_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryFolder(folder) as partial:
-        adapter.save(Path(partial, ADAPTER))
-        np.save(Path(partial, DOCUMENTS), _documents(args.documents or "adapted", adapter, vectors))
-        for name in (DOCUMENTS, ADAPTER):
-            Path(partial, name).rename(folder / name)
-    print(f"{folder / ADAPTER}: the adapter\n{folder / DOCUMENTS}: the texts' vectors for your index")
-    print(f"Apply it to queries with NumPy:\n\n{NUMPY_LINES.format(folder=folder)}")
-
-
-def _documents(kind: str, adapter: LinearAdapter, vectors: np.ndarray) -> np.ndarray:
-    return adapter.smooth(vectors) if kind == "smoothed" else adapter.transform(vectors)

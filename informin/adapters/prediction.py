@@ -1,0 +1,133 @@
+"""Predict without labels whether an adapter helps, by retrieving the second half of a text from its first."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from informin.adapters.linear import LinearAdapter
+from informin.adapters.rows import unit_rows
+
+HELPS, UNCLEAR, HURTS = VERDICTS = "likely to help", "no evidence", "likely to hurt"
+FEWEST = 50  # held-out texts; with fewer, the verdict is UNCLEAR
+MOST_HELD_OUT, HELD_OUT = 1_000, 0.2  # number and fraction of the texts
+SHORTEST = 4  # words of a text that is cut in halves
+CERTAIN = 2.0  # standard errors between the predicted gain and 0
+# Options of the adapters among which `choose` selects.
+CANDIDATES: dict[str, dict[str, float]] = {
+    "default": {},
+    "self_weight 0.5": {"self_weight": 0.5},
+    "whitening only": {"self_weight": 1.0},
+    "centering only": {"whitening": 0.0, "self_weight": 1.0},
+}
+# How often each verdict was given on the report data and how often the score of the task really rose, from
+# results/prediction.json: (given, helped).
+TRACK_RECORD: dict[str, tuple[int, int]] = {HELPS: (0, 0), UNCLEAR: (0, 0), HURTS: (0, 0)}
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The expected effect of an adapter.
+
+    Attributes:
+        gain: Mean reduction of the log rank of the right half, in nats. Above 0 if the adapter retrieves it earlier.
+        error: Standard error of `gain` over the held-out texts.
+        texts: Number of held-out texts.
+    """
+
+    gain: float
+    error: float
+    texts: int
+
+    @property
+    def verdict(self) -> str:
+        """One of `VERDICTS`: the sign of `gain` if it is more than two standard errors from 0."""
+        if self.texts < FEWEST or abs(self.gain) < CERTAIN * self.error:
+            return UNCLEAR
+        return HELPS if self.gain > 0 else HURTS
+
+
+@dataclass(frozen=True)
+class HalvesTest:
+    """Embeddings with which to judge an adapter that never sees the texts it is judged on.
+
+    Args:
+        fit_on: (n, d) embeddings of whole texts, to fit the adapter on.
+        first: (m, d) embeddings of the first halves of other texts.
+        second: (m, d) embeddings of their second halves.
+    """
+
+    fit_on: np.ndarray
+    first: np.ndarray
+    second: np.ndarray
+
+    def predict(self, adapter: LinearAdapter) -> Prediction:
+        """Fit the adapter on `fit_on` and compare the ranks of the right halves with and without it."""
+        if len(self.first) < FEWEST:
+            return Prediction(0.0, 0.0, len(self.first))
+        before, after = self.log_ranks(None), self.log_ranks(adapter.fit(self.fit_on))
+        gains = before - after
+        return Prediction(float(gains.mean()), float(gains.std(ddof=1) / len(gains) ** 0.5), len(gains))
+
+    def log_ranks(self, adapter: LinearAdapter | None) -> np.ndarray:
+        """Return the log of the rank (m,) of each second half, among all of them, for its first half."""
+        halves = (self.first, self.second)
+        first, second = (
+            unit_rows(torch.as_tensor(np.asarray(half if adapter is None else adapter.transform(half), np.float64)))
+            for half in halves
+        )
+        cosines = (first @ second.T).round(decimals=6)
+        ranks = 1 + (cosines > cosines.diagonal()[:, None]).sum(-1)
+        return ranks.double().log().numpy()
+
+
+def halves(text: str) -> tuple[str, str]:
+    """Cut a text in two at its middle word."""
+    words = text.split()
+    middle = len(words) // 2
+    return " ".join(words[:middle]), " ".join(words[middle:])
+
+
+def hold_out(texts: Sequence[str], seed: int = 0) -> np.ndarray:
+    """Return the indices of a fifth of the texts, up to 1,000, that have four words or more.
+
+    Texts that occur twice are never held out: the adapter would be fitted on their copies.
+    """
+    counts = Counter(texts)
+    able = [i for i, text in enumerate(texts) if counts[text] == 1 and len(text.split()) >= SHORTEST]
+    number = min(MOST_HELD_OUT, int(HELD_OUT * len(texts)), len(able))
+    return np.sort(np.random.default_rng(seed).choice(able, number, replace=False))
+
+
+def make_test(
+    texts: Sequence[str], vectors: np.ndarray, encode: Callable[[list[str]], np.ndarray], seed: int = 0
+) -> HalvesTest:
+    """Hold out texts and embed their halves.
+
+    Args:
+        texts: N texts.
+        vectors: (N, d) their embeddings.
+        encode: Function from M texts to embeddings (M, d).
+        seed: Seed of the held-out sample.
+    """
+    held_out = hold_out(texts, seed)
+    pairs = [halves(texts[i]) for i in held_out]
+    embedded = encode([*(first for first, _ in pairs), *(second for _, second in pairs)]) if pairs else vectors[:0]
+    kept = np.delete(np.arange(len(texts)), held_out)
+    return HalvesTest(vectors[kept], embedded[: len(pairs)], embedded[len(pairs) :])
+
+
+def choose(test: HalvesTest, **options: Any) -> tuple[str, dict[str, float], Prediction]:
+    """Return name, options and prediction of the candidate with the largest predicted gain.
+
+    With fewer than 50 held-out texts, nothing can be predicted, and the choice is the default.
+
+    Args:
+        options: Further options of all adapters.
+    """
+    predictions = {name: test.predict(LinearAdapter(**{**options, **own})) for name, own in CANDIDATES.items()}
+    best = max(predictions, key=lambda name: predictions[name].gain)
+    return best, CANDIDATES[best], predictions[best]

@@ -1,0 +1,137 @@
+"""Predictions without labels: the halves of held-out texts, the verdict and its track record."""
+
+import json
+
+import numpy as np
+import pytest
+
+from informin.adapters import prediction
+from informin.adapters.linear import LinearAdapter
+from informin.adapters.prediction import (
+    CANDIDATES,
+    FEWEST,
+    HELPS,
+    HURTS,
+    TRACK_RECORD,
+    UNCLEAR,
+    VERDICTS,
+    HalvesTest,
+    Prediction,
+    choose,
+    halves,
+    hold_out,
+    make_test,
+)
+from tests.conftest import ROOT
+
+WIDTH = 12
+TEXTS = [f"text number {i} of a file with {i % 7} topics" for i in range(400)]
+
+
+def noisy_halves(noise: float, topic_noise: float = 0.0, rows: int = 300, seed: int = 0) -> HalvesTest:
+    """Halves that share a topic, with noise in the first three dimensions and, more weakly, in all."""
+    source = np.random.default_rng(seed)
+    topics = source.normal(size=(40, WIDTH))[source.integers(40, size=2 * rows)]
+
+    def noised(x: np.ndarray) -> np.ndarray:
+        strong = np.zeros_like(x)
+        strong[:, :3] = noise * source.normal(size=(len(x), 3))
+        return x + strong + (0.3 + topic_noise) * source.normal(size=x.shape)
+
+    own = topics[:rows] + 0.5 * source.normal(size=(rows, WIDTH))
+    return HalvesTest(noised(topics), noised(own), noised(own))
+
+
+def by_definition(test: HalvesTest, adapter: LinearAdapter | None) -> list[float]:
+    first, second = (x if adapter is None else adapter.transform(x) for x in (test.first, test.second))
+    unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (first, second)]
+    cosines = unit[0] @ unit[1].T
+    return [np.log(1 + sum(cosines[i, j] > cosines[i, i] + 1e-9 for j in range(len(first)))) for i in range(len(first))]
+
+
+def test_gain_is_the_mean_reduction_of_the_log_rank():
+    test = noisy_halves(1.0, rows=60)
+    adapter = LinearAdapter().fit(test.fit_on)
+    gains = np.subtract(by_definition(test, None), by_definition(test, adapter))
+    predicted = test.predict(LinearAdapter())
+    assert predicted.gain == pytest.approx(gains.mean(), abs=1e-3) and abs(predicted.gain) > 0.01
+    assert predicted.error == pytest.approx(gains.std(ddof=1) / 60**0.5, abs=1e-3) and predicted.texts == 60
+
+
+def test_removing_noise_is_likely_to_help_and_removing_topics_to_hurt():
+    helpful = noisy_halves(3.0).predict(LinearAdapter(whitening=0.5))
+    assert helpful.verdict == HELPS and helpful.gain > 0
+
+    source = np.random.default_rng(0)
+
+    class Shuffled(LinearAdapter):
+        def transform(self, X):
+            return source.permuted(super().transform(X), axis=1)
+
+    harmful = noisy_halves(0.0).predict(Shuffled())
+    assert harmful.verdict == HURTS and harmful.gain < 0
+
+
+@pytest.mark.parametrize(
+    ("gain", "error", "texts", "verdict"),
+    [
+        (0.3, 0.1, 500, HELPS),
+        (-0.3, 0.1, 500, HURTS),
+        (0.1, 0.1, 500, UNCLEAR),
+        (-0.1, 0.1, 500, UNCLEAR),
+        (0.3, 0.1, FEWEST - 1, UNCLEAR),
+    ],
+)
+def test_verdict_needs_two_standard_errors_and_fifty_texts(gain, error, texts, verdict):
+    assert Prediction(gain, error, texts).verdict == verdict
+
+
+def test_too_few_texts_give_no_evidence_instead_of_nan():
+    test = noisy_halves(3.0, rows=1)
+    assert test.predict(LinearAdapter()) == Prediction(0.0, 0.0, 1)
+    assert choose(test)[0] == next(iter(CANDIDATES))
+
+
+def test_texts_are_cut_at_the_middle_word():
+    assert halves("one two  three four five") == ("one two", "three four five")
+
+
+def test_copies_and_short_texts_are_not_held_out():
+    texts = [*TEXTS, *TEXTS[:100], *["too short here"] * 50, *[f"also short {i}" for i in range(50)]]
+    held_out = hold_out(texts)
+    assert len(held_out) == 120 and len(set(held_out)) == 120
+    assert all(texts.count(texts[i]) == 1 and len(texts[i].split()) >= 4 for i in held_out)
+    assert hold_out(texts, seed=1).tolist() != held_out.tolist() == hold_out(texts).tolist()
+    assert len(hold_out([f"one two three {i}" for i in range(9_000)])) == 1_000
+
+
+def test_adapter_is_fitted_on_other_texts_than_it_is_judged_on():
+    vectors, seen = np.arange(400.0)[:, None].repeat(3, 1), []
+
+    def encode(parts: list[str]) -> np.ndarray:
+        seen.extend(parts)
+        return np.zeros((len(parts), 3))
+
+    test = make_test(TEXTS, vectors, encode)
+    held_out = hold_out(TEXTS)
+    assert test.fit_on[:, 0].tolist() == [i for i in range(400) if i not in held_out]
+    assert len(test.first) == len(test.second) == len(held_out) == 80
+    assert [f"{a} {b}" for a, b in zip(seen[:80], seen[80:])] == [TEXTS[i] for i in held_out]
+
+
+def test_the_candidate_with_the_largest_gain_is_chosen(monkeypatch):
+    gains = {0.7: 0.1, 0.5: 0.4, 1.0: -0.2}
+    monkeypatch.setattr(
+        HalvesTest, "predict", lambda self, adapter: Prediction(gains[adapter.self_weight], adapter.n_neighbors, 100)
+    )
+    name, options, predicted = choose(noisy_halves(1.0, rows=60), n_neighbors=4)
+    assert (name, options) == ("self_weight 0.5", {"self_weight": 0.5}) and predicted == Prediction(0.4, 4, 100)
+
+
+def test_track_record_is_that_of_the_report_data():
+    cells = json.loads((ROOT / "results/prediction.json").read_text())["cells"]
+    cells = [cell for cell in cells if cell["report"] and cell["map"] != "auto"]
+    for verdict in VERDICTS:
+        gains = [cell["gain"] for cell in cells if cell["predicted"]["halves"][2] == verdict]
+        assert TRACK_RECORD[verdict] == (len(gains), sum(gain > 0 for gain in gains))
+    assert set(prediction.TRACK_RECORD) == set(VERDICTS)
