@@ -121,7 +121,7 @@ def wordllama(folder: Path) -> Encode:
     """Read wordllama's weights as a StaticEmbedding of sentence-transformers."""
     from safetensors.numpy import load_file
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.models import StaticEmbedding
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
     from tokenizers import Tokenizer
 
     (weights,) = folder.rglob("*256*.safetensors")
@@ -225,7 +225,8 @@ def cells_of(name: str, encode: Encode, data: Data) -> list[dict]:
     for title, make in MAPS.items():
         fitted = make().fit(vectors)
         gain = data.score(fitted.transform(vectors), fitted.transform(scored)) - before
-        predictions = {key: test.predict(make()) for key, test in tests.items()} | spectrum(vectors, fitted)
+        on_others = make().fit(tests["halves"].fit_on)
+        predictions = {key: test.judge(on_others) for key, test in tests.items()} | spectrum(vectors, fitted)
         found.append({
             "model": name, "data": data.name, "report": data.report, "map": title, "before": before, "gain": gain,
             "predicted": {key: [p.gain, p.error, p.verdict] for key, p in predictions.items()},
@@ -300,7 +301,7 @@ def main() -> int:
     cells: list[dict] = []
     for name in args.model_name:
         model, _, pooler = name.partition(":")
-        label = f"{Path(model).name if Path(model).name != 'model' else Path(model).parent.name}, {pooler or 'mean'}"
+        label = f"{Path(model).name}, {pooler or 'mean'}"
         encode = cached(encoder_of(name), name, args.cache)
         for data in load_data(args.data_dir):
             cells += cells_of(label, encode, data)

@@ -65,11 +65,14 @@ class HalvesTest:
     second: np.ndarray
 
     def predict(self, adapter: LinearAdapter) -> Prediction:
-        """Fit the adapter on `fit_on` and compare the ranks of the right halves with and without it."""
+        """Fit the adapter on `fit_on` and judge it."""
         if len(self.first) < FEWEST:
             return Prediction(0.0, 0.0, len(self.first))
-        before, after = self.log_ranks(None), self.log_ranks(adapter.fit(self.fit_on))
-        gains = before - after
+        return self.judge(adapter.fit(self.fit_on))
+
+    def judge(self, fitted: LinearAdapter) -> Prediction:
+        """Compare the ranks of the right halves with and without an adapter that was fitted on other texts."""
+        gains = self.log_ranks(None) - self.log_ranks(fitted)
         return Prediction(float(gains.mean()), float(gains.std(ddof=1) / len(gains) ** 0.5), len(gains))
 
     def log_ranks(self, adapter: LinearAdapter | None) -> np.ndarray:
