@@ -65,6 +65,7 @@ class Data:
         scored: Texts that `score` needs.
         score: From the embeddings of `texts` and of `scored` to the score x 100.
         report: Whether the data report, instead of selecting settings.
+        classes: Labels of `scored` as integers, in a domain.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Data:
     scored: list[str]
     score: Callable[[np.ndarray, np.ndarray], float]
     report: bool
+    classes: np.ndarray | None = None
 
 
 def load_data(folder: Path) -> list[Data]:
@@ -104,7 +106,7 @@ def load_data(folder: Path) -> list[Data]:
             return neighbor_accuracy(unit(x).astype(np.float32), classes)[0]
 
         texts = [labeled.sentences[i] for i in fitted[:MOST_FITTED]]
-        found.append(Data(name, texts, sentences, nearest_label, report))
+        found.append(Data(name, texts, sentences, nearest_label, report, classes))
     return found
 
 

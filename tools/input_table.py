@@ -28,8 +28,10 @@ def main() -> None:
             shown = line.replace(f"{folder}/", "").replace("|", "\\|").removeprefix("error: ")
             print(f"| {text} | {code} | {shown} |")
         ran = "RUN" if (folder / "CODE-WAS-RUN").exists() else "not run"
-        left = sorted(path.name for path in folder.glob("new*"))
-        print(f"\n{len(results)} rows; code in checkpoints was {ran}; leftover folders: {', '.join(left) or 'none'}")
+        left = sorted(path.name for path in folder.glob("new*") if not (path / "model.safetensors").is_file())
+        print(
+            f"\n{len(results)} rows; code in checkpoints was {ran}; incomplete output folders: {', '.join(left) or 'none'}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,176 @@
+"""Measure what closed-form maps of frozen embeddings do for search, domains and general similarity.
+
+    python benchmarks/search.py --model_name MODEL --data_dir SHARED/data --cache FOLDER [--figure FILE] [--curve]
+
+Each map is fitted on the unlabeled documents of a collection or the training texts of a domain, and never sees queries
+or test texts. Prints, in Markdown: search scores on CISI with STS-B dev through the same map; 1-NN accuracy and
+V-measure of domains; with --curve, both for adapters fitted on 100 rows and more, and for adapters whose neighbors are
+searched in samples. Embeddings are cached in FOLDER.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.maps import MAPS
+from benchmarks.prediction import Data, cached, encoder_of, load_data
+from benchmarks.report import machine
+from informin.adapters.linear import LinearAdapter
+from informin.evaluation.collections import DEPTH, Collection, load_collection
+from informin.evaluation.geometry import unit
+from informin.evaluation.labels import clustering
+from informin.evaluation.pairs import GradedPairs, score_pairs
+from informin.evaluation.search import FUSION_DEPTH, bm25_ranking, fused_ranking, randomization_test
+from informin.evaluation.senteval import load_stsb_dev
+
+SIZES = (100, 200, 300, 500, 1_000, 2_000, 5_000)
+SAMPLES = (500, 1_000, 2_000, 5_000)
+DRAWS = 3  # random subsets of each size
+
+
+def main() -> int:
+    """Print all tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model_name", required=True)
+    parser.add_argument("--data_dir", type=Path, required=True)
+    parser.add_argument("--cache", type=Path, required=True)
+    parser.add_argument("--curve", action="store_true")
+    parser.add_argument("--figure", type=Path)
+    args = parser.parse_args()
+    encode = cached(encoder_of(args.model_name), args.model_name, args.cache)
+    dev, collection = load_stsb_dev(args.data_dir / "senteval"), load_collection(args.data_dir / "retrieval" / "cisi")
+    cisi, *domains = load_data(args.data_dir)
+    print(f"{Path(args.model_name).name}, {machine()}\n")
+    search_table(collection, encode, dev)
+    for data in domains:
+        domain_table(data, encode, dev)
+    if args.curve:
+        curves = {data.name: curve(data, encode) for data in (cisi, *domains)}
+        if args.figure:
+            draw(curves, args.figure)
+    return 0
+
+
+def through(adapter, encode, dev: GradedPairs) -> float:
+    """Return STS-B dev through a map."""
+    return score_pairs(lambda texts: adapter.transform(encode(list(texts))), dev)["spearman"]
+
+
+class AsIs:
+    """The identity."""
+
+    def transform(self, X: np.ndarray) -> np.ndarray:
+        return unit(X)
+
+
+def search_table(collection: Collection, encode, dev: GradedPairs) -> None:
+    """Print the scores of rankings of a collection."""
+    documents, queries = encode(collection.documents), encode(collection.queries)
+
+    def rank(q: np.ndarray, d: np.ndarray) -> np.ndarray:
+        return collection.rank(unit(q).astype(np.float32), unit(d).astype(np.float32), FUSION_DEPTH)
+
+    rows: dict[str, tuple[np.ndarray, float | None, float | None]] = {}
+    words, base = bm25_ranking(collection, FUSION_DEPTH), rank(queries, documents)
+    rows["BM25 (bm25s, English stop words)"] = (words, None, None)
+    rows["embeddings as they are"] = (base, through(AsIs(), encode, dev), None)
+    rows["reciprocal rank fusion of the two"] = (fused_ranking(base, words, len(documents)), None, None)
+    for name, make in MAPS.items():
+        start = time.perf_counter()
+        fitted = make().fit(documents)
+        seconds = time.perf_counter() - start
+        ranking = rank(fitted.transform(queries), fitted.transform(documents))
+        rows[name] = (ranking, through(fitted, encode, dev), seconds)
+    for name, adapter in {
+        "LinearAdapter": LinearAdapter(),
+        "within-neighborhood whitening": LinearAdapter(self_weight=1.0),
+    }.items():
+        adapter.fit(documents)
+        adapter.self_weight = 0.5 if adapter.self_weight == 1.0 else adapter.self_weight
+        start = time.perf_counter()
+        smoothed = adapter.smooth(documents)
+        rows[f"{name}, documents smoothed [{adapter.self_weight}]"] = (
+            rank(adapter.transform(queries), smoothed), through(adapter, encode, dev), time.perf_counter() - start,
+        )  # fmt: skip
+    baseline = collection.scores(base[:, :DEPTH])["ndcg_10"]
+    print(f"| {collection.name} | nDCG@10 | recall@100 | MAP@100 | p, nDCG@10 | STS-B dev | seconds |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+    for name, (ranking, general, seconds) in rows.items():
+        scores = collection.scores(ranking[:, :DEPTH])
+        p = "" if ranking is base else f"{randomization_test(scores['ndcg_10'], baseline):.4f}"
+        print(f"| {name} | {scores['ndcg_10'].mean():.2f} | {scores['recall_100'].mean():.2f} | "
+              f"{scores['map_100'].mean():.2f} | {p} | {shown(general)} | {shown(seconds)} |")  # fmt: skip
+
+
+def shown(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def domain_table(data: Data, encode, dev: GradedPairs) -> None:
+    """Print the scores of a domain."""
+    texts, scored = encode(data.texts), encode(data.scored)
+    fits = {"embeddings as they are": AsIs()} | {name: make().fit(texts) for name, make in MAPS.items()}
+    print(f"\n| {data.name}, {len(texts):,} fitted, {len(scored):,} scored | 1-NN | V-measure | STS-B dev |")
+    print("| --- | ---: | ---: | ---: |")
+    for name, fitted in fits.items():
+        x = fitted.transform(scored)
+        v = np.mean(clustering(unit(x).astype(np.float32), data.classes, len(set(data.classes))))
+        print(f"| {name} | {data.score(texts, x):.2f} | {v:.2f} | {through(fitted, encode, dev):.2f} |", flush=True)
+
+
+def curve(data: Data, encode) -> dict[str, list[tuple[int, float, float]]]:
+    """Print and return gains by the number of rows fitted on, and by the size of the sample of neighbors.
+
+    Returns:
+        (size, mean gain, smallest gain) over random subsets, for each of the two.
+    """
+    texts, scored = encode(data.texts), encode(data.scored)
+    before = data.score(texts, scored)
+
+    def gain(rows: np.ndarray, **options) -> float:
+        adapter = LinearAdapter(**options).fit(texts[rows])
+        return data.score(adapter.transform(texts), adapter.transform(scored)) - before
+
+    found: dict[str, list[tuple[int, float, float]]] = {"fitted on": [], "neighbors in": []}
+    orders = [np.random.default_rng(seed).permutation(len(texts)) for seed in range(DRAWS)]
+    for size in [*(size for size in SIZES if size < len(texts)), len(texts)]:
+        gains = [gain(order[:size]) for order in (orders if size < len(texts) else orders[:1])]
+        found["fitted on"].append((size, float(np.mean(gains)), min(gains)))
+    for size in [size for size in SAMPLES if size < len(texts)]:
+        gains = [gain(orders[0], max_samples=size, random_state=seed) for seed in range(DRAWS)]
+        found["neighbors in"].append((size, float(np.mean(gains)), min(gains)))
+    for name, points in found.items():
+        line = ", ".join(f"{size:,}: {mean:+.2f} ({least:+.2f})" for size, mean, least in points)
+        print(f"\n{data.name}, {name} rows: mean gain (smallest of {DRAWS} draws): {line}", flush=True)
+    return found
+
+
+def draw(curves: dict[str, dict[str, list[tuple[int, float, float]]]], path: Path) -> None:
+    """Draw gain by the number of rows, one line per data set."""
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(10, 3.8), sharey=True, layout="constrained")
+    for axis, name, title in zip(
+        axes, ("fitted on", "neighbors in"), ("rows to fit on", "rows in which neighbors are searched")
+    ):
+        for label, (data, found) in zip("os^Dv", curves.items()):
+            sizes, means, least = zip(*found[name]) if found[name] else ((), (), ())
+            (line,) = axis.plot(sizes, means, marker=label, label=data)
+            axis.fill_between(sizes, least, means, alpha=0.15, color=line.get_color())
+        axis.axhline(0, color="gray", linewidth=0.8)
+        axis.set(xscale="log", xlabel=title)
+    axes[0].set_ylabel("gain, points (nDCG@10 or 1-NN)")
+    axes[0].legend(fontsize=8)
+    figure.savefig(path, dpi=110)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
