@@ -29,9 +29,7 @@ def main() -> None:
             print(f"| {text} | {code} | {shown} |")
         ran = "RUN" if (folder / "CODE-WAS-RUN").exists() else "not run"
         left = sorted(path.name for path in folder.glob("new*") if not (path / "model.safetensors").is_file())
-        print(
-            f"\n{len(results)} rows; code in checkpoints was {ran}; incomplete output folders: {', '.join(left) or 'none'}"
-        )
+        print(f"\n{len(results)} rows; code in checkpoints was {ran}; incomplete outputs: {', '.join(left) or 'none'}")
 
 
 if __name__ == "__main__":
