@@ -1,10 +1,14 @@
 """Fixtures to build options from the command line, YAML and Python."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
+import run_unsup
 from informin.encoders.loading import load_config
+from informin.files import write_manifest
 from informin.training.command_line import parse
 from informin.training.options import InforMinTrainingArguments
 from tests.conftest import FOUR_STEPS
@@ -56,3 +60,23 @@ def arguments(tmp_path):
         return InforMinTrainingArguments(str(tmp_path / "run"), **(FOUR_STEPS | dict(logging_steps=1) | changes))
 
     return build
+
+
+@pytest.fixture(scope="session")
+def finished_run(bert, sentences_file, pairs_file, tmp_path_factory) -> Path:
+    """A run of four steps that was not interrupted, with checkpoints at 2 and 4."""
+    folder = tmp_path_factory.mktemp("through") / "run"
+    options = dict(model_name=bert, train_file=sentences_file, eval_pairs=pairs_file, output_dir=folder)
+    assert run_unsup.main([f"--{name}={value}" for name, value in (options | FOUR_STEPS).items()]) == 0
+    return folder
+
+
+@pytest.fixture
+def interrupted_run(finished_run, tmp_path) -> Path:
+    """The same run, interrupted after step 2, in the folder of `command`."""
+    folder = tmp_path / "run"
+    shutil.copytree(finished_run / "checkpoint-2", folder / "checkpoint-2")
+    state = folder / "checkpoint-2" / "trainer_state.json"
+    state.write_text(state.read_text().replace(str(finished_run), str(folder)))
+    write_manifest(folder / "checkpoint-2")
+    return folder

@@ -1,0 +1,82 @@
+"""Signals during evaluations and saves, and the resumed run."""
+
+import signal
+from pathlib import Path
+
+import pytest
+from transformers import TrainerCallback
+
+from informin.training.checkpoints import complete_checkpoints
+from informin.training.options import InforMinTrainingArguments
+from informin.training.signals import StopOnSignal
+from tests.conftest import make_sentences
+from trainer_informin import InforMinTrainer
+
+
+class Sender(TrainerCallback):
+    """Delivers a signal to `stop` at an event of a step."""
+
+    def __init__(self, stop: StopOnSignal, event: str, at: int):
+        self.times = 0
+
+        def send(args, state, control, **kwargs):
+            if state.global_step == at:
+                stop.received, self.times = signal.SIGTERM, self.times + 1
+
+        setattr(self, event, send)
+
+
+@pytest.fixture
+def run(bert, pairs_file, tmp_path):
+    """Runs of six steps over three epochs, evaluated and saved after every second."""
+
+    def start(name: str, strategy: str = "steps", callbacks=(), resume=None) -> InforMinTrainer:
+        steps = {"steps": dict(eval_steps=2, save_steps=2, max_steps=6), "epoch": dict(num_train_epochs=3)}[strategy]
+        how = dict(eval_strategy=strategy, save_strategy=strategy, seed=1, objective="simcse", learning_rate=1e-3)
+        how |= dict(per_device_train_batch_size=8, per_device_eval_batch_size=8, report_to=[], bf16=False) | steps
+        args = InforMinTrainingArguments(str(tmp_path / name), use_cpu=True, **how)
+        trainer = InforMinTrainer(str(bert), args, make_sentences(16), str(pairs_file), callbacks=list(callbacks))
+        trainer.train(resume)
+        return trainer
+
+    return start
+
+
+def assert_same_run(one: InforMinTrainer, other: InforMinTrainer) -> None:
+    assert scores(one) == scores(other)
+    assert one.state.best_metric == other.state.best_metric
+    assert Path(one.state.best_model_checkpoint).name == Path(other.state.best_model_checkpoint).name
+    for name, weight in other.model.state_dict().items():
+        assert weight.equal(one.model.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("strategy, at", [("steps", 4), ("steps", 6), ("epoch", 4), ("epoch", 6)])
+def test_a_signal_stops_the_evaluation(run, tmp_path, at, strategy):
+    """It stops after the first batch. The resumed run evaluates first and equals the uninterrupted run."""
+    stop = StopOnSignal()
+    sender = Sender(stop, "on_prediction_step", at)
+    uninterrupted = run("whole", strategy)
+    left = run("run", strategy, [sender, stop])
+    assert sender.times == 1 and left.state.global_step == at
+    assert "eval_spearman" not in left.state.log_history[-1] and complete_checkpoints(tmp_path / "run")
+    assert_same_run(run("run", strategy, resume="last"), uninterrupted)
+
+
+def test_a_signal_during_the_repeated_evaluation_waits_for_its_end(run):
+    uninterrupted, stop, again = run("whole"), StopOnSignal(), StopOnSignal()
+    run("run", callbacks=[Sender(stop, "on_prediction_step", 4), stop])
+    left = run("run", callbacks=[Sender(again, "on_train_begin", 4), again], resume="last")
+    assert left.state.global_step == 5 and 4 in scores(left)
+    assert_same_run(run("run", resume="last"), uninterrupted)
+
+
+@pytest.mark.parametrize("event", ["on_evaluate", "on_save"])
+def test_a_signal_after_an_evaluation_or_in_a_save_stops_training(run, event):
+    stop = StopOnSignal()
+    left = run("run", callbacks=[Sender(stop, event, 2), stop])
+    assert left.state.global_step == 2 and 2 in scores(left)
+    assert_same_run(run("run", resume="last"), run("whole"))
+
+
+def scores(trainer) -> dict[int, float]:
+    return {entry["step"]: entry["eval_spearman"] for entry in trainer.state.log_history if "eval_spearman" in entry}
