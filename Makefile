@@ -8,8 +8,9 @@ PYTHON ?= python3
 PIP := .venv/bin/python -m pip install --disable-pip-version-check --quiet
 
 # No training and no second process.
-FAST := tests/objectives tests/views tests/evaluation tests/figures/test_redundancy.py tests/test_files.py \
-	tests/test_textfiles.py --ignore tests/objectives/test_family.py -k "not two_processes and not heavy_libraries"
+FAST := tests/objectives tests/views tests/evaluation tests/figures/test_redundancy.py \
+	tests/figures/test_redundancy_variants.py tests/test_files.py tests/test_textfiles.py \
+	--ignore-glob "*/test_family*.py" -k "not two_processes and not heavy_libraries"
 
 .PHONY: quickstart test test-fast docs clean
 

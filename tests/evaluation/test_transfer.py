@@ -1,11 +1,10 @@
-"""Transfer tasks: the solver against scikit-learn's, and the protocols against SentEval's plain loops over it."""
+"""Transfer tasks compared with plain loops that follow SentEval's protocols."""
 
 import warnings
 
 import numpy as np
 import pytest
 import torch
-from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
 from informin.errors import UndefinedScoreError
@@ -14,226 +13,9 @@ from informin.evaluation.logistic import LogisticPath
 from informin.evaluation.senteval import TransferTask
 from informin.evaluation.transfer import score_transfer
 from tests.conftest import make_sentences
+from tests.evaluation.transfer_helpers import NESTED, fitted
 
-NESTED = [2.0**t for t in range(-2, 4)]  # SentEval's grids
 FOLDS = [2.0**t for t in range(-1, 6)]
-
-
-def problem(rows: int = 120, width: int = 6, seed: int = 0, noise: float = 1.0):
-    """Features and targets that a linear classifier can partly learn, two in three positive, and a source of chance."""
-    source = np.random.default_rng(seed)
-    x = source.normal(size=(rows, width)).astype(np.float32)
-    signal = x @ source.normal(size=width) + noise * source.normal(size=rows)
-    return x, signal > np.quantile(signal, 0.35), source
-
-
-def training_sets(rows: int, count: int, source, share: float = 0.9) -> np.ndarray:
-    return np.stack([source.random(rows) < share for _ in range(count)], axis=1)
-
-
-def solved(x, targets, masks, grid) -> list[np.ndarray]:
-    path = LogisticPath(*(torch.from_numpy(array) for array in (x, targets, masks)))
-    return [path.decision_values(c).numpy() for c in grid]
-
-
-def fitted(x, targets, c: float) -> LogisticRegression:
-    """Return scikit-learn's optimum at float64 precision."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it may say that digits are lost, near the optimum
-        solver = "newton-cholesky" if x.shape[1] < 50 else "lbfgs"
-        return LogisticRegression(C=c, tol=1e-10, max_iter=10_000, solver=solver).fit(x.astype(np.float64), targets)
-
-
-def reference(x, targets, mask, c: float) -> np.ndarray:
-    """On centered columns: that changes the intercept alone, and scikit-learn too loses digits to a far offset."""
-    x = x.astype(np.float64) - x[mask].astype(np.float64).mean(0)
-    return fitted(x[mask], targets[mask], c).decision_function(x)
-
-
-def well_conditioned():
-    x, y, source = problem()
-    return x, y, training_sets(len(x), 4, source)
-
-
-def one_wide_column_and_an_offset():
-    x, y, source = problem()
-    x[:, 0] *= 30
-    return x + 100, y, training_sets(len(x), 4, source)
-
-
-def a_far_offset():
-    x, y, source = problem()
-    return x + 3000, y, training_sets(len(x), 4, source)
-
-
-def separable():
-    x, y, source = problem(noise=0)
-    return x, y, training_sets(len(x), 4, source)
-
-
-def unlike_training_sets():
-    """Return two disjoint halves and one tenth of the rows."""
-    x, y, _ = problem()
-    masks = np.zeros((len(x), 3), bool)
-    masks[:60, 0] = masks[60:, 1] = masks[::10, 2] = True
-    return x, y, masks
-
-
-def rows_outside_every_training_set():
-    """As the test part is; far from the others, so that it would be seen if they moved anything."""
-    x, y, source = problem()
-    masks = training_sets(len(x), 3, source)
-    masks[80:] = False
-    x[80:] += 5000
-    return x, y, masks
-
-
-def tiny_training_sets():
-    x, y, source = problem(rows=14)
-    return x, y, training_sets(14, 4, source, 0.6)
-
-
-def more_columns_than_rows():
-    x, y, source = problem(rows=40, width=120)
-    return x, y, training_sets(40, 3, source)
-
-
-def equal_features():
-    x, y, source = problem()
-    return np.full_like(x, 3.3), y, training_sets(len(x), 3, source)
-
-
-def constant_columns():
-    x, y, source = problem()
-    x[:, 2], x[:, 3] = 0, 5
-    return x, y, training_sets(len(x), 3, source)
-
-
-def equal_columns():
-    x, y, source = problem(width=2)
-    return np.repeat(x, 3, axis=1), y, training_sets(len(x), 3, source)
-
-
-def huge():
-    x, y, source = problem()
-    return x * 1e4, y, training_sets(len(x), 3, source)
-
-
-def minute():
-    x, y, source = problem()
-    return x * 1e-4, y, training_sets(len(x), 3, source)
-
-
-def one_outlier():
-    x, y, source = problem()
-    x[0] = 1e3
-    return x, y, training_sets(len(x), 3, source)
-
-
-def few_positives():
-    x, y, source = problem(rows=200)
-    y = np.arange(200) % 50 == 3
-    return x, y, training_sets(200, 3, source)
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        *(well_conditioned, one_wide_column_and_an_offset, a_far_offset, separable, unlike_training_sets),
-        *(rows_outside_every_training_set, tiny_training_sets, more_columns_than_rows, equal_features),
-        *(constant_columns, equal_columns, huge, minute, one_outlier, few_positives),
-    ],
-    ids=lambda case: case.__name__,
-)
-def test_decision_values_equal_those_of_scikit_learn(case):
-    x, y, masks = case()
-    grid = [0.25, 1.0, 8.0, 32.0]
-    for c, found in zip(grid, solved(x, y, masks, grid)):
-        assert found.shape == (len(x), masks.shape[1]) and np.isfinite(found).all()
-        for column, mask in enumerate(masks.T):
-            expected = reference(x, y, mask, c)
-            np.testing.assert_allclose(found[:, column], expected, rtol=2e-3, atol=2e-3)
-            clear = np.abs(expected) > 2e-3
-            assert ((found[:, column] > 0) == (expected > 0))[clear].all()
-
-
-def test_huge_separable_features_are_classified_like_scikit_learn():
-    """The objective is flat: decision values differ in size, but predictions are equal."""
-    x, y, source = problem(noise=0)
-    masks = training_sets(len(x), 3, source)
-    for c, found in zip(NESTED, solved(x * 1e4, y, masks, NESTED)):
-        expected = np.stack([reference(x * 1e4, y, mask, c) for mask in masks.T], axis=1)
-        assert np.isfinite(found).all() and ((found > 0) == (expected > 0)).all()
-
-
-@pytest.mark.parametrize("scale", [1e5, 1e7])
-def test_huge_features_raise_no_error(scale):
-    """Separable training rows are still classified correctly."""
-    x, y, source = problem(noise=0)
-    masks = training_sets(len(x), 3, source)
-    for found in solved(x * np.float32(scale), y, masks, [0.25, 32.0, 1e3, 1e5]):
-        assert np.isfinite(found).all() and ((found > 0) == y[:, None])[masks].all()
-
-
-def test_training_set_of_one_class_does_not_affect_others():
-    """scikit-learn rejects it. Here its rows get that class, and other training sets are not affected."""
-    x, y, source = problem()
-    masks = training_sets(len(x), 4, source)
-    masks[:, 0], masks[:, 1] = ~y, y
-    for c, found in zip(NESTED, solved(x, y, masks, NESTED)):
-        assert np.isfinite(found).all() and (found[~y, 0] < 0).all() and (found[y, 1] > 0).all()
-        for column in (2, 3):
-            np.testing.assert_allclose(found[:, column], reference(x, y, masks[:, column], c), rtol=2e-3, atol=2e-3)
-
-
-def test_examples_of_one_class_have_finite_values():
-    """All probabilities converge to 1, and the curvature to 0."""
-    x, _, source = problem()
-    for targets, sign in ((np.ones(len(x), bool), 1), (np.zeros(len(x), bool), -1)):
-        values = np.array(solved(x, targets, training_sets(len(x), 3, source), [*NESTED, 1e5]))
-        assert np.isfinite(values).all() and (sign * values > 0).all()
-
-
-def test_intercept_is_not_penalized():
-    """With features that say nothing, every value is the log odds of the training set, whatever C."""
-    y = np.arange(100) < 80
-    values = solved(np.zeros((100, 3), np.float32), y, np.ones((100, 2), bool), [0.01, 1.0])
-    np.testing.assert_allclose(values, np.log(80 / 20), rtol=1e-3)
-
-
-def test_training_sets_are_solved_independently():
-    x, y, masks = one_wide_column_and_an_offset()
-    masks[:, 1] = True
-    alone = solved(x, y, masks[:, 1:2], NESTED)
-    for found, single in zip(solved(x, y, masks, NESTED), alone):
-        np.testing.assert_allclose(found[:, 1:2], single, rtol=2e-3, atol=2e-3)
-        assert np.abs(found[:, 0] - found[:, 1]).max() > 0.01
-
-
-def test_single_training_set():
-    x, y, masks = well_conditioned()
-    masks = masks[:, :1]
-    np.testing.assert_allclose(
-        solved(x, y, masks, [4.0])[0][:, 0], reference(x, y, masks[:, 0], 4.0), rtol=2e-3, atol=2e-3
-    )
-
-
-def test_values_keep_the_order_of_rows_and_do_not_depend_on_the_path():
-    x, y, masks = well_conditioned()
-    order = np.random.default_rng(1).permutation(len(x))
-    found, again, permuted = (
-        solved(*case, [0.25, 4.0]) for case in [(x, y, masks)] * 2 + [(x[order], y[order], masks[order])]
-    )
-    np.testing.assert_array_equal(found, again)
-    np.testing.assert_allclose(np.array(found)[:, order], permuted, rtol=2e-3, atol=2e-3)
-    np.testing.assert_allclose(solved(x, y, masks, [4.0])[0], found[1], rtol=2e-3, atol=2e-3)
-
-
-def test_inputs_are_left_as_they_are():
-    x, y, masks = one_wide_column_and_an_offset()
-    copies = x.copy(), y.copy(), masks.copy()
-    solved(x, y, masks, [1.0])
-    assert all((a == b).all() for a, b in zip((x, y, masks), copies))
 
 
 def examples(count: int, classes: int, seed: int = 0, sides: int = 1, noise: float = 2.0):
@@ -280,7 +62,7 @@ def over_folds(x, labels, c: float) -> float:
 
 
 def senteval_nested(vectors, sentences, labels):
-    """SentEval's InnerKFoldClassifier, step by step. Returns the test and the dev accuracy x 100."""
+    """SentEval's InnerKFoldClassifier in plain loops. Returns the test and the dev accuracy x 100."""
     rows = sorted(zip(sentences, labels), key=lambda row: (len(row[0].split()), row[1]))
     x, y = np.stack([vectors[sentence] for sentence, _ in rows]), np.array([label for _, label in rows])
     dev, test = [], []
@@ -305,7 +87,7 @@ def senteval_folds(features, labels, parts, lengths):
 
 
 @pytest.mark.parametrize("seed", [0, 3])
-def test_nested_cross_validation_is_sentevals(seed):
+def test_nested_cross_validation_equals_senteval(seed):
     (sentences,), labels, vectors = examples(120, 2, seed)
     found = score_transfer(encoder(vectors), TransferTask("MR", (sentences,), labels, "nested", {}, [], "test"))
     test, dev = senteval_nested(vectors, sentences, labels)
@@ -317,7 +99,7 @@ PARTS = {"train": slice(0, 100), "test": slice(100, 150)}
 
 
 @pytest.mark.parametrize("classes", [2, 4])
-def test_folds_are_sentevals(classes):
+def test_folds_equal_senteval(classes):
     """Like TREC: one class against the rest."""
     (sentences,), labels, vectors = examples(150, classes, noise=1.5)
     found = score_transfer(encoder(vectors), TransferTask("TREC", (sentences,), labels, "folds", PARTS, [], "test"))
@@ -399,7 +181,7 @@ def test_labels_need_not_be_counted_from_0():
 
 
 def patterns(monkeypatch, wrong):
-    """Lets the regressions be wrong in just these cells, for each C a list of (row, training set)."""
+    """Makes the regressions wrong only for these cells: for each C a list of (row, training set)."""
 
     def correct(features, labels, masks, grid):
         right = np.ones((len(grid), *masks.shape), bool)

@@ -11,7 +11,8 @@ from informin.encoders.loading import load_config
 from informin.files import write_manifest
 from informin.training.command_line import parse
 from informin.training.options import InforMinTrainingArguments
-from tests.conftest import FOUR_STEPS
+from tests.conftest import FOUR_STEPS, make_sentences
+from trainer_informin import InforMinTrainer
 
 
 @pytest.fixture
@@ -80,3 +81,14 @@ def interrupted_run(finished_run, tmp_path) -> Path:
     state.write_text(state.read_text().replace(str(finished_run), str(folder)))
     write_manifest(folder / "checkpoint-2")
     return folder
+
+
+@pytest.fixture
+def build(encoder, pairs_file, arguments):
+    """Build a trainer on 64 sentences; keywords are training arguments."""
+
+    def make(callbacks=None, **options):
+        args = arguments(**options)
+        return InforMinTrainer(str(encoder), args, make_sentences(64), pairs_file, callbacks=callbacks)
+
+    return make

@@ -1,0 +1,244 @@
+"""Tables of results as text, Markdown and LaTeX."""
+
+import copy
+import json
+
+import numpy as np
+import pytest
+
+from informin.evaluation.results import (
+    add_task,
+)
+from informin.evaluation.table import Row, Table, aggregation_table, footnotes, label, render, score_tables, time_table
+from tests.evaluation.results_helpers import STS, entry, results, sample
+
+
+@pytest.mark.parametrize(
+    "changes, expected",
+    [
+        (dict(), "model, cls"),
+        (dict(model="folder/model/", pooler="mean"), "model, mean"),
+        (dict(whitening={"dimensions": None, "fitted_on": "x"}), "model, cls, whitening"),
+        (dict(whitening={"dimensions": 256, "fitted_on": "x"}), "model, cls, whitening 256"),
+    ],
+)
+def test_label(changes, expected):
+    assert label(results({}, **changes)) == expected
+
+
+def two_results() -> list[dict]:
+    """Complete and incomplete groups, a missing value, and the aggregation of one year."""
+    first = results(STS | {"MR": 81.256, "TREC": 100.0}, model="a_b&c%d")
+    second = results({"STS12": 12.346, "STS-B": None, "MR": 5.0}, model="m", pooler="mean")
+    second["tasks"]["STS12"] |= {"mean": 13.0, "wmean": 14.0}
+    return [first, second]
+
+
+def test_text():
+    sts, transfer = score_tables(two_results())
+    assert render(sts, "text") == (
+        "STS, Spearman x 100\n"
+        "              STS12  STS13  STS14  STS15  STS16  STS-B  SICK-R    Avg\n"
+        "a_b&c%d, cls  10.00  20.50  30.00  40.25  50.00  60.00   70.00  40.11\n"
+        "m, mean       12.35      -      -      -      -      -       -      -"
+    )
+    assert render(transfer, "text") == (
+        "Transfer, accuracy x 100\n"
+        "                 MR    TREC  Avg\n"
+        "a_b&c%d, cls  81.26  100.00    -\n"
+        "m, mean        5.00       -    -"
+    )
+
+
+def test_markdown():
+    assert render(score_tables(two_results())[1], "markdown") == (
+        "**Transfer, accuracy x 100**\n"
+        "\n"
+        "|              |    MR |   TREC | Avg |\n"
+        "| ------------ | ----: | -----: | --: |\n"
+        "| a_b&c%d, cls | 81.26 | 100.00 |   - |\n"
+        "| m, mean      |  5.00 |      - |   - |"
+    )
+
+
+def test_latex():
+    assert render(score_tables(two_results())[1], "latex") == (
+        "% Transfer, accuracy x 100\n"
+        "\\begin{tabular}{lrrr}\n"
+        "\\toprule\n"
+        " & MR & TREC & Avg \\\\\n"
+        "\\midrule\n"
+        "a\\_b\\&c\\%d, cls & 81.26 & 100.00 & - \\\\\n"
+        "m, mean & 5.00 & - & - \\\\\n"
+        "\\bottomrule\n"
+        "\\end{tabular}"
+    )
+
+
+def test_latex_of_signs_and_spread():
+    row = Row("mean ± sd $#", {"a_b": -0.5, "c": 1.0}, {"a_b": 0.25, "c": 2.0}, signed=True)
+    lines = render(Table("t", ["a_b", "c"], [row]), "latex").splitlines()
+    assert lines[3] == " & a\\_b & c \\\\"
+    assert lines[5] == "mean ± sd \\$\\# & -0.50 $\\pm$ 0.25 & +1.00 $\\pm$ 2.00 \\\\"
+
+
+def test_text_cells_are_printed_unchanged():
+    row = Row("a", {"b": "1.0 ± 0.5 (3)", "c": "signal", "d": 2.0})
+    assert [row.cell(name) for name in "bcde"] == ["1.0 ± 0.5 (3)", "signal", "2.00", "-"]
+    assert render(Table("t", ["b"], [row]), "latex").splitlines()[5] == "a & 1.0 $\\pm$ 0.5 (3) \\\\"
+
+
+def test_groups_without_a_task_have_no_table():
+    assert [table.title for table in score_tables([results({"MR": 1.0})])] == ["Transfer, accuracy x 100"]
+    assert [table.title for table in score_tables([results({"STS12": 1.0})])] == ["STS, Spearman x 100"]
+    assert score_tables([results({})]) == []
+
+
+def test_columns_follow_the_order_of_papers():
+    found = score_tables([results({"SICK-R": 1.0}), results({"STS13": 2.0})], others=[results(STS)])
+    assert found[0].columns == ["STS13", "SICK-R", "Avg"]
+
+
+SEEDS = ([80.0, 82.5, 81.1], [10.0, 9.0, 14.5])
+BEFORE = ([79.0, 82.0, 79.5], [11.0, 9.5, 12.0])
+
+
+def seeds(name: str, scores) -> list[dict]:
+    return [results({"STS-B": a, "SICK-R": b}, model=f"{name}{i}") for i, (a, b) in enumerate(zip(*scores))]
+
+
+def test_mean_and_standard_deviation_over_seeds():
+    (table,) = score_tables(seeds("s", SEEDS), seeds=True)
+    assert [row.label for row in table.rows] == ["s0, cls", "s1, cls", "s2, cls", "mean ± sd of these 3"]
+    last = table.rows[-1]
+    for name, values in zip(("STS-B", "SICK-R"), SEEDS):
+        mean = sum(values) / 3
+        assert last.values[name] == pytest.approx(mean)
+        assert last.spread[name] == pytest.approx((sum((x - mean) ** 2 for x in values) / 2) ** 0.5)
+        assert last.spread[name] == pytest.approx(np.std(values, ddof=1))
+    assert last.cell("STS-B") == "81.20 ± 1.25" and last.cell("Avg") == "-"
+    assert len(score_tables(seeds("s", SEEDS)[:1], seeds=True)[0].rows) == 1, "one seed has no spread"
+
+
+def test_mean_of_a_column_with_a_gap():
+    rows = seeds("s", SEEDS)
+    rows[1]["tasks"]["STS-B"]["score"] = None
+    last = score_tables(rows, seeds=True)[0].rows[-1]
+    assert (last.cell("STS-B"), last.cell("SICK-R")) == ("-", "11.17 ± 2.93")
+
+
+def test_differences_from_one_result():
+    (table,) = score_tables(seeds("s", SEEDS)[:2], others=[results({"STS-B": 81.0}, model="base")])
+    assert render(table, "text") == (
+        "STS, Spearman x 100\n"
+        "                     STS-B  SICK-R  Avg\n"
+        "base, cls            81.00       -    -\n"
+        "s0, cls              80.00   10.00    -\n"
+        "s1, cls              82.50    9.00    -\n"
+        "s0, cls - base, cls  -1.00       -    -\n"
+        "s1, cls - base, cls  +1.50       -    -"
+    )
+
+
+def test_paired_differences_over_seeds():
+    """Differences are computed per row: 1.0, 0.5, 1.6, with their own standard deviation."""
+    (table,) = score_tables(seeds("s", SEEDS), seeds("b", BEFORE), seeds=True)
+    assert [row.label for row in table.rows] == [
+        *("b0, cls", "b1, cls", "b2, cls", "mean ± sd of these 3"),
+        *("s0, cls", "s1, cls", "s2, cls", "mean ± sd of these 3"),
+        *("s0, cls - b0, cls", "s1, cls - b1, cls", "s2, cls - b2, cls", "mean ± sd of these 3"),
+    ]
+    gains = np.subtract(SEEDS[0], BEFORE[0])
+    assert [row.cell("STS-B") for row in table.rows[8:11]] == ["+1.00", "+0.50", "+1.60"]
+    last = table.rows[-1]
+    assert (last.values["STS-B"], last.spread["STS-B"]) == pytest.approx((gains.mean(), gains.std(ddof=1)))
+    assert last.cell("STS-B") == "+1.03 ± 0.55"
+    assert table.rows[3].cell("STS-B") == f"{np.mean(BEFORE[0]):.2f} ± {np.std(BEFORE[0], ddof=1):.2f}"
+
+
+def test_average_is_shown_only_with_all_scores():
+    (table,) = score_tables([results({"STS-B": 80.0})], [results(STS)])
+    assert [row.cell("Avg") for row in table.rows] == ["-", "-", "-"]
+
+
+def test_averages_are_compared_too():
+    other = results({name: score - 1.5 for name, score in STS.items()})
+    assert score_tables([results(STS)], [other])[0].rows[-1].cell("Avg") == "+1.50"
+
+
+def test_aggregations_of_the_years():
+    rows = two_results()
+    (table,) = aggregation_table(rows[1:])
+    assert render(table, "text") == (
+        "STS12-16 by aggregation\n"
+        "                            STS12\n"
+        "m, mean: all pairs at once  12.35\n"
+        "m, mean: mean of subsets    13.00\n"
+        "m, mean: weighted mean      14.00"
+    )
+    assert aggregation_table([results({"STS-B": 1.0, "MR": 2.0})]) == []
+
+
+def test_seconds_by_task():
+    first, second = results({"MR": 1.0, "STS12": 2.0}), results({"CR": 3.0}, model="m2")
+    second["tasks"]["CR"]["seconds"] = {"encode": 10.0, "score": 100.125}
+    assert render(time_table([first, second]), "text") == (
+        "Seconds\n"
+        "                    STS12    MR      CR     all\n"
+        "model, cls: encode   1.50  1.50       -    3.00\n"
+        "model, cls: score    0.25  0.25       -    0.50\n"
+        "m2, cls: encode         -     -   10.00   10.00\n"
+        "m2, cls: score          -     -  100.12  100.12"
+    )
+
+
+def test_footnotes():
+    first, second = results(STS, model="a"), results({"MR": None, "CR": 1.0}, model="b", max_length=32)
+    assert footnotes([first]) == []
+    second["tasks"]["MR"]["truncated"], second["tasks"]["CR"]["truncated"] = 1200, 34
+    assert footnotes([first, second]) == [
+        "b, cls: MR has no score: nothing is finite.",
+        "b, cls: 1,234 sentences were truncated to 32 tokens.",
+    ]
+
+
+def test_tables_do_not_modify_results():
+    rows, others = seeds("s", SEEDS), seeds("b", BEFORE)
+    before = copy.deepcopy((rows, others))
+    score_tables(rows, others, seeds=True), aggregation_table(rows), time_table(rows), footnotes(rows)
+    assert (rows, others) == before == tuple(json.loads(json.dumps(before)))
+
+
+def test_tables_of_samples():
+    """One table per sample with all measures, differences and means."""
+    rows, other = [results({}, model=f"org/seed{i}") for i in (1, 2)], results({}, model="org/start")
+    for one, score in zip((*rows, other), (70.0, 72.0, 60.5)):
+        add_task(one, "titles", sample(score))
+    search = {"measures": {"mrr_10": 50.0, "accuracy_1": 40.0, "recall_10": None}, "documents": 1}
+    add_task(rows[0], "faq", entry(50.0, kind="retrieval", **search))
+    titles, faq = score_tables(rows, [other], seeds=True)
+    assert render(titles, "markdown").splitlines() == [
+        "**titles: 1,200 sentences of 3 classes, x 100**",
+        "",
+        "|                         |     V-measure |          1-NN |         10-NN |        8-shot |",
+        "| ----------------------- | ------------: | ------------: | ------------: | ------------: |",
+        "| start, cls              |         60.50 |         61.50 |         62.50 |         63.50 |",
+        "| seed1, cls              |         70.00 |         71.00 |         72.00 |         73.00 |",
+        "| seed2, cls              |         72.00 |         73.00 |         74.00 |         75.00 |",
+        "| mean ± sd of these 2    |  71.00 ± 1.41 |  72.00 ± 1.41 |  73.00 ± 1.41 |  74.00 ± 1.41 |",
+        "| seed1, cls - start, cls |         +9.50 |         +9.50 |         +9.50 |         +9.50 |",
+        "| seed2, cls - start, cls |        +11.50 |        +11.50 |        +11.50 |        +11.50 |",
+        "| mean ± sd of these 2    | +10.50 ± 1.41 | +10.50 ± 1.41 | +10.50 ± 1.41 | +10.50 ± 1.41 |",
+    ]
+    assert faq.title == "faq: search, 9 queries among 1 document, x 100"
+    recalls, accuracies = ["recall@10", "recall@100"], ["accuracy@1", "accuracy@10"]
+    assert faq.columns == ["MRR@10", "nDCG@10", "MAP@100", *recalls, *accuracies]
+    assert faq.rows[1].cell("recall@10") == "-" and faq.rows[1].cell("accuracy@1") == "40.00"
+
+
+def test_sample_without_scores_has_a_footnote():
+    one = results({})
+    add_task(one, "titles", sample(None))
+    (table,) = score_tables([one])
+    assert table.rows[0].cell("1-NN") == "-"
+    assert footnotes([one]) == ["model, cls: titles has no score: nothing is finite."]

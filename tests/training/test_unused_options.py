@@ -1,0 +1,91 @@
+"""Options without effect are rejected."""
+
+import json
+
+import pytest
+
+from informin.training.options import InforMinTrainingArguments
+from tests.conftest import raises_usage
+
+GUIDE_OPTIONS = "guided_weight, neighbor_weight, distillation_weight, replay_weight"
+NEEDS_GUIDE = (
+    "with `guided_weight` above 0 also student_temperature, guide_temperature, guided_neighbors; "
+    "with `neighbor_weight` above 0 also neighbor_count; with `replay_weight` above 0 also replay_size; "
+)
+USED = {  # options listed in the message: those in use, then those that a weight above 0 would add
+    "scd": (
+        "view_dropout, self_contrast_weight, self_contrast_form, decorrelation_weight, off_diagonal_weight, "
+        f"projector_size, {GUIDE_OPTIONS}, mlm_weight; {NEEDS_GUIDE}"
+        "with `mlm_weight` above 0 also mlm_probability, masked_views"
+    ),
+    "micse": (
+        "view_dropout, temperature, false_negative_fraction, queue_size, momentum_decay, momentum_dropout, "
+        f"attention_mi_weight, attention_mi_form, attention_mi_layers, reconstruction_weight, "
+        f"{GUIDE_OPTIONS}, mlm_weight; with `reconstruction_weight` above 0 also reconstruction_form; {NEEDS_GUIDE}"
+        "with `mlm_weight` above 0 also mlm_probability, masked_views"
+    ),
+    "simcse": (
+        f"view_dropout, temperature, false_negative_fraction, queue_size, attention_mi_weight, decorrelation_weight, "
+        f"{GUIDE_OPTIONS}, mlm_weight; "
+        "with `queue_size` above 0 also momentum_decay, momentum_dropout; "
+        "with `attention_mi_weight` above 0 also attention_mi_form, attention_mi_layers; "
+        f"with `decorrelation_weight` above 0 also off_diagonal_weight, projector_size; {NEEDS_GUIDE}"
+        "with `mlm_weight` above 0 also mlm_probability, masked_views"
+    ),
+}
+UNUSED = [
+    ("scd", "temperature", 0.1, USED["scd"]),
+    ("scd", "queue_size", 8, USED["scd"]),
+    ("scd", "attention_mi_layers", [0, 1], USED["scd"]),
+    ("scd", "reconstruction_weight", 0.4, USED["scd"]),
+    ("scd", "mlm_probability", 0.3, USED["scd"]),
+    ("micse", "self_contrast_form", "reference", USED["micse"]),
+    ("micse", "decorrelation_weight", 0.1, USED["micse"]),
+    ("micse", "reconstruction_form", "reference", USED["micse"]),
+    ("simcse", "momentum_dropout", 0.1, USED["simcse"]),
+    ("simcse", "attention_mi_form", "reference", USED["simcse"]),
+    ("simcse", "projector_size", 64, USED["simcse"]),
+    ("simcse", "reconstruction_form", "unit_squared_l2", USED["simcse"]),
+    ("simcse", "masked_views", True, USED["simcse"]),
+]
+
+
+@pytest.mark.parametrize("objective, name, value, read", UNUSED)
+def test_options_without_effect_are_rejected(options, tmp_path, objective, name, value, read):
+    """On the command line, in YAML and from Python."""
+    words = [str(item) for item in value] if isinstance(value, list) else [str(value)]
+    calls = [
+        lambda: options(f"--objective={objective}", f"--{name}", *words),
+        lambda: options(f"--objective={objective}", yaml=f"{name}: {json.dumps(value)}"),
+        lambda: InforMinTrainingArguments(str(tmp_path), use_cpu=True, objective=objective, **{name: value}),
+    ]
+    for call in calls:
+        with raises_usage(option=name, found=f"{value} has no effect with `objective` {objective}") as error:
+            call()
+        assert error.value.fix == f"Options in use: {read}."
+
+
+@pytest.mark.parametrize(
+    "argv, expected",
+    [
+        (["--objective=scd", "--queue_size=0", "--reconstruction_weight=0", "--masked_views=false"], {"queue_size": 0}),
+        (["--objective=micse", "--decorrelation_weight=0"], {"attention_mi_weight": 2.5e-3}),
+        (
+            ["--objective=micse", "--queue_size=0", "--attention_mi_weight=0"],
+            {"queue_size": 0, "attention_mi_weight": 0},
+        ),
+        (
+            ["--objective=simcse", "--queue_size=8", "--momentum_decay=0.9"],
+            {"momentum_decay": 0.9, "attention_mi_weight": 0},
+        ),
+        (
+            ["--objective=simcse", "--attention_mi_weight=1", "--attention_mi_layers", "7", "9"],
+            {"attention_mi_layers": [7, 9]},
+        ),
+        (["--decorrelation_weight=0.1", "--projector_size=64"], {"projector_size": 64, "reconstruction_weight": 0.4}),
+        (["--objective=scd", "--decorrelation_weight=0"], {"decorrelation_weight": 0, "self_contrast_weight": 1.0}),
+    ],
+)
+def test_options_in_use_and_zeros_are_accepted(options, argv, expected):
+    found = options(*argv)
+    assert {name: found[name] for name in expected} == expected
