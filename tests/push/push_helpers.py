@@ -14,7 +14,8 @@ from informin.errors import PushError
 from informin.evaluation.results import add_task, new_results, save_results
 from informin.publishing.export import export_folder
 from tests.conftest import tokenizer_of
-from tests.hub_server import GITATTRIBUTES, HubServer
+from tests.hub_server import HubServer
+from tests.hub_state import GITATTRIBUTES
 
 REPO = "alice/m"
 SETTINGS = {"objective": "informin", "pooling": "cls", "projection_head": "mlp", "lm_head": False, "max_seq_length": 32}

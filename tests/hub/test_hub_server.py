@@ -1,8 +1,7 @@
-"""The Hub that the tests push to, tried with the real client: what it stores, whom it refuses, how it fails."""
+"""tests/hub_server.py with the real client: storage, branches, permissions and cards."""
 
 import base64
 import hashlib
-import json
 import subprocess
 import sys
 import warnings
@@ -14,23 +13,13 @@ from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.errors import (
     BadRequestError,
     HfHubHTTPError,
-    LocalEntryNotFoundError,
     RemoteEntryNotFoundError,
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from huggingface_hub.utils import get_session
 
 from tests.conftest import ROOT
-
-WEIGHTS = bytes(range(256)) * 40_000  # 10.2 MB
-SMALL = {"config.json": b"{}\n", "README.md": b"---\nlicense: mit\ntags:\n- a\n---\nA model.\n"}
-
-
-@pytest.fixture
-def api(logged_in) -> HfApi:
-    """The client of alice."""
-    return HfApi(token="hf_alice")
+from tests.hub.hub_helpers import SMALL, WEIGHTS, send, send_commit
 
 
 def write_files(folder: Path, files: dict[str, bytes]) -> Path:
@@ -46,21 +35,8 @@ def read_files(folder: str) -> dict[str, bytes]:
     }
 
 
-def send(hub, method: str, path: str, token: str = "hf_alice", **options) -> httpx2.Response:
-    """A request that the client itself would not make."""
-    return get_session().request(method, hub.url + path, headers={"Authorization": f"Bearer {token}"}, **options)
-
-
-def send_commit(hub, *files: dict) -> httpx2.Response:
-    """A commit to alice/m of files that the client has not announced."""
-    operations = [{"key": "lfsFile" if "oid" in file else "file", "value": file} for file in files]
-    header = {"key": "header", "value": {"summary": "Add", "description": ""}}
-    lines = "".join(json.dumps(line) + "\n" for line in [header, *operations])
-    return send(hub, "POST", "/api/models/alice/m/commit/main", content=lines)
-
-
 def test_round_trip(hub, api, tmp_path):
-    """A folder goes up, changes, and comes down as it is and as it was."""
+    """Upload a folder, change it, and download the current and the previous version."""
     first = SMALL | {"model.safetensors": WEIGHTS, "ids.dat": b"\xff\x00\x80", "long.txt": b"a" * 10_000_001}
     first["notes/ä.txt"] = b"a" + "ä".encode() * 400  # the client shows the Hub half of the 256th ä
     folder = write_files(tmp_path / "model", first)
@@ -87,7 +63,7 @@ def test_round_trip(hub, api, tmp_path):
 
 
 def test_nothing_to_send(hub, api):
-    """The hashes are the real Hub's: what it has, under whatever path, is not uploaded and not committed again."""
+    """Hashes equal the real Hub's. Files that it has under any path are neither uploaded nor committed again."""
     hub.add_repo("alice/m", {"a.bin": b"lfs", "a.txt": b"regular"})
     for _ in range(2):
         adds = {"a.bin": b"lfs", "a.txt": b"regular", "b.bin": b"lfs", "b.txt": b"regular"}
@@ -114,7 +90,7 @@ def test_refusals_look_like_the_hubs(hub, api):
     assert send(hub, "GET", "/api/spaces/org/m").status_code == 404
 
 
-def test_what_is_told_of_a_repository(hub, api):
+def test_information_about_a_repository(hub, api):
     first = hub.add_repo("team/m", SMALL | {"onnx/model.onnx": b"weights"}, author="bob", private=True)
     last = hub.commit("team/m", {"config.json": None, "a.txt": b"a"})
     info = api.model_info("team/m", files_metadata=True)
@@ -180,7 +156,7 @@ def test_data_set(hub, api, tmp_path):
     ],
 )
 def test_who_may_write(hub, api, user, name, allowed):
-    """The check and the upload agree; `bob` made the repository."""
+    """The check agrees with the upload. `bob` created the repository."""
     hub.add_user(token="hf_user", **user)
     sha = hub.add_repo(name, SMALL, author="bob")
     client = HfApi(token="hf_user")
@@ -212,7 +188,7 @@ def test_who_may_write(hub, api, user, name, allowed):
 
 
 def test_private_repository(hub, api, tmp_path):
-    """Only who may read it learns that it exists."""
+    """Only users who may read it learn that it exists."""
     api.create_repo("team/m", private=True)
     hub.add_repo("team/public", SMALL)
     hub.add_user("dave", token="hf_dave")
@@ -257,18 +233,18 @@ def test_creating(hub, api):
 
 
 @pytest.mark.parametrize("name", ["m.ipynb", "m.git", "a--b", "a..b", "-a", "a.", "a b", "ä", "a" * 97, ""])
-def test_names_that_the_hub_refuses(hub, api, name):
+def test_invalid_names_are_refused(hub, api, name):
     answer = send(hub, "POST", "/api/repos/create", json={"name": name, "organization": None})
     assert answer.status_code == 400 and "Max length is 96" in answer.json()["error"]
     assert not hub.repos
 
 
-def test_name_that_only_the_hub_refuses(hub, api):
+def test_names_that_only_the_hub_refuses(hub, api):
     with pytest.raises(BadRequestError, match="The name cannot end with"):
         api.create_repo("alice/m.ipynb")
 
 
-def test_commit_after_someone_elses(hub, api):
+def test_commit_after_another_users(hub, api):
     before = hub.add_repo("alice/m", SMALL)
     theirs = hub.commit("alice/m", {"theirs.txt": b"1"}, author="bob")
 
@@ -284,102 +260,8 @@ def test_commit_after_someone_elses(hub, api):
     assert {"mine.txt", "theirs.txt"} <= hub.files("alice/m").keys()
 
 
-FAILURES = [  # which request, what happens to it, how often until it shows, the status (None: the connection is lost)
-    ("GET", "/api/whoami-v2", dict(status=401), 1, 401),
-    ("GET", "/auth-check/write", dict(status=500), 1, 500),
-    ("POST", "/api/repos/create", dict(status=500), 1, 500),
-    ("POST", "/api/repos/create", dict(cut=True), 1, None),
-    ("POST", "/preupload/", dict(status=500), 6, 500),
-    ("POST", "/preupload/", dict(status=403), 1, 403),
-    ("POST", "/objects/batch", dict(status=503), 6, 503),
-    ("PUT", "/lfs-upload/", dict(status=403), 1, 403),
-    ("PUT", "/lfs-upload/", dict(status=500), 6, 500),
-    ("PUT", "/lfs-upload/", dict(cut=True), 6, None),
-    ("POST", "/objects/verify", dict(status=404), 1, 404),
-    ("POST", "/commit/main", dict(status=500), 1, 500),
-    ("POST", "/commit/main", dict(cut=True), 1, None),
-    ("GET", "/tree/", dict(cut=True), 6, None),
-]
-
-
-@pytest.mark.parametrize("method, pattern, what, times, status", FAILURES)
-def test_failures(hub, api, method, pattern, what, times, status):
-    """Each shows as the client's own error after so many requests, changes nothing, and then is over."""
-    sha = hub.add_repo("alice/m", SMALL)
-
-    def push():
-        api.whoami()
-        api.create_repo("alice/m", exist_ok=True)
-        api.auth_check("alice/m", write=True)
-        adds = [CommitOperationAdd("model.safetensors", WEIGHTS), CommitOperationAdd("a.txt", b"a")]
-        api.create_commit("alice/m", adds, commit_message="Add")
-        api.list_repo_files("alice/m")
-
-    hub.fail(method, pattern, times=times, **what)
-    with pytest.raises((HfHubHTTPError, httpx2.TransportError, RuntimeError)) as caught:
-        push()
-    error = caught.value
-    if type(error) is RuntimeError:  # what the client makes of a failed upload of an LFS file
-        assert "Error while uploading 'model.safetensors' to the Hub" in str(error) and "lfs" in str(hub.requests[-1])
-        error = error.__cause__
-    assert isinstance(error, httpx2.TransportError) if status is None else error.response.status_code == status
-    assert sum(pattern in path for _, path in hub.requests) == times and pattern in hub.requests[-1][1]
-    if pattern != "/tree/":  # which comes after the commit
-        assert hub.commits("alice/m")[0].sha == sha and hub.files("alice/m") == SMALL
-        push()
-    assert hub.files("alice/m") == SMALL | {"model.safetensors": WEIGHTS, "a.txt": b"a"}
-
-
-def test_broken_connections_are_resumed(hub, api, tmp_path):
-    """A cut below the client's patience is not seen: the upload starts again, the download goes on where it broke."""
-    api.create_repo("alice/m")
-    hub.fail("PUT", "/lfs-upload/", cut=True)
-    api.upload_file(repo_id="alice/m", path_in_repo="a.bin", path_or_fileobj=WEIGHTS)
-    hub.fail("GET", "/resolve/main/a.bin", cut=True)
-    path = api.hf_hub_download("alice/m", "a.bin", cache_dir=tmp_path)
-    assert Path(path).read_bytes() == WEIGHTS
-    assert sum(request == ("GET", "/alice/m/resolve/main/a.bin") for request in hub.requests) == 2
-    part = get_session().get(f"{hub.url}/alice/m/resolve/main/a.bin", headers={"Range": "bytes=5-"})
-    assert (part.status_code, part.content) == (206, WEIGHTS[5:])
-
-
-@pytest.mark.parametrize(
-    "method, what, times, expected",
-    [
-        ("HEAD", dict(status=500), 7, LocalEntryNotFoundError),
-        ("HEAD", dict(cut=True), 1, httpx2.RemoteProtocolError),
-        ("GET", dict(status=500), 1, HfHubHTTPError),
-        ("GET", dict(cut=True), 6, httpx2.RemoteProtocolError),
-    ],
-)
-def test_downloads_that_fail(hub, api, tmp_path, method, what, times, expected):
-    hub.add_repo("org/m", SMALL)
-    hub.fail(method, "/resolve/", times=times, **what)
-    with pytest.raises(expected):
-        api.hf_hub_download("org/m", "config.json", cache_dir=tmp_path)
-    assert [request for request, _ in hub.requests].count(method) == times
-    path = api.hf_hub_download("org/m", "config.json", cache_dir=tmp_path)
-    assert Path(path).read_bytes() == SMALL["config.json"]
-
-
-def test_uploads_are_checked(hub, api):
-    """Neither other bytes than announced nor a file that was never uploaded can be committed."""
-    sha = hub.add_repo("alice/m", SMALL)
-    oid = hashlib.sha256(b"right").hexdigest()
-    batch = {"operation": "upload", "objects": [{"oid": oid, "size": 5}]}
-    answer = send(hub, "POST", "/alice/m.git/info/lfs/objects/batch", json=batch).json()
-    actions = answer["objects"][0]["actions"]
-    assert get_session().put(actions["upload"]["href"], content=b"wrong").status_code == 400
-    assert get_session().post(actions["verify"]["href"], json={"oid": oid, "size": 5}).status_code == 401
-    assert send(hub, "POST", "/alice/m.git/info/lfs/objects/verify", json={"oid": oid, "size": 5}).status_code == 404
-    assert get_session().put(f"{hub.url}/lfs-upload/guessed/{oid}", content=b"right").status_code == 403
-    answer = send_commit(hub, {"path": "a.txt", "content": "YQ=="}, {"path": "a.bin", "oid": oid})
-    assert answer.status_code == 400 and "does not exist" in answer.json()["error"]
-    assert hub.commits("alice/m")[0].sha == sha and "a.txt" not in hub.files("alice/m")
-
-
 def test_cards(hub, api):
-    """Metadata is checked before the upload, and again with the commit."""
+    """Metadata is checked before the upload and in the commit."""
     sha = hub.add_repo("alice/m", SMALL)
 
     def push(card: str):
@@ -404,8 +286,8 @@ def test_cards(hub, api):
     assert hub.files("alice/m")["README.md"].endswith(b"Good.\n")
 
 
-def test_by_hand():
-    """The command of the docstring prints its address and serves."""
+def test_command_line():
+    """The command in the docstring prints its address and serves requests."""
     command = [sys.executable, "-m", "tests.hub_server", "--user", "alice:hf_alice"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
         url = server.stdout.readline().split()[0].removeprefix("HF_ENDPOINT=")
