@@ -1,4 +1,4 @@
-"""An objective that is not the package's, with an option, a weight and a stateful head of its own, in one file.
+"""An objective from outside the package, with its own option, weight and stateful head, in one file.
 
 Importing it is all that a program has to do. See test_own_objective.py.
 """
@@ -14,12 +14,12 @@ from informin.objectives.terms import Head, PaperRow, option, require
 
 
 def spread(z: Tensor, center: Tensor, power: float) -> Tensor:
-    """Minus the mean distance of embeddings (N, d) to a center (d,), to a power: they are pushed apart from it."""
+    """Return minus the mean distance of embeddings (N, d) to a center (d,), to a power. It pushes them away from it."""
     return -(z - center).norm(dim=-1).pow(power).mean()
 
 
 class MovingCenter(Head):
-    """A linear layer, and the moving average of what it gives."""
+    """A linear layer, and the moving average of its outputs."""
 
     def __init__(self, width: int, device: torch.device):
         super().__init__()

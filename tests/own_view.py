@@ -1,4 +1,4 @@
-"""A view from outside the package, with an option of its own, in one file. Importing it is enough.
+"""A view from outside the package with its own option, in one file. Importing the file registers it.
 
 See test_own_view.py.
 """
@@ -14,7 +14,7 @@ from informin.views import VIEWS, View
 
 @dataclass
 class Deletion(View):
-    """Leaves out random tokens, but never all of them."""
+    """Deletes random tokens, but never all of them."""
 
     title = "word deletion"
 

@@ -1,4 +1,4 @@
-"""The imports of the server in tests/forked.py: all that programs import, including what they import when they run."""
+"""Imports of the server in tests/forked.py: everything that programs import, including imports at run time."""
 
 import gc
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""A data set in SentEval's layout with the exact counts that the loader asks for, of words that the tiny models know.
+"""A data set in SentEval's layout with the numbers of examples that the loader requires, in words of the tiny models.
 
 Sentences come from a small pool, so that even the full counts are few distinct sentences. Grades follow the words that
 the sides of a pair share, and labels mostly follow a marking word, so that scores are neither chance nor perfect.
@@ -9,7 +9,7 @@ from pathlib import Path
 from informin.evaluation import senteval
 from tests.conftest import make_sentences
 
-# The loader's own tables, as they are before a test makes them smaller.
+# The loader's own tables, before a test makes them smaller.
 TABLES = {name: getattr(senteval, name) for name in ("YEARS", "STSB", "SICK", "BINARY", "SST2", "TREC", "MRPC")}
 CLASSES = {"DESC": "old", "ENTY": "young", "ABBR": "big", "HUM": "small", "NUM": "red", "LOC": "blue"}  # TREC's
 POOL = make_sentences(300, seed=7)
@@ -17,7 +17,7 @@ LATIN = 7  # the question of TREC's train part that has a byte which is not UTF-
 
 
 def counts(share: float = 1.0) -> dict:
-    """The loader's tables with a share of each count, and never less than ten-fold cross-validation needs."""
+    """Return the loader's tables with a share of each count, but at least what ten-fold cross-validation needs."""
 
     def smaller(table, least):
         if isinstance(table, dict):
@@ -31,25 +31,25 @@ def counts(share: float = 1.0) -> dict:
 
 
 def small_counts(monkeypatch, share: float) -> None:
-    """Lets the loader ask for what `write_senteval(folder, share)` writes."""
+    """Make the loader require what `write_senteval(folder, share)` writes."""
     for name, table in counts(share).items():
         monkeypatch.setattr(senteval, name, table)
 
 
 def pair(i: int) -> tuple[str, str, str]:
-    """The i-th pair and its grade, 0 to 5: the second sentence keeps about so many fifths of the first's words."""
+    """Return the i-th pair and its grade g, 0 to 5. The second sentence keeps about g/5 of the words of the first."""
     first, other = POOL[i % len(POOL)].split(), POOL[(i * 7 + 1) % len(POOL)].split()
     changed = i % 6 * len(first) // 5
     return " ".join(first), " ".join(other[:changed] + first[changed:]), f"{max(0, 5 - i % 6 - i % 4 / 4):.3f}"
 
 
 def example(i: int, mark: str, other: str) -> str:
-    """The i-th sentence of a class; six of seven begin with its mark, the others with that of another class."""
+    """Return the i-th sentence of a class. Six of seven begin with its mark, the others with that of another class."""
     return f"{other if i % 7 == 3 else mark} {POOL[i % len(POOL)]}"
 
 
 def label_of(i: int) -> int:
-    """Labels of tasks that have both in a file: two of three are 1."""
+    """Return the labels of tasks that have both in one file. Two of three are 1."""
     return int(i % 3 > 0)
 
 
@@ -63,7 +63,7 @@ def question(i: int) -> str:
 
 
 def paraphrase(i: int) -> tuple[str, str]:
-    """A pair for MRPC: the same sentence but its first word where it is labeled 1, mostly; else another sentence."""
+    """Return a pair for MRPC. With label 1, usually only the first word differs; otherwise the sentences differ."""
     first = POOL[i % len(POOL)]
     alike = label_of(i) if i % 7 != 3 else 1 - label_of(i)
     return first, " ".join(["the", *first.split()[1:]]) if alike else POOL[(i * 11 + 5) % len(POOL)]
@@ -75,7 +75,7 @@ def write(path: Path, lines, encoding: str = "utf-8", end: str = "\n") -> None:
 
 
 def write_senteval(folder: Path, share: float = 1.0) -> Path:
-    """Writes all 14 tasks and returns the folder.
+    """Write all 14 tasks and return the folder.
 
     Args:
         share: of every count; below 1, the loader needs `small_counts` with the same share.
@@ -94,7 +94,7 @@ def write_senteval(folder: Path, share: float = 1.0) -> Path:
         for label, (file, count) in enumerate(files):
             marks = ("red", "blue") if label else ("blue", "red")
             rows = [example(i, *marks) + " " for i in range(count)]
-            write(folder / file, [*rows[:-1], ""] if file.startswith("CR") else rows)  # as the real ones of CR end
+            write(folder / file, [*rows[:-1], ""] if file.startswith("CR") else rows)  # like the real lines of CR
     for file, count in tables["SST2"]:
         marks = {0: ("small", "big"), 1: ("big", "small")}
         write(folder / file, (f"{example(i, *marks[label_of(i)])} \t{label_of(i)}" for i in range(count)))
@@ -108,19 +108,19 @@ def write_senteval(folder: Path, share: float = 1.0) -> Path:
 
 
 def stsb_dev(mark: str) -> bytes:
-    """1,500 lines in STS-B's format whose first sentence is the mark."""
+    """Return 1,500 lines in STS-B's format whose first sentence is the mark."""
     lines = (f"genre\tfile\tyear\t{i}\t{i % 6}.000\t{mark}\tb {i}" for i in range(1500))
     return "\n".join(lines).encode()
 
 
 def _stsb_line(i: int) -> str:
-    """With a quotation mark that opens nothing, and sometimes links after the sentences."""
+    """Return a line with an unmatched quotation mark and, in some lines, links after the sentences."""
     first, second, grade = pair(i)
     return "\t".join(["genre", "file", "2012", f"{i:04}", grade, f'"{first}', second, *["link"] * (i % 3)])
 
 
 def _write_subset(folder: Path, subset: str, count: int, ungraded: bool) -> None:
-    """Pairs, and their grades in a file of its own; where some are ungraded, there is one after every second pair."""
+    """Write pairs, and their grades to another file. If some are ungraded, there is one after every second pair."""
     inputs, grades = [], []
     for i in range(count):
         first, second, grade = pair(i)

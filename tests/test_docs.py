@@ -1,4 +1,4 @@
-"""The papers for people: links, paths and options that exist, figures that the results have, code that runs."""
+"""The documentation: links, paths and options exist, numbers match the results, and code runs."""
 
 import json
 import re
@@ -20,10 +20,10 @@ from tests.conftest import ROOT, raises_usage
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LOG.md", "results/README.md")]
 PAGES += sorted((ROOT / "docs").glob("*.md"))
 LOGS = sorted((ROOT / "docs" / "log").glob("*.md"))
-TODAYS = [page for page in PAGES if page.name not in ("CHANGELOG.md", "LOG.md")]  # the others tell of their day, too
+TODAYS = [page for page in PAGES if page.name not in ("CHANGELOG.md", "LOG.md")]  # the others also describe the past
 TOP = "informin|configs|docs|examples|model_cards|benchmarks|results|tests|tools"
-WRITTEN = r"results/(a|b|bert)$"  # by the pages' commands
-# Options of other programs in our pages; --help and --config are argparse's and made by hand.
+WRITTEN = r"results/(a|b|bert)$"  # created by the commands on the pages
+# Options of other programs on our pages. --help and --config are not dataclass fields.
 OTHERS = {
     "config_file",
     "num_processes",
@@ -46,13 +46,13 @@ def name(page: Path) -> str:
 
 
 def anchors(page: Path) -> list[str]:
-    """The anchors of a page's headings, as GitHub makes them."""
+    """Return the anchors of a page's headings, as on GitHub."""
     headings = re.findall(r"^#+ (.*)$", text(page), re.MULTILINE)
     return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
 
 
 @pytest.mark.parametrize("page", [*PAGES, *LOGS], ids=name)
-def test_relative_links_lead_somewhere(page):
+def test_relative_links_exist(page):
     for target in re.findall(r"\]\((?!https:)([^)\s]+)\)", text(page)):
         path, _, anchor = target.partition("#")
         goal = page.parent / path if path else page
@@ -61,15 +61,15 @@ def test_relative_links_lead_somewhere(page):
 
 
 @pytest.mark.parametrize("page", TODAYS, ids=name)
-def test_paths_named_in_the_pages_exist(page):
-    """Words such as configs/studies/main.yaml or run_eval.py; * stands for a part, and a program may add the end."""
+def test_paths_on_the_pages_exist(page):
+    """Words such as configs/studies/main.yaml or run_eval.py. A * matches any part, and arguments may follow."""
     words = set(re.findall(rf"(?<![\w/.$-])((?:{TOP})/[\w./*-]+|[\w*]+\.py)(?![\w/$\{{-])", text(page)))
     words = {word.rstrip("./") for word in words if "NAME" not in word and not re.match(WRITTEN, word)}
     assert [word for word in words if not [*ROOT.glob(word), *ROOT.glob(f"{word}.*")]] == []
 
 
-def test_the_tree_of_the_readme_is_the_repositorys():
-    """Every module of the root, every package of informin/, and nothing that is not there."""
+def test_the_tree_in_the_readme_matches_the_repository():
+    """It has every module of the root and every package of informin/, and nothing else."""
     tree = text(ROOT / "README.md").partition("## Repository layout")[2].partition("\n## ")[0]
     tree = re.search(r"```text\n(.*?)```", tree, re.DOTALL)[1]
     lines = re.findall(r"^(  )?(\S+)(?:  +\S.*)?$", tree, re.MULTILINE)
@@ -80,8 +80,8 @@ def test_the_tree_of_the_readme_is_the_repositorys():
     assert {path for path in listed if path.parent == ROOT / "informin"} == packages
 
 
-def test_the_readme_is_short_and_leads_to_every_page():
-    """Those for contributors are named in CONTRIBUTING.md."""
+def test_the_readme_is_short_and_links_to_every_page():
+    """Pages for contributors are linked from CONTRIBUTING.md."""
     readme = text(ROOT / "README.md")
     assert len(readme.splitlines()) < 190
     both = readme + text(ROOT / "CONTRIBUTING.md")
@@ -89,7 +89,7 @@ def test_the_readme_is_short_and_leads_to_every_page():
 
 
 @pytest.mark.parametrize("page", TODAYS, ids=name)
-def test_options_named_in_the_pages_are_options(page):
+def test_options_on_the_pages_exist(page):
     sources = "".join(
         text(path) for folder in (ROOT / "informin" / "cli", ROOT / "benchmarks") for path in folder.glob("*.py")
     )
@@ -98,8 +98,8 @@ def test_options_named_in_the_pages_are_options(page):
     assert [option for option in named if option not in known] == []
 
 
-def test_the_readme_says_what_the_study_found():
-    """The table's figures are those of results/studies/main-small/summary.json."""
+def test_the_readme_has_the_results_of_the_study():
+    """The numbers in the table are those of results/studies/main-small/summary.json."""
     summary = json.loads(text(ROOT / "results" / "studies" / "main-small" / "summary.json"))
     rows = re.findall(r"^\| (\w+) \| (.*) \|$", text(ROOT / "README.md"), re.MULTILINE)
     rows = {setting: [cell.strip() for cell in cells.split("|") if cell.strip()] for setting, cells in rows}
@@ -113,8 +113,8 @@ def test_the_readme_says_what_the_study_found():
         assert rows[setting] == expected, setting
 
 
-def test_the_objectives_of_the_readme_are_those_there_are():
-    """Their names, and the weights that turn their terms on; those of a guide, which all have, stand below."""
+def test_the_readme_lists_all_objectives():
+    """Names, and weights that turn their terms on. Guide terms, common to all objectives, are below the table."""
     guided = {term.weight for term in (*GUIDED, FalseNegatives)}
     assert guided <= set(re.findall(r"`(\w+)`", text(ROOT / "README.md").partition("A frozen guide encoder adds")[2]))
     rows = re.findall(r"^\| `(\w+)` \| (.*) \| (.*) \|$", text(ROOT / "README.md"), re.MULTILINE)
@@ -135,7 +135,7 @@ def test_every_entry_of_the_log_has_a_verdict():
     assert [anchor for date, _, anchor in verdicts if not anchor.startswith(date)] == []
 
 
-def test_the_changelog_has_todays_version_on_top():
+def test_the_changelog_begins_with_the_current_version():
     headings = re.findall(r"^## (.*)$", text(ROOT / "CHANGELOG.md"), re.MULTILINE)
     assert headings[0] == "[Unreleased]"
     assert re.fullmatch(rf"\[{re.escape(__version__)}\] - \d{{4}}-\d\d-\d\d", headings[1])
@@ -143,8 +143,8 @@ def test_the_changelog_has_todays_version_on_top():
     assert groups <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
 
 
-def test_the_term_of_contributing_works(monkeypatch, tmp_path):
-    """Its value, its checks, and its options where any option goes, from one file and one line."""
+def test_the_example_term_in_contributing_works(monkeypatch, tmp_path):
+    """Its value, checks and options work, with one file and one line."""
     page = text(ROOT / "CONTRIBUTING.md").partition("## Add an objective")[2]
     file, line = re.findall(r"^```\w+\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[:2]
     written = {"__name__": "contributing", "VARIANCE_ROWS": {}}
@@ -168,8 +168,8 @@ def test_the_term_of_contributing_works(monkeypatch, tmp_path):
         arguments_class()(str(tmp_path), use_cpu=True, **options | {"variance_target": 0})
 
 
-def test_the_six_lines_of_the_readme_train(monkeypatch, tmp_path, bert):
-    """With a small encoder in BERT's place, and another folder."""
+def test_the_example_in_the_readme_trains(monkeypatch, tmp_path, bert):
+    """With a small encoder instead of BERT, and another folder."""
     example = re.compile(r"^from informin import .*?(?=```)", re.MULTILINE | re.DOTALL)
     lines = example.search(text(ROOT / "README.md"))[0]
     assert len([line for line in lines.splitlines() if line]) == 6

@@ -1,4 +1,4 @@
-"""JSON files that are whole or not there, and checksums. Manifests: tests/training/test_checkpoints.py."""
+"""Atomic JSON files and checksums. tests/training/test_checkpoints.py tests manifests."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""The layering of the modules, read from their imports with ast, and the sizes they keep to."""
+"""The layers of the modules, according to their imports, and limits on their sizes."""
 
 import ast
 import re
@@ -50,7 +50,7 @@ def imports_in(source: str, package: str, known) -> set[str]:
 
 
 def walk_running(node: ast.AST):
-    """Like ast.walk, without the bodies of `if TYPE_CHECKING:`."""
+    """Walk a tree like ast.walk, without the bodies of `if TYPE_CHECKING:`."""
     yield node
     for child in ast.iter_child_nodes(node):
         if not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
@@ -64,7 +64,7 @@ def imports(name: str) -> set[str]:
 
 
 def reachable(name: str) -> set[str]:
-    """Everything that importing a module imports through this project's modules, their packages included."""
+    """Return everything that importing a module imports through this project's modules, including packages."""
     found, todo = set(), [name]
     while todo:
         module = todo.pop()
@@ -76,7 +76,7 @@ def reachable(name: str) -> set[str]:
 
 
 def inside(name: str, *packages: str) -> bool:
-    """Whether a module is one of the packages or in one of them."""
+    """Return whether a module is one of the packages or in one of them."""
     return any(name == package or name.startswith(f"{package}.") for package in packages)
 
 
@@ -85,12 +85,12 @@ def modules_in(*packages: str) -> list[str]:
 
 
 def ours(names: set[str]) -> set[str]:
-    """This project's modules among them, existing or not."""
+    """Return this project's modules among them, existing or not."""
     roots = {name.partition(".")[0] for name in MODULES} - {""}
     return {name for name in names if name.partition(".")[0] in roots}
 
 
-def test_imports_are_read_wherever_they_stand():
+def test_imports_are_found_anywhere():
     source = """
 import a.b, c as d
 from informin import errors as e
@@ -119,13 +119,13 @@ if TYPE_CHECKING:
     assert {"modeling_informin", "torch", "informin.training.options", "informin"} <= reachable("run_unsup")
 
 
-def test_the_modeling_file_stands_alone():
-    """It is copied beside every checkpoint and imported from there."""
+def test_the_modeling_file_is_self_contained():
+    """It is copied into every checkpoint and imported from there."""
     allowed = (*sys.stdlib_module_names, "torch", "transformers")
     assert [name for name in imports("modeling_informin") if not inside(name, *allowed)] == []
 
 
-# What each package may import beside itself and what all share; a package stands above those that it names.
+# What each package may import in addition to itself and the shared modules: packages in lower layers.
 SHARED = (
     "bars",
     "errors",
@@ -171,7 +171,7 @@ ABOUT_FLAGS = (
     "informin.training.command_line",
     "informin.studies.runner",
 )
-# Which libraries its modules do not load, by themselves or through others.
+# Libraries that its modules must not import, directly or indirectly.
 WITHOUT = {"objectives": ("transformers",), "evaluation": ("transformers",)}
 
 
@@ -181,7 +181,7 @@ def test_every_module_is_shared_or_in_a_package():
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_packages_import_those_below_them(package):
+def test_packages_import_only_lower_layers(package):
     below = list(PACKAGES)[: list(PACKAGES).index(package)]
     assert set(PACKAGES[package]) <= {"modeling_informin", "trainer_informin", *below}  # so that there is no cycle
     own = [name if name in MODULES else f"informin.{name}" for name in (package, *PACKAGES[package])]
@@ -193,13 +193,13 @@ def test_packages_import_those_below_them(package):
 
 
 @pytest.mark.parametrize("name", SHARED)
-def test_what_all_share_knows_no_package(name):
+def test_shared_modules_import_no_package(name):
     allowed = [f"informin.{other}" for other in SHARED]
     assert [found for found in ours(imports(f"informin.{name}")) if not inside(found, *allowed)] == []
 
 
-def test_heads_and_terms_are_named_where_they_are_written():
-    """Of heads, model and trainer know none; the language-model head is the encoder's own."""
+def test_heads_and_terms_are_named_only_in_their_modules():
+    """Model and trainer do not name heads. The language-model head belongs to the encoder."""
     names = "queue|projector|momentum|mlm|attention_mi_|reconstruction"
     for file in ("trainer_informin.py", "modeling_informin.py"):
         assert re.findall(names, (ROOT / file).read_text(encoding="utf-8")) == [], file
@@ -213,8 +213,8 @@ def test_heads_and_terms_are_named_where_they_are_written():
 @pytest.mark.parametrize(
     "name", [name for name in (*modules_in("informin"), "trainer_informin") if name not in ABOUT_FLAGS]
 )
-def test_the_library_speaks_no_flags(name):
-    """An error below the scripts names an option; they turn it into the flag."""
+def test_the_library_does_not_mention_flags(name):
+    """Errors of the library name options. The scripts print them as flags."""
     tree = ast.parse(MODULES[name].read_text(encoding="utf-8"))
     texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     described = {ast.get_docstring(node, clean=False) for node in ast.walk(tree) if isinstance(node, WITH_DOCSTRINGS)}

@@ -1,4 +1,4 @@
-"""The encoders: what they load, return, save, and how the saved folder reads elsewhere."""
+"""The encoders: loading, outputs, saving, and loading the saved folder with other libraries."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def test_pooler_output_is_cls_and_projection_exists_only_in_training(encoder):
     torch.testing.assert_close(outputs.pooler_output, outputs.last_hidden_state[:, 0])
 
 
-def test_without_a_projection_head_cls_itself_is_compared(encoder):
+def test_without_a_projection_head_the_projection_is_cls(encoder):
     model = build(encoder, projection_head="none").train()
     outputs = model(**tokens(encoder))
     assert not hasattr(model, "mlp")
@@ -53,7 +53,7 @@ def test_encoder_equals_the_checkpoint(encoder):
     torch.testing.assert_close(model(**batch).last_hidden_state, hidden)
 
 
-def test_lm_head_is_the_pretrained_one_and_is_asked_only_where_there_are_labels(encoder):
+def test_lm_head_is_pretrained_and_runs_only_with_labels(encoder):
     model, plain = build(encoder, lm_head=True).eval(), AutoModelForMaskedLM.from_pretrained(encoder).eval()
     batch = tokens(encoder)
     mask = torch.rand(batch["input_ids"].shape, generator=torch.Generator().manual_seed(0)) < 0.3
@@ -77,7 +77,7 @@ def test_lm_labels_without_a_head_are_an_error(encoder):
 
 
 class Recorder(torch.nn.Module):
-    """A head that keeps what it is called with."""
+    """A head that records its arguments."""
 
     def forward(self, model, projection, input_ids, attention_mask, sentence_ids, **rest):
         self.called = dict(
@@ -86,8 +86,8 @@ class Recorder(torch.nn.Module):
         return projection.sum()
 
 
-def test_heads_are_called_in_training_with_the_two_views_alone(encoder):
-    """Rows after them, the masked copies of MLM, are no views."""
+def test_heads_are_called_in_training_with_only_the_two_views(encoder):
+    """Rows after the views are masked copies for MLM."""
     model, batch = build(encoder), tokens(encoder, count=9)
     assert len(model.heads) == 0
     model.heads["one"], model.heads["two"] = Recorder(), Recorder()
@@ -125,7 +125,7 @@ def test_other_architecture_is_refused(tmp_path):
         load_config(str(tmp_path))
 
 
-def test_forward_takes_what_callers_of_transformers_models_pass(encoder):
+def test_forward_accepts_arguments_of_transformers_models(encoder):
     model, batch = build(encoder).eval(), tokens(encoder)
     as_tuple = model(**batch, return_dict=False)
     assert torch.equal(as_tuple[0], model(**batch).last_hidden_state)
@@ -183,10 +183,10 @@ print("RESULT" + json.dumps(result))
 """
 
 
-def test_exported_folder_reads_elsewhere_with_equal_vectors(tmp_path, encoder):
-    """In another directory and process: our class with remote code, the plain one without, sentence-transformers."""
+def test_exported_folder_gives_equal_embeddings_in_other_libraries(tmp_path, encoder):
+    """In another directory and process, with remote code, without it, and with sentence-transformers."""
     model, tokenizer = build(encoder, lm_head=True), tokenizer_of(encoder)
-    tokenizer(["the dog"], truncation=True, max_length=3)  # leaves its truncation behind
+    tokenizer(["the dog"], truncation=True, max_length=3)  # sets the truncation of the tokenizer
     folder = tmp_path / "export"
     export_folder(model, tokenizer, folder)
     (tmp_path / "elsewhere").mkdir()
@@ -215,8 +215,8 @@ def test_exported_folder_reads_elsewhere_with_equal_vectors(tmp_path, encoder):
     assert config.informin["lm_head"] is False and config.model_type in CLASSES
 
 
-def test_export_is_a_plain_encoder_with_the_projection_head_beside_it(tmp_path, encoder):
-    """Servers know the names of a plain BERT alone; our class finds its head again, alone and through AutoModel."""
+def test_export_is_a_plain_encoder_with_a_separate_projection_head(tmp_path, encoder):
+    """Servers accept only the names of a plain BERT. Our class loads its head, alone and through AutoModel."""
     from safetensors import safe_open
 
     model = build(encoder, lm_head=True)
@@ -231,8 +231,8 @@ def test_export_is_a_plain_encoder_with_the_projection_head_beside_it(tmp_path, 
             assert torch.equal(loaded.mlp.state_dict()[name], tensor), name
 
 
-def test_a_head_that_cannot_be_fetched_is_not_made_up(tmp_path, bert, monkeypatch):
-    """A connection that fails between the weights and the head must not end in a random head."""
+def test_a_head_that_cannot_be_downloaded_is_an_error(tmp_path, bert, monkeypatch):
+    """If the connection fails between the weights and the head, the head must not be random."""
     export_folder(build(bert), AutoTokenizer.from_pretrained(bert), tmp_path)
 
     def lost(name, file, **options):
@@ -242,10 +242,10 @@ def test_a_head_that_cannot_be_fetched_is_not_made_up(tmp_path, bert, monkeypatc
     monkeypatch.setattr("modeling_informin.cached_file", lost)
     with pytest.raises(OSError, match="connection lost"):
         BertForInforMinCL.from_pretrained(tmp_path)
-    BertForInforMinCL.from_pretrained(bert)  # no folder of ours: nothing is asked for
+    BertForInforMinCL.from_pretrained(bert)  # not a folder of ours: no file is requested
 
 
-def test_a_model_without_a_projection_head_reads_no_file_of_it(tmp_path, bert):
+def test_a_model_without_a_projection_head_requests_no_file(tmp_path, bert):
     model = build(bert)
     export_folder(model, AutoTokenizer.from_pretrained(bert), tmp_path)
     config = AutoConfig.from_pretrained(tmp_path)
@@ -253,8 +253,8 @@ def test_a_model_without_a_projection_head_reads_no_file_of_it(tmp_path, bert):
     assert not any(name.startswith("mlp") for name in type(model).from_pretrained(tmp_path, config=config).state_dict())
 
 
-def test_load_report_names_only_the_unexpected(tmp_path, bert):
-    """A fresh projection head and the heads of other tasks are expected; a stranger's weight is not."""
+def test_load_report_lists_only_unexpected_weights(tmp_path, bert):
+    """A new projection head and heads of other tasks are expected. Unknown weights are not."""
     from safetensors.torch import load_file, save_file
 
     shutil.copytree(bert, tmp_path / "odd")

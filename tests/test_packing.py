@@ -1,4 +1,4 @@
-"""Reading without padding is reading: the same embeddings, logits and gradients, and it steps aside where it must."""
+"""Packed batches give the same embeddings, logits and gradients as padded ones, and are used only where supported."""
 
 import json
 
@@ -20,7 +20,7 @@ from tests.conftest import FOUR_STEPS, WORDS, make_sentences, raises_usage, toke
 from trainer_informin import InforMinTrainer
 
 PACKED = [name for name, row in ARCHITECTURES.items() if row.packs]
-# Of special tokens as text some are BERT's and some RoBERTa's; the other one reads them as unknown words.
+# Special tokens as text: some are BERT's, some RoBERTa's. Each treats the others as unknown words.
 SPECIAL = ["<pad> the dog [PAD] sleeps", "<pad><pad> [PAD] [PAD]", "</s> [SEP] cat <mask> [MASK] <pad>"]
 SENTENCES = ["dog", *make_sentences(9), " ".join(WORDS[:20]), "the dog", "today", *SPECIAL]
 OBJECTIVES = {
@@ -47,7 +47,7 @@ def gradients(model) -> dict[str, torch.Tensor]:
 
 
 def assert_same_gradients(model, packed: torch.Tensor, padded: torch.Tensor) -> None:
-    """Return gradients of the weights for a function whose gradient differs at every number."""
+    """Compare gradients of the weights, for a function whose gradient differs at every number."""
     weights = torch.linspace(-1, 1, padded.numel()).view_as(padded)
     found = []
     for output in (packed, padded):
@@ -71,7 +71,7 @@ def attention(request, monkeypatch):
 @pytest.mark.parametrize("pooling", modeling_informin.POOLINGS)
 @pytest.mark.parametrize("name", PACKED)
 @pytest.mark.usefixtures("attention")
-def test_embeddings_and_gradients_are_those_of_the_padded_batch(folder_of, name, pooling, side):
+def test_embeddings_and_gradients_equal_those_of_padded_batches(folder_of, name, pooling, side):
     encoder = AutoModel.from_pretrained(folder_of(name)).eval()
     ids, mask = batch_of(folder_of(name), side)
     assert can_pack(encoder) and not mask.all()
@@ -117,7 +117,7 @@ def test_last_layer_computes_only_first_tokens_for_cls(bert):
 
 
 @pytest.mark.usefixtures("attention")
-def test_attention_drops_in_training_alone(bert):
+def test_attention_dropout_only_in_training(bert):
     layer = AutoModel.from_pretrained(bert).encoder.layer[0]
     for module in (layer.attention.output, layer.output):
         module.dropout.p = 0.0
@@ -135,7 +135,7 @@ def test_attention_drops_in_training_alone(bert):
 
 
 @pytest.mark.parametrize("name", [*PACKED, "distilbert", "modernbert"])
-def test_encode_gives_what_padded_batches_give(folder_of, name, monkeypatch):
+def test_encode_equals_padded_batches(folder_of, name, monkeypatch):
     encoder = load_encoder(str(folder_of(name)), ("cls",), batch_size=5)
     read = []
     monkeypatch.setattr(encode_module, "packed_forward", lambda *args: read.append(1) or packed_forward(*args))
@@ -183,7 +183,7 @@ def one_step(folder, output_dir, **options) -> tuple[float, dict]:
 
 @pytest.mark.parametrize("pooler", ["cls", "mean"])
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_loss_and_gradient_of_every_objective_are_those_of_padded_batches(bert, tmp_path, objective, pooler):
+def test_loss_and_gradient_of_every_objective_equal_those_of_padded_batches(bert, tmp_path, objective, pooler):
     options = dict(objective="simcse", pooler=pooler, bf16=False) | OBJECTIVES[objective]
     if objective == "informin":
         options["objective"] = "informin"

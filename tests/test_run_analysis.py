@@ -1,4 +1,4 @@
-"""run_analysis.py as people run it: every figure with tiny models, and the mistakes."""
+"""run_analysis.py: every figure with tiny models, and wrong options."""
 
 import csv
 import re
@@ -60,7 +60,7 @@ def draw(tmp_path, capsys):
     return draw
 
 
-def test_alignment_is_the_trainers_and_the_color_is_run_evals(draw, bert, roberta, data, tmp_path, monkeypatch):
+def test_alignment_equals_the_trainers_and_colors_use_run_eval(draw, bert, roberta, data, tmp_path, monkeypatch):
     results = tmp_path / "bert.json"
     argv = ["--model_name", str(bert), "--pooler", "mean", "--tasks", "sts", "--senteval_dir", str(data)]
     assert run_eval.main([*argv, "--output", str(results)]) == 0
@@ -81,7 +81,7 @@ def test_alignment_is_the_trainers_and_the_color_is_run_evals(draw, bert, robert
     assert f"{expected['alignment']:.3f}" in out.out and "STS-B dev" in out.out
 
 
-def test_results_of_another_split_or_pooler_are_not_taken_for_the_average(bert, data, tmp_path):
+def test_results_of_another_split_or_pooler_are_not_used_for_the_average(bert, data, tmp_path):
     encoder = load_encoder(str(bert), ["mean"])
     found = {"weights_sha256": encoder.weights_sha256(), "pooler": "mean", "whitening": None, "split": "test"}
     found |= {"max_length": encoder.length, "precision": "fp32"}
@@ -154,7 +154,7 @@ def test_drift_against_another(draw, bert, roberta, data, tmp_path):
     assert [row["sentence"] for row in draw("drift", **options, seed=1)[2]] != [row["sentence"] for row in rows]
 
 
-def test_folders_of_one_name_are_shown_whole(draw, bert, sentences, tmp_path):
+def test_folders_with_the_same_name_are_shown_with_paths(draw, bert, sentences, tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "run").symlink_to(bert)
@@ -181,7 +181,7 @@ def test_folders_of_one_name_are_shown_whole(draw, bert, sentences, tmp_path):
         ("alignment", {"senteval_dir": "DATA", "results": "PATH/few.txt"}, "expected a results file of run_eval.py"),
     ],
 )
-def test_mistakes(draw, bert, data, tmp_path, figure, options, message):
+def test_wrong_options(draw, bert, data, tmp_path, figure, options, message):
     (tmp_path / "blank.txt").write_text("\n \n")
     (tmp_path / "few.txt").write_text("the dog\nthe cat\n")
     known = {"PATH": tmp_path, "DATA": data, "BERT": bert}

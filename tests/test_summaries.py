@@ -1,4 +1,4 @@
-"""summary.json: what was put in comes out, and the tables in results/ are those of the summaries beside them."""
+"""summary.json keeps all values, and the tables in results/ match their summaries."""
 
 import json
 import shutil
@@ -27,7 +27,7 @@ EVALUATIONS = sorted(path.parent for path in RESULTS.glob("*/summary.json") if p
         [{"a": 1}, {"b": 1}, {}],
     ],
 )
-def test_runs_come_out_as_they_went_in(runs, tmp_path):
+def test_runs_are_read_as_they_were_written(runs, tmp_path):
     write_summary(tmp_path / "summary.json", {"title": "t"}, runs)
     assert read_summary(tmp_path / "summary.json") == ({"title": "t"}, runs)
 

@@ -1,4 +1,4 @@
-"""Temporary output is gone after errors, signals and, at the next start, after SIGKILL; a full disk is an error."""
+"""Temporary files are removed after errors and signals, and after SIGKILL at the next start. Full disks are errors."""
 
 import errno
 import os
@@ -33,7 +33,7 @@ with TemporaryFolder(sys.argv[1]) as folder, new_file(Path(sys.argv[1], "file"))
 
 @pytest.fixture
 def writer(tmp_path):
-    """A process with a temporary folder and a temporary file in `tmp_path`."""
+    """Start a process with a temporary folder and a temporary file in `tmp_path`."""
     process = subprocess.Popen(
         [sys.executable, "-c", WORKER, str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT
     )
@@ -63,11 +63,11 @@ def test_signal_leaves_no_temporary_files(writer, tmp_path, number):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_leftovers_of_the_dead_are_removed_and_nothing_else(writer, tmp_path, monkeypatch):
+def test_only_leftovers_of_dead_processes_are_removed(writer, tmp_path, monkeypatch):
     living = set(tmp_path.iterdir())
     remove_leftovers(tmp_path)
     assert set(tmp_path.iterdir()) == living
-    os.kill(writer.pid, signal.SIGKILL)  # a zombie until it is waited for: dead enough
+    os.kill(writer.pid, signal.SIGKILL)  # a zombie until it is waited for, which counts as dead
     os.waitid(os.P_PID, writer.pid, os.WEXITED | os.WNOWAIT)
     others = {tmp_path / ".informin-notes", tmp_path / ".guide-x", tmp_path / "informin"}
     for path in others:
@@ -98,7 +98,7 @@ def test_run_removes_leftovers_at_start(writer, tmp_path):
         assert not list(tmp_path.glob(".informin-*"))
 
 
-def test_cleanup_outlasts_a_signal(tmp_path, monkeypatch):
+def test_a_signal_does_not_interrupt_the_cleanup(tmp_path, monkeypatch):
     folder = TemporaryFolder(tmp_path)
     remove = folder._rmtree
 

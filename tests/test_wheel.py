@@ -1,4 +1,4 @@
-"""The wheel: what it holds, and that its command works outside the checkout."""
+"""The wheel: its contents, and its command outside the checkout."""
 
 import json
 import os
@@ -83,7 +83,7 @@ def pip(*words: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_wheel_holds_the_package_and_nothing_else(wheel):
+def test_the_wheel_contains_only_the_package(wheel):
     """Modules, recipes, card template, citations, help texts and general sentences; three names at the top level."""
     data = {
         "*.py",

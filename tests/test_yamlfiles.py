@@ -1,4 +1,4 @@
-"""YAML with limits: one line for whatever cannot be read."""
+"""YAML files with limits, and one-line errors for files that cannot be read."""
 
 import os
 

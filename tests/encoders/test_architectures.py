@@ -1,4 +1,4 @@
-"""The rows of the architectures, against transformers' own classes; and the row that is made where there is none."""
+"""The table of architectures compared with transformers' classes, and rows created for other encoders."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Sentences to embeddings: as one by one, in their order, cut at the model's maximum."""
+"""Embeddings of sentences equal those computed one by one, in order, truncated at the model's maximum."""
 
 import numpy as np
 import pytest
@@ -38,10 +38,10 @@ def test_encode_restores_the_mode(bert, training):
     assert not hasattr(embeddings, "requires_grad") and all(p.grad is None for p in model.parameters())
 
 
-def test_encode_cuts_at_the_models_maximum_and_not_at_the_training_length(encoder):
+def test_encode_truncates_at_the_models_maximum_and_not_at_the_training_length(encoder):
     """66 positions: 66 tokens in BERT, 64 in RoBERTa, whose positions start after its padding index."""
     model, tokenizer = build(encoder), tokenizer_of(encoder)
-    tokenizer.model_max_length = 10**30  # what tokenizers say that do not know
+    tokenizer.model_max_length = 10**30  # the value of tokenizers without a maximum
     words = [WORDS[i % len(WORDS)] for i in range(100)]
     most = {"bert": 64, "roberta": 62}[model.config.model_type]  # beside [CLS] and [SEP]
     expected = [cls_of(model, tokenizer, " ".join(words[:count])) for count in (most, most - 1, 40)]

@@ -1,4 +1,4 @@
-"""No file of a model's folder makes anything read a file outside of it, whoever wrote the folder."""
+"""Files in a model's folder cannot make a command read files outside of it."""
 
 import json
 import os

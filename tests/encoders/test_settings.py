@@ -1,4 +1,4 @@
-"""Hostile and mistaken values in config.json: refused by name before anything is set from them."""
+"""Hostile and wrong values in config.json are refused by name before they are used."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""What a run is scored on: one of each kind, all encoded once."""
+"""Development sets: at most one of each kind, and each sentence is encoded once."""
 
 import hashlib
 import math

@@ -1,4 +1,4 @@
-"""Drift against plain loops, closed forms and what does not matter to it; its warnings."""
+"""Drift compared with plain loops, closed forms and invariances, and its warnings."""
 
 import itertools
 import math
@@ -42,7 +42,7 @@ def closest(x: np.ndarray, k: int) -> list[list[int]]:
     return [sorted((j for j in range(len(x)) if j != i), key=lambda j: -c[j])[:k] for i, c in enumerate(cosines(x))]
 
 
-def test_neighbors_and_what_they_say_equal_plain_loops(x, y):
+def test_measures_of_neighbors_equal_plain_loops(x, y):
     measured = measure_drift(encoder(x), encoder(y), NAMES)
     old, new = closest(x, 10), closest(y, 10)
     assert [sorted(row) for row in nearest(unit(x), 10)[0].tolist()] == [sorted(row) for row in old]

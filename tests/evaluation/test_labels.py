@@ -182,7 +182,7 @@ def test_few_shots_learn_from_8_of_each_class_or_half(monkeypatch):
     assert len({str(rows) for rows, *_ in fitted}) == 10, "each draw is another one"
 
 
-def test_scores_do_not_feel_rotation_scale_and_names_of_classes():
+def test_scores_are_invariant_to_rotation_scale_and_class_names():
     labeled, vectors = sample(spread=1.2)
     found = score_labels(encoder(vectors), labeled)
     turn = np.linalg.qr(np.random.default_rng(1).normal(size=(16, 16)))[0]

@@ -9,7 +9,7 @@ from tests.evaluation.transfer_helpers import NESTED, fitted
 
 
 def problem(rows: int = 120, width: int = 6, seed: int = 0, noise: float = 1.0):
-    """Features and targets that a linear classifier can partly learn, two in three positive, and a source of chance."""
+    """Return features, targets (two in three positive) that a linear classifier can partly learn, and a generator."""
     source = np.random.default_rng(seed)
     x = source.normal(size=(rows, width)).astype(np.float32)
     signal = x @ source.normal(size=width) + noise * source.normal(size=rows)

@@ -1,4 +1,4 @@
-"""Scoring of any encoder: an object that has what `AnyEncoder` says is enough."""
+"""Scoring of any encoder: an object with the interface `AnyEncoder` is enough."""
 
 import gzip
 import math

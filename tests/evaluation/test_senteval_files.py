@@ -1,4 +1,4 @@
-"""SentEval's data from a folder, the environment or the Hub, and archives that are not to be trusted."""
+"""SentEval's data from a folder, the environment or the Hub, and untrusted archives."""
 
 import gzip
 import io

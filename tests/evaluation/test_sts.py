@@ -1,4 +1,4 @@
-"""STS scores against plain loops and scipy; embeddings that tasks share; whitening against its closed form."""
+"""STS scores compared with plain loops and scipy, shared embeddings, and whitening in closed form."""
 
 import itertools
 import math
@@ -24,9 +24,9 @@ def vectors_of(sentences, seed: int = 0, width: int = 6) -> dict[str, np.ndarray
 
 
 def task_of(sizes, seed: int = 0) -> StsTask:
-    """Subsets of those sizes, with ties in the grades and sentences that come back in other pairs and subsets.
+    """Return subsets of these sizes, with ties in the grades and sentences that recur in other pairs and subsets.
 
-    No pair comes back: its two cosines might differ in their last bits, and so in rank.
+    Pairs do not recur: their cosines might differ in their last bits, and so in rank.
     """
     source = np.random.default_rng(seed)
     everything = list(itertools.combinations(SENTENCES, 2))

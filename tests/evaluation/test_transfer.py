@@ -19,9 +19,9 @@ FOLDS = [2.0**t for t in range(-1, 6)]
 
 
 def examples(count: int, classes: int, seed: int = 0, sides: int = 1, noise: float = 2.0):
-    """Sentences of 3 to 9 words, a list for each side; labels; a vector for each sentence that says part of its label.
+    """Return sentences of 3 to 9 words for each side, labels, and a partly predictive vector for each sentence.
 
-    Lengths come back often, so that the order within a length matters, and labels are mixed.
+    Lengths repeat, so that the order within a length matters, and labels are mixed.
     """
     source = np.random.default_rng(seed)
     sentences = make_sentences(count * sides, seed=seed + 1)

@@ -61,7 +61,7 @@ def test_failures(hub, api, method, pattern, what, times, status):
 
 
 def test_broken_connections_are_resumed(hub, api, tmp_path):
-    """Few cuts are not noticed: the client restarts the upload, and resumes the download."""
+    """A few cuts go unnoticed: the client restarts the upload and resumes the download."""
     api.create_repo("alice/m")
     hub.fail("PUT", "/lfs-upload/", cut=True)
     api.upload_file(repo_id="alice/m", path_in_repo="a.bin", path_or_fileobj=WEIGHTS)

@@ -1,4 +1,4 @@
-"""The defaults that come from the Hub: real client, real bytes, an empty cache."""
+"""Defaults from the Hub, with the real client and an empty cache."""
 
 import io
 import os
@@ -15,7 +15,7 @@ from tests.conftest import ROOT, make_sentences
 
 
 def stsb_dev() -> str:
-    """1,500 pairs in SentEval's layout, of which some share words."""
+    """1,500 pairs in SentEval's layout. Some share words."""
     first, second = make_sentences(1500, seed=5), make_sentences(1500, seed=6)
     rows = [f"g\tf\t2012\t{i:04}\t{i % 6}.000\t{a}\t{b}" for i, (a, b) in enumerate(zip(first, second))]
     return "\n".join(rows) + "\n"
@@ -32,7 +32,7 @@ def senteval_tar() -> bytes:
 
 
 def default_data() -> dict[str, bytes]:
-    """The data set that holds the default sentences and SentEval."""
+    """The data set with the default sentences and SentEval."""
     return {HUB_SENTENCES: ("\n".join(make_sentences(64)) + "\n").encode(), HUB_SENTEVAL: senteval_tar()}
 
 
@@ -58,8 +58,8 @@ def run(endpoint: str, home: Path, *options: str) -> subprocess.CompletedProcess
     )
 
 
-def test_only_a_model_name(tiny, tmp_path):
-    """Model, sentences and STS-B dev come from the Hub; the second run fetches none of the data again."""
+def test_a_model_name_is_enough(tiny, tmp_path):
+    """Model, sentences and STS-B dev come from the Hub. A second run downloads no data again."""
     tiny.add_repo(HUB_DATA, default_data(), kind="dataset")
     first = run(tiny.url, tmp_path / "home")
     assert first.returncode == 0, first.stderr[-3000:]
@@ -73,8 +73,8 @@ def test_only_a_model_name(tiny, tmp_path):
     assert len(list(tmp_path.glob("outputs/tiny-informin-*-seed7"))) == 1
 
 
-def test_data_that_the_hub_does_not_have(tiny, tmp_path):
-    """Said before training, with the way to go on without."""
+def test_data_missing_on_the_hub(tiny, tmp_path):
+    """The error comes before training and says how to train without it."""
     files = default_data()
     del files[HUB_SENTEVAL]
     tiny.add_repo(HUB_DATA, files, kind="dataset")

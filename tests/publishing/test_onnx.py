@@ -1,4 +1,4 @@
-"""ONNX files: they give what torch gives, are laid out as their readers expect, and say nothing of the machine."""
+"""ONNX files: same outputs as torch, the layout of optimum, and no traces of the machine."""
 
 import json
 import logging
@@ -28,12 +28,12 @@ onnx = pytest.importorskip("onnx", reason="onnx is not installed")
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 pytest.importorskip("onnxscript", reason="onnxscript is not installed")
 
-LONG = "dog " * 80  # more tokens than the 64 or 66 that the models read
+LONG = "dog " * 80  # more tokens than the maximum of the models, 64 or 66
 
 
 @pytest.fixture(scope="module", params=["bert", "roberta"])
 def exported(request, tmp_path_factory) -> Path:
-    """What training exports, with both ONNX files."""
+    """An exported model with both ONNX files."""
     start = request.getfixturevalue(request.param)
     folder = tmp_path_factory.mktemp("exported")
     settings = {"objective": "informin", "pooling": "cls", "projection_head": "mlp", "lm_head": True}
@@ -46,7 +46,7 @@ def exported(request, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def copied(exported, tmp_path) -> Path:
-    """To spoil."""
+    """A copy that a test may change."""
     return Path(shutil.copytree(exported, tmp_path / "copied"))
 
 
@@ -62,7 +62,7 @@ def files(folder: Path) -> set[str]:
     "name", [name for name in ARCHITECTURES if name not in ("bert", "roberta", "xlm-roberta", "camembert")]
 )
 def test_other_architectures(folder_of, tmp_path, name):
-    """Pooled, scaled and prompted as the settings say."""
+    """Pooling, normalization and prompts follow the settings."""
     start = folder_of(name)
     settings = {"pooling": "mean", "projection_head": "none", "lm_head": False, "prompt": "the old "}
     model = load_model(load_config(str(start)), str(start), settings)
@@ -78,7 +78,7 @@ def test_other_architectures(folder_of, tmp_path, name):
 
 @pytest.mark.parametrize("file", [MODEL, QUANTIZED])
 def test_layout_is_that_of_optimum(exported, file):
-    """Both names and order: readers feed either by name or by place."""
+    """Both names and order, because libraries pass inputs by name or by position."""
     names = ["input_ids", "attention_mask", "token_type_ids"]
     names = names if load_config(str(exported)).model_type == "bert" else names[:2]
     opened = session(exported / file)
@@ -90,8 +90,8 @@ def test_layout_is_that_of_optimum(exported, file):
 
 
 @pytest.mark.parametrize("batch", [["dog"], [LONG], ["dog", LONG], ["a dog runs", "dog"], [LONG, *make_sentences(6)]])
-def test_hidden_states_are_those_of_torch(exported, batch):
-    """Of all tokens, by transformers' own class: no code of this project is needed to read either."""
+def test_hidden_states_equal_those_of_torch(exported, batch):
+    """For all tokens, compared with transformers' own class. Neither needs code of this project."""
     tokenizer = AutoTokenizer.from_pretrained(exported)
     model = AutoModel.from_pretrained(exported, trust_remote_code=False).eval()
     inputs = tokenizer(batch, padding=True, truncation=True, return_tensors="pt", return_token_type_ids=True)
@@ -107,8 +107,8 @@ def test_hidden_states_are_those_of_torch(exported, batch):
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 64])
-def test_embeddings_are_those_of_the_model(exported, batch_size):
-    """In the order of the sentences, and no shorter than the model reads."""
+def test_embeddings_equal_those_of_the_model(exported, batch_size):
+    """In the order of the sentences, and truncated only at the model's maximum."""
     sentences = [*make_sentences(7), LONG, "dog", "the " * 20]
     expected = load_encoder(str(exported), ("cls",), device="cpu")(sentences)["cls"]
     embeddings = load_onnx_encoder(exported, batch_size=batch_size)(sentences)
@@ -118,7 +118,7 @@ def test_embeddings_are_those_of_the_model(exported, batch_size):
 
 
 def test_8_bits(exported):
-    """Smaller and close; linear layers by 7 of 8 bits, which no processor overflows, and a scale for each output."""
+    """Smaller, with similar embeddings. Linear layers use 7 of 8 bits, so they cannot overflow."""
     sentences = make_sentences(20)
     expected, embeddings = (load_onnx_encoder(exported, file)(sentences) for file in (MODEL, QUANTIZED))
     cosines = (expected * embeddings).sum(1) / np.linalg.norm(expected, axis=1) / np.linalg.norm(embeddings, axis=1)
@@ -138,7 +138,7 @@ def test_8_bits(exported):
 
 
 @pytest.mark.parametrize("file", [MODEL, QUANTIZED])
-def test_files_say_nothing_of_the_machine(exported, file):
+def test_files_have_no_traces_of_the_machine(exported, file):
     content = (exported / file).read_bytes()
     places = [ROOT, Path.home(), exported, Path(torch.__file__).parent, Path(sys.prefix)]
     for text in [*(str(place) for place in places if place != Path("/")), "site-packages", "stack_trace", "modeling_"]:
@@ -147,14 +147,14 @@ def test_files_say_nothing_of_the_machine(exported, file):
     assert re.findall(rb"pkg\.[\w.]+", content) == []
 
 
-def test_one_file_each(exported):
-    """No weights in a file beside, and nothing left over."""
+def test_each_export_is_one_file(exported):
+    """No separate file of weights, and no temporary files."""
     assert files(exported / "onnx") == {"model.onnx", "model_quantized.onnx"}
     assert [path.name for path in exported.iterdir() if path.name.startswith(".")] == []
 
 
 @pytest.mark.parametrize("exported", ["bert"], indirect=True)
-def test_a_file_that_gives_other_embeddings_is_not_kept(copied, monkeypatch):
+def test_a_file_with_other_embeddings_is_deleted(copied, monkeypatch):
     before = {name: (copied / name).read_bytes() for name in files(copied)}
     monkeypatch.setattr(informin.publishing.onnx, "_trace", lambda model, path: shutil.copy(copied / QUANTIZED, path))
     with pytest.raises(OnnxMismatchError, match=r"differs by \d\.\de-0[12], more than 1e-04\. It was deleted"):
@@ -163,8 +163,8 @@ def test_a_file_that_gives_other_embeddings_is_not_kept(copied, monkeypatch):
 
 
 @pytest.mark.parametrize("exported", ["bert"], indirect=True)
-def test_nothing_half_written_stays(copied, monkeypatch):
-    """A disk that fills up while the file is written."""
+def test_incomplete_files_are_deleted(copied, monkeypatch):
+    """The disk fills up while the file is written."""
 
     def fill(model, path):
         path.write_bytes(b"half")
@@ -179,15 +179,15 @@ def test_nothing_half_written_stays(copied, monkeypatch):
 
 
 @pytest.mark.parametrize("exported", ["bert"], indirect=True)
-def test_8_bits_of_earlier_weights_go(copied, monkeypatch):
+def test_8_bit_files_of_earlier_weights_are_deleted(copied, monkeypatch):
     monkeypatch.setattr(informin.publishing.onnx, "_trace", lambda model, path: shutil.copy(copied / MODEL, path))
     export_onnx(copied)
     assert (copied / MODEL).is_file() and not (copied / QUANTIZED).exists()
 
 
 @pytest.mark.parametrize("exported", ["bert"], indirect=True)
-def test_logging_is_left_as_it_was(copied, monkeypatch, capfd):
-    """onnxruntime's quantizer logs by the root logger, which thereby gets a handler."""
+def test_logging_settings_are_restored(copied, monkeypatch, capfd):
+    """onnxruntime's quantizer uses the root logger, which adds a handler."""
     monkeypatch.setattr(logging.root, "handlers", [])
     quantize_onnx(copied)
     assert logging.root.handlers == [] and logging.root.manager.disable == logging.NOTSET
@@ -195,7 +195,7 @@ def test_logging_is_left_as_it_was(copied, monkeypatch, capfd):
 
 
 def test_a_pooler_of_bert_is_left_out(tmp_path):
-    """Plain BERTs bring one; it would be a second output."""
+    """Plain BERT checkpoints have one, which would be a second output."""
     from transformers import BertModel
 
     folder = save_bert(tmp_path, num_hidden_layers=1)
@@ -208,7 +208,7 @@ def test_a_pooler_of_bert_is_left_out(tmp_path):
 
 
 @pytest.mark.parametrize("exported", ["bert"], indirect=True)
-def test_what_cannot_be_exported(copied, tmp_path):
+def test_models_that_cannot_be_exported(copied, tmp_path):
     with raises_usage(found="nowhere has no config.json", needed="an exported model"):
         export_onnx(tmp_path / "nowhere")
     config = json.loads((copied / "config.json").read_text())
@@ -232,7 +232,7 @@ def test_files_that_cannot_be_read(copied):
 
 
 def test_packages_that_are_not_installed(tmp_path, monkeypatch):
-    """Each function names those that it needs, before anything else."""
+    """Each function first checks the packages that it needs."""
     monkeypatch.setattr(informin.publishing.onnx, "find_spec", lambda name: None)
     for use, packages in (
         (export_onnx, "onnx onnxscript onnxruntime"),
@@ -248,14 +248,16 @@ def test_packages_that_are_not_installed(tmp_path, monkeypatch):
 
 @pytest.fixture
 def checkpoint(bert, tmp_path) -> Path:
-    """A folder that run_export.py takes, without ONNX files."""
+    """A folder that run_export.py accepts, without ONNX files."""
     settings = {"objective": "informin", "pooling": "cls", "projection_head": "mlp", "lm_head": False}
     export_folder(load_model(load_config(str(bert)), str(bert), settings), tokenizer_of(bert), tmp_path / "checkpoint")
     return tmp_path / "checkpoint"
 
 
 @pytest.mark.usefixtures("logging_as_before")
-def test_run_export_writes_both_files_and_says_what_8_bits_cost(checkpoint, tmp_path, monkeypatch, capsys, pairs_file):
+def test_run_export_writes_both_files_and_prints_the_loss_of_8_bits(
+    checkpoint, tmp_path, monkeypatch, capsys, pairs_file
+):
     pairs = load_pairs(pairs_file)
     monkeypatch.setattr("informin.cli.export.load_stsb_dev", lambda folder: pairs)
     folder = tmp_path / "exported"
@@ -291,7 +293,7 @@ def test_run_export_when_the_onnx_file_is_wrong(checkpoint, tmp_path, monkeypatc
 
 
 @pytest.mark.usefixtures("logging_as_before")
-def test_run_export_finds_mistakes_before_it_writes(checkpoint, tmp_path, monkeypatch, capsys):
+def test_run_export_checks_options_before_it_writes(checkpoint, tmp_path, monkeypatch, capsys):
     folder = tmp_path / "exported"
     assert run_export.main([str(checkpoint), str(folder), "--int8"]) == 2
     assert "--int8 is set without --onnx. Set both." in capsys.readouterr().err

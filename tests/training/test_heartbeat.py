@@ -1,4 +1,4 @@
-"""Several processes: where one is gone, killed or silent, the others end with a word."""
+"""If one of several processes is lost, killed or silent, the others exit with an error."""
 
 import os
 import signal
@@ -40,7 +40,7 @@ os._exit(0)
 
 @pytest.fixture
 def start(tmp_path):
-    """Starts both processes, which wait for one another after some seconds; gives them when they watch."""
+    """Start both processes, and return them once they watch each other. They wait for each other after some seconds."""
     begun = []
 
     def both(*seconds: float, more: tuple[str, ...] = ()) -> list[Forked]:
@@ -56,8 +56,8 @@ def start(tmp_path):
 
 
 @pytest.mark.parametrize("gone", [0, 1])
-def test_a_process_that_is_silent(start, gone):
-    """Stopped, as a machine that lost its network: no connection is closed."""
+def test_a_silent_process(start, gone):
+    """The process is stopped and closes no connection, like a machine that lost its network."""
     processes = start(*(3600 if rank == gone else 0 for rank in range(2)))
     time.sleep(1)
     os.kill(processes[gone].pid, signal.SIGSTOP)
@@ -67,30 +67,30 @@ def test_a_process_that_is_silent(start, gone):
     assert "No checkpoint was saved. Run the same command on all machines again." in said
 
 
-def test_a_process_that_was_killed(start):
+def test_a_killed_process(start):
     processes = start(0, 3600)
     processes[1].send_signal(signal.SIGKILL)
     _, said = processes[0].communicate(timeout=60)
     assert processes[0].returncode == 1
-    assert said.startswith("Another process does not answer (")  # by the collective, before it was missed
+    assert said.startswith("Another process does not answer (")  # by the collective, before the heartbeat noticed
     assert "). No checkpoint was saved." in said
 
 
-def test_a_process_that_takes_its_time_is_waited_for(start):
+def test_slow_processes_are_not_lost(start):
     processes = start(0, 3)
     for process in processes:
         assert process.communicate(timeout=60)[0] == "done\n" and process.returncode == 0
 
 
 @pytest.mark.parametrize("seconds", [(0, 4), (4, 0)], ids=["first", "second"])
-def test_a_process_that_has_no_more_to_do_is_not_missed(start, seconds):
-    """Nor does the first, which the others ask, leave them alone."""
+def test_finished_processes_are_not_lost(start, seconds):
+    """The first process, which the others query, stays until they are done."""
     processes = start(*seconds, more=("no barrier",))
     for process in processes:
         assert process.communicate(timeout=60) == ("done\n", "") and process.returncode == 0
 
 
-def test_a_process_that_is_silent_after_the_first_is_done(start):
+def test_a_process_that_is_silent_after_the_first_has_finished(start):
     first, second = start(0, 3600, more=("no barrier",))
     time.sleep(1)
     os.kill(second.pid, signal.SIGSTOP)
@@ -98,7 +98,7 @@ def test_a_process_that_is_silent_after_the_first_is_done(start):
     assert first.returncode == 1 and "error: Process 1 of 2 on " in said
 
 
-def test_a_process_that_was_suspended_itself_blames_nobody(start):
+def test_a_suspended_process_does_not_report_others(start):
     processes = start(0, 5)
     for process in processes:
         os.kill(process.pid, signal.SIGSTOP)
@@ -110,7 +110,7 @@ def test_a_process_that_was_suspended_itself_blames_nobody(start):
 
 
 @pytest.mark.parametrize("words, lost", [("[gloo/transport/tcp/pair.cc] Read error", True), ("shape", False)])
-def test_training_tells_a_lost_process_from_other_failures(bert, tmp_path, monkeypatch, words, lost):
+def test_training_distinguishes_lost_processes_from_other_errors(bert, tmp_path, monkeypatch, words, lost):
     options = dict(use_cpu=True, bf16=False, objective="simcse", eval_strategy="no", per_device_train_batch_size=8)
     trainer = InforMinTrainer(str(bert), InforMinTrainingArguments(str(tmp_path), **options), make_sentences(16))
 
@@ -118,14 +118,14 @@ def test_training_tells_a_lost_process_from_other_failures(bert, tmp_path, monke
         raise RuntimeError(words)
 
     monkeypatch.setattr(Trainer, "train", fail)
-    monkeypatch.setattr(heartbeat.Heartbeat, "__enter__", lambda self: self)  # nobody listens
+    monkeypatch.setattr(heartbeat.Heartbeat, "__enter__", lambda self: self)  # no process listens
     monkeypatch.setattr(heartbeat, "world_size", lambda: 2)
     with pytest.raises(LostProcessError if lost else RuntimeError, match=words.split()[-1]) as raised:
         trainer.train()
     assert isinstance(raised.value, LostProcessError) == lost
 
 
-# Runs run_unsup.py as one of two processes, and stays for good where it is told to.
+# Runs run_unsup.py as one of two processes, and stops forever at the given point.
 PROGRAM = """
 import os, sys, time
 import torch.distributed as dist
@@ -154,7 +154,7 @@ os._exit(run_unsup.main(sys.argv[3:]))
 
 # "data" is another place where they wait; at the end of "drift", and in "push", nobody waits for the first.
 @pytest.mark.parametrize("where, gone", [("guide", 0), ("evaluation", 1), ("export", 0)])
-def test_a_process_that_is_stopped_anywhere_in_a_program(command, tmp_path, where, gone):
+def test_a_process_stopped_anywhere_in_a_program(command, tmp_path, where, gone):
     arguments = command(per_device_train_batch_size=8, view="neighbor", view_neighbors=1, senteval_dir=tmp_path)
     processes = forked.group(PROGRAM, [[gone, where, *arguments]] * 2, ENVIRONMENT)
     try:

@@ -1,4 +1,4 @@
-"""The inputs of a trainer: model, sentences or tokenized rows, evaluation data; and the errors for unsupported ones."""
+"""The inputs of a trainer: model, sentences or tokenized rows, evaluation data, and errors for unsupported inputs."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""How long training sentences may be: from the data where the objective leaves it open; what is said of the rest."""
+"""The maximum length of training sentences, derived from the data if needed, and warnings about truncation."""
 
 import datasets
 import numpy as np
@@ -29,7 +29,7 @@ def test_95_percent_of_the_sentences_fit(counts, longest, length):
     assert fitting_length(np.array(list(counts)), longest) == length
 
 
-def test_guided_training_reads_long_sentences_and_so_does_its_guide(bert, arguments, monkeypatch):
+def test_guided_training_and_its_guide_use_long_sentences(bert, arguments, monkeypatch):
     lengths = []
     monkeypatch.setattr(
         "informin.training.guided_data.load_guide",
@@ -44,7 +44,7 @@ def test_guided_training_reads_long_sentences_and_so_does_its_guide(bert, argume
     assert len(lengths) == 1 and 40 < lengths[0] <= 66
 
 
-def test_the_length_is_recorded_and_found_again(bert, arguments, tmp_path):
+def test_the_length_is_recorded_and_kept_when_resuming(bert, arguments, tmp_path):
     options = GUIDED | dict(max_steps=2)
     trainer = InforMinTrainer(str(bert), arguments(**options), LONG)
     longest = max(map(len, trainer.train_dataset["input_ids"]))
@@ -54,7 +54,7 @@ def test_the_length_is_recorded_and_found_again(bert, arguments, tmp_path):
     assert InforMinTrainer(str(bert), arguments(**options), make_sentences(40)).args.max_seq_length == 32
 
 
-def test_the_papers_objectives_keep_their_length_and_say_what_is_truncated(bert, arguments, caplog):
+def test_objectives_of_papers_keep_their_length_and_warn(bert, arguments, caplog):
     trainer = InforMinTrainer(str(bert), arguments(eval_strategy="no"), LONG)
     assert trainer.args.max_seq_length == 32 == max(map(len, trainer.train_dataset["input_ids"]))
     tokens = [len(sentence.split()) + 2 for sentence in LONG]
@@ -68,18 +68,18 @@ def test_the_papers_objectives_keep_their_length_and_say_what_is_truncated(bert,
 
 
 @pytest.mark.parametrize(("long", "said"), [(2, False), (3, True)])
-def test_few_are_truncated_in_silence(bert, arguments, caplog, long, said):
+def test_no_warning_for_few_truncated_sentences(bert, arguments, caplog, long, said):
     sentences = [*make_sentences(40 - long), *(LONG[i] + " the dog " * 12 for i in range(long))]
     InforMinTrainer(str(bert), arguments(eval_strategy="no"), sentences)
     assert ("are truncated" in caplog.text) == said
 
 
-def test_of_a_stream_the_beginning_is_looked_at(bert, arguments, caplog):
+def test_the_beginning_of_a_stream_is_measured(bert, arguments, caplog):
     stream = datasets.Dataset.from_dict({"text": LONG}).to_iterable_dataset()
     InforMinTrainer(str(bert), arguments(eval_strategy="no"), stream)
     assert "of 40 sentences at the beginning of the stream" in caplog.text
 
 
-def test_a_length_that_is_given_is_kept(bert, arguments):
+def test_a_given_length_is_kept(bert, arguments):
     trainer = InforMinTrainer(str(bert), arguments(**GUIDED, max_seq_length=12), LONG)
     assert trainer.args.max_seq_length == 12 == max(map(len, trainer.train_dataset["input_ids"]))

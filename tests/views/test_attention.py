@@ -1,4 +1,4 @@
-"""Changes inside the encoder: a dropout rate per view, and the attention maps of selected layers."""
+"""Dropout rates per view inside the encoder, and attention maps of selected layers."""
 
 import json
 import sys
@@ -22,7 +22,7 @@ def load(folder, dropout=0.1, implementation="sdpa"):
 
 
 def rows(folder, copies=2):
-    """Sentences of unlike lengths, so that there is padding, as whole views after one another."""
+    """Return sentences of different lengths, so that there is padding, as views one after the other."""
     batch = tokenizer_of(folder)(make_sentences(6), padding=True, return_tensors="pt", return_token_type_ids=False)
     assert not batch["attention_mask"].all()
     return {name: batch[name].repeat(copies, 1) for name in ("input_ids", "attention_mask")}
@@ -47,7 +47,7 @@ def test_each_view_has_its_rate_in_every_dropout_module(encoder, rates):
         assert torch.equal(modules[name].eval()(ones), ones)
 
 
-def test_a_view_without_a_rate_has_the_encoders_own_hidden_and_attention(encoder):
+def test_a_view_without_a_rate_uses_the_encoders_own_rates(encoder):
     rates = dict(hidden_dropout_prob=0.25, attention_probs_dropout_prob=0.125)
     model = AutoModel.from_pretrained(encoder, add_pooling_layer=False, **rates)
     prepare_encoder(model, self_attentions(model), [0.05, 0.15, None])
@@ -60,7 +60,7 @@ def test_a_view_without_a_rate_has_the_encoders_own_hidden_and_attention(encoder
 @pytest.mark.parametrize("rates", [(0.05, 0.4), (0.1, 0.5, 0.3)], ids=["views", "with-mlm"])
 @pytest.mark.parametrize("keeps_map", [True, False])
 def test_each_view_has_its_rate_in_attention(encoder, rates, keeps_map):
-    """With scores of 0 and the identity as values the output is the attention itself: 1/L, or 0 where dropped."""
+    """With scores of 0 and the identity as values, the output is the attention itself: 1/L, or 0 if dropped."""
     model = load(encoder)
     prepare_encoder(model, self_attentions(model), rates, [1] if keeps_map else [])
     module = model.train().encoder.layer[1].attention.self
@@ -80,7 +80,7 @@ def test_each_view_has_its_rate_in_attention(encoder, rates, keeps_map):
 
 @pytest.mark.parametrize("map_layers", [[], [0], [0, 1]], ids=str)
 def test_rates_apply_to_views_in_order(encoder, map_layers):
-    """Views without dropout are the plain encoder's, the one between them is not."""
+    """Views without dropout equal the plain encoder's. The view between them does not."""
     model, plain, batch = load(encoder), load(encoder, dropout=0.0).train(), rows(encoder, copies=3)
     prepare_encoder(model, self_attentions(model), (0.0, 0.5, 0.0), map_layers)
     first, second, third = model.train()(**batch).last_hidden_state.chunk(3)
@@ -92,7 +92,7 @@ def test_rates_apply_to_views_in_order(encoder, map_layers):
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 def test_evaluation_equals_the_plain_encoder(encoder, implementation):
-    """To the bit, with padding and with an odd number of rows, and no map is kept."""
+    """Bit for bit, with padding and an odd number of rows. No map is kept."""
     model, plain = load(encoder, implementation=implementation), load(encoder).eval()
     prepare_encoder(model, self_attentions(model), (0.1, 0.4), [1])
     batch = {name: value[:5] for name, value in rows(encoder).items()}
@@ -116,7 +116,7 @@ def test_without_rates_the_encoder_keeps_its_dropout(encoder):
 @pytest.mark.parametrize("rates", [None, (0.0, 0.0)], ids=["own", "views"])
 @pytest.mark.parametrize("map_layers", [[], [0], [1], [0, 1]], ids=str)
 def test_maps_equal_those_of_eager_attention(encoder, rates, map_layers):
-    """Value and gradient; the rows of a map sum to 1, and no one looks at padding."""
+    """Value and gradient. Rows of a map sum to 1, and no token attends to padding."""
     model, plain = load(encoder, dropout=0.0).train(), load(encoder, dropout=0.0, implementation="eager").train()
     prepare_encoder(model, self_attentions(model), rates, map_layers)
     batch = rows(encoder)
@@ -153,7 +153,7 @@ def test_layers_with_and_without_maps_agree(encoder):
 
 
 def test_maps_come_after_dropout(encoder):
-    """Of the places that are no padding the first view loses its share to zeros, the second view its own."""
+    """In each view, the fraction of zeros outside padding equals its dropout rate."""
     model, batch = load(encoder).train(), rows(encoder)
     prepare_encoder(model, self_attentions(model), (0.05, 0.4), [0, 1])
     torch.manual_seed(0)
@@ -165,7 +165,7 @@ def test_maps_come_after_dropout(encoder):
 
 @pytest.mark.parametrize("rates", [None, (0.1, 0.2)], ids=["own", "views"])
 def test_no_warning_about_eager_attention(encoder, monkeypatch, rates):
-    """transformers' warning, of the layers that were not chosen; where no map comes at all it is right."""
+    """transformers would warn about layers that were not selected. Without any map, the warning is correct."""
     model, warnings = load(encoder), []
     logger = sys.modules["transformers.integrations.sdpa_attention"].logger
     monkeypatch.setattr(logger, "warning_once", lambda message, *args: warnings.append(message))
@@ -202,7 +202,7 @@ def test_other_attention_implementations_are_refused(encoder, rates, map_layers,
 
 
 def test_second_preparation_replaces_the_first(encoder):
-    """Nothing of the first remains, and without rates the encoder's own come back."""
+    """Nothing of the first remains. Without rates, the encoder's own are restored."""
     model, plain, batch = load(encoder), load(encoder).train(), rows(encoder)
     own = {name: module.p for name, module in model.named_modules() if isinstance(module, torch.nn.Dropout)}
     prepare_encoder(model, self_attentions(model), (0.05, 0.4), [0, 1])

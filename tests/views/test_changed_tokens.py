@@ -70,7 +70,7 @@ def test_special_tokens_and_prompt_are_kept(tokenizer, view):
 
 @pytest.mark.parametrize("view", [Repetition(), Crop()], ids=["repetition", "crop"])
 def test_seed_determines_the_second_views(batch, tokenizer, view):
-    """Whatever the global random state."""
+    """They do not depend on the global random state."""
     tokens = SentenceTokens(tokenizer)
     torch.manual_seed(1)
     first = view.second_views(batch, tokens, seed=5).tokens

@@ -1,4 +1,4 @@
-"""The rows of a forward pass: two views and a masked copy; and what the terms use of the outputs."""
+"""Rows of a forward pass (two views and a masked copy), and the outputs that terms use."""
 
 import pytest
 import torch
@@ -31,7 +31,7 @@ def test_two_views_are_the_batch_twice(batch):
 
 
 def test_contrast_views_are_untouched_by_mlm(batch, tokenizer):
-    """torch_mask_tokens writes into its argument: the authors' release masks its contrast views this way."""
+    """torch_mask_tokens changes its argument. The authors' code masks its contrastive views this way."""
     before = batch["input_ids"].clone()
     stacked = StackedViews(tokenizer, Masking(0.5, of_views=False))
     rows = stacked(batch, seed=1)
@@ -57,7 +57,7 @@ def test_masked_views_are_two_draws_and_no_third_copy(batch, tokenizer):
 
 
 def test_masking_rates(tokenizer):
-    """15% of the words; of those 80% [MASK], 10% another word at random, 10% as they were. Never a special token."""
+    """15% of the words: 80% of them become [MASK], 10% a random word, 10% stay. Special tokens are never masked."""
     ids = torch.full((400, 50), tokenizer.convert_tokens_to_ids("dog"))
     ids[:, 0], ids[:, -1] = tokenizer.cls_token_id, tokenizer.sep_token_id
     masked, labels = TokenMasker(tokenizer, 0.15)(ids, seed=0)
@@ -105,7 +105,7 @@ def test_sentence_ids_are_equal_for_equal_sentences_only(tokenizer):
 
 
 @pytest.mark.parametrize("of_views", [False, True])
-def test_sentence_ids_are_of_the_sentences_before_masking(batch, tokenizer, of_views):
+def test_sentence_ids_are_computed_before_masking(batch, tokenizer, of_views):
     rows = StackedViews(tokenizer, Masking(0.5, of_views))(batch, seed=1)
     assert torch.equal(rows["sentence_ids"], sentence_ids(batch["input_ids"], batch["attention_mask"]))
 
