@@ -79,11 +79,11 @@ class HubServer:
     """Serves requests from a thread within its `with` block."""
 
     def __init__(self, port: int = 0):
-        self.requests: list[tuple[str, str]] = []  # method and path (with the query) as they came
+        self.requests: list[tuple[str, str]] = []  # method and path with the query, in order
         self.failures: list[tuple[str, str, int, bool]] = []
         self.tokens: dict[str, Token] = {}
         self.repos: dict[tuple[str, str], Repo] = {}
-        self.tickets: dict[str, Repo] = {}  # an upload carries no token: who has its URL may use it
+        self.tickets: dict[str, Repo] = {}  # uploads have no token: anyone with the URL may use it
         self.lock = threading.RLock()
         self.server = ThreadingHTTPServer(("127.0.0.1", port), type("Bound", (Handler,), {"hub": self}))
         self.server.socket.listen(64)  # 5 by default: the threads of one download would wait for each other
@@ -98,16 +98,16 @@ class HubServer:
         self.server.server_close()
 
     def add_user(self, name: str, token: str, role="write", orgs: dict[str, str] | None = None, scopes=()) -> None:
-        """role: read, write or fineGrained; orgs: read, contributor, write or admin in each."""
+        """Add a user. `role` is read, write or fineGrained; `orgs` has read, contributor, write or admin for each."""
         self.tokens[token] = Token(name, role, orgs or {}, tuple(scopes))
 
     def add_repo(self, name: str, files: dict[str, bytes], kind="model", author="someone", private=False) -> str:
-        """A repository with exactly these files in one commit, whose SHA is returned."""
+        """Add a repository with exactly these files in one commit, and return its SHA."""
         self.repos[kind, name] = Repo(kind, name, author, private)
         return self.commit(name, files, kind=kind, author=author, title="Add files")
 
     def commit(self, name: str, changes: dict[str, bytes | None], kind="model", author="someone", title="Edit") -> str:
-        """A commit on main behind the client's back; None as content removes a file."""
+        """Commit to main without the client, and return the SHA. None as content removes a file."""
         with self.lock:
             repo = self.repos[kind, name]
             files = dict(repo.at("main").files) if repo.history else {}
@@ -122,13 +122,13 @@ class HubServer:
         return {path: blob.content for path, blob in self.repos[kind, name].at(revision).files.items()}
 
     def commits(self, name: str, revision="main", kind="model") -> list[Commit]:
-        """Newest first."""
+        """Return the commits, newest first."""
         return self.repos[kind, name].log(revision)
 
     def fail(self, method: str, pattern: str, status: int = 500, *, cut: bool = False, times: int = 1) -> None:
-        """The next requests of this method whose path matches get this answer, or are hung up on half-way (cut).
+        """Make the next matching requests of this method fail with this status, or cut their connection.
 
-        A request with a body is cut in the middle of it and changes nothing; others in the middle of the answer.
+        A request with a body is cut in the middle of the body and changes nothing. Others are cut in the response.
         """
         self.failures += [(method, pattern, status, cut)] * times
 
@@ -203,7 +203,7 @@ class Handler(BaseHTTPRequestHandler):
     def find(self, kind: str, name: str, write: bool) -> Repo:
         repo = self.hub.repos.get((kind, name))
         if repo is None or (repo.private and (self.token is None or self.token.rank(name) is None)):
-            if self.token is None:  # no word on whether it exists
+            if self.token is None:  # does not reveal whether it exists
                 raise HubError(401, "Invalid username or password.", "RepoNotFound")
             raise HubError(404, "Repository not found", "RepoNotFound")
         if write and not self.known().may_write(name, repo.creator):
@@ -332,7 +332,7 @@ class Handler(BaseHTTPRequestHandler):
     def lfs_batch(self, repo):
         objects = [{"oid": asked["oid"], "size": asked["size"]} for asked in json.loads(self.body)["objects"]]
         for entry in objects:
-            if entry["oid"] not in repo.lfs:  # without actions the client takes it as uploaded
+            if entry["oid"] not in repo.lfs:  # without actions, the client considers it uploaded
                 ticket = secrets.token_hex(8)
                 self.hub.tickets[ticket] = repo
                 verify = f"{self.url_of(repo)}.git/info/lfs/objects/verify"

@@ -48,7 +48,7 @@ class Commit:
     title: str
     message: str
     files: dict[str, Blob]
-    changed: list[str]  # paths: new, different or gone
+    changed: list[str]  # paths that are new, different or removed
     date: str = field(default_factory=lambda: datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.000Z"))
 
 
@@ -63,21 +63,21 @@ class Repo:
     lfs: dict[str, bytes] = field(default_factory=dict)  # by sha256
 
     def at(self, revision: str) -> Commit:
-        """The commit of a branch or of a full SHA."""
+        """Return the commit of a branch or a full SHA."""
         sha = self.branches.get(revision, revision)
         if sha not in self.history:
             raise HubError(404, f"Invalid rev id: {revision}", "RevisionNotFound")
         return self.history[sha]
 
     def log(self, revision: str) -> list[Commit]:
-        """Newest first."""
+        """Return the commits, newest first."""
         commits = [self.at(revision)]
         while commits[-1].parent is not None:
             commits.append(self.history[commits[-1].parent])
         return commits
 
     def append(self, branch: str, files: dict[str, Blob], author: str, title: str, message: str = "") -> str:
-        """Puts a commit with exactly these files on the branch."""
+        """Add a commit with exactly these files to the branch."""
         parent = self.branches.get(branch)
         before = {(path, blob.etag) for path, blob in self.history[parent].files.items()} if parent else set()
         after = {(path, blob.etag) for path, blob in files.items()}
@@ -94,10 +94,10 @@ class Token:
     user: str
     role: str
     orgs: dict[str, str]
-    scopes: tuple[str, ...]  # what a fineGrained token is for: namespaces and repositories
+    scopes: tuple[str, ...]  # namespaces and repositories that a fineGrained token covers
 
     def rank(self, name: str) -> str | None:
-        """The user's role in the namespace of a repository; None outside it and outside the token's scopes."""
+        """Return the user's role in the namespace of a repository; None outside it and outside the token's scopes."""
         namespace = name.split("/")[0]
         if self.role == "fineGrained" and not {namespace, name} & set(self.scopes):
             return None

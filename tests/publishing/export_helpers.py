@@ -104,9 +104,6 @@ COMMON = dict(
 )
 
 
-# Results
-
-
 def results_of(folder: Path, score: float = 70.0, **how) -> dict:
     """Return the results that run_eval.py would write for a folder."""
     read = dict(pooler="cls", normalized=False, prompt=None, whitening=None, max_length=66)

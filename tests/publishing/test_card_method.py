@@ -33,9 +33,6 @@ from tests.publishing.card_helpers import (
 MASKED_LM = term("masked language modeling", own=False)
 
 
-# Code
-
-
 @pytest.mark.parametrize("pinned", [False, True], ids=["unpublished", "pinned"])
 def test_code_of_the_card_gives_cls(encoder, tmp_path, pinned):
     """The code blocks run unchanged except for the name, and give our encoder's embeddings."""

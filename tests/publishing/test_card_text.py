@@ -24,7 +24,7 @@ from tests.publishing.card_helpers import (
     with_record,
 )
 
-# By hand
+# Manual edits
 
 
 def test_every_edit_is_detected(folder):

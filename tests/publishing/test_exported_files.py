@@ -15,8 +15,6 @@ from informin.publishing.export import export_folder
 from tests.conftest import make_sentences, save_bert, save_roberta, tokenizer_of
 from tests.publishing.export_helpers import read_json
 
-# The files
-
 
 def test_files_for_sentence_transformers(run):
     """They use the older, verbose format, which every version can read."""

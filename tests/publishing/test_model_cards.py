@@ -13,9 +13,6 @@ from tests.publishing.card_helpers import tables
 CARDS = sorted((ROOT / "model_cards").glob("*.md"))
 
 
-# The cards in model_cards/
-
-
 def test_every_published_objective_has_a_card():
     published = [name for name, objective in OBJECTIVES.items() if objective.rows]
     assert [path.name for path in CARDS] == sorted(f"all-MiniLM-L6-v2-{objective}.md" for objective in published)

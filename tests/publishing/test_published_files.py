@@ -13,8 +13,6 @@ from informin.publishing.results import add_results
 from tests.conftest import ROOT, raises_usage
 from tests.publishing.export_helpers import EXPORTED, MACHINE, copy, published, results_of, save, snapshot
 
-# What is published
-
 
 def test_no_traces_of_the_machine_or_the_data(bert_run, other_seed, bert, sentences_file, tmp_path):
     """Searches all bytes of all published files, including results of run_eval.py."""

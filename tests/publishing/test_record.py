@@ -16,8 +16,6 @@ from informin.training.record import describe_model, describe_sentences, provena
 from tests.conftest import raises_usage
 from tests.publishing.export_helpers import COMMON, EXPORTED, Run, copy, published, read_json, weights_sha256
 
-# training.json
-
 
 def test_training_record(bert_run, bert, sentences_file):
     record = bert_run.record
