@@ -110,31 +110,31 @@ def measure_drift(old: Encode, new: Encode, sentences: Sequence[str], pairs: Gra
     x, y = one(texts), other(texts)  # (N, d), (N, e)
     before, after = (nearest(unit(z), NEIGHBORS)[0] for z in (x, y))  # (N, 10)
     kept = np.array([len(set(a) & set(b)) for a, b in zip(before.tolist(), after.tolist())])
-    cosine, alike = rotated_cosine(x, y), mutual_pairs(x)
-    moved = {"neighbors_kept": 100 * float(kept.mean()) / NEIGHBORS, "rotated_cosine": float(cosine.mean())}
-    ends = []
+    cosine, positives = rotated_cosine(x, y), mutual_pairs(x)
+    changes = {"neighbors_kept": 100 * float(kept.mean()) / NEIGHBORS, "rotated_cosine": float(cosine.mean())}
+    measured = []
     for embedding, z, neighbors in ((one, x, before), (other, y, after)):
         stsb = spearman(embedding, pairs) if pairs else None
-        ends.append(layout(z, neighbors, alike) | {"stsb_dev": stsb})
-    still = {"neighbors_kept": 100.0, "rotated_cosine": 1.0}
-    in_old, in_new = {**still, **ends[0]}, {**moved, **ends[1]}
+        measured.append(layout(z, neighbors, positives) | {"stsb_dev": stsb})
+    unchanged = {"neighbors_kept": 100.0, "rotated_cosine": 1.0}
+    in_old, in_new = {**unchanged, **measured[0]}, {**changes, **measured[1]}
     return Drift(texts, kept, cosine, occurrences(before), occurrences(after), in_old, in_new)
 
 
-def layout(x: np.ndarray, neighbors: np.ndarray, alike: np.ndarray) -> dict[str, float | None]:
+def layout(x: np.ndarray, neighbors: np.ndarray, positives: np.ndarray) -> dict[str, float | None]:
     """Return those of `MEASURES` that depend on a single encoder.
 
     Args:
         x: Embeddings (N, d).
         neighbors: Indices (N, 10), from `nearest`.
-        alike: (M, 2), rows that count as positive pairs; without any, `alignment` is None.
+        positives: (M, 2), rows that count as positive pairs; without any, `alignment` is None.
     """
-    near = alignment(*x[alike].swapaxes(0, 1)) if len(alike) else None
+    distance = alignment(*x[positives].swapaxes(0, 1)) if len(positives) else None
     # Mean squared distance over all pairs of different rows.
-    far = 2 * (1 - float((unit(x).mean(0) ** 2).sum())) * len(x) / (len(x) - 1)
+    mean = 2 * (1 - float((unit(x).mean(0) ** 2).sum())) * len(x) / (len(x) - 1)
     return {
-        "alignment": near,
-        "neighbor_distance": 100 * near / far if near is not None and far > 0 else None,
+        "alignment": distance,
+        "neighbor_distance": 100 * distance / mean if distance is not None and mean > 0 else None,
         "uniformity": uniformity(x),
         "effective_rank": effective_rank(x),
         "hubness": hubness(neighbors),

@@ -93,10 +93,10 @@ def score_pairs(encode: Encode, pairs: GradedPairs) -> dict[str, float]:
     """
     embedding = embed_once(encode, pairs.texts())
     x, y = embedding(pairs.sentences1), embedding(pairs.sentences2)  # (N, d)
-    alike = positive(pairs.scores)
+    positives = positive(pairs.scores)
     return {
         "spearman": correlations(cosine(x, y), pairs.scores)["spearman"],
-        "alignment": alignment(x[alike], y[alike]),
+        "alignment": alignment(x[positives], y[positives]),
         "uniformity": uniformity(embedding(pairs.texts())),
     }
 
