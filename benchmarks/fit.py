@@ -1,0 +1,92 @@
+"""Time and memory to fit an adapter on many rows, beside scikit-learn's PCA.
+
+    python benchmarks/fit.py [--rows 1000000] [--rounds 3]
+
+Half of the rows (rows, 384) are random, half come from 1,000 clusters, in a float32 file. Each side is a separate
+process: the adapter reads a memory map, PCA an array in memory. Time excludes imports, and reading the file for PCA.
+Memory is the peak resident set, which can include pages of the memory map.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+SIDES, WIDTH, CLUSTERS, BLOCK = ("pca", "adapter"), 384, 1_000, 100_000
+
+
+def write_rows(path: Path, rows: int) -> None:
+    """Write the rows in blocks."""
+    source = np.random.default_rng(0)
+    centers = source.normal(size=(CLUSTERS, WIDTH)).astype(np.float32)
+    array = np.lib.format.open_memmap(path, "w+", np.float32, (rows, WIDTH))
+    for start in range(0, rows, BLOCK):
+        size = min(BLOCK, rows - start)
+        block = source.standard_normal((size, WIDTH), dtype=np.float32)
+        block[::2] = centers[source.integers(CLUSTERS, size=len(block[::2]))] + 0.5 * block[::2]
+        array[start : start + size] = block
+
+
+def run_side(side: str, path: Path) -> dict[str, float]:
+    """Fit one side and return seconds and peak memory in GiB."""
+    if side == "pca":
+        from sklearn.decomposition import PCA
+
+        x = np.load(path)
+        start = time.perf_counter()
+        PCA(WIDTH).fit(x)
+    else:
+        from informin.adapters.linear import LinearAdapter
+
+        x = np.load(path, mmap_mode="r")
+        start = time.perf_counter()
+        LinearAdapter().fit(x)
+    seconds = time.perf_counter() - start
+    return {"seconds": seconds, "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}
+
+
+def main() -> None:
+    """Measure both sides in turns and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--folder", help="Folder for the file of rows. Default: the folder of temporary files.")
+    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
+    parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.side:
+        print("RESULT", json.dumps(run_side(args.side, args.file)))
+        return
+    from report import report, spread
+
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+        path = Path(folder, "rows.npy")
+        write_rows(path, args.rows)
+        rounds = []
+        for _ in range(args.rounds):
+            found = {}
+            for side in SIDES:
+                command = [sys.executable, __file__, "--side", side, "--file", str(path)]
+                done = subprocess.run(command, check=True, capture_output=True, text=True)
+                found[side] = json.loads(done.stdout.rpartition("RESULT")[2])
+            rounds.append(found)
+    rows = []
+    for side, title in zip(SIDES, ("PCA of scikit-learn, 384 components", "LinearAdapter")):
+        seconds = [found[side]["seconds"] for found in rounds]
+        ratios = [found[side]["seconds"] / found["pca"]["seconds"] for found in rounds]
+        peak = max(found[side]["peak_gib"] for found in rounds)
+        rows.append((title, spread(seconds), spread(ratios), f"{peak:.2f}"))
+    title = f"Fitting on {args.rows:,} rows of {WIDTH} numbers: median (minimum to maximum) of {args.rounds} rounds"
+    print(report("fit", title, ("", "seconds", "ratio to PCA", "peak GiB"), rows, rounds))
+
+
+if __name__ == "__main__":
+    main()

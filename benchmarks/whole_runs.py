@@ -1,0 +1,119 @@
+"""Compare the time of whole training runs, from the start of Python to the saved model.
+
+    python benchmarks/whole_runs.py --model_name MODEL --train_file FILE [--steps 100] [--rounds 3]
+
+With mean pooling, in fp32, batches of 128 sentences and 32 tokens, without evaluation. Sides:
+
+* MNRL: MultipleNegativesRankingLoss on pairs (s, s) with the trainer of sentence-transformers
+* simcse: the same loss here, run_unsup.py --objective simcse
+* GIST: GISTEmbedLoss on the same pairs; its guide, the model before training, runs in every step
+* adapt: run_unsup.py --recipe adapt; its guide, the same model, embeds each sentence once
+
+Our runs include their drift report and model card. A round runs all sides one after the other, and ratios are computed
+within a round. The table shows medians over rounds.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+SIDES = {"MNRL": "MNRL", "simcse": "MNRL", "GIST": "GIST", "adapt": "GIST"}  # side: what it is compared with
+
+
+def theirs(args: argparse.Namespace, loss: str, folder: str) -> None:
+    """Train with sentence-transformers and save."""
+    from datasets import Dataset
+    from sentence_transformers import (
+        SentenceTransformer,
+        SentenceTransformerTrainer,
+        SentenceTransformerTrainingArguments,
+    )
+    from sentence_transformers.sentence_transformer.losses import GISTEmbedLoss, MultipleNegativesRankingLoss
+
+    lines = [line for line in Path(args.train_file).read_text(encoding="utf-8").splitlines() if line.strip()]
+    lines = lines[: args.steps * args.batch_size]
+    model = SentenceTransformer(args.model_name, device="cpu")
+    model.max_seq_length = args.length
+    if loss == "GIST":
+        guide = SentenceTransformer(args.model_name, device="cpu")
+        guide.max_seq_length = args.length
+        function = GISTEmbedLoss(model, guide)
+    else:
+        function = MultipleNegativesRankingLoss(model)
+    options = SentenceTransformerTrainingArguments(
+        folder, use_cpu=True, per_device_train_batch_size=args.batch_size, max_steps=args.steps, learning_rate=3e-5,
+        lr_scheduler_type="linear", save_strategy="no", report_to="none", disable_tqdm=True, seed=1,
+        dataloader_drop_last=True,
+    )  # fmt: skip
+    data = Dataset.from_dict({"anchor": lines, "positive": lines})
+    SentenceTransformerTrainer(model=model, args=options, train_dataset=data, loss=function).train()
+    model.save_pretrained(f"{folder}/model")
+
+
+def command_of(side: str, args: argparse.Namespace, folder: str) -> list[str]:
+    """Return the command of a run."""
+    if side == SIDES[side]:
+        return [sys.executable, __file__, *sys.argv[1:], "--side", side, "--folder", folder]
+    options = dict(model_name=args.model_name, train_file=args.train_file, output_dir=f"{folder}/run")
+    options |= dict(max_steps=args.steps, per_device_train_batch_size=args.batch_size, max_seq_length=args.length)
+    options |= dict(eval_strategy="no", report_to="none", bf16="false", use_cpu="true", learning_rate=3e-5)
+    options |= dict(max_train_samples=args.steps * args.batch_size)
+    if side == "simcse":
+        options |= dict(objective="simcse", pooler="mean", projection_head="none", lr_scheduler_type="linear")
+    else:
+        options |= dict(recipe="adapt")
+    return [sys.executable, str(ROOT / "run_unsup.py"), *(f"--{name}={value}" for name, value in options.items())]
+
+
+def seconds_of(side: str, args: argparse.Namespace) -> float:
+    """Return the wall time of one whole run."""
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        subprocess.run(
+            command_of(side, args, folder),
+            check=True,
+            stdout=subprocess.DEVNULL,
+            env=os.environ | {"HF_HUB_OFFLINE": "1"},
+        )
+        return time.perf_counter() - start
+
+
+def main() -> None:
+    """Measure all sides in turns and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model_name", required=True)
+    parser.add_argument("--train_file", required=True, help="Plain text, one sentence per line.")
+    parser.add_argument("--batch_size", type=int, default=128)
+    parser.add_argument("--length", type=int, default=32)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.side:
+        theirs(args, args.side, args.folder)
+        return
+    from report import report, spread
+
+    rounds = []
+    for number in range(args.rounds):
+        rounds.append({side: seconds_of(side, args) for side in SIDES})
+        print(number, rounds[-1], flush=True)
+    rows = []
+    for side, other in SIDES.items():
+        ratios = [found[other] / found[side] for found in rounds]
+        rows.append(
+            (side, spread([found[side] for found in rounds]), "" if side == other else f"{spread(ratios)}, {other}")
+        )
+    title = f"Whole runs of {args.steps} steps of {args.batch_size} sentences, mean pooling, fp32: median (min to max)"
+    print(report("whole_runs", title, ("", "seconds", "times as fast as"), rows, rounds))
+
+
+if __name__ == "__main__":
+    main()
