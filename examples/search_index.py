@@ -1,6 +1,6 @@
 """Search the folder that `informin fit --documents smoothed` wrote, with FAISS.
 
-    python examples/search_index.py FOLDER "QUERY" ["QUERY" ...] --texts FILE ...
+python examples/search_index.py FOLDER "QUERY" ["QUERY" ...] --texts FILE ...
 """
 
 import argparse

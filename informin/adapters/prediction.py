@@ -16,6 +16,9 @@ FEWEST = 50  # held-out texts; with fewer, the verdict is UNCLEAR
 MOST_HELD_OUT, HELD_OUT = 1_000, 0.2  # number and fraction of the texts
 SHORTEST = 4  # words of a text that is cut in halves
 CERTAIN = 2.0  # standard errors between the predicted gain and 0
+# Mean cosine between texts above which the verdict is UNCLEAR. Encoders that were never trained for embeddings exceed it,
+# and for them the halves predict nothing: results/prediction.json.
+MOST_ALIKE = 0.7
 # Options of the adapters among which `choose` selects.
 CANDIDATES: dict[str, dict[str, float]] = {
     "default": {},
@@ -36,16 +39,23 @@ class Prediction:
         gain: Mean reduction of the log rank of the right half, in nats. Above 0 if the adapter retrieves it earlier.
         error: Standard error of `gain` over the held-out texts.
         texts: Number of held-out texts.
+        mean_cosine: Mean cosine between the texts that the adapter was fitted on, before it.
     """
 
     gain: float
     error: float
     texts: int
+    mean_cosine: float = 0.0
+
+    @property
+    def reliable(self) -> bool:
+        """Whether there are 50 held-out texts or more, and the mean cosine is at most 0.7."""
+        return self.texts >= FEWEST and self.mean_cosine <= MOST_ALIKE
 
     @property
     def verdict(self) -> str:
-        """One of `VERDICTS`: the sign of `gain` if it is more than two standard errors from 0."""
-        if self.texts < FEWEST or abs(self.gain) < CERTAIN * self.error:
+        """One of `VERDICTS`: the sign of `gain` if it is reliable and more than two standard errors from 0."""
+        if not self.reliable or abs(self.gain) < CERTAIN * self.error:
             return UNCLEAR
         return HELPS if self.gain > 0 else HURTS
 
@@ -73,7 +83,9 @@ class HalvesTest:
     def judge(self, fitted: LinearAdapter) -> Prediction:
         """Compare the ranks of the right halves with and without an adapter that was fitted on other texts."""
         gains = self.log_ranks(None) - self.log_ranks(fitted)
-        return Prediction(float(gains.mean()), float(gains.std(ddof=1) / len(gains) ** 0.5), len(gains))
+        center = unit_rows(torch.as_tensor(np.asarray(self.fit_on, np.float64))).mean(0)
+        error = float(gains.std(ddof=1) / len(gains) ** 0.5)
+        return Prediction(float(gains.mean()), error, len(gains), float(center @ center))
 
     def log_ranks(self, adapter: LinearAdapter | None) -> np.ndarray:
         """Return the log of the rank (m,) of each second half, among all of them, for its first half."""
@@ -126,11 +138,11 @@ def make_test(
 def choose(test: HalvesTest, **options: Any) -> tuple[str, dict[str, float], Prediction]:
     """Return name, options and prediction of the candidate with the largest predicted gain.
 
-    With fewer than 50 held-out texts, nothing can be predicted, and the choice is the default.
+    If predictions are not reliable, the default is chosen.
 
     Args:
         options: Further options of all adapters.
     """
     predictions = {name: test.predict(LinearAdapter(**{**options, **own})) for name, own in CANDIDATES.items()}
-    best = max(predictions, key=lambda name: predictions[name].gain)
+    best = max(predictions, key=lambda name: predictions[name].gain if predictions[name].reliable else 0.0)
     return best, CANDIDATES[best], predictions[best]
