@@ -231,14 +231,14 @@ def cells_of(name: str, encode: Encode, data: Data) -> list[dict]:
         predictions = {key: test.judge(on_others) for key, test in tests.items()} | spectrum(vectors, fitted)
         found.append({
             "model": name, "data": data.name, "report": data.report, "map": title, "before": before, "gain": gain,
-            "predicted": {key: [p.gain, p.error, p.verdict] for key, p in predictions.items()},
+            "predicted": {key: [p.gain, p.error, p.verdict, p.mean_cosine] for key, p in predictions.items()},
         })  # fmt: skip
     chosen, options, predicted = prediction.choose(tests["halves"])
     fitted = LinearAdapter(**options).fit(vectors)
     gain = data.score(fitted.transform(vectors), fitted.transform(scored)) - before
     found.append({"model": name, "data": data.name, "report": data.report, "map": "auto", "before": before,
                   "gain": gain, "chosen": chosen,
-                  "predicted": {"halves": [predicted.gain, predicted.error, predicted.verdict]}})  # fmt: skip
+                  "predicted": {"halves": [predicted.gain, predicted.error, predicted.verdict, predicted.mean_cosine]}})  # fmt: skip
     return found
 
 

@@ -16,8 +16,8 @@ FEWEST = 50  # held-out texts; with fewer, the verdict is UNCLEAR
 MOST_HELD_OUT, HELD_OUT = 1_000, 0.2  # number and fraction of the texts
 SHORTEST = 4  # words of a text that is cut in halves
 CERTAIN = 2.0  # standard errors between the predicted gain and 0
-# Mean cosine between texts above which the verdict is UNCLEAR. Encoders that were never trained for embeddings exceed it,
-# and for them the halves predict nothing: results/prediction.json.
+# Mean cosine between texts above which the verdict is UNCLEAR. Encoders that were never trained for embeddings exceed
+# it, and for them the halves predict nothing: results/prediction.json.
 MOST_ALIKE = 0.7
 # Options of the adapters among which `choose` selects.
 CANDIDATES: dict[str, dict[str, float]] = {

@@ -5,7 +5,7 @@ import argparse
 import numpy as np
 
 from informin.adapters.linear import LinearAdapter
-from informin.adapters.prediction import FEWEST, HURTS, TRACK_RECORD, Prediction, choose, make_test
+from informin.adapters.prediction import FEWEST, HURTS, MOST_ALIKE, TRACK_RECORD, Prediction, choose, make_test
 from informin.distributed import rank
 from informin.encoders.encoder import Encoder
 from informin.errors import UsageError
@@ -52,6 +52,12 @@ def print_verdict(predicted: Prediction) -> None:
     if predicted.texts < FEWEST:
         print(
             f"Verdict: {predicted.verdict} ({predicted.texts} texts of four words or more held out, {FEWEST} needed)."
+        )
+        return
+    if not predicted.reliable:
+        print(
+            f"Verdict: {predicted.verdict} (the mean cosine of the texts is {predicted.mean_cosine:.2f}, above "
+            f"{MOST_ALIKE}, as in encoders that were never trained for embeddings)."
         )
         return
     given, helped = TRACK_RECORD[predicted.verdict]

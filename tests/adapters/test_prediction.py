@@ -86,6 +86,17 @@ def test_verdict_needs_two_standard_errors_and_fifty_texts(gain, error, texts, v
     assert Prediction(gain, error, texts).verdict == verdict
 
 
+def test_embeddings_that_are_all_alike_give_no_evidence():
+    assert Prediction(0.3, 0.1, 500, mean_cosine=0.69).verdict == HELPS
+    assert Prediction(0.3, 0.1, 500, mean_cosine=0.71).verdict == UNCLEAR
+    test = noisy_halves(3.0)
+    alike = HalvesTest(test.fit_on + 20, test.first, test.second)
+    units = alike.fit_on / np.linalg.norm(alike.fit_on, axis=1, keepdims=True)
+    predicted = alike.predict(LinearAdapter())
+    assert predicted.mean_cosine == pytest.approx((units @ units.T).mean()) and not predicted.reliable
+    assert choose(alike)[0] == next(iter(CANDIDATES))
+
+
 def test_too_few_texts_give_no_evidence_instead_of_nan():
     test = noisy_halves(3.0, rows=1)
     assert test.predict(LinearAdapter()) == Prediction(0.0, 0.0, 1)
