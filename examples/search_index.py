@@ -1,6 +1,6 @@
 """Search the folder that `informin fit --documents smoothed` wrote, with FAISS.
 
-python examples/search_index.py FOLDER "QUERY" ["QUERY" ...] --texts FILE ...
+python examples/search_index.py FOLDER "QUERY" ["QUERY" ...] --train_file FILE ...
 """
 
 import argparse
@@ -15,11 +15,13 @@ from informin.training.sentences import find_files
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("folder")
 parser.add_argument("queries", nargs="+")
-parser.add_argument("--texts", nargs="+", required=True, help="The files that `informin fit` read.")
+parser.add_argument("--train_file", nargs="+", required=True, help="The files that `informin fit` read.")
 parser.add_argument("--text_column")
 args = parser.parse_args()
 
-texts = [text for file in find_files(args.texts) for text in without_blanks(read_sentences(file, args.text_column))]
+texts = [
+    text for file in find_files(args.train_file) for text in without_blanks(read_sentences(file, args.text_column))
+]
 documents = np.load(f"{args.folder}/documents.npy").astype(np.float32)  # one row per text
 index = faiss.IndexFlatIP(documents.shape[1])  # unit vectors: the inner product is the cosine
 index.add(documents)
