@@ -218,6 +218,11 @@ def spectrum(vectors: np.ndarray, adapter: LinearAdapter) -> dict[str, Predictio
     return {"isotropy": Prediction(isotropy, 0.0, 1000), "effective rank": Prediction(rank, 0.0, 1000)}
 
 
+def values_of(predicted: Prediction) -> list:
+    """Return what is saved of a prediction."""
+    return [predicted.gain, predicted.error, predicted.verdict, predicted.mean_cosine]
+
+
 def cells_of(name: str, encode: Encode, data: Data) -> list[dict]:
     """Measure every map on a data set."""
     vectors, scored = encode(data.texts), encode(data.scored)
@@ -231,14 +236,14 @@ def cells_of(name: str, encode: Encode, data: Data) -> list[dict]:
         predictions = {key: test.judge(on_others) for key, test in tests.items()} | spectrum(vectors, fitted)
         found.append({
             "model": name, "data": data.name, "report": data.report, "map": title, "before": before, "gain": gain,
-            "predicted": {key: [p.gain, p.error, p.verdict, p.mean_cosine] for key, p in predictions.items()},
+            "predicted": {key: values_of(p) for key, p in predictions.items()},
         })  # fmt: skip
     chosen, options, predicted = prediction.choose(tests["halves"])
     fitted = LinearAdapter(**options).fit(vectors)
     gain = data.score(fitted.transform(vectors), fitted.transform(scored)) - before
     found.append({"model": name, "data": data.name, "report": data.report, "map": "auto", "before": before,
                   "gain": gain, "chosen": chosen,
-                  "predicted": {"halves": [predicted.gain, predicted.error, predicted.verdict, predicted.mean_cosine]}})  # fmt: skip
+                  "predicted": {"halves": values_of(predicted)}})  # fmt: skip
     return found
 
 
