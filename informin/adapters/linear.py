@@ -35,7 +35,7 @@ class LinearAdapter(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
        with :math:`s` = `self_weight` and :math:`\gamma` = `penalty` times the mean diagonal of
        :math:`\sum_i z_i z_i^\top`.
     3. Shrinkage toward the identity, which makes small samples harmless. With :math:`A = W B`, scaled to a mean
-       diagonal of 1, and :math:`\lambda = 1 / (1 + (d / n)^3)`:
+       diagonal of 1, and :math:`\lambda = 1 / (1 + (d / 1.5n)^4)`:
 
        .. math:: f(x) = (\lambda A + (1 - \lambda) I)(x - \lambda \mu), \text{ scaled to unit length.}
 
@@ -120,7 +120,7 @@ class LinearAdapter(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             )
         width = x.shape[1]
         self.n_samples_ = count
-        self.strength_ = 1 / (1 + (width / count) ** 3)
+        self.strength_ = 1 / (1 + (width / (1.5 * count)) ** 4)
         self._mean = self.strength_ * mean
         self._whitening = _whitening(x, k, self.whitening, self.regularization)
         z = (x - self._mean) @ self._whitening

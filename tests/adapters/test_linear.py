@@ -36,7 +36,7 @@ def by_definition(X: np.ndarray, k=10, p=0.25, epsilon=0.1, s=0.7, gamma=1e-3) -
     """The map (matrix, intercept) and the smoothed rows, one pair at a time as in the docstring."""
     x = unit(X)
     n, d = x.shape
-    strength = 1 / (1 + (d / n) ** 3)
+    strength = 1 / (1 + (d / (1.5 * n)) ** 4)
     mean = strength * x.mean(0)
     scatter = sum(np.outer(x[i] - x[j], x[i] - x[j]) for i, few in enumerate(neighbors(x, k)) for j in few) / (n * k)
     values, vectors = np.linalg.eigh(scatter / (np.trace(scatter) / d) + epsilon * np.eye(d))
