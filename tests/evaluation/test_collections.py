@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from informin.cli import eval as eval_command
-from informin.evaluation.collections import load_collection
+from informin.evaluation.collections import load_collection, make_collection
 from informin.evaluation.mteb_tasks import load_mteb_task
 from informin.evaluation.search import bm25_ranking, fused_ranking, randomization_test, search_ranking
 from tests.conftest import SHARED, make_sentences, raises_usage
@@ -42,6 +42,26 @@ def beir(tmp_path):
     rows = [f"q{query}\td{document}\t{grade}" for query, document, grade in JUDGED]
     (folder / "qrels" / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *rows]) + "\n")
     return folder
+
+
+def test_a_query_does_not_find_itself():
+    texts = {f"t{i}": text for i, text in enumerate(DOCUMENTS)}
+    queries, judged = {name: texts[name] for name in ("t1", "t5")}, {("t1", "t2"): 1, ("t5", "t2"): 1}
+    one, other = (make_collection("own", texts, queries, judged, shared_ids=shared) for shared in (True, False))
+    found, with_itself = (search_ranking(random_encode, collection) for collection in (one, other))
+    assert with_itself[:, 0].tolist() == [1, 5]
+    assert [row[:-1].tolist() for row in found] == [row[1:].tolist() for row in with_itself]
+    assert found[:, -1].tolist() == [1, 5]
+    words = [bm25_ranking(collection, 3) for collection in (one, other)]
+    assert words[1][:, 0].tolist() == [1, 5] and words[0][:, :2].tolist() == words[1][:, 1:].tolist()
+
+
+def test_fusion_counts_ranks_from_one():
+    """1/62 + 1/74 is less than 1/66 + 1/69, and 1/61 + 1/73, with ranks from 0, would be more than 1/65 + 1/68."""
+    one, other = np.arange(2, 16)[None], np.arange(16, 30)[None]
+    one[0, 1], other[0, 13] = 0, 0
+    one[0, 5], other[0, 8] = 1, 1
+    assert fused_ranking(one, other, 30)[0, :2].tolist() == [1, 0]
 
 
 def random_encode(texts) -> np.ndarray:

@@ -98,6 +98,8 @@ class TestContrastWithAQueue:
         torch.testing.assert_close(contrast(*views, queue=empty), contrast(*views))
         half = torch.cat([queue, empty])
         torch.testing.assert_close(contrast(*views, 0.2, half), contrast(*views, 0.2, queue))
+        own = torch.zeros(len(z1), len(half), dtype=torch.bool)
+        torch.testing.assert_close(contrast(*views, 0.2, half, own), contrast(*views, 0.2, queue))
 
     def test_queue_order_and_vector_lengths_do_not_matter(self, views, queue):
         expected = contrast(*views, 0.2, queue)
