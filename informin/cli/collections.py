@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from informin.cli.texts import backend_of
 from informin.encoders.encoder import Encoder, load_encoder
 from informin.errors import UsageError
 from informin.evaluation.collections import DEPTH, load_collection
@@ -35,9 +36,8 @@ def search(args: argparse.Namespace, names: list[str]) -> None:
     depth = FUSION_DEPTH if args.bm25 else DEPTH
     rows: list[dict] = [{} for _ in collections]
     for model_name in args.model_name:
-        encoder = load_encoder(
-            model_name, args.pooler, args.max_length, args.batch_size, args.device, args.bf16, prompt=args.prompt
-        )
+        how = (model_name, args.pooler, args.max_length, args.batch_size, args.device, args.bf16)
+        encoder = load_encoder(*how, prompt=args.prompt, **backend_of(args))
         for pooler in encoder.poolers:
             label = f"{Path(model_name).resolve().name}, {pooler}"
             label = label if label not in rows[0] else f"{model_name}, {pooler}"

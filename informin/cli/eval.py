@@ -6,6 +6,7 @@ from pathlib import Path
 
 from informin import program
 from informin.cli.collections import is_collection, search
+from informin.cli.texts import add_backend_options, backend_of
 from informin.encoders.encode import POOLERS
 from informin.encoders.encoder import load_encoder
 from informin.errors import UsageError
@@ -55,6 +56,7 @@ def parser() -> program.Parser:
     add("--batch_size", type=int, default=64, help="Sentences per forward pass.")
     add("--device", help="cpu, cuda, cuda:1, mps. Default: GPU if available.")
     add("--bf16", action="store_true", help="Encode under bfloat16 autocast.")
+    add_backend_options(parser)
     add("--whitening", nargs="?", type=int, const=ALL_DIMENSIONS, metavar="K",
         help="Whiten the embeddings and keep K dimensions. Default without K: all.")  # fmt: skip
     add("--whitening_file", metavar="FILE", help="Sentences to fit the whitening on. Default: each task's own.")
@@ -88,11 +90,12 @@ def evaluate(args: argparse.Namespace) -> int | None:
     tasks = load_tasks(folder, names, args.split, args.labels, args.retrieval)
     refuse_other_samples(others, tasks)
     how = (args.pooler, args.max_length, args.batch_size, args.device, args.bf16)
+    more = {"prompt": args.prompt, **backend_of(args)}
     for model_name in args.model_name[1:]:
-        load_encoder(model_name, *how, prompt=args.prompt)  # report a wrong name before scoring the first model
+        load_encoder(model_name, *how, **more)  # report a wrong name before scoring the first model
     rows = []
     for model_name in args.model_name:
-        encoder = load_encoder(model_name, *how, prompt=args.prompt)
+        encoder = load_encoder(model_name, *how, **more)
         kept = outputs and {pooler: outputs(model_name, pooler) for pooler in encoder.poolers}
         rows += score_encoder(encoder, tasks, whitening, kept)
     asked = [results | {"tasks": {name: results["tasks"][name] for name in tasks.data}} for results in rows]

@@ -2,12 +2,13 @@
 
 import argparse
 import os
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
 from informin.bars import hidden
-from informin.encoders.encoder import Encoder, load_encoder
+from informin.encoders.encoder import BACKENDS, Encoder, load_encoder
 from informin.errors import UsageError
 from informin.textfiles import read_sentences, without_blanks
 from informin.training.sentences import find_files
@@ -31,13 +32,27 @@ def add_encoder_options(parser: argparse.ArgumentParser) -> None:
     add("--batch_size", type=int, default=64, help="Texts per forward pass.")
     add("--device", help="cpu, cuda, cuda:1, mps. Default: a GPU if there is one.")
     add("--bf16", action="store_true", help="Encode under bfloat16 autocast.")
+    add_backend_options(parser)
+
+
+def add_backend_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--backend", default="auto", choices=BACKENDS,
+        help="native: BERT-like encoders. st: sentence-transformers runs the model's own modules (decoders, Dense "
+        "layers, T5, static embeddings, remote code). auto: native if possible.")  # fmt: skip
+    add("--trust_remote_code", action="store_true", help="Run code from the model's repository, if it needs any.")
+    add("--code_revision", metavar="REVISION", help="Branch, tag or commit of that code on the Hub.")
+
+
+def backend_of(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of `add_backend_options` for `load_encoder`."""
+    return {name: getattr(args, name) for name in ("backend", "trust_remote_code", "code_revision")}
 
 
 def encoder_of(args: argparse.Namespace) -> Encoder:
     """Load the encoder that the options name."""
-    return load_encoder(
-        args.model_name, (args.pooler,), args.max_length, args.batch_size, args.device, args.bf16, prompt=args.prompt
-    )
+    how = (args.model_name, (args.pooler,), args.max_length, args.batch_size, args.device, args.bf16)
+    return load_encoder(*how, prompt=args.prompt, **backend_of(args))
 
 
 def read_texts(args: argparse.Namespace) -> list[str]:

@@ -8,25 +8,33 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from informin.encoders.architectures import InforMinModel
 from informin.encoders.dense import Dense, load_dense
 from informin.encoders.embedding_config import EmbeddingConfig, lower_case, refuse_long_prompt
 from informin.encoders.encode import POOLERS, encode, max_length
+from informin.encoders.files import NotNativeError, optional_file
 from informin.encoders.loading import BERT_POOLER, load_config, load_saved, load_tokenizer, saved_settings
 from informin.encoders.sentence_transformers_files import load_embedding_config
 from informin.encoders.tokenizer import forget_truncation
 from informin.errors import UsageError, error_line
 
+BACKENDS = ("auto", "native", "st")
 # Settings of a configuration that do not affect embeddings.
 SILENT_SETTINGS = ("_name_or_path", "transformers_version", "dtype", "architectures", "auto_map", "informin")
+
+
+class UnknownPoolingError(NotNativeError):
+    """The files of a model describe no pooling that is supported."""
 
 
 @dataclass
 class Encoder:
     """Computes embeddings of sentences with one or more poolings.
+
+    `informin.encoders.st_encoder.StEncoder` has the same interface for models that are no native architecture.
 
     Attributes:
         name: Hub id or folder that it was loaded from.
@@ -71,11 +79,7 @@ class Encoder:
             sentences: N sentences.
             progress: Called after each batch with its number of sentences.
         """
-        # Only long sentences need counting: a token has at least one byte (unless a tokenizer expands ligatures), and
-        # two tokens are special.
-        long = [s for s in sentences if len((self.prompt + s).encode()) > self.length - 2]
-        tokens = self.tokenizer([self.prompt + s for s in long], verbose=False)["input_ids"] if long else []
-        self.truncated.update(s for s, ids in zip(long, tokens) if len(ids) > self.length)
+        self.note_truncated(sentences)
         with torch.autocast(self.device.type, dtype=torch.bfloat16) if self.bf16 else nullcontext():
             unit = self.normalized or self.dense is not None
             options = (self.batch_size, self.poolers, self.length, progress, self.prompt, unit)
@@ -83,6 +87,14 @@ class Encoder:
         if self.dense is not None:
             embeddings = {pooler: self.dense(x, self.normalized) for pooler, x in embeddings.items()}
         return embeddings
+
+    def note_truncated(self, sentences: Sequence[str]) -> None:
+        """Add the sentences that are too long to `truncated`."""
+        # Only long sentences need counting: a token has at least one byte (unless a tokenizer expands ligatures), and
+        # two tokens are special.
+        long = [s for s in sentences if len((self.prompt + s).encode()) > self.length - 2]
+        tokens = self.tokenizer([self.prompt + s for s in long], verbose=False)["input_ids"] if long else []
+        self.truncated.update(s for s, ids in zip(long, tokens) if len(ids) > self.length)
 
     def weights_sha256(self) -> str:
         """Return the SHA-256 of the weights; see the function `weights_sha256`."""
@@ -155,29 +167,81 @@ def load_encoder(
     bf16: bool = False,
     revision: str | None = None,
     prompt: str | None = None,
+    backend: str = "auto",
+    trust_remote_code: bool = False,
+    code_revision: str | None = None,
 ) -> Encoder:
-    """Load any BERT-like checkpoint in float32 from a folder or the Hub.
+    """Load an embedding model in float32 from a folder or the Hub.
+
+    BERT-like encoders are native. Any other model that sentence-transformers can load becomes an `StEncoder`.
 
     Args:
         model_name: Hub id or folder.
-        poolers: Names from `encode.POOLERS`, or only `auto` for the pooling stored in the checkpoint.
+        poolers: Names from `encode.POOLERS`, or only `auto` for the pooling stored in the checkpoint. An `StEncoder`
+            has its own pooling.
         length: Maximum number of tokens per sentence; None for the checkpoint's own maximum.
         batch_size: Sentences per forward pass.
         device: Device to run on; None for a GPU if there is one.
         bf16: Use bfloat16 autocast.
         revision: Branch, tag or commit on the Hub.
         prompt: Text before every sentence; None for the checkpoint's default prompt, if it has one.
+        backend: `native`, `st` for an `StEncoder`, or `auto`: native if possible, else an `StEncoder` if the model has
+            a modules.json.
+        trust_remote_code: Allow an `StEncoder` to run code in the model's repository.
+        code_revision: Branch, tag or commit of that code on the Hub; None for `revision`.
 
     Raises:
         UsageError: The model or its tokenizer cannot be loaded, it does not support the pooling, `auto` is given and
-            the checkpoint stores no pooling, or the prompt leaves no room for a sentence.
+            the checkpoint stores no pooling, the prompt leaves no room for a sentence, or the model needs
+            sentence-transformers or its own code.
     """
+    if backend not in BACKENDS:
+        raise UsageError(f"is {backend}", option="backend", needed=f"one of: {', '.join(BACKENDS)}")
     if batch_size < 1:
         raise UsageError(f"is {batch_size}", option="batch_size", needed="1 or more")
     if "auto" in poolers and len(poolers) > 1:
         raise UsageError(f"is {' '.join(poolers)}", option="pooler", needed="auto alone, or names without auto")
+    how = (model_name, poolers, length, batch_size, device, bf16, revision, prompt)
+    reason = None
+    if backend != "st":
+        try:
+            return _load_native(*how)
+        except NotNativeError as error:
+            if backend == "native" or not _has_modules(model_name, revision):
+                raise
+            reason = error
+    from informin.encoders.st_encoder import load_st_encoder  # it imports this module
+
+    return load_st_encoder(*how, trust_remote_code, code_revision, reason)
+
+
+def _has_modules(model_name: str, revision: str | None) -> bool:
+    """Return whether a model has the file in which sentence-transformers lists its modules."""
+    try:
+        return optional_file(model_name, "modules.json", revision) is not None
+    except OSError:  # there is no such repository
+        return False
+
+
+def _load_native(
+    model_name: str,
+    poolers: Sequence[str],
+    length: int | None,
+    batch_size: int,
+    device: str | None,
+    bf16: bool,
+    revision: str | None,
+    prompt: str | None,
+) -> Encoder:
+    """Load a BERT-like encoder; see `load_encoder`.
+
+    Raises:
+        NotNativeError: It is another architecture, or has modules or a pooling that are not supported.
+    """
     config = load_config(model_name, revision, any_encoder=True)
     embedding = load_embedding_config(model_name, config, revision)
+    if "auto" in poolers:
+        _require_pooling(model_name, embedding)
     model = load_saved(config, model_name, revision)
     tokenizer = load_tokenizer(model_name, config, revision)
     lower_case(tokenizer, embedding)
@@ -188,11 +252,7 @@ def load_encoder(
         raise UsageError(f"is {length}", option="max_length", needed=f"3 to {most} tokens for {model_name}")
     prompt = embedding.prompt if prompt is None else prompt
     refuse_long_prompt(prompt, tokenizer, "max_length", length)
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        model.eval().to(device)
-    except (RuntimeError, AssertionError) as error:  # PyTorch without CUDA raises AssertionError
-        raise UsageError(f"{device} cannot be used: {error_line(error)}", option="device") from None
+    to_device(model, device)
     normalized = "auto" in poolers and embedding.normalize
     dense = None
     if "auto" in poolers and embedding.adapter:
@@ -200,16 +260,29 @@ def load_encoder(
     return Encoder(model_name, model, tokenizer, resolved, length, normalized, batch_size, bf16, prompt, dense=dense)
 
 
+def to_device(model: nn.Module, device: str | None) -> None:
+    """Move a model to a device for inference; None for a GPU if there is one."""
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        model.eval().to(device)
+    except (RuntimeError, AssertionError) as error:  # PyTorch without CUDA raises AssertionError
+        raise UsageError(f"{device} cannot be used: {error_line(error)}", option="device") from None
+
+
+def _require_pooling(model_name: str, embedding: EmbeddingConfig) -> None:
+    if embedding.pooling is None:
+        problem = embedding.problem or "it has no sentence-transformers files"
+        raise UnknownPoolingError(
+            f"is auto, but the pooling of {model_name} is unknown: {problem}",
+            option="pooler",
+            needed=f"one of: {', '.join(POOLERS)}",
+        )
+
+
 def _resolve(pooler: str, model_name: str, model: PreTrainedModel, embedding: EmbeddingConfig) -> str:
     """Return the pooling that a name means for a model."""
     if pooler == "auto":
-        if embedding.pooling is None:
-            problem = embedding.problem or "it has no sentence-transformers files"
-            raise UsageError(
-                f"is auto, but the pooling of {model_name} is unknown: {problem}",
-                option="pooler",
-                needed=f"one of: {', '.join(POOLERS)}",
-            )
+        assert embedding.pooling is not None  # `_require_pooling`
         return embedding.pooling
     if pooler not in POOLERS:
         raise UsageError(f"is {pooler}", option="pooler", needed=f"one of: auto, {', '.join(POOLERS)}")

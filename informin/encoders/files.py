@@ -15,6 +15,10 @@ from informin.files import hub_problem, leads_outside, read_json
 MODEL_FILES = ("*.json", "*.safetensors", "*.bin", "*.model", "*.jinja", "vocab.txt", "merges.txt", "bpe.codes")
 
 
+class NotNativeError(UsageError):
+    """A model is none of the native architectures. A SentenceTransformer may still load it; see `load_encoder`."""
+
+
 def find_config(model_name: str, revision: str | None = None) -> str:
     """Return the path of a model's config.json, from a folder or the Hub.
 
@@ -28,9 +32,7 @@ def find_config(model_name: str, revision: str | None = None) -> str:
         )
     if os.path.isdir(model_name):
         if (folder / "config.json").is_file():
-            for path in folder.iterdir():
-                if path.is_symlink() and any(fnmatch(path.name, name) for name in MODEL_FILES):
-                    refuse_outside(model_name, path.name)
+            refuse_links(model_name)
             return str(folder / "config.json")
         problem = " cannot be loaded: the folder has no config.json"
     elif model_name.startswith((".", "/", "~")) or model_name.count("/") > 1:  # not a valid Hub id
@@ -43,7 +45,14 @@ def find_config(model_name: str, revision: str | None = None) -> str:
         except Exception as error:  # transformers wraps the Hub's error in an OSError, or raises it directly
             problem = hub_problem(error.__cause__ or error, revision)
         problem = f" cannot be loaded: there is no such folder, and {problem}"
-    raise UsageError(f"{model_name}{problem}", option="model_name", fix=_similar(model_name))
+    raise NotNativeError(f"{model_name}{problem}", option="model_name", fix=_similar(model_name))
+
+
+def refuse_links(folder: str | Path) -> None:
+    """Raise UsageError if a model file in a folder is a link to a file outside of the folder."""
+    for path in Path(folder).iterdir():
+        if path.is_symlink() and any(fnmatch(path.name, name) for name in MODEL_FILES):
+            refuse_outside(str(folder), path.name)
 
 
 def _similar(model_name: str) -> str | None:

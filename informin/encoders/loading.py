@@ -13,7 +13,7 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, WEIGH
 
 from informin.encoders.architectures import ARCHITECTURES, InforMinModel, architecture_of
 from informin.encoders.embedding_config import EmbeddingConfig
-from informin.encoders.files import cannot_load, json_file, optional_file, refuse_outside, texts_in
+from informin.encoders.files import NotNativeError, cannot_load, json_file, optional_file, refuse_outside, texts_in
 from informin.encoders.model_config import load_config, log_once, own_code
 from informin.encoders.sentence_transformers_files import load_embedding_config
 from informin.encoders.settings import check_settings
@@ -197,7 +197,7 @@ def _log_unused(model_name: str, names: Iterable[str]) -> None:
 def _refuse_own_code(model_name: str, config: PreTrainedConfig) -> None:
     """Raise UsageError for weights that do not fit because the checkpoint needs its own code."""
     if code := own_code(config):
-        raise UsageError(
+        raise NotNativeError(
             f"{model_name} needs its own code ({code}, in auto_map), which is never run: its weights do not fit the "
             f"{config.model_type} model of transformers",
             option="model_name",
@@ -205,7 +205,7 @@ def _refuse_own_code(model_name: str, config: PreTrainedConfig) -> None:
         )
 
 
-def refuse_weights_outside(model_name: str, config: PreTrainedConfig, revision: str | None = None) -> None:
+def refuse_weights_outside(model_name: str, config: object, revision: str | None = None) -> None:
     """Raise UsageError if config.json or an index of shards names weights outside of the model's folder."""
     refuse_outside(model_name, HEAD_FILE)
     named = getattr(config, "transformers_weights", None)

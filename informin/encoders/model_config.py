@@ -7,7 +7,7 @@ from functools import cache
 from transformers import CONFIG_MAPPING, MODEL_FOR_MASKED_LM_MAPPING, AutoConfig, PreTrainedConfig
 
 from informin.encoders.architectures import architecture_of
-from informin.encoders.files import cannot_load, find_config
+from informin.encoders.files import NotNativeError, cannot_load, find_config
 from informin.encoders.settings import check_settings
 from informin.errors import UsageError
 from informin.files import read_json
@@ -70,12 +70,12 @@ def _check_types(model_name: str, values: dict) -> None:
             raise UsageError(found, option="model_name", needed=f"a {kind.__name__}")
 
 
-def _no_encoder(model_name: str, values: dict) -> UsageError:
+def _no_encoder(model_name: str, values: dict) -> NotNativeError:
     name, code = values.get("model_type"), values.get("auto_map") or {}
     problem = f"has the architecture {name!r}" if name else "has no model_type in config.json"
     if code and not name:
         problem += f" and names its own code ({', '.join(map(str, code.values())):.200})"
-    return UsageError(
+    return NotNativeError(
         f"{model_name} {problem}",
         option="model_name",
         needed="an encoder like BERT",
@@ -100,29 +100,34 @@ def check_numbers(model_name: str, values: dict) -> None:
 
 def check_encoder(model_name: str, config: PreTrainedConfig) -> None:
     """Raise UsageError for configurations that transformers accepts, but that describe no usable encoder."""
-    for name, most in LARGEST_SIZES.items():
-        size = getattr(config, name, None)
-        if isinstance(size, int) and not 1 <= size <= most:
-            needed = f"{name} in config.json from 1 to {most:,}"
-            raise UsageError(f"{model_name} has {name} {size}", option="model_name", needed=needed)
+    check_sizes(model_name, config)
     for name in EPSILONS:
         value = getattr(config, name, None)
         if isinstance(value, int | float) and value < 0:
             needed = f"{name} in config.json of 0 or more"
             raise UsageError(f"{model_name} has {name} {value}", option="model_name", needed=needed)
     if getattr(config, "max_position_embeddings", None) is None:
-        raise UsageError(
+        raise NotNativeError(
             f"{model_name} is a {config.model_type} model, which has no position embeddings",
             option="model_name",
             needed="an encoder like BERT",
         )
     if getattr(config, "is_decoder", False):
-        raise UsageError(
+        raise NotNativeError(
             f"{model_name} is a decoder: its [CLS] token cannot attend to the tokens after it",
             option="model_name",
             needed="an encoder like BERT",
             fix="If it was trained as an encoder, set is_decoder to false in config.json.",
         )
+
+
+def check_sizes(model_name: str, config: object) -> None:
+    """Raise UsageError for sizes that no real model has."""
+    for name, most in LARGEST_SIZES.items():
+        size = getattr(config, name, None)
+        if isinstance(size, int) and not 1 <= size <= most:
+            needed = f"{name} in config.json from 1 to {most:,}"
+            raise UsageError(f"{model_name} has {name} {size}", option="model_name", needed=needed)
 
 
 def own_code(config: PreTrainedConfig) -> str | None:

@@ -43,20 +43,30 @@ def load_embedding_config(model_name: str, config: PreTrainedConfig, revision: s
     return from_files if own is None else replace(own, files=own.files or from_files.files, adapter=from_files.adapter)
 
 
-def _sentence_transformers(model_name: str, revision: str | None) -> EmbeddingConfig:
-    """Return the configuration that the files of sentence-transformers describe."""
+def listed_modules(model_name: str, revision: str | None = None) -> list[dict]:
+    """Return the modules in modules.json, each with a type and a path; an empty list if there is no such file.
+
+    Raises:
+        UsageError: A module has no type or path, or is outside of the folder.
+    """
     modules = json_file(model_name, "modules.json", revision, list)
-    if not modules:
-        return EmbeddingConfig()
     if not all(isinstance(module, dict) and {"type", "path"} <= module.keys() for module in modules):
         raise UsageError(
             f"{model_name}: modules.json lists a module without type or path",
             option="model_name",
             fix="Copy the model again from its source.",
         )
-    prompt, files = _prompts(model_name, revision)
     for module in modules:
         refuse_outside(model_name, module["path"], "modules.json")
+    return modules
+
+
+def _sentence_transformers(model_name: str, revision: str | None) -> EmbeddingConfig:
+    """Return the configuration that the files of sentence-transformers describe."""
+    modules = listed_modules(model_name, revision)
+    if not modules:
+        return EmbeddingConfig()
+    prompt, files = _prompts(model_name, revision)
     kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
     adapter = modules[3]["path"] if kinds in (ADAPTED, [*ADAPTED, "Normalize"]) else None
     if adapter and dense_problem(model_name, adapter, revision):

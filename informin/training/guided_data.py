@@ -7,9 +7,7 @@ from typing import Any
 import datasets
 from transformers import PreTrainedTokenizerBase
 
-from informin.encoders.encoder import Encoder, load_encoder
-from informin.encoders.loading import load_config
-from informin.encoders.sentence_transformers_files import load_embedding_config
+from informin.encoders.encoder import Encoder, UnknownPoolingError, load_encoder
 from informin.errors import UsageError
 from informin.guide.cache import CachedGuide, load_guide
 from informin.guide.neighbors import require_neighbors
@@ -145,14 +143,7 @@ def _load_guide_model(model_name: str | None, args: InforMinTrainingArguments) -
     """Load the guide on the device and in the precision of the training."""
     name = args.guide_model
     options_of_guide: dict[str, Any] = {"poolers": ("auto",)}
-    if name is not None:
-        if load_embedding_config(name, load_config(name, any_encoder=True)).pooling is None:
-            raise UsageError(
-                f"{name} does not specify the pooling of its sentence embeddings",
-                option="guide_model",
-                needed="an embedding model saved by sentence-transformers or by this project",
-            )
-    else:  # with the settings of the training
+    if name is None:  # with the settings of the training
         name = model_name
         options_of_guide = {"poolers": (args.pooler,), "prompt": args.prompt, "revision": args.model_revision}
         options_of_guide["length"] = args.max_seq_length
@@ -163,4 +154,11 @@ def _load_guide_model(model_name: str | None, args: InforMinTrainingArguments) -
             fix="Give the trainer the name of the encoder, or set `guide_model`.",
         )
     device = None if args.device.type == "cpu" else str(args.device)
-    return load_encoder(name, device=device, bf16=args.mixed_precision == "bf16", **options_of_guide)
+    try:
+        return load_encoder(name, device=device, bf16=args.mixed_precision == "bf16", **options_of_guide)
+    except UnknownPoolingError:
+        raise UsageError(
+            f"{name} does not specify the pooling of its sentence embeddings",
+            option="guide_model",
+            needed="an embedding model saved by sentence-transformers or by this project",
+        ) from None

@@ -205,16 +205,18 @@ def test_truncated_sentences_are_counted(run, bert, data, tmp_path):
 def test_options_reach_the_encoder(run, bert, monkeypatch):
     calls = []
 
-    def spy(*inputs, prompt):
-        calls.append((*inputs, prompt))
+    def spy(*inputs, prompt, **backend):
+        calls.append((*inputs, prompt, *backend.values()))
         return load_encoder(*inputs[:4], "cpu", inputs[5], prompt=prompt)
 
     monkeypatch.setattr(eval_command, "load_encoder", spy)
-    run("--bf16", tasks="STS-B", prompt="the", device="mps", batch_size=3, max_length=9, pooler=["mean", "cls"])
+    backend = dict(backend="native", code_revision="v1")
+    how = dict(prompt="the", device="mps", batch_size=3, max_length=9, pooler=["mean", "cls"])
+    run("--bf16", "--trust_remote_code", tasks="STS-B", **how, **backend)
     run(tasks="STS-B", device=None)
     assert calls == [
-        (str(bert), ["mean", "cls"], 9, 3, "mps", True, "the"),
-        (str(bert), ["cls"], None, 64, None, False, None),
+        (str(bert), ["mean", "cls"], 9, 3, "mps", True, "the", "native", True, "v1"),
+        (str(bert), ["cls"], None, 64, None, False, None, "auto", False, None),
     ]
 
 

@@ -1,0 +1,258 @@
+"""Encoders of any other architecture: a SentenceTransformer whose own modules compute the embedding."""
+
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from informin.encoders.embedding_config import refuse_long_prompt
+from informin.encoders.encoder import Encoder, to_device
+from informin.encoders.files import cannot_load, json_file, optional_file, refuse_links
+from informin.encoders.loading import BERT_POOLER, refuse_weights_outside
+from informin.encoders.model_config import check_numbers, check_sizes
+from informin.encoders.remote_code import refuse_remote_code
+from informin.errors import UsageError, counted
+from informin.files import sha256
+
+POOLER = "st"  # name of the only pooling, in results and file names
+UNLIMITED = 1_000_000  # tokens; maximum length of models that do not truncate, such as static embeddings
+# Files that can determine an embedding.
+FINGERPRINTED = {
+    *(".json", ".txt", ".model", ".jinja", ".codes", ".py"),
+    *(".safetensors", ".bin", ".pt", ".pth", ".npy", ".npz", ".h5", ".gz"),
+}
+
+
+@dataclass
+class StEncoder(Encoder):
+    """Computes embeddings of sentences with a SentenceTransformer.
+
+    Attributes:
+        model: The SentenceTransformer.
+        tokenizer: Its tokenizer; not a tokenizer of transformers for static embeddings.
+        poolers: `st` alone.
+        length: Maximum number of tokens per sentence; `UNLIMITED` if the model does not truncate.
+        own_length: The model's own maximum, which `length` replaces in memory.
+        width: Number of dimensions of an embedding.
+        files_sha256: SHA-256 of its weights, configuration and code when it was loaded.
+    """
+
+    model: Any
+    tokenizer: Any
+    own_length: float | None = None
+    width: int = 0
+    files_sha256: str = ""
+
+    @property
+    def dimensions(self) -> int:
+        return self.width
+
+    def __call__(
+        self, sentences: Sequence[str], progress: Callable[[int], object] | None = None
+    ) -> dict[str, np.ndarray]:
+        """Return the embeddings (N, d) float32 of N sentences; see `Encoder.__call__`."""
+        self.note_truncated(sentences)
+        embeddings = np.empty((len(sentences), self.width), np.float32)
+        order = sorted(range(len(sentences)), key=lambda i: -len(sentences[i]))
+        for start in range(0, len(order), self.batch_size):
+            rows = order[start : start + self.batch_size]
+            embeddings[rows] = self._encode([sentences[i] for i in rows])
+            if progress:
+                progress(len(rows))
+        return {POOLER: embeddings}
+
+    def _encode(self, sentences: list[str]) -> np.ndarray:
+        # An empty prompt turns off the model's default prompt.
+        prompt = self.prompt if self.prompt or self.model.default_prompt_name else None
+        with torch.autocast(self.device.type, dtype=torch.bfloat16) if self.bf16 else nullcontext():
+            return self.model.encode(sentences, prompt=prompt, batch_size=len(sentences), show_progress_bar=False)
+
+    def note_truncated(self, sentences: Sequence[str]) -> None:
+        if self.length < UNLIMITED and isinstance(self.tokenizer, PreTrainedTokenizerBase):
+            super().note_truncated(sentences)
+
+    def weights_sha256(self) -> str:
+        """Return the SHA-256 of the files with weights, configuration and code."""
+        return self.files_sha256
+
+    def sha256(self) -> str:
+        parts = ["sentence-transformers", self.files_sha256, self.prompt, self.length, self.bf16]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def load_st_encoder(
+    model_name: str,
+    poolers: Sequence[str] = ("auto",),
+    length: int | None = None,
+    batch_size: int = 64,
+    device: str | None = None,
+    bf16: bool = False,
+    revision: str | None = None,
+    prompt: str | None = None,
+    trust_remote_code: bool = False,
+    code_revision: str | None = None,
+    reason: UsageError | None = None,
+) -> StEncoder:
+    """Load any model of sentence-transformers in float32; see `informin.encoders.encoder.load_encoder`.
+
+    Args:
+        reason: Why the model is not native, for the message if sentence-transformers is missing.
+
+    Raises:
+        UsageError: See `load_encoder`.
+    """
+    if list(poolers) != ["auto"]:
+        found = f"is {' '.join(poolers)}, but {model_name} is loaded by sentence-transformers and has its own pooling"
+        raise UsageError(found, option="pooler", needed="auto")
+    library = _library(model_name, reason)
+    _check_files(model_name, revision)
+    if code_revision and Path(model_name).is_dir():
+        fix = "Leave it out: code in a folder has no revision."
+        raise UsageError(f"is {code_revision}, but {model_name} is a folder", option="code_revision", fix=fix)
+    if not trust_remote_code:
+        refuse_remote_code(model_name, revision)
+    with _quiet():
+        model = _load(library, model_name, revision, trust_remote_code, code_revision)
+        own = model.get_max_seq_length()
+        most = int(own) if isinstance(own, int | float) and own < UNLIMITED else UNLIMITED
+        _set_length(model, model_name, length, most)
+        to_device(model, device)
+        default = model.prompts.get(model.default_prompt_name) if model.default_prompt_name else None
+        prompt = (default or "") if prompt is None else prompt
+        tokenizer = model.tokenizer
+        if isinstance(tokenizer, PreTrainedTokenizerBase):
+            refuse_long_prompt(prompt, tokenizer, "max_length", length or most)
+        normalized = type(list(model)[-1]).__name__ == "Normalize"
+        options = ((POOLER,), length or most, normalized, batch_size, bf16, prompt)
+        encoder = StEncoder(model_name, model, tokenizer, *options, own_length=own)
+        encoder.files_sha256 = _files_sha256(model_name, revision, code_revision)
+        try:
+            encoder.width = encoder._encode(["a"]).shape[-1]
+        except Exception as error:  # the type depends on the model's code
+            raise cannot_load(model_name, error) from None
+    return encoder
+
+
+def _library(model_name: str, reason: UsageError | None) -> Any:
+    """Return the package sentence_transformers.
+
+    Raises:
+        UsageError: It is not installed.
+    """
+    try:
+        import sentence_transformers
+    except ImportError:
+        why = f" ({reason.found})" if reason else ""
+        raise UsageError(
+            f"{model_name} needs the package sentence-transformers, which is not installed{why}",
+            option="model_name",
+            fix="Install it: pip install 'informin-cl[st]'.",
+        ) from None
+    return sentence_transformers
+
+
+def _check_files(model_name: str, revision: str | None) -> None:
+    """Raise UsageError for links and paths that lead outside of the folder, and for settings of no real model."""
+    if Path(model_name).is_dir():
+        refuse_links(model_name)
+    values = json_file(model_name, "config.json", revision)
+    check_numbers(model_name, values)
+    for part in (values, values.get("text_config")):
+        if isinstance(part, dict):
+            check_sizes(model_name, SimpleNamespace(**part))
+    refuse_weights_outside(model_name, SimpleNamespace(**values), revision)
+
+
+def _load(library: Any, model_name: str, revision: str | None, trust: bool, code_revision: str | None) -> Any:
+    more = {}
+    if code_revision:
+        more = {name: _Kept(code_revision=code_revision) for name in ("model_kwargs", "config_kwargs")}
+    how = dict(device="cpu", revision=revision, trust_remote_code=trust, **more)
+    try:
+        with _no_missing_weights(model_name):
+            model = library.SentenceTransformer(model_name, **how)
+        return model.float().eval()
+    except UsageError:
+        raise
+    except Exception as error:  # the type depends on what is wrong with the files
+        raise cannot_load(model_name, error) from None
+
+
+class _Kept(dict):
+    """Options that stay for all modules: sentence-transformers removes `code_revision` at the first one."""
+
+    def pop(self, key, *default):
+        return self.get(key, *default)
+
+
+def _set_length(model: Any, model_name: str, length: int | None, most: int) -> None:
+    """Truncate texts to `length` tokens; None for the model's own maximum."""
+    if length is None:
+        return
+    if most == UNLIMITED and not isinstance(model.tokenizer, PreTrainedTokenizerBase):
+        raise UsageError(
+            f"is {length}, but {model_name} does not truncate texts", option="max_length", fix="Leave it out."
+        )
+    if not 3 <= length <= most:
+        raise UsageError(f"is {length}", option="max_length", needed=f"3 to {most} tokens for {model_name}")
+    model.max_seq_length = length
+
+
+def _files_sha256(model_name: str, revision: str | None, code_revision: str | None) -> str:
+    """Return the SHA-256 of all files of a model that can determine an embedding, and of their names."""
+    found = [optional_file(model_name, name, revision) for name in ("modules.json", "config.json")]
+    digest = hashlib.sha256((code_revision or "").encode())
+    for folder in [Path(file).parent for file in found if file][:1]:
+        for path in sorted(folder.rglob("*")):
+            name = path.relative_to(folder)
+            if path.suffix in FINGERPRINTED and path.is_file() and not any(part.startswith(".") for part in name.parts):
+                digest.update(f"{name.as_posix()} {sha256(path)}\n".encode())
+    return digest.hexdigest()
+
+
+@contextmanager
+def _no_missing_weights(model_name: str) -> Iterator[None]:
+    """Raise UsageError if transformers reports weights that are missing or have the wrong shape. Hides its table."""
+    log = logging.getLogger("transformers.modeling_utils")
+    reports: list[str] = []
+
+    def keep(record: logging.LogRecord) -> bool:
+        message = re.sub(r"\x1b\[[0-9;]*m", "", record.getMessage())
+        reports.extend([message] if "LOAD REPORT" in message else [])
+        return "LOAD REPORT" not in message
+
+    level = log.level
+    log.setLevel(logging.WARNING)
+    log.addFilter(keep)
+    try:
+        yield
+    finally:
+        log.removeFilter(keep)
+        log.setLevel(level)
+    bad = re.findall(r"^(\S.*?) *\| *(?:MISSING|MISMATCH)", "\n".join(reports), re.MULTILINE)
+    bad = [name for name in bad if not name.startswith(BERT_POOLER)]
+    if bad:
+        found = f"{model_name}: {counted(len(bad), 'weight')} missing or of another shape, such as {bad[0]}"
+        raise UsageError(found, option="model_name", fix="Copy the model again from its source.")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hide what sentence-transformers logs while it loads a model, such as the default prompt."""
+    log = logging.getLogger("sentence_transformers")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
