@@ -41,7 +41,7 @@ class LinearAdapter(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     Use it before training anything: it takes seconds, needs only the texts that you search or cluster, and works on
     the output of any model, including an API. Fit it on the documents; queries go through the same map. Use about 300
-    texts or more. It does not always help: see `informin.adapters.prediction`.
+    texts or more. It does not always help: see docs/search.md.
 
     Args:
         n_neighbors: Number of neighbors of each row. Fewer if there are fewer rows.
