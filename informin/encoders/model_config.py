@@ -113,7 +113,7 @@ def check_encoder(model_name: str, config: PreTrainedConfig) -> None:
             needed="an encoder like BERT",
         )
     if getattr(config, "is_decoder", False):
-        raise NotNativeError(
+        raise UsageError(
             f"{model_name} is a decoder: its [CLS] token cannot attend to the tokens after it",
             option="model_name",
             needed="an encoder like BERT",

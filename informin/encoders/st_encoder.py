@@ -112,7 +112,8 @@ def load_st_encoder(
         UsageError: See `load_encoder`.
     """
     if list(poolers) != ["auto"]:
-        found = f"is {' '.join(poolers)}, but {model_name} is loaded by sentence-transformers and has its own pooling"
+        why = f"but {reason.found}: sentence-transformers" if reason else "but sentence-transformers"
+        found = f"is {' '.join(poolers)}, {why} loads it with its own pooling"
         raise UsageError(found, option="pooler", needed="auto")
     library = _library(model_name, reason)
     _check_files(model_name, revision)

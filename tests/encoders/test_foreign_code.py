@@ -56,7 +56,7 @@ def test_architecture_defined_by_the_checkpoint_is_refused(foreign, commands, wr
         "onnx": lambda model: run_export.main([str(model), f"{model}-onnx", "--onnx"]),
         "study": lambda model: run_study.main([str(write_study(model)), "--output", f"{model}-study"]),
     }
-    pooler = f"--pooler is cls, but {foreign} is loaded by sentence-transformers and has its own pooling"
+    pooler = f"--pooler is cls, but {foreign} has the architecture 'foreign': sentence-transformers loads it with its"
     for name, call in calls.items():
         message = f"`model_name` {foreign} has the architecture 'foreign'; expected an encoder like BERT. Code in a"
         expected = pooler if name in ("eval", "analysis") else f"{printed(name, message)} checkpoint is never run."
