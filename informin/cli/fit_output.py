@@ -8,9 +8,10 @@ import numpy as np
 
 from informin.adapters.linear import LinearAdapter
 from informin.encoders.encoder import Encoder
+from informin.encoders.st_encoder import StEncoder
 from informin.evaluation.drift import FEWEST, draw, drift_table, measure_drift, stsb_dev
 from informin.evaluation.table import render
-from informin.publishing.adapted import save_adapted
+from informin.publishing.adapted import save_adapted, save_adapted_st
 from informin.temporary import TemporaryFolder
 
 ADAPTER, DOCUMENTS = "adapter.safetensors", "documents.npy"
@@ -30,10 +31,14 @@ def save_model(
         print(render(drift_table({"adapted": record}, "before"), "text"))
         for warning in record["warnings"]:
             print(f"Warning: the adapter {warning}")
-    save_adapted(args.model_name, adapter, args.output_dir, texts=len(texts), drift=record)
+    if isinstance(encoder, StEncoder):
+        save_adapted_st(encoder, adapter, args.output_dir, texts=len(texts), drift=record)
+    else:
+        save_adapted(args.model_name, adapter, args.output_dir, texts=len(texts), drift=record)
     if args.documents:
         np.save(Path(args.output_dir, DOCUMENTS), _documents(args.documents, adapter, vectors))
-    print(f'Load it with:\n  SentenceTransformer("{args.output_dir}")')
+    trust = ", trust_remote_code=True" if args.trust_remote_code and isinstance(encoder, StEncoder) else ""
+    print(f'Load it with:\n  SentenceTransformer("{args.output_dir}"{trust})')
 
 
 def save_vectors(args: argparse.Namespace, adapter: LinearAdapter, vectors: np.ndarray) -> None:

@@ -4,17 +4,21 @@ import hashlib
 import json
 import logging
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 from transformers import PreTrainedTokenizerBase
 
+from informin.encoders.dense import Dense
 from informin.encoders.embedding_config import refuse_long_prompt
 from informin.encoders.encoder import Encoder, to_device
 from informin.encoders.files import cannot_load, json_file, optional_file, refuse_links
@@ -49,7 +53,7 @@ class StEncoder(Encoder):
 
     model: Any
     tokenizer: Any
-    own_length: float | None = None
+    own_length: int = UNLIMITED
     width: int = 0
     files_sha256: str = ""
 
@@ -76,6 +80,42 @@ class StEncoder(Encoder):
         prompt = self.prompt if self.prompt or self.model.default_prompt_name else None
         with torch.autocast(self.device.type, dtype=torch.bfloat16) if self.bf16 else nullcontext():
             return self.model.encode(sentences, prompt=prompt, batch_size=len(sentences), show_progress_bar=False)
+
+    def save_with(self, dense: Dense, folder: Path) -> None:
+        """Save the SentenceTransformer with an affine map of its embedding scaled to unit length.
+
+        Its modules come first, then Normalize, the Dense module and, if the model normalizes its embeddings, Normalize.
+        A `truncate_dim` becomes a Dense module too, so that the map gets the truncated embedding.
+        """
+        models: Any = import_module("sentence_transformers.models")
+        library: Any = import_module("sentence_transformers")
+
+        def linear(weight: np.ndarray, bias: np.ndarray | None = None) -> Any:
+            wide, narrow = weight.shape[1], weight.shape[0]
+            module = models.Dense(wide, narrow, bias=bias is not None, activation_function=nn.Identity())
+            module.linear.weight.data = torch.from_numpy(weight)
+            if bias is not None:
+                module.linear.bias.data = torch.from_numpy(bias)
+            return module
+
+        more = [] if self.normalized else [models.Normalize()]
+        if self.model.truncate_dim is not None:
+            with self.model.truncate_embeddings(None):
+                whole = self.model.get_embedding_dimension()
+            more = [linear(np.eye(self.width, whole, dtype=np.float32)), *more]
+        more += [linear(dense.weight, dense.bias), *([models.Normalize()] if self.normalized else [])]
+        named = dict(self.model.named_children())
+        new = {str(i): module for i, module in enumerate(more, start=len(named))}
+        how = {name: getattr(self.model, name) for name in ("prompts", "default_prompt_name", "similarity_fn_name")}
+        both = library.SentenceTransformer(modules=OrderedDict(named | new), device=str(self.device), **how)
+        both.module_kwargs = self.model.module_kwargs
+        try:
+            if self.length != self.own_length < UNLIMITED:
+                self.model.max_seq_length = self.own_length
+            both.save_pretrained(str(folder), create_model_card=False)
+        finally:
+            if self.length != self.own_length < UNLIMITED:
+                self.model.max_seq_length = self.length
 
     def note_truncated(self, sentences: Sequence[str]) -> None:
         if self.length < UNLIMITED and isinstance(self.tokenizer, PreTrainedTokenizerBase):
@@ -133,9 +173,9 @@ def load_st_encoder(
         tokenizer = model.tokenizer
         if isinstance(tokenizer, PreTrainedTokenizerBase):
             refuse_long_prompt(prompt, tokenizer, "max_length", length or most)
-        normalized = type(list(model)[-1]).__name__ == "Normalize"
+        normalized = type(list(model)[-1]).__name__ == "Normalize" and model.truncate_dim is None
         options = ((POOLER,), length or most, normalized, batch_size, bf16, prompt)
-        encoder = StEncoder(model_name, model, tokenizer, *options, own_length=own)
+        encoder = StEncoder(model_name, model, tokenizer, *options, own_length=most)
         encoder.files_sha256 = _files_sha256(model_name, revision, code_revision)
         try:
             encoder.width = encoder._encode(["a"]).shape[-1]

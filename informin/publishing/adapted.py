@@ -1,6 +1,7 @@
 """Save a model with a linear adapter: the unchanged encoder and a Dense module, with a model card."""
 
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,13 @@ from informin.adapters.linear import LinearAdapter
 from informin.encoders.architectures import architecture_of
 from informin.encoders.dense import Dense
 from informin.encoders.loading import load_config, load_model, load_tokenizer
+from informin.encoders.remote_code import remote_code
 from informin.encoders.sentence_transformers_files import load_embedding_config
+from informin.encoders.st_encoder import StEncoder
 from informin.errors import UsageError, error_line
 from informin.evaluation.drift import drift_table
 from informin.evaluation.table import render
+from informin.files import set_usual_modes
 from informin.interrupts import during
 from informin.publishing.export import WRITABLE, add_dense, export_folder, move_into_place, refuse_used
 from informin.temporary import TemporaryFolder
@@ -47,22 +51,53 @@ def save_adapted(
     Raises:
         UsageError: The folder is in use or cannot be written, or the model cannot be loaded.
     """
-    folder = Path(folder)
-    refuse_used(folder, "output_dir")
     config = load_config(model_name, revision)
     embedding = load_embedding_config(model_name, config, revision)
     model = load_model(config, model_name, dict(SETTINGS), revision)
     tokenizer = load_tokenizer(model_name, config, revision)
-    dense = Dense(adapter.coef_.astype(np.float32), adapter.intercept_.astype(np.float32))
+
+    def write(new: Path) -> str:
+        export_folder(model, tokenizer, new)
+        add_dense(new, _dense(adapter), embedding.normalize)
+        classes = "ours" if architecture_of(config).model._auto_class else "plain"
+        return _card(Path(folder).name, model_name, texts, adapter, drift, embedding.prompt, classes)
+
+    _save(Path(folder), write)
+
+
+@during("saving the adapted model")
+def save_adapted_st(
+    encoder: StEncoder, adapter: LinearAdapter, folder: str | Path, *, texts: int, drift: dict | None = None
+) -> None:
+    """Save a SentenceTransformer with an adapter on its embedding; see `StEncoder.save_with` and `save_adapted`."""
+
+    def write(new: Path) -> str:
+        encoder.save_with(_dense(adapter), new)
+        set_usual_modes(new)
+        default = encoder.model.prompts.get(encoder.model.default_prompt_name) or ""
+        classes = "remote" if remote_code(str(new)) else "none"
+        return _card(Path(folder).name, encoder.name, texts, adapter, drift, default, classes)
+
+    _save(Path(folder), write)
+
+
+def _dense(adapter: LinearAdapter) -> Dense:
+    return Dense(adapter.coef_.astype(np.float32), adapter.intercept_.astype(np.float32))
+
+
+def _save(folder: Path, write: Callable[[Path], str]) -> None:
+    """Create a folder with a model card.
+
+    Args:
+        folder: A new folder. It appears once it is complete.
+        write: Writes the model into a new folder, and returns the card.
+    """
+    refuse_used(folder, "output_dir")
     parent = next(path for path in folder.absolute().parents if path.exists())
     try:
         with TemporaryFolder(parent) as partial:
             new = Path(partial, "model")
-            export_folder(model, tokenizer, new)
-            add_dense(new, dense, embedding.normalize)
-            remote = bool(architecture_of(config).model._auto_class)
-            card = _card(folder.name, model_name, texts, adapter, drift, embedding.prompt, remote)
-            (new / "README.md").write_text(card, encoding="utf-8")
+            (new / "README.md").write_text(write(new), encoding="utf-8")
             move_into_place(new, folder)
     except OSError as error:
         raise UsageError(
@@ -71,8 +106,13 @@ def save_adapted(
 
 
 def _card(
-    name: str, model_name: str, texts: int, adapter: LinearAdapter, drift: dict | None, prompt: str, remote: bool
+    name: str, model_name: str, texts: int, adapter: LinearAdapter, drift: dict | None, prompt: str, classes: str
 ) -> str:
+    """Return the model card.
+
+    Args:
+        classes: What AutoModel loads: `ours` or `plain` (a native encoder), `remote` (code in the folder), or `none`.
+    """
     local = Path(model_name).exists()
     page = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True).from_string(
         TEMPLATE.read_text(encoding="utf-8")
@@ -85,6 +125,6 @@ def _card(
         options=adapter.get_params(),
         drift=render(drift_table({"adapted": drift}, "before"), "markdown") if drift else None,
         prompt=prompt,
-        remote=remote,
+        classes=classes,
         model=shlex.quote(Path(model_name).name if local else model_name),
     )

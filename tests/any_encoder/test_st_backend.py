@@ -11,6 +11,7 @@ from sentence_transformers import SentenceTransformer
 
 from informin.cli import embed as embed_command
 from informin.cli import eval as eval_command
+from informin.cli import fit as fit_command
 from informin.encoders.encoder import load_encoder
 from informin.encoders.st_encoder import UNLIMITED, StEncoder
 from tests.any_encoder.helpers import change, sentence_transformer
@@ -238,3 +239,56 @@ def test_damaged_models_give_one_line(family, tmp_path, changes, option, found):
     change(folder, "config.json", **changes)
     with raises_usage(option=option, found=found):
         load_encoder(str(folder))
+
+
+def fitted(source, folder, *options) -> tuple[StEncoder, np.ndarray]:
+    """Fit an adapter with the command. Return the encoder in the new folder, and the embeddings expected of it."""
+    from safetensors.numpy import load_file
+
+    texts = folder.with_name("texts.txt")
+    sentences = make_sentences(120)
+    texts.write_text("\n".join(sentences))
+    how = ["--model_name", str(source), "--train_file", str(texts), "--output_dir", str(folder), *options]
+    assert fit_command.main([*how, "--device", "cpu", *trust(source.name)]) == 0
+    encoder, before = load(folder), load(source)(TEXTS)["st"]
+    last = max(folder.glob("*_Dense"), key=lambda path: int(path.name.partition("_")[0]))
+    dense = load_file(last / "model.safetensors")
+    unit = before / np.linalg.norm(before, axis=-1, keepdims=True)
+    expected = unit @ dense["linear.weight"].T + dense["linear.bias"]
+    if encoder.normalized:
+        expected /= np.linalg.norm(expected, axis=-1, keepdims=True)
+    assert np.abs(expected - unit).max() > 0.01, "the adapter changes nothing"
+    return encoder, expected
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_fit_adds_a_dense_module(family, tmp_path, capsys, name):
+    """The folder has the model's prompts, length and normalization. Other libraries give the same embeddings."""
+    source, folder = family(name), tmp_path / name
+    encoder, expected = fitted(source, folder)
+    old, new = reference(source), reference(folder)
+    np.testing.assert_allclose(encoder(TEXTS)["st"], expected, atol=1e-5)
+    np.testing.assert_allclose(new.encode(TEXTS), expected, atol=1e-5)
+    kept = ("prompts", "default_prompt_name", "similarity_fn_name", "max_seq_length")
+    assert [getattr(new, key) for key in kept] == [getattr(old, key) for key in kept]
+    assert encoder.normalized == (name != "static")
+    out, card = capsys.readouterr().out, (folder / "README.md").read_text()
+    for text in (out, card):
+        assert ("trust_remote_code=True" in text) == (name == "remote")
+    assert ("with a linear adapter" in card and "Plain `AutoModel`" in card) or name != "remote"
+    assert (folder / "modeling_sum.py").exists() == (name == "remote")
+
+
+def test_fit_keeps_the_maximum_length(family, tmp_path):
+    fitted(family("qwen3"), tmp_path / "qwen3", "--max_length", "9")
+    assert load(tmp_path / "qwen3").length == LENGTH
+
+
+def test_fit_keeps_truncated_dimensions(family, tmp_path):
+    """The map gets the truncated embedding, which is not normalized."""
+    source = shutil.copytree(family("qwen3"), tmp_path / "source")
+    change(source, "config_sentence_transformers.json", truncate_dim=12)
+    assert load(source).dimensions == 12 and not load(source).normalized
+    encoder, expected = fitted(source, tmp_path / "out")
+    np.testing.assert_allclose(encoder(TEXTS)["st"], expected, atol=1e-5)
+    assert encoder.dimensions == 12
