@@ -275,7 +275,7 @@ def test_fit_adds_a_dense_module(family, tmp_path, capsys, name):
     out, card = capsys.readouterr().out, (folder / "README.md").read_text()
     for text in (out, card):
         assert ("trust_remote_code=True" in text) == (name == "remote")
-    assert ("with a linear adapter" in card and "Plain `AutoModel`" in card) or name != "remote"
+    assert "with a linear adapter" in card and ("Plain `AutoModel`" in card) == (name == "remote")
     assert (folder / "modeling_sum.py").exists() == (name == "remote")
 
 
@@ -292,3 +292,29 @@ def test_fit_keeps_truncated_dimensions(family, tmp_path):
     encoder, expected = fitted(source, tmp_path / "out")
     np.testing.assert_allclose(encoder(TEXTS)["st"], expected, atol=1e-5)
     assert encoder.dimensions == 12
+
+
+def test_models_and_code_from_the_hub(family, logged_in, tmp_path):
+    """Static embeddings have no config.json. `code_revision` pins the code alone."""
+    files = {name: family(name).rglob("*") for name in ("static", "remote")}
+    for name, paths in files.items():
+        found = {str(path.relative_to(family(name))): path.read_bytes() for path in paths if path.is_file()}
+        first = logged_in.add_repo(f"alice/{name}", found)
+    static = load_encoder("alice/static", device="cpu")
+    np.testing.assert_allclose(static(TEXTS)["st"], load(family("static"))(TEXTS)["st"], atol=1e-6)
+    code = (family("remote") / "modeling_sum.py").read_text()
+    logged_in.commit("alice/remote", {"modeling_sum.py": code.replace(".cumsum(1)", "").encode()})
+    with raises_usage(option="model_name", found="it would run modeling_sum.py"):
+        load_encoder("alice/remote")
+    how = dict(device="cpu", trust_remote_code=True)
+    new, old = (load_encoder("alice/remote", **how, code_revision=revision) for revision in (None, first))
+    expected = load(family("remote"))(TEXTS)["st"]
+    np.testing.assert_allclose(old(TEXTS)["st"], expected, atol=1e-6)
+    assert np.abs(new(TEXTS)["st"] - expected).max() > 0.01 and new.sha256() != old.sha256()
+
+
+def test_guide_is_any_model(family, trainer):
+    """Its dimension and tokenizer differ from those of the trained encoder."""
+    run = trainer("bert", objective="guided", guided_weight=1.0, guide_model=str(family("static")))
+    run.train()
+    assert np.isfinite(run.state.log_history[0]["loss"])
