@@ -17,6 +17,7 @@ from informin.encoders.embedding_config import EmbeddingConfig, lower_case, refu
 from informin.encoders.encode import POOLERS, encode, max_length
 from informin.encoders.files import NotNativeError, optional_file
 from informin.encoders.loading import BERT_POOLER, load_config, load_saved, load_tokenizer, saved_settings
+from informin.encoders.model_config import ENCODER
 from informin.encoders.sentence_transformers_files import load_embedding_config
 from informin.encoders.tokenizer import forget_truncation
 from informin.errors import UsageError, error_line
@@ -207,12 +208,22 @@ def load_encoder(
         try:
             return _load_native(*how)
         except NotNativeError as error:
-            if backend == "native" or not _has_modules(model_name, revision):
+            if backend == "native":
                 raise
+            if not _has_modules(model_name, revision):
+                raise _with_hint(error) from None
             reason = error
     from informin.encoders.st_encoder import load_st_encoder  # it imports this module
 
     return load_st_encoder(*how, trust_remote_code, code_revision, reason)
+
+
+def _with_hint(error: NotNativeError) -> NotNativeError:
+    """Return the error for a model without modules.json, with another way to load an unknown architecture."""
+    if error.needed != ENCODER or error.fix:
+        return error
+    fix = "To load it with the default pooling of sentence-transformers, set `backend` to st."
+    return NotNativeError(error.found, option=error.option, needed=ENCODER, fix=fix)
 
 
 def _has_modules(model_name: str, revision: str | None) -> bool:

@@ -24,6 +24,7 @@ LARGEST_SIZES = {
     "intermediate_size": 1_000_000,
     "max_position_embeddings": 10_000_000,
 }
+ENCODER = "an encoder like BERT"
 EPSILONS = ("layer_norm_eps", "norm_eps")  # if negative, the square root of a variance is NaN
 
 
@@ -78,7 +79,7 @@ def _no_encoder(model_name: str, values: dict) -> NotNativeError:
     return NotNativeError(
         f"{model_name} {problem}",
         option="model_name",
-        needed="an encoder like BERT",
+        needed=ENCODER,
         fix="Code in a checkpoint is never run." if code else None,
     )
 
@@ -110,13 +111,13 @@ def check_encoder(model_name: str, config: PreTrainedConfig) -> None:
         raise NotNativeError(
             f"{model_name} is a {config.model_type} model, which has no position embeddings",
             option="model_name",
-            needed="an encoder like BERT",
+            needed=ENCODER,
         )
     if getattr(config, "is_decoder", False):
         raise UsageError(
             f"{model_name} is a decoder: its [CLS] token cannot attend to the tokens after it",
             option="model_name",
-            needed="an encoder like BERT",
+            needed=ENCODER,
             fix="If it was trained as an encoder, set is_decoder to false in config.json.",
         )
 

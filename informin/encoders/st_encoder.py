@@ -270,9 +270,9 @@ def _no_missing_weights(model_name: str) -> Iterator[None]:
     def keep(record: logging.LogRecord) -> bool:
         message = re.sub(r"\x1b\[[0-9;]*m", "", record.getMessage())
         reports.extend([message] if "LOAD REPORT" in message else [])
-        return "LOAD REPORT" not in message
+        return "LOAD REPORT" not in message and record.levelno >= shown
 
-    level = log.level
+    level, shown = log.level, log.getEffectiveLevel()
     log.setLevel(logging.WARNING)
     log.addFilter(keep)
     try:

@@ -318,3 +318,12 @@ def test_guide_is_any_model(family, trainer):
     run = trainer("bert", objective="guided", guided_weight=1.0, guide_model=str(family("static")))
     run.train()
     assert np.isfinite(run.state.log_history[0]["loss"])
+
+
+def test_model_without_modules_needs_the_backend(family):
+    """sentence-transformers would choose a pooling."""
+    plain = family("qwen3").with_name("plain")
+    with raises_usage(option="model_name", found="has the architecture 'qwen3'", fix="set `backend` to st"):
+        load_encoder(str(plain))
+    theirs = reference(plain).encode(TEXTS)
+    np.testing.assert_allclose(load(plain, backend="st")(TEXTS)["st"], theirs, atol=1e-5)
