@@ -25,9 +25,9 @@ class ViewDropout(nn.Dropout):
 
     def __init__(self, own: float, rates: Sequence[float | None]):
         """Set the rates; `own`, the encoder's rate, replaces a rate of None and can be restored later."""
-        rates = tuple(own if rate is None else rate for rate in rates)
-        super().__init__(max(rates))
-        self.own, self.rates = own, rates
+        filled = tuple(own if rate is None else rate for rate in rates)
+        super().__init__(max(filled))
+        self.own, self.rates = own, filled
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply V rates to rows (V*B, ...). Return them unchanged outside training."""
@@ -58,8 +58,8 @@ def view_attention(
     views = zip(*(x.chunk(len(rates)) for x in (query, key, value)))
     masks = [None] * len(rates) if attention_mask is None else attention_mask.chunk(len(rates))
     outputs = [
-        sdpa_attention_forward(module, *view, mask, **(kwargs | {"dropout": rate}))[0]
-        for view, mask, rate in zip(views, masks, rates)
+        sdpa_attention_forward(module, q, k, v, mask, **(kwargs | {"dropout": rate}))[0]
+        for (q, k, v), mask, rate in zip(views, masks, rates)
     ]
     return torch.cat(outputs), None
 
@@ -106,7 +106,7 @@ def prepare_encoder(
                 own = child.own if isinstance(child, ViewDropout) else child.p
                 setattr(parent, name, nn.Dropout(own) if rates is None else ViewDropout(own, rates))
     for i, attention in enumerate(attentions):
-        attention.keeps_map = i in map_layers
+        setattr(attention, "keeps_map", i in map_layers)  # noqa: B010, a module's type knows no such attribute
     AttentionInterface.register(NAME, view_attention)
     AttentionMaskInterface.register(NAME, sdpa_mask)
     encoder.set_attn_implementation(NAME)

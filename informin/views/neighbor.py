@@ -1,7 +1,7 @@
 """The nearest mutual neighbor of a sentence as its second view."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,7 +41,8 @@ class Neighbor(View):
     def guide_needs(self) -> GuideNeeds:
         return GuideNeeds(neighbors=self.view_neighbors, neighbors_option="view_neighbors")
 
-    def prepare(self, rows: Sequence[dict], guide: Guide | None) -> None:
+    def prepare(self, rows: Any, guide: Guide | None) -> None:
+        assert guide is not None, "neighbors need a guide"
         indices, _ = guide.nearest(self.view_neighbors)
         self._rows, self._partners = rows, nearest_mutual_neighbor(indices)
         self._related = row_ids(rows)[mutual_neighbors(indices)]  # (N, k)
@@ -52,7 +53,7 @@ class Neighbor(View):
         return SecondView(self._rows[partners.tolist()]["input_ids"], partners, self._related[indices])
 
 
-def row_ids(rows: Sequence[dict]) -> Tensor:
+def row_ids(rows: Any) -> Tensor:
     """Return the `sentence_ids` (N,) int64 of all training rows."""
     found = []
     for start in range(0, len(rows), CHUNK):

@@ -4,6 +4,8 @@ Everything here runs in the training step, not in the data loader: the loader fe
 made there would differ after a resume.
 """
 
+from typing import Any, cast
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -71,9 +73,12 @@ class StackedViews:
         tokens: SentenceTokens | None = None,
     ):
         self._view = None if view is None or view.same_tokens else view
-        self._tokens = tokens or (tokenizer and SentenceTokens(tokenizer))
+        self._tokens = tokens or (None if tokenizer is None else SentenceTokens(tokenizer))
         self.views = 1 if single else 2
-        self._masker = masking and TokenMasker(tokenizer, masking.probability)
+        self._masker: TokenMasker | None = None
+        if masking is not None:
+            assert tokenizer is not None, "masks need a tokenizer"
+            self._masker = TokenMasker(tokenizer, masking.probability)
         self._first = 0 if masking and masking.of_views else self.views  # first of the copies to mask
         self.copies = self.views + (1 if masking and not masking.of_views else 0)
 
@@ -116,10 +121,12 @@ class StackedViews:
         self, batch: dict[str, Tensor], ids: Tensor, seed: int
     ) -> tuple[dict[str, Tensor], Tensor | None]:
         """Append the second views (B, L') to a batch; also return `Views.same`, if they are other sentences."""
+        assert self._view is not None and self._tokens is not None, "other tokens need a view and a tokenizer"
         second, tokenizer = self._view.second_views(batch, self._tokens, seed), self._tokens.tokenizer
-        unpadded = {"input_ids": second.tokens, "attention_mask": [[1] * len(row) for row in second.tokens]}
-        padded = tokenizer.pad(unpadded, return_tensors="pt")
-        padded = {name: padded[name].to(ids.device) for name in ("input_ids", "attention_mask")}
+        ones = [[1] * len(row) for row in second.tokens]
+        unpadded: dict[str, Any] = {"input_ids": second.tokens, "attention_mask": ones}
+        encoding = tokenizer.pad(unpadded, return_tensors="pt")
+        padded = {name: encoding[name].to(ids.device) for name in unpadded}
         fill = {"input_ids": tokenizer.pad_token_id, "attention_mask": 0}
         pairs = {name: join_rows(batch[name], padded[name], fill[name], tokenizer.padding_side) for name in fill}
         if "row" in batch:
@@ -133,6 +140,7 @@ class StackedViews:
 
 def two_views(outputs: InforMinOutput, rows: dict[str, Tensor], views: int = 2) -> Views:
     """Return what the terms use of one forward pass over the rows of `StackedViews`; a single view stands for both."""
+    projection, pooled = cast(Tensor, outputs.projection), cast(Tensor, outputs.pooler_output)
     size = len(rows["sentence_ids"])
     first, second = slice(size), slice((views - 1) * size, views * size)
     maps1, maps2 = (
@@ -143,14 +151,14 @@ def two_views(outputs: InforMinOutput, rows: dict[str, Tensor], views: int = 2) 
     known = None if same is None else known_pairs(same, gather_with_gradient(same[:, 1].contiguous()))
     row, general = rows.get("row"), rows.get("general_row")
     return Views(
-        z1=outputs.projection[first],
-        z2=outputs.projection[second],
+        z1=projection[first],
+        z2=projection[second],
         mask=rows["attention_mask"][first],
-        embedding1=outputs.pooler_output[first],
-        embedding2=outputs.pooler_output[second],
+        embedding1=pooled[first],
+        embedding2=pooled[second],
         row1=None if row is None else row[first],
         row2=None if row is None else row[second],
-        general=None if general is None else outputs.pooler_output[-len(general) :],
+        general=None if general is None else pooled[-len(general) :],
         general_row=general,
         same=rows["sentence_ids"][:, None] if same is None else same,
         false_negatives=known,
