@@ -1,9 +1,11 @@
 """Tiny random models of the layouts on the Hub that are no native architecture, created from the libraries' classes."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Dense, Normalize, Pooling, StaticEmbedding, Transformer
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -96,6 +98,25 @@ def static(folder: Path) -> Path:
     return folder
 
 
+def potion(folder: Path) -> Path:
+    """Like potion: the files of model2vec, whose config.json names an architecture of its own."""
+    static(folder)
+    weights = load_file(folder / "model.safetensors")["embedding.weight"]
+    save_file({"embeddings": weights.clone()}, folder / "model.safetensors", {"format": "pt"})
+    config = {"model_type": "model2vec", "architectures": ["StaticModel"], "hidden_dim": 16, "normalize": True}
+    (folder / "config.json").write_text(json.dumps(config))
+    write_modules(folder, (".", "StaticEmbedding"), ("1_Normalize", "Normalize"))
+    return folder
+
+
+def write_modules(folder: Path, *kinds: tuple[str, str]) -> None:
+    modules = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (path, kind) in enumerate(kinds)
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+
+
 CODE = """
 import torch
 from torch import nn
@@ -126,10 +147,6 @@ class SumModel(PreTrainedModel):
 
 def remote(folder: Path) -> Path:
     """A model with its own modeling file, as gte-multilingual or nomic-embed-text: `auto_map` names its classes."""
-    import json
-
-    from safetensors.torch import save_file
-
     folder.mkdir(parents=True)
     (folder / "modeling_sum.py").write_text(CODE)
     auto_map = {"AutoConfig": "modeling_sum.SumConfig", "AutoModel": "modeling_sum.SumModel"}
@@ -137,19 +154,22 @@ def remote(folder: Path) -> Path:
     (folder / "config.json").write_text(json.dumps(config | {"vocab_size": DECODER["vocab_size"]}))
     save_file({"embed.weight": torch.randn(DECODER["vocab_size"], 32)}, folder / "model.safetensors", {"format": "pt"})
     save_tokenizer(folder, "right")
-    kinds = ("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")
-    modules = [
-        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for i, (path, kind) in enumerate(kinds)
-    ]
-    (folder / "modules.json").write_text(json.dumps(modules))
+    write_modules(folder, ("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize"))
     (folder / "1_Pooling").mkdir()
     pooling = {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
     return folder
 
 
-FAMILIES = {"qwen3": qwen3, "gemma": gemma, "labse": labse, "t5": t5, "static": static, "remote": remote}
+FAMILIES = {
+    "qwen3": qwen3,
+    "gemma": gemma,
+    "labse": labse,
+    "t5": t5,
+    "static": static,
+    "potion": potion,
+    "remote": remote,
+}
 
 
 def save_family(name: str, folder: Path) -> Path:
