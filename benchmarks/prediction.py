@@ -176,6 +176,7 @@ def keywords(texts: list[str], held_out: np.ndarray) -> list[str]:
     return found
 
 
+@dataclass(frozen=True)
 class NeighborTest(HalvesTest):
     """As `HalvesTest`, with several right answers: `second` holds all texts, and `right` their indices (m, 10)."""
 
@@ -203,10 +204,9 @@ def tests_of(data: Data, encode: Encode, vectors: np.ndarray) -> dict[str, Halve
         "beginning": [beginning(text) for text in texts],
     }
     tests = {name: HalvesTest(fit_on, *(encode(list(side)) for side in zip(*both))) for name, both in pairs.items()}
-    near = NeighborTest(fit_on, encode(words), vectors[held_out])
-    x = torch.from_numpy(unit(near.second))
-    object.__setattr__(near, "right", nearest_rows(x, x, 10, first=0)[0].numpy())
-    return {**tests, "keyword neighbors": near}
+    x = torch.from_numpy(unit(vectors[held_out]))
+    right = nearest_rows(x, x, 10, first=0)[0].numpy()
+    return {**tests, "keyword neighbors": NeighborTest(fit_on, encode(words), vectors[held_out], right)}
 
 
 def spectrum(vectors: np.ndarray, adapter: LinearAdapter) -> dict[str, Prediction]:

@@ -89,10 +89,9 @@ class HalvesTest:
 
     def log_ranks(self, adapter: LinearAdapter | None) -> np.ndarray:
         """Return the log of the rank (m,) of each second half, among all of them, for its first half."""
-        halves = (self.first, self.second)
         first, second = (
             unit_rows(torch.as_tensor(np.asarray(half if adapter is None else adapter.transform(half), np.float64)))
-            for half in halves
+            for half in (self.first, self.second)
         )
         cosines = (first @ second.T).round(decimals=6)
         ranks = 1 + (cosines > cosines.diagonal()[:, None]).sum(-1)

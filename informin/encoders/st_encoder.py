@@ -84,7 +84,7 @@ class StEncoder(Encoder):
     def save_with(self, dense: Dense, folder: Path) -> None:
         """Save the SentenceTransformer with an affine map of its embedding scaled to unit length.
 
-        Its modules come first, then Normalize, the Dense module and, if the model normalizes its embeddings, Normalize.
+        The model's own modules are followed by Normalize and Dense, and by another Normalize if the model normalizes.
         A `truncate_dim` becomes a Dense module too, so that the map gets the truncated embedding.
         """
         models: Any = import_module("sentence_transformers.models")

@@ -83,7 +83,7 @@ class Head(nn.Module, ABC):
 
 @dataclass(frozen=True)
 class Masking:
-    """How a term needs tokens to be masked.
+    """The masking that a term requires.
 
     Attributes:
         probability: Probability that a token is masked.

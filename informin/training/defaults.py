@@ -1,6 +1,6 @@
 """Default values of options, from the paper, the objective and the hardware.
 
-The command line and the Python API share this module. It fills in only options that are None.
+The command line and the Python API share this module. Options that are already set are not changed.
 """
 
 import os
