@@ -20,7 +20,9 @@ from tests.conftest import ROOT, raises_usage
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LOG.md", "results/README.md")]
 PAGES += sorted((ROOT / "docs").glob("*.md"))
 LOGS = sorted((ROOT / "docs" / "log").glob("*.md"))
+RECIPES = sorted((ROOT / "docs" / "recipes").glob("*.md"))
 TODAYS = [page for page in PAGES if page.name not in ("CHANGELOG.md", "LOG.md")]  # the others also describe the past
+TODAYS += RECIPES
 TOP = "informin|configs|docs|examples|model_cards|benchmarks|results|tests|tools"
 WRITTEN = r"results/(a|b|bert)$"  # created by the commands on the pages
 # Options of other programs on our pages. --help and --config are not dataclass fields.
@@ -51,7 +53,7 @@ def anchors(page: Path) -> list[str]:
     return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
 
 
-@pytest.mark.parametrize("page", [*PAGES, *LOGS], ids=name)
+@pytest.mark.parametrize("page", [*PAGES, *RECIPES, *LOGS], ids=name)
 def test_relative_links_exist(page):
     for target in re.findall(r"\]\((?!https:)([^)\s]+)\)", text(page)):
         path, _, anchor = target.partition("#")

@@ -1,0 +1,98 @@
+"""The code on the pages of docs/recipes runs, on a tiny adapted model, and finds what the vectors say."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from informin.cli import fit
+from tests.conftest import ROOT, make_sentences, save_bert
+from tests.publishing.test_adapted import sentence_transformer
+from tools.recipes import read_pages, run_code, same_output
+
+RECIPES = read_pages()
+EMBEDS_ITSELF = ("langchain",)  # pages that do not use documents.npy
+SEARCHES = {"faiss", "qdrant", "chroma", "langchain", "llamaindex"}
+MODULES = {"optimum.onnxruntime": "optimum-onnx", "optimum": "optimum-onnx"}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """A folder with documents.txt, the model `better`, and a test collection."""
+    pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
+    folder = tmp_path_factory.mktemp("recipes")
+    texts = make_sentences(120)
+    (folder / "documents.txt").write_text("\n".join(texts) + "\n")
+    source = sentence_transformer(save_bert(folder.parent / "bert"), folder.parent / "source")
+    options = ["--model_name", str(source), "--train_file", str(folder / "documents.txt"), "--documents", "smoothed"]
+    assert fit.main([*options, "--output_dir", str(folder / "better")]) == 0
+    (folder / "collection").mkdir()
+    for name, rows in (("corpus", texts[:60]), ("queries", texts[60:72])):
+        lines = [f"{number}\t{text}" for number, text in enumerate(rows)]
+        (folder / "collection" / f"{name}.tsv").write_text("\n".join(["id\ttext", *lines]) + "\n")
+    judged = [f"{query}\t{query * 5 + place}" for query in range(12) for place in (0, 1)]
+    (folder / "collection" / "qrels.tsv").write_text("\n".join(["query\tdocument", *judged]) + "\n")
+    return folder
+
+
+def interpreter(name: str) -> str:
+    """The page's own environment if `python -m tools.recipes` made one, else this Python."""
+    own = Path(os.environ.get("RECIPE_ENVIRONMENTS", ROOT / "nowhere"), name, "bin", "python")
+    return str(own if own.exists() else sys.executable)
+
+
+def imported(code: str) -> set[str]:
+    """The packages that a code block imports."""
+    nodes = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+    return {name.partition(".")[0] for name in names}
+
+
+def run(name: str, data: Path) -> str:
+    """Return what a page's code prints, or skip the test if a package is not installed."""
+    page, python = RECIPES[name], interpreter(name)
+    packages = imported(page.code) | ({"optimum"} if 'backend="onnx"' in page.code else set())
+    find = f"from importlib.util import find_spec; print(*(p for p in {sorted(packages)} if not find_spec(p)))"
+    missing = subprocess.run([python, "-c", find], capture_output=True, text=True, check=True).stdout.strip()
+    if missing:
+        pytest.skip(f"not installed: {missing}; python -m tools.recipes makes an environment")
+    done = run_code(page, python, data)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def query_of(code: str) -> str:
+    """The value of `query` in a code block, a string."""
+    return next(
+        node.value.value
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.Assign) and node.targets[0].id == "query"
+    )
+
+
+@pytest.mark.parametrize("name", sorted(SEARCHES & RECIPES.keys()))
+def test_searching_finds_the_nearest_documents(name, data):
+    from sentence_transformers import SentenceTransformer
+
+    texts = (data / "documents.txt").read_text().splitlines()
+    model = SentenceTransformer(str(data / "better"), device="cpu")
+    vectors = model.encode(texts) if name in EMBEDS_ITSELF else np.load(data / "better" / "documents.npy")
+    cosines = vectors @ model.encode(query_of(RECIPES[name].code), normalize_embeddings=True)
+    best = np.argsort(-cosines)[:3]
+    expected = "\n".join(f"{cosines[i]:.3f}  {texts[i]}" for i in best)
+    shown = "\n".join(run(name, data).strip().splitlines()[-3:])
+    assert same_output(expected, shown), shown
+
+
+def test_every_page_is_complete():
+    overview = (ROOT / "docs" / "recipes.md").read_text()
+    for name, page in RECIPES.items():
+        assert f"(recipes/{name}.md)" in overview
+        assert 10 <= len(page.code.strip().splitlines()) <= 30, name
+        assert page.output.strip(), name
+        assert {"sentence-transformers", "transformers", "torch"} <= page.versions.keys(), name

@@ -1,0 +1,124 @@
+"""Run the code of docs/recipes, each page in an environment of its own, and compare with the output on the page.
+
+    python -m tools.recipes --model_name MODEL --folder FOLDER [--page faiss ...] [--collection FOLDER]
+
+An environment has the versions that the page names. FOLDER keeps the environments, about 1 GB each, and the adapted
+model. To run tests/test_recipes.py in these environments, set RECIPE_ENVIRONMENTS=FOLDER/environments.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ROOT / "docs" / "recipes"
+SENTENCES = ROOT / "informin" / "general_sentences.txt"
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+ROUNDING = 0.005  # by how much a printed number may differ: machines round differently
+
+
+@dataclass
+class Page:
+    """A recipe: its code, the output shown below the code, and the versions of the packages that it was run with."""
+
+    name: str
+    code: str
+    output: str
+    versions: dict[str, str]
+
+
+def read_page(path: Path) -> Page:
+    """Read a recipe. It has one python block, a text block after it, and a line that begins with `Run with`."""
+    text = path.read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    output = re.findall(r"^```text\n(.*?)^```", text.partition(code)[2], re.MULTILINE | re.DOTALL)[0]
+    line = re.search(r"^Run with (.*?)$\n(?:\n|\Z)", text, re.MULTILINE | re.DOTALL)[1]
+    versions = dict(re.findall(r"([\w-]+) (\d[\w.]*\d)", line.partition(" on Python")[0]))
+    return Page(path.stem, code, output, versions)
+
+
+def read_pages() -> dict[str, Page]:
+    """Return all recipes by name."""
+    return {path.stem: read_page(path) for path in sorted(PAGES.glob("*.md"))}
+
+
+def make_environment(page: Page, folder: Path) -> Path:
+    """Create a virtual environment with the page's packages, unless it exists, and return its interpreter."""
+    python, needed = folder / "bin" / "python", sorted(f"{name}=={version}" for name, version in page.versions.items())
+    installed = folder / "installed.txt"
+    if not installed.exists() or installed.read_text().split() != needed:
+        shutil.rmtree(folder, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *needed], check=True)
+        installed.write_text("\n".join(needed))
+    return python
+
+
+def adapt(model_name: str, folder: Path) -> None:
+    """Adapt the model to the sentences of this package, as docs/recipes.md says."""
+    shutil.copy(SENTENCES, folder / "documents.txt")
+    options = ["--model_name", model_name, "--train_file", "documents.txt", "--documents", "smoothed"]
+    command = [sys.executable, "-m", "informin", "fit", *options, "--output_dir", "better"]
+    subprocess.run(command, cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True)
+
+
+def run_code(page: Page, python: str | Path, data: Path, collection: Path | None = None) -> subprocess.CompletedProcess:
+    """Run a page's code in a copy of a folder, without network access to the Hub.
+
+    Args:
+        data: Folder with `documents.txt` and the model `better`.
+        collection: The test collection that the code finds as `collection`.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(data, folder, dirs_exist_ok=True)
+        if collection:
+            shutil.copytree(collection, Path(folder, "collection"))
+        environment |= {"XDG_CACHE_HOME": f"{folder}/.cache", "MTEB_CACHE": f"{folder}/.cache/mteb"}
+        Path(folder, "recipe.py").write_text(page.code, encoding="utf-8")
+        command = [python, "recipe.py"]
+        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900)
+
+
+def same_output(shown: str, printed: str) -> bool:
+    """Return whether two outputs are equal except for the last digits of numbers and for spaces."""
+    numbers = [[float(number) for number in NUMBER.findall(text)] for text in (shown, printed)]
+    words = [" ".join(NUMBER.sub("#", text).split()) for text in (shown, printed)]
+    return words[0] == words[1] and all(abs(a - b) <= ROUNDING for a, b in zip(*numbers))
+
+
+def main() -> int:
+    """Run the pages. Returns 1 if one of them fails or prints something else."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    pages = read_pages()
+    parser.add_argument("--model_name", required=True)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--page", nargs="+", default=list(pages), choices=list(pages))
+    parser.add_argument("--collection", type=Path, default=ROOT.parent / "shared" / "data" / "retrieval" / "cisi")
+    args = parser.parse_args()
+    data = args.folder.resolve() / "data"
+    if not (data / "better").exists():
+        data.mkdir(parents=True, exist_ok=True)
+        adapt(args.model_name, data)
+    failed = 0
+    for name in args.page:
+        python = make_environment(pages[name], args.folder.resolve() / "environments" / name)
+        collection = args.collection if "collection/" in pages[name].code else None
+        done = run_code(pages[name], python, data, collection)
+        passed = done.returncode == 0 and same_output(pages[name].output, done.stdout)
+        failed += not passed
+        print(f"{name}: {'as on the page' if passed else 'differs from the page'}")
+        if not passed:
+            print(done.stdout, done.stderr[-3000:], sep="\n")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
