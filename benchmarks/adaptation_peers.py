@@ -110,11 +110,13 @@ PEERS = {
 TITLES = {"before": BEFORE, "whitening": WHITENING, **{name: peer.title for name, peer in PEERS.items()}}
 
 
-def train(peer: Peer, args: argparse.Namespace, sentences: list[str], seed: int, folder: Path) -> dict:
+def train(
+    peer: Peer, args: argparse.Namespace, sentences: list[str], seed: int, folder: Path, length: int = LENGTH
+) -> dict:
     """Train a model with the library's own trainer, save it to folder/model, and return its loss and seconds."""
     set_seed(seed)
     model = SentenceTransformer(args.model_name)
-    longest, model.max_seq_length = model.max_seq_length, LENGTH
+    longest, model.max_seq_length = model.max_seq_length, length
     options = SentenceTransformerTrainingArguments(
         output_dir=str(folder / "trainer"),
         max_steps=args.max_steps,

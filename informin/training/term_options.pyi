@@ -77,3 +77,6 @@ class TermOptions:
     """Minimum fraction of the tokens in the span that the second view keeps. Default: 0.5."""
     crop_max_fraction: Optional[float] = None
     """Maximum fraction of the tokens in the span that the second view keeps. Default: 1.0."""
+    crop_words: Optional[list[int]] = None
+    """Minimum and maximum number of words in the span, whatever the length of the text, instead of fractions of its
+    tokens. 5 20 turns documents into the length of queries."""

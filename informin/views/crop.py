@@ -1,12 +1,15 @@
 """Span cropping: the second view is a contiguous span of the sentence."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Optional
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
+from informin.errors import UsageError
 from informin.objectives.terms import option, require
-from informin.views.view import View
+from informin.views.view import SecondView, SentenceTokens, View
 
 
 def crop_span(tokens: Tensor, shortest: float, longest: float, generator: torch.Generator) -> Tensor:
@@ -24,9 +27,28 @@ def crop_span(tokens: Tensor, shortest: float, longest: float, generator: torch.
     return tokens[start : start + length]
 
 
+def crop_words(
+    tokens: Tensor, fewest: int, most: int, tokenizer: PreTrainedTokenizerBase, generator: torch.Generator
+) -> Tensor:
+    """Return the tokens of `fewest` to `most` consecutive words, however long the text is; of all if it has fewer.
+
+    Words are separated by spaces. All positions and numbers of words are equally likely.
+
+    Args:
+        tokens: (N,) int64, without special tokens.
+    """
+    words = str(tokenizer.decode(tokens.tolist())).split()
+    number = min(int(torch.randint(fewest, most + 1, (), generator=generator)), len(words))
+    if number == len(words):
+        return tokens
+    start = int(torch.randint(len(words) - number + 1, (), generator=generator))
+    ids = tokenizer(" ".join(words[start : start + number]), add_special_tokens=False)["input_ids"]
+    return torch.tensor(ids, dtype=tokens.dtype)
+
+
 @dataclass
 class Crop(View):
-    """Keeps a random contiguous span of the tokens.
+    """Keeps a random contiguous span of the tokens: a fraction of them, or a number of words.
 
     Source:
         Izacard et al. (2022), "Unsupervised Dense Information Retrieval with Contrastive Learning"; Giorgi et al.
@@ -38,10 +60,33 @@ class Crop(View):
     crop_min_fraction: float = option(0.5, "Minimum fraction of the tokens in the span that the second view keeps.")
     crop_max_fraction: float = option(1.0, "Maximum fraction of the tokens in the span that the second view keeps.")
 
+    crop_words: Optional[list[int]] = option(
+        None,
+        "Minimum and maximum number of words in the span, whatever the length of the text, instead of fractions of its "
+        "tokens. 5 20 turns documents into the length of queries.",
+    )
+
     def check(self) -> None:
+        if self.crop_words is not None:
+            self._check_words(self.crop_words)
         least, most = self.crop_min_fraction, self.crop_max_fraction
         require(0 < most <= 1, "crop_max_fraction", most, "a fraction above 0, at most 1")
         require(0 < least <= most, "crop_min_fraction", least, f"above 0, at most `crop_max_fraction` ({most})")
 
+    def _check_words(self, words: list[int]) -> None:
+        needed = "two numbers of words, 1 or more, the smaller one first"
+        require(len(words) == 2 and 1 <= words[0] <= words[1], "crop_words", words, needed)
+        for own in fields(self):
+            value = getattr(self, own.name)
+            if own.name != "crop_words" and value != own.default:
+                raise UsageError(f"{value} has no effect with `crop_words`", option=own.name, fix="Leave one out.")
+
+    def second_views(self, batch: dict[str, Tensor], tokens: SentenceTokens, seed: int) -> SecondView:
+        self._tokenizer = tokens.tokenizer
+        return super().second_views(batch, tokens, seed)
+
     def change(self, tokens: Tensor, generator: torch.Generator) -> Tensor:
+        if self.crop_words is not None:
+            fewest, most = self.crop_words
+            return crop_words(tokens, fewest, most, self._tokenizer, generator)
         return crop_span(tokens, self.crop_min_fraction, self.crop_max_fraction, generator)

@@ -1,0 +1,126 @@
+"""Collect the cells of long_texts.py: a JSON file, Markdown tables, and a figure of quality against CPU seconds."""
+
+from collections import defaultdict
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+
+from informin.evaluation.search import randomization_test
+from informin.files import read_json, write_json
+
+THEN = ", then matrix"
+MAIN = ("nDCG@10", "1-NN")  # the score of the figure, in a collection or a domain
+SELECTION = 11  # seeds from here on selected settings
+MARKERS = "os^Dv<>Ph*Xd8p"
+
+
+def collect(folder: Path, table: Path, figure: Path | None) -> None:
+    """Write the means over seeds as JSON, print them, and draw them."""
+    rows = [row for path in sorted(folder.glob("*/*.json")) for row in rows_of(read_json(path))]
+    machines = {str(read_json(path)["machine"]): read_json(path)["machine"] for path in folder.glob("*/*.json")}
+    groups: dict[tuple[str, bool], list[dict]] = defaultdict(list)
+    for row in rows:
+        groups[row["data"], row["seed"] >= SELECTION].append(row)
+    found = {}
+    for (data, selection), members in sorted(groups.items()):
+        baselines = [row for row in rows if row["data"] == data and row["method"] in ("before", "matrix")]
+        chosen = members if not selection else [*baselines, *members]
+        name = f"{data}, selection" if selection else data
+        found[name] = summary(chosen)
+        print(f"\n{markdown(name, found[name])}")
+    write_json(table, {"machines": list(machines.values()), "data": found})
+    if figure:
+        draw({name: rows for name, rows in found.items() if "selection" not in name}, figure)
+
+
+def rows_of(cell: dict) -> list[dict]:
+    """Return the rows of a cell: the method itself and, if it was trained, with a matrix afterwards."""
+    common = {name: cell[name] for name in ("data", "method", "seed")}
+    rows = [common | {name: cell[name] for name in ("scores", "cpu", "per_query")}]
+    if "then" in cell:
+        rows.append(common | cell["then"] | {"method": cell["method"] + THEN})
+    return rows
+
+
+def summary(rows: list[dict]) -> list[dict]:
+    """Return mean and standard deviation over seeds for each method, and p values of nDCG@10 over queries."""
+    methods: dict[str, list[dict]] = defaultdict(list)
+    for row in rows:
+        methods[row["method"]].append(row)
+    by_query = {name: np.mean([row["per_query"] for row in runs], axis=0) for name, runs in methods.items()
+                if runs[0]["per_query"]}  # fmt: skip
+    found = []
+    for name, runs in methods.items():
+        scores = {key: [row["scores"][key] for row in runs] for key in runs[0]["scores"]}
+        p = {base: randomization_test(by_query[name], by_query[base]) for base in ("before", "matrix")
+             if name in by_query and base in by_query and base != name}  # fmt: skip
+        found.append({
+            "method": name, "seeds": [row["seed"] for row in runs], "cpu": float(np.mean([row["cpu"] for row in runs])),
+            "scores": {key: [float(np.mean(x)), float(np.std(x, ddof=1)) if len(x) > 1 else None]
+                       for key, x in scores.items()},
+            "p": p,
+        })  # fmt: skip
+    first = {"before": 0, "matrix": 1}
+    return sorted(found, key=lambda row: (first.get(row["method"], 2), row["method"]))
+
+
+def markdown(data: str, rows: list[dict]) -> str:
+    """Return a table of one data set. STS-B dev is shown as the change from before."""
+    keys = list(rows[0]["scores"])
+    with_p = any(row["p"] for row in rows)
+    before = next((row["scores"]["STS-B dev"][0] for row in rows if row["method"] == "before"), 0.0)
+    titles = [*keys[:-1], "STS-B dev", *(["p, before", "p, matrix"] if with_p else []), "seeds", "CPU seconds"]
+    lines = [f"| {data} | " + " | ".join(titles) + " |", "| --- |" + " ---: |" * len(titles)]
+    for row in rows:
+        cells = [shown(*row["scores"][key]) for key in keys[:-1]]
+        general = row["scores"]["STS-B dev"][0]
+        cells.append(f"{general:.2f}" if row["method"] == "before" else f"{general - before:+.2f}")
+        cells += [f"{row['p'][base]:.4f}" if base in row["p"] else "" for base in ("before", "matrix")] * with_p
+        seeds = "" if row["seeds"] == [0] else str(len(row["seeds"]))
+        lines.append("| " + " | ".join([row["method"], *cells, seeds, f"{row['cpu']:.0f}"]) + " |")
+    return "\n".join(lines)
+
+
+def shown(mean: float, deviation: float | None) -> str:
+    return f"{mean:.2f}" if deviation is None else f"{mean:.2f} ± {deviation:.2f}"
+
+
+def draw(found: dict[str, list[dict]], path: Path) -> None:
+    """Draw the change of the main score against CPU seconds, one panel per data set."""
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    scored = {name: rows for name, rows in found.items() if set(MAIN) & set(rows[0]["scores"])}
+    methods = list(
+        dict.fromkeys(row["method"] for rows in scored.values() for row in rows if row["method"] != "before")
+    )
+    bases = list(dict.fromkeys(name.removesuffix(THEN) for name in methods))
+    figure, axes = plt.subplots(
+        1, len(scored), figsize=(3.6 * len(scored) + 2, 4.2), layout="constrained", squeeze=False
+    )
+    handles = {}
+    for axis, (data, rows) in zip(axes[0], scored.items()):
+        main = next(key for key in MAIN if key in rows[0]["scores"])
+        start = next(row["scores"][main][0] for row in rows if row["method"] == "before")
+        for row in rows:
+            base = row["method"].removesuffix(THEN)
+            if row["method"] == "before":
+                continue
+            color, filled = f"C{bases.index(base) % 10}", not row["method"].endswith(THEN)
+            mean, deviation = row["scores"][main]
+            marks = axis.errorbar(
+                row["cpu"], mean - start, deviation, fmt=MARKERS[bases.index(base) % len(MARKERS)], color=color,
+                markerfacecolor=color if filled else "none", markersize=8, label=row["method"],
+            )  # fmt: skip
+            handles.setdefault(row["method"], marks)
+        axis.axhline(0, color="gray", linewidth=0.8)
+        axis.set(xscale="log", xlabel="CPU seconds, log scale", title=f"{data}: {main} {start:.1f} before")
+        axis.set_yscale("symlog", linthresh=2)
+        axis.set_yticks(
+            [-40, -20, -10, -5, -2, -1, 0, 1, 2, 5], ["-40", "-20", "-10", "-5", "-2", "-1", "0", "+1", "+2", "+5"]
+        )
+    axes[0][0].set_ylabel("change of the score, points")
+    figure.legend(handles.values(), handles, loc="outside right center", fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
