@@ -9,7 +9,8 @@
 By hand: python -m tests.hub_server --port 8123 --user alice:hf_alice
 
 It keeps real bytes in memory: regular files under git's hash, LFS files under a sha256 that it computes itself.
-Not here: Xet, multipart uploads, pull requests, gated repositories, tags, Spaces, git.
+Spaces are repositories with files; nothing starts them.
+Not here: Xet, multipart uploads, pull requests, gated repositories, tags, git.
 
 How often an injected failure must happen until the user sees it (huggingface_hub 2.4):
 * whoami, create_repo, repo_info, auth_check, refs, branches, paths-info, validate-yaml, commit: once.
@@ -31,25 +32,15 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tests.hub_state import (
-    GITATTRIBUTES,
-    Blob,
-    Commit,
-    HubError,
-    Repo,
-    Token,
-    apply,
-    is_lfs,
-    read_card,
-)
+from tests.hub_state import GITATTRIBUTES, Blob, Commit, HubError, Repo, Token, apply, is_lfs, read_card, space_error
 
 NAME = re.compile(r"(?!.*(--|\.\.))(?!.*\.(git|ipynb)$)\w([\w.-]{0,94}\w)?", re.ASCII)
 NAME_RULE = (
     "Only regular characters and '-', '_', '.' are accepted. '--' and '..' are forbidden. '-' and '.' cannot start or "
     'end the name. The name cannot end with ".git" or ".ipynb". Max length is 96.'
 )
-API = r"/api/(?P<kind>model|dataset)s/(?P<name>[^/]+(?:/[^/]+)??)"
-WEB = r"/(?:(?P<kind>dataset)s/)?(?P<name>[^/]+(?:/[^/]+)??)"
+API = r"/api/(?P<kind>model|dataset|space)s/(?P<name>[^/]+(?:/[^/]+)??)"
+WEB = r"/(?:(?P<kind>dataset|space)s/)?(?P<name>[^/]+(?:/[^/]+)??)"
 REVISION = "/(?P<revision>[^/]+)"
 ROUTES = [  # method, path, Handler's method; the first match is used
     ("GET", "/api/whoami-v2", "whoami"),
@@ -72,6 +63,7 @@ ROUTES = [  # method, path, Handler's method; the first match is used
     ("HEAD", f"{WEB}/resolve{REVISION}/(?P<path>.+)", "resolve"),
     ("GET", f"{WEB}/resolve{REVISION}/(?P<path>.+)", "resolve"),
 ]
+SDKS = ("gradio", "docker", "static")  # of Spaces
 NEED_WRITE = {"may_write", "create_branch", "preupload", "commit", "lfs_batch", "lfs_verify"}
 
 
@@ -211,7 +203,7 @@ class Handler(BaseHTTPRequestHandler):
         return repo
 
     def url_of(self, repo: Repo) -> str:
-        return f"{self.hub.url}/{'' if repo.kind == 'model' else 'datasets/'}{repo.name}"
+        return f"{self.hub.url}/{'' if repo.kind == 'model' else f'{repo.kind}s/'}{repo.name}"
 
     # Reading
 
@@ -304,7 +296,13 @@ class Handler(BaseHTTPRequestHandler):
             raise HubError(403, f'You don\'t have the rights to create a {kind} under the namespace "{namespace}"')
         if (kind, repo.name) in self.hub.repos:
             raise HubError(409, f"You already created this {kind} repo", url=self.url_of(repo))
-        repo.append("main", {".gitattributes": Blob(GITATTRIBUTES, lfs=False)}, token.user, "initial commit")
+        files = {".gitattributes": GITATTRIBUTES}
+        if kind == "space":
+            if asked.get("sdk") not in SDKS:
+                raise HubError(400, f'"sdk" must be one of {", ".join(SDKS)}')
+            files["README.md"] = f"---\ntitle: {asked['name']}\nsdk: {asked['sdk']}\n---\n".encode()
+        initial = {path: Blob(content, lfs=False) for path, content in files.items()}
+        repo.append("main", initial, token.user, "initial commit")
         self.hub.repos[kind, repo.name] = repo
         return {"url": self.url_of(repo), "name": repo.name}
 
@@ -366,8 +364,10 @@ class Handler(BaseHTTPRequestHandler):
             for operation in operations:
                 apply(operation["key"], operation["value"], files, repo.lfs)
             card = files.get("README.md")
-            if card and card is not head.files.get("README.md") and (error := read_card(card.content)[1]):
-                raise HubError(400, error)
+            if card and card is not head.files.get("README.md"):
+                metadata, error = read_card(card.content)
+                if error := error or (repo.kind == "space" and space_error(metadata, files)):
+                    raise HubError(400, error)
             title, message = header["value"]["summary"], header["value"]["description"]
             sha = repo.append(revision, files, self.token.user, title, message)
         return {"success": True, "commitOid": sha, "commitUrl": f"{self.url_of(repo)}/commit/{sha}"}

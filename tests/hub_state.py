@@ -144,3 +144,14 @@ def read_card(content: bytes) -> tuple[dict, str | None]:
     except (TypeError, ValueError, yaml.YAMLError) as error:
         return {}, "Invalid metadata: " + " ".join(str(error).split())
     return card, None if isinstance(card.get("license", ""), str) else '"license" must be a string'
+
+
+def space_error(card: dict, files: dict[str, Blob]) -> str | None:
+    """Return why a Space with this metadata could not be built."""
+    if card.get("sdk") not in ("gradio", "docker", "static"):
+        return "Missing configuration in README: sdk"
+    if len(card.get("short_description", "")) > 60:
+        return "short_description is longer than 60 characters"
+    if card["sdk"] == "gradio" and card.get("app_file", "app.py") not in files:
+        return f"{card.get('app_file', 'app.py')} does not exist"
+    return None

@@ -93,6 +93,7 @@ def test_the_wheel_contains_only_the_package(wheel):
         "help/*.txt",
         "recipes/*.yaml",
         "*.md",
+        "*.css",
         "citations/*.bib",
     }
     expected = {path for path in sources() if path.parts[0] == "informin" and any(map(path.match, data))}
@@ -127,6 +128,9 @@ def test_trains_and_exports(installed, bert, sentences_file, pairs_file, command
         and "linear adapter" in (installed.folder / "fitted/README.md").read_text()
     )
 
+    listed = installed("push", "run", "me/m", "--space=me/s", "--dry_run")
+    assert "  app.py\n" in listed and "  informin/ (" in listed
+
     base = dict(model_name=bert, train_file=sentences_file, eval_pairs=pairs_file)
     base = {name: str(path) for name, path in base.items()}
     base |= dict(max_steps=2, eval_steps=2, per_device_train_batch_size=16, bf16=False, use_cpu=True)
@@ -137,7 +141,7 @@ def test_trains_and_exports(installed, bert, sentences_file, pairs_file, command
 
     lines = (installed.folder / "witness.jsonl").read_text().splitlines()
     processes = [process for line in lines if len(process := json.loads(line)) > 1]
-    assert len(processes) == 5, "one of them the study's training"
+    assert len(processes) == 6, "one of them the study's training"
     elsewhere = {
         name: file
         for files in processes

@@ -11,6 +11,7 @@ COMMANDS = {
     "train": "Train sentence embeddings on unlabeled text.",
     "fit": "Adapt a model or embeddings to your texts in seconds, without training.",
     "embed": "Embed a file of texts into a .npy file.",
+    "search": "Search sentences in your browser, with one model or two.",
     "eval": "Score encoders on STS and transfer tasks, labeled samples or retrieval pairs.",
     "study": "Repeat runs over settings and seeds, and compare them.",
     "push": "Publish an exported model on the Hub.",

@@ -4,11 +4,21 @@ import argparse
 from pathlib import Path
 
 from informin import program
-from informin.errors import UsageError
+from informin.cli.push_space import (
+    add_space_options,
+    prepare_space,
+    space_options,
+    space_sentences,
+    upload_space,
+    write_files,
+)
+from informin.demo.sentences import Sentences
+from informin.errors import PushError, UsageError
 from informin.publishing.card import write_card
 from informin.publishing.hub import card_files, prepare, push_card, push_folder, refuse_bad_name
 from informin.publishing.published import check_export, published_files
 from informin.publishing.results import add_results
+from informin.temporary import TemporaryFolder
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -35,12 +45,14 @@ def parser() -> program.Parser:
     add("--update_card", action="store_true", help="Upload only the model card and the results.")
     add("--dry_run", action="store_true", help="Write the model card and list the files, without uploading them.")
     add("--overwrite", action="store_true", help="Overwrite files that you did not upload with InforMin-CL.")
+    add_space_options(parser)
     return parser
 
 
 def push(args: argparse.Namespace) -> None:
-    """Add results to the folder, check the repository, list the files and upload them."""
+    """Add results to the folder, check the repositories, list the files and upload them."""
     refuse_bad_name(args.repo)
+    searched = space_sentences(args)
     check_export(args.folder)
     if args.seeds and not args.results:
         raise UsageError("is set without `results`", option="seeds", fix="Give the results of these runs.")
@@ -50,12 +62,33 @@ def push(args: argparse.Namespace) -> None:
     if args.dry_run:
         write_card(args.folder, args.repo)
         show(args.folder, chosen(args.folder))
-        print(f"Nothing was uploaded to {args.repo}.")
+        if searched:
+            show_space(args, searched)
+        print(f"Nothing was uploaded to {args.repo}{f' and {args.space}' if searched else ''}.")
         return
     new = not args.update_card
     to = prepare(args.repo, args.private or None, None, args.branch, args.overwrite, args.folder, create=new)
+    space = prepare_space(args) if searched else None
     show(args.folder, chosen(args.folder))
-    print(f"{'The model' if new else 'The card'} is at {upload(args.folder, to)}")
+    try:
+        print(f"{'The model' if new else 'The card'} is at {upload(args.folder, to)}", flush=True)
+    except PushError as error:
+        error.finish |= space_options(args)
+        raise
+    if searched and space:
+        print(f"The search page is at {upload_space(args, space, to.repo, searched)}")
+
+
+def show_space(args: argparse.Namespace, searched: Sentences) -> None:
+    """Print the files of the Space with their sizes, and its package in one line."""
+    with TemporaryFolder() as folder:
+        paths = write_files(Path(folder), args, args.repo, searched)
+        package = [path for path in paths if path.parts[0] == "informin"]
+        print(f"Space {args.space}:")
+        for path in (path for path in paths if path not in package):
+            print(f"{Path(folder, path).stat().st_size:>13,}  {path.as_posix()}")
+        size = sum(Path(folder, path).stat().st_size for path in package)
+        print(f"{size:>13,}  informin/ ({len(package)} files)")
 
 
 def show(folder: str, published: list[Path]) -> None:

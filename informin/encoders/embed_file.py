@@ -41,9 +41,23 @@ def embed_file(encoder: Encoder, texts: Sequence[str], path: str | Path) -> np.n
     Raises:
         UsageError: The file exists with other embeddings, or cannot be written.
     """
-    path = Path(path)
+    return _embed_described(encoder, texts, Path(path), _description(encoder, texts))
+
+
+def embed_cached(encoder: Encoder, texts: Sequence[str], folder: str | Path) -> np.ndarray:
+    """Return `embed_file` of a file in a cache folder, which a checksum of the texts and the encoder names."""
+    description = _description(encoder, texts)
+    key = hashlib.sha256(json.dumps(description).encode()).hexdigest()[:16]
+    return _embed_described(encoder, texts, Path(folder, f"{key}.npy"), description)
+
+
+def _description(encoder: Encoder, texts: Sequence[str]) -> dict:
+    return {"texts": _digest(texts), "encoder": encoder.sha256(), "rows": len(texts)}
+
+
+def _embed_described(encoder: Encoder, texts: Sequence[str], path: Path, description: dict) -> np.ndarray:
+    """Embed texts into a file; see `embed_file`."""
     partial, state = path.with_name(f"{path.stem}.partial.npy"), path.with_name(f"{path.stem}.progress")
-    description = {"texts": _digest(texts), "encoder": encoder.sha256(), "rows": len(texts)}
     if path.exists():
         if not path.with_suffix(".json").is_file() or read_json(path.with_suffix(".json")) != description:
             raise UsageError(f"{path} exists and contains other embeddings", fix="Choose another file, or delete it.")

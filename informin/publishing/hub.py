@@ -1,4 +1,4 @@
-"""Push an exported folder to the Hub.
+"""Push an exported folder, or the folder of a Space, to the Hub.
 
 `prepare` checks before training that a push can succeed. A push is one commit with all files, and a second one that
 puts the SHA of the first into the examples of the model card.
@@ -7,13 +7,13 @@ puts the SHA of the first into the examples of the model card.
 import logging
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from huggingface_hub import CommitInfo, HfApi, ModelInfo, get_token
+from huggingface_hub import CommitInfo, HfApi, get_token
 from huggingface_hub.errors import HFValidationError, HTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 from huggingface_hub.utils import validate_repo_id
 from transformers.trainer import TRAINER_STATE_NAME
@@ -33,6 +33,8 @@ PUSH_FIRST = "Push the model first, without `update_card`."
 NAMES = "Use NAME, or USER/NAME with your user name or organization."
 PUSH_AGAIN = "Fix the problem and push again."
 RETRIED = (408, 429, 500, 502, 503, 504)  # statuses after which the same request may succeed
+MODEL, SPACE = "model", "space"  # kinds of repositories
+SPACE_TAG = "informin-cl-search"  # in the metadata of the Spaces that `informin push` writes
 TOKEN_HELP = "Create a token with write access in your Hub settings, then run `hf auth login` or set HF_TOKEN."
 
 
@@ -45,16 +47,18 @@ class Destination:
         repo: USER/NAME.
         branch: None for main.
         overwrite: The user allows overwriting files of others.
+        kind: model or space.
     """
 
     api: HfApi
     repo: str
     branch: str | None = None
     overwrite: bool = False
+    kind: str = MODEL
 
     @property
     def url(self) -> str:
-        return f"{self.api.endpoint}/{self.repo}"
+        return f"{self.api.endpoint}/{'spaces/' if self.kind == SPACE else ''}{self.repo}"
 
 
 def prepare(
@@ -65,6 +69,7 @@ def prepare(
     overwrite: bool = False,
     folder: str | Path | None = None,
     create: bool = True,
+    kind: str = MODEL,
 ) -> Destination:
     """Check that a push can succeed, and create the repository if it does not exist.
 
@@ -76,6 +81,7 @@ def prepare(
         overwrite: Allow overwriting files that this user did not upload with InforMin-CL.
         folder: The folder to push, if it exists already.
         create: Allow creating the repository.
+        kind: model or space.
 
     Raises:
         UsageError: The token is missing or lacks write access, the name is not valid, the repository belongs to someone
@@ -91,20 +97,22 @@ def prepare(
         if access.get("role") == "read":
             raise UsageError(f"The token of {user['name']} is read-only", fix=TOKEN_HELP)
         repo = repo if "/" in repo else f"{user['name']}/{repo}"
-        if not api.repo_exists(repo):
+        if not api.repo_exists(repo, repo_type=kind):
             if branch:
                 raise UsageError(f"{repo} does not exist, so it has no branch {branch}", fix="Push to main first.")
             if not create:
                 raise UsageError(f"{repo} does not exist", fix=PUSH_FIRST)
-            api.create_repo(repo, private=private)
-            logger.info(f"Created the {'private ' if private else ''}repository {api.endpoint}/{repo}")
-        api.auth_check(repo, write=True)
-        info = api.model_info(repo, revision=branch)
+            sdk = "gradio" if kind == SPACE else None
+            api.create_repo(repo, repo_type=kind, private=private, space_sdk=sdk)
+            url = Destination(api, repo, kind=kind).url
+            logger.info(f"Created the {'private ' if private else ''}repository {url}")
+        api.auth_check(repo, repo_type=kind, write=True)
+        info = api.repo_info(repo, repo_type=kind, revision=branch)
         if private and not info.private:
             raise UsageError(f"{repo} is public", needed="a private repository", fix="Choose another name.")
         if not overwrite:
-            _refuse_foreign_files(api, info, user["name"], branch, folder)
-    return Destination(api, repo, branch, overwrite)
+            _refuse_foreign_files(api, info, user["name"], branch, folder, kind)
+    return Destination(api, repo, branch, overwrite, kind)
 
 
 def refuse_bad_name(repo: str) -> None:
@@ -125,10 +133,26 @@ def push_folder(folder: str | Path, to: Destination, message: str = "Upload mode
     check_export(folder)
     if not write_card(folder, to.repo):
         logger.info(f"{folder}/{CARD} was edited by hand and is uploaded unchanged.")
-    with _as_push_errors(folder, to):
+    with _as_push_errors(_finish(folder, to), to):
         commit = _upload_model(to, folder, message)
         if write_card(folder, to.repo, commit.oid):
             _upload(to, folder, "Model card: pin the commit that holds the weights", allow_patterns=[CARD])
+    return to.url
+
+
+def push_space(folder: str | Path, to: Destination, finish: dict[str, str | bool]) -> str:
+    """Upload the folder of a Space in one commit and return its URL.
+
+    Args:
+        folder: A folder that holds nothing but the Space.
+        to: Destination of kind space.
+        finish: Options that finish the push, if it fails.
+
+    Raises:
+        PushError: The upload failed.
+    """
+    with _as_push_errors(finish, to):
+        _upload(to, folder, "Upload search page", delete_patterns=["informin/*"])  # modules that are gone
     return to.url
 
 
@@ -141,7 +165,7 @@ def push_card(folder: str | Path, to: Destination) -> str:
     """
     check_export(folder)
     folder = Path(folder)
-    with _as_push_errors(folder, to, update_card=True):
+    with _as_push_errors(_finish(folder, to) | {"update_card": True}, to):
         info = to.api.model_info(to.repo, revision=to.branch, files_metadata=True)
         held = {sibling.rfilename: sibling.lfs for sibling in info.siblings or ()}.get(SAFE_WEIGHTS_NAME)
         if held is None or held.sha256 != sha256(folder / SAFE_WEIGHTS_NAME):
@@ -213,26 +237,29 @@ def _upload_model(to: Destination, folder: str | Path, message: str) -> CommitIn
 
 def _upload(to: Destination, folder: str | Path, message: str, **options) -> CommitInfo:
     return to.api.upload_folder(
-        repo_id=to.repo, revision=to.branch, folder_path=folder, commit_message=message, **options
+        repo_id=to.repo,
+        repo_type=to.kind,
+        revision=to.branch,
+        folder_path=folder,
+        commit_message=message,
+        **options,
     )
 
 
-def _refuse_foreign_files(api: HfApi, info: ModelInfo, user: str, branch: str | None, folder) -> None:
+def _refuse_foreign_files(api: HfApi, info, user: str, branch: str | None, folder, kind: str) -> None:
     """Raise UsageError if a repository contains anything that this user did not push with InforMin-CL."""
     held = [sibling.rfilename for sibling in info.siblings or () if sibling.rfilename != ".gitattributes"]
     if not held:
         return
 
     def fetched(name: str) -> Path:
-        return Path(api.hf_hub_download(info.id, name, revision=info.sha))
+        return Path(api.hf_hub_download(info.id, name, repo_type=kind, revision=info.sha))
 
-    commits = api.list_repo_commits(info.id, revision=branch)
+    commits = api.list_repo_commits(info.id, repo_type=kind, revision=branch)
     authors = {author for commit in commits if commit.title != CREATION for author in commit.authors}
-    try:
-        ours = "config.json" in held and "informin" in read_json(fetched("config.json"))
-    except UsageError:
-        ours = False
-    if not ours:
+    if kind == SPACE and all(commit.title == CREATION for commit in commits):
+        return  # the Hub puts a README.md into a new Space
+    if not _is_ours(held, fetched, kind):
         problem = f"has files that InforMin-CL did not upload ({', '.join(held[:3])}, {len(held)} in total)"
     elif others := authors - {user}:
         problem = f"has commits by {', '.join(sorted(others))}"
@@ -246,6 +273,22 @@ def _refuse_foreign_files(api: HfApi, info: ModelInfo, user: str, branch: str | 
     )
 
 
+def _is_ours(held: list[str], fetched: Callable[[str], Path], kind: str) -> bool:
+    """Return whether InforMin-CL wrote the files of a repository.
+
+    Args:
+        held: Names of its files.
+        fetched: Downloads a file.
+        kind: model or space.
+    """
+    if kind == SPACE:
+        return CARD in held and f"- {SPACE_TAG}\n" in fetched(CARD).read_text(encoding="utf-8", errors="replace")
+    try:
+        return "config.json" in held and "informin" in read_json(fetched("config.json"))
+    except UsageError:
+        return False
+
+
 @contextmanager
 def _as_usage_errors(repo: str) -> Iterator[None]:
     """Raise the Hub's errors as UsageError."""
@@ -257,7 +300,7 @@ def _as_usage_errors(repo: str) -> Iterator[None]:
 
 
 @contextmanager
-def _as_push_errors(folder: str | Path, to: Destination, update_card: bool = False) -> Iterator[None]:
+def _as_push_errors(finish: dict[str, str | bool], to: Destination) -> Iterator[None]:
     """Raise any error of an upload as PushError, which says that the model is saved and how to finish the push."""
     try:
         yield
@@ -265,13 +308,19 @@ def _as_push_errors(folder: str | Path, to: Destination, update_card: bool = Fal
         raise
     except Exception as error:  # the client raises OSError, ValueError, RuntimeError and errors of its HTTP library
         reason, fix = _reason(error, to.repo)
-        finish: dict[str, str | bool] = {"folder": str(folder), "repo": to.repo}
-        given = {"branch": to.branch, "overwrite": to.overwrite, "update_card": update_card}
         raise PushError(
-            f"The push to {to.repo} failed: {reason}. {fix} The model is saved in {folder}."
+            f"The push to {to.repo} failed: {reason}. {fix} The model is saved in {finish['folder']}."
             f"{' Set HF_TOKEN to the same token.' if to.api.token else ''}",
-            finish=finish | {name: value for name, value in given.items() if value},
+            finish=finish,
         ) from error
+
+
+def _finish(folder: str | Path, to: Destination) -> dict[str, str | bool]:
+    """Return the options that finish the push of a model."""
+    finish: dict[str, str | bool] = {"folder": str(folder), "repo": to.repo}
+    if to.branch:
+        finish["branch"] = to.branch
+    return finish | ({"overwrite": True} if to.overwrite else {})
 
 
 @contextmanager

@@ -126,6 +126,11 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
         citations=citations([stage["objective"] for stage in parts]),
     )
     page = re.sub(r"\n{3,}", "\n\n", str(ModelCard(content))).strip()
+    return stamped(page)
+
+
+def stamped(page: str) -> str:
+    """Return a page with a checksum at its end, which tells `is_untouched` that nobody edited it."""
     return f"{page}\n{_stamp(page)}\n"
 
 

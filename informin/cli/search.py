@@ -1,0 +1,43 @@
+"""Search sentences in your browser with one model, or compare two. Ctrl-C stops the page."""
+
+import argparse
+
+from informin import program
+from informin.cli.texts import add_encoder_options, encoder_of
+from informin.demo.load import load_search
+from informin.demo.page import LOCAL, build_page, require_gradio, serve, wait
+from informin.demo.sentences import load_labeled_sentences
+from informin.errors import counted
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Serve the page. Returns the exit code: 2 (usage), 130 (interrupted)."""
+    parser = program.Parser(prog="informin search", description=__doc__)
+    add = parser.add_argument
+    add("model", metavar="MODEL", help="Hub id or local folder.")
+    add("other", nargs="?", metavar="OTHER", help="A second model to compare, such as the same one after training.")
+    add("--sentences", required=True, metavar="FILE",
+        help="Sentences to search: text (one per line), CSV, TSV, JSONL or Parquet; also .gz, .xz, .zst. A column "
+        "`label` colors the map.")  # fmt: skip
+    add("--text_column", help="Column with the sentences. Default: `text`, or the only column.")
+    add("--embeddings", nargs="+", metavar="FILE.npy",
+        help="One file per model with the vectors of `informin embed`. Written if they do not exist. Default: a cache "
+        "in HF_HOME.")  # fmt: skip
+    add("--host", default=LOCAL, help="Address to listen on. 0.0.0.0 lets other machines reach the page.")
+    add("--port", type=int, help="Port. Default: the first free one from 7860.")
+    add_encoder_options(parser)
+    args = parser.parse_args(argv)
+    return program.exit_code(lambda: search(args), parser.option_names())
+
+
+def search(args: argparse.Namespace) -> None:
+    """Read and embed the sentences, and serve the page until a signal."""
+    require_gradio()
+    sentences = load_labeled_sentences(args.sentences, args.text_column)
+    names = [name for name in (args.model, args.other) if name]
+    encoders = [encoder_of(argparse.Namespace(**vars(args) | {"model_name": name})) for name in names]
+    found = load_search(encoders, sentences, args.embeddings)
+    print(f"{counted(len(found), 'sentence')} from {args.sentences}")
+    url = serve(build_page(found), args.host, args.port)
+    print(f"The search page is at {url} (Ctrl-C stops it)", flush=True)
+    wait()

@@ -1,0 +1,57 @@
+"""Embed the sentences of a search page, or take the vectors that `informin embed` wrote."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from huggingface_hub import constants
+
+from informin.demo.search import Search, SearchModel
+from informin.demo.sentences import Sentences
+from informin.encoders.embed_file import embed_cached, embed_file
+from informin.encoders.encoder import Encoder
+from informin.encoders.files import optional_file
+from informin.errors import UsageError, counted
+
+MOST_MODELS = 2
+REPORT = "report.html"  # in a model's folder or repository
+
+
+def load_search(
+    encoders: Sequence[Encoder], sentences: Sentences, embeddings: Sequence[str | Path] | None = None
+) -> Search:
+    """Embed the sentences with each encoder, with a progress bar, or load their vectors.
+
+    Args:
+        encoders: One or two encoders, with one pooling each.
+        sentences: The sentences.
+        embeddings: A `.npy` file per encoder, as in `embed_file`; None for a cache in HF_HOME.
+
+    Raises:
+        UsageError: There are more than two encoders, or a file is missing for one of them; or as `embed_file`.
+    """
+    if not 1 <= len(encoders) <= MOST_MODELS:
+        raise UsageError(f"found {counted(len(encoders), 'model')}", needed="one or two")
+    if embeddings is not None and len(embeddings) != len(encoders):
+        found = f"names {counted(len(embeddings), 'file')} for {counted(len(encoders), 'model')}"
+        raise UsageError(found, option="embeddings", needed="one file per model")
+    folder = Path(constants.HF_HOME) / "informin-cl" / "embeddings"
+    vectors = [
+        embed_file(encoder, sentences.texts, embeddings[i])
+        if embeddings
+        else embed_cached(encoder, sentences.texts, folder)
+        for i, encoder in enumerate(encoders)
+    ]
+    names = short_names([encoder.name for encoder in encoders])
+    return Search(sentences, [SearchModel(*found) for found in zip(names, encoders, vectors)])
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """Return the last parts of names and paths, or all of them if their last parts are equal."""
+    short = [name.rstrip("/").rpartition("/")[2] or name for name in names]
+    return short if len(set(short)) == len(short) else list(names)
+
+
+def find_report(model_name: str) -> str | None:
+    """Return the text of a model's report.html, from its folder or the Hub; None if it has none."""
+    path = optional_file(model_name, REPORT)
+    return Path(path).read_text(encoding="utf-8", errors="replace") if path else None

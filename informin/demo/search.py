@@ -1,0 +1,128 @@
+"""Search sentences with one or two models, and say how the second one changes the ranks.
+
+search = Search(sentences, [SearchModel("before", encoder, vectors), SearchModel("after", other, other_vectors)])
+for results in search("how are journals cited?"):
+    print(results.model, [(hit.rank, hit.other_rank, hit.text) for hit in results.hits])
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from informin.demo.index import MOST_EXACT, Ranking, make_index, unit_rows
+from informin.demo.sentences import Sentences
+from informin.encoders.encoder import Encoder
+from informin.errors import UsageError
+from informin.evaluation.geometry import unit
+from informin.textfiles import MOST_CHARACTERS
+
+HITS = 10
+
+
+@dataclass(frozen=True)
+class SearchModel:
+    """A model with the embeddings of the sentences.
+
+    Attributes:
+        name: Name shown on the page.
+        encoder: An encoder with one pooling.
+        vectors: (M, d), one row per sentence of the file, of any length.
+    """
+
+    name: str
+    encoder: Encoder
+    vectors: np.ndarray
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A sentence that was found.
+
+    Attributes:
+        rank: From 1.
+        cosine: Cosine of its embedding to the query's.
+        other_rank: Rank by the other model; None if there is no other, or if it is too far to be known.
+    """
+
+    text: str
+    label: str
+    rank: int
+    cosine: float
+    other_rank: int | None = None
+
+
+@dataclass(frozen=True)
+class Results:
+    """What one model found.
+
+    Attributes:
+        model: Name of the model.
+        hits: Nearest first.
+        truncated: The query was longer than the model's maximum length.
+    """
+
+    model: str
+    hits: list[Hit]
+    truncated: bool = False
+
+
+class Search:
+    """Searches distinct sentences with each of the models.
+
+    Args:
+        sentences: The sentences of the file. Repeated ones are found once.
+        models: One or two models.
+        most_exact: See `make_index`.
+    """
+
+    def __init__(self, sentences: Sentences, models: Sequence[SearchModel], most_exact: int = MOST_EXACT):
+        rows = sentences.distinct()
+        self.sentences = sentences.take(rows)
+        self.models = list(models)
+        self.vectors = [unit_rows(model.vectors, rows) for model in models]  # (N, d) each
+        self._indices = [make_index(vectors, most_exact) for vectors in self.vectors]
+
+    def __len__(self) -> int:
+        """Return the number of distinct sentences."""
+        return len(self.sentences.texts)
+
+    def __call__(self, query: str, hits: int = HITS) -> list[Results]:
+        """Return the nearest sentences for each model.
+
+        Raises:
+            UsageError: The query is too long to tokenize, or its embedding is not finite.
+        """
+        if len(query) > MOST_CHARACTERS:
+            found = f"The query has {len(query):,} characters"
+            raise UsageError(found, needed=f"up to {MOST_CHARACTERS:,}", fix="Shorten it.")
+        rankings, truncated = [], []
+        for model, index in zip(self.models, self._indices):
+            vector, cut = _embed(model.encoder, query)
+            rankings.append(index.rank(vector))
+            truncated.append(cut)
+        others = [rankings[1], rankings[0]] if len(rankings) == 2 else [None]
+        return [
+            Results(model.name, self._hits(ranking, other, hits), cut)
+            for model, ranking, other, cut in zip(self.models, rankings, others, truncated)
+        ]
+
+    def _hits(self, ranking: Ranking, other: Ranking | None, number: int) -> list[Hit]:
+        rows, cosines = ranking.nearest(number)
+        texts, labels = self.sentences.texts, self.sentences.labels
+        return [
+            Hit(texts[row], labels[row] if labels else "", rank, float(cosine), other.rank_of(row) if other else None)
+            for rank, (row, cosine) in enumerate(zip(rows.tolist(), cosines), start=1)
+        ]
+
+
+def _embed(encoder: Encoder, query: str) -> tuple[np.ndarray, bool]:
+    """Return the unit vector (d,) float32 of a query, and whether the query was truncated."""
+    known = query in encoder.truncated
+    (vector,) = encoder([query]).values()
+    truncated = query in encoder.truncated
+    if not known:
+        encoder.truncated.discard(query)  # a server would collect them
+    if not np.isfinite(vector).all():
+        raise UsageError(f"{encoder.name} gives an embedding that is not finite", fix="Use another model.")
+    return unit(vector[0]).astype(np.float32), truncated

@@ -1,0 +1,108 @@
+"""The page itself: what it answers, where it listens, and what it needs. tools/browser_checks.py drives a browser."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+import httpx
+import pytest
+
+from informin.cli.search import main
+from informin.demo.page import answer, build_page, serve
+from tests.conftest import ROOT, raises_usage
+from tests.demo.helpers import AFTER, BEFORE, search_of
+
+gradio = pytest.importorskip("gradio")
+
+
+@pytest.fixture(scope="module")
+def url():
+    """A page of two models."""
+    page = build_page(search_of(BEFORE, AFTER))
+    yield serve(page).rstrip("/")
+    page.close()
+
+
+def test_answers():
+    search = search_of(BEFORE, AFTER)
+    assert 'class="hits"' in answer(search, " query ")
+    for query in ("", " \n", None):
+        assert answer(search, query).startswith('<p class="note" role="status">Type a few words')
+    assert 'role="alert">The query has 100,001 characters; expected up to 100,000.' in answer(search, "x" * 100_001)
+
+
+def test_a_visitor_gets_the_results(url):
+    """With the requests that the page sends."""
+    config = json.loads(re.search(r"window.gradio_config = (\{.*?\});</script>", httpx.get(url).text)[1])
+    assert config["analytics_enabled"] is False and config["title"] == "Search with model-0 and model-1"
+    for dependency in (0, 1):  # Enter and the button
+        with httpx.Client(base_url=f"{url}/gradio_api", timeout=30) as client:
+            joined = dict(data=["query"], fn_index=dependency, session_hash="s")
+            assert client.post("/queue/join", json=joined).status_code == 200
+            events = [
+                line for line in client.get("/queue/data?session_hash=s").text.splitlines() if "completed" in line
+            ]
+        (html,) = json.loads(events[0].removeprefix("data:"))["output"]["data"]
+        assert html.count("<li>") == 6 and "model-1" in html
+
+
+def test_nothing_comes_from_other_hosts(url):
+    page = httpx.get(url).text
+    loaded = re.findall(r"(?:src|href)=[\"']?(https?://[^\"' >]*)", page)
+    theme = httpx.get(f"{url}/theme.css").text
+    assert loaded == [] and "http" not in re.sub(r"http://www.w3.org/\d+/svg", "", theme) and "system-ui" in theme
+
+
+def test_files_of_this_machine_are_not_served(url):
+    for path in (ROOT / "README.md", "README.md"):
+        assert httpx.get(f"{url}/gradio_api/file={path}").status_code in (403, 404)
+
+
+def test_only_this_machine_is_served(url):
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+", url)
+    port = int(url.rpartition(":")[2])
+    outside = socket.gethostbyname(socket.gethostname())
+    if not outside.startswith("127."):
+        with pytest.raises(OSError):
+            socket.create_connection((outside, port), timeout=5)
+
+
+def test_a_port_in_use(url):
+    page = build_page(search_of(BEFORE))
+    port = int(url.rpartition(":")[2])
+    with raises_usage("port", found=f"is {port}, and no server can listen there on 127.0.0.1"):
+        serve(page, port=port)
+
+
+@pytest.mark.usefixtures("logging_as_before")
+def test_gradio_is_missing(monkeypatch, capsys, sentences_file):
+    monkeypatch.setitem(sys.modules, "gradio", None)
+    assert main(["model", "--sentences", str(sentences_file)]) == 2
+    error = capsys.readouterr().err
+    assert error == (
+        "error: The search page needs the package gradio, which is not installed. "
+        "Install it: pip install 'informin-cl[demo]'\n"
+    )
+
+
+def test_command(bert, sentences_file, tmp_path):
+    """It serves until Ctrl-C. The second time, nothing is embedded."""
+    command = [sys.executable, "-m", "informin", "search", str(bert), str(bert), "--pooler", "mean", "--device", "cpu"]
+    environment = os.environ | {"HF_HOME": str(tmp_path / "home"), "GRADIO_SERVER_NAME": "0.0.0.0"}
+    with subprocess.Popen(
+        [*command, "--sentences", str(sentences_file)],
+        **dict(cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True),
+    ) as process:
+        assert process.stdout.readline() == f"96 sentences from {sentences_file}\n"
+        found = re.fullmatch(
+            r"The search page is at (http://127.0.0.1:\d+/) \(Ctrl-C stops it\)\n", process.stdout.readline()
+        )
+        assert "96 sentences" in httpx.get(found[1]).text
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        assert process.stderr.read().strip() in ("interrupted", "Interrupted.", "")
+    assert len(list((tmp_path / "home" / "informin-cl" / "embeddings").glob("*.npy"))) == 1
