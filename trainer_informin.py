@@ -10,14 +10,14 @@ from typing import cast
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from informin.distributed import gather_with_gradient
-from informin.encoders.architectures import InforMinModel, architecture_of
+from informin.encoders.architectures import InforMinModel
 from informin.encoders.embedding_config import embedding_of
-from informin.encoders.encode import embed, join_shares, longest_read
-from informin.encoders.packing import packed_forward
-from informin.encoders.trainable import refuse_other_heads, refuse_without_dropout
+from informin.encoders.encode import join_shares
+from informin.encoders.st_model import StModel, embed_any, longest_read
+from informin.encoders.trainable import refuse_other_heads
 from informin.errors import UsageError, counted
 from informin.evaluation.development import as_development
 from informin.objectives.terms import fill_heads
@@ -27,6 +27,7 @@ from informin.training.guided_data import GuidedData, add_guide
 from informin.training.history import TERM
 from informin.training.nan_check import NaNCheck
 from informin.training.options import InforMinTrainingArguments
+from informin.training.prepare import prepare_model
 from informin.training.progress import Progress, replace_progress
 from informin.training.record import describe_inputs, describe_sentences
 from informin.training.report import headline
@@ -35,7 +36,6 @@ from informin.training.resuming import ResumableTrainer
 from informin.training.sentences import refuse_few_sentences
 from informin.training.term_means import TermMeans
 from informin.training.throughput import Throughput
-from informin.views.attention import prepare_encoder
 from informin.views.stacking import StackedViews, step_seed, two_views
 from informin.views.view import SentenceTokens
 
@@ -53,8 +53,8 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
     labeled sentences and retrieval pairs, logged as eval_MEASURE (see `informin.evaluation.measures`).
 
     Args:
-        model: Encoder to train: a Hub id, a folder, or a model from `informin.encoders.loading.load_model`. Its heads
-            are newly initialized.
+        model: Encoder to train: a Hub id, a folder, a SentenceTransformer, or a model from
+            `informin.encoders.loading.load_model`. Its heads are newly initialized.
         args: Training arguments. Options that are None are filled in for this encoder.
         train_dataset: A list of sentences, a data set with the column `text`, or tokenized rows with `input_ids` and
             `attention_mask`.
@@ -75,7 +75,7 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
 
     def __init__(
         self,
-        model: str | PathLike | InforMinModel,
+        model,  # a name, a model of this project, or a SentenceTransformer, which is an optional package
         args: InforMinTrainingArguments | None = None,
         train_dataset=None,
         eval_dataset=None,
@@ -94,7 +94,8 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         hub_id = self.known.pop("hub_id", None)
         args, model, tokenizer, entry = inputs.load_for_training(model, args, processing_class, hub_id)
         self.known |= {"base_model": entry} if entry else {}
-        refuse_other_heads(model, {name: args.model_settings[name] for name in ("projection_head", "lm_head")})
+        if not isinstance(model, StModel):
+            refuse_other_heads(model, {name: args.model_settings[name] for name in ("projection_head", "lm_head")})
         with args.main_process_first(desc="data"):
             tokens = longest_read(model, tokenizer, args.embedding)
             rows, sentences = inputs.training_rows(train_dataset, tokenizer, args, tokens)
@@ -102,7 +103,8 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
             self.known["data"] = describe_sentences(sentences) | (self.known.get("data") or {})
         refuse_few_sentences(rows, args)
         collator = data_collator or DataCollatorWithPadding(tokenizer)
-        data = add_guide(name, model.config.hidden_size, args, rows, sentences, tokenizer)
+        own = model.encoder if isinstance(model, StModel) else None
+        data = add_guide(name, model.config.hidden_size, args, rows, sentences, tokenizer, own)
         self._prepare(model, args, SentenceTokens(tokenizer, args.prompt or "", tokens), data)
         self.began_with, self.sentences = name, sentences
         self.known["inputs"] = describe_inputs(args, model, rows, sentences, data.guides)
@@ -122,7 +124,7 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
             self.add_callback(callback)
 
     def _prepare(
-        self, model: InforMinModel, args: InforMinTrainingArguments, tokens: SentenceTokens, data: GuidedData
+        self, model: InforMinModel | StModel, args: InforMinTrainingArguments, tokens: SentenceTokens, data: GuidedData
     ) -> None:
         """Create the terms and their heads, and prepare the encoder and the views for them."""
         self._add_general = data.general
@@ -137,14 +139,7 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         single = view.same_tokens and not (compared or args.view_dropout)
         self._stack_views = StackedViews(tokens.tokenizer, masking, view, single, tokens)
         fill_heads(model, self.terms)
-        model.packed_forward = packed_forward if args.padding_free else None
-        model.chunk_size = args.gradient_cache_chunk_size
-        # None: a masked copy has the encoder's own dropout.
-        rates = args.view_dropout and [*args.view_dropout, None][: self._stack_views.copies]
-        encoder = cast(PreTrainedModel, model.base_model)
-        prepare_encoder(encoder, architecture_of(model.config).attentions(encoder), rates, self._map_layers)
-        if compared and view.same_tokens:
-            refuse_without_dropout(encoder)
+        prepare_model(model, args, self._map_layers, self._stack_views.copies, compared and view.same_tokens)
         for term in self.terms:
             if term.guide_needs:
                 term.prepare(data.guides[term.guide_needs.sentences])
@@ -215,7 +210,7 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         embedding, size = embedding_of(self.model), self.args.per_device_eval_batch_size
         with self._leaving_on_signal() as progress, self.accelerator.autocast():
             tokenizer = cast(PreTrainedTokenizerBase, self.processing_class)
-            embeddings = embed(self.model, tokenizer, own, size, embedding.in_training, progress)
+            embeddings = embed_any(self.model, tokenizer, own, size, embedding.in_training, progress)
         return join_shares(embeddings, self.accelerator)[: len(sentences)]
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:

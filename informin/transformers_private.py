@@ -45,6 +45,10 @@ class TrainerHooks(Trainer):
         """Load the random state."""
         super()._load_rng_state(checkpoint)
 
+    def load_checkpoint(self, checkpoint: str, model: nn.Module | None = None) -> None:
+        """Load the weights of a checkpoint."""
+        super()._load_from_checkpoint(checkpoint, model)
+
     def load_best_model(self) -> None:
         """Load the weights of the best checkpoint at the end of training."""
         super()._load_best_model()
@@ -100,6 +104,9 @@ class TrainerHooks(Trainer):
 
     def _load_rng_state(self, checkpoint):
         self.load_rng_state(checkpoint)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint, model=None):
+        self.load_checkpoint(resume_from_checkpoint, model)
 
     def _load_best_model(self):
         self.load_best_model()

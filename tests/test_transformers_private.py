@@ -20,6 +20,7 @@ PARAMETERS = {
     "_save_checkpoint": "model trial",
     "_load_optimizer_and_scheduler": "checkpoint",
     "_load_rng_state": "checkpoint",
+    "_load_from_checkpoint": "resume_from_checkpoint model",
     "_load_best_model": "",
     "_save": "output_dir state_dict",
     "_push_from_checkpoint": "checkpoint_folder",

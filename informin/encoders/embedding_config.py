@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tokenizers.normalizers import Lowercase, Sequence
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from informin.errors import UsageError, counted
 from modeling_informin import POOLINGS
@@ -107,8 +107,8 @@ class EmbeddingConfig:
         return {"prompt": own, "training_prompt": None if prompt == own else prompt}
 
 
-def embedding_of(model: PreTrainedModel) -> EmbeddingConfig:
-    """Return how a model that `load_model` loaded computes embeddings."""
+def embedding_of(model: Any) -> EmbeddingConfig:
+    """Return how a model in training computes embeddings."""
     embedding = EmbeddingConfig.from_settings(model.config.informin)
     assert embedding is not None  # `load_model` sets the pooling
     return embedding

@@ -210,7 +210,7 @@ def load_encoder(
         except NotNativeError as error:
             if backend == "native":
                 raise
-            if not _has_modules(model_name, revision):
+            if not has_modules(model_name, revision):
                 raise _with_hint(error) from None
             reason = error
     from informin.encoders.st_encoder import load_st_encoder  # it imports this module
@@ -226,7 +226,7 @@ def _with_hint(error: NotNativeError) -> NotNativeError:
     return NotNativeError(error.found, option=error.option, needed=ENCODER, fix=fix)
 
 
-def _has_modules(model_name: str, revision: str | None) -> bool:
+def has_modules(model_name: str, revision: str | None) -> bool:
     """Return whether a model has the file in which sentence-transformers lists its modules."""
     try:
         return optional_file(model_name, "modules.json", revision) is not None

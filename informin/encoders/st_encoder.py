@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerBase
 
 from informin.encoders.dense import Dense
 from informin.encoders.embedding_config import refuse_long_prompt
-from informin.encoders.encoder import Encoder, to_device
+from informin.encoders.encoder import Encoder, to_device, weights_sha256
 from informin.encoders.files import cannot_load, json_file, optional_file, refuse_links
 from informin.encoders.loading import BERT_POOLER, refuse_weights_outside
 from informin.encoders.model_config import check_numbers, check_sizes
@@ -121,6 +121,16 @@ class StEncoder(Encoder):
         if self.length < UNLIMITED and isinstance(self.tokenizer, PreTrainedTokenizerBase):
             super().note_truncated(sentences)
 
+    def limit(self, length: int) -> None:
+        """Truncate texts to this many tokens, if the model truncates."""
+        self.length = length
+        if self.own_length < UNLIMITED:
+            self.model.max_seq_length = length
+
+    def state_sha256(self) -> str:
+        """Return the SHA-256 of the weights in memory, for a model without files."""
+        return weights_sha256(self.model.state_dict())
+
     def weights_sha256(self) -> str:
         """Return the SHA-256 of the files with weights, configuration and code."""
         return self.files_sha256
@@ -142,11 +152,13 @@ def load_st_encoder(
     trust_remote_code: bool = False,
     code_revision: str | None = None,
     reason: UsageError | None = None,
+    dtype: torch.dtype = torch.float32,
 ) -> StEncoder:
-    """Load any model of sentence-transformers in float32; see `informin.encoders.encoder.load_encoder`.
+    """Load any model of sentence-transformers; see `informin.encoders.encoder.load_encoder`.
 
     Args:
         reason: Why the model is not native, for the message if sentence-transformers is missing.
+        dtype: Data type of the weights.
 
     Raises:
         UsageError: See `load_encoder`.
@@ -163,24 +175,48 @@ def load_st_encoder(
     if not trust_remote_code:
         refuse_remote_code(model_name, revision)
     with _quiet():
-        model = _load(library, model_name, revision, trust_remote_code, code_revision)
-        own = model.get_max_seq_length()
-        most = int(own) if isinstance(own, int | float) and own < UNLIMITED else UNLIMITED
-        _set_length(model, model_name, length, most)
-        to_device(model, device)
-        default = model.prompts.get(model.default_prompt_name) if model.default_prompt_name else None
-        prompt = (default or "") if prompt is None else prompt
-        tokenizer = model.tokenizer
-        if isinstance(tokenizer, PreTrainedTokenizerBase):
-            refuse_long_prompt(prompt, tokenizer, "max_length", length or most)
-        normalized = type(list(model)[-1]).__name__ == "Normalize" and model.truncate_dim is None
-        options = ((POOLER,), length or most, normalized, batch_size, bf16, prompt)
-        encoder = StEncoder(model_name, model, tokenizer, *options, own_length=most)
-        encoder.files_sha256 = _files_sha256(model_name, revision, code_revision)
-        try:
-            encoder.width = encoder._encode(["a"]).shape[-1]
-        except Exception as error:  # the type depends on the model's code
-            raise cannot_load(model_name, error) from None
+        model = _load(library, model_name, revision, trust_remote_code, code_revision).to(dtype)
+        files = _files_sha256(model_name, revision, code_revision)
+        return as_encoder(model, model_name, files, length, batch_size, device, bf16, prompt)
+
+
+def as_encoder(
+    model: Any,
+    name: str,
+    files_sha256: str,
+    length: int | None = None,
+    batch_size: int = 64,
+    device: str | None = None,
+    bf16: bool = False,
+    prompt: str | None = None,
+) -> StEncoder:
+    """Return the encoder of a loaded SentenceTransformer, which is moved to the device and set to evaluation mode.
+
+    Args:
+        model: The SentenceTransformer.
+        name: Its Hub id or folder.
+        files_sha256: See `StEncoder`.
+        length, batch_size, device, bf16, prompt: See `load_encoder`.
+
+    Raises:
+        UsageError: The length or the prompt does not fit, or the model cannot embed a text.
+    """
+    own = model.get_max_seq_length()
+    most = int(own) if isinstance(own, int | float) and own < UNLIMITED else UNLIMITED
+    _set_length(model, name, length, most)
+    to_device(model, device)
+    default = model.prompts.get(model.default_prompt_name) if model.default_prompt_name else None
+    prompt = (default or "") if prompt is None else prompt
+    tokenizer = model.tokenizer
+    if isinstance(tokenizer, PreTrainedTokenizerBase):
+        refuse_long_prompt(prompt, tokenizer, "max_length", length or most)
+    normalized = type(list(model)[-1]).__name__ == "Normalize" and model.truncate_dim is None
+    options = ((POOLER,), length or most, normalized, batch_size, bf16, prompt)
+    encoder = StEncoder(name, model, tokenizer, *options, own_length=most, files_sha256=files_sha256)
+    try:
+        encoder.width = encoder._encode(["a"]).shape[-1]
+    except Exception as error:  # the type depends on the model's code
+        raise cannot_load(name, error) from None
     return encoder
 
 
@@ -222,7 +258,7 @@ def _load(library: Any, model_name: str, revision: str | None, trust: bool, code
     try:
         with _no_missing_weights(model_name):
             model = library.SentenceTransformer(model_name, **how)
-        return model.float().eval()
+        return model.eval()
     except UsageError:
         raise
     except Exception as error:  # the type depends on what is wrong with the files

@@ -17,6 +17,7 @@ README.md                               the model card, generated from the files
 import copy
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -32,13 +33,20 @@ from informin.encoders.embedding_config import embedding_of
 from informin.encoders.encode import max_length
 from informin.encoders.loading import load_saved, load_tokenizer
 from informin.encoders.sentence_transformers_files import load_embedding_config
+from informin.encoders.st_model import TRAINED_FILE, StModel
 from informin.encoders.tokenizer import forget_truncation
 from informin.errors import UsageError, error_line
 from informin.files import read_json, set_usual_modes, sha256, write_json
 from informin.interrupts import during
 from informin.publishing.card import write_card
-from informin.publishing.published import MADE_FROM_WEIGHTS, load_our_config, refuse_links, refuse_non_finite
-from informin.publishing.record import load_record, save_record
+from informin.publishing.published import (
+    MADE_FROM_WEIGHTS,
+    load_our_config,
+    published_files,
+    refuse_links,
+    refuse_non_finite,
+)
+from informin.publishing.record import is_general, load_record, save_record
 from informin.publishing.sentence_transformers_files import save_sentence_transformers_files
 from informin.temporary import TemporaryFolder
 from modeling_informin import ADAPTER_FILE, HEAD_FILE, TRAINING_HEADS
@@ -55,50 +63,73 @@ TOKENIZER_TRACES = (
 
 @during("export")
 def export_folder(
-    model: InforMinModel,
+    model: InforMinModel | StModel,
     tokenizer: PreTrainedTokenizerBase,
     folder: str | Path,
     record: dict | None = None,
     dtype: torch.dtype = torch.float32,
     weights: bool = True,
+    merge: bool = True,
 ) -> None:
     """Write a model that can be loaded and published. `model` is not changed.
 
     Args:
-        model: A model of this project.
+        model: A model of this project, or a SentenceTransformer in training.
         tokenizer: Its tokenizer.
         folder: Folder to write. Files in it are replaced once all of them are written.
         record: Record of the run; see `informin.publishing.record`.
         dtype: Data type of the weights in the file.
         weights: False writes everything else, as a trial.
+        merge: Merge low-rank matrices into the weights. False writes them alone, as an adapter of the source model.
 
     Raises:
         UsageError: A weight is NaN or infinite in this data type, or a file in the folder is a link.
     """
     folder = Path(folder)
     refuse_links(folder)
-    clean = without_training_heads(model)
-    if weights:
-        clean = clean.to(dtype)  # type: ignore[arg-type]  # transformers wraps `to` without its overloads
-        refuse_non_finite(clean.state_dict(), within=f" in {dtype}")
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryFolder(folder) as partial:  # the disk may be full
         new = Path(partial)
-        _save_model(clean, new, weights)
-        _save_tokenizer(tokenizer, new)
-        embedding, longest = embedding_of(model), max_length(clean.config, tokenizer)
-        save_sentence_transformers_files(_encoder(clean), embedding, embedding.max_length(longest), new)
+        if isinstance(model, StModel):
+            _write_general(model, new, weights, merge)
+        else:
+            _write_native(model, tokenizer, new, dtype, weights)
         before = folder / SAFE_WEIGHTS_NAME
         if before.is_file() and sha256(before) != sha256(new / SAFE_WEIGHTS_NAME):
             for path in (path for pattern in MADE_FROM_WEIGHTS for path in folder.glob(pattern)):
                 path.unlink()
         for path in (path for path in new.rglob("*") if path.is_file()):
             target = folder / path.relative_to(new)
-            target.parent.mkdir(exist_ok=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
             os.replace(path, target)
     if record:
         save_record(folder, record)
-    write_card(folder)
+    if weights or not isinstance(model, StModel):
+        write_card(folder)
+
+
+def _write_native(
+    model: InforMinModel, tokenizer: PreTrainedTokenizerBase, new: Path, dtype: torch.dtype, weights: bool
+) -> None:
+    """Write the files of a native model to an empty folder."""
+    clean = without_training_heads(model)
+    if weights:
+        clean = clean.to(dtype)  # type: ignore[arg-type]  # transformers wraps `to` without its overloads
+        refuse_non_finite(clean.state_dict(), within=f" in {dtype}")
+    _save_model(clean, new, weights)
+    _save_tokenizer(tokenizer, new)
+    embedding, longest = embedding_of(model), max_length(clean.config, tokenizer)
+    save_sentence_transformers_files(_encoder(clean), embedding, embedding.max_length(longest), new)
+
+
+def _write_general(model: StModel, new: Path, weights: bool, merge: bool) -> None:
+    """Write the files of a SentenceTransformer to an empty folder, in its own format; as a trial its tokenizer only."""
+    if not weights:
+        model.tokenizer.save_pretrained(new)
+        return
+    refuse_non_finite(model.state_dict())
+    model.save(new, merge=merge and model.lora is not None)
+    set_usual_modes(new)
 
 
 def add_dense(folder: Path, dense: Dense, normalize: bool) -> None:
@@ -141,23 +172,53 @@ def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "
         UsageError: `checkpoint` is not an InforMin-CL model, or `folder` is in use or cannot be written.
     """
     checkpoint, folder = Path(checkpoint), Path(folder)
+    if is_general(checkpoint):
+        return _export_general(checkpoint, folder, dtype)
     config = load_our_config(checkpoint)
     refuse_used(folder)
     embedding = load_embedding_config(str(checkpoint), config)
     model = cast(InforMinModel, load_saved(config, str(checkpoint)))
     model.config.informin |= embedding.settings
     tokenizer = load_tokenizer(str(checkpoint), config)
+
+    def write(new: Path) -> None:
+        export_folder(model, tokenizer, new, load_record(checkpoint), DTYPES[dtype])
+        if embedding.adapter:
+            dense = load_dense(str(checkpoint), embedding.adapter, config.hidden_size)
+            add_dense(new, dense, embedding.normalize)
+            shutil.copyfile(checkpoint / "README.md", new / "README.md")
+
+    _create(folder, write)
+
+
+def _export_general(checkpoint: Path, folder: Path, dtype: str) -> None:
+    """Export a checkpoint of a SentenceTransformer: its files without the state of the trainer, and a model card."""
+    if dtype != "float32":
+        fix = "Load the export with sentence-transformers and save it in another data type."
+        raise UsageError(f"is {dtype}, but a SentenceTransformer is copied as it is", option="dtype", fix=fix)
+    if (checkpoint / TRAINED_FILE).is_file():
+        fix = "Resume the run, which exports the model, or load the checkpoint with sentence-transformers."
+        raise UsageError(f"{checkpoint} has low-rank matrices without the weights that they change", fix=fix)
+    refuse_used(folder)
+
+    def write(new: Path) -> None:
+        for path in published_files(checkpoint):
+            (new / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(checkpoint / path, new / path)
+        write_card(new)
+
+    _create(folder, write)
+
+
+def _create(folder: Path, write: Callable[[Path], None]) -> None:
+    """Create a folder that appears once `write` has completed it."""
     parent = next(path for path in folder.absolute().parents if path.exists())
     if not parent.is_dir():
         raise UsageError(f"{folder} cannot be created: {parent} is a file", fix="Choose another folder.")
     try:
         with TemporaryFolder(parent) as partial:
             new = Path(partial, "export")
-            export_folder(model, tokenizer, new, load_record(checkpoint), DTYPES[dtype])
-            if embedding.adapter:
-                dense = load_dense(str(checkpoint), embedding.adapter, config.hidden_size)
-                add_dense(new, dense, embedding.normalize)
-                shutil.copyfile(checkpoint / "README.md", new / "README.md")
+            write(new)
             move_into_place(new, folder)
     except OSError as error:
         raise UsageError(f"{folder} cannot be written: {error_line(error)}", fix=WRITABLE) from None

@@ -13,9 +13,11 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 
 from informin.encoders.architectures import architecture_of
 from informin.encoders.loading import load_config
+from informin.encoders.sentence_transformers_files import listed_modules
+from informin.encoders.st_model import HEADS_FILE, TRAINED_FILE
 from informin.errors import UsageError, counted, error_line
-from informin.files import AGAIN
-from informin.publishing.record import TRAINING
+from informin.files import AGAIN, MANIFEST
+from informin.publishing.record import TRAINING, is_general
 from modeling_informin import ADAPTER_FILE, HEAD_FILE
 
 # Files that belong to one version of the weights. Results that `informin eval` wrote to results/ itself are not
@@ -32,6 +34,9 @@ PUBLISHED = (
 # Folders are included, because the files in a linked folder are elsewhere too.
 NO_LINKS = (*PUBLISHED, *sorted({folder.as_posix() for name in PUBLISHED for folder in PurePath(name).parents} - {"."}))
 EXPORTED = "a folder that training or `informin export` wrote"
+MODULE_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.py")  # of a SentenceTransformer's module
+# Files of checkpoints, and of exported folders that are not published.
+STATE_FILES = ("trainer_state.json", HEADS_FILE, TRAINED_FILE, MANIFEST)
 
 
 def published_files(folder: str | Path) -> list[Path]:
@@ -42,8 +47,21 @@ def published_files(folder: str | Path) -> list[Path]:
     """
     folder = Path(folder)
     refuse_links(folder)
-    files = (path for pattern in PUBLISHED for path in folder.glob(pattern) if path.is_file())
-    return sorted({path.relative_to(folder) for path in files})
+    patterns = [*PUBLISHED, *(_module_patterns(folder) if is_general(folder) else [])]
+    files = (path for pattern in patterns for path in folder.glob(pattern) if path.is_file())
+    return sorted({path.relative_to(folder) for path in files if path.name not in STATE_FILES})
+
+
+def _module_patterns(folder: Path) -> list[str]:
+    """Return the patterns of the files of each module of a SentenceTransformer.
+
+    Raises:
+        UsageError: modules.json is missing or not valid.
+    """
+    paths = ["", *(module["path"] for module in listed_modules(str(folder)))]
+    for path in paths:
+        refuse_links(folder, [str(PurePath(path, name)) for name in MODULE_FILES])
+    return [str(PurePath(path, name)) for path in dict.fromkeys(paths) for name in MODULE_FILES]
 
 
 def check_export(folder: str | Path) -> None:
@@ -54,6 +72,9 @@ def check_export(folder: str | Path) -> None:
     """
     folder = Path(folder)
     refuse_links(folder)
+    if is_general(folder):
+        _check_general(folder)
+        return
     code = ["modeling_informin.py"] if architecture_of(load_our_config(folder)).model._auto_class else []
     missing = [name for name in (SAFE_WEIGHTS_NAME, *code, "modules.json") if not (folder / name).is_file()]
     if missing:
@@ -61,8 +82,23 @@ def check_export(folder: str | Path) -> None:
             f"{folder} is a checkpoint, which cannot be published: it has no {', no '.join(missing)}",
             fix=f"Export it first: python -m informin export {shlex.quote(str(folder))} NEW_FOLDER",
         )
+    _check_weights(folder, [folder / SAFE_WEIGHTS_NAME, folder / HEAD_FILE])
+
+
+def _check_general(folder: Path) -> None:
+    """Check that the folder of a SentenceTransformer can be published; see `check_export`."""
+    if (folder / "trainer_state.json").is_file():
+        raise UsageError(
+            f"{folder} is a checkpoint, which cannot be published",
+            fix=f"Export it first: python -m informin export {shlex.quote(str(folder))} NEW_FOLDER",
+        )
+    _check_weights(folder, [folder / path for path in published_files(folder) if path.suffix == ".safetensors"])
+
+
+def _check_weights(folder: Path, files: Sequence[Path]) -> None:
+    """Raise UsageError if weights in existing files cannot be read, or are NaN or infinite."""
     try:
-        for path in (path for path in (folder / SAFE_WEIGHTS_NAME, folder / HEAD_FILE) if path.is_file()):
+        for path in (path for path in files if path.is_file()):
             refuse_non_finite(load_file(path), f"{folder}: ")
     except (SafetensorError, OSError) as error:
         raise UsageError(f"The weights in {folder} cannot be read: {error_line(error)}", fix=AGAIN) from None

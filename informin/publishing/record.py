@@ -17,6 +17,8 @@ development           name of the development sets; null without evaluation. dev
 history               step and measures of each evaluation, named as in `informin.evaluation.measures`; null: undefined
 earlier               earlier parts of a run whose options, seed or data changed, each with its until_step. The other
                       entries describe the last part
+dimensions            of the embeddings of a SentenceTransformer; missing for native encoders
+remote_code           whether the model needs code from its repository; missing for native encoders
 steps, kept_step      number of steps taken, and the step whose weights were kept. chosen: they had the best score
 drift                 changes to the embeddings: sentences, their number; old and new, the measures of
                       `informin.evaluation.drift` (null: not scored); warnings. Null if not measured, and in checkpoints
@@ -107,6 +109,8 @@ RECORD = Keys(
             null=True,
         ),
         "sentences_per_second": or_none(AMOUNT),
+        "dimensions": integer(1),
+        "remote_code": FLAG,
     },
     ANY,
 )
@@ -124,6 +128,11 @@ RESUMED = Keys(
 def save_record(folder: str | Path, record: dict) -> None:
     """Write training.json."""
     write_json(Path(folder, TRAINING), record)
+
+
+def is_general(folder: str | Path) -> bool:
+    """Return whether a folder is a SentenceTransformer that was trained here; see `informin.encoders.st_model`."""
+    return ((load_record(folder) or {}).get("options") or {}).get("backend") == "st"
 
 
 def prompt_of_training(record: dict | None, settings: dict) -> str:

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase, TrainingArguments
@@ -14,6 +14,7 @@ from transformers.trainer_utils import HubStrategy, get_last_checkpoint
 from transformers.utils import PushInProgress
 
 from informin.distributed import any_process
+from informin.encoders.st_model import StModel
 from informin.encoders.tokenizer import forget_truncation
 from informin.errors import SaveError, UsageError, error_line
 from informin.files import damage, set_usual_modes
@@ -66,10 +67,19 @@ class PublishingTrainer(TrainerHooks, ABC):
 
     def write_model(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
         forget_truncation(self.tokenizer_of_run)
-        super().write_model(output_dir, state_dict)
+        folder = Path(output_dir or output_folder(self.args))
+        model: Any = self.accelerator.unwrap_model(self.model)
+        if not isinstance(model, StModel):
+            super().write_model(output_dir, state_dict)
+        elif self.args.should_save:
+            folder.mkdir(parents=True, exist_ok=True)
+            if state_dict == {}:  # a trial
+                self.tokenizer_of_run.save_pretrained(folder)
+            else:
+                model.save(folder)
+                model.save_state(folder)
         if not self.args.should_save:
             return  # Trainer calls this in every process
-        folder = Path(output_dir or output_folder(self.args))
         # A pickle of the options, which contains local paths and is not used.
         (folder / TRAINING_ARGS_NAME).unlink(missing_ok=True)
         save_record(folder, self.record())
@@ -86,7 +96,9 @@ class PublishingTrainer(TrainerHooks, ABC):
         output = output_folder(self.args)
         folder, model = folder or output, self.accelerator.unwrap_model(self.model)
         try:
-            export_folder(model, self.tokenizer_of_run, folder, self.record())
+            export_folder(
+                model, self.tokenizer_of_run, folder, self.record(), merge=getattr(self.args, "lora_merge", True)
+            )
         except (OSError, SafetensorError) as error:
             last = get_last_checkpoint(output)
             complete = last and damage(last, contents=False) is None

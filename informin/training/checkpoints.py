@@ -114,8 +114,9 @@ def checkpoint_to_resume(output_dir: str | Path, wanted: str, settings: dict) ->
             option=RESUME,
             fix="Start a new run from its weights: `model_name` FOLDER `output_dir` ANOTHER.",
         )
-    began = read_checked(checkpoint / "config.json", SETTINGS, OTHER)
     record = load_record(checkpoint) or {}
+    general = (record.get("options") or {}).get("backend") == "st"  # whose settings are in the record alone
+    began = {} if general else read_checked(checkpoint / "config.json", SETTINGS, OTHER)
     found = problem(record, RESUMED)
     if not found and record["steps"] != (steps := steps_taken(checkpoint)):
         found = f"steps is {record['steps']}, but global_step in {TRAINER_STATE_NAME} is {steps}"

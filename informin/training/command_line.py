@@ -11,10 +11,11 @@ from typing import Any, Optional, get_type_hints
 
 from transformers import HfArgumentParser
 
-from informin.encoders.loading import load_config
 from informin.errors import UsageError, error_line
 from informin.program import NearestOption
+from informin.training.backends import describe_encoder
 from informin.training.data_options import CardArguments, DataArguments
+from informin.training.encoder_options import EncoderOptions
 from informin.training.options import InforMinTrainingArguments, arguments_class
 from informin.training.recipes import recipe_file
 from informin.training.term_fields import term_options
@@ -60,7 +61,6 @@ def parse(
     model_name = given.pop("model_name", None)
     if not model_name:
         raise UsageError("is missing", option="model_name", fix="For example: `model_name` bert-base-uncased.")
-    config = load_config(model_name, given.get("model_revision"))
     kinds = (DataArguments, CardArguments)
     own = [{field.name: given.pop(field.name) for field in fields(kind) if field.name in given} for kind in kinds]
     try:
@@ -70,7 +70,7 @@ def parse(
         raise
     except (ValueError, TypeError, ImportError) as error:  # from TrainingArguments
         raise UsageError(f"TrainingArguments: {error_line(error)}", fix="See `informin train --help`.") from None
-    return model_name, data, card, args.resolve(model_name, config)
+    return model_name, data, card, args.resolve(model_name, *describe_encoder(model_name, args))
 
 
 def given_file(recipe: str | None, config: str | None) -> str | Path | None:
@@ -148,7 +148,7 @@ class Parser(NearestOption, HfArgumentParser):
         known = own_fields()
         own = [[field.name for field in fields(kind)] for kind in (DataArguments, CardArguments)]
         groups = {
-            "model": ["model_name", "recipe", "config", "model_revision", "pooler", "prompt", "export_prompt"],
+            "model": ["model_name", "recipe", "config", *(field.name for field in fields(EncoderOptions))],
             "objective": [*VIEWS, *term_options()],
             "data and evaluation data": ["max_seq_length", "max_train_samples", *own[0]],
             "model card": own[1],

@@ -12,6 +12,8 @@ from transformers.utils import logging as logs
 from informin.encoders.embedding_config import embedding_of
 from informin.encoders.encode import embed
 from informin.encoders.encoder import load_encoder
+from informin.encoders.st_encoder import POOLER, load_st_encoder
+from informin.encoders.st_model import StModel
 from informin.errors import InforMinError, error_line
 from informin.evaluation.drift import FEWEST, draw, measure_drift, stsb_dev
 from informin.evaluation.embedding_cache import embed_once
@@ -93,6 +95,8 @@ def report_drift(trainer: EncodingTrainer, senteval_dir: str | None, folder: str
 def starting_encoder(trainer: EncodingTrainer, model_name: str) -> Callable[[Sequence[str]], np.ndarray]:
     """Return an encode function of the original encoder, with the pooling and prompt of `trainer.encode`."""
     args, embedding = trainer.args, embedding_of(trainer.model).in_training
+    if isinstance(trainer.model, StModel):
+        return _starting_general(trainer, trainer.model, model_name, embedding.prompt)
     revision = trainer.known["base_model"]["revision"] or args.model_revision  # the commit, if it is known
     verbosity = logs.get_verbosity()
     logs.set_verbosity_error()  # warnings about the checkpoint were printed before training
@@ -106,6 +110,33 @@ def starting_encoder(trainer: EncodingTrainer, model_name: str) -> Callable[[Seq
     def encode(sentences: Sequence[str]) -> np.ndarray:
         with trainer.accelerator.autocast():
             return embed(encoder.model, trainer.processing_class, sentences, args.per_device_eval_batch_size, embedding)
+
+    return encode
+
+
+def _starting_general(
+    trainer: EncodingTrainer, model: StModel, model_name: str, prompt: str
+) -> Callable[[Sequence[str]], np.ndarray]:
+    """Return `starting_encoder` for a SentenceTransformer; with LoRA, the model in training without its matrices."""
+    args, size = trainer.args, trainer.args.per_device_eval_batch_size
+    original = None
+    if model.lora is None:
+        original = load_st_encoder(
+            model_name,
+            batch_size=size,
+            device=str(args.device),
+            revision=args.model_revision,
+            prompt=prompt,
+            trust_remote_code=args.trust_remote_code,
+            code_revision=args.code_revision,
+        )
+
+    def encode(sentences: Sequence[str]) -> np.ndarray:
+        with trainer.accelerator.autocast():
+            if original is not None:
+                return original(sentences)[POOLER]
+            with model.before_training():
+                return model.encode(sentences, size, prompt)
 
     return encode
 

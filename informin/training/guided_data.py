@@ -1,5 +1,7 @@
 """Add a guide's embeddings and general sentences to the training data."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ import datasets
 from transformers import PreTrainedTokenizerBase
 
 from informin.encoders.encoder import Encoder, UnknownPoolingError, load_encoder
+from informin.encoders.st_encoder import StEncoder
 from informin.errors import UsageError
 from informin.guide.cache import CachedGuide, load_guide
 from informin.guide.neighbors import require_neighbors
@@ -45,12 +48,14 @@ def add_guide(
     rows: Any,
     sentences: datasets.Dataset | datasets.IterableDataset | None,
     tokenizer: PreTrainedTokenizerBase,
+    own: StEncoder | None = None,
 ) -> GuidedData:
     """Add what the terms and the view need from a guide.
 
     Args:
         model_name, dimension, sentences: See `load_guides`.
         rows: `input_ids` and `attention_mask` of the training sentences.
+        own: The SentenceTransformer in training, before the first step; None for a native encoder.
     """
     if args.replay_file and not args.replay_weight:
         raise UsageError(
@@ -59,7 +64,7 @@ def add_guide(
             fix="Set `replay_weight`, or leave `replay_file` out.",
         )
     texts = load_general_sentences(args.replay_file) if args.replay_weight else None
-    guides = load_guides(model_name, dimension, args, sentences, texts)
+    guides = load_guides(model_name, dimension, args, sentences, texts, own)
     if "training" in guides:
         rows = rows.add_column("row", range(len(rows)))
     general = None
@@ -76,6 +81,7 @@ def load_guides(
     args: InforMinTrainingArguments,
     sentences: datasets.Dataset | datasets.IterableDataset | None,
     general: datasets.Dataset | None,
+    own: StEncoder | None = None,
 ) -> dict[str, CachedGuide]:
     """Load the guides of the `training` and of the `general` sentences that the run needs.
 
@@ -85,6 +91,7 @@ def load_guides(
         dimension: Dimension of its embeddings.
         sentences: Column `text`; None if the trainer was given tokens.
         general: See `load_general_sentences`.
+        own: See `add_guide`.
 
     Raises:
         UsageError: No term or view uses `guide_model`, or its dimension does not fit. There are no sentences to embed,
@@ -105,7 +112,7 @@ def load_guides(
     embedded = {need.sentences: title for title, need in needs.items()}
     if "training" in embedded:
         _require_sentences(sentences, needs, embedded["training"])
-    encoder = _load_guide_model(model_name, args)
+    encoder = own if own and args.guide_model is None else _load_guide_model(model_name, args)
     for term in args.terms:
         if term.guide_needs and term.guide_needs.same_dimension and encoder.dimensions != dimension:
             raise UsageError(
@@ -116,8 +123,24 @@ def load_guides(
             )
     folder = Path(args.guide_cache or Path(args.run_dir, FOLDER))
     texts: dict[str, Any] = {"training": sentences, "general": general}
-    with Heartbeat(args.run_dir, args.device), args.main_process_first(desc="guide"):
+    same = at_length(own, args) if encoder is own else nullcontext()
+    with Heartbeat(args.run_dir, args.device), args.main_process_first(desc="guide"), same:
         return {name: load_guide(folder, encoder, texts[name]["text"]) for name in embedded}
+
+
+@contextmanager
+def at_length(encoder: StEncoder, args: InforMinTrainingArguments) -> Iterator[None]:
+    """Let the encoder in training be its own guide, on the device, in the precision and with the length of training."""
+    assert args.max_seq_length  # see `training_rows`
+    before = encoder.length, encoder.bf16
+    encoder.model.to(args.device)
+    encoder.bf16 = args.mixed_precision == "bf16"
+    encoder.limit(min(encoder.length, args.max_seq_length))
+    try:
+        yield
+    finally:
+        encoder.bf16 = before[1]
+        encoder.limit(before[0])
 
 
 def guide_needs(args: InforMinTrainingArguments) -> dict[str, GuideNeeds]:
@@ -155,6 +178,7 @@ def _load_guide_model(model_name: str | None, args: InforMinTrainingArguments) -
         )
     device = None if args.device.type == "cpu" else str(args.device)
     try:
+        options_of_guide["trust_remote_code"] = args.trust_remote_code
         return load_encoder(name, device=device, bf16=args.mixed_precision == "bf16", **options_of_guide)
     except UnknownPoolingError:
         raise UsageError(

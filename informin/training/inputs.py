@@ -5,15 +5,18 @@ from functools import partial
 from os import PathLike
 
 import datasets
+import torch
 from transformers import PreTrainedTokenizerBase, set_seed
 
 from informin.encoders.architectures import InforMinModel
 from informin.encoders.embedding_config import embedding_of, lower_case
-from informin.encoders.loading import load_config, load_model, load_tokenizer
+from informin.encoders.loading import load_model, load_tokenizer
+from informin.encoders.st_model import StModel, describe_object, is_sentence_transformer, load_st_model
 from informin.errors import UsageError
+from informin.training.backends import describe_encoder, is_general
 from informin.training.lengths import fitting_length, token_counts, warn_of_truncation
 from informin.training.options import InforMinTrainingArguments
-from informin.training.record import describe_model
+from informin.training.record import describe_general, describe_model
 from informin.training.sentences import draw_sample, not_blank, tokenize_and_count
 from informin.training.streams import own_share
 
@@ -28,11 +31,11 @@ REFUSED = {
 
 def refuse_arguments(model: object, args: object, tokenizer: object, kwargs: dict) -> None:
     """Raise UsageError for arguments of InforMinTrainer that have the wrong type or are not supported."""
-    if not isinstance(model, str | PathLike | InforMinModel):
+    if not isinstance(model, str | PathLike | InforMinModel | StModel) and not is_sentence_transformer(model):
         raise UsageError(
             f"is a {type(model).__name__}",
             option="model",
-            needed="the name of an encoder, or a model from informin.encoders.loading.load_model",
+            needed="the name of an encoder, a SentenceTransformer, or a model from `load_model`",
         )
     if isinstance(model, InforMinModel) and tokenizer is None:
         raise UsageError("is missing", option="processing_class", needed="the tokenizer of the given model")
@@ -48,22 +51,27 @@ def load_for_training(
     args: InforMinTrainingArguments,
     tokenizer: PreTrainedTokenizerBase | None,
     hub_id: str | None,
-) -> tuple[InforMinTrainingArguments, InforMinModel, PreTrainedTokenizerBase, dict | None]:
+) -> tuple[InforMinTrainingArguments, InforMinModel | StModel, PreTrainedTokenizerBase, dict | None]:
     """Return the arguments resolved for the model, the model, its tokenizer, and its entry in training.json.
 
     Args:
-        model: Hub id or folder of the encoder; or a loaded model, which has no entry.
+        model: Hub id or folder of the encoder; a SentenceTransformer; or a loaded model, which has no entry.
         args: Arguments of the run.
         tokenizer: Tokenizer; None for the encoder's own.
         hub_id: Hub id of an encoder that is a local folder.
     """
+    if is_sentence_transformer(model):
+        args = args.resolve("model", *describe_object(model))
+        return args, *_load_general(model, args, None)
     if not isinstance(model, str | PathLike):
         assert tokenizer is not None  # see `refuse_arguments`
         name = model.config.name_or_path or model.config.model_type
         return args.resolve(name, model.config, embedding_of(model)), model, tokenizer, None
     model_name, revision = str(model), args.model_revision
-    config = load_config(model_name, revision)
-    args = args.resolve(model_name, config)
+    config, embedding = describe_encoder(model_name, args)
+    args = args.resolve(model_name, config, embedding)
+    if is_general(config):
+        return args, *_load_general(model_name, args, hub_id)
     tokenizer = tokenizer or load_tokenizer(model_name, config, revision)
     set_seed(args.seed)  # for newly initialized heads
     loaded = load_model(config, model_name, args.model_settings, revision, args.embedding)
@@ -71,7 +79,32 @@ def load_for_training(
     return args, loaded, tokenizer, describe_model(model_name, loaded, tokenizer, revision, hub_id)
 
 
-def settings_in_training(model: InforMinModel, args: InforMinTrainingArguments) -> dict:
+def _load_general(
+    model: object, args: InforMinTrainingArguments, hub_id: str | None
+) -> tuple[StModel, PreTrainedTokenizerBase, dict | None]:
+    """Load a SentenceTransformer; see `load_for_training`."""
+    assert args.embedding is not None  # see `resolve`
+    set_seed(args.seed)  # for newly initialized low-rank matrices
+    loaded = load_st_model(
+        model,
+        args.embedding,
+        revision=args.model_revision,
+        trust_remote_code=args.trust_remote_code,
+        code_revision=args.code_revision,
+        train_dense=args.train_dense,
+        lora=args.lora,
+        dtype=torch.bfloat16 if args.bf16 else torch.float32,
+        settings={name: value for name, value in args.model_settings.items() if name != "prompt"},
+    )
+    if not any(module.__class__.__name__ == "Dense" for module in loaded.st) and not args.train_dense:
+        raise UsageError("is false, but the model has no Dense module", option="train_dense", fix="Leave it out.")
+    entry = None
+    if isinstance(model, str):
+        entry = describe_general(model, loaded.encoder.files_sha256, args.model_revision, hub_id)
+    return loaded, loaded.tokenizer, entry
+
+
+def settings_in_training(model: InforMinModel | StModel, args: InforMinTrainingArguments) -> dict:
     """Return `config.informin` for a model in training: options of the run, pooling and prompts.
 
     Raises:

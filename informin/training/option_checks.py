@@ -12,6 +12,7 @@ from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_rep
 
 from informin.encoders.architectures import ARCHITECTURES, architecture_of
 from informin.encoders.embedding_config import POOLINGS
+from informin.encoders.st_encoder import POOLER
 from informin.errors import UsageError, counted
 from informin.evaluation.measures import ALL
 from informin.objectives import OBJECTIVES
@@ -66,7 +67,8 @@ def check_views(args: "InforMinTrainingArguments") -> None:
     fits = rates is None or (len(rates) == 2 and 0 <= rates[0] < rates[1] < 1)
     needed = "two increasing rates, at least 0 and below 1, such as 0.05 0.15"
     require(fits, "view_dropout", rates, needed)
-    rate, poolers = args.view_dropout_rate, ("auto", *POOLINGS)
+    own = (POOLER,) if args.backend == "st" else ()
+    rate, poolers = args.view_dropout_rate, ("auto", *POOLINGS, *own)
     require(rate is None or 0 < rate < 1, "view_dropout_rate", rate, "a rate above 0 and below 1")
     if args.export_prompt and args.prompt is None:
         raise UsageError(

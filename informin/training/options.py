@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, make_dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar, Literal, Optional
 
 import torch
@@ -16,8 +16,10 @@ from informin.evaluation.measures import Measure
 from informin.objectives import OBJECTIVES, Term
 from informin.objectives.terms import option
 from informin.training import option_checks as checks
+from informin.training.backends import check_general, is_general
 from informin.training.checkpoints import LAST
 from informin.training.defaults import default_output_dir, filled_in, paper_row, published, refuse_unused, uneven_batch
+from informin.training.encoder_options import EncoderOptions
 from informin.training.recipes import recipe_options
 from informin.training.term_fields import default_text, option_kinds, term_fields
 from informin.training.term_options import TermOptions
@@ -27,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(repr=False)
-class InforMinTrainingArguments(TermOptions, TrainingArguments):
+class InforMinTrainingArguments(EncoderOptions, TermOptions, TrainingArguments):
     """Arguments for `InforMinTrainer`: transformers' TrainingArguments plus the options of objectives and views.
 
     An option that is None is filled in by `resolve`: with the paper's value for the objective and the encoder, else
@@ -53,18 +55,6 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
         "Name of a recipe in informin/recipes, such as adapt. Options that you set override it. In Python, an option "
         "set to its default counts as not set; the recipe is applied once, and the field is None afterwards.",
     )
-    model_revision: Optional[str] = option(None, "Branch, tag or commit of the encoder on the Hub.")
-    pooler: Literal["auto", "cls", "mean", "last"] = option(
-        "auto",
-        "Pooling of the sentence embedding, in training and in the exported model. auto: the pooling that the "
-        "checkpoint or its sentence-transformers files specify, else cls.",
-    )
-    prompt: Optional[str] = option(
-        None,
-        "Text prepended to every sentence in training; an empty string for none. The exported model keeps the "
-        "encoder's own prompts unless export_prompt is set. Default: the encoder's default prompt.",
-    )
-    export_prompt: bool = option(False, "Make the prompt the default prompt of the exported model.")
     projection_head: Optional[Literal["mlp", "none"]] = option(
         None,
         "Head on top of the embedding in training. mlp: as in InforMin-CL's paper. none: as in the authors' code. "
@@ -198,6 +188,7 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
         if self.recipe is not None:
             self._apply_recipe(self.recipe)
         checks.check_objective(self)
+        self.check_encoder_options()
         refuse_unused(self)
         # Check with BERT-base's values for options that are still None; `resolve` fills in those for the encoder.
         values = filled_in(self) | {name: v for name, v in STAND_INS.items() if getattr(self, name) is None}
@@ -254,17 +245,21 @@ class InforMinTrainingArguments(TermOptions, TrainingArguments):
             UsageError: The encoder does not support the options, or its pooling is unknown.
         """
         checks.check_objective(self)
+        general = is_general(config)
         row, from_paper = paper_row(self.objective, config), published(self, config)
         embedding = embedding or load_embedding_config(model_name, config, self.model_revision)
         embedding = embedding.for_training(self.pooler, self.prompt, self.export_prompt)
         values: dict[str, Any] = filled_in(self, config)
         values |= {"pooler": embedding.pooling, "prompt": embedding.in_training.prompt}
+        values["backend"] = "st" if general else "native"
+        if general:
+            values |= {"projection_head": self.projection_head or "none", "padding_free": self.padding_free or False}
         resolved = replace(self, **values)
         resolved.embedding = embedding
         resolved.paper_row = row.name if row and from_paper else self.paper_row
         if resolved.padding_free is None:
             resolved.padding_free = resolved.device.type == "cpu" and checks.unpackable(resolved, config) is None
-        checks.check_encoder(resolved, config)
+        (check_general if general else partial(checks.check_encoder, config=config))(resolved)
         if resolved.output_dir is None:
             resolved.output_dir = default_output_dir(model_name, resolved)
         if self.process_index == 0 and (uneven := uneven_batch(self, config)):

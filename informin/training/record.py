@@ -47,10 +47,15 @@ SHAPING = """
 RARE = """
     data_seed dataloader_drop_last train_sampling_strategy ignore_data_skip neftune_noise_alpha optim_target_modules
     full_determinism tf32 torch_compile use_liger_kernel metric_for_best_model pooler prompt
-    gradient_cache_chunk_size
+    gradient_cache_chunk_size backend train_dense lora_r lora_alpha lora_dropout lora_target_modules
 """.split()  # recorded only if they differ from the default
 DEFAULTS = {field.name: field.default for field in fields(InforMinTrainingArguments)}
-DEFAULTS |= {"pooler": "cls", "prompt": "", "metric_for_best_model": "eval_spearman"}  # the resolved values
+DEFAULTS |= {
+    "pooler": "cls",
+    "prompt": "",
+    "metric_for_best_model": "eval_spearman",
+    "backend": "native",
+}  # the resolved values
 
 
 def describe_model(
@@ -76,6 +81,22 @@ def describe_model(
         "revision": extract_commit_hash(optional_file(model_name, "config.json", revision), None),
         "weights_sha256": starting_sha256(model, model_name, revision),
         "settings_sha256": settings_sha256(model.config, tokenizer),
+    }
+
+
+def describe_general(model_name: str, sha256: str, revision: str | None = None, hub_id: str | None = None) -> dict:
+    """Return the entry `base_model` of the record for a SentenceTransformer; see `describe_model`.
+
+    Args:
+        sha256: SHA-256 of its files.
+    """
+    folder = Path(model_name)
+    return {
+        "name": last_name(folder) if folder.is_dir() else model_name,
+        "hub_id": hub_id or (None if folder.is_dir() else model_name),
+        "revision": extract_commit_hash(optional_file(model_name, "modules.json", revision), None),
+        "weights_sha256": sha256,
+        "settings_sha256": sha256,
     }
 
 
@@ -155,6 +176,7 @@ class RecordedTrainer(Protocol):
 
     args: InforMinTrainingArguments
     state: TrainerState
+    model: Any
     eval_dataset: Any
     known: dict
     throughput: Throughput
@@ -174,6 +196,7 @@ def training_record(trainer: RecordedTrainer) -> dict:
         "drift": None,  # until the end of a run
         **trainer.known,
         "objective": describe_objective(args),
+        **(_general_entries(trainer.model) if args.backend == "st" else {}),
         **weights_settings(args, trainer.eval_dataset),
         "history": [_scores(entry) for entry in evaluations(state, defined=False)],
         "steps": state.global_step,
@@ -182,6 +205,11 @@ def training_record(trainer: RecordedTrainer) -> dict:
         "sentences_per_second": trainer.throughput.sentences_per_second,
         "environment": environment(args.device),
     }
+
+
+def _general_entries(model: Any) -> dict:
+    """Return the entries of the record that only a SentenceTransformer has."""
+    return {"dimensions": model.config.hidden_size, "remote_code": model.runs_code}
 
 
 def describe_objective(args: InforMinTrainingArguments) -> dict:

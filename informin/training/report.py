@@ -10,12 +10,14 @@ import torch
 from transformers import TrainerState
 
 from informin.encoders.embedding_config import EmbeddingConfig
+from informin.encoders.remote_code import remote_code
 from informin.errors import counted
 from informin.evaluation.development import Development
 from informin.evaluation.drift import MEASURES, NOT_SCORED
 from informin.evaluation.measures import ALL
 from informin.files import read_json
 from informin.objectives import OBJECTIVES
+from informin.publishing.record import is_general
 from informin.training.history import logged_scores, logged_terms
 from informin.training.options import InforMinTrainingArguments
 
@@ -120,6 +122,12 @@ def load_lines(folder: str) -> str:
     AutoModel gives the embedding only if it is the [CLS] vector of the sentence alone. For other pooling, prompts and
     normalization, sentence-transformers applies what the folder specifies.
     """
+    if is_general(folder):
+        trust = ", trust_remote_code=True" if remote_code(folder) else ""
+        return (
+            "\nLoad the model:\n    from sentence_transformers import SentenceTransformer\n"
+            f'    model = SentenceTransformer("{folder}"{trust})'
+        )
     embedding = EmbeddingConfig.from_settings(read_json(Path(folder, "config.json"))["informin"])
     plain = embedding is not None and embedding.pooling == "cls" and not embedding.normalize and not embedding.prompt
     model = f'AutoModel.from_pretrained("{folder}", trust_remote_code=True)'

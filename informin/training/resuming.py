@@ -16,6 +16,7 @@ from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length, rotate_checkpoints
 
 from informin.distributed import any_process
+from informin.encoders.st_model import StModel
 from informin.errors import UsageError
 from informin.files import damage, write_manifest
 from informin.objectives import Term
@@ -277,10 +278,20 @@ class ResumableTrainer(TrainerHooks):
         if checkpoint is None or loaded_record(checkpoint)["seed"] == self.args.seed:
             super().load_rng_state(checkpoint)
 
+    def load_checkpoint(self, checkpoint: str, model: nn.Module | None = None) -> None:
+        """Load the weights of a checkpoint, for a SentenceTransformer from its own format."""
+        own = self.accelerator.unwrap_model(model or self.model)
+        if isinstance(own, StModel) and not self.is_fsdp_enabled:
+            own.load(checkpoint)
+        else:
+            super().load_checkpoint(checkpoint, model)
+
     def load_best_model(self) -> None:
         """Load the best checkpoint if it is intact; otherwise keep the model after the last step."""
         best = self.state.best_model_checkpoint
         problem = damage(best) if best else "its folder is unknown"
+        if best and problem is None and isinstance(self.model, StModel):
+            return self.load_checkpoint(best)
         if problem is None:
             return super().load_best_model()
         logger.warning(

@@ -55,13 +55,15 @@ UNKNOWN = {
 
 
 @pytest.mark.parametrize("kind", UNKNOWN)
-def test_unsupported_modules_require_an_explicit_pooler(bert, command, trainer, tmp_path, capsys, kind):
-    """With an explicit pooler, training works and uses it."""
+def test_unsupported_modules_require_another_backend_or_pooler(bert, command, trainer, tmp_path, capsys, kind):
+    """The native backend refuses them. With an explicit pooler, it leaves them out."""
     build, problem = UNKNOWN[kind]
     start = build(bert, tmp_path / "start")
-    assert run_unsup.main(command(model_name=start)) == 2
+    assert run_unsup.main(command(model_name=start, backend="native")) == 2
     error = capsys.readouterr().err
     assert "error: --pooler is auto" in error and problem in error and not (tmp_path / "run").exists()
+    if kind != "logits":  # the default: as a SentenceTransformer
+        assert trainer(start, tmp_path / "general").args.backend == "st"
     run = trainer(start, pooler="mean")
     run.export(tmp_path / "export")
     np.testing.assert_allclose(by_sentence_transformers(tmp_path / "export"), run.encode(SENTENCES), atol=1e-5)

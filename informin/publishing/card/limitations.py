@@ -27,6 +27,8 @@ def _data(folder: Path, config: dict, record: dict) -> Iterator[str]:
             f"Training truncated sentences to {cut} tokens. The model accepts up to {longest}, but longer sentences "
             "were not evaluated."
         )
+    elif cut := (record["options"] or {}).get("max_seq_length"):
+        yield f"Training truncated texts to {cut} tokens. Longer texts were not evaluated."
     language = known_language(record.get("language"))
     if language and language not in NO_LANGUAGE:
         yield f"The training sentences are in one language ({language})."

@@ -20,9 +20,9 @@ from informin.publishing.card.scores import (
     result_tables,
 )
 from informin.publishing.card.training import citations, environment_note, methods, options_table, source_model, stages
-from informin.publishing.card.usage import EMBEDDINGS, onnx_files, usage
+from informin.publishing.card.usage import EMBEDDINGS, ST, onnx_files, usage
 from informin.publishing.metadata import known_id
-from informin.publishing.record import load_record, prompt_of_training
+from informin.publishing.record import is_general, load_record, prompt_of_training
 from informin.schema import FLAG, TEXT, Kind, one_of
 from informin.temporary import new_file
 
@@ -89,8 +89,10 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
         UsageError: A file of the folder is not valid.
     """
     folder = Path(folder)
-    settings = _checked_config(folder)["informin"]
-    config = single_line(read_json(folder / "config.json"))
+    general = is_general(folder)
+    config = _general_config(folder) if general else _checked_config(folder)
+    settings = config["informin"]
+    config = single_line(config)
     record = single_line(NO_RECORD | (load_record(folder) or {}))
     results = load_all_results(folder)
     base = record["base_model"] or {}
@@ -105,13 +107,15 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
         name=name,
         base=source_model(base),
         method=methods(parts),
-        dimensions=read_json(folder / "1_Pooling" / "config.json")["word_embedding_dimension"],
+        dimensions=_dimensions(folder, record),
         **usage(settings, prompt_of_training(load_record(folder), settings)),
-        has_pooler="model_args" in read_json(folder / "sentence_bert_config.json"),
+        has_pooler=not general and "model_args" in read_json(folder / "sentence_bert_config.json"),
+        plain=not general,
+        trust=Markdown(", trust_remote_code=True" if record.get("remote_code") else ""),
         repo=in_quotes(repo or UNPUBLISHED),
         published=bool(repo),
         pin=Markdown(f', revision="{in_quotes(revision)}"' if revision else ""),
-        architecture=code(str((config.get("auto_map") or {}).get("AutoModel", "")).rpartition(".")[2]),
+        architecture=code(kind) if (kind := _class_name(config)) else "",
         onnx=onnx_files(folder),
         tables=result_tables(results, record.get("seed"), samples=False),
         samples=result_tables(results, record.get("seed"), samples=True),
@@ -132,6 +136,25 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
 def stamped(page: str) -> str:
     """Return a page with a checksum at its end, which tells `is_untouched` that nobody edited it."""
     return f"{page}\n{_stamp(page)}\n"
+
+
+def _general_config(folder: Path) -> dict:
+    """Return the prompt of a SentenceTransformer in the form of config.json."""
+    values = read_json(folder / "config_sentence_transformers.json")
+    prompt = (values.get("prompts") or {}).get(values.get("default_prompt_name"), "")
+    return {"informin": {"pooling": ST, "prompt": prompt}, "model_type": "SentenceTransformer"}
+
+
+def _class_name(config: dict) -> str:
+    """Return the name of the class in `modeling_informin.py` that AutoModel loads; empty if there is none."""
+    return str((config.get("auto_map") or {}).get("AutoModel", "")).rpartition(".")[2]
+
+
+def _dimensions(folder: Path, record: dict) -> int | None:
+    """Return the number of dimensions of an embedding; None for a record without it."""
+    if is_general(folder):
+        return record["dimensions"]
+    return read_json(folder / "1_Pooling" / "config.json")["word_embedding_dimension"]
 
 
 def _checked_config(folder: Path) -> dict:

@@ -7,10 +7,12 @@ from typing import Any
 from informin.files import read_json
 from informin.publishing.card.markdown import Markdown, code, escape, in_quotes
 
+ST = "st"  # the pooling of a SentenceTransformer: `informin.encoders.st_encoder.POOLER`
 EMBEDDINGS = {
     "cls": "the [CLS] vector",
     "mean": "the mean of its token vectors",
     "last": "the vector of its last token",
+    ST: "the output of the model's own modules",
 }
 
 
@@ -27,6 +29,7 @@ def usage(settings: dict, training_prompt: str) -> dict[str, str]:
         "cls": "{}[:, 0]",
         "mean": '{}\nmask = batch["attention_mask"][..., None]\nembeddings = (embeddings * mask).sum(1) / mask.sum(1)',
         "last": '{}\nembeddings = embeddings[range(len(embeddings)), batch["attention_mask"].sum(1) - 1]',
+        ST: "{}",  # the card shows no such code
     }[pooling]
     if unit:
         pooled += "\nembeddings = embeddings / (embeddings**2).sum(1)[:, None] ** 0.5"
