@@ -71,15 +71,19 @@ def test_paths_on_the_pages_exist(page):
 
 
 def test_the_tree_in_the_readme_matches_the_repository():
-    """It has every module of the root and every package of informin/, and nothing else."""
-    tree = text(ROOT / "README.md").partition("## Repository layout")[2].partition("\n## ")[0]
-    tree = re.search(r"```text\n(.*?)```", tree, re.DOTALL)[1]
-    lines = re.findall(r"^(  )?(\S+)(?:  +\S.*)?$", tree, re.MULTILINE)
-    listed = [path for indent, word in lines for path in ROOT.glob(f"{'informin/' * bool(indent)}{word.rstrip('/')}")]
+    """It has every module of the root, the tree of docs/architecture.md every package, and nothing else."""
+    lines = tree_under(ROOT / "README.md", "## Repository layout")
+    listed = [path for word in lines for path in ROOT.glob(word)]
     assert len(listed) >= len(lines) > 8
     assert {path for path in listed if path.parent == ROOT and path.suffix == ".py"} == {*ROOT.glob("*.py")}
-    packages = {path.parent for path in (ROOT / "informin").glob("*/__init__.py")}
-    assert {path for path in listed if path.parent == ROOT / "informin"} == packages
+    packages = {path.parent.name for path in (ROOT / "informin").glob("*/__init__.py")}
+    assert {*tree_under(ROOT / "docs" / "architecture.md", "## Packages")} == {"informin", *packages}
+
+
+def tree_under(page: Path, heading: str) -> list[str]:
+    """Return the names in the tree of files under a heading."""
+    tree = re.search(r"```text\n(.*?)```", text(page).partition(heading)[2], re.DOTALL)[1]
+    return [word.rstrip("/") for word in re.findall(r"^ *(\S+)(?:  +\S.*)?$", tree, re.MULTILINE)]
 
 
 def test_the_readme_is_short_and_links_to_every_page():
