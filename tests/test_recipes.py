@@ -4,12 +4,15 @@ import ast
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from informin.cli import fit
+from informin.evaluation.collections import load_collection
+from informin.evaluation.search import search_ranking
 from tests.conftest import ROOT, make_sentences, save_bert
 from tests.publishing.test_adapted import sentence_transformer
 from tools.recipes import read_pages, run_code, same_output
@@ -17,7 +20,6 @@ from tools.recipes import read_pages, run_code, same_output
 RECIPES = read_pages()
 EMBEDS_ITSELF = ("langchain",)  # pages that do not use documents.npy
 SEARCHES = {"faiss", "qdrant", "chroma", "langchain", "llamaindex"}
-MODULES = {"optimum.onnxruntime": "optimum-onnx", "optimum": "optimum-onnx"}
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +55,11 @@ def imported(code: str) -> set[str]:
     return {name.partition(".")[0] for name in names}
 
 
-def run(name: str, data: Path) -> str:
-    """Return what a page's code prints, or skip the test if a package is not installed."""
+def run(name: str, data: Path, code: str | None = None) -> str:
+    """Return what a page's code prints, or other code for its packages. Skips the test if a package is missing."""
     page, python = RECIPES[name], interpreter(name)
     packages = imported(page.code) | ({"optimum"} if 'backend="onnx"' in page.code else set())
+    page = replace(page, code=code or page.code)
     find = f"from importlib.util import find_spec; print(*(p for p in {sorted(packages)} if not find_spec(p)))"
     missing = subprocess.run([python, "-c", find], capture_output=True, text=True, check=True).stdout.strip()
     if missing:
@@ -85,8 +88,39 @@ def test_searching_finds_the_nearest_documents(name, data):
     cosines = vectors @ model.encode(query_of(RECIPES[name].code), normalize_embeddings=True)
     best = np.argsort(-cosines)[:3]
     expected = "\n".join(f"{cosines[i]:.3f}  {texts[i]}" for i in best)
-    shown = "\n".join(run(name, data).strip().splitlines()[-3:])
+    shown = run(name, data)
     assert same_output(expected, shown), shown
+
+
+def test_mteb_gives_the_scores_of_informin(data):
+    from sentence_transformers import SentenceTransformer
+
+    collection = load_collection(data / "collection")
+    encode = SentenceTransformer(str(data / "better"), device="cpu").encode
+    scores = collection.scores(search_ranking(encode, collection))
+    ndcg, recall = (scores[name].mean() for name in ("ndcg_10", "recall_100"))
+    shown = run("mteb", data)
+    assert same_output(f"nDCG@10 {ndcg:.2f}, recall@100 {recall:.2f}", shown), shown
+
+
+def test_mteb_does_not_load_folders(data):
+    """If this fails, mteb.get_model works: change the page."""
+    code = "import mteb\nfor name in ('better', './better'):\n    try:\n        mteb.get_model(name)\n"
+    shown = run(
+        "mteb", data, f"{code}    except Exception as error:\n        print(f'{{type(error).__name__}}: {{error}}')"
+    )
+    for line, start in zip(shown.splitlines(), ("OfflineModeIsEnabled: Cannot reach", "NotImplementedError: No model")):
+        assert line.startswith(start)
+    assert len(shown.splitlines()) == 2
+
+
+def test_bertopic_finds_topics(data):
+    lines = run("bertopic", data).strip().splitlines()
+    assert lines and sum(int(line.split()[0]) for line in lines) <= 120
+
+
+def test_setfit_trains_a_classifier(data):
+    assert [line.split()[0] in ("sports", "weather") for line in run("setfit", data).splitlines()[-2:]] == [True, True]
 
 
 def test_every_page_is_complete():

@@ -39,7 +39,7 @@ def read_page(path: Path) -> Page:
     (code,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     output = re.findall(r"^```text\n(.*?)^```", text.partition(code)[2], re.MULTILINE | re.DOTALL)[0]
     line = re.search(r"^Run with (.*?)$\n(?:\n|\Z)", text, re.MULTILINE | re.DOTALL)[1]
-    versions = dict(re.findall(r"([\w-]+) (\d[\w.]*\d)", line.partition(" on Python")[0]))
+    versions = dict(re.findall(r"([\w-]+)\s+(\d[\w.]*\d)", line.partition(" on Python")[0]))
     return Page(path.stem, code, output, versions)
 
 
@@ -88,9 +88,11 @@ def run_code(page: Page, python: str | Path, data: Path, collection: Path | None
 
 
 def same_output(shown: str, printed: str) -> bool:
-    """Return whether two outputs are equal except for the last digits of numbers and for spaces."""
-    numbers = [[float(number) for number in NUMBER.findall(text)] for text in (shown, printed)]
-    words = [" ".join(NUMBER.sub("#", text).split()) for text in (shown, printed)]
+    """Return whether the last lines printed are those shown, except for the last digits of numbers and for spaces."""
+    lines = shown.strip().splitlines()
+    pair = "\n".join(lines), "\n".join(printed.strip().splitlines()[-len(lines) :])
+    numbers = [[float(number) for number in NUMBER.findall(text)] for text in pair]
+    words = [" ".join(NUMBER.sub("#", text).split()) for text in pair]
     return words[0] == words[1] and all(abs(a - b) <= ROUNDING for a, b in zip(*numbers))
 
 
