@@ -94,6 +94,7 @@ def test_the_wheel_contains_only_the_package(wheel):
         "recipes/*.yaml",
         "*.md",
         "*.css",
+        "*.js",
         "citations/*.bib",
     }
     expected = {path for path in sources() if path.parts[0] == "informin" and any(map(path.match, data))}

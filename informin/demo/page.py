@@ -10,21 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from informin.demo.load import find_report, load_search
+from informin.demo.map_html import SCRIPT, map_html
 from informin.demo.points import map_points
 from informin.demo.render import CSS, heading, note, report_html, results_html
 from informin.demo.search import HITS, Search
 from informin.demo.sentences import load_labeled_sentences
 from informin.encoders.encoder import load_encoder
-from informin.errors import UsageError, counted
+from informin.errors import UsageError
 
 if TYPE_CHECKING:
     import gradio
 
 LOCAL = "127.0.0.1"
 EMPTY = f"Type a few words or a sentence and press Enter to see the {HITS} nearest sentences."
-X, Y, LABEL, SENTENCE = "component 1", "component 2", "label", "sentence"  # columns of a map
 REPORT_HINT = "Training and `informin fit` write one."
-HEIGHT = 520  # of a map, in pixels
 
 
 def require_gradio():
@@ -55,9 +54,11 @@ def build_page(search: Search, report_hint: str = REPORT_HINT) -> "gradio.Blocks
         with gr.Tabs():
             with gr.Tab("Search"):
                 _search_tab(gr, search)
-            with gr.Tab("Map"):
+            with gr.Tab("Map"), gr.Row():
                 for name, vectors in zip(names, search.vectors):
-                    _map(gr, name, search, vectors)
+                    with gr.Column(min_width=280):
+                        points = map_points(search.sentences, vectors)
+                        gr.HTML(map_html(name, points, len(search)), js_on_load=SCRIPT)
             with gr.Tab("Report"):
                 for model in search.models:
                     gr.HTML(report_html(model.name, find_report(model.encoder.name), report_hint))
@@ -86,21 +87,6 @@ def _search_tab(gr, search: Search) -> None:
         event(lambda query: answer(search, query), box, results, show_progress="hidden", api_visibility="private")
 
 
-def _map(gr, name: str, search: Search, vectors) -> None:
-    import pandas as pd  # which gradio needs
-
-    points = map_points(search.sentences, vectors)
-    frame = pd.DataFrame({X: points.xy[:, 0], Y: points.xy[:, 1], SENTENCE: points.texts})
-    if points.labels:
-        frame[LABEL] = points.labels
-    share = f"{100 * points.explained:.0f}% of the variance"
-    shown = f"{len(frame):,} of {counted(len(search), 'sentence')}" if len(frame) < len(search) else "all sentences"
-    gr.HTML(note(f"{name}: the first two principal components ({share}) of {shown}. Point at a dot to read it."))
-    gr.ScatterPlot(
-        frame, x=X, y=Y, color=LABEL if points.labels else None, tooltip=[SENTENCE], height=HEIGHT, show_label=False
-    )
-
-
 def serve(page: "gradio.Blocks", host: str | None = LOCAL, port: int | None = None) -> str:
     """Start the server of a page in the background and return its URL.
 
@@ -113,7 +99,6 @@ def serve(page: "gradio.Blocks", host: str | None = LOCAL, port: int | None = No
         UsageError: The address or the port cannot be used.
     """
     gr = require_gradio()
-    fonts = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}  # of the system
     try:
         _, url, _ = page.launch(
             server_name=host,
@@ -126,7 +111,7 @@ def serve(page: "gradio.Blocks", host: str | None = LOCAL, port: int | None = No
             run_history=False,
             enable_monitoring=False,
             footer_links=[],
-            theme=gr.themes.Default(**fonts),
+            theme=_theme(gr),
             css=CSS,
         )
     except OSError as error:
@@ -136,6 +121,14 @@ def serve(page: "gradio.Blocks", host: str | None = LOCAL, port: int | None = No
             fix="Choose another port.",
         ) from None
     return url
+
+
+def _theme(gr):
+    """Return a theme with the system's fonts, and a button that is dark enough to read."""
+    fonts = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}
+    button = {f"button_primary_background_fill{end}": "*primary_700" for end in ("", "_dark")}
+    button |= {f"button_primary_background_fill_hover{end}": "*primary_800" for end in ("", "_dark")}
+    return gr.themes.Default(primary_hue="blue", **fonts).set(**button)
 
 
 def wait() -> None:

@@ -23,13 +23,13 @@ from informin.publishing.hub import SPACE_TAG
 
 # What the search page imports, besides gradio, which the Hub installs in the version that the card names.
 REQUIREMENTS = (
-    *("torch", "transformers", "huggingface_hub", "safetensors", "numpy", "scipy", "scikit-learn", "pandas"),
-    *("pyarrow", "psutil", "tqdm"),
+    *("torch", "transformers", "huggingface_hub", "safetensors", "numpy", "scipy", "scikit-learn", "pyarrow"),
+    *("psutil", "tqdm"),
 )
 UNPINNED = ("psutil",)  # the Hub installs a package that needs another version
 CARD_TEMPLATE = Path(__file__).parent / "templates" / "space_card.md"
 SENTENCES = "sentences.jsonl"
-COPIED = (".py", ".css")  # what the page needs of the package
+COPIED = (".py", ".css", ".js")  # what the page needs of the package
 APP = '''"""The search page of {model}, written by `informin push`. Its code is in informin/."""
 
 from pathlib import Path

@@ -37,7 +37,7 @@ def test_files(space):
     assert {path.name for path in space.iterdir()} == {
         *("README.md", "app.py", "requirements.txt", SENTENCES, "modeling_informin.py", "informin")
     }
-    assert {path.suffix for path in (space / "informin").rglob("*") if path.is_file()} == {".py", ".css"}
+    assert {path.suffix for path in (space / "informin").rglob("*") if path.is_file()} == {".py", ".css", ".js"}
     assert load_labeled_sentences(space / SENTENCES) == Sentences(make_sentences(20), ["<b>"] * 20)
 
 
