@@ -19,7 +19,7 @@ from tools.recipes import read_pages, run_code, same_output
 
 RECIPES = read_pages()
 EMBEDS_ITSELF = ("langchain",)  # pages that do not use documents.npy
-SEARCHES = {"faiss", "qdrant", "chroma", "langchain", "llamaindex"}
+SEARCHES = {"faiss", "qdrant", "chroma", "langchain", "llamaindex", "onnx-runtime"}
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def query_of(code: str) -> str:
     return next(
         node.value.value
         for node in ast.walk(ast.parse(code))
-        if isinstance(node, ast.Assign) and node.targets[0].id == "query"
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "query"
     )
 
 
