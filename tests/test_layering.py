@@ -153,6 +153,7 @@ PACKAGES = {
     "demo": ("modeling_informin", "encoders", "evaluation", "publishing"),
     "figures": ("encoders", "evaluation", "training"),
     "studies": ("evaluation", "publishing", "training"),
+    "report": ("adapters", "evaluation", "publishing", "figures"),
     "cli": (
         "trainer_informin",
         "modeling_informin",
@@ -165,6 +166,7 @@ PACKAGES = {
         "training",
         "figures",
         "studies",
+        "report",
     ),
 }
 # They define flags or start subcommands.

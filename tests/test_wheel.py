@@ -95,6 +95,7 @@ def test_the_wheel_contains_only_the_package(wheel):
         "*.md",
         "*.css",
         "*.js",
+        "*.html",
         "citations/*.bib",
     }
     expected = {path for path in sources() if path.parts[0] == "informin" and any(map(path.match, data))}

@@ -14,6 +14,7 @@ COMMANDS = {
     "search": "Search sentences in your browser, with one model or two.",
     "eval": "Score encoders on STS and transfer tasks, labeled samples or retrieval pairs.",
     "study": "Repeat runs over settings and seeds, and compare them.",
+    "report": "Write report.html of a run again.",
     "push": "Publish an exported model on the Hub.",
     "export": "Turn a checkpoint into a folder to use or publish; optionally ONNX.",
     "analyze": "Draw figures of embeddings.",

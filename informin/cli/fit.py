@@ -72,7 +72,7 @@ def fit(args: argparse.Namespace) -> None:
             option="embeddings",
             fix="Give one row per text, in the order of the texts without blank lines.",
         )
-    adapter = chosen_adapter(args, encoder, vectors, texts)
+    adapter, predicted = chosen_adapter(args, encoder, vectors, texts)
     start = time.monotonic()
     adapter.fit(vectors)
     if rank() > 0:
@@ -84,9 +84,9 @@ def fit(args: argparse.Namespace) -> None:
     if adapter.strength_ < 0.5:
         print("Few texts for this dimension: the adapter changes little. Add texts for a larger effect.")
     if encoder:
-        save_model(args, adapter, encoder, vectors, texts)
+        save_model(args, adapter, encoder, vectors, texts, predicted)
     else:
-        save_vectors(args, adapter, vectors)
+        save_vectors(args, adapter, vectors, texts)
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -15,8 +15,10 @@ RECIPES = ("linear", "auto")
 
 def chosen_adapter(
     args: argparse.Namespace, encoder: Encoder | None, vectors: np.ndarray, texts: list[str]
-) -> LinearAdapter:
-    """Return the adapter to fit, and print the verdict where there are a model and texts to judge it with.
+) -> tuple[LinearAdapter, Prediction | None]:
+    """Return the adapter to fit and its predicted effect, and print the verdict.
+
+    Without a model, there is no prediction.
 
     Raises:
         UsageError: With the recipe `auto`, no adapter is likely to help.
@@ -24,7 +26,7 @@ def chosen_adapter(
     options: dict = {"n_neighbors": args.n_neighbors, "random_state": args.seed}
     linear = {"whitening": args.whitening, "self_weight": args.self_weight}
     if encoder is None:
-        return LinearAdapter(**options, **linear)
+        return LinearAdapter(**options, **linear), None
     (pooler,) = encoder.poolers
     test = make_test(texts, vectors, lambda halves: encoder(halves)[pooler], args.seed)
     if args.recipe == "auto":
@@ -42,7 +44,7 @@ def chosen_adapter(
         chosen = linear
         predicted = test.predict(LinearAdapter(**options, **linear))
     print_verdict(predicted)
-    return LinearAdapter(**{**options, **chosen})
+    return LinearAdapter(**{**options, **chosen}), predicted
 
 
 def print_verdict(predicted: Prediction) -> None:

@@ -7,6 +7,7 @@ all of `MEASURES` (None if undefined); and `warnings`, a list of messages.
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ from informin.textfiles import without_blanks
 
 NEIGHBORS = 10
 FEWEST = 30  # sentences; with fewer, more than a third of the neighbors are kept by chance
+GENERAL = Path(__file__).parents[1] / "general_sentences.txt"
+MOST_GENERAL = 500  # sentences, a sample of that file
 SAMPLE, SEED = 2000, 42  # enough to measure kept neighbors to half a percentage point, in 64 MB
 NOT_SCORED = "not scored"
 # Thresholds of warnings, from runs on StackOverflow titles and Banking77 with all-MiniLM-L6-v2 and a weak encoder.
@@ -168,6 +171,11 @@ def draw(sentences: Sequence[str], count: int = SAMPLE, seed: int = SEED) -> lis
     rows = np.random.default_rng(seed).permutation(len(sentences))[: 5 * count]
     texts = (" ".join(text.split()) for text in without_blanks(sentences[row] for row in rows.tolist()))
     return list(dict.fromkeys(texts))[:count]
+
+
+def general_sentences() -> list[str]:
+    """Return a sample of the English sentences of this package, which show changes outside of the run's domain."""
+    return draw(GENERAL.read_text(encoding="utf-8").splitlines(), MOST_GENERAL)
 
 
 def stsb_dev(senteval_dir: str | None) -> GradedPairs | None:

@@ -149,10 +149,15 @@ def score_retrieval(encode: Encode, pairs: RetrievalPairs) -> dict[str, float]:
         raise UndefinedScoreError("no query has a relevant document")
     embedding = embed_once(encode, pairs.texts())
     grades = found_grades(pairs, lambda texts: unit(embedding(texts)).astype(np.float32))
-    ideal = np.zeros((len(grades), max(map(len, pairs.answers.values()))))
+    return ranking_scores(grades, ideal_grades(pairs))
+
+
+def ideal_grades(pairs: RetrievalPairs) -> np.ndarray:
+    """Return the grades (Q, R) of all relevant documents of each query in descending order, padded with 0."""
+    ideal = np.zeros((len(pairs.answers), max(map(len, pairs.answers.values()))))
     for row, right in zip(ideal, pairs.answers.values()):
         row[: len(right)] = sorted(right.values(), reverse=True)
-    return ranking_scores(grades, ideal)
+    return ideal
 
 
 def found_grades(pairs: RetrievalPairs, embedding: Encode) -> np.ndarray:

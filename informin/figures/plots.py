@@ -252,8 +252,8 @@ def drift(panels: Mapping[str, Drift], old: str, stem: str | Path) -> Files:
         percentages = 100 * np.histogram(np.minimum(drift.cosine, 1), edges)[0] / len(drift.cosine)
         middle.stairs(percentages, edges, color=COLORS[i % 10], linewidth=1.5)
         if i == 1:
-            _draw_occurrences(right, drift.old_occurrences, label=textwrap.fill(old, 40), **appearance(0))
-        _draw_occurrences(right, drift.new_occurrences, label=textwrap.fill(name, 40), **appearance(i))
+            draw_occurrences(right, drift.old_occurrences, label=textwrap.fill(old, 40), **appearance(0))
+        draw_occurrences(right, drift.new_occurrences, label=textwrap.fill(name, 40), **appearance(i))
     left.set(xlabel=f"number of {NEIGHBORS} nearest neighbors kept", ylabel="sentences (%)", ylim=(0, None))
     left.set_xticks(range(0, NEIGHBORS + 1, 2))
     middle.set(xlabel="cosine to the old embedding after the best rotation", ylabel="sentences (%)")
@@ -284,7 +284,7 @@ def _draw_means(axes: Axes, edges: np.ndarray, cosine: np.ndarray, gold: np.ndar
     axes.plot(middles, total[count > 0] / count[count > 0], **look)
 
 
-def _draw_occurrences(axes: Axes, counts: np.ndarray, **look) -> None:
+def draw_occurrences(axes: Axes, counts: np.ndarray, **look) -> None:
     """Draw the percentage of sentences that are a neighbor of at least x others; 0 does not fit on the log axis."""
     values = np.unique(counts[counts > 0])
     percentages = [100 * (counts >= value).mean() for value in values]

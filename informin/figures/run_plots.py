@@ -43,13 +43,13 @@ def training_curves(log_history: Sequence[Mapping], stem: str | Path) -> Files:
     figure = Figure(figsize=(3.6 * columns, 4.2))
     grid = figure.add_gridspec(2, columns)
     if logged:
-        _draw_terms(figure.add_subplot(grid[:, 0]), steps)
+        draw_terms(figure.add_subplot(grid[:, 0]), steps)
     if scored:
         _draw_spearman(figure.add_subplot(grid[:, -2]), steps)
         upper = figure.add_subplot(grid[0, -1], ylabel="alignment\n← lower is better")
         lower = figure.add_subplot(grid[1, -1], ylabel="uniformity\n← lower is better", sharex=upper)
-        _draw_curve(upper, *_series(steps, "eval_alignment"), **appearance(0))
-        _draw_curve(lower, *_series(steps, "eval_uniformity"), **appearance(0))
+        draw_curve(upper, *series(steps, "eval_alignment"), **appearance(0))
+        draw_curve(lower, *series(steps, "eval_uniformity"), **appearance(0))
         upper.set_xlabel("")
         figure.align_ylabels([upper, lower])
     header = list(dict.fromkeys(["step", *(name for row in steps for name in row)]))
@@ -102,13 +102,14 @@ def _draw_seeds(axes: Axes, y: int, rows: Sequence[Mapping]) -> None:
         axes.vlines(line, y - 0.45, y + 0.45, color=COLORS[1], linestyle="--", linewidth=1.2, zorder=1)
 
 
-def _draw_terms(axes: Axes, steps: Sequence[Mapping]) -> None:
+def draw_terms(axes: Axes, steps: Sequence[Mapping]) -> None:
+    """Draw the unweighted terms over the steps, and the loss if there are several, with a legend above."""
     terms = [{"step": row["step"], **logged_terms(row)} for row in steps]
     names = list(dict.fromkeys(name for row in terms for name in row if name != "step"))
     for i, name in enumerate(names):
-        _draw_curve(axes, *_series(terms, name), label=name.replace("_", " "), **appearance(i))
+        draw_curve(axes, *series(terms, name), label=name.replace("_", " "), **appearance(i))
     if len(names) != 1:  # with a single term, the loss equals it
-        axes.plot(*_series(steps, "loss"), "--", color="black", linewidth=1, label="loss (weighted sum)")
+        axes.plot(*series(steps, "loss"), "--", color="black", linewidth=1, label="loss (weighted sum)")
     # Terms differ by orders of magnitude, so use a log axis.
     if all(np.min(line.get_ydata()) > 0 for line in axes.lines):
         axes.set_yscale("log")
@@ -119,7 +120,7 @@ def _draw_terms(axes: Axes, steps: Sequence[Mapping]) -> None:
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, columnspacing=1)
 
 
-def _draw_curve(axes: Axes, steps: Sequence[int], values: Sequence[float], **look) -> None:
+def draw_curve(axes: Axes, steps: Sequence[int], values: Sequence[float], **look) -> None:
     """Draw a line over the steps, with at most about 25 markers."""
     axes.plot(steps, values, markersize=4, markevery=math.ceil(len(steps) / 25), **look)
     axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10], integer=True))
@@ -127,8 +128,8 @@ def _draw_curve(axes: Axes, steps: Sequence[int], values: Sequence[float], **loo
 
 
 def _draw_spearman(axes: Axes, steps: Sequence[Mapping]) -> None:
-    at, scores = _series(steps, "eval_spearman")
-    _draw_curve(axes, at, scores, **appearance(0))
+    at, scores = series(steps, "eval_spearman")
+    draw_curve(axes, at, scores, **appearance(0))
     if np.isfinite(scores).any():
         best = int(np.nanargmax(scores))
         axes.plot(at[best], scores[best], "*", markersize=14, color=COLORS[1], markeredgecolor="black")
@@ -136,7 +137,7 @@ def _draw_spearman(axes: Axes, steps: Sequence[Mapping]) -> None:
     axes.set_ylabel("development pairs, Spearman x 100")  # STS-B dev or other pairs: the log does not say which
 
 
-def _series(rows: Iterable[Mapping], name: str) -> tuple[list, list]:
+def series(rows: Iterable[Mapping], name: str) -> tuple[list, list]:
     """Return the steps at which a column was logged, and its values."""
     logged = [row for row in rows if name in row]
     return [row["step"] for row in logged], [row[name] for row in logged]

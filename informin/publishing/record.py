@@ -53,6 +53,9 @@ SCHEMA = 2  # 1 had other names for the options
 
 _TEXT_OR_NONE = or_none(TEXT)
 _MEASURES = Keys(others=or_none(SCORE))
+DRIFT = Keys(
+    {"sentences": integer(0), "old": _MEASURES, "new": _MEASURES, "warnings": list_of(TEXT)}, others=ANY, null=True
+)
 _DATA = Keys(
     {},
     {
@@ -103,11 +106,7 @@ RECORD = Keys(
     {
         **{name: kind for name, kind in _PART_LATER.items() if name not in ("data", "environment")},
         "earlier": Each(Keys({"until_step": integer(1), **_PART}, _PART_LATER, ANY)),
-        "drift": Keys(
-            {"sentences": integer(0), "old": _MEASURES, "new": _MEASURES, "warnings": list_of(TEXT)},
-            others=ANY,
-            null=True,
-        ),
+        "drift": DRIFT,
         "sentences_per_second": or_none(AMOUNT),
         "dimensions": integer(1),
         "remote_code": FLAG,

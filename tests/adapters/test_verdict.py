@@ -28,7 +28,8 @@ def encoder():
 
 
 def test_linear_recipe_uses_the_options(encoder, capsys):
-    adapter = chosen_adapter(options("linear"), encoder, VECTORS, TEXTS)
+    adapter, predicted = chosen_adapter(options("linear"), encoder, VECTORS, TEXTS)
+    assert predicted is not None
     assert adapter.get_params() | dict(n_neighbors=5, whitening=0.1, self_weight=0.9, random_state=3) == (
         adapter.get_params()
     )
@@ -39,8 +40,9 @@ def test_auto_recipe_uses_the_choice(monkeypatch, encoder, capsys):
     monkeypatch.setattr(
         verdict, "choose", lambda test, **given: ("some name", {"self_weight": 0.5}, Prediction(0.5, 0.1, 80))
     )
-    adapter = chosen_adapter(options("auto"), encoder, VECTORS, TEXTS)
+    adapter, predicted = chosen_adapter(options("auto"), encoder, VECTORS, TEXTS)
     assert (adapter.self_weight, adapter.whitening, adapter.n_neighbors) == (0.5, 0.25, 5)
+    assert predicted == Prediction(0.5, 0.1, 80)
     shown = capsys.readouterr().out
     assert "some name" in shown and HELPS in shown
 
@@ -53,7 +55,8 @@ def test_auto_recipe_refuses_adapters_that_are_likely_to_hurt(monkeypatch, encod
 
 
 def test_vectors_without_a_model_have_no_verdict(capsys):
-    assert chosen_adapter(options("linear"), None, VECTORS, []).self_weight == 0.9
+    adapter, predicted = chosen_adapter(options("linear"), None, VECTORS, [])
+    assert adapter.self_weight == 0.9 and predicted is None
     assert not capsys.readouterr().out
 
 

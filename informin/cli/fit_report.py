@@ -1,0 +1,98 @@
+"""What `informin fit` measures for its report, and the report itself."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import numpy as np
+import torch
+
+from informin.adapters.linear import LinearAdapter
+from informin.adapters.prediction import Prediction
+from informin.cli.report import leave_report
+from informin.encoders.encoder import Encoder
+from informin.evaluation.drift import FEWEST, SAMPLE, SEED, general_sentences, measure_drift, stsb_dev
+from informin.evaluation.results import environment
+from informin.evaluation.snapshot import take_snapshot
+from informin.files import last_name
+from informin.publishing.report_record import save_report
+
+PATHS = ("train_file", "embeddings")
+LEFT_OUT = ("model_name", "output_dir", "senteval_dir", "seed", "n_neighbors", "whitening", "self_weight", "device")
+
+
+def changes_of(
+    known: dict[str, np.ndarray],
+    sample: Sequence[str],
+    adapter: LinearAdapter,
+    encoder: Encoder | None = None,
+    senteval_dir: str | None = None,
+) -> dict:
+    """Measure how an adapter changes the embeddings of texts and, with an encoder, of general sentences.
+
+    Args:
+        known: Embeddings (d,) by text.
+        sample: Some of these texts.
+
+    Returns:
+        `drift`, `general` and `snapshot` of report.json; all None with fewer than 30 texts in the sample.
+    """
+    found: dict = dict.fromkeys(("drift", "general", "snapshot"))
+    if len(sample) < FEWEST:
+        return found
+    pairs = stsb_dev(senteval_dir) if encoder else None
+    general = general_sentences() if encoder else []
+    wanted = [*sample, *(pairs.texts() if pairs else []), *general]
+    others = list(dict.fromkeys(text for text in wanted if text not in known))
+    if encoder and others:
+        (pooler,) = encoder.poolers
+        known = known | dict(zip(others, encoder(others)[pooler]))
+
+    def before(some: Sequence[str]) -> np.ndarray:
+        return np.stack([known[text] for text in some])
+
+    def after(some: Sequence[str]) -> np.ndarray:
+        return adapter.transform(before(some))
+
+    found["drift"] = measure_drift(before, after, sample, pairs).record()
+    found["general"] = measure_drift(before, after, general).record() if general else None
+    found["snapshot"] = take_snapshot(sample, before, after)
+    return found
+
+
+def sample_of_vectors(vectors: np.ndarray, texts: list[str]) -> dict[str, np.ndarray]:
+    """Return a sample of embeddings by text, or by number of the row if there is not one text per row."""
+    rows = np.random.default_rng(SEED).permutation(len(vectors))[:SAMPLE].tolist()
+    if len(texts) != len(vectors):
+        return {f"row {row:,}": np.asarray(vectors[row]) for row in rows}
+    return {" ".join(texts[row].split()): np.asarray(vectors[row]) for row in rows}
+
+
+def save_fit(
+    args: argparse.Namespace,
+    adapter: LinearAdapter,
+    encoder: Encoder | None,
+    shape: tuple[int, ...],
+    predicted: Prediction | None,
+    changes: dict,
+) -> None:
+    """Write report.json and report.html, and print where they are."""
+    options = {name: value for name, value in vars(args).items() if value not in (None, False, "")}
+    options = {name: value for name, value in options.items() if name not in (*PATHS, *LEFT_OUT)}
+    named = {name: getattr(args, name) for name in PATHS if getattr(args, name)}
+    files = {
+        name: [last_name(one) for one in ([value] if isinstance(value, str) else value)]
+        for name, value in named.items()
+    }
+    prediction = asdict(predicted) | {"verdict": predicted.verdict} if predicted else None
+    values = {
+        "model": last_name(args.model_name) if args.model_name else None,
+        "texts": shape[0],
+        "dimensions": shape[1],
+        "options": {name: ", ".join(value) for name, value in files.items()} | options | adapter.get_params(),
+        "strength": float(adapter.strength_),
+        "prediction": prediction,
+        "environment": environment(encoder.device if encoder else torch.device("cpu")),
+        **changes,
+    }
+    leave_report(args.output_dir, lambda: save_report(args.output_dir, "fit", values))

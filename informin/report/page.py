@@ -1,0 +1,130 @@
+"""Build report.html from the records in the output folder of a run. It needs no other file and no network."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from informin.errors import UsageError, counted
+from informin.evaluation.drift import drift_table
+from informin.evaluation.measures import ALL
+from informin.evaluation.snapshot import GROUPS, SHOWN
+from informin.publishing.record import TRAINING, load_record
+from informin.publishing.report_record import load_report
+from informin.report import charts, verdicts
+from informin.temporary import new_file
+
+PAGE = "report.html"
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def write_page(folder: str | Path) -> Path:
+    """Write report.html of a run, atomically, and return its path.
+
+    Raises:
+        UsageError: The record of the run is missing or damaged.
+    """
+    path = Path(folder, PAGE)
+    text = page(folder)
+    with new_file(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+    return path
+
+
+def page(folder: str | Path) -> str:
+    """Return the page of a run. The same records give the same page."""
+    record = load_report(folder)
+    content = {"train": _of_training, "fit": _of_fit}[record["command"]](Path(folder), record)
+    return render(content | _of_snapshot(record))
+
+
+def render(content: Mapping[str, Any]) -> str:
+    """Return the HTML of a page; the template lists what `content` may have. All texts are escaped."""
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html").render(content)
+
+
+def _of_fit(folder: Path, record: dict) -> dict:
+    texts = f"{counted(record['texts'], 'text')}, {record['dimensions']:,} dimensions"
+    options = record["options"] | {"weight of the fitted map against the identity": f"{record['strength']:.2f}"}
+    return {
+        "title": f"Adapter for {record['model'] or 'embeddings'}",
+        "subtitle": f"informin fit, {texts}",
+        "verdict": verdicts.of_fit(record),
+        "warnings": _warnings(record["drift"], "The adapter"),
+        "drift": drift_table({"after": record["drift"]}, "before") if record["drift"] else None,
+        "options": options,
+        "versions": record["environment"],
+        "scores": [],
+        "charts": [],
+    }
+
+
+def _of_training(folder: Path, record: dict) -> dict:
+    training = load_record(folder)
+    if training is None:
+        raise UsageError(f"{folder} has no {TRAINING}", fix="Copy the file next to report.json again.")
+    base, data = training["base_model"] or {"name": "an encoder"}, training["data"] or {}
+    sentences = counted(data["sentences"], "sentence") if data.get("sentences") else "a stream of sentences"
+    objective = (training.get("objective") or {"title": training["options"].get("objective", "")})["title"]
+    drawn = [charts.terms(record["log"]), *charts.scores(record["log"], training["kept_step"])]
+    drift = training.get("drift")
+    return {
+        "title": f"{objective} on {base['name']}",
+        "subtitle": f"informin train, {sentences}, {counted(training['steps'], 'step')}, seed {training['seed']}",
+        "verdict": verdicts.of_training(record["scores"], training["chosen"]),
+        "warnings": _warnings(drift, "Training"),
+        "drift": drift_table({"after": drift}, "before") if drift else None,
+        "options": {"data": ", ".join(data.get("sources") or []), "seed": training["seed"], **training["options"]},
+        "versions": training["environment"],
+        "scores": [_score_row(entry) for entry in record["scores"]],
+        "charts": [chart for chart in drawn if chart],
+    }
+
+
+def _of_snapshot(record: Mapping) -> dict:
+    """Return the parts of the page that show sentences, hubs and the map; all None without a snapshot."""
+    snapshot, general = record["snapshot"], record["general"]
+    found = {"general": drift_table({"after": general}, "before") if general else None}
+    if snapshot is None:
+        return found | {"snapshot": None}
+    numbered = list(enumerate(snapshot["examples"], start=1))
+    groups = (("Most changed", True), ("Drawn at random", False))
+    return found | {
+        "snapshot": snapshot,
+        "examples": {
+            heading: [(number, one) for number, one in numbered if one["most_changed"] == most]
+            for heading, most in groups
+        },
+        "shown": SHOWN,
+        "clusters": GROUPS,
+        "maps": charts.maps(snapshot["map"], len(snapshot["examples"])),
+        "hubs": charts.hubs(snapshot["hubs"]),
+    }
+
+
+def _warnings(drift: Mapping | None, subject: str) -> list[str]:
+    return [f"{subject} {warning}" for warning in (drift["warnings"] if drift else [])]
+
+
+def _score_row(entry: Mapping) -> dict[str, str]:
+    measure = ALL[entry["measure"]]
+
+    def shown(values: list[float], sign: str = "") -> str:
+        value, low, high = (f"{value:{sign}.{measure.digits}f}" for value in values)
+        return f"{value} ({low} to {high})"
+
+    return {
+        "name": f"{entry['name']}, {measure.title}",
+        "n": f"{entry['n']:,}",
+        "before": shown(entry["old"]),
+        "after": shown(entry["new"]),
+        "change": shown(entry["difference"], "+"),
+    }

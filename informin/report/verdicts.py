@@ -1,0 +1,100 @@
+"""The verdict of a report: whether the run helped, in one sentence, and how reliable that is."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from informin.adapters.prediction import CERTAIN, FEWEST, HELPS, HURTS, MOST_ALIKE, TRACK_RECORD, UNCLEAR
+from informin.errors import counted
+from informin.evaluation.measures import ALL
+
+UNITS = {"pairs": "pair", "labels": "sentence", "retrieval": "query"}
+SYMBOLS = {"good": "▲", "unclear": "●", "bad": "▼"}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A verdict.
+
+    Attributes:
+        kind: good, unclear or bad.
+        word: The verdict in a few words.
+        sentence: What was found.
+        reliability: How far to trust it.
+    """
+
+    kind: str
+    word: str
+    sentence: str
+    reliability: str
+
+    @property
+    def symbol(self) -> str:
+        """A sign that does not depend on color."""
+        return SYMBOLS[self.kind]
+
+
+def of_fit(record: Mapping) -> Verdict:
+    """Return the verdict of `informin fit`, which predicts without labels."""
+    found = record["prediction"]
+    measure = "Score both models on your own labels or queries with informin eval before you rely on it."
+    if found is None:
+        sentence = "Embeddings alone cannot be judged, because halves of texts must be embedded for that."
+        return Verdict("unclear", "No evidence", sentence, f"Give the model to get a verdict. {measure}")
+    if found["texts"] < FEWEST:
+        sentence = f"Only {counted(found['texts'], 'text')} of four words or more could be held out."
+        return Verdict("unclear", "No evidence", sentence, f"A verdict needs {FEWEST} or more. {measure}")
+    if found["mean_cosine"] > MOST_ALIKE:
+        sentence = f"The embeddings of the texts are nearly alike: their mean cosine is {found['mean_cosine']:.2f}."
+        why = f"Above {MOST_ALIKE}, as in encoders that were never trained for embeddings, the test predicts nothing."
+        return Verdict("unclear", "No evidence", sentence, f"{why} {measure}")
+    kind, word = {
+        HELPS: ("good", "Likely to help"),
+        UNCLEAR: ("unclear", "No evidence"),
+        HURTS: ("bad", "Likely to hurt"),
+    }[found["verdict"]]
+    factor, low, high = np.exp([-found["gain"] + sign * CERTAIN * found["error"] for sign in (0, -1, 1)])
+    sentence = (
+        f"For the first half of {found['texts']:,} held-out texts, the rank of the second half changes by a factor of "
+        f"{factor:.2f} (95% interval {low:.2f} to {high:.2f}; below 1 is better)."
+    )
+    given, helped = TRACK_RECORD[found["verdict"]]
+    record_of = (
+        f"This is a prediction without labels. In our tests, scores rose after {helped} of {given} such verdicts."
+    )
+    return Verdict(kind, word, sentence, f"{record_of} {measure}")
+
+
+def of_training(scores: Sequence[Mapping], chosen: bool) -> Verdict:
+    """Return the verdict of a training run: whether the interval of the change of the first score excludes 0.
+
+    Args:
+        scores: Entry `scores` of report.json.
+        chosen: Whether the checkpoint was chosen by these scores.
+    """
+    if not scores:
+        sentence = (
+            "The run has no scores before and after on development data, and nothing else shows whether it helped."
+        )
+        advice = "Train with labeled development data, or score both models with informin eval."
+        return Verdict("unclear", "No evidence", sentence, advice)
+    first, *others = scores
+    change, low, high = first["difference"]
+    kind, word = ("good", "Helped") if low > 0 else ("bad", "Hurt") if high < 0 else ("unclear", "No evidence")
+    sentence = (
+        f"{ALL[first['measure']].title} on {first['name']} changed by {change:+.2f} (95% interval {low:+.2f} to "
+        f"{high:+.2f}, {_units(first)})."
+    )
+    if against := [one for one in others if kind == "good" and one["difference"][2] < 0]:
+        listed = ", ".join(f"{ALL[one['measure']].title} on {one['name']}" for one in against)
+        kind, word, sentence = "unclear", "Mixed", f"{sentence} But it made {listed} worse."
+    trust = "The interval covers the choice of these examples, not the seed: repeat the run with informin study."
+    if chosen:
+        trust = f"The saved checkpoint was chosen by scores on these data, which makes it look a little better. {trust}"
+    return Verdict(kind, word, sentence, trust)
+
+
+def _units(entry: Mapping) -> str:
+    noun = UNITS[entry["kind"]]
+    return f"{entry['n']:,} queries" if noun == "query" and entry["n"] != 1 else counted(entry["n"], noun)

@@ -1,0 +1,68 @@
+"""Records of runs for the tests of the report."""
+
+import re
+
+import numpy as np
+
+from informin.evaluation.snapshot import take_snapshot
+
+SCRIPT = "<script>alert(1)</script>"
+ARABIC = "القطة نائمة على السجادة"
+LONG = "x" * 10_000
+HOSTILE = (SCRIPT, ARABIC, LONG, 'a "quoted" & <b>bold</b> text\N{RIGHT-TO-LEFT OVERRIDE}', "{{ 7 * 7 }} {% if %}")
+MEASURES = dict.fromkeys(
+    ("neighbors_kept", "rotated_cosine", "alignment", "neighbor_distance", "uniformity", "effective_rank", "hubness"),
+    1.0,
+)
+DRIFT = {
+    "sentences": 60,
+    "old": MEASURES | {"stsb_dev": None},
+    "new": MEASURES | {"neighbors_kept": 83.5, "stsb_dev": None},
+    "warnings": ["created hubs: <i>"],
+}
+
+
+def texts(number: int = 60) -> list[str]:
+    """Return distinct sentences, hostile ones first."""
+    return [*HOSTILE, *(f"sentence {i}" for i in range(number - len(HOSTILE)))]
+
+
+def embeddings(seed: int, noise: float = 0.0):
+    """Return an encode function of random vectors, the same for each text, plus noise of this size."""
+
+    def encode(some):
+        x = np.array([np.random.default_rng(list(text.encode()[:50])).normal(size=8) for text in some])
+        return x + noise * np.random.default_rng(seed).normal(size=x.shape)
+
+    return encode
+
+
+def snapshot() -> dict:
+    """Return a snapshot of the hostile sentences."""
+    return take_snapshot(texts(), embeddings(0), embeddings(1, 0.5))
+
+
+def fit_record(found: dict) -> dict:
+    """Return the content of report.json of a fit with this snapshot."""
+    return {
+        "schema": 1,
+        "command": "fit",
+        "informin": "0.2.0",
+        "snapshot": found,
+        "general": DRIFT,
+        "model": "tiny",
+        "texts": 60,
+        "dimensions": 8,
+        "options": {"n_neighbors": 10, "prompt": SCRIPT},
+        "strength": 0.5,
+        "prediction": {"gain": 0.5, "error": 0.1, "texts": 80, "mean_cosine": 0.1, "verdict": "likely to help"},
+        "drift": DRIFT,
+        "environment": {"device": "cpu", "torch": "2.13"},
+    }
+
+
+def addresses(html: str) -> list[str]:
+    """Return what a browser would load from or link to elsewhere."""
+    found = re.findall(r"(?:src|href|action|data|poster|srcset)\s*=\s*[\"']?([^\"'\s>]+)", html)
+    found += re.findall(r"url\(([^)]*)\)", html) + re.findall("@import.*", html) + re.findall(r"https?://\S+", html)
+    return [one for one in found if not one.startswith("#")]
