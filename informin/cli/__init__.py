@@ -10,6 +10,7 @@ from informin import __version__, program
 COMMANDS = {
     "train": "Train sentence embeddings on unlabeled text.",
     "fit": "Adapt a model or embeddings to your texts in seconds, without training.",
+    "compare": "Compare models on your texts, without labels: fit, speed, dimensions, adapter.",
     "embed": "Embed a file of texts into a .npy file.",
     "search": "Search sentences in your browser, with one model or two.",
     "eval": "Score encoders on STS and transfer tasks, labeled samples or retrieval pairs.",

@@ -49,9 +49,9 @@ def backend_of(args: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(args, name) for name in ("backend", "trust_remote_code", "code_revision")}
 
 
-def encoder_of(args: argparse.Namespace) -> Encoder:
-    """Load the encoder that the options name."""
-    how = (args.model_name, (args.pooler,), args.max_length, args.batch_size, args.device, args.bf16)
+def encoder_of(args: argparse.Namespace, model_name: str | None = None) -> Encoder:
+    """Load a model with the options of `add_encoder_options`. Default: the model that the options name."""
+    how = (model_name or args.model_name, (args.pooler,), args.max_length, args.batch_size, args.device, args.bf16)
     return load_encoder(*how, prompt=args.prompt, **backend_of(args))
 
 

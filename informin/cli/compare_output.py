@@ -1,0 +1,110 @@
+"""What `informin compare` measures and writes besides the scores: speed, the figure, and the files."""
+
+import argparse
+import platform
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from informin.cli.compare_table import Entry, Sizes, notes, ranked, table
+from informin.encoders.encoder import Encoder
+from informin.errors import UsageError, counted, error_line
+from informin.evaluation.results import environment
+from informin.evaluation.table import render
+from informin.figures.model_comparison import model_comparison
+from informin.files import write_json
+from informin.publishing.export import WRITABLE, move_into_place
+from informin.temporary import TemporaryFolder
+
+TIMED, ROUNDS = 256, 3  # texts, and turns of each model
+
+
+def texts_per_second(encoders: dict[str, Encoder], texts: list[str], seed: int = 0) -> dict[str, list[float]]:
+    """Measure the speed of each model on the same random sample of texts, in turns."""
+    sample = [texts[i] for i in np.random.default_rng(seed).permutation(len(texts))[:TIMED]]
+    speeds: dict[str, list[float]] = {label: [] for label in encoders}
+    for _ in range(ROUNDS):
+        for label, encoder in encoders.items():
+            start = time.perf_counter()
+            encoder(sample)
+            speeds[label].append(len(sample) / (time.perf_counter() - start))
+    return speeds
+
+
+def all_notes(entries: list[Entry], sizes: Sizes) -> list[str]:
+    """Return the notes about the table, with the machine last."""
+    device = next((entry.device for entry in entries if entry.speed), None)
+    if device is None:
+        return [*notes(entries, sizes)]
+    timed = counted(min(TIMED, sizes.sampled), "text")
+    threads = f", {counted(torch.get_num_threads(), 'thread')}" if device.type == "cpu" else ""
+    return [*notes(entries, sizes), f"texts/s: median of {ROUNDS} turns on {timed}; {device_name(device)}{threads}."]
+
+
+def device_name(device: torch.device) -> str:
+    """Return the name of the GPU or the CPU."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    info = Path("/proc/cpuinfo")
+    named = re.search(r"model name\s*: (.*)", info.read_text(encoding="utf-8")) if info.exists() else None
+    return named[1] if named else platform.processor() or platform.machine()
+
+
+def print_entries(entries: list[Entry], sizes: Sizes) -> None:
+    """Print the table and its notes."""
+    print("\n".join([render(table(entries, sizes), "text"), *all_notes(entries, sizes)]))
+
+
+def save_entries(args: argparse.Namespace, entries: list[Entry], sizes: Sizes) -> None:
+    """Write compare.json, table.md and the figure to a new folder, which appears once it is complete."""
+    target = Path(args.output_dir)
+    parent = next(path for path in target.absolute().parents if path.exists())
+    try:
+        with TemporaryFolder(parent) as partial:
+            new = Path(partial, "comparison")
+            new.mkdir()
+            write_json(new / "compare.json", _record(args, entries, sizes))
+            listed = "\n".join(f"* {note}" for note in all_notes(entries, sizes))
+            text = f"{render(table(entries, sizes), 'markdown')}\n\n{listed}\n"
+            (new / "table.md").write_text(text, encoding="utf-8")
+            if rows := _figure_rows(entries):
+                model_comparison(rows, sizes.held_out, new / "figure")
+            move_into_place(new, target)
+    except OSError as error:
+        found = f"{target} cannot be written: {error_line(error)}"
+        raise UsageError(found, option="output_dir", fix=WRITABLE) from None
+    print(f"Saved in {target}: {', '.join(sorted(path.name for path in target.iterdir()))}")
+
+
+def _record(args: argparse.Namespace, entries: list[Entry], sizes: Sizes) -> dict:
+    """Return the content of compare.json: the models in the order of the table."""
+    device = next((entry.device for entry in entries if entry.device), torch.device("cpu"))
+    models = []
+    for entry, score, gap in ranked(entries):
+        row: dict = {"model": entry.label, "error": entry.error, "dimensions": entry.dimensions}
+        row |= {"pooler": entry.pooler, "prompt": entry.prompt, "max_length": entry.length}
+        row |= {"truncated": entry.truncated, "mean_cosine": entry.mean_cosine}
+        row |= {"texts_per_second": entry.speed, "turns": entry.speeds}
+        if score and gap:
+            row |= {"rank": score.rank, "log_rank_above_best": gap.mean, "error_of_log_rank": gap.error}
+            row |= {"clear": gap.clear, "adapted_rank": score.adapted_rank, "verdict": score.adapter.verdict}
+            row |= {"adapter_gain": score.adapter.gain, "error_of_gain": score.adapter.error}
+        models.append(row)
+    files = [Path(name).name for name in args.train_file]
+    data = {"files": files, "seed": args.seed, **vars(sizes)}
+    return {"data": data, "environment": environment(device) | {"device": device_name(device)}, "models": models}
+
+
+def _figure_rows(entries: list[Entry]) -> list[dict]:
+    """Return the rows of the figure: the models with a score, best first."""
+    rows = []
+    for entry, score, _ in ranked(entries):
+        if score:
+            name = f"{entry.label}\n{entry.dimensions} dimensions"
+            low, high = np.exp([-2 * score.error, 2 * score.error])
+            sides = dict(rank=score.rank, adapted=score.adapted_rank, low=low, high=high)
+            rows.append({"name": name, **sides, "texts_per_second": entry.speed})
+    return rows
