@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from informin.cli.texts import backend_of
+from informin.cli.texts import backend_of, sides_of
 from informin.encoders.encoder import Encoder, load_encoder
 from informin.errors import UsageError
 from informin.evaluation.collections import DEPTH, load_collection
 from informin.evaluation.mteb_tasks import load_mteb_task
 from informin.evaluation.scoring import encode_with_bar
 from informin.evaluation.search import FUSION_DEPTH, bm25_ranking, fused_ranking, search_ranking, search_table
-from informin.evaluation.table import render
+from informin.evaluation.table import prompts_note, render
 
 
 def is_collection(path: str) -> bool:
@@ -35,15 +35,19 @@ def search(args: argparse.Namespace, names: list[str]) -> None:
     collections = [load_collection(name) if Path(name).is_dir() else load_mteb_task(name) for name in names]
     depth = FUSION_DEPTH if args.bm25 else DEPTH
     rows: list[dict] = [{} for _ in collections]
+    notes: list[str] = []
     for model_name in args.model_name:
         how = (model_name, args.pooler, args.max_length, args.batch_size, args.device, args.bf16)
         encoder = load_encoder(*how, prompt=args.prompt, **backend_of(args))
+        queries, documents = sides_of(encoder, args) or (encoder, encoder)
         for pooler in encoder.poolers:
             label = f"{Path(model_name).resolve().name}, {pooler}"
             label = label if label not in rows[0] else f"{model_name}, {pooler}"
+            if queries.prompt or documents.prompt:
+                notes.append(f"{label}: {prompts_note(queries.prompt, documents.prompt)}")
             for found, collection in zip(rows, collections):
-                encode = partial(_encode, encoder, pooler)
-                found[label] = search_ranking(encode, collection, depth)
+                how = (partial(_encode, side, pooler) for side in (documents, queries))
+                found[label] = search_ranking(next(how), collection, depth, next(how))
     for found, collection in zip(rows, collections):
         baseline = next(iter(found))
         if args.bm25:
@@ -54,6 +58,8 @@ def search(args: argparse.Namespace, names: list[str]) -> None:
         print(render(search_table(collection, scores, baseline if len(scores) > 1 else None), args.format))
         if len(scores) > 1:
             print(f"p: paired randomization test against {baseline}, two-sided, 10,000 sign flips over queries")
+    for note in notes:
+        print(f"% {note}" if args.format == "latex" else note)
 
 
 def _encode(encoder: Encoder, pooler: str, texts: Sequence[str]) -> np.ndarray:

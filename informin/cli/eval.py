@@ -6,7 +6,7 @@ from pathlib import Path
 
 from informin import program
 from informin.cli.collections import is_collection, search
-from informin.cli.texts import add_backend_options, backend_of
+from informin.cli.texts import add_backend_options, backend_of, sides_of
 from informin.encoders.encode import POOLERS
 from informin.encoders.encoder import load_encoder
 from informin.errors import UsageError
@@ -50,6 +50,10 @@ def parser() -> program.Parser:
         help=f"auto (stored in the checkpoint) or: {', '.join(POOLERS)}; one row each.")  # fmt: skip
     add("--prompt", metavar="TEXT",
         help="Prefix for every sentence; '' for none. Default: stored in the checkpoint.")  # fmt: skip
+    add("--query_prompt", metavar="TEXT",
+        help="Prefix for queries of --retrieval. Default: --prompt, or the stored prompt named query.")  # fmt: skip
+    add("--document_prompt", metavar="TEXT",
+        help="The same for documents. Default: --prompt, or the prompt named document or passage.")  # fmt: skip
     add("--senteval_dir", help="SentEval's data/downstream. Default: $SENTEVAL_DATA, or senteval.tar from the Hub.")
     add("--split", choices=["test", "dev"], default="test", help="dev: STS-B, SICK-R and the accuracy that selects C.")
     add("--max_length", type=int, help="Truncate to this number of tokens. Default: the checkpoint's maximum.")
@@ -73,6 +77,9 @@ def evaluate(args: argparse.Namespace) -> int | None:
     if args.report:
         report(args)
         return None
+    for option in ("query_prompt", "document_prompt"):
+        if getattr(args, option) is not None and not args.retrieval:
+            raise UsageError("has no effect without `retrieval`", option=option)
     collections = [path for path in args.retrieval if is_collection(path)]
     if collections:
         search(args, collections)
@@ -97,7 +104,7 @@ def evaluate(args: argparse.Namespace) -> int | None:
     for model_name in args.model_name:
         encoder = load_encoder(model_name, *how, **more)
         kept = outputs and {pooler: outputs(model_name, pooler) for pooler in encoder.poolers}
-        rows += score_encoder(encoder, tasks, whitening, kept)
+        rows += score_encoder(encoder, tasks, whitening, kept, sides_of(encoder, args) if args.retrieval else None)
     asked = [results | {"tasks": {name: results["tasks"][name] for name in tasks.data}} for results in rows]
     show(asked, others, args.seeds, args.format)
     return 1 if any(results["tasks"][name]["score"] is None for results in rows for name in tasks.data) else 0

@@ -9,6 +9,7 @@ from tqdm import tqdm
 
 from informin.bars import hidden
 from informin.encoders.encoder import BACKENDS, Encoder, load_encoder
+from informin.encoders.prompts import named_prompt
 from informin.errors import UsageError
 from informin.textfiles import read_sentences, without_blanks
 from informin.training.sentences import find_files
@@ -28,6 +29,8 @@ def add_encoder_options(parser: argparse.ArgumentParser) -> None:
     add("--pooler", default="auto", choices=["auto", *POOLINGS],
         help="Pooling. auto: as the model specifies.")  # fmt: skip
     add("--prompt", metavar="TEXT", help="Text prepended to every text. Default: the model's default prompt.")
+    add("--prompt_name", metavar="NAME",
+        help="Instead of --prompt: a prompt that the model stores, such as query or document.")  # fmt: skip
     add("--max_length", type=int, help="Truncate texts to this many tokens. Default: the model's maximum.")
     add("--batch_size", type=int, default=64, help="Texts per forward pass.")
     add("--device", help="cpu, cuda, cuda:1, mps. Default: a GPU if there is one.")
@@ -49,10 +52,26 @@ def backend_of(args: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(args, name) for name in ("backend", "trust_remote_code", "code_revision")}
 
 
+def sides_of(encoder: Encoder, args: argparse.Namespace) -> tuple[Encoder, Encoder] | None:
+    """Return the encoder with its prompts for queries and for documents; None if it has these already.
+
+    A prompt for one side comes first, then `prompt`, then those that the checkpoint stores.
+    """
+    own = encoder.side_prompts if args.prompt is None else (args.prompt, args.prompt)
+    given = (args.query_prompt, args.document_prompt)
+    prompts = [stored if prompt is None else prompt for prompt, stored in zip(given, own)]
+    if prompts == [encoder.prompt] * 2:
+        return None
+    return encoder.with_prompt(prompts[0]), encoder.with_prompt(prompts[1])
+
+
 def encoder_of(args: argparse.Namespace, model_name: str | None = None) -> Encoder:
     """Load a model with the options of `add_encoder_options`. Default: the model that the options name."""
+    if args.prompt_name and args.prompt is not None:
+        raise UsageError("cannot be combined with `prompt`", option="prompt_name", fix="Leave one of them out.")
     how = (model_name or args.model_name, (args.pooler,), args.max_length, args.batch_size, args.device, args.bf16)
-    return load_encoder(*how, prompt=args.prompt, **backend_of(args))
+    encoder = load_encoder(*how, prompt=args.prompt, **backend_of(args))
+    return encoder.with_prompt(named_prompt(encoder.prompts, args.prompt_name)) if args.prompt_name else encoder
 
 
 def read_texts(args: argparse.Namespace) -> list[str]:

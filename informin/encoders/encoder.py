@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from informin.encoders.encode import POOLERS, encode, max_length
 from informin.encoders.files import NotNativeError, optional_file
 from informin.encoders.loading import BERT_POOLER, load_config, load_saved, load_tokenizer, saved_settings
 from informin.encoders.model_config import ENCODER
+from informin.encoders.prompts import side_prompts
 from informin.encoders.sentence_transformers_files import load_embedding_config
 from informin.encoders.tokenizer import forget_truncation
 from informin.errors import UsageError, error_line
@@ -49,6 +50,7 @@ class Encoder:
         prompt: Text before every sentence.
         truncated: Sentences that were truncated so far.
         dense: Linear adapter, applied to embeddings of unit length; None for none.
+        prompts: The checkpoint's prompts by name.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Encoder:
     prompt: str = ""
     truncated: set[str] = field(default_factory=set)
     dense: Dense | None = None
+    prompts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def dimensions(self) -> int:
@@ -88,6 +91,21 @@ class Encoder:
         if self.dense is not None:
             embeddings = {pooler: self.dense(x, self.normalized) for pooler, x in embeddings.items()}
         return embeddings
+
+    @property
+    def side_prompts(self) -> tuple[str, str]:
+        """The prompts for queries and for documents: those the checkpoint stores, or else `prompt` for both."""
+        return side_prompts(self.prompts, self.prompt)
+
+    def with_prompt(self, prompt: str) -> "Encoder":
+        """Return the same model with another prompt.
+
+        Raises:
+            UsageError: The prompt leaves no room for a sentence.
+        """
+        if isinstance(self.tokenizer, PreTrainedTokenizerBase):
+            refuse_long_prompt(prompt, self.tokenizer, "max_length", self.length)
+        return replace(self, prompt=prompt)
 
     def note_truncated(self, sentences: Sequence[str]) -> None:
         """Add the sentences that are too long to `truncated`."""
@@ -268,7 +286,9 @@ def _load_native(
     dense = None
     if "auto" in poolers and embedding.adapter:
         dense = load_dense(model_name, embedding.adapter, config.hidden_size, revision)
-    return Encoder(model_name, model, tokenizer, resolved, length, normalized, batch_size, bf16, prompt, dense=dense)
+    options = (resolved, length, normalized, batch_size, bf16, prompt)
+    prompts = embedding.files.get("prompts") or {}
+    return Encoder(model_name, model, tokenizer, *options, dense=dense, prompts=prompts)
 
 
 def to_device(model: nn.Module, device: str | None) -> None:

@@ -66,7 +66,7 @@ def _sentence_transformers(model_name: str, revision: str | None) -> EmbeddingCo
     modules = listed_modules(model_name, revision)
     if not modules:
         return EmbeddingConfig()
-    prompt, files = _prompts(model_name, revision)
+    prompt, files = stored_prompts(model_name, revision)
     kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
     adapter = modules[3]["path"] if kinds in (ADAPTED, [*ADAPTED, "Normalize"]) else None
     if adapter and dense_problem(model_name, adapter, revision):
@@ -93,8 +93,8 @@ def _dense(model_name: str, modules: list[dict], kinds: list[str], revision: str
     return f"; a given pooling leaves out its Dense layer{change}"
 
 
-def _prompts(model_name: str, revision: str | None) -> tuple[str, dict]:
-    """Return the default prompt, and the settings in the file with the prompts."""
+def stored_prompts(model_name: str, revision: str | None) -> tuple[str, dict]:
+    """Return the default prompt, and the settings in the file with the prompts, such as `prompts` by name."""
     name = "config_sentence_transformers.json"
     values = json_file(model_name, name, revision)
     check_files(model_name, name, values)

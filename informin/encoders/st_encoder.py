@@ -25,6 +25,7 @@ from informin.encoders.files import cannot_load, json_file, optional_file, refus
 from informin.encoders.loading import BERT_POOLER, refuse_weights_outside
 from informin.encoders.model_config import check_numbers, check_sizes
 from informin.encoders.remote_code import refuse_remote_code
+from informin.encoders.sentence_transformers_files import stored_prompts
 from informin.errors import UsageError, counted
 from informin.files import sha256
 
@@ -177,7 +178,10 @@ def load_st_encoder(
     with _quiet():
         model = _load(library, model_name, revision, trust_remote_code, code_revision).to(dtype)
         files = _files_sha256(model_name, revision, code_revision)
-        return as_encoder(model, model_name, files, length, batch_size, device, bf16, prompt)
+        encoder = as_encoder(model, model_name, files, length, batch_size, device, bf16, prompt)
+    # model.prompts also has empty prompts that sentence-transformers adds.
+    encoder.prompts = stored_prompts(model_name, revision)[1].get("prompts") or {}
+    return encoder
 
 
 def as_encoder(

@@ -16,6 +16,7 @@ tasks.NAME       score (null if undefined; `error` then contains the reason), n,
                    transfer: dev, the accuracy that selected C;  accuracy x 100
                    samples: kind (labels or retrieval); measures, all scores (`evaluation.measures`) and their standard
                    deviation over draws; the number of classes or documents. The score is V-measure or MRR@10.
+                   prompts (retrieval): query and document, if they differ from `prompt`
                    truncated: number of truncated sentences;  data: SHA-256 of each file
                    seconds: {encode, score}. A sentence is encoded only in the first task that contains it. All poolings
                    of one call share the encoding, and the time of each includes it.
@@ -66,6 +67,7 @@ _TASK = Keys(
         "error": TEXT,
         "kind": one_of(*_SAMPLES),
         "measures": Keys(others=SCORE),
+        "prompts": Keys({"query": TEXT, "document": TEXT}),
         **dict.fromkeys(_SAMPLES.values(), integer(0)),
     },
     ANY,

@@ -75,9 +75,9 @@ class RetrievalPairs:
         """Return the distinct queries and documents to embed."""
         return list(dict.fromkeys([*self.answers, *self.pool()]))
 
-    def score(self, encode: Encode) -> dict[str, float]:
+    def score(self, encode: Encode, encode_queries: Encode | None = None) -> dict[str, float]:
         """Return the scores of `score_retrieval`."""
-        return score_retrieval(encode, self)
+        return score_retrieval(encode, self, encode_queries)
 
 
 def load_retrieval_pairs(path: str | Path, option: str = "eval_retrieval") -> RetrievalPairs:
@@ -133,7 +133,7 @@ def _relevance(record: dict, path: Path, number: int) -> int:
     return int(grade)
 
 
-def score_retrieval(encode: Encode, pairs: RetrievalPairs) -> dict[str, float]:
+def score_retrieval(encode: Encode, pairs: RetrievalPairs, encode_queries: Encode | None = None) -> dict[str, float]:
     """Return the metrics of `ranking_scores` for cosine search among all distinct documents.
 
     If a query is also a document, it is excluded from its own ranking unless it is relevant to itself. Documents with
@@ -141,14 +141,19 @@ def score_retrieval(encode: Encode, pairs: RetrievalPairs) -> dict[str, float]:
 
     Args:
         encode: Function from N sentences to embeddings (N, d); called once, with the distinct sentences.
+        encode_queries: Function for queries, if they are embedded in another way; `encode` then embeds documents.
 
     Raises:
         UndefinedScoreError: No query has a relevant document; or as `embed_once`.
     """
     if not pairs.answers:
         raise UndefinedScoreError("no query has a relevant document")
-    embedding = embed_once(encode, pairs.texts())
-    grades = found_grades(pairs, lambda texts: unit(embedding(texts)).astype(np.float32))
+    if encode_queries is None:
+        of_documents = of_queries = embed_once(encode, pairs.texts())
+    else:
+        of_documents, of_queries = embed_once(encode, pairs.pool()), embed_once(encode_queries, list(pairs.answers))
+    units = (unit(of_queries(list(pairs.answers))), unit(of_documents(pairs.pool())))
+    grades = found_grades(pairs, *(x.astype(np.float32) for x in units))
     return ranking_scores(grades, ideal_grades(pairs))
 
 
@@ -160,21 +165,23 @@ def ideal_grades(pairs: RetrievalPairs) -> np.ndarray:
     return ideal
 
 
-def found_grades(pairs: RetrievalPairs, embedding: Encode) -> np.ndarray:
+def found_grades(pairs: RetrievalPairs, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
     """Return the grades (Q, K) of the K nearest documents of each query that has a relevant one, nearest first.
 
     Computes cosines in blocks to limit memory.
 
     Args:
-        embedding: Function from N texts to unit vectors (N, d).
+        queries: (Q, d) unit vectors of the queries in `pairs.answers`.
+        documents: (D, d) unit vectors of `pairs.pool()`.
     """
     index = {document: i for i, document in enumerate(pairs.pool())}
-    queries, documents = list(pairs.answers), embedding(list(index))
+    texts = list(pairs.answers)
     cut = min(CUT, len(documents))
-    grades, step = np.zeros((len(queries), cut)), max(1, BLOCK // len(documents))
-    for start in range(0, len(queries), step):
-        asked = queries[start : start + step]
-        block = (embedding(asked) @ documents.T).round(6)  # the cosines of equal vectors differ in their last bits
+    grades, step = np.zeros((len(texts), cut)), max(1, BLOCK // len(documents))
+    for start in range(0, len(texts), step):
+        asked = texts[start : start + step]
+        # The cosines of equal vectors differ in their last bits.
+        block = (queries[start : start + step] @ documents.T).round(6)
         for row, (query, cosines) in enumerate(zip(asked, block), start=start):
             right = {index[document]: grade for document, grade in pairs.answers[query].items()}
             if query in index and index[query] not in right:

@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -30,6 +31,8 @@ from informin.textfiles import COMPRESSIONS, read_sentences, require_file, witho
 logger = logging.getLogger(__name__)
 
 ALL_DIMENSIONS = math.inf
+# The encoder with its prompt for queries, and with its prompt for documents.
+Sides = tuple["AnyEncoder", "AnyEncoder"]
 Task = StsTask | TransferTask | LabeledSentences | RetrievalPairs
 
 
@@ -173,7 +176,11 @@ def sample_name(file: str | Path) -> str:
 
 
 def score_encoder(
-    encoder: AnyEncoder, tasks: Tasks, whitening: WhiteningOptions | None = None, outputs: dict[str, Path] | None = None
+    encoder: AnyEncoder,
+    tasks: Tasks,
+    whitening: WhiteningOptions | None = None,
+    outputs: dict[str, Path] | None = None,
+    sides: Sides | None = None,
 ) -> list[dict]:
     """Score an encoder on every task, and return the results (see `evaluation.results`) of each of its poolings.
 
@@ -185,32 +192,39 @@ def score_encoder(
         tasks: Data from `load_tasks`.
         whitening: How to whiten embeddings; None for no whitening.
         outputs: For each pooling, the file to save results in and to resume from; None to save nothing.
+        sides: Encoders for retrieval; None for `encoder`.
 
     Raises:
-        UsageError: A file in `outputs` has results of another checkpoint, or `whitening` asks for more dimensions
-            than embeddings have.
+        UsageError: A file in `outputs` has results of another checkpoint, `whitening` asks for more dimensions than
+            embeddings have, or whitening is combined with `sides`.
     """
     asked, most = whitening and whitening.dimensions, encoder.dimensions
     if asked and asked > most:
         raise UsageError(
             f"is {asked}", option="whitening", needed=f"1 to {most}, the dimensions of {encoder.name}'s embeddings"
         )
+    if sides and whitening:
+        fix = "Set `prompt`, which both then have, or leave out `whitening`."
+        raise UsageError("cannot be used with two prompts, for queries and documents", option="whitening", fix=fix)
     rows = {pooler: _start(encoder, pooler, tasks.split, whitening, outputs) for pooler in encoder.poolers}
-    once = EmbeddingCache(lambda sentences: encode_with_bar(encoder, sentences))
-    encode = {pooler: once.by(pooler) for pooler in rows}
-    pending = {name: [pooler for pooler, row in rows.items() if not _finished(row, name, tasks)] for name in tasks.data}
+    embeddings = _Embeddings(encoder, sides)
+    pending = {
+        name: [pooler for pooler, row in rows.items() if not _finished(row, name, tasks, embeddings.prompts(task))]
+        for name, task in tasks.data.items()
+    }
     if whitening and any(pending.values()):
-        encode = {p: whitened(e, whitening.dimensions, whitening.sentences) for p, e in encode.items()}
+        embeddings.whiten(whitening)
     for name, poolers in pending.items():
         if not poolers:
             continue
-        sentences, start = _sentences(tasks.data[name]), time.perf_counter()
+        task, start = tasks.data[name], time.perf_counter()
         with during(f"the encoding of {name}"):
-            once.add(sentences)
+            sentences = embeddings.add(task)
         seconds = time.perf_counter() - start
         for pooler in poolers:
             with during(f"the scoring of {name}"):
-                entry = _score(encode[pooler], tasks.data[name], seconds)
+                entry = _score(task, seconds, *embeddings.by(task, pooler))
+            entry |= {"prompts": prompts} if (prompts := embeddings.prompts(task)) else {}
             entry["truncated"] = len(encoder.truncated.intersection(sentences))
             entry["data"] = tasks.checksums[name]
             results.add_task(rows[pooler], name, entry)
@@ -219,6 +233,40 @@ def score_encoder(
             shown = "no score" if entry["score"] is None else f"{entry['score']:.2f}"
             logger.info(f"{label(rows[pooler])}: {name} {shown} ({sum(entry['seconds'].values()):.1f} s)")
     return list(rows.values())
+
+
+class _Embeddings:
+    """Embeddings of the sentences of tasks, encoded once. With `sides`, queries and documents have their own."""
+
+    def __init__(self, encoder: AnyEncoder, sides: Sides | None):
+        self._once = EmbeddingCache(partial(encode_with_bar, encoder))
+        self._sides = {name: side.prompt or "" for name, side in zip(("query", "document"), sides or ())}
+        self._caches = [EmbeddingCache(partial(encode_with_bar, side)) for side in sides or ()]
+        self._encode = {pooler: self._once.by(pooler) for pooler in encoder.poolers}
+
+    def whiten(self, whitening: WhiteningOptions) -> None:
+        how = (whitening.dimensions, whitening.sentences)
+        self._encode = {pooler: whitened(encode, *how) for pooler, encode in self._encode.items()}
+
+    def prompts(self, task: Task) -> dict[str, str] | None:
+        """Return the prompts of a task for queries and documents; None if it has only the encoder's own."""
+        return self._sides if self._sides and isinstance(task, RetrievalPairs) else None
+
+    def add(self, task: Task) -> list[str]:
+        """Encode the sentences of a task, and return them."""
+        if self._sides and isinstance(task, RetrievalPairs):
+            for cache, texts in zip(self._caches, (list(task.answers), task.pool())):
+                cache.add(texts)
+            return task.texts()
+        sentences = task.sentences() if isinstance(task, StsTask | TransferTask) else task.texts()
+        self._once.add(sentences)
+        return sentences
+
+    def by(self, task: Task, pooler: str) -> list[Encode]:
+        """Return the function that encodes the sentences of a task or, for its documents and for its queries, two."""
+        if self.prompts(task):
+            return [cache.by(pooler) for cache in reversed(self._caches)]
+        return [self._encode[pooler]]
 
 
 def _start(encoder: AnyEncoder, pooler: str, split: str, whitening: WhiteningOptions | None, outputs) -> dict:
@@ -239,10 +287,12 @@ def _start(encoder: AnyEncoder, pooler: str, split: str, whitening: WhiteningOpt
     return results.resume_results(outputs[pooler], fresh)
 
 
-def _finished(row: dict, name: str, tasks: Tasks) -> bool:
-    """Return whether results contain a score of a task, computed from the same files."""
+def _finished(row: dict, name: str, tasks: Tasks, prompts: dict[str, str] | None) -> bool:
+    """Return whether results contain a score of a task, computed from the same files with the same prompts."""
     entry = row["tasks"].get(name)
-    return entry is not None and entry["score"] is not None and entry["data"] == tasks.checksums[name]
+    if entry is None or entry["score"] is None or entry.get("prompts") != prompts:
+        return False
+    return entry["data"] == tasks.checksums[name]
 
 
 def encode_with_bar(encoder: AnyEncoder, sentences: Sequence[str]) -> dict[str, np.ndarray]:
@@ -251,28 +301,29 @@ def encode_with_bar(encoder: AnyEncoder, sentences: Sequence[str]) -> dict[str, 
         return encoder(sentences, bar.update)
 
 
-def _score(encode: Encode, task: Task, seconds: float) -> dict:
+def _score(task: Task, seconds: float, encode: Encode, encode_queries: Encode | None = None) -> dict:
     """Return the entry of a task.
 
     Args:
-        encode: Function from N sentences to embeddings (N, d).
         task: Data of the task.
         seconds: Time that the encoding of its sentences took.
+        encode: Function from N sentences to embeddings (N, d).
+        encode_queries: Function for the queries of a retrieval task, if they have another prompt.
     """
     start = time.perf_counter()
     try:
-        entry = _scores(encode, task)
+        entry = _scores(task, encode, encode_queries)
     except UndefinedScoreError as error:
         entry = {"score": None, **_facts(task), "error": str(error)}
     return entry | {"seconds": {"encode": seconds, "score": time.perf_counter() - start}}
 
 
-def _scores(encode: Encode, task: Task) -> dict:
+def _scores(task: Task, encode: Encode, encode_queries: Encode | None) -> dict:
     if isinstance(task, StsTask):
         return score_sts(encode, task)
     if isinstance(task, TransferTask):
         return score_transfer(encode, task)
-    measures = task.score(encode)
+    measures = task.score(encode, encode_queries) if isinstance(task, RetrievalPairs) else task.score(encode)
     return {"score": measures[next(iter(task.measures))], **_facts(task), "measures": measures}
 
 
@@ -280,7 +331,3 @@ def _facts(task: Task) -> dict:
     if isinstance(task, StsTask | TransferTask):
         return {"n": task.examples}
     return {"kind": task.kind, **task.counts}
-
-
-def _sentences(task: Task) -> list[str]:
-    return task.sentences() if isinstance(task, StsTask | TransferTask) else task.texts()

@@ -1,11 +1,10 @@
 """Compare encoders on a test collection: metrics, BM25 and rank fusion rows, and a paired randomization test."""
 
-from collections.abc import Callable, Sequence
-
 import numpy as np
 
 from informin.errors import UsageError
 from informin.evaluation.collections import DEPTH, Collection, top
+from informin.evaluation.embedding_cache import Encode
 from informin.evaluation.geometry import unit
 from informin.evaluation.measures import SEARCH
 from informin.evaluation.table import Row, Table
@@ -17,16 +16,18 @@ TESTED = ("ndcg_10", "recall_100")
 
 
 def search_ranking(
-    encode: Callable[[Sequence[str]], np.ndarray], collection: Collection, depth: int = DEPTH
+    encode: Encode, collection: Collection, depth: int = DEPTH, encode_queries: Encode | None = None
 ) -> np.ndarray:
     """Rank the documents (Q, K) by the cosine of their embeddings to the query's.
 
     Args:
-        encode: From N texts to (N, d).
+        encode: From N documents to (N, d).
         depth: Number of documents to rank.
+        encode_queries: From N queries to (N, d); None for `encode`.
     """
     documents = unit(encode(collection.documents)).astype(np.float32)
-    return collection.rank(unit(encode(collection.queries)).astype(np.float32), documents, depth)
+    queries = (encode_queries or encode)(collection.queries)
+    return collection.rank(unit(queries).astype(np.float32), documents, depth)
 
 
 def bm25_ranking(collection: Collection, depth: int = DEPTH) -> np.ndarray:

@@ -130,16 +130,24 @@ def time_table(rows: Sequence[dict]) -> Table:
 
 
 def footnotes(rows: Sequence[dict]) -> list[str]:
-    """Return notes about undefined scores and truncated sentences."""
+    """Return notes about undefined scores, prompts of queries and documents, and truncated sentences."""
     notes = []
     for results in rows:
         for name, task in results["tasks"].items():
             if task["score"] is None:
                 notes.append(f"{label(results)}: {name} has no score: {task['error']}.")
+            if prompts := task.get("prompts"):
+                notes.append(f"{label(results)}: {name}, {prompts_note(**prompts)}")
         cut = sum(task["truncated"] for task in results["tasks"].values())
         if cut:
             notes.append(f"{label(results)}: {cut:,} sentences were truncated to {results['max_length']} tokens.")
     return notes
+
+
+def prompts_note(query: str, document: str) -> str:
+    """Return a note about the prompts for queries and documents."""
+    named = [repr(prompt) if prompt else "none" for prompt in (query, document)]
+    return f"prompt of queries: {named[0]}; of documents: {named[1]}."
 
 
 def render(table: Table, form: str) -> str:
