@@ -1,4 +1,4 @@
-"""Compare embedding models on unlabeled texts: how well the first half of a text finds its second half."""
+"""Compare embedding models on unlabeled texts: second halves found by first halves, and agreement with word search."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,15 +6,18 @@ from math import lgamma
 
 import numpy as np
 import torch
+from sklearn.feature_extraction.text import TfidfVectorizer
 
 from informin.adapters.linear import LinearAdapter
 from informin.adapters.prediction import CERTAIN, FEWEST, HalvesTest, Prediction, hold_out
-from informin.adapters.rows import unit_rows
+from informin.adapters.rows import nearest_rows, unit_rows
 from informin.errors import UsageError
 
 # How often the model with the lower rank had the better score, over pairs of models on the same data, from
-# results/comparison.json: (right, pairs, right among clear differences, clear differences).
-RECORD = (0, 0, 0, 0)
+# results/comparison.json: (right, pairs). `alike`: the mean cosine of one of them is above `MOST_ALIKE`. `words`: how
+# often the model with the higher word agreement had the better score.
+RECORD: dict[str, tuple[int, int]] = {"all": (34, 45), "clear": (24, 30), "alike": (16, 26), "words": (41, 45)}
+NEIGHBORS, MOST_AGREEING = 10, 2_000  # nearest texts, and texts whose nearest are compared
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,39 @@ def mean_cosine(vectors: np.ndarray) -> float:
     """Return the mean cosine between all pairs of rows (n, d), each with itself included."""
     center = unit_rows(torch.as_tensor(np.asarray(vectors, np.float64))).mean(0)
     return float(center @ center)
+
+
+def nearest_texts(vectors: np.ndarray) -> np.ndarray:
+    """Return the indices (n, 10) of the nearest rows of each row."""
+    x = unit_rows(torch.as_tensor(np.asarray(vectors, np.float64)))
+    return nearest_rows(x, x, NEIGHBORS, first=0)[0].numpy()
+
+
+def shared_fraction(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the mean fraction of common indices in the rows of two arrays (n, 10)."""
+    return float((one[:, :, None] == other[:, None, :]).any(-1).mean())
+
+
+def word_agreement(texts: Sequence[str], vectors: np.ndarray, seed: int = 0) -> float | None:
+    """Return the fraction of the 10 nearest texts that are also among the 10 nearest by TF-IDF.
+
+    Args:
+        texts: N texts, of which up to 2,000 are drawn.
+        vectors: (N, d) their embeddings.
+
+    Returns:
+        A number from 0 to 1; None for fewer than 12 texts, or texts without words.
+    """
+    drawn = np.random.default_rng(seed).permutation(len(texts))[:MOST_AGREEING]
+    if len(drawn) < NEIGHBORS + 2:
+        return None
+    try:
+        words = TfidfVectorizer(stop_words="english", sublinear_tf=True).fit_transform([texts[i] for i in drawn])
+    except ValueError:  # an empty vocabulary
+        return None
+    similarity = (words @ words.T).toarray() - 2 * np.eye(len(drawn))
+    by_words = np.argsort(-similarity, axis=1, kind="stable")[:, :NEIGHBORS]
+    return shared_fraction(nearest_texts(vectors[drawn]), by_words)
 
 
 def draw_texts(texts: Sequence[str], most: int, seed: int = 0) -> list[int]:

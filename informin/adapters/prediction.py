@@ -113,7 +113,7 @@ def hold_out(texts: Sequence[str], seed: int = 0) -> np.ndarray:
     counts = Counter(texts)
     able = [i for i, text in enumerate(texts) if counts[text] == 1 and len(text.split()) >= SHORTEST]
     number = min(MOST_HELD_OUT, int(HELD_OUT * len(texts)), len(able))
-    return np.sort(np.random.default_rng(seed).choice(able, number, replace=False))
+    return np.sort(np.random.default_rng(seed).choice(np.array(able, dtype=np.int64), number, replace=False))
 
 
 def make_test(

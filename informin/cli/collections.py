@@ -46,8 +46,8 @@ def search(args: argparse.Namespace, names: list[str]) -> None:
             if queries.prompt or documents.prompt:
                 notes.append(f"{label}: {prompts_note(queries.prompt, documents.prompt)}")
             for found, collection in zip(rows, collections):
-                how = (partial(_encode, side, pooler) for side in (documents, queries))
-                found[label] = search_ranking(next(how), collection, depth, next(how))
+                of_documents, of_queries = (partial(_encode, side, pooler) for side in (documents, queries))
+                found[label] = search_ranking(of_documents, collection, depth, of_queries)
     for found, collection in zip(rows, collections):
         baseline = next(iter(found))
         if args.bm25:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from informin import program
-from informin.adapters.comparison import HalvesScore, draw_texts, mean_cosine, score_halves
+from informin.adapters.comparison import HalvesScore, draw_texts, mean_cosine, score_halves, word_agreement
 from informin.adapters.prediction import halves, hold_out, make_test
 from informin.adapters.vectors import SUFFIXES, load_vectors
 from informin.cli.compare_output import print_entries, save_entries, texts_per_second
@@ -17,6 +17,7 @@ from informin.cli.compare_table import Entry, Sizes
 from informin.cli.texts import add_encoder_options, add_text_options, embed_in_memory, encoder_of, read_texts
 from informin.encoders.encoder import Encoder
 from informin.errors import UsageError, counted, error_line
+from informin.files import last_name
 from informin.publishing.export import refuse_used
 from informin.temporary import new_file
 
@@ -81,7 +82,7 @@ def compare(args: argparse.Namespace, options: list[str]) -> int:
 
 def _check(args: argparse.Namespace) -> None:
     if not args.models and not args.write_texts:
-        raise UsageError("There is no model", needed="one or more: informin compare MODEL ...")
+        raise UsageError("There is no model", fix="Name one or more: informin compare MODEL.")
     if args.write_texts and (args.models or args.output_dir):
         raise UsageError("only writes texts", option="write_texts", fix="Leave out the models and `output_dir`.")
     if args.write_texts and Path(args.write_texts).suffix != ".jsonl":
@@ -103,7 +104,7 @@ def _write_texts(path: str, drawn: list[str], held_out: np.ndarray) -> None:
 
 def _labels(names: list[str]) -> dict[str, str]:
     """Return the given names by the label in the table: the last part of the name, or all of it if it occurs twice."""
-    short = [Path(name).resolve().name if Path(name).exists() else name for name in names]
+    short = [last_name(name) if Path(name).exists() else name for name in names]
     return {one if short.count(one) == 1 else name: name for one, name in zip(short, names)}
 
 
@@ -123,7 +124,7 @@ def _score_model(entry: Entry, name: str, drawn: list[str], args: argparse.Names
     entry.dimensions, entry.length, entry.prompt = encoder.dimensions, encoder.length, encoder.prompt
     entry.pooler, entry.device = pooler, encoder.device
     vectors = embed_in_memory(encoder, drawn)
-    entry.mean_cosine = mean_cosine(vectors)
+    entry.mean_cosine, entry.words = mean_cosine(vectors), word_agreement(drawn, vectors, args.seed)
     entry.score = _score(drawn, vectors, lambda parts: embed_in_memory(encoder, parts), args.seed)
     entry.truncated = len(encoder.truncated.intersection(drawn))
     return encoder
@@ -139,6 +140,6 @@ def _score_file(entry: Entry, name: str, texts: list[str], sample: list[int], he
             needed=f"{len(texts):,}, one per text without blank lines, or {complete:,}, those of `write_texts`",
         )
     drawn, own = [texts[i] for i in sample], vectors[: len(sample)] if len(vectors) == complete else vectors[sample]
-    entry.mean_cosine = mean_cosine(own)
+    entry.mean_cosine, entry.words = mean_cosine(own), word_agreement(drawn, own, seed)
     if len(vectors) == complete:
         entry.score = _score(drawn, own, lambda parts: np.asarray(vectors[len(sample) :]), seed)

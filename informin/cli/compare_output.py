@@ -87,6 +87,7 @@ def _record(args: argparse.Namespace, entries: list[Entry], sizes: Sizes) -> dic
         row: dict = {"model": entry.label, "error": entry.error, "dimensions": entry.dimensions}
         row |= {"pooler": entry.pooler, "prompt": entry.prompt, "max_length": entry.length}
         row |= {"truncated": entry.truncated, "mean_cosine": entry.mean_cosine}
+        row["word_agreement"] = entry.words
         row |= {"texts_per_second": entry.speed, "turns": entry.speeds}
         if score and gap:
             row |= {"rank": score.rank, "log_rank_above_best": gap.mean, "error_of_log_rank": gap.error}

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -47,7 +48,7 @@ def _draw_ranks(axes: Axes, rows: Sequence[Mapping]) -> None:
         rank = row["rank"]
         axes.plot([rank * row["low"], rank * row["high"]], [i, i], color=COLORS[0], linewidth=1.5)
         axes.plot([rank], [i], color=COLORS[0], marker="o", markersize=8, label=None if i else "as it is, ± 2 SE")
-        look = dict(color=COLORS[1], marker="D", markersize=6, linestyle="", markerfacecolor="none")
+        look: dict[str, Any] = dict(color=COLORS[1], marker="D", markersize=6, linestyle="", markerfacecolor="none")
         axes.plot([row["adapted"]], [i + 0.22], **look, label=None if i else "with adapter")
     _logarithmic(axes, "geometric mean rank of the second half\n← lower is better")
     axes.figure.legend(loc="outside lower center", ncols=2)

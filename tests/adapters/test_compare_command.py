@@ -166,7 +166,7 @@ def test_speed_is_measured_in_turns(monkeypatch):
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({}, "There is no model; expected one or more: informin compare MODEL ..."),
+        ({}, "There is no model. Name one or more: informin compare MODEL."),
         ({"write_texts": "texts.txt"}, "--write_texts is texts.txt; expected a name ending in .jsonl."),
         ({"write_texts": "a.jsonl", "output_dir": "out"}, "--write_texts only writes texts."),
         ({"write_texts": "a.jsonl", "max_texts": 1}, "--max_texts is 1; expected 2 or more."),

@@ -14,6 +14,8 @@ from informin.adapters.comparison import (
     draw_texts,
     mean_cosine,
     score_halves,
+    shared_fraction,
+    word_agreement,
 )
 from informin.adapters.linear import LinearAdapter
 from informin.adapters.prediction import FEWEST, HalvesTest, Prediction, hold_out
@@ -31,7 +33,7 @@ def test_rank_is_a_geometric_mean_with_and_without_the_adapter():
     assert score.rank == pytest.approx(np.exp(np.mean(by_definition(test, None))), rel=1e-3)
     assert score.adapted_rank == pytest.approx(np.exp(np.mean(by_definition(test, adapter))), rel=1e-3)
     assert score.error == pytest.approx(np.std(by_definition(test, None), ddof=1) / 80**0.5, rel=1e-3)
-    assert score.adapted_rank < 0.9 * score.rank and score.adapter.gain > 0
+    assert score.adapted_rank < 0.97 * score.rank and score.adapter.gain > 0
 
 
 def test_the_model_with_less_noise_has_the_lower_rank():
@@ -82,8 +84,33 @@ def test_sample_is_random_and_its_rows_are_never_mistaken_for_those_of_all_texts
         assert len(drawn) + 2 * len(hold_out([texts[i] for i in drawn])) != number
 
 
-def test_track_record_is_that_of_published_models():
-    pairs = json.loads((ROOT / "results/comparison.json").read_text())["pairs of published models"]
-    right = [pair["criteria"]["halves"] > 0 for pair in pairs]
-    clear = [ok for ok, pair in zip(right, pairs) if pair["clear"]["halves"]]
-    assert RECORD == (sum(right), len(right), sum(clear), len(clear))
+def test_track_record_is_that_of_pairs_of_models():
+    pairs = json.loads((ROOT / "results/comparison.json").read_text())["pairs"]
+    pairs = [pair for pair in pairs if pair["models"] == 2]  # and not two poolings of one model
+    groups = {
+        "all": pairs,
+        "clear": [p for p in pairs if p["clear"]["halves"]],
+        "alike": [p for p in pairs if p["alike"]],
+    }
+    found = {name: (sum(pair["right"]["halves"] for pair in group), len(group)) for name, group in groups.items()}
+    found["words"] = (sum(pair["right"]["neighbors as by words"] for pair in pairs), len(pairs))
+    assert found == RECORD
+
+
+def test_word_agreement_counts_common_neighbors():
+    """Each text has words of its own and words of its topic, which 14 others share."""
+    texts = [f"sun{i % 12} moon{i % 12} word{i}" for i in range(180)]
+    source = np.random.default_rng(0)
+    topics, random = (
+        np.eye(12)[np.arange(180) % 12] + 0.01 * source.normal(size=(180, 12)),
+        source.normal(size=(180, 5)),
+    )
+    assert word_agreement(texts, topics) > 0.6 and word_agreement(texts, random) < 0.1
+    assert word_agreement(texts[:11], topics[:11]) is None and word_agreement(["the"] * 20, topics[:20]) is None
+
+
+def test_shared_fraction_by_definition():
+    source = np.random.default_rng(0)
+    one, other = (np.stack([source.choice(30, 10, replace=False) for _ in range(7)]) for _ in range(2))
+    expected = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(one, other)])
+    assert shared_fraction(one, other) == pytest.approx(expected) and shared_fraction(one, one) == 1

@@ -116,6 +116,12 @@ def test_copies_and_short_texts_are_not_held_out():
     assert len(hold_out([f"one two three {i}" for i in range(9_000)])) == 1_000
 
 
+def test_short_texts_give_no_evidence_instead_of_an_error():
+    short = ["a dog", "a cat", "the bird", "two words"]
+    test = make_test(short, np.eye(4), lambda parts: np.eye(4)[: len(parts)])
+    assert (len(test.fit_on), len(test.first)) == (4, 0) and test.predict(LinearAdapter()).verdict == UNCLEAR
+
+
 def test_adapter_is_fitted_on_other_texts_than_it_is_judged_on():
     vectors, seen = np.arange(400.0)[:, None].repeat(3, 1), []
 
