@@ -8,9 +8,9 @@ Every method sees only the unlabeled texts, and is scored on other texts: nDCG@1
 in domains, STS-B dev in all. The cost is what the process and its children use of the CPU (user and system), from the
 texts to the adapted model, without scoring. It includes embedding the texts for a matrix or a guide.
 
-A trained model is also scored with a matrix fitted on its own embeddings, as the method "NAME, then matrix". Each cell
-(data, method, seed) is a file in FOLDER; finished cells are skipped. The second command collects the cells. Settings
-were selected with seed 11 on the data that select, see `benchmarks.prediction`. Seeds 1 to 3 report.
+On CISI, a trained model is also scored with a matrix fitted on its own embeddings, as the method "NAME, then matrix".
+Each cell (data, method, seed) is a file in FOLDER; finished cells are skipped. The second command collects the cells.
+Domains are samples of 4,000 texts to adapt to and 2,000 to score. On texts of SentEval only STS-B dev is scored.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +37,7 @@ from informin.adapters.linear import LinearAdapter
 from informin.encoders.encoder import load_encoder
 from informin.evaluation.collections import Collection, load_collection
 from informin.evaluation.geometry import unit
-from informin.evaluation.labels import clustering
+from informin.evaluation.labels import clustering, neighbor_accuracy
 from informin.evaluation.pairs import GradedPairs, score_pairs
 from informin.evaluation.senteval import load_stsb_dev, load_task
 from informin.files import write_json
@@ -46,10 +46,10 @@ from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
 BEFORE, MATRIX = "before", "matrix"
 CLOSED = {MATRIX: "LinearAdapter", "whitening": "whitening (Su et al.)", "all-but-the-top": "all-but-the-top"}
-LONG = {"max_steps": 80, "per_device_train_batch_size": 32, "max_seq_length": 128}  # for documents
+LONG = {"max_steps": 45, "per_device_train_batch_size": 32, "max_seq_length": 128}  # for documents
 SHORT = {"max_steps": 80, "per_device_train_batch_size": 64, "max_seq_length": 32}
 GENERAL = ("TREC", "SUBJ", "CR", "MPQA", "MR")  # texts of SentEval on which only STS-B dev is scored
-MOST_TEXTS = 10_000
+MOST_FITTED, MOST_SCORED = 4_000, 2_000  # texts of a domain
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,18 @@ class Trained:
 ADAPT = {"recipe": "adapt"}
 CROPS = {"view": "crop", "crop_words": [5, 20]}
 CONTRAST = {"objective": "simcse", "projection_head": "none", "learning_rate": 3e-5, "eval_strategy": "no"}
+KEEP = {"objective": "guided", "replay_weight": 40, "learning_rate": 5e-5, "eval_strategy": "no"}
 TRAINED = {
     "adapt": Trained(ADAPT),
+    "adapt, replay_weight 100": Trained(ADAPT | {"replay_weight": 100}),
+    "adapt, learning_rate 3e-5": Trained(ADAPT | {"learning_rate": 3e-5}),
     "adapt, guide with matrix": Trained(ADAPT, adapted_guide=True),
+    "adapt, guide with matrix, 135 steps": Trained(ADAPT | {"max_steps": 135}, adapted_guide=True),
     "adapt, crops": Trained(ADAPT | CROPS),
     "adapt, crops, guide with matrix": Trained(ADAPT | CROPS, adapted_guide=True),
-    "crops to documents": Trained(ADAPT | CROPS | {"guided_weight": 0, "distillation_weight": 1}),
+    "crops to documents": Trained(KEEP | CROPS | {"distillation_weight": 10}),
     "contrast of crops": Trained(CONTRAST | CROPS),
-    "contrast of crops, guided": Trained(CONTRAST | CROPS | {"false_negative_fraction": 0.05, "replay_weight": 40}),
+    "contrast of crops, guided": Trained(CONTRAST | CROPS | {"false_negative_fraction": 0.02, "replay_weight": 40}),
 }
 
 
@@ -98,8 +102,8 @@ METHODS = (BEFORE, *CLOSED, *TRAINED, *OTHERS)
 
 
 def encoder_of(name: str) -> Encode:
-    """Return the function that embeds texts with a model, in float32 and at its own maximum length."""
-    encoder = load_encoder(name)
+    """Return the function that embeds texts with a model, in bf16 and at its own maximum length."""
+    encoder = load_encoder(name, bf16=True)
     return lambda texts: encoder(texts)[encoder.poolers[0]]
 
 
@@ -148,15 +152,8 @@ class Bench:
         print(path, *shown, f"{found['cpu']:.0f} s", flush=True)
 
     def _closed(self, method: str) -> dict:
-        """Score the encoder before training, or with a map; its embeddings and their cost are saved once."""
-        kept = self.folder / "before.npz"
-        if not kept.exists():
-            encode = encoder_of(self.args.model_name)
-            with cpu_seconds() as spent:
-                texts = encode(self.data.texts)
-            self.folder.mkdir(parents=True, exist_ok=True)
-            np.savez(kept, texts=texts, scored=encode(self.data.scored), dev=encode(self.dev.texts()), cpu=spent[0])
-        arrays = np.load(kept)
+        """Score the encoder before training, or with a map."""
+        arrays = self._before()
         texts, rows = arrays["texts"], dict(zip(self.dev.texts(), arrays["dev"]))
         if method == BEFORE:
             scores, per_query = self._scores(lambda x: x, texts, arrays["scored"], rows)
@@ -166,19 +163,35 @@ class Bench:
         scores, per_query = self._scores(fitted.transform, texts, arrays["scored"], rows)
         return {"scores": scores, "per_query": per_query, "cpu": spent[0] + float(arrays["cpu"])}
 
+    def _before(self) -> dict[str, np.ndarray]:
+        """Return the embeddings of the encoder before training, and what those of the texts cost; saved once."""
+        kept = self.folder / "before.npz"
+        if not kept.exists():
+            encode = encoder_of(self.args.model_name)
+            with cpu_seconds() as spent:
+                texts = encode(self.data.texts)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            np.savez(kept, texts=texts, scored=encode(self.data.scored), dev=encode(self.dev.texts()), cpu=spent[0])
+        return dict(np.load(kept))
+
     def _trained(self, method: str, seed: int) -> dict:
         """Train, and score the model with and without a matrix fitted on its embeddings."""
         with tempfile.TemporaryDirectory() as temporary:
-            folder, options = Path(temporary), {}
+            folder, options, before = Path(temporary), {}, self._before()
             with cpu_seconds() as spent:
                 if method in OTHERS:
                     self._train_other(OTHERS[method], seed, folder)
                 else:
-                    options = self._train(TRAINED[method], seed, folder)
+                    options = self._train(TRAINED[method], seed, folder, before["texts"])
+            if method in TRAINED and TRAINED[method].adapted_guide:
+                spent[0] += float(before["cpu"])  # the matrix of the guide
             encode = encoder_of(str(folder / "model"))
+            scored, rows = encode(self.data.scored), dict(zip(self.dev.texts(), encode(self.dev.texts())))
+            if not self.collection:
+                scores, _ = self._scores(lambda x: x, scored, scored, rows)
+                return {"scores": scores, "per_query": None, "cpu": spent[0], "options": options}
             with cpu_seconds() as embedded:
                 texts = encode(self.data.texts)
-            scored, rows = encode(self.data.scored), dict(zip(self.dev.texts(), encode(self.dev.texts())))
         scores, per_query = self._scores(lambda x: x, texts, scored, rows)
         with cpu_seconds() as fitting:
             matrix = LinearAdapter().fit(texts)
@@ -188,12 +201,11 @@ class Bench:
             "then": {"scores": then, "per_query": then_per_query, "cpu": spent[0] + embedded[0] + fitting[0]},
         }  # fmt: skip
 
-    def _train(self, trained: Trained, seed: int, folder: Path) -> dict:
-        """Train with this project into folder/model, and return the options."""
+    def _train(self, trained: Trained, seed: int, folder: Path, texts: np.ndarray) -> dict:
+        """Train with this project into folder/model, and return the options; `texts` are the embeddings before."""
         budget = {name: value for name, value in self.budget.items() if self.collection or name != "max_seq_length"}
         options, guide = budget | trained.options, {}
         if trained.adapted_guide:
-            texts = encoder_of(self.args.model_name)(self.data.texts)
             save_adapted(self.args.model_name, LinearAdapter().fit(texts), folder / "adapted", texts=len(texts))
             guide = {"guide_model": str(folder / "adapted")}
         args = InforMinTrainingArguments(
@@ -225,9 +237,9 @@ class Bench:
             per_query = by_query["ndcg_10"].tolist()
         elif self.data.classes is not None:
             x = unit(transform(scored)).astype(np.float32)
+            found["1-NN"] = neighbor_accuracy(x, self.data.classes)[0]
             with threadpool_limits(1):
                 found["V-measure"] = np.mean(clustering(x, self.data.classes, len(set(self.data.classes))))
-            found["1-NN"] = self.data.score(x, x)
 
         def general(sentences) -> np.ndarray:
             return transform(np.stack([rows[sentence] for sentence in sentences]))
@@ -236,15 +248,24 @@ class Bench:
         return {name: float(value) for name, value in found.items()}, per_query
 
 
+def sample(data: Data) -> Data:
+    """Return a random sample of a domain, for which scoring is cheap."""
+    drawn = [np.random.default_rng(0).permutation(len(texts)) for texts in (data.texts, data.scored)]
+    fitted, scored = drawn[0][:MOST_FITTED], drawn[1][:MOST_SCORED]
+    classes = None if data.classes is None else data.classes[scored]
+    texts, held_out = [data.texts[i] for i in fitted], [data.scored[i] for i in scored]
+    return replace(data, texts=texts, scored=held_out, classes=classes)
+
+
 def benches(args: argparse.Namespace) -> list[Bench]:
     """Return the data sets of the command line."""
     dev = load_stsb_dev(args.data_dir / "senteval")
     cisi = load_collection(args.data_dir / "retrieval" / "cisi")
-    known = {data.name: data for data in load_data(args.data_dir)}
+    known = {data.name: sample(data) for data in load_data(args.data_dir) if data.classes is not None}
+    known["CISI"] = Data("CISI", cisi.documents, cisi.queries, lambda x, y: 0.0, False)
     for name in set(GENERAL) & set(args.data):
         texts = load_task(args.data_dir / "senteval", name).sentences()
-        drawn = np.random.default_rng(0).permutation(len(texts))[:MOST_TEXTS]
-        known[name] = Data(name, [texts[i] for i in drawn], [], lambda x, y: 0.0, False)
+        known[name] = sample(Data(name, texts, [], lambda x, y: 0.0, False))
     return [Bench(args, known[name], cisi if name == "CISI" else None, dev) for name in args.data]
 
 

@@ -11,7 +11,6 @@ from informin.files import read_json, write_json
 
 THEN = ", then matrix"
 MAIN = ("nDCG@10", "1-NN")  # the score of the figure, in a collection or a domain
-SELECTION = 11  # seeds from here on selected settings
 MARKERS = "os^Dv<>Ph*Xd8p"
 
 
@@ -19,19 +18,13 @@ def collect(folder: Path, table: Path, figure: Path | None) -> None:
     """Write the means over seeds as JSON, print them, and draw them."""
     rows = [row for path in sorted(folder.glob("*/*.json")) for row in rows_of(read_json(path))]
     machines = {str(read_json(path)["machine"]): read_json(path)["machine"] for path in folder.glob("*/*.json")}
-    groups: dict[tuple[str, bool], list[dict]] = defaultdict(list)
-    for row in rows:
-        groups[row["data"], row["seed"] >= SELECTION].append(row)
     found = {}
-    for (data, selection), members in sorted(groups.items()):
-        baselines = [row for row in rows if row["data"] == data and row["method"] in ("before", "matrix")]
-        chosen = members if not selection else [*baselines, *members]
-        name = f"{data}, selection" if selection else data
-        found[name] = summary(chosen)
-        print(f"\n{markdown(name, found[name])}")
+    for data in sorted({row["data"] for row in rows}):
+        found[data] = summary([row for row in rows if row["data"] == data])
+        print(f"\n{markdown(data, found[data])}")
     write_json(table, {"machines": list(machines.values()), "data": found})
     if figure:
-        draw({name: rows for name, rows in found.items() if "selection" not in name}, figure)
+        draw(found, figure)
 
 
 def rows_of(cell: dict) -> list[dict]:
@@ -77,7 +70,7 @@ def markdown(data: str, rows: list[dict]) -> str:
         general = row["scores"]["STS-B dev"][0]
         cells.append(f"{general:.2f}" if row["method"] == "before" else f"{general - before:+.2f}")
         cells += [f"{row['p'][base]:.4f}" if base in row["p"] else "" for base in ("before", "matrix")] * with_p
-        seeds = "" if row["seeds"] == [0] else str(len(row["seeds"]))
+        seeds = " ".join(map(str, row["seeds"])) if row["seeds"] != [0] else ""
         lines.append("| " + " | ".join([row["method"], *cells, seeds, f"{row['cpu']:.0f}"]) + " |")
     return "\n".join(lines)
 
