@@ -15,12 +15,12 @@ from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 from informin.distributed import gather_with_gradient
 from informin.encoders.architectures import InforMinModel
 from informin.encoders.embedding_config import embedding_of
-from informin.encoders.encode import join_shares
 from informin.encoders.st_model import StModel, embed_any, longest_read
 from informin.encoders.trainable import refuse_other_heads
 from informin.errors import UsageError, counted
 from informin.evaluation.development import as_development
 from informin.objectives.terms import fill_heads
+from informin.publishing.sharded import encode_shares
 from informin.training import inputs
 from informin.training.callbacks import AfterStep, EpochStart, SeedProcesses
 from informin.training.guided_data import GuidedData, add_guide
@@ -206,12 +206,12 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
 
         With several processes, each encodes a part, and all processes get the complete result.
         """
-        own = list(sentences)[self.args.process_index :: self.args.world_size]
-        embedding, size = embedding_of(self.model), self.args.per_device_eval_batch_size
+        model, embedding = self.whole_model, embedding_of(self.model).in_training
         with self._leaving_on_signal() as progress, self.accelerator.autocast():
-            tokenizer = cast(PreTrainedTokenizerBase, self.processing_class)
-            embeddings = embed_any(self.model, tokenizer, own, size, embedding.in_training, progress)
-        return join_shares(embeddings, self.accelerator)[: len(sentences)]
+            how = (self.args.per_device_eval_batch_size, embedding, progress)
+            encode = partial(embed_any, model, cast(PreTrainedTokenizerBase, self.processing_class))
+            whole = not self.is_fsdp_enabled
+            return encode_shares(self.accelerator, whole, lambda own: encode(own, *how), list(sentences))
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
         """Return the scores on the evaluation data. An undefined score is NaN, and a warning is logged.

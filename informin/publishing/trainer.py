@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from safetensors import SafetensorError
+from torch import nn
 from transformers import PreTrainedTokenizerBase, TrainingArguments
 from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import HubStrategy, get_last_checkpoint
@@ -21,6 +22,7 @@ from informin.files import damage, set_usual_modes
 from informin.publishing.export import export_folder
 from informin.publishing.hub import Destination, prepare, push_folder, push_in_background
 from informin.publishing.record import save_record
+from informin.publishing.sharded import skeleton, with_weights
 from informin.transformers_private import TrainerHooks
 
 
@@ -29,6 +31,9 @@ class PublishingTrainer(TrainerHooks, ABC):
 
     hub_model_id: str | None  # type: ignore[assignment]  # Trainer's has the type of its first value, None
     push_in_progress: PushInProgress | None  # type: ignore[assignment]
+
+    _bones: nn.Module | None = None  # of a model that FSDP shards
+    _whole: nn.Module | None = None  # its weights after training
 
     @abstractmethod
     def record(self) -> dict:
@@ -46,7 +51,20 @@ class PublishingTrainer(TrainerHooks, ABC):
             UsageError: A checkpoint or an export could not be written. No training step was taken.
         """
         self._try_to_save()
-        return super().train(*args, **kwargs)
+        if self.is_fsdp_enabled and self._bones is None:
+            self._bones = skeleton(self.model)
+        self._whole = None
+        result = super().train(*args, **kwargs)
+        self._whole = self.whole_model if self._bones else None
+        return result
+
+    @property
+    def whole_model(self) -> Any:
+        """The model with whole weights. If FSDP shards them, a copy on the CPU, which all processes must ask for in
+        training; afterwards it is kept."""
+        if self._bones is None:
+            return self.accelerator.unwrap_model(self.model)
+        return self._whole or with_weights(self._bones, self.accelerator.get_state_dict(self.model))
 
     def _try_to_save(self) -> None:
         """Write a checkpoint and an export without weights to a temporary folder. Raise UsageError if that fails."""
@@ -76,8 +94,9 @@ class PublishingTrainer(TrainerHooks, ABC):
             if state_dict == {}:  # a trial
                 self.tokenizer_of_run.save_pretrained(folder)
             else:
-                model.save(folder)
-                model.save_state(folder)
+                whole: Any = with_weights(self._bones, state_dict) if self._bones and state_dict else model
+                whole.save(folder)
+                whole.save_state(folder)
         if not self.args.should_save:
             return  # Trainer calls this in every process
         # A pickle of the options, which contains local paths and is not used.
@@ -94,11 +113,9 @@ class PublishingTrainer(TrainerHooks, ABC):
         if not self.is_world_process_zero():
             return
         output = output_folder(self.args)
-        folder, model = folder or output, self.accelerator.unwrap_model(self.model)
+        folder, merge = folder or output, getattr(self.args, "lora_merge", True)
         try:
-            export_folder(
-                model, self.tokenizer_of_run, folder, self.record(), merge=getattr(self.args, "lora_merge", True)
-            )
+            export_folder(self.whole_model, self.tokenizer_of_run, folder, self.record(), merge=merge)
         except (OSError, SafetensorError) as error:
             last = get_last_checkpoint(output)
             complete = last and damage(last, contents=False) is None

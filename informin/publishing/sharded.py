@@ -1,0 +1,56 @@
+"""Whole models from weights that FSDP shards across processes, for files and for evaluation.
+
+A sharded model computes only if all processes take part in each forward pass, and its weights are not those of a file.
+"""
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list
+from torch import Tensor, nn
+
+from informin.encoders.encode import join_shares
+
+
+def skeleton(model: Any) -> nn.Module:
+    """Return a copy of a model without storage for its weights. Call it before FSDP wraps the model.
+
+    It also leaves the embedding module out of the modules that FSDP wraps: accelerate 1.15 wraps the word embeddings
+    in it a second time, which torch refuses.
+    """
+    names = getattr(model, "_no_split_modules", None) or []
+    if any("Embeddings" in name for name in names):
+        model._no_split_modules = type(names)(name for name in names if "Embeddings" not in name)
+    weights = {
+        id(weight): nn.Parameter(torch.empty_like(weight, device="meta"), weight.requires_grad)
+        for weight in model.parameters()
+    }
+    return copy.deepcopy(model, dict(weights))
+
+
+def with_weights(bones: nn.Module, state: dict[str, Tensor]) -> nn.Module:
+    """Return a `skeleton` with the weights of a full state dict. It shares them, and `bones` stays as it is."""
+    whole = copy.deepcopy(bones)
+    whole.load_state_dict(state, strict=False, assign=True)
+    return whole
+
+
+def encode_shares(
+    accelerator: Accelerator, whole: bool, encode: Callable[[Sequence[str]], np.ndarray], sentences: list[str]
+) -> np.ndarray:
+    """Return the embeddings (N, d) of N sentences in every process.
+
+    Args:
+        accelerator: Connects the processes.
+        whole: Each process has all weights, and encodes a part. False: the first process encodes all sentences.
+        encode: Function from n sentences to embeddings (n, d).
+    """
+    if whole:
+        own = sentences[accelerator.process_index :: accelerator.num_processes]
+        return join_shares(encode(own), accelerator)[: len(sentences)]
+    found: list[Any] = [encode(sentences) if accelerator.is_main_process else None]
+    return broadcast_object_list(found)[0]

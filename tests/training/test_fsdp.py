@@ -1,0 +1,108 @@
+"""configs/accelerate/fsdp2.yaml on two gloo processes without a GPU: train, evaluate, die, resume, export.
+
+accelerate turns FSDP on only for processes with an accelerator. The processes here say that they have one.
+"""
+
+import os
+import shutil
+import signal
+
+import numpy as np
+import pytest
+import yaml
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+
+from informin.encoders.encoder import load_encoder
+from informin.training.options import InforMinTrainingArguments
+from tests import forked
+from tests.any_encoder.helpers import change, sentence_transformer
+from tests.any_encoder.st_models import save_family
+from tests.conftest import FOUR_STEPS, ROOT, make_sentences, save_pairs
+from trainer_informin import InforMinTrainer
+
+HOW = FOUR_STEPS | dict(objective="guided", guided_weight=1.0, guided_neighbors=0, max_seq_length=16)
+HOW |= dict(measure_drift=False, report_to=[], load_best_model_at_end=False, learning_rate=0.01)
+HOW |= dict(per_device_train_batch_size=16, eval_strategy="steps", eval_steps=2, save_steps=2, save_total_limit=None)
+CHILD = """
+import os, signal, sys
+from accelerate.state import PartialState
+from accelerate.utils import DistributedType
+
+own = PartialState.__init__
+
+def with_accelerator(self, *args, **kwargs):
+    own(self, *args, **kwargs)
+    if self._shared_state.get("distributed_type") == DistributedType.MULTI_CPU:
+        self._shared_state["distributed_type"] = DistributedType.MULTI_GPU
+
+PartialState.__init__ = with_accelerator
+from transformers import TrainerCallback
+from informin.evaluation import load_pairs
+from informin.training.options import InforMinTrainingArguments
+from tests.conftest import make_sentences
+from tests.training.test_fsdp import HOW
+from trainer_informin import InforMinTrainer
+
+class Die(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+model, out, pairs, end = sys.argv[1:]
+backend = "st" if "qwen" in model else "auto"
+args = InforMinTrainingArguments(out, **HOW | dict(per_device_train_batch_size=8, backend=backend))
+trainer = InforMinTrainer(model, args, make_sentences(96), load_pairs(pairs), callbacks=[Die()] if end == "die" else [])
+trainer.train("last" if end == "resume" else None)
+kinds = {type(weight).__name__ for weight in trainer.model.parameters()}
+assert trainer.is_fsdp_enabled and kinds == {"DTensor"}, kinds
+embeddings = trainer.encode(make_sentences(8))
+trainer.export(out, report=False)
+if args.process_index == 1:
+    import numpy as np
+    np.save(f"{out}/embeddings.npy", embeddings)
+"""
+
+
+def start(*arguments) -> list:
+    """Start both processes with the settings of our file."""
+    settings = yaml.safe_load((ROOT / "configs" / "accelerate" / "fsdp2.yaml").read_text())["fsdp_config"]
+    sharded = {name.upper(): str(value) for name, value in settings.items()}
+    env = os.environ | sharded | dict(ACCELERATE_USE_FSDP="true", ACCELERATE_USE_CPU="true")
+    return forked.group(CHILD, [list(map(str, arguments))] * 2, env)
+
+
+@pytest.fixture(params=["native", "qwen3"])
+def model(request, bert, tmp_path):
+    """An encoder without dropout, whose masks would depend on the number of processes."""
+    if request.param == "qwen3":
+        return save_family("qwen3", tmp_path)
+    folder = sentence_transformer(bert, tmp_path / "model")
+    return change(folder, "config.json", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+
+
+def test_sharded_run_equals_one_process(model, tmp_path):
+    """Both processes are killed after a checkpoint; the resumed run has the same weights."""
+    pairs = save_pairs(tmp_path / "pairs.tsv")
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    for name, end in ((whole, "finish"), (killed, "die"), (killed, "resume")):
+        done = [forked.run(process) for process in start(model, name, pairs, end)]
+        codes = [one.returncode for one in done]
+        assert codes == ([-signal.SIGKILL] * 2 if end == "die" else [0, 0]), done[0].stderr + done[1].stderr
+        if end == "die":
+            shutil.rmtree(killed / "checkpoint-4", ignore_errors=True)
+    one, other = (load_file(folder / "model.safetensors") for folder in (whole, killed))
+    assert one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
+    alone = InforMinTrainer(
+        str(model),
+        InforMinTrainingArguments(str(tmp_path / "alone"), **HOW | dict(eval_strategy="no", save_strategy="no")),
+        make_sentences(96),
+    )
+    alone.train()
+    expected = alone.encode(make_sentences(8))
+    np.testing.assert_allclose(np.load(whole / "embeddings.npy"), expected, atol=1e-6)
+    encoder = load_encoder(str(whole), device="cpu")
+    np.testing.assert_allclose(encoder(make_sentences(8))[encoder.poolers[0]], expected, atol=1e-6)
+    theirs = SentenceTransformer(str(whole / "checkpoint-4"), device="cpu") if "qwen3" in str(model) else None
+    if theirs:
+        np.testing.assert_allclose(theirs.encode(make_sentences(8)), expected, atol=1e-6)
