@@ -7,7 +7,7 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from informin.figures.drawing import COLORS, STYLE, Files, require, require_finite, save
 
@@ -57,6 +57,7 @@ def _draw_ranks(axes: Axes, rows: Sequence[Mapping]) -> None:
 def _logarithmic(axes: Axes, label: str) -> None:
     axes.set(xscale="log", xlabel=label)
     axes.margins(x=0.12)
-    axes.xaxis.set_major_locator(LogLocator(subs=[1, 2, 5]))
-    axes.xaxis.set_major_formatter(ScalarFormatter())
+    low, high = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(subs=[1, 2, 5] if high < 50 * low else [1]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
