@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
-LORA_RATE = 5e-4
+LORA_RATE = 2e-4
 ROWS = {"native": {}, "SentenceTransformer": {"backend": "st"}, "LoRA": {"backend": "st", "lora_r": 16}}
 MEASURES = {"one_nn": "1-NN", "v_measure": "V-measure", "sts": "STS-B dev", "seconds": "CPU seconds", "gib": "peak GiB"}
 CHILD = """
