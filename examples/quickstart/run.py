@@ -71,6 +71,7 @@ def main() -> None:
         scores = [score_pairs(encoder_of, pairs)["spearman"] for encoder_of in (before, after)]
         print(f"{name} Spearman before {scores[0]:.2f} after {scores[1]:.2f}")
     show_neighbors(after, sentences)
+    print(f"\nThe report of the run, to open in a browser: {FOLDER / 'report.html'}")
 
 
 def load(folder: Path):

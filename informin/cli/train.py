@@ -10,6 +10,7 @@ import huggingface_hub
 import transformers
 
 from informin import program
+from informin.cli.report import leave_report
 from informin.interrupts import during
 from informin.publishing.trainer import hub_destination
 from informin.training.checkpoints import LAST, checkpoint_to_resume, complete_checkpoints, refuse_used_folder
@@ -79,6 +80,9 @@ def train(model_name: str, data: DataArguments, card: CardArguments, args: Infor
     exported = f"The model is in {args.output_dir}."
     with during("the drift report", exported):
         trainer.report(senteval_dir=data.senteval_dir)
+    with during("the report", exported):
+        if trainer.is_world_process_zero():
+            leave_report(args.run_dir)
     with during("the push", exported):
         if args.push_to_hub and (page := trainer.push_to_hub()):
             print(f"\nThe model is at {page}")

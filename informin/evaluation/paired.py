@@ -31,9 +31,9 @@ def paired_scores(sets: Sequence[DevelopmentSet], old: Encode, new: Encode) -> l
     """
     found = []
     for one in sets:
-        measure, n, before, after = _statistics(one, old, new)
-        rows = np.random.default_rng(0).integers(n, size=(RESAMPLES, n))
         try:
+            measure, n, before, after = _statistics(one, old, new)
+            rows = np.random.default_rng(0).integers(n, size=(RESAMPLES, n))
             entry = _entry(before, after, np.arange(n)[None], rows)
         except UndefinedScoreError:
             continue
@@ -63,6 +63,8 @@ def _statistics(one: DevelopmentSet, old: Encode, new: Encode) -> tuple[str, int
         distinct = one.distinct()
         x, y = (_neighbor_is_right(distinct, encode) for encode in (old, new))
         return "nearest_neighbor", len(x), _mean(x), _mean(y)
+    if not one.answers:
+        raise UndefinedScoreError("no query has a relevant document")
     x, y = (_gain(one, encode) for encode in (old, new))
     return "ndcg_10", len(x), _mean(x), _mean(y)
 

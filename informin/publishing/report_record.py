@@ -121,15 +121,14 @@ def load_report(folder: str | Path) -> dict:
 
 def logged(entries: Sequence[Mapping]) -> list[dict]:
     """Return the numbers in log entries: all scores, and a part of the losses if there are more than 1,000."""
-    wanted = [entry for entry in entries if any(name == "loss" or name.startswith("eval_") for name in entry)]
+    wanted = [entry for entry in entries if "loss" in entry or (_scored(entry) and "aside" not in entry)]
     every = math.ceil(len(wanted) / MOST_LOGGED)
     kept = [e for i, e in enumerate(wanted) if i % every == 0 or "loss" not in e or e is wanted[-1]]
-    return [{name: _finite(value) for name, value in entry.items() if number_like(value)} for entry in kept]
+    return [{name: _finite(value) for name, value in entry.items() if type(value) in (int, float)} for entry in kept]
 
 
-def number_like(value: object) -> bool:
-    """Return whether a value is a number, finite or not."""
-    return type(value) in (int, float)
+def _scored(entry: Mapping) -> bool:
+    return any(name.startswith("eval_") for name in entry)
 
 
 def _finite(value: float) -> float | None:

@@ -1,6 +1,6 @@
 """Build report.html from the records in the output folder of a run. It needs no other file and no network."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from informin.errors import UsageError, counted
 from informin.evaluation.drift import drift_table
-from informin.evaluation.measures import ALL
+from informin.evaluation.measures import ALL, KINDS, Measure
 from informin.evaluation.snapshot import GROUPS, SHOWN
 from informin.publishing.record import TRAINING, load_record
 from informin.publishing.report_record import load_report
@@ -79,12 +79,12 @@ def _of_training(folder: Path, record: dict) -> dict:
     return {
         "title": f"{objective} on {base['name']}",
         "subtitle": f"informin train, {sentences}, {counted(training['steps'], 'step')}, seed {training['seed']}",
-        "verdict": verdicts.of_training(record["scores"], training["chosen"]),
+        "verdict": verdicts.of_training(record["scores"], training["chosen"], bool(training["history"])),
         "warnings": _warnings(drift, "Training"),
         "drift": drift_table({"after": drift}, "before") if drift else None,
         "options": {"data": ", ".join(data.get("sources") or []), "seed": training["seed"], **training["options"]},
         "versions": training["environment"],
-        "scores": [_score_row(entry) for entry in record["scores"]],
+        "scores": _score_rows(record["scores"], training),
         "charts": [chart for chart in drawn if chart],
     }
 
@@ -112,6 +112,30 @@ def _of_snapshot(record: Mapping) -> dict:
 
 def _warnings(drift: Mapping | None, subject: str) -> list[str]:
     return [f"{subject} {warning}" for warning in (drift["warnings"] if drift else [])]
+
+
+def _score_rows(scores: Sequence[Mapping], training: Mapping) -> list[dict[str, str]]:
+    """Return the rows with intervals, then the other scores in the history of training.json."""
+    rows = [_score_row(entry) for entry in scores]
+    history = training["history"]
+    kept: Mapping = next((entry for entry in history if entry["step"] == training["kept_step"]), {})
+    first = history[0] if history and history[0]["step"] == 0 else {}
+    names = {one["kind"]: one["name"] for one in training.get("development_sets", [])}
+    shown = {entry["measure"] for entry in scores}
+    for kind, measures in KINDS.items():
+        for key, measure in measures.items():
+            if kept.get(key) is not None and key not in shown:
+                before, after = first.get(key), kept[key]
+                change = None if before is None else after - before
+                name = f"{names.get(kind, training.get('development'))}, {measure.title}"
+                values = {"before": before, "after": after, "change": change}
+                rows.append({"name": name, "n": ""} | {column: _shown(measure, values, column) for column in values})
+    return rows
+
+
+def _shown(measure: Measure, values: Mapping[str, float | None], column: str) -> str:
+    value = values[column]
+    return "" if value is None else f"{value:{'+' if column == 'change' else ''}.{measure.digits}f}"
 
 
 def _score_row(entry: Mapping) -> dict[str, str]:

@@ -66,13 +66,18 @@ def of_fit(record: Mapping) -> Verdict:
     return Verdict(kind, word, sentence, f"{record_of} {measure}")
 
 
-def of_training(scores: Sequence[Mapping], chosen: bool) -> Verdict:
+def of_training(scores: Sequence[Mapping], chosen: bool, evaluated: bool) -> Verdict:
     """Return the verdict of a training run: whether the interval of the change of the first score excludes 0.
 
     Args:
         scores: Entry `scores` of report.json.
         chosen: Whether the checkpoint was chosen by these scores.
+        evaluated: Whether the run was scored, if only without intervals.
     """
+    if not scores and evaluated:
+        sentence = "The scores have no intervals, so it is unknown whether their change is more than chance."
+        advice = "Intervals need measure_drift, the original encoder and 30 distinct sentences."
+        return Verdict("unclear", "No evidence", sentence, advice)
     if not scores:
         sentence = (
             "The run has no scores before and after on development data, and nothing else shows whether it helped."

@@ -15,9 +15,11 @@ from informin.encoders.encoder import load_encoder
 from informin.encoders.st_encoder import POOLER, load_st_encoder
 from informin.encoders.st_model import StModel
 from informin.errors import InforMinError, error_line
-from informin.evaluation.drift import FEWEST, draw, measure_drift, stsb_dev
+from informin.evaluation.drift import FEWEST, draw, general_sentences, measure_drift, stsb_dev
 from informin.evaluation.embedding_cache import embed_once
+from informin.evaluation.paired import paired_scores
 from informin.evaluation.pairs import GradedPairs
+from informin.evaluation.snapshot import take_snapshot
 from informin.publishing.card import write_card
 from informin.publishing.record import save_record
 from informin.training.options import InforMinTrainingArguments
@@ -31,6 +33,7 @@ class EncodingTrainer(Protocol):
     Attributes:
         began_with: Name of the encoder that the run started from, loaded again for the old embeddings; None if unknown.
         sentences: Column `text`; None for tokenized rows.
+        eval_dataset: Development data; None without evaluation.
         known: Entries of the record that the trainer cannot derive itself.
     """
 
@@ -40,6 +43,7 @@ class EncodingTrainer(Protocol):
     accelerator: Any
     began_with: str | None
     sentences: Dataset | IterableDataset | None
+    eval_dataset: Any
     known: dict
 
     def encode(self, sentences: Sequence[str]) -> np.ndarray:
@@ -53,7 +57,7 @@ class EncodingTrainer(Protocol):
 
 
 def report_drift(trainer: EncodingTrainer, senteval_dir: str | None, folder: str) -> dict | None:
-    """Measure the drift, and write it to training.json and the model card of the exported folder.
+    """Measure the changes by training, and write the drift to training.json and the model card of the exported folder.
 
     Call it in every process. Both encoders compute in the precision of training. The sample of sentences does not
     depend on the run's seed, so that runs can be compared.
@@ -64,7 +68,8 @@ def report_drift(trainer: EncodingTrainer, senteval_dir: str | None, folder: str
         folder: Exported folder.
 
     Returns:
-        Entry `drift` of the record in the first process; None in the others, and if it was not measured.
+        In the first process `drift` of training.json, and `general`, `snapshot` and `scores` of report.json; None in
+        the others, and if the changes were not measured.
     """
     sentences = trainer.sentences
     if trainer.began_with is None or sentences is None:
@@ -77,19 +82,27 @@ def report_drift(trainer: EncodingTrainer, senteval_dir: str | None, folder: str
     if len(texts) < FEWEST:
         logger.info(f"Drift was not measured: it requires {FEWEST} distinct sentences, and there are {len(texts)}.")
         return None
-    pairs = _pairs(senteval_dir)
+    pairs, general = _pairs(senteval_dir), general_sentences()
+    sets = trainer.eval_dataset.sets if trainer.eval_dataset else ()
+    wanted = [*texts, *general, *(pairs.texts() if pairs else []), *(text for one in sets for text in one.texts())]
     try:
-        new = embed_once(trainer.encode, [*texts, *(pairs.texts() if pairs else [])])  # in all processes
+        new = embed_once(trainer.encode, wanted)  # in all processes
         if not trainer.is_world_process_zero():
             return None
-        drift = measure_drift(starting_encoder(trainer, trainer.began_with), new, texts, pairs).record()
+        old = embed_once(starting_encoder(trainer, trainer.began_with), wanted)
+        drift = measure_drift(old, new, texts, pairs).record()
         trainer.known["drift"] = drift
         save_record(folder, trainer.record())
         write_card(folder)
+        return {
+            "drift": drift,
+            "general": measure_drift(old, new, general).record(),
+            "snapshot": take_snapshot(texts, old, new),
+            "scores": paired_scores(sets, old, new),
+        }
     except (InforMinError, OSError, torch.OutOfMemoryError) as error:  # must not make a finished run fail
         logger.warning(f"Drift could not be measured or written: {error_line(error)}")
         return None
-    return drift
 
 
 def starting_encoder(trainer: EncodingTrainer, model_name: str) -> Callable[[Sequence[str]], np.ndarray]:

@@ -1,7 +1,9 @@
 """The lines printed at the start and at the end of a run."""
 
+import logging
 import math
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,15 +13,18 @@ from transformers import TrainerState
 
 from informin.encoders.embedding_config import EmbeddingConfig
 from informin.encoders.remote_code import remote_code
-from informin.errors import counted
+from informin.errors import counted, error_line
 from informin.evaluation.development import Development
 from informin.evaluation.drift import MEASURES, NOT_SCORED
 from informin.evaluation.measures import ALL
 from informin.files import read_json
 from informin.objectives import OBJECTIVES
 from informin.publishing.record import is_general
+from informin.publishing.report_record import REPORT, logged, save_report
 from informin.training.history import logged_scores, logged_terms
 from informin.training.options import InforMinTrainingArguments
+
+logger = logging.getLogger(__name__)
 
 
 def evaluations(state: TrainerState, defined: bool = True) -> list[dict]:
@@ -114,6 +119,21 @@ def summary(
         )
     lines += [f"\nNote: training {warning}" for warning in (drift["warnings"] if drift else [])]
     return "\n".join(lines)
+
+
+def save_training_report(folder: str, log_history: Sequence[Mapping], changes: Mapping | None) -> None:
+    """Write report.json of a run. A problem is only logged, because the run is finished.
+
+    Args:
+        log_history: Log of the trainer.
+        changes: What `report_drift` returned.
+    """
+    measured = changes or {"general": None, "snapshot": None, "scores": []}
+    values = {name: measured[name] for name in ("general", "snapshot", "scores")}
+    try:
+        save_report(folder, "train", {"log": logged(log_history), **values})
+    except OSError as error:
+        logger.warning(f"{REPORT} could not be written: {error_line(error)}")
 
 
 def load_lines(folder: str) -> str:

@@ -12,7 +12,7 @@ from informin.encoders.embedding_config import embedding_of
 from informin.publishing.trainer import PublishingTrainer
 from informin.training.drift import report_drift
 from informin.training.options import InforMinTrainingArguments
-from informin.training.report import load_lines, summary
+from informin.training.report import load_lines, save_training_report, summary
 from informin.training.throughput import Throughput
 
 
@@ -55,7 +55,8 @@ class ReportingTrainer(PublishingTrainer, ABC):
     def report(self, folder: str | None = None, senteval_dir: str | None = None) -> None:
         """Measure the drift, and print it with the scores, the speed and the lines that load the exported model.
 
-        Call it in every process, after `export`. The first process prints, once per step at which training ended.
+        Call it in every process, after `export`. The first process prints and writes report.json, once per step at
+        which training ended.
 
         Args:
             folder: Exported folder; None for the output folder.
@@ -65,9 +66,11 @@ class ReportingTrainer(PublishingTrainer, ABC):
         if step == self._reported_step:
             return
         self._reported_step = step
-        drift = report_drift(self, senteval_dir, folder) if args.measure_drift else None
+        changes = report_drift(self, senteval_dir, folder) if args.measure_drift else None
         if not self.is_world_process_zero():
             return
+        drift = changes["drift"] if changes else None
+        save_training_report(folder, self.state.log_history, changes)
         embedding, rate = embedding_of(self.model), self.throughput.sentences_per_second
         print("\n" + summary(self.state, args, self.eval_dataset, rate, folder, drift, embedding))
         print(load_lines(folder), flush=True)
