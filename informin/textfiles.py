@@ -146,6 +146,36 @@ def read_sentences(path: Path, text_column: str | None) -> Iterator[str]:
     return (refuse_long(line, path, number) for number, line in decoded_lines(path))
 
 
+def read_prompted(path: Path, text_column: str | None, prompt_column: str | None) -> Iterator[str]:
+    """Yield the sentences of a file, each after the prompt in its row. Blank sentences stay blank.
+
+    Args:
+        text_column: See `read_sentences`.
+        prompt_column: Column of the prompts, whose cells may be empty; None for no prompts.
+
+    Raises:
+        UsageError: As `read_sentences`, for both columns; or the file has no columns.
+    """
+    if prompt_column is None:
+        yield from read_sentences(path, text_column)
+        return
+    if plain_suffix(path) not in SUFFIXES[1:]:
+        raise UsageError(
+            f"{path} has no columns", option="prompt_column", needed=f"a file in {', '.join(SUFFIXES[1:])}"
+        )
+    for text, prompt in zip(read_sentences(path, text_column), _read_prompts(path, prompt_column)):
+        yield refuse_long(prompt + text, path) if not is_blank(text) else text
+
+
+def _read_prompts(path: Path, column: str) -> Iterator[str]:
+    try:
+        yield from read_sentences(path, column)
+    except UsageError as error:
+        if "has no column" not in error.found:
+            raise
+        raise UsageError(error.found, fix="Choose one with `prompt_column`.") from None
+
+
 def is_blank(text: str | None) -> bool:
     """Return whether a text is missing, empty or only whitespace. Blank sentences are neither trained on nor scored."""
     return not text or text.isspace()

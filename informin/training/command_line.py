@@ -35,6 +35,7 @@ PROGRAM = {
 WIDTH, INDENT = 120, 34  # of the help
 UNSET = object()
 TYPES = {"int": "an integer", "float": "a number"}  # in messages of argparse
+KEEP_PROMPTS = ("dropout", "neighbor")  # views that take whole sentences, with their prompts
 
 
 def parse(
@@ -65,12 +66,32 @@ def parse(
     own = [{field.name: given.pop(field.name) for field in fields(kind) if field.name in given} for kind in kinds]
     try:
         data, card = (kind(**values) for kind, values in zip(kinds, own))
+        given |= prompt_of_rows(given) if data.prompt_column else {}
         args = arguments_class()(**given)
     except UsageError:
         raise
     except (ValueError, TypeError, ImportError) as error:  # from TrainingArguments
         raise UsageError(f"TrainingArguments: {error_line(error)}", fix="See `informin train --help`.") from None
     return model_name, data, card, args.resolve(model_name, *describe_encoder(model_name, args))
+
+
+def prompt_of_rows(given: Mapping) -> dict[str, str]:
+    """Return the options of a run in which each row has its own prompt, which is part of the sentence.
+
+    Raises:
+        UsageError: An option sets one prompt for all rows, or the view would change the prompts.
+    """
+    for name in ("prompt", "export_prompt"):
+        if given.get(name):
+            raise UsageError(f"cannot be combined with `{name}`", option="prompt_column", fix="Leave one of them out.")
+    view = given.get("view", "dropout")
+    if view not in KEEP_PROMPTS:
+        raise UsageError(
+            f"cannot be combined with `view` {view}, which would also change the tokens of the prompts",
+            option="prompt_column",
+            needed=f"`view` {' or '.join(KEEP_PROMPTS)}",
+        )
+    return {"prompt": ""}
 
 
 def given_file(recipe: str | None, config: str | None) -> str | Path | None:

@@ -25,6 +25,9 @@ class DataArguments:
     text_column: Optional[str] = option(
         None, "Column with the sentences. Default: `text`, or the only column of the file."
     )
+    prompt_column: Optional[str] = option(
+        None, "Column with a prompt for each sentence, instead of prompt. Evaluation in training then has no prompt."
+    )
     dataset_name: Optional[str] = option(None, "Dataset on the Hub, instead of train_file.")
     dataset_config: Optional[str] = option(None, "Configuration of the dataset.")
     dataset_split: str = option("train", "Split of the dataset.")

@@ -67,10 +67,10 @@ def load_sentences(args: DataArguments, seed: int) -> datasets.Dataset | dataset
         dataset, source = _load_hub_dataset(args), args.dataset_name
     else:
         files = find_files(args.train_file) if args.train_file else [hub_file(HUB_SENTENCES, "`train_file` FILE")]
-        if next(shard_rows([(file, 0, 1) for file in files], args.text_column), None) is None:
+        if next(shard_rows([(file, 0, 1) for file in files], *columns_of(args)), None) is None:
             raise UsageError(f"No sentences in {', '.join(map(str, files))}", needed="at least one sentence")
     if args.streaming:
-        sentences = stream_files(files, args.text_column) if files else dataset
+        sentences = stream_files(files, *columns_of(args)) if files else dataset
         sentences = sentences.filter(_has_text).shuffle(seed=seed, buffer_size=BUFFER)
         return with_source(sentences.cast(TEXT), _source(args, files))  # filter drops the features
     columns: list[str] = []
@@ -79,7 +79,7 @@ def load_sentences(args: DataArguments, seed: int) -> datasets.Dataset | dataset
         found = {table_column(file, args.text_column) for file in files}
         columns = sorted(column for column in found if column not in (None, "text"))
         source += f", column {', '.join(map(repr, columns))}" if columns else ""
-        dataset = _load_files(files, args.text_column)
+        dataset = _load_files(files, *columns_of(args))
     kept = not_blank(dataset)
     blank = counted(len(dataset) - len(kept), "blank line")
     if len(kept) == 0:
@@ -125,6 +125,7 @@ def draw_sample(sentences: datasets.Dataset | datasets.IterableDataset, number: 
 def _source(args: DataArguments, files: list[Path]) -> dict:
     """Return fingerprints of the files that a stream reads, or the commit of a data set on the Hub."""
     source: dict[str, object] = {"text_column": args.text_column}
+    source |= {"prompt_column": args.prompt_column} if args.prompt_column else {}
     if args.dataset_name and not os.path.exists(args.dataset_name):
         try:
             return source | {"commit": dataset_info(args.dataset_name).sha}
@@ -139,6 +140,12 @@ def not_blank(dataset: datasets.Dataset) -> np.ndarray:
     """Return the indices of the rows whose `text` is not blank."""
     batches = (batch["text"].to_pylist() for batch in dataset.with_format("arrow").iter(MANY))
     return np.flatnonzero([not is_blank(text) for batch in batches for text in batch])
+
+
+def _joined(row: dict, text: str, prompt: str) -> dict[str, str]:
+    """Return the sentence of a row after its prompt; see `informin.textfiles.read_prompted`."""
+    both = [as_text(row[name], "the data set", None) for name in (prompt, text)]
+    return {text: "".join(both) if not is_blank(both[1]) else both[1]}
 
 
 def _has_text(row: dict) -> bool:
@@ -292,16 +299,20 @@ def _show_bars(many: bool) -> None:
         datasets.enable_progress_bars()
 
 
-def _load_files(files: list[Path], text_column: str | None) -> datasets.Dataset:
+def columns_of(args: DataArguments) -> tuple[str | None, str | None]:
+    """Return the columns of the sentences and of their prompts."""
+    return args.text_column, args.prompt_column
+
+
+def _load_files(files: list[Path], text_column: str | None, prompt_column: str | None) -> datasets.Dataset:
     # Size, modification time and our reader are part of the cache key, so that changes cause a reload.
     reader = Hasher.hash(inspect.getsource(textfiles))
     _show_bars(sum(file.stat().st_size for file in files) > BYTES_PER_SENTENCE * MANY)
     keys = [(str(file.resolve()), 0, 1, file.stat().st_size, file.stat().st_mtime_ns, reader) for file in files]
+    named = {"shards": keys, "text_column": text_column, "prompt_column": prompt_column}
     try:
         with _writing_cache():
-            return datasets.Dataset.from_generator(
-                shard_rows, features=TEXT, gen_kwargs={"shards": keys, "text_column": text_column}, split="train"
-            )
+            return datasets.Dataset.from_generator(shard_rows, features=TEXT, gen_kwargs=named, split="train")
     except DatasetGenerationError as error:
         if isinstance(error.__cause__, UsageError):
             raise error.__cause__ from None
@@ -329,5 +340,9 @@ def _load_hub_dataset(args: DataArguments):
             needed="text",
             fix="Choose another column with `text_column`.",
         )
+    if args.prompt_column:
+        choose_column(columns, args.prompt_column, args.dataset_name)
+        joined = partial(_joined, text=column, prompt=args.prompt_column)
+        dataset = dataset.map(joined)
     dataset = dataset.remove_columns([name for name in columns if name != column])
     return dataset if column == "text" else dataset.rename_column(column, "text")

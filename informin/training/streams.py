@@ -8,7 +8,7 @@ import datasets
 from accelerate.data_loader import prepare_data_loader
 from torch.utils.data import DataLoader
 
-from informin.textfiles import read_part, read_sentences
+from informin.textfiles import read_part, read_prompted
 from informin.training.options import InforMinTrainingArguments
 from informin.transformers_private import TrainerHooks
 
@@ -16,7 +16,9 @@ PARTS, PART_BYTES = 64, 2**20  # a large text file is split into PARTS parts of 
 TEXT = datasets.Features({"text": datasets.Value("string")})
 
 
-def stream_files(files: list[Path], text_column: str | None) -> datasets.IterableDataset:
+def stream_files(
+    files: list[Path], text_column: str | None, prompt_column: str | None = None
+) -> datasets.IterableDataset:
     """Return a stream of the sentences in files, with the column `text`.
 
     Each file is one shard, and a large text file several, so that several workers can read it.
@@ -26,21 +28,23 @@ def stream_files(files: list[Path], text_column: str | None) -> datasets.Iterabl
         large = file.suffix.lower() == ".txt" and file.stat().st_size >= PARTS * PART_BYTES
         parts = PARTS if large else 1
         shards += [(str(file), part, parts) for part in range(parts)]
-    named = {"shards": shards, "text_column": text_column}
+    named = {"shards": shards, "text_column": text_column, "prompt_column": prompt_column}
     return datasets.IterableDataset.from_generator(shard_rows, features=TEXT, gen_kwargs=named)
 
 
-def shard_rows(shards: list[tuple], text_column: str | None):
+def shard_rows(shards: list[tuple], text_column: str | None, prompt_column: str | None = None):
     """Yield the sentences of shards as rows.
 
     Args:
         shards: For each shard the file, the index of the part, and the number of parts. Further items are ignored;
             they are part of the cache key.
         text_column: Column of a table with the sentences.
+        prompt_column: Column of a table with a prompt for each sentence; None for no prompts.
     """
     for name, part, parts, *_ in shards:
         file = Path(name)
-        for sentence in read_sentences(file, text_column) if parts == 1 else read_part(file, part, parts):
+        whole = parts == 1
+        for sentence in read_prompted(file, text_column, prompt_column) if whole else read_part(file, part, parts):
             yield {"text": sentence}
 
 

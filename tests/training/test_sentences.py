@@ -165,8 +165,8 @@ def test_only_changed_files_are_read_again(tmp_path, monkeypatch):
             read.append(sentence)
             yield sentence
 
-    original, read = streams.read_sentences, []
-    monkeypatch.setattr(streams, "read_sentences", counted)
+    original, read = streams.read_prompted, []
+    monkeypatch.setattr(streams, "read_prompted", counted)
     file = write(tmp_path / "a.txt", "one\ntwo\nsix\n")
     assert load(train_file=[file]) == ["one", "two", "six"] and "six" in read
     read.clear()
