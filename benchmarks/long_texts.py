@@ -142,7 +142,8 @@ class Bench:
     def run(self, method: str, seed: int) -> None:
         """Measure a method unless it is finished. Methods in closed form have seed 0."""
         closed = method in (BEFORE, *CLOSED)
-        path = self.cell(method, 0 if closed else seed)
+        seed = 0 if closed else seed
+        path = self.cell(method, seed)
         if path.exists():
             return
         found = self._closed(method) if closed else self._trained(method, seed)

@@ -11,6 +11,14 @@ from informin.files import read_json, write_json
 
 THEN = ", then matrix"
 MAIN = ("nDCG@10", "1-NN")  # the score of the figure, in a collection or a domain
+TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+TITLES = {
+    "matrix": "matrix (LinearAdapter)",
+    "whitening": "whitening (Su et al., 2021)",
+    "tsdae": "TSDAE",
+    "simcse": "SimCSE",
+    "contriever": "independent crops (Contriever)",
+}
 MARKERS = "os^Dv<>Ph*Xd8p"
 
 
@@ -71,8 +79,13 @@ def markdown(data: str, rows: list[dict]) -> str:
         cells.append(f"{general:.2f}" if row["method"] == "before" else f"{general - before:+.2f}")
         cells += [f"{row['p'][base]:.4f}" if base in row["p"] else "" for base in ("before", "matrix")] * with_p
         seeds = " ".join(map(str, row["seeds"])) if row["seeds"] != [0] else ""
-        lines.append("| " + " | ".join([row["method"], *cells, seeds, f"{row['cpu']:.0f}"]) + " |")
+        lines.append("| " + " | ".join([titled(row["method"]), *cells, seeds, f"{row['cpu']:.0f}"]) + " |")
     return "\n".join(lines)
+
+
+def titled(method: str) -> str:
+    base = method.removesuffix(THEN)
+    return TITLES.get(base, base) + method[len(base) :]
 
 
 def shown(mean: float, deviation: float | None) -> str:
@@ -84,7 +97,7 @@ def draw(found: dict[str, list[dict]], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    scored = {name: rows for name, rows in found.items() if set(MAIN) & set(rows[0]["scores"])}
+    scored = {name: rows for name, rows in found.items() if set(MAIN) & set(rows[0]["scores"]) and len(rows) > 2}
     methods = list(
         dict.fromkeys(row["method"] for rows in scored.values() for row in rows if row["method"] != "before")
     )
@@ -104,15 +117,15 @@ def draw(found: dict[str, list[dict]], path: Path) -> None:
             mean, deviation = row["scores"][main]
             marks = axis.errorbar(
                 row["cpu"], mean - start, deviation, fmt=MARKERS[bases.index(base) % len(MARKERS)], color=color,
-                markerfacecolor=color if filled else "none", markersize=8, label=row["method"],
+                markerfacecolor=color if filled else "none", markersize=8, label=titled(row["method"]),
             )  # fmt: skip
-            handles.setdefault(row["method"], marks)
+            handles.setdefault(titled(row["method"]), marks)
         axis.axhline(0, color="gray", linewidth=0.8)
         axis.set(xscale="log", xlabel="CPU seconds, log scale", title=f"{data}: {main} {start:.1f} before")
-        axis.set_yscale("symlog", linthresh=2)
-        axis.set_yticks(
-            [-40, -20, -10, -5, -2, -1, 0, 1, 2, 5], ["-40", "-20", "-10", "-5", "-2", "-1", "0", "+1", "+2", "+5"]
-        )
+        axis.set_xlim(0.6 * min(row["cpu"] for row in rows if row["cpu"]), 1.6 * max(row["cpu"] for row in rows))
+        axis.set_xticks([tick for tick in TICKS if axis.get_xlim()[0] < tick < axis.get_xlim()[1]])
+        axis.xaxis.set_major_formatter("{x:.0f}")
+        axis.minorticks_off()
     axes[0][0].set_ylabel("change of the score, points")
     figure.legend(handles.values(), handles, loc="outside right center", fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)

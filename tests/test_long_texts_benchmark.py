@@ -54,7 +54,9 @@ def test_cells_and_their_table(bench, tmp_path, capsys):
     found = {row["method"]: row for row in rows}
     assert list(found)[:2] == ["before", "matrix"] and "contriever, then matrix" in found
     assert found["contriever"]["cpu"] < found["contriever, then matrix"]["cpu"]
-    assert "| contriever, then matrix |" in printed and (tmp_path / "figure.png").stat().st_size > 1000
+    assert (
+        "| independent crops (Contriever), then matrix |" in printed and (tmp_path / "figure.png").stat().st_size > 1000
+    )
 
 
 def test_table_has_mean_and_standard_deviation(tmp_path):
