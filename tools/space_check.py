@@ -18,7 +18,7 @@ import venv
 from pathlib import Path
 
 import httpx
-from huggingface_hub import HfApi, SpaceCard
+from huggingface_hub import SpaceCard
 
 from tests.hub_server import HubServer
 
@@ -39,11 +39,10 @@ def main() -> int:
         environment = os.environ | online | {"HF_HOME": f"{work}/home"}
         push(args, environment)
         space = Path(work, "app")
-        api = HfApi(hub.url, token=TOKEN)
-        for path in api.list_repo_files("me/space", repo_type="space"):
+        for path, content in hub.files("me/space", kind="space").items():
             target = space / path
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(hub.files("me/space", kind="space")[path])
+            target.write_bytes(content)
         python = install(space, Path(work, "venv"))
         return 0 if start(python, space, environment) else 1
 
