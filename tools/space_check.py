@@ -83,8 +83,10 @@ def start(python: Path, space: Path, environment: dict[str, str]) -> bool:
     begin = time.monotonic()
     try:
         page = wait_for(f"http://127.0.0.1:{port}", process)
+        if page is None:
+            return False
         print(f"The page is up after {time.monotonic() - begin:.0f} s")
-        return page is not None and query(f"http://127.0.0.1:{port}")
+        return query(f"http://127.0.0.1:{port}")
     finally:
         process.terminate()
         process.wait(30)

@@ -49,7 +49,7 @@ def build_page(search: Search, report_hint: str = REPORT_HINT) -> "gradio.Blocks
     """
     gr = require_gradio()
     names = [model.name for model in search.models]
-    with gr.Blocks(title=f"Search with {' and '.join(names)}", analytics_enabled=False) as page:
+    with gr.Blocks(title=f"Search with {' and '.join(names)}", analytics_enabled=False, fill_width=True) as page:
         gr.HTML(heading(names, len(search)))
         with gr.Tabs():
             with gr.Tab("Search"):
