@@ -16,6 +16,7 @@ from informin.evaluation.geometry import unit
 MOST_EXACT = 1_000_000  # vectors that each query is compared with
 BLOCK = 65_536  # rows scaled at a time
 DEPTH = 1_000  # nearest sentences that FAISS returns; farther ones have no rank
+TRAINED = 64  # vectors per list that the clusters are computed from
 PROBES = 32  # lists of the FAISS index that are searched
 
 
@@ -108,9 +109,9 @@ class FaissIndex:
             fix = "Install it: pip install 'informin-cl[search]', or search fewer sentences."
             needed = f"the package faiss-cpu above {MOST_EXACT:,} sentences"
             raise UsageError(f"{len(vectors):,} sentences", needed=needed, fix=fix) from None
-        lists = int(4 * len(vectors) ** 0.5)
+        lists = int(len(vectors) ** 0.5)
         self._index = faiss.index_factory(vectors.shape[1], f"IVF{lists},Flat", faiss.METRIC_INNER_PRODUCT)
-        self._index.train(vectors)
+        self._index.train(vectors[:: max(1, len(vectors) // (TRAINED * lists))])  # a minute instead of many
         self._index.add(vectors)
         faiss.ParameterSpace().set_index_parameter(self._index, "nprobe", min(PROBES, lists))
 
