@@ -97,7 +97,9 @@ def test_the_readme_is_short_and_links_to_every_page():
 @pytest.mark.parametrize("page", TODAYS, ids=name)
 def test_options_on_the_pages_exist(page):
     sources = "".join(
-        text(path) for folder in (ROOT / "informin" / "cli", ROOT / "benchmarks") for path in folder.glob("*.py")
+        text(path)
+        for folder in (ROOT / "informin" / "cli", ROOT / "benchmarks", ROOT / "tools")
+        for path in folder.glob("*.py")
     )
     known = {*re.findall(r'"--(\w+)"', sources), *option_names(), *OTHERS}
     named = re.findall(r"(?<![\w-])--([a-z][\w-]*)", text(page))
