@@ -153,7 +153,7 @@ PACKAGES = {
     "demo": ("modeling_informin", "encoders", "evaluation", "publishing"),
     "figures": ("encoders", "evaluation", "training"),
     "studies": ("evaluation", "publishing", "training"),
-    "report": ("adapters", "evaluation", "publishing", "figures"),
+    "report": ("adapters", "evaluation", "publishing", "figures", "studies"),
     "cli": (
         "trainer_informin",
         "modeling_informin",

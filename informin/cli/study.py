@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from informin import program
+from informin.cli.report import leave_report
 from informin.errors import UsageError
 from informin.evaluation.table import render
 from informin.figures import run_plots
@@ -133,6 +134,7 @@ def show(study: Study, records: Records, folder: Path) -> None:
     if rows:  # empty if all scores are undefined
         run_plots.seeds(rows, study.title, folder / "plot")
     print(f"\nTable, numbers and plot are in {folder}.")
+    leave_report(folder)
 
 
 def make_folder(folder: str | Path) -> None:

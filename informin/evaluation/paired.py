@@ -97,7 +97,5 @@ def _neighbor_is_right(labeled: LabeledSentences, encode: Encode) -> np.ndarray:
 
 def _gain(pairs: RetrievalPairs, encode: Encode) -> np.ndarray:
     """Return nDCG@10 x 100 of each query."""
-    grades = found_grades(
-        pairs, *(unit(encode(texts)).astype(np.float32) for texts in (list(pairs.answers), pairs.pool()))
-    )
-    return per_query_scores(grades, ideal_grades(pairs))["ndcg_10"]
+    queries, documents = (unit(encode(texts)).astype(np.float32) for texts in (list(pairs.answers), pairs.pool()))
+    return per_query_scores(found_grades(pairs, queries, documents), ideal_grades(pairs))["ndcg_10"]

@@ -65,6 +65,13 @@ def seeds(rows: Sequence[Mapping], title: str, stem: str | Path) -> Files:
             `baseline_mean`, the mean of the setting it is compared with, or None.
         title: Title of the study.
     """
+    figure = seeds_figure(rows, title)
+    header = ["measure", "setting", "seed", "value", "baseline_mean"]
+    return save(figure, stem, header, ([row[name] for name in header] for row in rows))
+
+
+def seeds_figure(rows: Sequence[Mapping], title: str) -> Figure:
+    """Return the figure of `seeds`."""
     require(rows, "run")
     measures, settings = (list(dict.fromkeys(row[name] for row in rows)) for name in ("measure", "setting"))
     for setting in settings:
@@ -87,8 +94,7 @@ def seeds(rows: Sequence[Mapping], title: str, stem: str | Path) -> Files:
     if any(row["baseline_mean"] is not None for row in rows):
         handles.append(Line2D([], [], color=COLORS[1], linestyle="--", label="mean of its baseline"))
     figure.legend(handles=handles, loc="outside lower center", ncols=3)
-    header = ["measure", "setting", "seed", "value", "baseline_mean"]
-    return save(figure, stem, header, ([row[name] for name in header] for row in rows))
+    return figure
 
 
 def _draw_seeds(axes: Axes, y: int, rows: Sequence[Mapping]) -> None:

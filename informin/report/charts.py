@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from informin.evaluation.measures import ALL, KINDS
 from informin.figures.drawing import STYLE, appearance
 from informin.figures.plots import draw_occurrences
-from informin.figures.run_plots import draw_curve, draw_terms, series
+from informin.figures.run_plots import draw_curve, draw_terms, seeds_figure, series
 
 SIZE = (4.3, 3.3)  # inches; on a phone, a point is then about a pixel
 SQUARE = (4.3, 4.3)
@@ -112,6 +112,17 @@ def hubs(counts: Mapping[str, Sequence[int]]) -> Markup:
     axes.legend()
     span = f"{most['before']} others before and of {most['after']} after"
     return as_svg(figure, "hubs", f"Distribution of neighbor counts. The largest hub is a neighbor of {span}.")
+
+
+@matplotlib.rc_context(INLINE)
+def seeds(rows: Sequence[Mapping]) -> list[Markup]:
+    """Return a chart of the scores of all seeds for each measure; see `run_plots.seeds`."""
+    found = []
+    for i, measure in enumerate(dict.fromkeys(row["measure"] for row in rows)):
+        own = [row for row in rows if row["measure"] == measure]
+        settings = ", ".join(dict.fromkeys(row["setting"] for row in own))
+        found.append(as_svg(seeds_figure(own, ""), f"seeds{i}", f"{measure} of each seed of {settings}."))
+    return found
 
 
 def as_svg(figure: Figure, name: str, label: str, titles: Mapping[str, Sequence[str]] | None = None) -> Markup:

@@ -11,11 +11,18 @@ from informin.evaluation.drift import drift_table
 from informin.evaluation.measures import ALL, KINDS, Measure
 from informin.evaluation.snapshot import GROUPS, SHOWN
 from informin.publishing.record import TRAINING, load_record
-from informin.publishing.report_record import load_report
+from informin.publishing.report_record import REPORT, load_report
 from informin.report import charts, verdicts
+from informin.studies.summary import load_study
+from informin.studies.table import notes, plot_rows, summarize, tables
 from informin.temporary import new_file
 
 PAGE = "report.html"
+SUMMARY = "summary.json"
+EMPTY: dict[str, Any] = {  # parts that not all pages have
+    **dict.fromkeys(("warnings", "scores", "charts", "tables", "seeds", "notes"), ()),
+    **dict.fromkeys(("snapshot", "drift", "general")),
+}
 TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -34,6 +41,8 @@ def write_page(folder: str | Path) -> Path:
 
 def page(folder: str | Path) -> str:
     """Return the page of a run. The same records give the same page."""
+    if not Path(folder, REPORT).exists() and Path(folder, SUMMARY).exists():
+        return render(_of_study(Path(folder, SUMMARY)))
     record = load_report(folder)
     content = {"train": _of_training, "fit": _of_fit}[record["command"]](Path(folder), record)
     return render(content | _of_snapshot(record))
@@ -48,7 +57,7 @@ def render(content: Mapping[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html").render(content)
+    return environment.get_template("report.html").render(EMPTY | dict(content))
 
 
 def _of_fit(folder: Path, record: dict) -> dict:
@@ -62,8 +71,6 @@ def _of_fit(folder: Path, record: dict) -> dict:
         "drift": drift_table({"after": record["drift"]}, "before") if record["drift"] else None,
         "options": options,
         "versions": record["environment"],
-        "scores": [],
-        "charts": [],
     }
 
 
@@ -89,12 +96,45 @@ def _of_training(folder: Path, record: dict) -> dict:
     }
 
 
+def _of_study(path: Path) -> dict:
+    study, records = load_study(path)
+    summary = summarize(study, records)
+    if not records:
+        raise UsageError(f"{path} has no finished runs", fix="Run the study again.")
+    first = next(iter(records.values()))
+    sizes = counted(len(summary["settings"]), "setting"), counted(len(summary["seeds"]), "seed")
+    return {
+        "title": summary["title"],
+        "subtitle": f"informin study, {', '.join(sizes)}",
+        "verdict": verdicts.of_study(summary),
+        "tables": tables(summary),
+        "seeds": charts.seeds(plot_rows(summary)),
+        "notes": notes(summary),
+        "options": _study_options(summary["settings"]),
+        "versions": first["environment"],
+    }
+
+
+def _study_options(settings: Mapping[str, Mapping]) -> dict[str, Any]:
+    """Return the options that all settings share by name, then the others of each setting."""
+    every = [setting["options"] for setting in settings.values()]
+    names = every[0] if every else {}
+    shared = {name: names[name] for name in names if all(name in one and one[name] == names[name] for one in every)}
+    own = {
+        f"setting {label}": ", ".join(
+            f"{name} {value}" for name, value in setting["options"].items() if name not in shared
+        )
+        for label, setting in settings.items()
+    }
+    return shared | own
+
+
 def _of_snapshot(record: Mapping) -> dict:
-    """Return the parts of the page that show sentences, hubs and the map; all None without a snapshot."""
+    """Return the parts of the page that show sentences, hubs and the map."""
     snapshot, general = record["snapshot"], record["general"]
-    found = {"general": drift_table({"after": general}, "before") if general else None}
+    found: dict[str, Any] = {"general": drift_table({"after": general}, "before")} if general else {}
     if snapshot is None:
-        return found | {"snapshot": None}
+        return found
     numbered = list(enumerate(snapshot["examples"], start=1))
     groups = (("Most changed", True), ("Drawn at random", False))
     return found | {

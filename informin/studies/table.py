@@ -19,6 +19,7 @@ from informin.studies.runs import run_name
 SCHEMA = 2
 RESAMPLES = 10_000
 FEWEST = 3  # seeds, for an interval
+SIGNAL = "signal"  # verdict of a difference whose intervals exclude 0
 GEOMETRY = ("alignment", "uniformity")
 SEEDS_NOTE = (
     "n is the number of seeds that both settings of a difference have. Bootstrap intervals of 3 to 5 values are too "
@@ -140,7 +141,7 @@ def verdict(resampled: Sequence[float] | None, normal: Sequence[float] | None) -
     """Return "signal" if both intervals exclude 0, otherwise "not shown", which does not mean that there is none."""
     if resampled is None or normal is None:
         return f"n < {FEWEST}: no interval"
-    return "signal" if all(low > 0 or high < 0 for low, high in (resampled, normal)) else "not shown"
+    return SIGNAL if all(low > 0 or high < 0 for low, high in (resampled, normal)) else "not shown"
 
 
 def tables(summary: dict) -> list[Table]:
