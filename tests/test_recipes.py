@@ -130,3 +130,10 @@ def test_every_page_is_complete():
         assert 10 <= len(page.code.strip().splitlines()) <= 30, name
         assert page.output.strip(), name
         assert {"sentence-transformers", "transformers", "torch"} <= page.versions.keys(), name
+
+
+def test_outputs_are_compared_by_words_and_rounded_numbers():
+    assert same_output("0.580  a train\n", "a log line\n0.581 a train")
+    assert not same_output("0.580  a train\n", "0.590  a train\n")
+    assert not same_output("0.580  a train\n", "0.580  a bus\n")
+    assert not same_output("1 a\n2 b\n", "2 b\n")
