@@ -10,6 +10,7 @@ import matplotlib
 import numpy as np
 from markupsafe import Markup
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from informin.evaluation.measures import ALL, KINDS
 from informin.figures.drawing import STYLE, appearance
@@ -109,6 +110,7 @@ def hubs(counts: Mapping[str, Sequence[int]]) -> Markup:
         draw_occurrences(axes, occurrences, **appearance(i), **line)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter(NullFormatter())
     axes.legend()
     span = f"{most['before']} others before and of {most['after']} after"
     return as_svg(figure, "hubs", f"Distribution of neighbor counts. The largest hub is a neighbor of {span}.")

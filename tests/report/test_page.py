@@ -73,6 +73,7 @@ def test_page_has_all_parts(html, fitted):
     assert len(charts) == 3 and all(attrs["role"] == "img" and attrs["aria-label"] for attrs in charts)
     ids = [attrs["id"] for _, attrs in Tags(html).tags if "id" in attrs]
     assert len(ids) == len(set(ids)) > 0
+    assert "mathdefault" not in html  # labels of ticks that were not formatted
 
 
 def test_markers_on_the_map_have_their_sentence(fitted):

@@ -41,7 +41,7 @@ def test_complete_study(write, stub, tmp_path, capsys):
     assert finished["options"]["model_name"] == "tiny-bert" and str(tmp_path) not in json.dumps(finished)
     assert list(output.glob("runs/*/*/model/checkpoint-*")) == []
     assert {path.name for path in (output / "tiny").iterdir()} == {
-        *("table.md", "summary.json", "plot.png", "plot.svg", "plot.csv")
+        *("table.md", "summary.json", "plot.png", "plot.svg", "plot.csv", "report.html")
     }
 
     before = done(stub)
