@@ -136,13 +136,12 @@ def wait() -> None:
     threading.Event().wait()
 
 
-def start(models: Sequence[str], sentences: str | Path) -> None:
-    """Serve the page of one or two models as the app of a Space. Returns never.
+def space_page(models: Sequence[str], sentences: str | Path) -> "gradio.Blocks":
+    """Return the page of a Space.
 
     Args:
-        models: Hub ids.
+        models: One or two Hub ids.
         sentences: See `load_labeled_sentences`.
     """
-    search = load_search([load_encoder(name) for name in models], load_labeled_sentences(sentences))
-    serve(build_page(search), host=None)
-    wait()
+    encoders = [load_encoder(name) for name in models]
+    return build_page(load_search(encoders, load_labeled_sentences(sentences)))

@@ -1,7 +1,7 @@
 """Write the search page of a model as a Space of the Hub.
 
 The package is on no index, and the Hub installs a Space's requirements before it copies any other file. The Space
-therefore carries the package's source next to app.py, and its requirements list what the package needs.
+therefore carries the modules that the page imports next to app.py, and its requirements list what the package needs.
 """
 
 import json
@@ -29,17 +29,21 @@ REQUIREMENTS = (
 UNPINNED = ("psutil",)  # the Hub installs a package that needs another version
 CARD_TEMPLATE = Path(__file__).parent / "templates" / "space_card.md"
 SENTENCES = "sentences.jsonl"
-COPIED = (".py", ".css", ".js")  # what the page needs of the package
+PACKAGES = ("demo", "encoders", "evaluation", "guide", "objectives", "views")  # that the page imports
+COPIED = (".py", ".css", ".js")
 APP = '''"""The search page of {model}, written by `informin push`. Its code is in informin/."""
 
 from pathlib import Path
 
-from informin.demo.page import start
+from informin.demo.page import serve, space_page, wait
 
 MODELS = {models}
 
+demo = space_page(MODELS, Path(__file__).with_name("{sentences}"))
+
 if __name__ == "__main__":
-    start(MODELS, Path(__file__).with_name("{sentences}"))
+    serve(demo, host=None)  # the address that the Hub sets
+    wait()
 '''
 
 
@@ -75,10 +79,11 @@ def requirements() -> list[str]:
 
 
 def copy_package(folder: Path) -> None:
-    """Copy the source of this package into a folder, so that a program in it can import it."""
+    """Copy the modules that the page imports into a folder, so that a program in it can import them."""
     package = Path(informin.__file__).parent
     shutil.copyfile(modeling_informin.__file__, folder / "modeling_informin.py")
-    for path in sorted(path for path in package.rglob("*") if path.suffix in COPIED):
+    paths = [*package.glob("*.py"), *(path for name in PACKAGES for path in (package / name).rglob("*"))]
+    for path in (path for path in paths if path.suffix in COPIED):
         target = folder / "informin" / path.relative_to(package)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)

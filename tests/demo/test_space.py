@@ -41,6 +41,13 @@ def test_files(space):
     assert load_labeled_sentences(space / SENTENCES) == Sentences(make_sentences(20), ["<b>"] * 20)
 
 
+def test_every_module_that_the_page_imports_is_there(space):
+    copied = {path.relative_to(space).with_suffix("") for path in space.rglob("*.py")}
+    copied = {".".join(path.parts).removesuffix(".__init__") for path in copied}
+    assert {name for name in reachable("informin.demo.page") if name in MODULES} <= copied
+    assert not any(name.startswith("informin.training") for name in copied)
+
+
 def test_card(space, bert):
     data = SpaceCard.load(space / "README.md").data.to_dict()
     assert data["sdk"] == "gradio" and data["sdk_version"] == gradio.__version__ and data["app_file"] == "app.py"
@@ -79,7 +86,7 @@ def test_the_app_starts_from_its_own_folder(bert, tmp_path):
     model = export(bert, tmp_path / "model")
     write_space(folder, "Search", [str(model)], Sentences(make_sentences(20)))
     app = folder / "app.py"
-    app.write_text(app.read_text().replace("start(MODELS", "import informin; print(informin.__file__); start(MODELS"))
+    app.write_text(app.read_text().replace("MODELS = ", "import informin; print(informin.__file__); MODELS = "))
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     port = free_port()
     environment |= {"HF_HOME": str(tmp_path / "home"), "PYTHONUNBUFFERED": "1"}
