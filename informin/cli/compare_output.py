@@ -17,6 +17,7 @@ from informin.evaluation.table import render
 from informin.figures.model_comparison import model_comparison
 from informin.files import write_json
 from informin.publishing.export import WRITABLE, move_into_place
+from informin.report.page import write_page
 from informin.temporary import TemporaryFolder
 
 TIMED, ROUNDS = 256, 3  # texts, and turns of each model
@@ -59,7 +60,7 @@ def print_entries(entries: list[Entry], sizes: Sizes) -> None:
 
 
 def save_entries(args: argparse.Namespace, entries: list[Entry], sizes: Sizes) -> None:
-    """Write compare.json, table.md and the figure to a new folder, which appears once it is complete."""
+    """Write compare.json, table.md, the figure and report.html to a new folder, which appears once it is complete."""
     target = Path(args.output_dir)
     parent = next(path for path in target.absolute().parents if path.exists())
     try:
@@ -72,6 +73,7 @@ def save_entries(args: argparse.Namespace, entries: list[Entry], sizes: Sizes) -
             (new / "table.md").write_text(text, encoding="utf-8")
             if rows := _figure_rows(entries):
                 model_comparison(rows, sizes.held_out, new / "figure")
+            write_page(new)
             move_into_place(new, target)
     except OSError as error:
         found = f"{target} cannot be written: {error_line(error)}"
@@ -80,7 +82,7 @@ def save_entries(args: argparse.Namespace, entries: list[Entry], sizes: Sizes) -
 
 
 def _record(args: argparse.Namespace, entries: list[Entry], sizes: Sizes) -> dict:
-    """Return the content of compare.json: the models in the order of the table."""
+    """Return the content of compare.json: the models in the order of the table, and what report.html shows."""
     device = next((entry.device for entry in entries if entry.device), torch.device("cpu"))
     models = []
     for entry, score, gap in ranked(entries):
@@ -96,7 +98,11 @@ def _record(args: argparse.Namespace, entries: list[Entry], sizes: Sizes) -> dic
         models.append(row)
     files = [Path(name).name for name in args.train_file]
     data = {"files": files, "seed": args.seed, **vars(sizes)}
-    return {"data": data, "environment": environment(device) | {"device": device_name(device)}, "models": models}
+    record = {"data": data, "environment": environment(device) | {"device": device_name(device)}, "models": models}
+    listed = table(entries, sizes)
+    rows = [{"label": row.label, "values": dict(row.values)} for row in listed.rows]
+    shown = {"title": listed.title, "columns": listed.columns, "rows": rows, "notes": all_notes(entries, sizes)}
+    return record | {"shown": shown, "figure": _figure_rows(entries)}
 
 
 def _figure_rows(entries: list[Entry]) -> list[dict]:
@@ -107,5 +113,6 @@ def _figure_rows(entries: list[Entry]) -> list[dict]:
             name = f"{entry.label}\n{entry.dimensions} dimensions"
             low, high = np.exp([-2 * score.error, 2 * score.error])
             sides = dict(rank=score.rank, adapted=score.adapted_rank, low=low, high=high)
-            rows.append({"name": name, **sides, "texts_per_second": entry.speed})
+            values = {side: float(value) for side, value in sides.items()}
+            rows.append({"name": name, **values, "texts_per_second": entry.speed})
     return rows

@@ -114,7 +114,7 @@ def layouts(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     with threadpool_limits(1):
         first = TSNE(init="pca", **options).fit_transform(x.astype(np.float32))
         moved = TSNE(init=first, early_exaggeration=1, max_iter=MOVES, **options).fit_transform(y.astype(np.float32))
-    return first, moved
+    return first, moved * (first.std() / (moved.std() or 1))  # the scale of t-SNE means nothing
 
 
 def _example_rows(kept: np.ndarray) -> tuple[list[int], set[int]]:

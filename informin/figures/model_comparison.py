@@ -23,6 +23,12 @@ def model_comparison(rows: Sequence[Mapping], held_out: int, stem: str | Path) -
             and `high` (the ends of the rank's interval as factors of it) and `texts_per_second`, or None.
         held_out: Number of texts that were cut in halves.
     """
+    figure = comparison_figure(rows, held_out)
+    return save(figure, stem, HEADER, ([row[name] for name in HEADER] for row in rows))
+
+
+def comparison_figure(rows: Sequence[Mapping], held_out: int) -> Figure:
+    """Return the figure of `model_comparison`."""
     require(rows, "model")
     for row in rows:
         require_finite(row["name"], "ranks", [row[name] for name in HEADER[1:5]])
@@ -40,7 +46,7 @@ def model_comparison(rows: Sequence[Mapping], held_out: int, stem: str | Path) -
         grid[1].tick_params(axis="y", length=0)
     grid[0].set(yticks=range(len(rows)), ylim=(len(rows) - 0.5, -0.5))
     grid[0].set_yticklabels([row["name"] for row in rows])
-    return save(figure, stem, HEADER, ([row[name] for name in HEADER] for row in rows))
+    return figure
 
 
 def _draw_ranks(axes: Axes, rows: Sequence[Mapping]) -> None:

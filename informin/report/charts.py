@@ -14,6 +14,7 @@ from matplotlib.ticker import NullFormatter
 
 from informin.evaluation.measures import ALL, KINDS
 from informin.figures.drawing import STYLE, appearance
+from informin.figures.model_comparison import comparison_figure
 from informin.figures.plots import draw_occurrences
 from informin.figures.run_plots import draw_curve, draw_terms, seeds_figure, series
 
@@ -125,6 +126,15 @@ def seeds(rows: Sequence[Mapping]) -> list[Markup]:
         settings = ", ".join(dict.fromkeys(row["setting"] for row in own))
         found.append(as_svg(seeds_figure(own, ""), f"seeds{i}", f"{measure} of each seed of {settings}."))
     return found
+
+
+@matplotlib.rc_context(INLINE)
+def comparison(rows: Sequence[Mapping], held_out: int) -> Markup:
+    """Return the chart of ranks and speed of models; see `model_comparison`."""
+    names = ", ".join(f"{row['name']} {row['rank']:.2f}" for row in rows)
+    return as_svg(
+        comparison_figure(rows, held_out), "comparison", f"Rank of the second half by model, best first: {names}."
+    )
 
 
 def as_svg(figure: Figure, name: str, label: str, titles: Mapping[str, Sequence[str]] | None = None) -> Markup:

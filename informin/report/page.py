@@ -13,6 +13,7 @@ from informin.evaluation.snapshot import GROUPS, SHOWN
 from informin.publishing.record import TRAINING, load_record
 from informin.publishing.report_record import REPORT, load_report
 from informin.report import charts, verdicts
+from informin.report.comparison import COMPARE, of_comparison
 from informin.studies.summary import load_study
 from informin.studies.table import notes, plot_rows, summarize, tables
 from informin.temporary import new_file
@@ -20,7 +21,7 @@ from informin.temporary import new_file
 PAGE = "report.html"
 SUMMARY = "summary.json"
 EMPTY: dict[str, Any] = {  # parts that not all pages have
-    **dict.fromkeys(("warnings", "scores", "charts", "tables", "seeds", "notes"), ()),
+    **dict.fromkeys(("warnings", "scores", "charts", "tables", "wide", "notes"), ()),
     **dict.fromkeys(("snapshot", "drift", "general")),
 }
 TEMPLATES = Path(__file__).parent / "templates"
@@ -43,6 +44,8 @@ def page(folder: str | Path) -> str:
     """Return the page of a run. The same records give the same page."""
     if not Path(folder, REPORT).exists() and Path(folder, SUMMARY).exists():
         return render(_of_study(Path(folder, SUMMARY)))
+    if not Path(folder, REPORT).exists() and Path(folder, COMPARE).exists():
+        return render(of_comparison(Path(folder, COMPARE)))
     record = load_report(folder)
     content = {"train": _of_training, "fit": _of_fit}[record["command"]](Path(folder), record)
     return render(content | _of_snapshot(record))
@@ -108,7 +111,8 @@ def _of_study(path: Path) -> dict:
         "subtitle": f"informin study, {', '.join(sizes)}",
         "verdict": verdicts.of_study(summary),
         "tables": tables(summary),
-        "seeds": charts.seeds(plot_rows(summary)),
+        "heading": "Scores over seeds",
+        "wide": charts.seeds(plot_rows(summary)),
         "notes": notes(summary),
         "options": _study_options(summary["settings"]),
         "versions": first["environment"],

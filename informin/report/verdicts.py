@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from informin.adapters.comparison import RECORD
 from informin.adapters.prediction import CERTAIN, FEWEST, HELPS, HURTS, MOST_ALIKE, TRACK_RECORD, UNCLEAR
 from informin.errors import counted
 from informin.evaluation.measures import ALL
@@ -124,6 +125,24 @@ def of_study(summary: Mapping) -> Verdict:
     scope = "The 95% intervals cover variation between seeds, not between test sentences."
     many = f" Of {len(found)} comparisons, chance alone makes about {0.05 * len(found):.2g} look like an effect."
     return Verdict(kind, word, f"By {name_of(str(measure))}. {' '.join(parts)}", scope + many * (len(found) > 1))
+
+
+def of_comparison(models: Sequence[Mapping]) -> Verdict:
+    """Return the verdict of `informin compare` on the models of compare.json, best first."""
+    scored = [model for model in models if "rank" in model]
+    right = {name: f"{found} of {pairs}" for name, (found, pairs) in RECORD.items()}
+    trust = (
+        f"This is a prediction without labels. In our tests, the model with the lower rank had the better score in "
+        f"{right['all']} pairs of models, and in {right['clear']} with a clear difference."
+    )
+    if len(scored) < 2:
+        return Verdict("unclear", "No evidence", "Fewer than two models could be ranked.", trust)
+    best, *others = scored
+    close = [model["model"] for model in others if not model["clear"]]
+    found = f"{best['model']} finds the second half of a text best from its first half (rank {best['rank']:.2f})."
+    if not close:
+        return Verdict("good", "A clear best", f"{found} All other models are clearly behind.", trust)
+    return Verdict("unclear", "No clear best", f"{found} Not clearly behind: {', '.join(close)}.", trust)
 
 
 def _units(entry: Mapping) -> str:
