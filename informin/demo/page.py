@@ -3,6 +3,7 @@
 It loads nothing from other hosts and sends nothing to them.
 """
 
+import socket
 import threading
 import time
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from informin.demo.render import CSS, heading, note, report_html, results_html
 from informin.demo.search import HITS, Search
 from informin.demo.sentences import load_labeled_sentences
 from informin.encoders.encoder import load_encoder
-from informin.errors import UsageError
+from informin.errors import UsageError, error_line
 
 if TYPE_CHECKING:
     import gradio
@@ -99,28 +100,34 @@ def serve(page: "gradio.Blocks", host: str | None = LOCAL, port: int | None = No
         UsageError: The address or the port cannot be used.
     """
     gr = require_gradio()
-    try:
-        _, url, _ = page.launch(
-            server_name=host,
-            server_port=port,
-            share=False,
-            prevent_thread_lock=True,
-            quiet=True,
-            ssr_mode=False,
-            mcp_server=False,
-            run_history=False,
-            enable_monitoring=False,
-            footer_links=[],
-            theme=_theme(gr),
-            css=CSS,
-        )
-    except OSError as error:
-        raise UsageError(
-            f"is {port or 'not set'}, and no server can listen there on {host}: {' '.join(str(error).split())}",
-            option="port",
-            fix="Choose another port.",
-        ) from None
+    if host is not None:
+        refuse_address(host, port)
+    _, url, _ = page.launch(
+        server_name=host,
+        server_port=port,
+        share=False,
+        prevent_thread_lock=True,
+        quiet=True,
+        ssr_mode=False,
+        mcp_server=False,
+        run_history=False,
+        enable_monitoring=False,
+        footer_links=[],
+        theme=_theme(gr),
+        css=CSS,
+    )
     return url
+
+
+def refuse_address(host: str, port: int | None) -> None:
+    """Raise UsageError if no server can listen on an address and a port; None for any."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for option, value, number in (("host", host, 0), ("port", port, port or 0)):
+        try:
+            socket.create_server((host.strip("[]"), number), family=family).close()
+        except (OSError, OverflowError) as error:
+            found = f"is {value}, where no server can listen: {error_line(error)}"
+            raise UsageError(found, option=option, fix=f"Choose another {option}.") from None
 
 
 def _theme(gr):

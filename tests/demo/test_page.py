@@ -71,11 +71,14 @@ def test_only_this_machine_is_served(url):
             socket.create_connection((outside, port), timeout=5)
 
 
-def test_a_port_in_use(url):
+def test_addresses_where_no_server_can_listen(url):
     page = build_page(search_of(BEFORE))
-    port = int(url.rpartition(":")[2])
-    with raises_usage("port", found=f"is {port}, and no server can listen there on 127.0.0.1"):
-        serve(page, port=port)
+    used = int(url.rpartition(":")[2])
+    for port in (used, 99_999):
+        with raises_usage("port", found=f"is {port}, where no server can listen: ", fix="Choose another port."):
+            serve(page, port=port)
+    with raises_usage("host", found="is nowhere.invalid, where no server can listen: "):
+        serve(page, host="nowhere.invalid")
 
 
 @pytest.mark.usefixtures("logging_as_before")
