@@ -25,6 +25,7 @@ from informin.evaluation.results import add_task, load_all_results, new_results
 from informin.evaluation.retrieval import load_retrieval_pairs
 from informin.files import write_json
 from informin.publishing.card import write_card
+from informin.report.page import page
 from informin.studies.plan import check_options, read_study
 from informin.studies.runner import Progress
 from informin.studies.runs import run_record, runs_of
@@ -35,6 +36,7 @@ from informin.training.command_line import parse
 from informin.training.record import provenance
 from informin.training.sentences import load_development, load_sentences
 from tests.conftest import FOUR_STEPS, make_sentences, save_bert, save_pairs
+from tests.report.helpers import fit_record, snapshot
 from tools.fuzz_mutations import JSON, JSON_LINES, SAFETENSORS, TSV, YAML, Format
 from trainer_informin import InforMinTrainer
 
@@ -162,6 +164,7 @@ def _of_data() -> dict[str, Kind]:
         "sentences, text": read(sentences, "sentences.txt", None),
         "sentences, Parquet": read(sentences, "sentences.parquet", None),
         "results, tables": read(table, "results.json", JSON),
+        "report.json": Kind(lambda: page("reported"), "reported", "report.json", together=25),
     }
 
 
@@ -260,6 +263,8 @@ def _study() -> tuple[Callable[[], None], Path]:
 
 def _data_files() -> None:
     """Create `data`: texts, labels, pairs and queries, as JSON Lines and as tables, and results."""
+    Path("reported").mkdir()
+    write_json("reported/report.json", fit_record(snapshot()))
     Path("data").mkdir()
     texts, others = make_sentences(24), make_sentences(24, 1)
     tables = {

@@ -36,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
         help="Only write the texts to embed elsewhere, for instance with an API: the sampled texts and the halves of "
         "the held-out ones.")  # fmt: skip
     add("--output_dir", metavar="FOLDER",
-        help="Folder to write: compare.json, table.md and the figure. Must be new or empty.")  # fmt: skip
+        help="Folder to write: compare.json, table.md, figure, report.html. Must be new or empty.")  # fmt: skip
     add("--max_texts", type=int, default=5_000, help="Compare on a random sample of at most this many texts.")
     add("--seed", type=int, default=0, help="Seed of the sample and of the held-out texts.")
     add_encoder_options(parser)

@@ -11,7 +11,7 @@ from informin.report.page import write_page
 def main(argv: list[str] | None = None) -> int:
     """Write the page. Returns the exit code: 0, 2 (usage), 130 (interrupted)."""
     parser = program.Parser(prog="informin report", description=__doc__)
-    parser.add_argument("run", help="Output folder of informin train or fit, or the folder of a study.")
+    parser.add_argument("run", help="Output folder of informin train, fit or compare, or the folder of a study.")
     args = parser.parse_args(argv)
     return program.exit_code(lambda: print(write_page(args.run)), parser.option_names())
 
