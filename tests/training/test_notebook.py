@@ -41,7 +41,8 @@ def recipe_run(bert, tmp_path, monkeypatch, logging_as_before):
 
 
 def without_measurements(text: str) -> str:
-    """Remove times, memory, the folder's name and the widths of columns."""
+    """Remove times, memory, the folder's name, the widths of columns, and the page that only the command writes."""
+    text = re.sub(r"Report: .*", "", text)
     text = re.sub(r"(training speed|peak memory) .*", r"\1", text.replace("python", "command"))
     return re.sub(" +", " ", text).strip()
 
