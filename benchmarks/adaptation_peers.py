@@ -111,16 +111,26 @@ TITLES = {"before": BEFORE, "whitening": WHITENING, **{name: peer.title for name
 
 
 def train(
-    peer: Peer, args: argparse.Namespace, sentences: list[str], seed: int, folder: Path, length: int = LENGTH
+    peer: Peer,
+    args: argparse.Namespace,
+    sentences: list[str],
+    seed: int,
+    folder: Path,
+    length: int = LENGTH,
+    chunks: int = 1,
 ) -> dict:
-    """Train a model with the library's own trainer, save it to folder/model, and return its loss and seconds."""
+    """Train a model with the library's own trainer, save it to folder/model, and return its loss and seconds.
+
+    With `chunks`, gradients are accumulated, which saves memory. It changes losses with in-batch negatives.
+    """
     set_seed(seed)
     model = SentenceTransformer(args.model_name)
     longest, model.max_seq_length = model.max_seq_length, length
     options = SentenceTransformerTrainingArguments(
         output_dir=str(folder / "trainer"),
         max_steps=args.max_steps,
-        per_device_train_batch_size=args.batch_size,
+        per_device_train_batch_size=args.batch_size // chunks,
+        gradient_accumulation_steps=chunks,
         learning_rate=args.learning_rate or peer.learning_rate,
         lr_scheduler_type="linear",
         warmup_steps=0,

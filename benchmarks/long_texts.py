@@ -218,7 +218,8 @@ class Bench:
             model_name=self.args.model_name, max_steps=budget["max_steps"], learning_rate=None,
             batch_size=budget["per_device_train_batch_size"],
         )  # fmt: skip
-        adaptation_peers.train(peer, args, self.data.texts, seed, folder, budget["max_seq_length"])
+        chunks = 4 if peer is PEERS["tsdae"] else 1  # its decoder predicts every token: gigabytes at once
+        adaptation_peers.train(peer, args, self.data.texts, seed, folder, budget["max_seq_length"], chunks)
 
     def _scores(
         self, transform: Callable[[np.ndarray], np.ndarray], texts: np.ndarray, scored: np.ndarray, rows: dict
