@@ -97,16 +97,21 @@ def draw(found: dict[str, list[dict]], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    scored = {name: rows for name, rows in found.items() if set(MAIN) & set(rows[0]["scores"]) and len(rows) > 2}
+    names = sorted(found, key=lambda name: (name != "CISI", name))
+    scored = {name: found[name] for name in names if set(MAIN) & set(found[name][0]["scores"]) and len(found[name]) > 2}
     methods = list(
         dict.fromkeys(row["method"] for rows in scored.values() for row in rows if row["method"] != "before")
     )
     bases = list(dict.fromkeys(name.removesuffix(THEN) for name in methods))
+    columns = min(3, len(scored) + 1)  # the last cell has the legend
+    lines = -(-(len(scored) + 1) // columns)
     figure, axes = plt.subplots(
-        1, len(scored), figsize=(3.6 * len(scored) + 2, 4.2), layout="constrained", squeeze=False
+        lines, columns, figsize=(4.2 * columns, 3.9 * lines), layout="constrained", squeeze=False
     )
+    for axis in axes.flat[len(scored) :]:
+        axis.axis("off")
     handles = {}
-    for axis, (data, rows) in zip(axes[0], scored.items()):
+    for axis, (data, rows) in zip(axes.flat, scored.items()):
         main = next(key for key in MAIN if key in rows[0]["scores"])
         start = next(row["scores"][main][0] for row in rows if row["method"] == "before")
         for row in rows:
@@ -126,7 +131,8 @@ def draw(found: dict[str, list[dict]], path: Path) -> None:
         axis.set_xticks([tick for tick in TICKS if axis.get_xlim()[0] < tick < axis.get_xlim()[1]])
         axis.xaxis.set_major_formatter("{x:.0f}")
         axis.minorticks_off()
-    axes[0][0].set_ylabel("change of the score, points")
-    figure.legend(handles.values(), handles, loc="outside right center", fontsize=8)
+    for line in axes:
+        line[0].set_ylabel("change of the score, points")
+    axes.flat[len(scored)].legend(handles.values(), handles, loc="upper left", fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
