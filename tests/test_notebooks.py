@@ -49,6 +49,7 @@ def kinds(notebook) -> list[str]:
     return found
 
 
+@pytest.mark.timeout(600)  # each command loads torch
 @pytest.mark.parametrize("name", NAMES)
 def test_it_runs(name, folder):
     notebook = execute(nbformat.from_dict(SAVED[name]), folder)
