@@ -20,7 +20,7 @@ from informin.encoders.trainable import refuse_other_heads
 from informin.errors import UsageError, counted
 from informin.evaluation.development import as_development
 from informin.objectives.terms import fill_heads
-from informin.publishing.sharded import encode_shares
+from informin.publishing.sharded import join, own_share
 from informin.training import inputs
 from informin.training.callbacks import AfterStep, EpochStart, SeedProcesses
 from informin.training.guided_data import GuidedData, add_guide
@@ -206,12 +206,12 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
 
         With several processes, each encodes a part, and all processes get the complete result.
         """
-        model, embedding = self.whole_model, embedding_of(self.model).in_training
+        model, embedding, whole = self.whole_model, embedding_of(self.model).in_training, not self.is_fsdp_enabled
+        own = own_share(self.accelerator, whole, list(sentences))
+        tokenizer, size = cast(PreTrainedTokenizerBase, self.processing_class), self.args.per_device_eval_batch_size
         with self._leaving_on_signal() as progress, self.accelerator.autocast():
-            how = (self.args.per_device_eval_batch_size, embedding, progress)
-            encode = partial(embed_any, model, cast(PreTrainedTokenizerBase, self.processing_class))
-            whole = not self.is_fsdp_enabled
-            return encode_shares(self.accelerator, whole, lambda own: encode(own, *how), list(sentences))
+            embeddings = embed_any(model, tokenizer, own, size, embedding, progress)
+        return join(self.accelerator, whole, embeddings, len(sentences))  # not above: a signal can end one process
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
         """Return the scores on the evaluation data. An undefined score is NaN, and a warning is logged.

@@ -4,7 +4,6 @@ A sharded model computes only if all processes take part in each forward pass, a
 """
 
 import copy
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,18 +38,22 @@ def with_weights(bones: nn.Module, state: dict[str, Tensor]) -> nn.Module:
     return whole
 
 
-def encode_shares(
-    accelerator: Accelerator, whole: bool, encode: Callable[[Sequence[str]], np.ndarray], sentences: list[str]
-) -> np.ndarray:
-    """Return the embeddings (N, d) of N sentences in every process.
+def own_share(accelerator: Accelerator, whole: bool, sentences: list[str]) -> list[str]:
+    """Return the sentences that this process encodes; all of them in the first process unless each is `whole`.
 
     Args:
         accelerator: Connects the processes.
-        whole: Each process has all weights, and encodes a part. False: the first process encodes all sentences.
-        encode: Function from n sentences to embeddings (n, d).
+        whole: Whether each process has all weights.
+        sentences: N sentences.
     """
     if whole:
-        own = sentences[accelerator.process_index :: accelerator.num_processes]
-        return join_shares(encode(own), accelerator)[: len(sentences)]
-    found: list[Any] = [encode(sentences) if accelerator.is_main_process else None]
+        return sentences[accelerator.process_index :: accelerator.num_processes]
+    return sentences if accelerator.is_main_process else []
+
+
+def join(accelerator: Accelerator, whole: bool, own: np.ndarray, number: int) -> np.ndarray:
+    """Return the embeddings (N, d) of N sentences in every process, from those of each `own_share`."""
+    if whole:
+        return join_shares(own, accelerator)[:number]
+    found: list[Any] = [own]
     return broadcast_object_list(found)[0]
