@@ -33,7 +33,9 @@ def test_push(hub, folder, capsys):
     sizes = {name: (folder / name).stat().st_size for name in UPLOADED}
     for name in UPLOADED - {"README.md"}:  # which is pinned after that
         assert f"{sizes[name]:>13,}  {name}\n" in out
-    assert f" bytes in {len(UPLOADED)} files\n" in out and "Not uploaded: checkpoint-2, checkpoint-4\n" in out
+    assert (
+        f" bytes in {len(UPLOADED)} files\n" in out and "Not uploaded: checkpoint-2, checkpoint-4, report.html" in out
+    )
     assert out.endswith(f"The model is at {hub.url}/alice/m\n")
     assert remote(hub) == {name: (folder / name).read_bytes() for name in UPLOADED} and state(hub)[REPO][0]
     assert run_push.main([str(folder), REPO]) == 0
@@ -49,7 +51,8 @@ def test_dry_run(hub, folder, capsys, monkeypatch):
     out = capsys.readouterr().out
     assert out.endswith(
         f"{sum((folder / name).stat().st_size for name in UPLOADED | {'results/model.json'}):>13,}"
-        f"  bytes in {len(UPLOADED) + 1} files\nNot uploaded: checkpoint-2, checkpoint-4, notes.txt\n"
+        f"  bytes in {len(UPLOADED) + 1} files\nNot uploaded: checkpoint-2, checkpoint-4, notes.txt, "
+        "report.html, report.json\n"
         "Nothing was uploaded to bob/m.\n"
     )
     listed = [line.split("  ")[-1] for line in out.splitlines()[: len(UPLOADED) + 1]]

@@ -137,7 +137,7 @@ from informin.training import drift, heartbeat
 heartbeat.Heartbeat.__init__.__defaults__ = (0.1, 4.0)
 who, where = int(sys.argv[1]), sys.argv[2]
 places = dict(
-    data=(train, "load_sentences"), guide=(cache, "_embed"), evaluation=(trainer_informin, "embed"),
+    data=(train, "load_sentences"), guide=(cache, "_embed"), evaluation=(trainer_informin, "embed_any"),
     export=(publishing, "export_folder"), drift=(drift, "measure_drift"), push=(train, "finish"),
 )
 module, name = places[where]

@@ -220,7 +220,9 @@ def test_blank_and_missing_texts_are_dropped(bert, unscored):
 
 def test_models_of_another_type_are_rejected(bert, unscored):
     plain = AutoModel.from_pretrained(bert)
-    with raises_usage(option="model", found="is a BertModel", needed="the name of an encoder, or a model from"):
+    with raises_usage(
+        option="model", found="is a BertModel", needed="the name of an encoder, a SentenceTransformer, or a model from"
+    ):
         InforMinTrainer(plain, unscored(), SENTENCES, processing_class=tokenizer_of(bert))
     args = unscored()
     built = load_model(load_config(str(bert)), str(bert), args.model_settings)

@@ -40,6 +40,7 @@ Note: .*
 Load the model:
  from transformers import AutoModel
  model = AutoModel.from_pretrained\("run", trust_remote_code=True\)
+Report: run/report.html
 """
 
 
