@@ -118,7 +118,10 @@ def draw(found: dict[str, list[dict]], path: Path) -> None:
             base = row["method"].removesuffix(THEN)
             if row["method"] == "before":
                 continue
-            color, filled = f"C{bases.index(base) % 10}", not row["method"].endswith(THEN)
+            color, filled = (
+                f"C{bases.index(base)}" if bases.index(base) < 10 else "black",
+                not row["method"].endswith(THEN),
+            )
             mean, deviation = row["scores"][main]
             marks = axis.errorbar(
                 row["cpu"], mean - start, deviation, fmt=MARKERS[bases.index(base) % len(MARKERS)], color=color,
