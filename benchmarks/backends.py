@@ -2,6 +2,7 @@
 
     python benchmarks/backends.py --model_name MODEL --data_dir ../shared/data --cache CACHE [--seeds 1 2 3]
     python benchmarks/backends.py ... --data stackoverflow --seeds 11 --rows LoRA --rates 5e-5 2e-4 5e-4   # selection
+    python benchmarks/backends.py --model_name WITH_DENSE ... --rows SentenceTransformer "frozen Dense"
 
 Each row of each seed is one run of informin train --recipe adapt, scored on texts that it did not see: every fourth
 StackOverflow title, and the test file of Banking77. Seconds are CPU seconds of the whole run, so that other jobs on the
@@ -11,25 +12,23 @@ kept in CACHE, so an interrupted benchmark continues.
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+from usage import usage_of
+
 LORA_RATE = 2e-4
-ROWS = {"native": {}, "SentenceTransformer": {"backend": "st"}, "LoRA": {"backend": "st", "lora_r": 16}}
+ROWS = {
+    "native": {},
+    "SentenceTransformer": {"backend": "st"},
+    "LoRA": {"backend": "st", "lora_r": 16},
+    "frozen Dense": {"backend": "st", "train_dense": False},
+}
 MEASURES = {"one_nn": "1-NN", "v_measure": "V-measure", "sts": "STS-B dev", "seconds": "CPU seconds", "gib": "peak GiB"}
-CHILD = """
-import json, resource, subprocess, sys
-code = subprocess.run(sys.argv[2:]).returncode
-used = resource.getrusage(resource.RUSAGE_CHILDREN)
-json.dump({"seconds": used.ru_utime + used.ru_stime, "gib": used.ru_maxrss / 2**20}, open(sys.argv[1], "w"))
-sys.exit(code)
-"""
 
 
 def texts(data: str, folder: Path) -> tuple[list[str], list[str]]:
@@ -63,7 +62,7 @@ def score(model_name: str, labels: Path, senteval: Path) -> dict[str, float]:
 
 def run(args: argparse.Namespace, data: str, row: str, seed: int, rate: float) -> dict[str, float]:
     """Train and score once, or return the cached result."""
-    cached = args.cache / f"{data}-{row}-{rate:g}-seed{seed}.json"
+    cached = args.cache / f"{Path(args.model_name).name}-{data}-{row}-{rate:g}-seed{seed}.json"
     if cached.exists():
         return json.loads(cached.read_text())
     train, test = texts(data, args.data_dir)
@@ -78,15 +77,9 @@ def run(args: argparse.Namespace, data: str, row: str, seed: int, rate: float) -
         options |= dict(learning_rate=rate, measure_drift=False, report_to="none", guide_cache=args.cache / "guide")
         options |= ROWS[row]
         command = [sys.executable, str(ROOT / "run_unsup.py"), *(f"--{k}={v}" for k, v in options.items())]
-        usage = Path(folder, "usage.json")
-        for more in (["--max_steps=1", f"--output_dir={folder}/first"], []):  # the first run caches the guide
-            subprocess.run(
-                [sys.executable, "-c", CHILD, str(usage), *command, *more],
-                check=True,
-                stdout=subprocess.DEVNULL,
-                env=os.environ | {"HF_HUB_OFFLINE": "1"},
-            )
-        return _keep(cached, json.loads(usage.read_text()) | score(str(out), labels, senteval))
+        usage_of([*command, "--max_steps=1", f"--output_dir={folder}/first"], quiet=True)  # caches the guide
+        used = usage_of(command, quiet=True)
+        return _keep(cached, used | score(str(out), labels, senteval))
 
 
 def _keep(file: Path, found: dict[str, float]) -> dict[str, float]:
@@ -102,7 +95,7 @@ def main() -> None:
     parser.add_argument("--data_dir", type=Path, required=True)
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--data", nargs="+", default=["stackoverflow", "banking77"])
-    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS)[:3])
     parser.add_argument("--rates", nargs="+", type=float, help="Learning rates of LoRA. Default: the chosen one.")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     args = parser.parse_args()
@@ -123,10 +116,9 @@ def main() -> None:
                     for v in values
                 ]
                 lines.append((data, f"{row}, {rate:g}", *shown))
-    title = (
-        f"The adapt recipe on {args.model_name.rpartition('/')[2]}, {len(args.seeds)} seeds: mean ± standard deviation"
-    )
-    print(report("backends", title, ("data", "row, learning rate", *MEASURES.values()), lines, measured))
+    model = Path(args.model_name).name
+    title = f"The adapt recipe on {model}, {len(args.seeds)} seeds: mean ± standard deviation"
+    print(report(f"backends-{model}", title, ("data", "row, learning rate", *MEASURES.values()), lines, measured))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ config.json is read as the unpacked wordllama package. Criteria:
 * neighbors as by the other models: overlap with those of the other models
 """
 
-import argparse
 import sys
 from itertools import combinations
 from pathlib import Path
@@ -29,7 +28,7 @@ from scipy.stats import spearmanr
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.prediction import Data, Encode, cached, encoder_of, load_data, tests_of
+from benchmarks.prediction import Data, Encode, arguments, cached, encoder_of, load_data, tests_of
 from benchmarks.report import machine
 from informin.adapters.comparison import (
     MOST_AGREEING,
@@ -160,12 +159,7 @@ def score_table(rows: list[dict]) -> str:
 
 def main() -> int:
     """Measure all models and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model_name", nargs="+", required=True)
-    parser.add_argument("--data_dir", type=Path, required=True)
-    parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--output", type=Path, required=True)
-    args = parser.parse_args()
+    args = arguments(__doc__)
     rows: list[dict] = []
     for name in args.model_name:
         model, _, pooler = name.partition(":")

@@ -120,7 +120,7 @@ class Bench:
 
     Args:
         args: Options of the command line.
-        data: Texts to adapt to, and a score; `classes` is None for CISI.
+        data: Unlabeled texts for adapting, and a labeled part for the score. `classes` is None for CISI.
         collection: CISI; None for a domain.
         dev: STS-B dev.
     """
@@ -134,7 +134,7 @@ class Bench:
         return self.folder / f"{method}-seed{seed}.json"
 
     def run(self, method: str, seed: int) -> None:
-        """Measure a method unless it is finished. Methods in closed form have seed 0."""
+        """Run a method and save its scores, unless a file already has them. Closed-form methods have seed 0."""
         closed = method in (BEFORE, *CLOSED)
         seed = 0 if closed else seed
         path = self.cell(method, seed)

@@ -76,8 +76,8 @@ class Data:
     classes: np.ndarray | None = None
 
 
-def load_data(folder: Path) -> list[Data]:
-    """Load CISI and the domains."""
+def load_data(folder: Path, most_fitted: int | None = MOST_FITTED) -> list[Data]:
+    """Load CISI and the domains, with a random sample of at most `most_fitted` texts of a domain to fit on."""
     cisi = load_collection(folder / "retrieval" / "cisi")
 
     def ndcg(documents: np.ndarray, queries: np.ndarray) -> float:
@@ -105,7 +105,7 @@ def load_data(folder: Path) -> list[Data]:
         def nearest_label(_: np.ndarray, x: np.ndarray, classes: np.ndarray = classes) -> float:
             return neighbor_accuracy(unit(x).astype(np.float32), classes)[0]
 
-        texts = [labeled.sentences[i] for i in fitted[:MOST_FITTED]]
+        texts = [labeled.sentences[i] for i in fitted[:most_fitted]]
         found.append(Data(name, texts, sentences, nearest_label, report, classes))
     return found
 
@@ -297,14 +297,19 @@ def choice_table(cells: list[dict]) -> str:
     return "\n".join(lines)
 
 
-def main() -> int:
-    """Measure all cells and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(description: str | None) -> argparse.Namespace:
+    """Return the options of the command line."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model_name", nargs="+", required=True)
     parser.add_argument("--data_dir", type=Path, required=True)
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Measure all cells and print the tables."""
+    args = arguments(__doc__)
     cells: list[dict] = []
     for name in args.model_name:
         model, _, pooler = name.partition(":")

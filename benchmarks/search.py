@@ -30,7 +30,7 @@ from informin.evaluation.pairs import GradedPairs, score_pairs
 from informin.evaluation.search import FUSION_DEPTH, bm25_ranking, fused_ranking, randomization_test
 from informin.evaluation.senteval import load_stsb_dev
 
-SIZES = (100, 200, 300, 500, 1_000, 2_000, 5_000)
+SIZES = (100, 200, 300, 500, 1_000, 2_000, 5_000, 10_000)
 SAMPLES = (500, 1_000, 2_000, 5_000)
 DRAWS = 3  # random subsets of each size
 
@@ -46,13 +46,13 @@ def main() -> int:
     args = parser.parse_args()
     encode = cached(encoder_of(args.model_name), args.model_name, args.cache)
     dev, collection = load_stsb_dev(args.data_dir / "senteval"), load_collection(args.data_dir / "retrieval" / "cisi")
-    cisi, *domains = load_data(args.data_dir)
+    _, *domains = load_data(args.data_dir)
     print(f"{Path(args.model_name).name}, {machine()}\n")
     search_table(collection, encode, dev)
     for data in domains:
         domain_table(data, encode, dev)
     if args.curve:
-        curves = {data.name: curve(data, encode) for data in (cisi, *domains)}
+        curves = {data.name: curve(data, encode) for data in load_data(args.data_dir, most_fitted=None)}
         if args.figure:
             draw(curves, args.figure)
     return 0

@@ -1,10 +1,15 @@
-"""Time of a query on the search page: the matrix product with ranks, or FAISS, and the embedding of the query.
+"""Time of a query on the search page: the embedding of the query, and the matrix product with ranks, or FAISS.
 
 python benchmarks/search_page.py --model_name all-MiniLM-L6-v2 --sentences 100000 1000000 1100000
 """
 
 import argparse
+import sys
 import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT)]
 
 import numpy as np
 

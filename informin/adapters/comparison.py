@@ -53,7 +53,7 @@ class Difference:
     """Two models on the same held-out texts.
 
     Attributes:
-        mean: Mean difference of the log ranks, in nats. Above 0 if the first model is worse.
+        mean: Mean difference of the log ranks, first model minus second, in nats. Positive if the first is worse.
         error: Standard error of `mean`.
         texts: Number of held-out texts.
     """
@@ -76,7 +76,7 @@ def score_halves(test: HalvesTest) -> HalvesScore:
     """
     if not all(np.isfinite(part).all() for part in (test.fit_on, test.first, test.second)):
         raise UsageError("An embedding contains NaN or infinity", needed="finite numbers")
-    return HalvesScore(test.log_ranks(None), test.predict(LinearAdapter()))
+    return HalvesScore(test.own_log_ranks, test.predict(LinearAdapter()))
 
 
 def difference(one: HalvesScore, other: HalvesScore) -> Difference:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -82,10 +83,15 @@ class HalvesTest:
 
     def judge(self, fitted: LinearAdapter) -> Prediction:
         """Compare the ranks of the right halves with and without an adapter that was fitted on other texts."""
-        gains = self.log_ranks(None) - self.log_ranks(fitted)
+        gains = self.own_log_ranks - self.log_ranks(fitted)
         center = unit_rows(torch.as_tensor(np.asarray(self.fit_on, np.float64))).mean(0)
         error = float(gains.std(ddof=1) / len(gains) ** 0.5)
         return Prediction(float(gains.mean()), error, len(gains), float(center @ center))
+
+    @cached_property
+    def own_log_ranks(self) -> np.ndarray:
+        """The log ranks (m,) without an adapter."""
+        return self.log_ranks(None)
 
     def log_ranks(self, adapter: LinearAdapter | None) -> np.ndarray:
         """Return the log of the rank (m,) of each second half, among all of them, for its first half."""

@@ -22,7 +22,7 @@ def load_search(
     """Embed the sentences with each encoder, with a progress bar, or load their vectors.
 
     Args:
-        encoders: One or two encoders, with one pooling each.
+        encoders: One or two encoders. Each must have exactly one pooling.
         sentences: The sentences.
         embeddings: A `.npy` file per encoder, as in `embed_file`; None for a cache in HF_HOME.
 

@@ -78,7 +78,7 @@ def _change(hit: Hit, after: bool) -> str:
 
 
 def sentence_html(text: str) -> str:
-    """Return a sentence in its own writing direction. Only the beginning of a long one is open."""
+    """Return a sentence in its own writing direction. A long sentence is collapsed to its first characters."""
     if len(text) <= FOLDED:
         return f'<p class="sentence" dir="auto">{escape(text)}</p>'
     summary = f'<summary dir="auto">{escape(text[:SHOWN])}…</summary>'
@@ -86,7 +86,7 @@ def sentence_html(text: str) -> str:
 
 
 def report_html(name: str, report: str | None, created_by: str) -> str:
-    """Return the report of a model in a frame of its own, or how to create it.
+    """Return a sandboxed iframe with the report of a model, or a note on how to create the report.
 
     The report cannot run scripts or reach this page, because it may come from somebody else's repository.
 

@@ -83,10 +83,10 @@ class StEncoder(Encoder):
             return self.model.encode(sentences, prompt=prompt, batch_size=len(sentences), show_progress_bar=False)
 
     def save_with(self, dense: Dense, folder: Path) -> None:
-        """Save the SentenceTransformer with an affine map of its embedding scaled to unit length.
+        """Save the SentenceTransformer with an affine map of its unit-length embedding.
 
-        The model's own modules are followed by Normalize and Dense, and by another Normalize if the model normalizes.
-        A `truncate_dim` becomes a Dense module too, so that the map gets the truncated embedding.
+        Appends a Dense module, after a Normalize module if the model has none. A model that normalized its embeddings
+        still does: another Normalize module follows. A `truncate_dim` is saved as a Dense module before the map.
         """
         models: Any = import_module("sentence_transformers.models")
         library: Any = import_module("sentence_transformers")

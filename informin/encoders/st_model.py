@@ -192,7 +192,10 @@ class StModel(nn.Module):
 
     @contextmanager
     def before_training(self) -> Iterator[None]:
-        """Be the model before training, for a guide or the drift report. Needs LoRA, or no training step so far."""
+        """Compute the embeddings of the untrained model inside the block, for example for the drift report.
+
+        Requires LoRA, whose matrices are turned off. A model that trains its own weights has no way back.
+        """
         with without_lora(self.st):
             yield
 

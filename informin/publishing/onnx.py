@@ -5,10 +5,11 @@
     encode = load_onnx_encoder("outputs/model")
     embeddings = encode(["A dog."])       # (N, d), as with the pooler `auto` of `informin eval`
 
-`onnx/model.onnx` has the layout of optimum's feature-extraction export, which sentence-transformers (backend="onnx"),
-transformers.js and text-embeddings-inference load by name. Inputs are input_ids, attention_mask and, for BERT and some
-others, token_type_ids, each (N, L) int64. The output is last_hidden_state (N, L, d), which the caller pools. There is
-no output `sentence_embedding`, because text-embeddings-inference would use it whatever pooling it is asked for.
+`onnx/model.onnx` has the layout of optimum's feature-extraction export, which transformers.js and
+text-embeddings-inference load by name. For sentence-transformers (backend="onnx"), see docs/recipes/onnx-runtime.md.
+Inputs are input_ids, attention_mask and, for BERT and some others, token_type_ids, each (N, L) int64. The output is
+last_hidden_state (N, L, d), which the caller pools. There is no output `sentence_embedding`, because
+text-embeddings-inference would use it whatever pooling it is asked for.
 """
 
 import logging

@@ -92,7 +92,7 @@ def maps(drawn: Mapping, examples: int) -> list[Markup]:
         )
         for i, place in enumerate(xy[:examples], start=1):
             axes.annotate(str(i), place, ha="center", va="center", fontsize=7, zorder=4)
-        label = f"Map of {len(xy)} sentences {name} the run. Near points are sentences with similar embeddings."
+        label = f"Map of {len(xy)} sentences {name} the run. Nearby points are sentences with similar embeddings."
         found.append(as_svg(figure, f"map-{name}", label, titles))
     return found
 

@@ -4,9 +4,13 @@ import json
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from informin.encoders.architectures import ARCHITECTURES
-from tests.conftest import WORDS, make_sentences
+from informin.training.options import InforMinTrainingArguments
+from tests.any_encoder.st_models import WITH_DROPOUT
+from tests.conftest import FOUR_STEPS, WORDS, make_sentences
+from trainer_informin import InforMinTrainer
 
 ALL = [*ARCHITECTURES, "albert"]  # ALBERT has no row
 SENTENCES = ["the dog", *make_sentences(7), " ".join(WORDS * 2), "today"]
@@ -22,6 +26,24 @@ OBJECTIVES = {
 
 def read(folder: Path, name: str = "config.json"):
     return json.loads((folder / name).read_text())
+
+
+def general_trainer(model, output_dir: Path, **options) -> InforMinTrainer:
+    """Return a trainer of two steps for the folder of a family, or for a SentenceTransformer."""
+    name = model.name if isinstance(model, Path) else ""
+    how = FOUR_STEPS | dict(max_steps=2, eval_strategy="no", save_strategy="no", report_to=[], measure_drift=False)
+    how |= dict(max_seq_length=16, objective="simcse", learning_rate=0.01, trust_remote_code=name == "remote")
+    how |= {} if name in WITH_DROPOUT else {"view": "crop"}
+    return InforMinTrainer(model, InforMinTrainingArguments(str(output_dir), **how | options), make_sentences(96))
+
+
+def weights(model) -> dict[str, torch.Tensor]:
+    return {name: x.detach().clone() for name, x in model.state_dict().items()}
+
+
+def changed(before: dict, after: dict) -> set[str]:
+    """Return the names of the weights that differ."""
+    return {name for name in before if not before[name].equal(after[name])}
 
 
 def by_sentence_transformers(folder: Path, sentences=SENTENCES) -> np.ndarray:

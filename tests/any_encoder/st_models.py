@@ -20,7 +20,7 @@ from transformers import (
     T5EncoderModel,
 )
 
-from tests.conftest import WORDS, save_bert
+from tests.conftest import WORDS, save_bert, save_encoder
 
 LENGTH = 24  # maximum length, shorter than the longest of the sentences
 PROMPTS = {"query": "the old ", "document": ""}
@@ -50,6 +50,21 @@ def save(folder: Path, plain: Path, pooling: str, *more: nn.Module, default: str
     model.max_seq_length = LENGTH
     model.save_pretrained(str(folder), create_model_card=False)
     return folder
+
+
+def bert(folder: Path) -> Path:
+    """Like all-MiniLM: BERT, mean pooling."""
+    return save(folder, save_bert(folder.with_name("plain")), "mean", Normalize())
+
+
+def bge(folder: Path) -> Path:
+    """Like bge: BERT, [CLS]."""
+    return save(folder, save_bert(folder.with_name("plain")), "cls", Normalize())
+
+
+def xlm_roberta(folder: Path) -> Path:
+    """Like multilingual-e5: XLM-RoBERTa, mean pooling."""
+    return save(folder, save_encoder("xlm-roberta", folder.with_name("plain")), "mean", Normalize())
 
 
 def qwen3(folder: Path) -> Path:
@@ -161,6 +176,7 @@ def remote(folder: Path) -> Path:
     return folder
 
 
+NATIVE = {"bert": bert, "bge": bge, "xlm-roberta": xlm_roberta}
 FAMILIES = {
     "qwen3": qwen3,
     "gemma": gemma,
@@ -170,9 +186,10 @@ FAMILIES = {
     "potion": potion,
     "remote": remote,
 }
+WITH_DROPOUT = (*NATIVE, "labse", "t5")
 
 
 def save_family(name: str, folder: Path) -> Path:
-    """Save a model of one family."""
+    """Save a model of one family in a new folder of that name, next to its encoder."""
     torch.manual_seed(1)
-    return FAMILIES[name](folder / name)
+    return (NATIVE | FAMILIES)[name](folder / name)

@@ -6,46 +6,22 @@ import shutil
 
 import numpy as np
 import pytest
-import torch
 from sentence_transformers import SentenceTransformer
 
 from informin.encoders.lora import linear_layers
 from informin.encoders.st_model import TRAINED_FILE
 from informin.publishing.export import export_checkpoint
-from informin.training.options import InforMinTrainingArguments
-from tests.any_encoder.helpers import read, sentence_transformer
-from tests.any_encoder.st_models import save_family
-from tests.conftest import FOUR_STEPS, make_sentences, raises_usage
-from trainer_informin import InforMinTrainer
+from tests.any_encoder.helpers import changed, read, sentence_transformer, weights
+from tests.conftest import make_sentences, raises_usage
 
 pytest.importorskip("peft", reason="the extra lora is not installed")
 TEXTS = ["the dog", *make_sentences(9)]
 WITH_LAYERS = ("qwen3", "gemma", "labse", "t5")
 
 
-@pytest.fixture(scope="module")
-def family(tmp_path_factory):
-    return functools.cache(lambda name: save_family(name, tmp_path_factory.mktemp("st")))
-
-
 @pytest.fixture
-def train(family, tmp_path):
-    def build(model, output_dir=None, **options) -> InforMinTrainer:
-        model = str(family(model)) if isinstance(model, str) else str(model)
-        how = FOUR_STEPS | dict(max_steps=2, eval_strategy="no", save_strategy="no", report_to=[], measure_drift=False)
-        how |= dict(max_seq_length=16, objective="simcse", learning_rate=0.01, lora_r=4, view="crop") | options
-        args = InforMinTrainingArguments(str(output_dir or tmp_path / "run"), **how)
-        return InforMinTrainer(model, args, make_sentences(96))
-
-    return build
-
-
-def weights(model) -> dict[str, torch.Tensor]:
-    return {name: x.detach().clone() for name, x in model.state_dict().items()}
-
-
-def changed(before: dict, after: dict) -> set[str]:
-    return {name for name in before if not before[name].equal(after[name])}
+def train(train):
+    return functools.partial(train, lora_r=4, view="crop")
 
 
 @pytest.mark.parametrize("name", WITH_LAYERS)

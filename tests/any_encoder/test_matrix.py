@@ -4,6 +4,7 @@ python -m tests.any_encoder.test_matrix prints the table. A cell is `yes`, or th
 """
 
 import functools
+import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -19,15 +20,14 @@ from informin.cli import eval as eval_command
 from informin.cli import fit as fit_command
 from informin.encoders.encoder import load_encoder
 from informin.errors import UsageError
-from informin.training.options import InforMinTrainingArguments
-from tests.any_encoder.helpers import sentence_transformer
-from tests.any_encoder.st_models import FAMILIES, save_family
-from tests.conftest import FOUR_STEPS, ROOT, make_sentences, save_bert, save_encoder
-from trainer_informin import InforMinTrainer
+from tests.any_encoder.helpers import general_trainer, sentence_transformer
+from tests.any_encoder.st_models import FAMILIES, NATIVE, save_family
+from tests.conftest import ROOT, make_sentences, save_bert
 
 TEXTS = make_sentences(10)
 TITLES = {
-    "bert": "BERT, mean (native): all-MiniLM, bge",
+    "bert": "BERT, mean (native): all-MiniLM",
+    "bge": "BERT, [CLS] (native): bge",
     "xlm-roberta": "XLM-RoBERTa, mean (native): multilingual-e5",
     "qwen3": "Qwen3 decoder, last token, left padding: Qwen3-Embedding",
     "gemma": "Gemma 3, mean, two Dense: EmbeddingGemma",
@@ -37,23 +37,6 @@ TITLES = {
     "potion": "StaticEmbedding with the files of model2vec: potion",
     "remote": "own modeling file: gte, jina v2, nomic",
 }
-NO_DROPOUT = ("qwen3", "gemma", "static", "potion", "remote")
-
-
-def save(name: str, folder: Path) -> Path:
-    if name == "bert":
-        return sentence_transformer(save_bert(folder / "plain"), folder / name, prompt=None)
-    if name == "xlm-roberta":
-        return sentence_transformer(save_encoder(name, folder / "plain"), folder / name, prompt=None)
-    return save_family(name, folder)
-
-
-def trainer(model: Path, out: Path, **options) -> InforMinTrainer:
-    name = model.name
-    how = FOUR_STEPS | dict(max_steps=2, eval_strategy="no", save_strategy="no", report_to=[], measure_drift=False)
-    how |= dict(max_seq_length=16, objective="simcse", learning_rate=0.01, trust_remote_code=name == "remote")
-    how |= {"view": "crop"} if name in NO_DROPOUT else {}
-    return InforMinTrainer(str(model), InforMinTrainingArguments(str(out), **how | options), make_sentences(96))
 
 
 def reference(folder: Path, trust: bool) -> SentenceTransformer:
@@ -82,10 +65,14 @@ def embed(model: Path, out: Path) -> None:
 
 
 def evaluate(model: Path, out: Path) -> None:
-    labels = out / "labels.tsv"
-    rows = [f"{text}\t{i % 3}" for i, text in enumerate(make_sentences(60))]
+    """Labels, and retrieval with prompts for queries and documents."""
+    labels, pairs, texts = out / "labels.tsv", out / "pairs.tsv", make_sentences(60)
+    rows = [f"{text}\t{i % 3}" for i, text in enumerate(texts)]
     labels.write_text("\n".join(["text\tlabel", *rows]) + "\n")
-    options = dict(model_name=model, labels=labels, output=out / "scores", device="cpu")
+    rows = [f"{query}\t{document}" for query, document in zip(texts[:20], texts[20:40])]
+    pairs.write_text("\n".join(["query\tdocument", *rows]) + "\n")
+    prompts = dict(query_prompt="the ", document_prompt="a ")
+    options = dict(model_name=model, labels=labels, retrieval=pairs, output=out / "scores", device="cpu") | prompts
     require(eval_command.main(arguments(model, **options)))
 
 
@@ -105,11 +92,11 @@ def compare(model: Path, out: Path) -> None:
 def guide(model: Path, out: Path) -> None:
     student = sentence_transformer(save_bert(out / "plain"), out / "student", prompt=None)
     options = dict(objective="guided", guided_weight=1.0, guide_model=str(model), view="dropout")
-    trainer(student, out / "run", trust_remote_code=model.name == "remote", **options).train()
+    general_trainer(student, out / "run", trust_remote_code=model.name == "remote", **options).train()
 
 
 def train(model: Path, out: Path) -> None:
-    run = trainer(model, out / "run")
+    run = general_trainer(model, out / "run")
     before = run.encode(TEXTS)
     run.train()
     assert np.abs(run.encode(TEXTS) - before).max() > 1e-4
@@ -117,30 +104,30 @@ def train(model: Path, out: Path) -> None:
 
 def resume(model: Path, out: Path) -> None:
     how = dict(max_steps=4, save_strategy="steps", save_steps=2, save_total_limit=None)
-    whole = trainer(model, out / "whole", **how)
+    whole = general_trainer(model, out / "whole", **how)
     whole.train()
     shutil.copytree(out / "whole" / "checkpoint-2", out / "again" / "checkpoint-2")
-    again = trainer(model, out / "again", **how)
+    again = general_trainer(model, out / "again", **how)
     again.train("last")
     assert np.array_equal(whole.encode(TEXTS), again.encode(TEXTS))
 
 
 def export(model: Path, out: Path) -> None:
-    run = trainer(model, out / "run")
+    run = general_trainer(model, out / "run")
     run.train()
     run.export(out / "export")
     close(reference(out / "export", model.name == "remote").encode(TEXTS), run.encode(TEXTS))
 
 
 def lora(model: Path, out: Path) -> None:
-    run = trainer(model, out / "run", lora_r=4)
+    run = general_trainer(model, out / "run", lora_r=4)
     run.train()
     run.export(out / "export")
     close(reference(out / "export", model.name == "remote").encode(TEXTS), run.encode(TEXTS))
 
 
 def dropout_views(model: Path, out: Path) -> None:
-    trainer(model, out / "run", view="dropout").train()
+    general_trainer(model, out / "run", view="dropout").train()
 
 
 def require(code: int) -> None:
@@ -179,14 +166,6 @@ def table(model_of: Callable[[str], Path]) -> str:
     return "\n".join(lines)
 
 
-@pytest.fixture(scope="module")
-def model_of(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        modules = str(tmp_path_factory.mktemp("modules"))
-        patch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", modules)
-        yield functools.cache(lambda name: save(name, tmp_path_factory.mktemp("matrix")))
-
-
 @functools.cache
 def shown() -> dict[tuple[str, str], str]:
     """Return the cells of the table in the docs, by family and action."""
@@ -203,11 +182,16 @@ def shown() -> dict[tuple[str, str], str]:
 
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("name", TITLES)
-def test_the_docs_show_what_every_cell_does(model_of, name, action):
-    assert TITLES.keys() >= FAMILIES.keys()
-    assert shown()[name, action] == cell(action, model_of(name))
+def test_the_docs_show_what_every_cell_does(family, name, action):
+    assert TITLES.keys() == {*NATIVE, *FAMILIES}
+    assert shown()[name, action] == cell(action, family(name))
+
+
+def test_the_page_has_every_family():
+    rows = re.findall(r"^\| (.*?) \|.*tiny random copy", (ROOT / "docs" / "models.md").read_text(), re.MULTILINE)
+    assert len(rows) >= len(FAMILIES)
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        print(table(functools.cache(lambda name: save(name, Path(folder, f"of-{name}")))))
+        print(table(functools.cache(lambda name: save_family(name, Path(folder, f"of-{name}")))))

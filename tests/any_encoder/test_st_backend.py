@@ -1,7 +1,6 @@
 """Models that are no native architecture, through sentence-transformers."""
 
 import builtins
-import functools
 import json
 import shutil
 
@@ -15,20 +14,11 @@ from informin.cli import fit as fit_command
 from informin.encoders.encoder import load_encoder
 from informin.encoders.st_encoder import UNLIMITED, StEncoder
 from tests.any_encoder.helpers import change, sentence_transformer
-from tests.any_encoder.st_models import FAMILIES, LENGTH, PROMPTS, save_family
+from tests.any_encoder.st_models import FAMILIES, LENGTH, PROMPTS
 from tests.conftest import WORDS, make_sentences, raises_usage
 
 STATIC = ("static", "potion")
 TEXTS = ["the dog", *make_sentences(9), " ".join(WORDS * 2), "today", "a cat sees the red house"]
-
-
-@pytest.fixture(scope="module")
-def family(tmp_path_factory):
-    """Return a function that creates a model of a family once. Keeps copies of remote code in a temporary folder."""
-    with pytest.MonkeyPatch.context() as patch:
-        modules = str(tmp_path_factory.mktemp("modules"))
-        patch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", modules)
-        yield functools.cache(lambda name: save_family(name, tmp_path_factory.mktemp("st")))
 
 
 def load(folder, **options) -> StEncoder:
@@ -319,6 +309,8 @@ def test_guide_is_any_model(family, trainer):
     run = trainer("bert", objective="guided", guided_weight=1.0, guide_model=str(family("static")))
     run.train()
     assert np.isfinite(run.state.log_history[0]["loss"])
+    with raises_usage(option="model_name", found="it would run modeling_sum.py"):
+        trainer("bert", objective="guided", guided_weight=1.0, guide_model=str(family("remote")))
 
 
 def test_model_without_modules_needs_the_backend(family):

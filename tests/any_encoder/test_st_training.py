@@ -1,6 +1,5 @@
 """Train models that are no native architecture, through sentence-transformers."""
 
-import functools
 import shutil
 
 import numpy as np
@@ -14,51 +13,11 @@ from informin.encoders.encoder import load_encoder
 from informin.encoders.st_model import StModel
 from informin.publishing.export import export_checkpoint
 from informin.publishing.published import check_export, published_files
-from informin.training.options import InforMinTrainingArguments
-from tests.any_encoder.helpers import change, read, sentence_transformer
-from tests.any_encoder.st_models import FAMILIES, PROMPTS, save_family
-from tests.conftest import FOUR_STEPS, WORDS, make_sentences, raises_usage
-from trainer_informin import InforMinTrainer
+from tests.any_encoder.helpers import change, changed, read, sentence_transformer, weights
+from tests.any_encoder.st_models import FAMILIES, PROMPTS
+from tests.conftest import WORDS, make_sentences, raises_usage
 
 TEXTS = ["the dog", *make_sentences(9), " ".join(WORDS * 2), "a cat sees the red house"]
-DROPOUT = ("labse", "t5")  # families with dropout
-VIEWS = {name: {} if name in DROPOUT else {"view": "crop"} for name in FAMILIES}
-
-
-@pytest.fixture(scope="module")
-def family(tmp_path_factory):
-    """Return a function that creates a model of a family once. Keeps copies of remote code in a temporary folder."""
-    with pytest.MonkeyPatch.context() as patch:
-        modules = str(tmp_path_factory.mktemp("modules"))
-        patch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", modules)
-        yield functools.cache(lambda name: save_family(name, tmp_path_factory.mktemp("st")))
-
-
-@pytest.fixture
-def train(family, tmp_path):
-    """Return a function that creates a trainer for a family, a folder or a model."""
-
-    def build(model, output_dir=None, **options) -> InforMinTrainer:
-        name = model if isinstance(model, str) else "qwen3"
-        model = str(family(model)) if isinstance(model, str) else model
-        how = FOUR_STEPS | dict(max_steps=2, eval_strategy="no", save_strategy="no", report_to=[], measure_drift=False)
-        how |= (
-            dict(max_seq_length=16, objective="simcse", learning_rate=0.01, trust_remote_code=name == "remote")
-            | VIEWS[name]
-            | options
-        )
-        args = InforMinTrainingArguments(str(output_dir or tmp_path / "run"), **how)
-        return InforMinTrainer(model, args, make_sentences(96))
-
-    return build
-
-
-def weights(model) -> dict[str, torch.Tensor]:
-    return {name: x.detach().clone() for name, x in model.state_dict().items()}
-
-
-def changed(before: dict, after: dict) -> set[str]:
-    return {name for name in before if not before[name].equal(after[name])}
 
 
 def loaded(folder, trust: bool = False) -> SentenceTransformer:
