@@ -2,10 +2,12 @@
 
 import builtins
 import json
+import logging
 import shutil
 
 import numpy as np
 import pytest
+import transformers
 from sentence_transformers import SentenceTransformer
 
 from informin.cli import embed as embed_command
@@ -54,6 +56,15 @@ def test_embeddings_equal_sentence_transformers(family, name):
     assert encoder.length == (UNLIMITED if name in STATIC else LENGTH)
     assert encoder.truncated == (set() if name in STATIC else {TEXTS[10]})
     assert encoder([])["st"].shape == (0, encoder.dimensions)
+
+
+def test_loading_prints_no_warning(family, monkeypatch, caplog):
+    folder = family("qwen3")
+    transformers.utils.logging.set_verbosity_warning()
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    caplog.clear()
+    load(folder)
+    assert not caplog.records
 
 
 def test_default_prompt_is_used_and_can_be_turned_off(family):
