@@ -154,13 +154,16 @@ class StModel(nn.Module):
             encoder.batch_size, encoder.prompt = before[:2]
             self.train(before[2])
 
-    def gradient_checkpointing_enable(self, **options: Any) -> None:
+    def activation_checkpointing_enable(self, **options: Any) -> None:
         """Recompute the activations of the transformer's layers in the backward pass; see transformers' method."""
-        for module in self.st:
-            if hasattr(module, "auto_model"):
-                module.auto_model.gradient_checkpointing_enable(**options)
-                if self.lora:  # the frozen embeddings give the first layer an input without gradient
-                    module.auto_model.enable_input_require_grads()
+        for model in (module.auto_model for module in self.st if hasattr(module, "auto_model")):
+            # transformers 5.20 has only the second name.
+            enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+            enable(**options)
+            if self.lora:  # the frozen embeddings give the first layer an input without gradient
+                model.enable_input_require_grads()
+
+    gradient_checkpointing_enable = activation_checkpointing_enable
 
     def save(self, folder: Path, merge: bool = False) -> None:
         """Save the SentenceTransformer, with the default prompt of `config.informin`.
