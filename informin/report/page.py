@@ -14,8 +14,6 @@ from informin.publishing.record import TRAINING, load_record
 from informin.publishing.report_record import REPORT, load_report
 from informin.report import charts, verdicts
 from informin.report.comparison import COMPARE, of_comparison
-from informin.studies.summary import load_study
-from informin.studies.table import notes, plot_rows, summarize, tables
 from informin.temporary import new_file
 
 PAGE = "report.html"
@@ -43,7 +41,9 @@ def write_page(folder: str | Path) -> Path:
 def page(folder: str | Path) -> str:
     """Return the page of a run. The same records give the same page."""
     if not Path(folder, REPORT).exists() and Path(folder, SUMMARY).exists():
-        return render(_of_study(Path(folder, SUMMARY)))
+        from informin.report.study import of_study  # it imports the options of training, which other pages do not need
+
+        return render(of_study(Path(folder, SUMMARY)))
     if not Path(folder, REPORT).exists() and Path(folder, COMPARE).exists():
         return render(of_comparison(Path(folder, COMPARE)))
     record = load_report(folder)
@@ -97,40 +97,6 @@ def _of_training(folder: Path, record: dict) -> dict:
         "scores": _score_rows(record["scores"], training),
         "charts": [chart for chart in drawn if chart],
     }
-
-
-def _of_study(path: Path) -> dict:
-    study, records = load_study(path)
-    summary = summarize(study, records)
-    if not records:
-        raise UsageError(f"{path} has no finished runs", fix="Run the study again.")
-    first = next(iter(records.values()))
-    sizes = counted(len(summary["settings"]), "setting"), counted(len(summary["seeds"]), "seed")
-    return {
-        "title": summary["title"],
-        "subtitle": f"informin study, {', '.join(sizes)}",
-        "verdict": verdicts.of_study(summary),
-        "tables": tables(summary),
-        "heading": "Scores over seeds",
-        "wide": charts.seeds(plot_rows(summary)),
-        "notes": notes(summary),
-        "options": _study_options(summary["settings"]),
-        "versions": first["environment"],
-    }
-
-
-def _study_options(settings: Mapping[str, Mapping]) -> dict[str, Any]:
-    """Return the options that all settings share by name, then the others of each setting."""
-    every = [setting["options"] for setting in settings.values()]
-    names = every[0] if every else {}
-    shared = {name: names[name] for name in names if all(name in one and one[name] == names[name] for one in every)}
-    own = {
-        f"setting {label}": ", ".join(
-            f"{name} {value}" for name, value in setting["options"].items() if name not in shared
-        )
-        for label, setting in settings.items()
-    }
-    return shared | own
 
 
 def _of_snapshot(record: Mapping) -> dict:

@@ -9,7 +9,6 @@ from informin.adapters.comparison import RECORD
 from informin.adapters.prediction import CERTAIN, FEWEST, HELPS, HURTS, MOST_ALIKE, TRACK_RECORD, UNCLEAR
 from informin.errors import counted
 from informin.evaluation.measures import ALL
-from informin.studies.table import SIGNAL, name_of
 
 UNITS = {"pairs": "pair", "labels": "sentence", "retrieval": "query"}
 SYMBOLS = {"good": "▲", "unclear": "●", "bad": "▼"}
@@ -100,31 +99,6 @@ def of_training(scores: Sequence[Mapping], chosen: bool, evaluated: bool) -> Ver
     if chosen:
         trust = f"The saved checkpoint was chosen by scores on these data, which makes it look a little better. {trust}"
     return Verdict(kind, word, sentence, trust)
-
-
-def of_study(summary: Mapping) -> Verdict:
-    """Return the verdict of a study: which settings differ from their baselines by the first measure compared."""
-    compared = summary["differences"]
-    measure = compared[0]["measure"] if compared else None
-    found = [gain for gain in compared if gain["measure"] == measure and gain["t"]]
-    if not found:
-        sentence = "No setting was compared with a baseline over three seeds or more."
-        return Verdict("unclear", "No evidence", sentence, "Name a baseline in the study, and run more seeds.")
-    listed: dict[str, list[str]] = {"good": [], "bad": [], "unclear": []}
-    for gain in found:
-        kind = "unclear" if gain["verdict"] != SIGNAL else "good" if gain["mean"] > 0 else "bad"
-        low, high = gain["t"]
-        listed[kind].append(
-            f"{gain['setting']} against {gain['baseline']} {gain['mean']:+.2f} ({low:+.2f} to {high:+.2f}, "
-            f"{counted(gain['n'], 'seed')})"
-        )
-    words = {"good": "Helped", "bad": "Hurt", "unclear": "No evidence"}
-    kinds = [kind for kind in words if listed[kind]]
-    parts = [f"{words[kind]}: {'; '.join(listed[kind])}." for kind in kinds]
-    kind, word = (kinds[0], words[kinds[0]]) if len(kinds) == 1 else ("unclear", "Mixed")
-    scope = "The 95% intervals cover variation between seeds, not between test sentences."
-    many = f" Of {len(found)} comparisons, chance alone makes about {0.05 * len(found):.2g} look like an effect."
-    return Verdict(kind, word, f"By {name_of(str(measure))}. {' '.join(parts)}", scope + many * (len(found) > 1))
 
 
 def of_comparison(models: Sequence[Mapping]) -> Verdict:

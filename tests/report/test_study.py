@@ -7,8 +7,8 @@ import pytest
 
 from informin.cli import report as command
 from informin.cli import study
-from informin.report import verdicts
 from informin.report.page import page
+from informin.report.study import verdict
 from tests.conftest import ROOT
 from tests.report.helpers import SCRIPT, addresses
 
@@ -64,4 +64,4 @@ def gain(mean: float, verdict: str = "signal") -> dict:
     ],
 )
 def test_verdict_follows_the_differences(gains, word):
-    assert verdicts.of_study({"differences": gains}).word == word
+    assert verdict({"differences": gains}).word == word
