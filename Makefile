@@ -22,10 +22,10 @@ test: .venv/test
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
-	.venv/bin/python -m pytest -n 3
+	.venv/bin/python -m pytest -n 3 --dist worksteal
 
 test-fast: .venv/test
-	.venv/bin/python -m pytest -n 3 $(FAST)
+	.venv/bin/python -m pytest -n 3 --dist worksteal $(FAST)
 
 docs: .venv/docs
 	.venv/bin/python -m mkdocs build --strict
