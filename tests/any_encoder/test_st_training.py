@@ -213,6 +213,24 @@ def test_other_refusals(family, train, bert, tmp_path):
         train("qwen3", backend="native")
 
 
+def test_tokens_that_give_other_embeddings_are_refused(family, train, monkeypatch):
+    """Such as those of a model whose `encode` changes the texts."""
+    model = loaded(family("qwen3"))
+    own = model.encode
+    monkeypatch.setattr(model, "encode", lambda texts, **how: own([f"{text} today" for text in texts], **how))
+    with raises_usage(option="model_name", found="its tokens give other embeddings than its `encode`"):
+        train(model)
+
+
+def test_encoding_restores_the_prompt_and_the_mode(train):
+    """Development data and the guide have other prompts and batch sizes than the run."""
+    model = train("gemma", prompt="the old ").model
+    before = model.encoder.prompt, model.encoder.batch_size
+    model.train()
+    model.encode(["a dog"], 2, "a ")
+    assert (model.encoder.prompt, model.encoder.batch_size) == before == ("the old ", 64) and model.training
+
+
 def test_command_trains_evaluates_and_loads(command, family, tmp_path, capsys):
     more = dict(model_name=family("qwen3"), objective="simcse", view="crop", max_seq_length=16)
     assert run_unsup.main(command(**more)) == 0

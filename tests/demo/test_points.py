@@ -42,6 +42,8 @@ def test_rare_labels_share_a_color():
     found = few_labels([*labels, *labels[:22]])
     assert found[:3] == ["a", "a", "b"] and found[22:24] == ["no label", "other labels"]
     assert len({*found}) == 22
+    points = map_points(Sentences(list("abc") * 10, [f"n{i}" for i in range(30)]), np.eye(30))
+    assert points.labels is not None and points.labels.count("other labels") == 10
 
 
 def test_shortened_sentences_are_one_line():

@@ -76,15 +76,16 @@ def test_page_has_all_parts(html, fitted):
     assert "mathdefault" not in html  # labels of ticks that were not formatted
 
 
-def test_markers_on_the_map_have_their_sentence(fitted):
-    """Each mark of the map before shows the text that is at its place in the record."""
+@pytest.mark.parametrize("place, side", enumerate(["old", "new"]))
+def test_markers_on_the_map_have_their_sentence(fitted, place, side):
+    """Each mark of the maps before and after shows the text that is at its place in the record."""
     drawn = load_report(fitted)["snapshot"]["map"]
-    shown = page(fitted).partition('aria-label="Map of')[2].partition("</svg>")[0]
+    shown = page(fitted).split('aria-label="Map of')[1 + place].partition("</svg>")[0]
     titles = Tags(shown).texts
     assert [text for text in titles if text.strip() in drawn["sentences"]]
     assert shown.count("<title>") == len(drawn["sentences"]) + 20
     marks = [float(attrs["x"]) for tag, attrs in Tags(shown).tags if tag == "use"]
-    xs = {text: x for text, (x, _) in zip(drawn["sentences"], drawn["old"])}
+    xs = {text: x for text, (x, _) in zip(drawn["sentences"], drawn[side])}
     names = [text for text in titles if text in xs]
     order = sorted(range(len(names)), key=lambda i: marks[i])
     assert [xs[names[i]] for i in order] == pytest.approx(sorted(xs[name] for name in names), abs=0.5)
