@@ -1,6 +1,8 @@
 """Sentences, options and sentence-transformers models for tests of training any encoder."""
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +37,22 @@ def general_trainer(model, output_dir: Path, **options) -> InforMinTrainer:
     how |= dict(max_seq_length=16, objective="simcse", learning_rate=0.01, trust_remote_code=name == "remote")
     how |= {} if name in WITH_DROPOUT else {"view": "crop"}
     return InforMinTrainer(model, InforMinTrainingArguments(str(output_dir), **how | options), make_sentences(96))
+
+
+def interrupted(train: Callable[..., InforMinTrainer], model, folder: Path, **options):
+    """Train four steps, and again from the checkpoint after two. Returns both trainers.
+
+    Args:
+        train: Function from a model, an output folder and options to a trainer.
+        folder: The runs are in `whole` and `again`.
+    """
+    how = dict(max_steps=4, save_strategy="steps", save_steps=2, save_total_limit=None) | options
+    whole = train(model, folder / "whole", **how)
+    whole.train()
+    shutil.copytree(folder / "whole" / "checkpoint-2", folder / "again" / "checkpoint-2")
+    again = train(model, folder / "again", **how)
+    again.train("last")
+    return whole, again
 
 
 def weights(model) -> dict[str, torch.Tensor]:

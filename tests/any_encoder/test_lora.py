@@ -2,7 +2,6 @@
 
 import builtins
 import functools
-import shutil
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 from informin.encoders.lora import linear_layers
 from informin.encoders.st_model import TRAINED_FILE
 from informin.publishing.export import export_checkpoint
-from tests.any_encoder.helpers import changed, read, sentence_transformer, weights
+from tests.any_encoder.helpers import changed, interrupted, read, sentence_transformer, weights
 from tests.conftest import make_sentences, raises_usage
 
 pytest.importorskip("peft", reason="the extra lora is not installed")
@@ -61,12 +60,7 @@ def test_adapter_export_names_its_source(train, family, tmp_path):
 
 @pytest.mark.parametrize("name", WITH_LAYERS)
 def test_resumed_run_has_the_same_weights(train, name, tmp_path):
-    how = dict(max_steps=4, save_strategy="steps", save_steps=2, save_total_limit=None, lora_dropout=0.2)
-    whole = train(name, tmp_path / "whole", **how)
-    whole.train()
-    shutil.copytree(tmp_path / "whole" / "checkpoint-2", tmp_path / "again" / "checkpoint-2")
-    again = train(name, tmp_path / "again", **how)
-    again.train("last")
+    whole, again = interrupted(train, name, tmp_path, lora_dropout=0.2)
     assert not changed(weights(whole.model), weights(again.model))
     with raises_usage(found="low-rank matrices without the weights"):
         export_checkpoint(tmp_path / "again" / "checkpoint-4", tmp_path / "export")

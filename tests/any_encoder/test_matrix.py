@@ -5,7 +5,6 @@ python -m tests.any_encoder.test_matrix prints the table. A cell is `yes`, or th
 
 import functools
 import re
-import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,7 @@ from informin.cli import eval as eval_command
 from informin.cli import fit as fit_command
 from informin.encoders.encoder import load_encoder
 from informin.errors import UsageError
-from tests.any_encoder.helpers import general_trainer, sentence_transformer
+from tests.any_encoder.helpers import general_trainer, interrupted, sentence_transformer
 from tests.any_encoder.st_models import FAMILIES, NATIVE, save_family
 from tests.conftest import ROOT, make_sentences, save_bert
 
@@ -103,12 +102,7 @@ def train(model: Path, out: Path) -> None:
 
 
 def resume(model: Path, out: Path) -> None:
-    how = dict(max_steps=4, save_strategy="steps", save_steps=2, save_total_limit=None)
-    whole = general_trainer(model, out / "whole", **how)
-    whole.train()
-    shutil.copytree(out / "whole" / "checkpoint-2", out / "again" / "checkpoint-2")
-    again = general_trainer(model, out / "again", **how)
-    again.train("last")
+    whole, again = interrupted(general_trainer, model, out)
     assert np.array_equal(whole.encode(TEXTS), again.encode(TEXTS))
 
 

@@ -13,7 +13,7 @@ from informin.encoders.encoder import load_encoder
 from informin.encoders.st_model import StModel
 from informin.publishing.export import export_checkpoint
 from informin.publishing.published import check_export, published_files
-from tests.any_encoder.helpers import change, changed, read, sentence_transformer, weights
+from tests.any_encoder.helpers import change, changed, interrupted, read, sentence_transformer, weights
 from tests.any_encoder.st_models import FAMILIES, PROMPTS
 from tests.conftest import WORDS, make_sentences, raises_usage
 
@@ -55,13 +55,7 @@ def load_by_us(folder, name: str) -> np.ndarray:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_resumed_run_has_the_same_weights(train, name, tmp_path):
-    how = dict(max_steps=4, save_strategy="steps", save_steps=2, save_total_limit=None, reconstruction_weight=0.0)
-    how |= {"view_dropout": None}
-    whole = train(name, tmp_path / "whole", **how)
-    whole.train()
-    shutil.copytree(tmp_path / "whole" / "checkpoint-2", tmp_path / "again" / "checkpoint-2")
-    again = train(name, tmp_path / "again", **how)
-    again.train("last")
+    whole, again = interrupted(train, name, tmp_path)
     assert not changed(weights(whole.model), weights(again.model))
     trust = name == "remote"
     export_checkpoint(tmp_path / "again" / "checkpoint-4", tmp_path / "export")
@@ -73,16 +67,9 @@ def test_resumed_run_has_the_same_weights(train, name, tmp_path):
 
 
 def test_heads_of_terms_are_resumed(train, tmp_path):
-    how = dict(
-        objective="informin", projector_size=16, max_steps=4, save_strategy="steps", save_steps=2, save_total_limit=None
-    )
-    whole = train("labse", tmp_path / "whole", decorrelation_weight=0.1, **how)
-    assert whole.model.heads
-    whole.train()
-    shutil.copytree(tmp_path / "whole" / "checkpoint-2", tmp_path / "again" / "checkpoint-2")
-    again = train("labse", tmp_path / "again", decorrelation_weight=0.1, **how)
-    again.train("last")
-    assert not changed(weights(whole.model), weights(again.model))
+    how = dict(objective="informin", projector_size=16, decorrelation_weight=0.1)
+    whole, again = interrupted(train, "labse", tmp_path, **how)
+    assert whole.model.heads and not changed(weights(whole.model), weights(again.model))
 
 
 def test_native_architecture_on_both_backends(bert, train, tmp_path):
