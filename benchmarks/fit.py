@@ -55,7 +55,7 @@ def run_side(side: str, path: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure both sides in turns and write the table."""
+    """Measure both sides alternately and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)

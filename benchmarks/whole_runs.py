@@ -85,7 +85,7 @@ def seconds_of(side: str, args: argparse.Namespace) -> float:
 
 
 def main() -> None:
-    """Measure all sides in turns and write the table."""
+    """Measure all sides alternately and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model_name", required=True)
     parser.add_argument("--train_file", required=True, help="Plain text, one sentence per line.")

@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def compare(args: argparse.Namespace, options: list[str]) -> int:
-    """Score every model, measure the speed in turns, print and save. Returns 1 if a model failed."""
+    """Score every model, measure the speeds in alternation, print and save. Returns 1 if a model failed."""
     _check(args)
     texts = read_texts(args)
     sample = draw_texts(texts, args.max_texts, args.seed)
@@ -63,7 +63,7 @@ def compare(args: argparse.Namespace, options: list[str]) -> int:
                 _score_file(entry, name, texts, sample, held_out, args.seed)
             else:
                 encoders[label] = _score_model(entry, name, drawn, args)
-        except Exception as error:  # a model's own code can raise anything; the others go on
+        except Exception as error:  # a model's own code can raise anything; compare the others
             errors.append(error)
             encoders.pop(label, None)
             message = str(error) if isinstance(error, UsageError) else f"{type(error).__name__}: {error_line(error)}"

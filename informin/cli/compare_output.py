@@ -20,11 +20,11 @@ from informin.publishing.export import WRITABLE, move_into_place
 from informin.report.page import write_page
 from informin.temporary import TemporaryFolder
 
-TIMED, ROUNDS = 256, 3  # texts, and turns of each model
+TIMED, ROUNDS = 256, 3  # texts, and rounds in which each model embeds them once
 
 
 def texts_per_second(encoders: dict[str, Encoder], texts: list[str], seed: int = 0) -> dict[str, list[float]]:
-    """Measure the speed of each model on the same random sample of texts, in turns."""
+    """Measure the speed of each model on the same random sample of texts, alternating between the models."""
     sample = [texts[i] for i in np.random.default_rng(seed).permutation(len(texts))[:TIMED]]
     speeds: dict[str, list[float]] = {label: [] for label in encoders}
     for _ in range(ROUNDS):
@@ -42,7 +42,7 @@ def all_notes(entries: list[Entry], sizes: Sizes) -> list[str]:
         return [*notes(entries, sizes)]
     timed = counted(min(TIMED, sizes.sampled), "text")
     threads = f", {counted(torch.get_num_threads(), 'thread')}" if device.type == "cpu" else ""
-    return [*notes(entries, sizes), f"texts/s: median of {ROUNDS} turns on {timed}; {device_name(device)}{threads}."]
+    return [*notes(entries, sizes), f"texts/s: median of {ROUNDS} rounds on {timed}; {device_name(device)}{threads}."]
 
 
 def device_name(device: torch.device) -> str:

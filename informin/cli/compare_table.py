@@ -39,7 +39,7 @@ class Entry:
     mean_cosine: float | None = None
     words: float | None = None  # agreement with word search, from 0 to 1
     score: HalvesScore | None = None
-    speeds: list[float] = field(default_factory=list)  # texts per second in each turn
+    speeds: list[float] = field(default_factory=list)  # texts per second in each round
 
     @property
     def speed(self) -> float | None:
@@ -110,6 +110,6 @@ def notes(entries: list[Entry], sizes: Sizes) -> Iterator[str]:
         )
     if any(entry.words is not None for entry in entries):
         yield (
-            "words: how many of the 10 nearest texts TF-IDF finds too. In our tests, the model with more had the "
-            f"better score in {found['words']} pairs, but it favors models that match words."
+            "words: how many of the 10 nearest texts TF-IDF also finds. In our tests, the model with more of them had "
+            f"the better score in {found['words']} pairs, but it favors models that match words."
         )

@@ -64,7 +64,7 @@ def test_models_are_ranked_with_speed_dimensions_and_adapter(sentence_model, wor
     ]
     assert f"{scores[best].rank:.2f}" in lines[2] and "1.00x" in lines[2]
     assert f"{scores[other].rank / scores[best].rank:.2f}x, " in lines[3]
-    assert "In our tests" in out and "texts/s: median of 3 turns on 256 texts" in out
+    assert "In our tests" in out and "texts/s: median of 3 rounds on 256 texts" in out
 
     found = json.loads((tmp_path / "out" / "compare.json").read_text())
     assert [model["model"] for model in found["models"]] == [best, other]
