@@ -120,7 +120,7 @@ class Bench:
 
     Args:
         args: Options of the command line.
-        data: Unlabeled texts for adapting, and a labeled part for the score. `classes` is None for CISI.
+        data: Unlabeled texts to adapt to, and labeled texts to score on. CISI has queries instead of `classes`.
         collection: CISI; None for a domain.
         dev: STS-B dev.
     """
@@ -134,7 +134,7 @@ class Bench:
         return self.folder / f"{method}-seed{seed}.json"
 
     def run(self, method: str, seed: int) -> None:
-        """Run a method and save its scores, unless a file already has them. Closed-form methods have seed 0."""
+        """Run a method and save its scores, unless they are saved already. Closed-form methods have seed 0."""
         closed = method in (BEFORE, *CLOSED)
         seed = 0 if closed else seed
         path = self.cell(method, seed)

@@ -3,7 +3,7 @@
     python benchmarks/lora_memory.py --train_file FILE [--steps 10] [--batch_size 16]
 
 Runs ten steps of informin train --lora_r 16 in bfloat16, with last-token pooling and 32 tokens: once with gradient
-checkpointing and once without. Each run is a process of its own. The tokenizer's vocabulary is the words of the file.
+checkpointing and once without. Each run is a process of its own. The tokenizer knows exactly the words in the file.
 Memory is the peak resident set size of the process. Seconds per step are CPU seconds: those of the run minus those of a
 run of one step, divided by the number of the other steps.
 """

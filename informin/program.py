@@ -155,9 +155,8 @@ class NearestOption(argparse.ArgumentParser):
         return [name[2:] for parser in parsers for name in parser._option_string_actions if name.startswith("--")]
 
     def _nearest(self, unknown: list[str]) -> str:
-        known = [
-            name for name in self.option_names() if not name.startswith(("no_", "no-"))
-        ]  # negated forms have no help
+        # Negated forms have no help.
+        known = [name for name in self.option_names() if not name.startswith(("no_", "no-"))]
         words = [word.partition("=")[0][2:].replace("-", "_").lower() for word in unknown if word.startswith("--")]
         near = [f"--{match}" for word in words for match in difflib.get_close_matches(word, known, n=1)]
         return f" Did you mean {', '.join(near)}?" if near else ""

@@ -58,7 +58,7 @@ def test_adapter_export_names_its_source(train, family, tmp_path):
     np.testing.assert_allclose(again.encode(TEXTS), run.encode(TEXTS), atol=2e-6)
 
 
-@pytest.mark.parametrize("name", ["qwen3", "labse"])
+@pytest.mark.parametrize("name", WITH_LAYERS)
 def test_resumed_run_has_the_same_weights(train, name, tmp_path):
     whole, again = interrupted(train, name, tmp_path, lora_dropout=0.2)
     assert not changed(weights(whole.model), weights(again.model))

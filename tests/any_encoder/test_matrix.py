@@ -91,7 +91,9 @@ def compare(model: Path, out: Path) -> None:
 def guide(model: Path, out: Path) -> None:
     student = sentence_transformer(save_bert(out / "plain"), out / "student", prompt=None)
     options = dict(objective="guided", guided_weight=1.0, guide_model=str(model), view="dropout")
-    general_trainer(student, out / "run", trust_remote_code=model.name == "remote", **options).train()
+    run = general_trainer(student, out / "run", trust_remote_code=model.name == "remote", **options)
+    run.train()
+    assert np.isfinite(run.state.log_history[0]["loss"])
 
 
 def train(model: Path, out: Path) -> None:

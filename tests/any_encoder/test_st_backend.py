@@ -129,7 +129,7 @@ def test_fingerprint_covers_every_file(family, tmp_path, name):
         path.write_bytes(content)
 
 
-@pytest.mark.parametrize("name", ["qwen3", "static"])  # all families: test_matrix.py
+@pytest.mark.parametrize("name", FAMILIES)
 def test_commands_embed_and_evaluate(family, tmp_path, capsys, name):
     folder = family(name)
     texts, labels = tmp_path / "texts.txt", tmp_path / "labels.tsv"
@@ -263,7 +263,7 @@ def fitted(source, folder, *options) -> tuple[StEncoder, np.ndarray]:
     return encoder, expected
 
 
-@pytest.mark.parametrize("name", ["gemma", "static", "remote"])  # a default prompt, not normalized, own code
+@pytest.mark.parametrize("name", FAMILIES)
 def test_fit_adds_a_dense_module(family, tmp_path, capsys, name):
     """The folder has the model's prompts, length and normalization. Other libraries give the same embeddings."""
     source, folder = family(name), tmp_path / name

@@ -53,7 +53,7 @@ def load_by_us(folder, name: str) -> np.ndarray:
     return load_encoder(str(folder), device="cpu", trust_remote_code=name == "remote")(TEXTS)["st"]
 
 
-@pytest.mark.parametrize("name", ["labse", "static", "remote"])  # all families: test_matrix.py
+@pytest.mark.parametrize("name", FAMILIES)
 def test_a_checkpoint_of_a_resumed_run_is_exported(train, name, tmp_path):
     whole, again = interrupted(train, name, tmp_path)
     assert not changed(weights(whole.model), weights(again.model))
