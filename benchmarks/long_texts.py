@@ -10,7 +10,9 @@ texts to the adapted model, without scoring. It includes embedding the texts for
 
 On CISI, a trained model is also scored with a matrix fitted on its own embeddings, as the method "NAME, then matrix".
 Each cell (data, method, seed) is a file in FOLDER; finished cells are skipped. The second command collects the cells.
-Domains are samples of 4,000 texts to adapt to and 2,000 to score. On texts of SentEval only STS-B dev is scored.
+Domains are samples of 4,000 texts to adapt to and 2,000 to score. On texts of SentEval, and on the headlines of its STS
+tests that are not in STS-B dev, only STS-B dev is scored. The matrix is the LinearAdapter with the recipe documents on
+CISI, and short_texts elsewhere: those that `informin fit` chooses (benchmarks/search.py).
 """
 
 import argparse
@@ -34,6 +36,7 @@ from benchmarks.maps import MAPS
 from benchmarks.prediction import Data, Encode, load_data
 from benchmarks.report import machine
 from informin.adapters.linear import LinearAdapter
+from informin.adapters.prediction import RECIPES
 from informin.encoders.encoder import load_encoder
 from informin.evaluation.collections import Collection, load_collection
 from informin.evaluation.geometry import unit
@@ -45,10 +48,12 @@ from informin.publishing.adapted import save_adapted
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
 BEFORE, MATRIX = "before", "matrix"
-CLOSED = {MATRIX: "LinearAdapter", "whitening": "whitening (Su et al.)", "all-but-the-top": "all-but-the-top"}
+CLOSED = {"whitening": "whitening (Su et al.)", "all-but-the-top": "all-but-the-top"}
 LONG = {"max_steps": 45, "per_device_train_batch_size": 32, "max_seq_length": 128}  # for documents
 SHORT = {"max_steps": 80, "per_device_train_batch_size": 64, "max_seq_length": 32}
-GENERAL = ("TREC", "MRPC", "SUBJ", "CR", "MPQA", "MR")  # texts of SentEval on which only STS-B dev is scored
+# Texts of SentEval on which only STS-B dev is scored.
+HEADLINES = "headlines"
+GENERAL = ("TREC", "MRPC", "SUBJ", "CR", "MPQA", "MR", HEADLINES)
 MOST_FITTED, MOST_SCORED = 4_000, 2_000  # texts of a domain
 
 
@@ -92,7 +97,7 @@ def two_crops(sentences: list[str], source) -> dict[str, list[str]]:
 OTHERS = {name: PEERS[name] for name in ("tsdae", "simcse")} | {
     "contriever": Peer("independent crops (Contriever)", 3e-5, two_crops, PEERS["simcse"].loss, "no_duplicates")
 }
-METHODS = (BEFORE, *CLOSED, *TRAINED, *OTHERS)
+METHODS = (BEFORE, MATRIX, *CLOSED, *TRAINED, *OTHERS)
 
 
 def encoder_of(name: str) -> Encode:
@@ -135,7 +140,7 @@ class Bench:
 
     def run(self, method: str, seed: int) -> None:
         """Run a method and save its scores, unless they are saved already. Closed-form methods have seed 0."""
-        closed = method in (BEFORE, *CLOSED)
+        closed = method in (BEFORE, MATRIX, *CLOSED)
         seed = 0 if closed else seed
         path = self.cell(method, seed)
         if path.exists():
@@ -154,9 +159,12 @@ class Bench:
             scores, per_query = self._scores(lambda x: x, texts, arrays["scored"], rows)
             return {"scores": scores, "per_query": per_query, "cpu": 0.0}
         with cpu_seconds() as spent:
-            fitted = MAPS[CLOSED[method]]().fit(texts)
+            fitted = (self._matrix() if method == MATRIX else MAPS[CLOSED[method]]()).fit(texts)
         scores, per_query = self._scores(fitted.transform, texts, arrays["scored"], rows)
         return {"scores": scores, "per_query": per_query, "cpu": spent[0] + float(arrays["cpu"])}
+
+    def _matrix(self) -> LinearAdapter:
+        return LinearAdapter(**RECIPES["documents" if self.collection else "short_texts"])
 
     def _before(self) -> dict[str, np.ndarray]:
         """Return the embeddings of the encoder before training, and what those of the texts cost; saved once."""
@@ -189,7 +197,7 @@ class Bench:
                 texts = encode(self.data.texts)
         scores, per_query = self._scores(lambda x: x, texts, scored, rows)
         with cpu_seconds() as fitting:
-            matrix = LinearAdapter().fit(texts)
+            matrix = self._matrix().fit(texts)
         then, then_per_query = self._scores(matrix.transform, texts, scored, rows)
         return {
             "scores": scores, "per_query": per_query, "cpu": spent[0], "options": options,
@@ -201,7 +209,7 @@ class Bench:
         budget = {name: value for name, value in self.budget.items() if self.collection or name != "max_seq_length"}
         options, guide = budget | trained.options, {}
         if trained.adapted_guide:
-            save_adapted(self.args.model_name, LinearAdapter().fit(texts), folder / "adapted", texts=len(texts))
+            save_adapted(self.args.model_name, self._matrix().fit(texts), folder / "adapted", texts=len(texts))
             guide = {"guide_model": str(folder / "adapted")}
         args = InforMinTrainingArguments(
             str(folder / "model"), seed=seed, warmup_steps=0, measure_drift=False, report_to="none", disable_tqdm=True,
@@ -253,6 +261,14 @@ def sample(data: Data) -> Data:
     return replace(data, texts=texts, scored=held_out, classes=classes)
 
 
+def headlines(senteval: Path, dev: GradedPairs) -> list[str]:
+    """Return the distinct news titles of the STS tests that are not in STS-B dev."""
+    files = sorted(senteval.glob("STS/STS*/STS.input.headlines.txt"))
+    rows = [line.split("\t")[:2] for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+    known = set(dev.texts())
+    return [text for text in dict.fromkeys(text for row in rows for text in row) if text and text not in known]
+
+
 def benches(args: argparse.Namespace) -> list[Bench]:
     """Return the data sets of the command line."""
     dev = load_stsb_dev(args.data_dir / "senteval")
@@ -260,7 +276,8 @@ def benches(args: argparse.Namespace) -> list[Bench]:
     known = {data.name: sample(data) for data in load_data(args.data_dir) if data.classes is not None}
     known["CISI"] = Data("CISI", cisi.documents, cisi.queries, lambda x, y: 0.0, False)
     for name in set(GENERAL) & set(args.data):
-        texts = load_task(args.data_dir / "senteval", name).sentences()
+        senteval = args.data_dir / "senteval"
+        texts = headlines(senteval, dev) if name == HEADLINES else load_task(senteval, name).sentences()
         known[name] = sample(Data(name, texts, [], lambda x, y: 0.0, False))
     return [Bench(args, known[name], cisi if name == "CISI" else None, dev) for name in args.data]
 

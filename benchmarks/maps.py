@@ -6,6 +6,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 
 from informin.adapters.linear import LinearAdapter
+from informin.adapters.prediction import RECIPES
 from informin.evaluation.geometry import unit
 
 
@@ -42,8 +43,8 @@ MAPS: dict[str, Callable[[], LinearAdapter | SpectralMap]] = {
     "partial whitening": lambda: SpectralMap(-0.3),
     "whitening (Su et al.)": lambda: SpectralMap(-1.0),
     "all-but-the-top": lambda: SpectralMap(removed=3),
-    "ridge alone": lambda: LinearAdapter(whitening=0.0),
+    "without mean direction": lambda: LinearAdapter(whitening=0.0, self_weight=1.0),
     "within-neighborhood whitening alone": lambda: LinearAdapter(self_weight=1.0),
-    "LinearAdapter": LinearAdapter,
-    "LinearAdapter, self_weight 0.5": lambda: LinearAdapter(self_weight=0.5),
+    "LinearAdapter, documents": lambda: LinearAdapter(**RECIPES["documents"]),
+    "LinearAdapter, short_texts": lambda: LinearAdapter(**RECIPES["short_texts"]),
 }

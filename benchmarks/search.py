@@ -4,13 +4,16 @@
 
 Each map is fitted on the unlabeled documents of a collection or the training texts of a domain, and never sees queries
 or test texts. Prints, in Markdown: search scores on CISI with STS-B dev through the same map; 1-NN accuracy and
-V-measure of domains; with --curve, both for adapters fitted on 100 rows and more, and for adapters whose neighbors are
-searched in samples. Embeddings are cached in FOLDER.
+V-measure of domains, and how many of the texts found for a scored text among those fitted on have its label, with and
+without smoothing; with --curve, gains of the adapter that `informin fit` chooses, fitted on 100 rows and more, or with
+neighbors searched in samples. "(auto)" marks the recipe that `informin fit` chooses. Embeddings are cached in FOLDER.
 """
 
 import argparse
 import sys
 import time
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import matplotlib
@@ -20,19 +23,22 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.maps import MAPS
-from benchmarks.prediction import Data, cached, encoder_of, load_data
+from benchmarks.prediction import Data, Encode, cached, encoder_of, load_data
 from benchmarks.report import machine
 from informin.adapters.linear import LinearAdapter
+from informin.adapters.prediction import RECIPES, HalvesTest, choose, halves, hold_out
 from informin.evaluation.collections import DEPTH, Collection, load_collection
 from informin.evaluation.geometry import unit
 from informin.evaluation.labels import clustering
 from informin.evaluation.pairs import GradedPairs, score_pairs
 from informin.evaluation.search import FUSION_DEPTH, bm25_ranking, fused_ranking, randomization_test
 from informin.evaluation.senteval import load_stsb_dev
+from informin.textfiles import read_sentences
 
 SIZES = (100, 200, 300, 500, 1_000, 2_000, 5_000, 10_000)
 SAMPLES = (500, 1_000, 2_000, 5_000)
 DRAWS = 3  # random subsets of each size
+GENERAL = 20_000  # Wikipedia sentences
 
 
 def main() -> int:
@@ -52,7 +58,8 @@ def main() -> int:
     for data in domains:
         domain_table(data, encode, dev)
     if args.curve:
-        curves = {data.name: curve(data, encode) for data in load_data(args.data_dir, most_fitted=None)}
+        known = [*load_data(args.data_dir, most_fitted=None), wikipedia(args.data_dir, dev, encode)]
+        curves = {data.name: curve(data, encode) for data in known}
         if args.figure:
             draw(curves, args.figure)
     return 0
@@ -70,6 +77,54 @@ class AsIs:
         return unit(X)
 
 
+@dataclass(frozen=True)
+class Chooser:
+    """Chooses the recipe for texts or for a sample of them, as `informin fit` does.
+
+    Args:
+        texts: N texts.
+        vectors: (N, d) their embeddings.
+        first: (N, d) embeddings of their first halves.
+        second: (N, d) embeddings of their second halves.
+    """
+
+    texts: list[str]
+    vectors: np.ndarray
+    first: np.ndarray
+    second: np.ndarray
+
+    @classmethod
+    def of(cls, texts: list[str], encode: Encode) -> "Chooser":
+        first, second = zip(*map(halves, texts))
+        return cls(texts, encode(texts), encode(list(first)), encode(list(second)))
+
+    def __call__(self, rows: np.ndarray) -> tuple[str, dict]:
+        """Return the name and the options of the recipe for some of the texts."""
+        held_out = hold_out([self.texts[i] for i in rows])
+        kept = np.delete(rows, held_out)
+        test = HalvesTest(self.vectors[kept], self.first[rows[held_out]], self.second[rows[held_out]])
+        name, options, _ = choose(test)
+        return name, options
+
+
+def maps_of(texts: list[str], encode: Encode) -> dict:
+    """Return the maps by name, and mark the recipe that is chosen for the texts."""
+    chosen, _ = Chooser.of(texts, encode)(np.arange(len(texts)))
+    return {name + (" (auto)" if name == f"LinearAdapter, {chosen}" else ""): make for name, make in MAPS.items()}
+
+
+def wikipedia(data_dir: Path, dev: GradedPairs, encode: Encode) -> Data:
+    """Return Wikipedia sentences, with STS-B dev as the score."""
+    lines = islice(read_sentences(data_dir / "wiki" / "enwiki_1m.txt.gz", None), GENERAL + 1_000)
+    texts = list(dict.fromkeys(lines))[:GENERAL]
+    order = {text: i for i, text in enumerate(dev.texts())}
+
+    def general(_: np.ndarray, x: np.ndarray) -> float:
+        return score_pairs(lambda some: x[[order[text] for text in some]], dev)["spearman"]
+
+    return Data("Wikipedia, STS-B dev", texts, dev.texts(), general, False)
+
+
 def search_table(collection: Collection, encode, dev: GradedPairs) -> None:
     """Print the scores of rankings of a collection."""
     documents, queries = encode(collection.documents), encode(collection.queries)
@@ -82,23 +137,17 @@ def search_table(collection: Collection, encode, dev: GradedPairs) -> None:
     rows["BM25 (bm25s, English stop words)"] = (words, None, None)
     rows["embeddings as they are"] = (base, through(AsIs(), encode, dev), None)
     rows["reciprocal rank fusion of the two"] = (fused_ranking(base, words, len(documents)), None, None)
-    for name, make in MAPS.items():
+    for name, make in maps_of(collection.documents, encode).items():
         start = time.perf_counter()
         fitted = make().fit(documents)
         seconds = time.perf_counter() - start
         ranking = rank(fitted.transform(queries), fitted.transform(documents))
         rows[name] = (ranking, through(fitted, encode, dev), seconds)
-    for name, adapter in {
-        "LinearAdapter": LinearAdapter(),
-        "within-neighborhood whitening": LinearAdapter(self_weight=1.0),
-    }.items():
-        adapter.fit(documents)
-        adapter.self_weight = 0.5 if adapter.self_weight == 1.0 else adapter.self_weight
+    adapter = LinearAdapter(**RECIPES["documents"]).fit(documents)
+    for name, fitted in {"embeddings as they are": AsIs(), "LinearAdapter, documents": adapter}.items():
         start = time.perf_counter()
-        smoothed = adapter.smooth(documents)
-        rows[f"{name}, documents smoothed [{adapter.self_weight}]"] = (
-            rank(adapter.transform(queries), smoothed), through(adapter, encode, dev), time.perf_counter() - start,
-        )  # fmt: skip
+        smoothed = rank(fitted.transform(queries), smooth(fitted, documents))
+        rows[f"{name}, smoothed"] = (smoothed, through(fitted, encode, dev), time.perf_counter() - start)
     baseline = collection.scores(base[:, :DEPTH])["ndcg_10"]
     print(f"| {collection.name} | nDCG@10 | recall@100 | MAP@100 | p, nDCG@10 | STS-B dev | seconds |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
@@ -109,6 +158,15 @@ def search_table(collection: Collection, encode, dev: GradedPairs) -> None:
               f"{scores['map_100'].mean():.2f} | {p} | {shown(general)} | {shown(seconds)} |")  # fmt: skip
 
 
+def smooth(fitted, documents: np.ndarray) -> np.ndarray:
+    """Return smoothed documents after a map, or of the embeddings as they are."""
+    if isinstance(fitted, LinearAdapter):
+        return fitted.smooth(documents)
+    identity = LinearAdapter(whitening=0.0, self_weight=1.0).fit(documents)
+    identity.coef_ = np.eye(documents.shape[1])
+    return identity.smooth(documents)
+
+
 def shown(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}"
 
@@ -116,13 +174,33 @@ def shown(value: float | None) -> str:
 def domain_table(data: Data, encode, dev: GradedPairs) -> None:
     """Print the scores of a domain."""
     texts, scored = encode(data.texts), encode(data.scored)
-    fits = {"embeddings as they are": AsIs()} | {name: make().fit(texts) for name, make in MAPS.items()}
+    made = maps_of(data.texts, encode).items()
+    fits = {"embeddings as they are": AsIs()} | {name: make().fit(texts) for name, make in made}
     print(f"\n| {data.name}, {len(texts):,} fitted, {len(scored):,} scored | 1-NN | V-measure | STS-B dev |")
     print("| --- | ---: | ---: | ---: |")
     for name, fitted in fits.items():
         x = fitted.transform(scored)
         v = np.mean(clustering(unit(x).astype(np.float32), data.classes, len(set(data.classes))))
         print(f"| {name} | {data.score(texts, x):.2f} | {v:.2f} | {through(fitted, encode, dev):.2f} |", flush=True)
+    print(f"\n| {data.name}, same label among the nearest, % | 10 | 100 | 10, smoothed | 100, smoothed |")
+    print("| --- | ---: | ---: | ---: | ---: |")
+    for name, fitted in fits.items():
+        if isinstance(fitted, AsIs) or "(auto)" in name:
+            parts = [
+                same_label(data, fitted.transform(scored), x) for x in (fitted.transform(texts), smooth(fitted, texts))
+            ]
+            print(f"| {name} | " + " | ".join(f"{value:.2f}" for part in parts for value in part) + " |", flush=True)
+
+
+def same_label(data: Data, scored: np.ndarray, texts: np.ndarray) -> list[float]:
+    """Return how many of the 10 and of the 100 nearest texts have the label of the scored text, in percent."""
+    assert data.classes is not None and data.text_classes is not None
+    hits = []
+    for start in range(0, len(scored), 1_000):
+        nearest = np.argsort(-(scored[start : start + 1_000] @ texts.T), axis=1, kind="stable")[:, :100]
+        hits.append(data.text_classes[nearest] == data.classes[start : start + 1_000, None])
+    found = np.concatenate(hits)
+    return [100 * float(found[:, :depth].mean()) for depth in (10, 100)]
 
 
 def curve(data: Data, encode) -> dict[str, list[tuple[int, float, float]]]:
@@ -131,11 +209,14 @@ def curve(data: Data, encode) -> dict[str, list[tuple[int, float, float]]]:
     Returns:
         (size, mean gain, smallest gain) over random subsets, for each of the two.
     """
-    texts, scored = encode(data.texts), encode(data.scored)
+    texts, scored, chooser = encode(data.texts), encode(data.scored), Chooser.of(data.texts, encode)
     before = data.score(texts, scored)
+    chosen: dict[int, list[str]] = {}
 
     def gain(rows: np.ndarray, **options) -> float:
-        adapter = LinearAdapter(**options).fit(texts[rows])
+        name, recipe = chooser(rows)
+        chosen.setdefault(len(rows), []).append(name)
+        adapter = LinearAdapter(**recipe, **options).fit(texts[rows])
         return data.score(adapter.transform(texts), adapter.transform(scored)) - before
 
     found: dict[str, list[tuple[int, float, float]]] = {"fitted on": [], "neighbors in": []}
@@ -143,6 +224,7 @@ def curve(data: Data, encode) -> dict[str, list[tuple[int, float, float]]]:
     for size in [*(size for size in SIZES if size < len(texts)), len(texts)]:
         gains = [gain(order[:size]) for order in (orders if size < len(texts) else orders[:1])]
         found["fitted on"].append((size, float(np.mean(gains)), min(gains)))
+    print(f"\n{data.name}, recipes: " + ", ".join(f"{size:,}: {' '.join(names)}" for size, names in chosen.items()))
     for size in [size for size in SAMPLES if size < len(texts)]:
         gains = [gain(orders[0], max_samples=size, random_state=seed) for seed in range(DRAWS)]
         found["neighbors in"].append((size, float(np.mean(gains)), min(gains)))
@@ -161,13 +243,13 @@ def draw(curves: dict[str, dict[str, list[tuple[int, float, float]]]], path: Pat
     for axis, name, title in zip(
         axes, ("fitted on", "neighbors in"), ("rows to fit on", "rows in which neighbors are searched")
     ):
-        for label, (data, found) in zip("os^Dv", curves.items()):
+        for label, (data, found) in zip("os^DvP", curves.items()):
             sizes, means, least = zip(*found[name]) if found[name] else ((), (), ())
             (line,) = axis.plot(sizes, means, marker=label, label=data)
             axis.fill_between(sizes, least, means, alpha=0.15, color=line.get_color())
         axis.axhline(0, color="gray", linewidth=0.8)
         axis.set(xscale="log", xlabel=title)
-    axes[0].set_ylabel("gain, points (nDCG@10 or 1-NN)")
+    axes[0].set_ylabel("gain, points (nDCG@10, 1-NN or STS-B dev)")
     axes[0].legend(fontsize=8)
     figure.savefig(path, dpi=110)
 

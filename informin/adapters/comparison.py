@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from informin.adapters.linear import LinearAdapter
-from informin.adapters.prediction import CERTAIN, FEWEST, HalvesTest, Prediction, hold_out
+from informin.adapters.prediction import CERTAIN, FEWEST, HalvesTest, Prediction, choose, hold_out
 from informin.adapters.rows import nearest_rows, unit_rows
 from informin.errors import UsageError
 
@@ -26,7 +25,7 @@ class HalvesScore:
 
     Attributes:
         log_ranks: (m,) log of the rank of each held-out text's second half among all m, by cosine.
-        adapter: The predicted effect of the default `LinearAdapter`.
+        adapter: The predicted effect of the `LinearAdapter` that `informin fit` would choose.
     """
 
     log_ranks: np.ndarray
@@ -69,14 +68,14 @@ class Difference:
 
 
 def score_halves(test: HalvesTest) -> HalvesScore:
-    """Score a model, and predict whether the default adapter helps it.
+    """Score a model, and predict whether an adapter helps it.
 
     Raises:
         UsageError: An embedding contains NaN or infinity.
     """
     if not all(np.isfinite(part).all() for part in (test.fit_on, test.first, test.second)):
         raise UsageError("An embedding contains NaN or infinity", needed="finite numbers")
-    return HalvesScore(test.own_log_ranks, test.predict(LinearAdapter()))
+    return HalvesScore(test.own_log_ranks, choose(test)[2])
 
 
 def difference(one: HalvesScore, other: HalvesScore) -> Difference:

@@ -16,32 +16,41 @@ MEMORY_MAPPED = 10**6  # rows: larger arrays are read in chunks and never copied
 
 
 class LinearAdapter(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    r"""Adapt frozen embeddings to a collection of texts with one affine map, fitted in closed form without labels.
+    r"""Adapt frozen embeddings to a collection of texts with one matrix, fitted in closed form without labels.
 
     A text and its nearest neighbors are treated as views of each other. Let :math:`x_i` be the embeddings, scaled to
     unit length, :math:`\mu` their mean, and :math:`N(i)` the `n_neighbors` nearest neighbors of row i by cosine.
 
-    1. Centering and within-neighborhood whitening, which shrinks the directions in which neighbors differ:
+    1. Removal of the mean direction, which all texts share:
+
+       .. math:: P = I - \frac{\mu \mu^\top}{\|\mu\|^2}
+
+    2. Within-neighborhood whitening, which shrinks the directions in which neighbors differ:
 
        .. math:: S = \frac{1}{n k} \sum_i \sum_{j \in N(i)} (x_i - x_j)(x_i - x_j)^\top, \quad
-                 B = \left(\frac{S}{\operatorname{tr}(S)/d} + \epsilon I\right)^{-p}, \quad z_i = B (x_i - \mu)
+                 B = \left(\frac{S}{\operatorname{tr}(S)/d} + \epsilon I\right)^{-p}, \quad z_i = B P x_i
 
        with :math:`p` = `whitening` and :math:`\epsilon` = `regularization`.
-    2. Ridge regression from each row to its neighborhood mean. Neighbors are searched again, among the whitened rows,
+    3. Ridge regression from each row to its neighborhood mean. Neighbors are searched again, among the whitened rows,
        and weighted by their cosines cubed, :math:`w_{ij} \propto \cos(z_i, z_j)^3`:
 
        .. math:: m_i = s z_i + (1 - s) \sum_j w_{ij} z_j, \quad W = \arg\min_W \sum_i \|W z_i - m_i\|^2 + \gamma \|W\|^2
 
        with :math:`s` = `self_weight` and :math:`\gamma` = `penalty` times the mean diagonal of
        :math:`\sum_i z_i z_i^\top`.
-    3. Shrinkage toward the identity, which makes small samples harmless. With :math:`A = W B`, scaled to a mean
+    4. Shrinkage toward the identity, which makes small samples harmless. With :math:`A = W B P`, scaled to a mean
        diagonal of 1, and :math:`\lambda = 1 / (1 + (d / 1.5n)^4)`:
 
-       .. math:: f(x) = (\lambda A + (1 - \lambda) I)(x - \lambda \mu), \text{ scaled to unit length.}
+       .. math:: f(x) = (\lambda A + (1 - \lambda) I) x, \text{ scaled to unit length.}
+
+    The map has no bias, so the length of x does not matter: a server that applies the matrix before it scales
+    embeddings to unit length returns the same vectors.
 
     Use it before training anything: it takes seconds, needs only the texts that you search or cluster, and works on
-    the output of any model, including an API. Fit it on the documents; queries go through the same map. Use about 300
-    texts or more. It does not always help: see docs/search.md.
+    the output of any model, including an API. Fit it on the documents; queries go through the same map. The defaults
+    are for searching documents. For short texts, such as titles and questions, use `whitening=0` and
+    `self_weight=0.7`: whitening often hurts there. `informin.adapters.prediction.choose` and `informin fit` choose
+    between the two without labels. Use about 300 texts or more.
 
     Args:
         n_neighbors: Number of neighbors of each row. Fewer if there are fewer rows.
@@ -53,8 +62,8 @@ class LinearAdapter(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         random_state: Seed of the sample.
 
     Attributes:
-        coef_: (d, d) float64, the matrix applied to unit vectors: ``f(x) = coef_ @ x + intercept_``.
-        intercept_: (d,) float64.
+        coef_: (d, d) float64, the matrix: ``f(x) = coef_ @ x``, scaled to unit length.
+        intercept_: (d,) float64, zeros; only an adapter made by `between` adds an intercept, to vectors of unit length.
         strength_: Lambda, between 0 and 1: the weight of the fitted map against the identity.
         n_features_in_: d.
         n_samples_: Number of rows used, without rows of zeros.
@@ -77,9 +86,9 @@ class LinearAdapter(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self,
         n_neighbors: int = 10,
         *,
-        whitening: float = 0.25,
+        whitening: float = 0.3,
         regularization: float = 0.1,
-        self_weight: float = 0.7,
+        self_weight: float = 0.8,
         penalty: float = 1e-3,
         max_samples: int = 50_000,
         random_state: int = 0,
@@ -121,15 +130,12 @@ class LinearAdapter(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         width = x.shape[1]
         self.n_samples_ = count
         self.strength_ = 1 / (1 + (width / (1.5 * count)) ** 4)
-        self._mean = self.strength_ * mean
-        self._whitening = _whitening(x, k, self.whitening, self.regularization)
-        z = (x - self._mean) @ self._whitening
-        regression = _regression(z, k, self.self_weight, self.penalty)
-        matrix = self._whitening @ regression  # (d, d), applied from the right
-        self._scale = float(matrix.trace()) / width
-        matrix = self.strength_ * matrix / self._scale + (1 - self.strength_) * torch.eye(width, dtype=torch.float64)
-        self.coef_ = matrix.T.contiguous().numpy()
-        self.intercept_ = -(self._mean @ matrix).numpy()
+        projection = _without_direction(mean, x)
+        whitening = projection @ _whitening(x, k, self.whitening, self.regularization)
+        matrix = whitening @ _regression(x @ whitening, k, self.self_weight, self.penalty)  # applied from the right
+        matrix = matrix * (width / float(matrix.trace() or width))
+        matrix = self.strength_ * matrix + (1 - self.strength_) * torch.eye(width, dtype=torch.float64)
+        self.coef_, self.intercept_ = matrix.T.contiguous().numpy(), np.zeros(width)
         return self
 
     def transform(self, X) -> np.ndarray:
@@ -150,36 +156,34 @@ class LinearAdapter(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             adapted[rows] = unit_rows(unit_rows(finite_chunk(X, rows)) @ coef + intercept).numpy()
         return adapted
 
-    def smooth(self, X, corpus=None) -> np.ndarray:
+    def smooth(self, X, corpus=None, *, self_weight: float = 0.5) -> np.ndarray:
         """Return adapted embeddings of documents, each averaged with its nearest documents, for an index.
 
-        A smoothed document is the neighborhood mean that `transform` approximates linearly, with the same
-        `n_neighbors` and `self_weight`. Only documents are smoothed. Queries are not: use `transform` for them.
+        The average is over the document and its `n_neighbors` nearest documents after the adapter, weighted by their
+        cosines cubed. Only documents are smoothed. Queries are not: use `transform` for them.
 
         Args:
             X: (n, d) embeddings of documents.
             corpus: (m, d) embeddings of documents that are in the index already; None if X is all there is. Neighbors
                 are searched among both. The documents in the index stay as they are.
+            self_weight: Fraction of a document in its own average, between 0 and 1.
 
         Returns:
             (n, d) unit vectors in the dtype of X.
         """
-        check_is_fitted(self, "_whitening")
-        X = self._validated(X, reset=False)
-        parts = [X] if corpus is None else [X, self._validated(corpus, reset=False)]
-        x = unit_rows(torch.cat([finite_chunk(part, slice(0, None)) for part in parts]))
+        if not 0 <= self_weight <= 1:
+            raise UsageError(f"is {self_weight}", option="self_weight", needed="a number from 0 to 1")
+        adapted = self.transform(X)
+        parts = [adapted] if corpus is None else [adapted, self.transform(corpus)]
+        x = torch.cat([torch.from_numpy(np.asarray(part, np.float64)) for part in parts])
         k = min(self.n_neighbors, len(x) - 1)
         if k < 1:
-            return self.transform(X)
-        z = (x - self._mean) @ self._whitening
-        directions, smoothed = unit_rows(z), np.empty((len(X), len(self.coef_)), dtype=X.dtype)
-        for start in range(0, len(X), CHUNK):
-            rows = slice(start, min(start + CHUNK, len(X)))
-            means = neighbor_means(z, *nearest_rows(directions[rows], directions, k, first=start))
-            target = self.self_weight * z[rows] + (1 - self.self_weight) * means
-            linear = self.strength_ * target / self._scale + (1 - self.strength_) * (x[rows] - self._mean)
-            smoothed[rows] = unit_rows(linear).numpy()
-        return smoothed
+            return adapted
+        for start in range(0, len(adapted), CHUNK):
+            rows = slice(start, min(start + CHUNK, len(adapted)))
+            means = neighbor_means(x, *nearest_rows(x[rows], x, k, first=start))
+            adapted[rows] = unit_rows(self_weight * x[rows] + (1 - self_weight) * means).numpy()
+        return adapted
 
     @classmethod
     def between(cls, new, old, *, penalty: float = 1e-3, held_out: float = 0.1) -> "LinearAdapter":
@@ -267,6 +271,13 @@ def _mean_of_units(X: np.ndarray) -> tuple[Tensor, int]:
             count += (x != 0).any(-1).sum()
     total, count = sum_over_processes(total), sum_over_processes(count)
     return total / count.clamp(min=1), int(count)
+
+
+def _without_direction(mean: Tensor, x: Tensor) -> Tensor:
+    """Return the projection (d, d) that removes the direction of the mean (d,), if rows (n, d) differ in others too."""
+    identity = torch.eye(len(mean), dtype=torch.float64)
+    projection = identity - torch.outer(mean, mean) / (mean @ mean).clamp(min=1e-300)
+    return projection if float((x @ projection).square().sum(-1).mean()) > 1e-12 else identity
 
 
 def _whitening(x: Tensor, k: int, power: float, regularization: float) -> Tensor:

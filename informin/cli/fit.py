@@ -4,6 +4,7 @@ import argparse
 import time
 
 from informin import program
+from informin.adapters.prediction import RECIPES
 from informin.adapters.vectors import load_vectors
 from informin.cli.fit_output import save_model, save_vectors
 from informin.cli.texts import (
@@ -14,7 +15,7 @@ from informin.cli.texts import (
     join_processes,
     read_texts,
 )
-from informin.cli.verdict import RECIPES, chosen_adapter
+from informin.cli.verdict import AUTO, chosen_adapter
 from informin.distributed import rank
 from informin.errors import UsageError, counted
 from informin.publishing.export import refuse_used
@@ -33,13 +34,18 @@ def main(argv: list[str] | None = None) -> int:
     add("--documents", choices=["adapted", "smoothed"],
         help="Also write documents.npy, the vectors of the texts for your index. smoothed: each is also averaged with "
         "its nearest texts; queries are not. Default: adapted with --embeddings alone.")  # fmt: skip
-    add("--recipe", default="linear", choices=RECIPES,
-        help="linear: the adapter with the options below. auto: the candidate with the largest predicted gain; nothing "
-        "is written if all are likely to hurt.")  # fmt: skip
+    add("--recipe", default=AUTO, choices=(AUTO, *sorted(RECIPES)),
+        help="documents: for search, with whitening. short_texts: for titles and questions, without whitening. auto: "
+        "the one with the larger predicted gain; nothing is written if it is likely to hurt.")  # fmt: skip
     add("--n_neighbors", type=int, default=10, help="Number of neighbors of each text.")
-    add("--whitening", type=float, default=0.25, help="Exponent of the whitening, from 0 (none) to 0.5 (full).")
-    add("--self_weight", type=float, default=0.7,
-        help="Fraction of a text in its own neighborhood mean. Lower values suit clustering.")  # fmt: skip
+    add(
+        "--whitening",
+        type=float,
+        help="Exponent of the whitening, from 0 (none) to 0.5 (full). Default: 0.3 for documents, 0 for short texts.",
+    )
+    add("--self_weight", type=float,
+        help="Fraction of a text in its own neighborhood mean; lower values suit clustering. Default: 0.8 for "
+        "documents, 0.7 for short texts.")  # fmt: skip
     add("--seed", type=int, default=0, help="Seed of the sample of texts, if there are more than 50,000.")
     add("--senteval_dir",
         help="SentEval's data/downstream, to report STS-B dev. Default: $SENTEVAL_DATA, or not scored.")  # fmt: skip
@@ -94,8 +100,6 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError("is missing", option="model_name", fix="Give --model_name with --train_file, or --embeddings.")
     if args.model_name and not args.train_file:
         raise UsageError("is missing", option="train_file", fix="--model_name needs the texts.")
-    if args.recipe == "auto" and not args.model_name:
-        raise UsageError("is auto", option="recipe", fix="It needs --model_name, to embed halves of texts.")
     if args.model_name and args.pooler != "auto":
         raise UsageError(
             f"is {args.pooler}", option="pooler", needed="auto", fix="The output keeps the pooling of the model."

@@ -16,9 +16,9 @@ from informin.publishing.adapted import save_adapted, save_adapted_st
 from informin.temporary import TemporaryFolder
 
 ADAPTER, DOCUMENTS = "adapter.safetensors", "documents.npy"
-NUMPY_LINES = """from safetensors.numpy import load_file; adapter = load_file("{folder}/adapter.safetensors")
-adapt = lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True) @ adapter["coef"].T + adapter["intercept"]
-vectors = adapt(queries); vectors /= np.linalg.norm(vectors, axis=-1, keepdims=True)"""
+NUMPY_LINES = """from safetensors.numpy import load_file
+vectors = queries @ load_file("{folder}/adapter.safetensors")["coef"].T
+vectors /= np.linalg.norm(vectors, axis=-1, keepdims=True)"""
 
 
 def save_model(

@@ -1,16 +1,25 @@
-"""The verdict of `informin fit`: whether the adapter is likely to help, and the choice of --recipe auto."""
+"""The recipe and the verdict of `informin fit`: which adapter, and whether it is likely to help."""
 
 import argparse
 
 import numpy as np
 
 from informin.adapters.linear import LinearAdapter
-from informin.adapters.prediction import FEWEST, HURTS, MOST_ALIKE, TRACK_RECORD, Prediction, choose, make_test
+from informin.adapters.prediction import (
+    FEWEST,
+    HURTS,
+    MOST_ALIKE,
+    RECIPES,
+    TRACK_RECORD,
+    Prediction,
+    choose,
+    make_test,
+)
 from informin.distributed import rank
 from informin.encoders.encoder import Encoder
 from informin.errors import UsageError
 
-RECIPES = ("linear", "auto")
+AUTO = "auto"
 
 
 def chosen_adapter(
@@ -18,33 +27,41 @@ def chosen_adapter(
 ) -> tuple[LinearAdapter, Prediction | None]:
     """Return the adapter to fit and its predicted effect, and print the verdict.
 
-    Without a model, there is no prediction.
+    Without a model, there is no prediction, and auto means documents.
 
     Raises:
-        UsageError: With the recipe `auto`, no adapter is likely to help.
+        UsageError: With the recipe auto, both adapters are likely to hurt.
     """
-    options: dict = {"n_neighbors": args.n_neighbors, "random_state": args.seed}
-    linear = {"whitening": args.whitening, "self_weight": args.self_weight}
+    given = {"n_neighbors": args.n_neighbors, "whitening": args.whitening, "self_weight": args.self_weight}
+    options: dict = {name: value for name, value in given.items() if value is not None} | {"random_state": args.seed}
+    recipe = "documents" if args.recipe == AUTO and encoder is None else args.recipe
     if encoder is None:
-        return LinearAdapter(**options, **linear), None
+        if recipe != args.recipe:
+            print_once("Recipe: documents. For titles, questions and other short texts, use --recipe short_texts.")
+        return LinearAdapter(**{**RECIPES[recipe], **options}), None
     (pooler,) = encoder.poolers
     test = make_test(texts, vectors, lambda halves: encoder(halves)[pooler], args.seed)
-    if args.recipe == "auto":
-        name, chosen, predicted = choose(test, **options)
-        if rank() == 0:
-            print(f"Adapter chosen by recipe auto: {name}.")
-        if predicted.verdict == HURTS:
-            print_verdict(predicted)
-            raise UsageError(
-                "auto finds that every adapter is likely to hurt",
-                option="recipe",
-                fix="Use the model as it is, or write the default adapter anyway with the recipe linear.",
-            )
+    if recipe == AUTO:
+        recipe, options, predicted = choose(test, **options)
+        print_once(f"Recipe: {recipe}, because its predicted gain is larger." if predicted.texts >= FEWEST else
+                   f"Recipe: {recipe}, the safer one.")  # fmt: skip
     else:
-        chosen = linear
-        predicted = test.predict(LinearAdapter(**options, **linear))
+        options = {**RECIPES[recipe], **options}
+        predicted = test.predict(LinearAdapter(**options))
     print_verdict(predicted)
-    return LinearAdapter(**{**options, **chosen}), predicted
+    if args.recipe == AUTO and predicted.verdict == HURTS:
+        raise UsageError(
+            "auto finds that the adapter is likely to hurt",
+            option="recipe",
+            fix=f"Use the model as it is, or write the adapter anyway with the recipe {recipe}.",
+        )
+    return LinearAdapter(**options), predicted
+
+
+def print_once(line: str) -> None:
+    """Print a line in the first process only."""
+    if rank() == 0:
+        print(line)
 
 
 def print_verdict(predicted: Prediction) -> None:

@@ -32,26 +32,28 @@ def neighbors(x: np.ndarray, k: int) -> np.ndarray:
     return np.argsort(-cosines, axis=1)[:, :k]
 
 
-def by_definition(X: np.ndarray, k=10, p=0.25, epsilon=0.1, s=0.7, gamma=1e-3) -> tuple[np.ndarray, np.ndarray]:
-    """The map (matrix, intercept) and the smoothed rows, one pair at a time as in the docstring."""
+def by_definition(X: np.ndarray, k=10, p=0.3, epsilon=0.1, s=0.8, gamma=1e-3) -> np.ndarray:
+    """The matrix, one pair at a time as in the docstring."""
     x = unit(X)
     n, d = x.shape
     strength = 1 / (1 + (d / (1.5 * n)) ** 4)
-    mean = strength * x.mean(0)
+    mean = x.mean(0)
+    projection = np.eye(d) - np.outer(mean, mean) / (mean @ mean)
     scatter = sum(np.outer(x[i] - x[j], x[i] - x[j]) for i, few in enumerate(neighbors(x, k)) for j in few) / (n * k)
     values, vectors = np.linalg.eigh(scatter / (np.trace(scatter) / d) + epsilon * np.eye(d))
-    whitening = vectors @ np.diag(values**-p) @ vectors.T
-    z = (x - mean) @ whitening.T
-    targets = np.empty_like(z)
-    for i, few in enumerate(neighbors(z, k)):
-        weights = np.array([max(unit(z[i]) @ unit(z[j]), 1e-6) ** 3 for j in few])
-        targets[i] = s * z[i] + (1 - s) * (weights / weights.sum()) @ z[few]
+    whitening = vectors @ np.diag(values**-p) @ vectors.T @ projection
+    z = x @ whitening.T
+    targets = np.stack([s * z[i] + (1 - s) * weighted_mean(z, i, few) for i, few in enumerate(neighbors(z, k))])
     ridge = gamma * np.trace(z.T @ z) / d
     regression = np.linalg.solve(z.T @ z + ridge * np.eye(d), z.T @ targets).T if s < 1 else np.eye(d)
     fitted = regression @ whitening
-    scale = np.trace(fitted) / d
-    matrix = strength * fitted / scale + (1 - strength) * np.eye(d)
-    return matrix, mean, unit(strength * targets / scale + (1 - strength) * (x - mean))
+    return strength * fitted / (np.trace(fitted) / d) + (1 - strength) * np.eye(d)
+
+
+def weighted_mean(z: np.ndarray, i: int, few: np.ndarray) -> np.ndarray:
+    """The mean of the neighbors of row i, weighted by their cosines cubed."""
+    weights = np.array([max(unit(z[i]) @ unit(z[j]), 1e-6) ** 3 for j in few])
+    return (weights / weights.sum()) @ z[few]
 
 
 @pytest.mark.parametrize("options", [{}, dict(k=3, p=0.5, epsilon=0.01, s=0.4, gamma=0.1), dict(s=1.0), dict(p=0.0)])
@@ -59,13 +61,35 @@ def test_fits_the_documented_map(options):
     X = clustered()
     names = dict(k="n_neighbors", p="whitening", epsilon="regularization", s="self_weight", gamma="penalty")
     adapter = LinearAdapter(**{names[key]: value for key, value in options.items()}).fit(X)
-    matrix, mean, smoothed = by_definition(X, **options)
+    matrix = by_definition(X, **options)
     np.testing.assert_allclose(adapter.coef_, matrix, atol=1e-9)
-    np.testing.assert_allclose(adapter.intercept_, -matrix @ mean, atol=1e-9)
+    assert not adapter.intercept_.any()
     queries = clustered(7, seed=1)
-    np.testing.assert_allclose(adapter.transform(queries), unit((unit(queries) - mean) @ matrix.T), atol=1e-9)
-    if "p" not in options:
-        np.testing.assert_allclose(adapter.smooth(X), smoothed, atol=1e-9)
+    np.testing.assert_allclose(adapter.transform(queries), unit(unit(queries) @ matrix.T), atol=1e-9)
+
+
+@pytest.mark.parametrize("weight", [0.5, 0.9])
+def test_smoothed_documents_are_means_of_adapted_neighbors(weight):
+    X = clustered()
+    adapter = LinearAdapter(n_neighbors=4).fit(X)
+    z = adapter.transform(X)
+    expected = [weight * z[i] + (1 - weight) * weighted_mean(z, i, few) for i, few in enumerate(neighbors(z, 4))]
+    np.testing.assert_allclose(adapter.smooth(X, self_weight=weight), unit(np.array(expected)), atol=1e-9)
+
+
+def test_the_mean_direction_is_removed_and_nothing_else():
+    X = clustered(2_000)
+    adapter = LinearAdapter(whitening=0, self_weight=1).fit(X)
+    mean = unit(unit(X).mean(0))
+    assert np.abs(adapter.transform(X) @ mean).max() < 1e-3 < np.abs(unit(X) @ mean).min()
+    others = np.linalg.svd(mean[None])[2][1:]  # orthogonal to the mean
+    np.testing.assert_allclose(adapter.transform(others), others, atol=1e-3)
+
+
+def test_rows_along_one_direction_keep_their_sign():
+    column = np.array([[-2.0], [1.0], [3.0], [5.0]] * 100)
+    for X in (column, column * unit(np.arange(1.0, 8.0))):
+        np.testing.assert_allclose(LinearAdapter().fit(X).transform(X), unit(X), atol=1e-6)
 
 
 def test_is_a_scikit_learn_transformer():
@@ -150,6 +174,11 @@ def test_options_out_of_range_are_refused(options):
         LinearAdapter(**options).fit(clustered())
 
 
+def test_a_weight_of_smoothing_out_of_range_is_refused():
+    with raises_usage(option="self_weight", found="is 1.5"):
+        LinearAdapter().fit(clustered()).smooth(clustered(), self_weight=1.5)
+
+
 def test_later_documents_are_smoothed_with_those_in_the_index():
     X = clustered()
     adapter = LinearAdapter().fit(X)
@@ -184,7 +213,7 @@ def test_saved_adapter_is_three_lines_of_numpy(tmp_path):
     adapter = LinearAdapter().fit(X)
     adapter.save(tmp_path / "adapter.safetensors")
     saved = load_file(tmp_path / "adapter.safetensors")
-    by_hand = unit(X) @ saved["coef"].T + saved["intercept"]
+    by_hand = X @ saved["coef"].T  # of any length: there is no intercept
     np.testing.assert_allclose(unit(by_hand), adapter.transform(X), atol=1e-5)
 
 

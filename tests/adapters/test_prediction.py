@@ -8,10 +8,10 @@ import pytest
 from informin.adapters import prediction
 from informin.adapters.linear import LinearAdapter
 from informin.adapters.prediction import (
-    CANDIDATES,
     FEWEST,
     HELPS,
     HURTS,
+    RECIPES,
     TRACK_RECORD,
     UNCLEAR,
     VERDICTS,
@@ -94,13 +94,12 @@ def test_embeddings_that_are_all_alike_give_no_evidence():
     units = alike.fit_on / np.linalg.norm(alike.fit_on, axis=1, keepdims=True)
     predicted = alike.predict(LinearAdapter())
     assert predicted.mean_cosine == pytest.approx((units @ units.T).mean()) and not predicted.reliable
-    assert choose(alike)[0] == next(iter(CANDIDATES))
 
 
 def test_too_few_texts_give_no_evidence_instead_of_nan():
     test = noisy_halves(3.0, rows=1)
     assert test.predict(LinearAdapter()) == Prediction(0.0, 0.0, 1)
-    assert choose(test)[0] == next(iter(CANDIDATES))
+    assert choose(test)[0] == "short_texts"
 
 
 def test_texts_are_cut_at_the_middle_word():
@@ -136,13 +135,24 @@ def test_adapter_is_fitted_on_other_texts_than_it_is_judged_on():
     assert [f"{a} {b}" for a, b in zip(seen[:80], seen[80:])] == [TEXTS[i] for i in held_out]
 
 
-def test_the_candidate_with_the_largest_gain_is_chosen(monkeypatch):
-    gains = {0.7: 0.1, 0.5: 0.4, 1.0: -0.2}
-    monkeypatch.setattr(
-        HalvesTest, "predict", lambda self, adapter: Prediction(gains[adapter.self_weight], adapter.n_neighbors, 100)
-    )
+@pytest.mark.parametrize(("short", "long", "expected"), [(0.1, 0.4, "documents"), (-0.1, -0.4, "short_texts")])
+@pytest.mark.parametrize("mean_cosine", [0.0, 0.9])
+def test_the_recipe_with_the_larger_gain_is_chosen(monkeypatch, short, long, expected, mean_cosine):
+    gains = {0.0: short, 0.3: long}
+
+    def predict(self, adapter):
+        return Prediction(gains[adapter.whitening], adapter.n_neighbors, 100, mean_cosine)
+
+    monkeypatch.setattr(HalvesTest, "predict", predict)
     name, options, predicted = choose(noisy_halves(1.0, rows=60), n_neighbors=4)
-    assert (name, options) == ("self_weight 0.5", {"self_weight": 0.5}) and predicted == Prediction(0.4, 4, 100)
+    assert (name, options) == (expected, {**RECIPES[expected], "n_neighbors": 4})
+    assert predicted == Prediction(gains[0.3 if expected == "documents" else 0.0], 4, 100, mean_cosine)
+
+
+def test_options_override_both_recipes():
+    _, options, predicted = choose(noisy_halves(1.0), whitening=0.5, self_weight=1.0)
+    assert options == {"whitening": 0.5, "self_weight": 1.0}
+    assert predicted == noisy_halves(1.0).predict(LinearAdapter(whitening=0.5, self_weight=1.0))
 
 
 def test_track_record_is_that_of_the_report_data():

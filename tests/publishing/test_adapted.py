@@ -14,6 +14,7 @@ from safetensors.numpy import load_file, save_file
 from transformers import AutoModel, AutoTokenizer
 
 from informin.adapters.linear import LinearAdapter
+from informin.adapters.prediction import RECIPES
 from informin.adapters.vectors import load_vectors
 from informin.cli import embed, fit
 from informin.encoders.embed_file import embed_file
@@ -40,6 +41,11 @@ def sentence_transformer(encoder: Path, folder: Path, normalize: bool = True) ->
     return folder
 
 
+def chosen() -> LinearAdapter:
+    """The adapter that `informin fit` chooses, as there are too few texts to judge the other."""
+    return LinearAdapter(**RECIPES["short_texts"])
+
+
 @pytest.fixture(scope="module", params=[True, False], ids=["normalized", "not-normalized"])
 def adapted(request, tmp_path_factory):
     """The source model and the folder that `informin fit` wrote."""
@@ -57,7 +63,7 @@ def test_every_way_to_load_it_gives_the_same_embeddings(adapted):
 
     source, folder = adapted
     before = load_encoder(str(source))
-    adapter = LinearAdapter().fit(before(TEXTS)["mean"])
+    adapter = chosen().fit(before(TEXTS)["mean"])
     expected = adapter.transform(before(TEXTS)["mean"])
     encoder = load_encoder(str(folder))
     if not before.normalized:
@@ -86,12 +92,23 @@ def test_its_onnx_file_gives_the_same_embeddings(adapted, tmp_path):
     np.testing.assert_allclose(load_encoder(str(tmp_path / "export"))(TEXTS)["mean"], expected, atol=1e-6)
 
 
+def test_a_server_that_skips_normalize_modules_gives_the_same_embeddings(adapted):
+    """text-embeddings-inference applies Dense modules to the pooled tokens, and scales the result to unit length."""
+    from sentence_transformers import SentenceTransformer
+
+    _, folder = adapted
+    model = SentenceTransformer(str(folder), device="cpu")
+    expected = model.encode(TEXTS, normalize_embeddings=True)
+    skipping = SentenceTransformer(modules=[m for m in model if type(m).__name__ != "Normalize"], device="cpu")
+    found = skipping.encode(TEXTS)
+    assert np.abs(np.linalg.norm(found, axis=1) - 1).min() > 0.1
+    np.testing.assert_allclose(found / np.linalg.norm(found, axis=1, keepdims=True), expected, atol=1e-5)
+
+
 def test_documents_are_smoothed_and_the_card_is_complete(adapted):
     source, folder = adapted
     vectors = load_encoder(str(source))(TEXTS)["mean"]
-    np.testing.assert_allclose(
-        np.load(folder / "documents.npy"), LinearAdapter().fit(vectors).smooth(vectors), atol=1e-5
-    )
+    np.testing.assert_allclose(np.load(folder / "documents.npy"), chosen().fit(vectors).smooth(vectors), atol=1e-5)
     card = (folder / "README.md").read_text()
     assert "fitted in closed form on 120 unlabeled texts" in card and "| `self_weight` | 0.7 |" in card
     assert "10 nearest neighbors kept" in card and str(folder.parent) not in card
@@ -138,6 +155,7 @@ def test_embeddings_from_anywhere(tmp_path, capsys, suffix):
     np.testing.assert_allclose(np.load(tmp_path / "out" / "documents.npy"), adapter.transform(vectors), atol=1e-6)
     lines = capsys.readouterr().out.partition("with NumPy:\n")[2]
     found = {"np": np, "queries": vectors[:9]}
+    assert lines.count("\n") == 4
     exec(lines, found)  # the lines that are printed
     np.testing.assert_allclose(found["vectors"], adapter.transform(vectors[:9]), atol=1e-5)
 
