@@ -1,4 +1,4 @@
-"""The Dense module of an adapted model: one affine map of unit-length embeddings, in sentence-transformers' format."""
+"""The Dense module of an adapted model: a matrix for unit-length embeddings, in sentence-transformers' format."""
 
 import hashlib
 from dataclasses import dataclass
