@@ -145,6 +145,37 @@ def test_encode_equals_padded_batches(folder_of, name, monkeypatch):
     np.testing.assert_allclose(packed, encoder(SENTENCES)["cls"], atol=1e-5)
 
 
+def batches_of(encoder, monkeypatch, most: int) -> tuple[np.ndarray, list, list]:
+    """Return embeddings, the masks of the forward passes, and the progress, with at most `most` tokens per pass."""
+    masks, counts = [], []
+
+    def spy(model, ids, mask, pooling):
+        masks.append(mask)
+        return packed_forward(model, ids, mask, pooling)
+
+    monkeypatch.setattr(encode_module, "packed_forward", spy)
+    monkeypatch.setattr(encode_module, "PACKED_TOKENS", most)
+    return encoder(SENTENCES, counts.append)[encoder.poolers[0]], masks, counts
+
+
+@pytest.mark.parametrize("pooling", modeling_informin.POOLINGS)
+def test_long_batches_are_cut_and_give_the_same_embeddings(bert, pooling, monkeypatch):
+    encoder = load_encoder(str(bert), (pooling,), batch_size=8)
+    whole, masks, counts = batches_of(encoder, monkeypatch, 10**6)
+    assert counts == [len(mask) for mask in masks] == [8, len(SENTENCES) - 8]
+    found, masks, counts = batches_of(encoder, monkeypatch, 30)
+    np.testing.assert_allclose(found, whole, atol=1e-5)
+    assert counts == [len(mask) for mask in masks] and sum(counts) == len(SENTENCES)
+    assert all(mask.sum() <= 30 for mask in masks) and 2 < len(masks) < len(SENTENCES) and max(counts) <= 8
+
+
+def test_sentence_above_the_maximum_of_tokens_is_a_batch_of_its_own(bert, monkeypatch):
+    encoder = load_encoder(str(bert), ("cls",), batch_size=8)
+    found, masks, counts = batches_of(encoder, monkeypatch, 1)
+    assert counts == [1] * len(SENTENCES) and masks[0].sum() > 1
+    assert np.isfinite(found).all()
+
+
 def test_encode_pads_for_other_or_several_poolers(bert, monkeypatch):
     monkeypatch.setattr(encode_module, "packed_forward", None)
     model, tokenizer = AutoModel.from_pretrained(bert), tokenizer_of(bert)

@@ -1,6 +1,6 @@
 """Compute embeddings of sentences with one or more poolings."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -16,6 +16,9 @@ from informin.encoders.packing import can_pack, packed_forward
 from modeling_informin import POOLINGS
 
 POOLERS = (*POOLINGS, "first_last", "embeddings_last", "last2", "mlp")
+# Tokens per packed forward pass. With up to 4,096 floats per token, the largest activation stays below 32 MiB. The C
+# library (glibc) returns larger blocks to the system, so each layer would wait for new pages.
+PACKED_TOKENS = 2000
 
 
 @torch.inference_mode()
@@ -38,7 +41,7 @@ def encode(
         model: Encoder whose output has `last_hidden_state`. Its training mode is restored.
         tokenizer: Tokenizer of the encoder.
         sentences: N sentences.
-        batch_size: Sentences per forward pass.
+        batch_size: Sentences per forward pass, at most. On a CPU, batches of long sentences are smaller.
         poolers: Names from `POOLERS`; see `pool`.
         length: Maximum number of tokens per sentence; None for the model's maximum.
         progress: Called after each batch with its number of sentences.
@@ -59,8 +62,7 @@ def encode(
     tokens = tokenizer([prompt + sentence for sentence in sentences], truncation=True, max_length=length)["input_ids"]
     order = sorted(range(len(tokens)), key=lambda i: -len(tokens[i]))
     try:
-        for start in range(0, len(order), batch_size):
-            rows = order[start : start + batch_size]
+        for rows in _batches(order, tokens, batch_size, PACKED_TOKENS if packed else None):
             batch = tokenizer.pad({"input_ids": [tokens[i] for i in rows]}, return_tensors="pt").to(model.device)
             ids, mask = batch["input_ids"], batch["attention_mask"]
             if packed:
@@ -76,6 +78,21 @@ def encode(
     finally:  # progress may raise
         model.train(was_training)
     return embeddings
+
+
+def _batches(
+    order: Sequence[int], tokens: Sequence[Sequence[int]], batch_size: int, most: int | None
+) -> Iterator[Sequence[int]]:
+    """Cut indices of sentences, the longest first, into batches of at most `most` tokens; None for any number.
+
+    A longer sentence is a batch of its own.
+    """
+    start = 0
+    while start < len(order):
+        longest = max(1, len(tokens[order[start]]))
+        size = min(batch_size, max(1, most // longest)) if most else batch_size
+        yield order[start : start + size]
+        start += size
 
 
 def _packs(model) -> bool:
