@@ -40,7 +40,7 @@ from informin.adapters.comparison import (
     word_agreement,
 )
 from informin.adapters.linear import LinearAdapter
-from informin.adapters.prediction import MOST_ALIKE
+from informin.adapters.prediction import MOST_ALIKE, choose
 from informin.evaluation.geometry import effective_rank, unit
 from informin.files import write_json
 
@@ -57,7 +57,8 @@ def measure(label: str, encode: Encode, data: Data) -> dict:
     order = np.random.default_rng(0).permutation(len(data.texts))[:MOST_AGREEING]
     tests, own = tests_of(data, encode, vectors), nearest_texts(vectors[order])
     ranks = {key: tests[key].log_ranks(None) for key in RETRIEVAL}
-    ranks["halves, adapted"] = tests["halves"].log_ranks(LinearAdapter().fit(tests["halves"].fit_on))
+    _, options, _ = choose(tests["halves"])
+    ranks["halves, adapted"] = tests["halves"].log_ranks(LinearAdapter(**options).fit(tests["halves"].fit_on))
     model, _, pooling = label.partition(", ")
     return {
         "model": model, "pooling": pooling, "data": data.name, "report": data.report,

@@ -1,12 +1,13 @@
 """Measure what closed-form maps of frozen embeddings do for search, domains and general similarity.
 
-    python benchmarks/search.py --model_name MODEL --data_dir SHARED/data --cache FOLDER [--figure FILE] [--curve]
+    python benchmarks/search.py --model_name MODEL --data_dir SHARED/data --cache FOLDER [--curve [--figure FILE]]
 
 Each map is fitted on the unlabeled documents of a collection or the training texts of a domain, and never sees queries
 or test texts. Prints, in Markdown: search scores on CISI with STS-B dev through the same map; 1-NN accuracy and
 V-measure of domains, and how many of the texts found for a scored text among those fitted on have its label, with and
-without smoothing; with --curve, gains of the adapter that `informin fit` chooses, fitted on 100 rows and more, or with
-neighbors searched in samples. "(auto)" marks the recipe that `informin fit` chooses. Embeddings are cached in FOLDER.
+without smoothing. "(auto)" marks the recipe that `informin fit` chooses. With --curve, prints instead the gains of the
+adapter that it chooses, fitted on 100 rows and more, or with neighbors searched in samples. Embeddings are cached in
+FOLDER.
 """
 
 import argparse
@@ -54,14 +55,15 @@ def main() -> int:
     dev, collection = load_stsb_dev(args.data_dir / "senteval"), load_collection(args.data_dir / "retrieval" / "cisi")
     _, *domains = load_data(args.data_dir)
     print(f"{Path(args.model_name).name}, {machine()}\n")
-    search_table(collection, encode, dev)
-    for data in domains:
-        domain_table(data, encode, dev)
     if args.curve:
-        known = [*load_data(args.data_dir, most_fitted=None), wikipedia(args.data_dir, dev, encode)]
+        known = [*load_data(args.data_dir, most_fitted=None), wikipedia(args.data_dir, dev)]
         curves = {data.name: curve(data, encode) for data in known}
         if args.figure:
             draw(curves, args.figure)
+        return 0
+    search_table(collection, encode, dev)
+    for data in domains:
+        domain_table(data, encode, dev)
     return 0
 
 
@@ -113,7 +115,7 @@ def maps_of(texts: list[str], encode: Encode) -> dict:
     return {name + (" (auto)" if name == f"LinearAdapter, {chosen}" else ""): make for name, make in MAPS.items()}
 
 
-def wikipedia(data_dir: Path, dev: GradedPairs, encode: Encode) -> Data:
+def wikipedia(data_dir: Path, dev: GradedPairs) -> Data:
     """Return Wikipedia sentences, with STS-B dev as the score."""
     lines = islice(read_sentences(data_dir / "wiki" / "enwiki_1m.txt.gz", None), GENERAL + 1_000)
     texts = list(dict.fromkeys(lines))[:GENERAL]
@@ -213,20 +215,23 @@ def curve(data: Data, encode) -> dict[str, list[tuple[int, float, float]]]:
     before = data.score(texts, scored)
     chosen: dict[int, list[str]] = {}
 
-    def gain(rows: np.ndarray, **options) -> float:
-        name, recipe = chooser(rows)
-        chosen.setdefault(len(rows), []).append(name)
-        adapter = LinearAdapter(**recipe, **options).fit(texts[rows])
+    def gain(rows: np.ndarray, recipe: dict) -> float:
+        adapter = LinearAdapter(**recipe).fit(texts[rows])
         return data.score(adapter.transform(texts), adapter.transform(scored)) - before
 
     found: dict[str, list[tuple[int, float, float]]] = {"fitted on": [], "neighbors in": []}
     orders = [np.random.default_rng(seed).permutation(len(texts)) for seed in range(DRAWS)]
+    recipe: dict = {}
     for size in [*(size for size in SIZES if size < len(texts)), len(texts)]:
-        gains = [gain(order[:size]) for order in (orders if size < len(texts) else orders[:1])]
+        gains = []
+        for order in orders if size < len(texts) else orders[:1]:
+            name, recipe = chooser(order[:size])
+            chosen.setdefault(size, []).append(name)
+            gains.append(gain(order[:size], recipe))
         found["fitted on"].append((size, float(np.mean(gains)), min(gains)))
     print(f"\n{data.name}, recipes: " + ", ".join(f"{size:,}: {' '.join(names)}" for size, names in chosen.items()))
     for size in [size for size in SAMPLES if size < len(texts)]:
-        gains = [gain(orders[0], max_samples=size, random_state=seed) for seed in range(DRAWS)]
+        gains = [gain(orders[0], recipe | {"max_samples": size, "random_state": seed}) for seed in range(DRAWS)]
         found["neighbors in"].append((size, float(np.mean(gains)), min(gains)))
     for name, points in found.items():
         line = ", ".join(f"{size:,}: {mean:+.2f} ({least:+.2f})" for size, mean, least in points)

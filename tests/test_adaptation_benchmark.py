@@ -68,7 +68,7 @@ def call(model, files, senteval, tmp_path, monkeypatch):
 
 
 def test_study_uses_the_options_of_the_recipe():
-    """But for `replay_weight`, which was 40 in the published study and has been 100 in the recipe since then."""
+    """But for two weights: the published study had a `replay_weight` of 40 and no distillation."""
     recipe = yaml.safe_load((ROOT / "informin/recipes/adapt.yaml").read_text())
     study = read_study(ROOT / "configs/studies/adaptation.yaml")
     (own, _) = [setting.options for setting in study.settings if setting.recipe == "adapt"]
@@ -77,6 +77,7 @@ def test_study_uses_the_options_of_the_recipe():
         "eval_strategy",
         "logging_steps",
         "replay_weight",
+        "distillation_weight",
     }  # the study uses the whole file
     kept = {name: value for name, value in recipe.items() if name not in other}
     assert normalized(own) == normalized(own | kept)

@@ -11,7 +11,7 @@ from informin.adapters.linear import LinearAdapter
 from informin.adapters.prediction import Prediction
 from informin.cli.report import leave_report
 from informin.encoders.encoder import Encoder
-from informin.evaluation.drift import FEWEST, SAMPLE, SEED, general_sentences, measure_drift, stsb_dev
+from informin.evaluation.drift import FEWEST, SAMPLE, SEED, general_sentences, measure_drift, stsb_dev, warnings
 from informin.evaluation.results import environment
 from informin.evaluation.snapshot import take_snapshot
 from informin.files import last_name
@@ -54,7 +54,8 @@ def changes_of(
     def after(some: Sequence[str]) -> np.ndarray:
         return adapter.transform(before(some))
 
-    found["drift"] = measure_drift(before, after, sample, pairs).record()
+    drift = measure_drift(before, after, sample, pairs).record()
+    found["drift"] = drift | {"warnings": warnings(drift["old"], drift["new"], trained=False)}
     found["general"] = measure_drift(before, after, general).record() if general else None
     found["snapshot"] = take_snapshot(sample, before, after)
     return found

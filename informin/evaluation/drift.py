@@ -204,23 +204,24 @@ def drift_table(records: Mapping[str, dict], old: str) -> Table:
     return Table(f"Drift on {counted(first['sentences'], 'sentence')}", [old, *records], rows)
 
 
-def warnings(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Return warnings about harmful changes, each a phrase that continues "Training ...".
+def warnings(old: Mapping[str, Any], new: Mapping[str, Any], trained: bool = True) -> list[str]:
+    """Return warnings about harmful changes, each a phrase that continues "Training ..." or "The adapter ...".
 
     Args:
         old: Values of all `MEASURES`, as in a record.
         new: The same for the new encoder.
+        trained: Whether the new encoder was trained. An adapter that whitens moves neighbors apart even where it helps.
     """
     found = []
+    less = "Train for fewer steps, or lower `learning_rate`." if trained else "Use the recipe short_texts."
     rank, spread = new["effective_rank"], new["uniformity"]
     if rank < RANK_LEFT * old["effective_rank"] or (spread > ALL_ALIKE and spread > old["uniformity"]):
         found.append(
             f"collapsed the embeddings: their effective rank is {rank:.0f} (before: {old['effective_rank']:.0f}), and "
-            f"their uniformity {spread:.3f} (before: {old['uniformity']:.3f}; 0 if all are equal). Lower "
-            "`learning_rate`."
+            f"their uniformity {spread:.3f} (before: {old['uniformity']:.3f}; 0 if all are equal). {less}"
         )
     near, before = new["neighbor_distance"], old["neighbor_distance"]
-    if near is not None and before is not None and near > TORN * before:
+    if trained and near is not None and before is not None and near > TORN * before:
         found.append(
             f"moved neighbors apart: the squared distance between mutual nearest neighbors is now {near:.1f}% of the "
             f"mean over all pairs (before: {before:.1f}%). In-batch negatives of one domain do this to an encoder that "
@@ -235,10 +236,7 @@ def warnings(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     best, canary = old["stsb_dev"], new["stsb_dev"]
     if best is not None and (canary is None or canary < best - FORGOTTEN):
         now = "has no score" if canary is None else f"fell to {canary:.2f}"
-        found.append(
-            f"reduced general ability: STS-B dev {now} (before: {best:.2f}). Train for fewer steps, or lower "
-            "`learning_rate`."
-        )
+        found.append(f"reduced general ability: STS-B dev {now} (before: {best:.2f}). {less}")
     if new["hubness"] > old["hubness"] + MORE_HUBS:
         found.append(
             f"created hubs: the skewness of neighbor counts rose to {new['hubness']:.2f} (before: "

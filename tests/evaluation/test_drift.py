@@ -223,6 +223,13 @@ def test_warnings(change, told):
     assert [warning[: len(start)] for warning, start in zip(found, told, strict=True)] == told
 
 
+def test_adapters_may_move_neighbors_apart_and_get_advice_of_their_own():
+    changed = STILL | dict(neighbor_distance=99.0, effective_rank=147.0, stsb_dev=84.6)
+    found = warnings(STILL, changed, trained=False)
+    assert [warning.split(":")[0] for warning in found] == ["collapsed the embeddings", "reduced general ability"]
+    assert all(warning.endswith("Use the recipe short_texts.") for warning in found)
+
+
 def test_no_warning_if_the_old_encoder_was_no_better():
     """Its embeddings were almost equal, and STS-B was not scored."""
     alike = STILL | dict(uniformity=-0.1, stsb_dev=None, neighbor_distance=None)
