@@ -43,8 +43,7 @@ def chosen_adapter(
     test = make_test(texts, vectors, lambda halves: encoder(halves)[pooler], args.seed)
     if recipe == AUTO:
         recipe, options, predicted = choose(test, **options)
-        print_once(f"Recipe: {recipe}, because its predicted gain is larger." if predicted.texts >= FEWEST else
-                   f"Recipe: {recipe}, the safer one.")  # fmt: skip
+        print_once(f"Recipe: {recipe}, {_reason(predicted)}.")
     else:
         options = {**RECIPES[recipe], **options}
         predicted = test.predict(LinearAdapter(**options))
@@ -56,6 +55,13 @@ def chosen_adapter(
             fix=f"Use the model as it is, or write the adapter anyway with the recipe {recipe}.",
         )
     return LinearAdapter(**options), predicted
+
+
+def _reason(predicted: Prediction) -> str:
+    """Return why `choose` chose a recipe."""
+    if predicted.texts < FEWEST:
+        return "the safer one"
+    return "because its predicted gain is larger" if predicted.reliable else "because the embeddings are nearly alike"
 
 
 def print_once(line: str) -> None:

@@ -135,9 +135,16 @@ def test_adapter_is_fitted_on_other_texts_than_it_is_judged_on():
     assert [f"{a} {b}" for a, b in zip(seen[:80], seen[80:])] == [TEXTS[i] for i in held_out]
 
 
-@pytest.mark.parametrize(("short", "long", "expected"), [(0.1, 0.4, "documents"), (-0.1, -0.4, "short_texts")])
-@pytest.mark.parametrize("mean_cosine", [0.0, 0.9])
-def test_the_recipe_with_the_larger_gain_is_chosen(monkeypatch, short, long, expected, mean_cosine):
+@pytest.mark.parametrize(
+    ("short", "long", "mean_cosine", "expected"),
+    [
+        (0.1, 0.4, 0.0, "documents"),
+        (-0.1, -0.4, 0.7, "short_texts"),
+        (0.1, 0.4, 0.71, "documents"),
+        (0.4, 0.1, 0.71, "documents"),  # nearly alike
+    ],
+)
+def test_the_recipe_with_the_larger_gain_is_chosen(monkeypatch, short, long, mean_cosine, expected):
     gains = {0.0: short, 0.3: long}
 
     def predict(self, adapter):

@@ -58,6 +58,13 @@ def test_auto_refuses_an_adapter_that_is_likely_to_hurt(monkeypatch, encoder, ca
     assert HURTS in capsys.readouterr().out
 
 
+def test_auto_says_if_embeddings_are_nearly_alike(monkeypatch, encoder, capsys):
+    nearly_alike = Prediction(0.5, 0.1, 80, mean_cosine=0.8)
+    monkeypatch.setattr(verdict, "choose", lambda test, **given: ("documents", given, nearly_alike))
+    chosen_adapter(options("auto"), encoder, VECTORS, TEXTS)
+    assert capsys.readouterr().out.startswith("Recipe: documents, because the embeddings are nearly alike.")
+
+
 def test_auto_with_few_texts_is_the_safer_recipe(encoder, capsys):
     adapter, _ = chosen_adapter(options("auto"), encoder, VECTORS[:100], TEXTS[:100])
     assert adapter.whitening == 0 and capsys.readouterr().out.startswith("Recipe: short_texts, the safer one.")
