@@ -71,11 +71,12 @@ class Trained:
 
 
 CROPS = {"view": "crop", "crop_words": [5, 20]}
-DOCUMENTS = {"recipe": "adapt", "replay_weight": 40}  # the recipe's weight when the documents were measured
+DOCUMENTS = {"recipe": "adapt", "distillation_weight": 0, "replay_weight": 40}  # as when the documents were measured
 KEEP = {"objective": "guided", "replay_weight": 40, "learning_rate": 5e-5, "eval_strategy": "no"}
 TRAINED = {
     "adapt": Trained({"recipe": "adapt"}),
-    "adapt, replay_weight 40": Trained({"recipe": "adapt", "replay_weight": 40}),
+    "adapt, distillation_weight 0": Trained({"recipe": "adapt", "distillation_weight": 0}),
+    "adapt, replay_weight 40": Trained(DOCUMENTS),
     "adapt, guide with matrix": Trained(DOCUMENTS, adapted_guide=True),
     "adapt, crops, guide with matrix": Trained(DOCUMENTS | CROPS, adapted_guide=True),
     "crops to documents": Trained(KEEP | CROPS | {"distillation_weight": 10}),
