@@ -156,10 +156,16 @@ def test_the_recipe_with_the_larger_gain_is_chosen(monkeypatch, short, long, mea
     assert predicted == Prediction(gains[0.3 if expected == "documents" else 0.0], 4, 100, mean_cosine)
 
 
-def test_options_override_both_recipes():
-    _, options, predicted = choose(noisy_halves(1.0), whitening=0.5, self_weight=1.0)
-    assert options == {"whitening": 0.5, "self_weight": 1.0}
-    assert predicted == noisy_halves(1.0).predict(LinearAdapter(whitening=0.5, self_weight=1.0))
+def test_options_override_both_recipes(monkeypatch):
+    given, judged = {"whitening": 0.5, "self_weight": 1.0}, []
+
+    def predict(self, adapter):
+        judged.append((adapter.whitening, adapter.self_weight))
+        return Prediction(0.1, 0.1, 100)
+
+    monkeypatch.setattr(HalvesTest, "predict", predict)
+    _, options, _ = choose(noisy_halves(1.0, rows=60), **given)
+    assert options == given and judged == [(0.5, 1.0)] * 2
 
 
 def test_track_record_is_that_of_the_report_data():
