@@ -4,10 +4,10 @@
     python benchmarks/backends.py ... --data stackoverflow --seeds 11 --rows LoRA --rates 5e-5 2e-4 5e-4   # selection
     python benchmarks/backends.py --model_name WITH_DENSE ... --rows SentenceTransformer "frozen Dense"
 
-Each row of each seed is one run of informin train --recipe adapt --distillation_weight 0, scored on texts that it did
-not see: every fourth StackOverflow title, and the test file of Banking77. Seconds are CPU seconds of the whole run, so
-that other jobs on the machine change them little; the guide's embeddings are cached before. Memory is the peak resident
-set. Finished runs are kept in CACHE, so an interrupted benchmark continues.
+Each row of each seed is one run of `informin train --recipe adapt --distillation_weight 0`, scored on texts that it did
+not see: every fourth StackOverflow title, and the test file of Banking77. Time is the CPU time of the whole run, which
+other jobs on the machine hardly affect. The guide's embeddings are computed in an earlier run. Memory is the peak
+resident set. Finished runs are kept in CACHE, so an interrupted benchmark continues.
 """
 
 import argparse
@@ -74,9 +74,8 @@ def run(args: argparse.Namespace, data: str, row: str, seed: int, rate: float) -
         if row == "before":
             return _keep(cached, score(args.model_name, labels, senteval))
         options = dict(model_name=args.model_name, recipe="adapt", train_file=file, output_dir=out, seed=seed)
-        options["distillation_weight"] = 0
         options |= dict(learning_rate=rate, measure_drift=False, report_to="none", guide_cache=args.cache / "guide")
-        options |= ROWS[row]
+        options |= dict(distillation_weight=0) | ROWS[row]
         command = [sys.executable, str(ROOT / "run_unsup.py"), *(f"--{k}={v}" for k, v in options.items())]
         usage_of([*command, "--max_steps=1", f"--output_dir={folder}/first"], quiet=True)  # caches the guide
         used = usage_of(command, quiet=True)

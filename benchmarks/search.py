@@ -39,6 +39,7 @@ from informin.textfiles import read_sentences
 SIZES = (100, 200, 300, 500, 1_000, 2_000, 5_000, 10_000)
 SAMPLES = (500, 1_000, 2_000, 5_000)
 DRAWS = 3  # random subsets of each size
+AS_IS = "embeddings as they are"
 GENERAL = 20_000  # Wikipedia sentences
 
 
@@ -72,11 +73,11 @@ def through(adapter, encode, dev: GradedPairs) -> float:
     return score_pairs(lambda texts: adapter.transform(encode(list(texts))), dev)["spearman"]
 
 
-class AsIs:
-    """The identity."""
-
-    def transform(self, X: np.ndarray) -> np.ndarray:
-        return unit(X)
+def as_is(x: np.ndarray) -> LinearAdapter:
+    """Return an adapter for rows (n, d) that only scales them to unit length."""
+    adapter = LinearAdapter(whitening=0.0, self_weight=1.0).fit(x)
+    adapter.coef_ = np.eye(x.shape[1])
+    return adapter
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,8 @@ def search_table(collection: Collection, encode, dev: GradedPairs) -> None:
     rows: dict[str, tuple[np.ndarray, float | None, float | None]] = {}
     words, base = bm25_ranking(collection, FUSION_DEPTH), rank(queries, documents)
     rows["BM25 (bm25s, English stop words)"] = (words, None, None)
-    rows["embeddings as they are"] = (base, through(AsIs(), encode, dev), None)
+    before, adapter = as_is(documents), LinearAdapter(**RECIPES["documents"]).fit(documents)
+    rows[AS_IS] = (base, through(before, encode, dev), None)
     rows["reciprocal rank fusion of the two"] = (fused_ranking(base, words, len(documents)), None, None)
     for name, make in maps_of(collection.documents, encode).items():
         start = time.perf_counter()
@@ -145,10 +147,9 @@ def search_table(collection: Collection, encode, dev: GradedPairs) -> None:
         seconds = time.perf_counter() - start
         ranking = rank(fitted.transform(queries), fitted.transform(documents))
         rows[name] = (ranking, through(fitted, encode, dev), seconds)
-    adapter = LinearAdapter(**RECIPES["documents"]).fit(documents)
-    for name, fitted in {"embeddings as they are": AsIs(), "LinearAdapter, documents": adapter}.items():
+    for name, fitted in {AS_IS: before, "LinearAdapter, documents": adapter}.items():
         start = time.perf_counter()
-        smoothed = rank(fitted.transform(queries), smooth(fitted, documents))
+        smoothed = rank(fitted.transform(queries), fitted.smooth(documents))
         rows[f"{name}, smoothed"] = (smoothed, through(fitted, encode, dev), time.perf_counter() - start)
     baseline = collection.scores(base[:, :DEPTH])["ndcg_10"]
     print(f"| {collection.name} | nDCG@10 | recall@100 | MAP@100 | p, nDCG@10 | STS-B dev | seconds |")
@@ -160,15 +161,6 @@ def search_table(collection: Collection, encode, dev: GradedPairs) -> None:
               f"{scores['map_100'].mean():.2f} | {p} | {shown(general)} | {shown(seconds)} |")  # fmt: skip
 
 
-def smooth(fitted, documents: np.ndarray) -> np.ndarray:
-    """Return smoothed documents after a map, or of the embeddings as they are."""
-    if isinstance(fitted, LinearAdapter):
-        return fitted.smooth(documents)
-    identity = LinearAdapter(whitening=0.0, self_weight=1.0).fit(documents)
-    identity.coef_ = np.eye(documents.shape[1])
-    return identity.smooth(documents)
-
-
 def shown(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}"
 
@@ -177,7 +169,7 @@ def domain_table(data: Data, encode, dev: GradedPairs) -> None:
     """Print the scores of a domain."""
     texts, scored = encode(data.texts), encode(data.scored)
     made = maps_of(data.texts, encode).items()
-    fits = {"embeddings as they are": AsIs()} | {name: make().fit(texts) for name, make in made}
+    fits = {AS_IS: as_is(texts)} | {name: make().fit(texts) for name, make in made}
     print(f"\n| {data.name}, {len(texts):,} fitted, {len(scored):,} scored | 1-NN | V-measure | STS-B dev |")
     print("| --- | ---: | ---: | ---: |")
     for name, fitted in fits.items():
@@ -187,10 +179,9 @@ def domain_table(data: Data, encode, dev: GradedPairs) -> None:
     print(f"\n| {data.name}, same label among the nearest, % | 10 | 100 | 10, smoothed | 100, smoothed |")
     print("| --- | ---: | ---: | ---: | ---: |")
     for name, fitted in fits.items():
-        if isinstance(fitted, AsIs) or "(auto)" in name:
-            parts = [
-                same_label(data, fitted.transform(scored), x) for x in (fitted.transform(texts), smooth(fitted, texts))
-            ]
+        if name == AS_IS or "(auto)" in name:
+            queries = fitted.transform(scored)
+            parts = [same_label(data, queries, x) for x in (fitted.transform(texts), fitted.smooth(texts))]
             print(f"| {name} | " + " | ".join(f"{value:.2f}" for part in parts for value in part) + " |", flush=True)
 
 

@@ -38,11 +38,9 @@ def main(argv: list[str] | None = None) -> int:
         help="documents: for search, with whitening. short_texts: for titles and questions, without whitening. auto: "
         "the one with the larger predicted gain; nothing is written if it is likely to hurt.")  # fmt: skip
     add("--n_neighbors", type=int, default=10, help="Number of neighbors of each text.")
-    add(
-        "--whitening",
-        type=float,
-        help="Exponent of the whitening, from 0 (none) to 0.5 (full). Default: 0.3 for documents, 0 for short texts.",
-    )
+    add("--whitening", type=float,
+        help="Exponent of the whitening, from 0 (none) to 0.5 (full). Default: 0.3 for documents, 0 for short "
+        "texts.")  # fmt: skip
     add("--self_weight", type=float,
         help="Fraction of a text in its own neighborhood mean; lower values suit clustering. Default: 0.8 for "
         "documents, 0.7 for short texts.")  # fmt: skip
