@@ -2,10 +2,10 @@
 
     python benchmarks/embedding.py --model_name MODEL [MODEL ...] --sentences FILE
 
-All sides embed the same sentences, longest first, with batch size 64, in one process, one after the other in every
-round. Ratios are computed within a round, and the table shows their median. It also compares embeddings by cosine,
-since some sides normalize them. bf16 means autocast on both sides. The 8-bit file is from `run_export.py --onnx
---int8`.
+All sides embed the same sentences, longest first, with their default batch size (32 in sentence-transformers, 64 here),
+in one process, one after the other in every round. Ratios are computed within a round, and the table shows their
+median. It also compares embeddings by cosine, since some sides normalize them. bf16 means autocast on both sides. The
+8-bit file is from `run_export.py --onnx --int8`.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def sides_of(model: str, pooler: str, length: int, bf16: bool, folder: str) -> d
 
     def encode(sentences):
         with torch.autocast("cpu", torch.bfloat16) if bf16 else nullcontext():
-            return theirs.encode(sentences, batch_size=64, show_progress_bar=False)
+            return theirs.encode(sentences, show_progress_bar=False)
 
     sides = {SIDES[0]: encode, SIDES[1]: lambda sentences: ours(sentences)[pooler]}
     if not bf16:

@@ -1,6 +1,7 @@
 """Compute embeddings of sentences with one or more poolings."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 import modeling_informin
 from informin.encoders.architectures import OFFSET_POSITIONS
+from informin.encoders.cpu_threads import parallel_map
 from informin.encoders.embedding_config import EmbeddingConfig, embedding_of
 from informin.encoders.packing import can_pack, packed_forward
 from modeling_informin import POOLINGS
@@ -35,7 +37,8 @@ def encode(
 ) -> dict[str, np.ndarray]:
     """Return the embeddings of sentences for every pooling, with one forward pass per batch.
 
-    Sentences are sorted by length, the longest first, so that batches contain little padding.
+    Sentences are sorted by length, the longest first, so that batches contain little padding. On a CPU, every core
+    works on batches of its own.
 
     Args:
         model: Encoder whose output has `last_hidden_state`. Its training mode is restored.
@@ -61,20 +64,26 @@ def encode(
     length = length or max_length(model.config, tokenizer)
     tokens = tokenizer([prompt + sentence for sentence in sentences], truncation=True, max_length=length)["input_ids"]
     order = sorted(range(len(tokens)), key=lambda i: -len(tokens[i]))
+    batches = list(_batches(order, tokens, batch_size, PACKED_TOKENS if packed else None))
+
+    def forward(rows: Sequence[int]) -> dict[str, np.ndarray]:
+        batch = tokenizer.pad({"input_ids": [tokens[i] for i in rows]}, return_tensors="pt").to(model.device)
+        ids, mask = batch["input_ids"], batch["attention_mask"]
+        if packed:
+            pooled = {pooler: packed_forward(model.base_model, ids, mask, pooler)[0] for pooler in poolers}
+        else:
+            output = model(input_ids=ids, attention_mask=mask, **extra)
+            layers = output.hidden_states if extra else (output.last_hidden_state,)
+            pooled = {pooler: _pooled(model, pooler, layers, mask) for pooler in poolers}
+        return {name: (normalize(x.float()) if normalized else x.float()).cpu().numpy() for name, x in pooled.items()}
+
     try:
-        for rows in _batches(order, tokens, batch_size, PACKED_TOKENS if packed else None):
-            batch = tokenizer.pad({"input_ids": [tokens[i] for i in rows]}, return_tensors="pt").to(model.device)
-            ids, mask = batch["input_ids"], batch["attention_mask"]
-            if packed:
-                pooled = {pooler: packed_forward(model.base_model, ids, mask, pooler)[0] for pooler in poolers}
-            else:
-                output = model(input_ids=ids, attention_mask=mask, **extra)
-                layers = output.hidden_states if extra else (output.last_hidden_state,)
-                pooled = {pooler: _pooled(model, pooler, layers, mask) for pooler in poolers}
-            for pooler, x in pooled.items():
-                embeddings[pooler][rows] = (normalize(x.float()) if normalized else x.float()).cpu().numpy()
-            if progress:
-                progress(len(rows))
+        with parallel_map(len(batches)) if packed else nullcontext(map) as run:
+            for rows, pooled in zip(batches, run(forward, batches)):
+                for pooler, x in pooled.items():
+                    embeddings[pooler][rows] = x
+                if progress:
+                    progress(len(rows))
     finally:  # progress may raise
         model.train(was_training)
     return embeddings
