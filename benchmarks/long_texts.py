@@ -8,7 +8,7 @@ Every method sees only the unlabeled texts, and is scored on other texts: nDCG@1
 in domains, STS-B dev in all. The cost is what the process and its children use of the CPU (user and system), from the
 texts to the adapted model, without scoring. It includes embedding the texts for a matrix or a guide.
 
-On CISI, a trained model is also scored with a matrix fitted on its own embeddings, as the method "NAME, then matrix".
+A trained model is also scored with a matrix fitted on its own embeddings, as the method "NAME, then matrix".
 Each cell (data, method, seed) is a file in FOLDER; finished cells are skipped. The second command collects the cells.
 Domains are samples of 4,000 texts to adapt to and 2,000 to score. On texts of SentEval, and on the headlines of its STS
 tests that are not in STS-B dev, only STS-B dev is scored. The matrix is the LinearAdapter with the recipe documents on
@@ -191,9 +191,6 @@ class Bench:
                 spent[0] += float(before["cpu"])  # the matrix of the guide
             encode = encoder_of(str(folder / "model"))
             scored, rows = encode(self.data.scored), dict(zip(self.dev.texts(), encode(self.dev.texts())))
-            if not self.collection:
-                scores, _ = self._scores(lambda x: x, scored, scored, rows)
-                return {"scores": scores, "per_query": None, "cpu": spent[0], "options": options}
             with cpu_seconds() as embedded:
                 texts = encode(self.data.texts)
         scores, per_query = self._scores(lambda x: x, texts, scored, rows)

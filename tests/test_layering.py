@@ -3,6 +3,8 @@
 import ast
 import re
 import sys
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -57,13 +59,16 @@ def walk_running(node: ast.AST):
             yield from walk_running(child)
 
 
-def imports(name: str) -> set[str]:
+@cache
+def imports(name: str) -> frozenset[str]:
+    """Return what `imports_in` finds in a module."""
     path = MODULES[name]
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    return imports_in(path.read_text(encoding="utf-8"), package, MODULES)
+    return frozenset(imports_in(path.read_text(encoding="utf-8"), package, MODULES))
 
 
-def reachable(name: str) -> set[str]:
+@cache
+def reachable(name: str) -> frozenset[str]:
     """Return everything that importing a module imports through this project's modules, including packages."""
     found, todo = set(), [name]
     while todo:
@@ -72,7 +77,7 @@ def reachable(name: str) -> set[str]:
             found.add(module)
             packages = {module.rsplit(".", depth)[0] for depth in range(1, module.count(".") + 1)}
             todo += (imports(module) | packages) if module in MODULES else []
-    return found
+    return frozenset(found)
 
 
 def inside(name: str, *packages: str) -> bool:
@@ -84,7 +89,7 @@ def modules_in(*packages: str) -> list[str]:
     return [name for name in MODULES if inside(name, *packages)]
 
 
-def ours(names: set[str]) -> set[str]:
+def ours(names: Iterable[str]) -> set[str]:
     """Return this project's modules among them, existing or not."""
     roots = {name.partition(".")[0] for name in MODULES} - {""}
     return {name for name in names if name.partition(".")[0] in roots}

@@ -3,6 +3,7 @@
 import ast
 import inspect
 import re
+from functools import cache
 
 import pytest
 import transformers
@@ -54,6 +55,7 @@ def test_hooks_do_not_shadow_methods_of_trainer(name):
     assert not hasattr(Trainer, name), f"transformers {transformers.__version__} has its own Trainer.{name}"
 
 
+@cache
 def private_names_of_trainer() -> set[str]:
     """Return the private methods of Trainer and the private attributes that it sets on itself."""
     attributes = re.findall(r"self\.(_[a-z]\w*)", inspect.getsource(Trainer))
