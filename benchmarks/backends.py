@@ -6,8 +6,8 @@
 
 Each row of each seed is one run of `informin train --recipe adapt --distillation_weight 0`, scored on texts that it did
 not see: every fourth StackOverflow title, and the test file of Banking77. Time is the CPU time of the whole run, which
-other jobs on the machine hardly affect. The guide's embeddings are computed in an earlier run. Memory is the peak
-resident set. Finished runs are kept in CACHE, so an interrupted benchmark continues.
+other jobs on the machine hardly affect. It excludes computing the guide's embeddings, which are cached beforehand.
+Memory is the peak resident set size. Finished runs are kept in CACHE, so an interrupted benchmark can resume.
 """
 
 import argparse

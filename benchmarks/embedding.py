@@ -2,10 +2,10 @@
 
     python benchmarks/embedding.py --model_name MODEL [MODEL ...] --sentences FILE
 
-All sides embed the same sentences, longest first, with their default batch size (32 in sentence-transformers, 64 here),
-in one process, one after the other in every round. Ratios are computed within a round, and the table shows their
-median. It also compares embeddings by cosine, since some sides normalize them. bf16 means autocast on both sides. The
-8-bit file is from `run_export.py --onnx --int8`.
+Each round embeds the same sentences with every library in turn, in one process, with the default batch size of each
+(32 in sentence-transformers, 64 here). Speedups are computed within a round, and the table shows their median. It
+also shows the lowest cosine similarity to the embeddings of sentence-transformers. With bf16, both use autocast. The
+8-bit model is exported with `run_export.py --onnx --int8`.
 """
 
 import argparse

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -57,6 +58,17 @@ def test_cells_and_their_table(bench, tmp_path, capsys):
     assert (
         "| independent crops (Contriever), then matrix |" in printed and (tmp_path / "figure.png").stat().st_size > 1000
     )
+
+
+def test_domains_are_scored_with_a_matrix_after_training_too(bench, monkeypatch):
+    scored = make_sentences(12, seed=1)
+    data = replace(bench.data, scored=scored, classes=np.arange(12) % 3)
+    monkeypatch.setattr(long_texts, "SHORT", long_texts.LONG)
+    domain = long_texts.Bench(bench.args, data, None, bench.dev)
+    domain.run("adapt", 1)
+    cell = json.loads(domain.cell("adapt", 1).read_text())
+    assert cell["scores"].keys() == cell["then"]["scores"].keys() == {"1-NN", "V-measure", "STS-B dev"}
+    assert cell["scores"] != cell["then"]["scores"] and cell["cpu"] < cell["then"]["cpu"]
 
 
 def test_table_has_mean_and_standard_deviation(tmp_path):

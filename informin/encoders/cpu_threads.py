@@ -1,7 +1,7 @@
-"""Compute independent batches on a CPU in parallel: one Python thread per core, each with one thread of PyTorch.
+"""Process batches in parallel on a CPU, with one single-threaded PyTorch worker per core.
 
-PyTorch divides every operation among its threads, which wait for each other after each. Threads that work on different
-batches never wait, and the caches of a core keep the activations of one batch.
+By default, PyTorch splits each operation across threads and synchronizes them afterward. Workers that process separate
+batches do not synchronize, and the activations of a batch stay in the cache of one core.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,7 +13,7 @@ import torch
 
 Batch = TypeVar("Batch")
 Result = TypeVar("Result")
-# With fewer batches per core, too many cores would be idle at the end.
+# With fewer batches per core, some cores would be idle for too long at the end.
 BATCHES_PER_CORE = 4
 
 
@@ -25,13 +25,13 @@ class BatchMap(Protocol):
 
 @contextmanager
 def parallel_map(number: int) -> Iterator[BatchMap]:
-    """Provide a `map` for batches that runs on as many cores as PyTorch has threads.
+    """Provide a parallel `map` with one worker thread per PyTorch thread.
 
-    Threads run in inference mode, with the caller's autocast. If the caller stops early, batches that have not started
-    are dropped.
+    Workers run in inference mode and use the caller's autocast settings. When the context exits, batches that have not
+    started are canceled.
 
     Args:
-        number: Number of batches. With fewer than `BATCHES_PER_CORE` per core, it is Python's own `map`.
+        number: Number of batches. With fewer than `BATCHES_PER_CORE` batches per core, the built-in `map` is used.
     """
     cores = torch.get_num_threads()
     if cores == 1 or number < BATCHES_PER_CORE * cores:
@@ -41,7 +41,7 @@ def parallel_map(number: int) -> Iterator[BatchMap]:
 
     def run_all(function: Callable[[Batch], Result], batches: Iterable[Batch]) -> Iterable[Result]:
         def run(batch: Batch) -> Result:
-            with torch.inference_mode(), torch.autocast("cpu", dtype, enabled):  # both apply to one thread
+            with torch.inference_mode(), torch.autocast("cpu", dtype, enabled):  # thread-local
                 return function(batch)
 
         return pool.map(run, batches)
@@ -51,10 +51,10 @@ def parallel_map(number: int) -> Iterator[BatchMap]:
         yield run_all
     finally:
         pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(cores)  # new threads would inherit the setting of the last thread that set it
+        torch.set_num_threads(cores)  # workers changed the default for new threads
 
 
 def _use_one_thread() -> None:
-    """Run PyTorch's operations in this Python thread alone."""
-    torch.get_num_threads()  # its first call in a thread overwrites the thread's setting
+    """Disable intra-op parallelism in this thread."""
+    torch.get_num_threads()  # the first call in a thread resets the thread's setting to the default
     torch.set_num_threads(1)

@@ -37,8 +37,8 @@ def encode(
 ) -> dict[str, np.ndarray]:
     """Return the embeddings of sentences for every pooling, with one forward pass per batch.
 
-    Sentences are sorted by length, the longest first, so that batches contain little padding. On a CPU, every core
-    works on batches of its own.
+    Sentences are sorted by length, the longest first, so that batches contain little padding. On a CPU, batches
+    are processed in parallel if there are enough of them.
 
     Args:
         model: Encoder whose output has `last_hidden_state`. Its training mode is restored.
