@@ -8,6 +8,7 @@ from transformers import CONFIG_MAPPING, MODEL_FOR_MASKED_LM_MAPPING, AutoConfig
 
 from informin.encoders.architectures import architecture_of
 from informin.encoders.files import NotNativeError, cannot_load, find_config
+from informin.encoders.model_folder import check_modules, check_paths
 from informin.encoders.settings import check_settings
 from informin.errors import UsageError
 from informin.files import read_json
@@ -40,6 +41,8 @@ def load_config(model_name: str, revision: str | None = None, any_encoder: bool 
         UsageError: The model does not exist, has another kind of architecture, or its configuration is invalid.
     """
     values = read_json(find_config(model_name, revision))
+    check_paths(model_name, revision)
+    check_modules(model_name, revision)
     _check_types(model_name, values)
     name = values.get("model_type")
     known = isinstance(name, str) and name in CONFIG_MAPPING

@@ -4,7 +4,8 @@ from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBas
 
 from informin.encoders.architectures import OFFSET_POSITIONS
 from informin.encoders.encode import max_length
-from informin.encoders.files import json_file, refuse_outside, texts_in
+from informin.encoders.files import json_file
+from informin.encoders.model_folder import check_paths
 from informin.errors import UsageError, counted, error_line
 
 TOKENIZER_FILES = ("tokenizer_config.json", "tokenizer.json", "special_tokens_map.json")
@@ -17,8 +18,7 @@ def load_tokenizer(model_name: str, config: PreTrainedConfig, revision: str | No
     Raises:
         UsageError: There is no tokenizer, it has no vocabulary or padding token, or it belongs to another model.
     """
-    for name in texts_in(json_file(model_name, "tokenizer_config.json", revision).get("fast_tokenizer_files")):
-        refuse_outside(model_name, name, "tokenizer_config.json")
+    check_paths(model_name, revision)
     try:
         tokenizer = AutoTokenizer.from_pretrained(model_name, revision=revision, trust_remote_code=False)
     except Exception as error:  # tokenizers raises Exception itself
