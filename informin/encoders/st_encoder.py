@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from packaging.version import Version
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
@@ -26,12 +27,14 @@ from informin.encoders.loading import BERT_POOLER
 from informin.encoders.model_config import check_numbers, check_sizes
 from informin.encoders.model_folder import check_modules, check_paths, folders_of
 from informin.encoders.modules import all_modules, joined
+from informin.encoders.padding import fit_to_positions, require_independent
 from informin.encoders.remote_code import refuse_remote_code
 from informin.encoders.sentence_transformers_files import stored_prompts
 from informin.errors import UsageError, counted
 from informin.files import sha256
 
 POOLER = "st"  # name of the only pooling, in results and file names
+OLDEST = "6.2"  # version of sentence-transformers; pyproject.toml has it, too
 UNLIMITED = 1_000_000  # tokens; maximum length of models that do not truncate, such as static embeddings
 # Files that can determine an embedding.
 FINGERPRINTED = {
@@ -209,6 +212,7 @@ def as_encoder(
     Raises:
         UsageError: The length or the prompt does not fit, or the model cannot embed a text.
     """
+    fit_to_positions(model)
     own = model.get_max_seq_length()
     most = int(own) if isinstance(own, int | float) and own < UNLIMITED else UNLIMITED
     _set_length(model, name, length, most)
@@ -223,6 +227,9 @@ def as_encoder(
     encoder = StEncoder(name, model, tokenizer, *options, own_length=most, files_sha256=files_sha256)
     try:
         encoder.width = encoder._encode(["a"]).shape[-1]
+        require_independent(model, name, lambda texts: encoder._encode(list(texts)))
+    except UsageError:
+        raise
     except Exception as error:  # the type depends on the model's code
         raise cannot_load(name, error) from None
     return encoder
@@ -232,7 +239,7 @@ def _library(model_name: str, reason: UsageError | None) -> Any:
     """Return the package sentence_transformers.
 
     Raises:
-        UsageError: It is not installed.
+        UsageError: It is not installed, or it is a version that runs code which this project's checks do not know.
     """
     try:
         import sentence_transformers
@@ -243,6 +250,13 @@ def _library(model_name: str, reason: UsageError | None) -> Any:
             option="model_name",
             fix="Install it: pip install 'informin-cl[st]'.",
         ) from None
+    found = sentence_transformers.__version__
+    if Version(found) < Version(OLDEST):
+        raise UsageError(
+            f"{model_name} needs sentence-transformers {OLDEST} or newer, and {found} is installed",
+            option="model_name",
+            fix="Upgrade it: pip install -U 'informin-cl[st]'.",
+        )
     return sentence_transformers
 
 
