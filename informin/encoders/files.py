@@ -30,6 +30,7 @@ def find_config(model_name: str, revision: str | None = None) -> str:
     Raises:
         UsageError: There is none. The message suggests folders with similar names.
     """
+    check_name(model_name)
     folder = Path(model_name)
     if os.path.isfile(model_name):
         raise UsageError(
@@ -51,6 +52,12 @@ def find_config(model_name: str, revision: str | None = None) -> str:
             problem = hub_problem(error.__cause__ or error, revision)
         problem = f" cannot be loaded: there is no such folder, and {problem}"
     raise NotNativeError(f"{model_name}{problem}", option="model_name", fix=_similar(model_name))
+
+
+def check_name(model_name: str) -> None:
+    """Raise UsageError for control characters in a model's name: tables, logs and paths in files would break."""
+    if not str(model_name).isprintable():
+        raise UsageError(f"is {str(model_name)!r:.300}", option="model_name", needed="a name that can be printed")
 
 
 def refuse_links(folder: str | Path) -> None:

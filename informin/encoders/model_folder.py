@@ -6,7 +6,7 @@ from pathlib import Path
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, WEIGHTS_INDEX_NAME
 
 from informin.encoders.adapter_config import base_model
-from informin.encoders.files import json_file, refuse_links, refuse_links_within, refuse_outside, texts_in
+from informin.encoders.files import check_name, json_file, refuse_links, refuse_links_within, refuse_outside, texts_in
 from informin.encoders.module_settings import check_module
 from informin.encoders.modules import Module, all_modules, joined
 from informin.errors import UsageError
@@ -21,6 +21,7 @@ def check_paths(model_name: str, revision: str | None = None) -> None:
 
     Both backends call it before they load anything.
     """
+    check_name(model_name)
     if Path(model_name).is_dir():
         refuse_links(model_name)
     refuse_outside(model_name, HEAD_FILE)

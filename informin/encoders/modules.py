@@ -57,7 +57,9 @@ def listed_modules(model_name: str, revision: str | None = None) -> list[dict]:
         UsageError: A module has no type or path, has the name of another one, or is outside of the folder.
     """
     modules = json_file(model_name, MODULES_FILE, revision, list)
-    if not all(isinstance(module, dict) and {"type", "path"} <= module.keys() for module in modules):
+    if not all(
+        isinstance(module, dict) and isinstance(module.get("type"), str) and "path" in module for module in modules
+    ):
         found = f"{model_name}: {MODULES_FILE} lists a module without type or path"
         raise UsageError(found, option="model_name", fix=FIX)
     names = [str(module["name"]) for module in modules if "name" in module]
@@ -76,8 +78,7 @@ def all_modules(model_name: str, revision: str | None = None) -> list[Module]:
     """
     found = []
     waiting = [
-        Module(str(module["type"]), joined(module["path"]), MODULES_FILE)
-        for module in listed_modules(model_name, revision)
+        Module(module["type"], joined(module["path"]), MODULES_FILE) for module in listed_modules(model_name, revision)
     ]
     while waiting:
         module = waiting.pop(0)

@@ -264,9 +264,9 @@ def _check_numbers(model_name: str, revision: str | None) -> None:
     """Raise UsageError for numbers in a config.json that no real model has."""
     for path in folders_of(all_modules(model_name, revision)):
         values = json_file(model_name, joined(path, "config.json"), revision)
-        check_numbers(model_name, values)
         for part in (values, values.get("text_config")):
             if isinstance(part, dict):
+                check_numbers(model_name, part)
                 check_sizes(model_name, SimpleNamespace(**part))
 
 
