@@ -16,7 +16,7 @@ from informin.cli.compare_output import print_entries, save_entries, texts_per_s
 from informin.cli.compare_table import Entry, Sizes
 from informin.cli.texts import add_encoder_options, add_text_options, embed_in_memory, encoder_of, read_texts
 from informin.encoders.encoder import Encoder
-from informin.errors import UsageError, counted, error_line
+from informin.errors import UsageError, counted, error_line, one_line
 from informin.files import last_name
 from informin.publishing.export import refuse_used
 from informin.temporary import new_file
@@ -105,7 +105,7 @@ def _write_texts(path: str, drawn: list[str], held_out: np.ndarray) -> None:
 def _labels(names: list[str]) -> dict[str, str]:
     """Return the given names by the label in the table: the last part of the name, or all of it if it occurs twice."""
     short = [last_name(name) if Path(name).exists() else name for name in names]
-    return {one if short.count(one) == 1 else name: name for one, name in zip(short, names)}
+    return {one_line(one if short.count(one) == 1 else name): name for one, name in zip(short, names)}
 
 
 def _is_file(name: str) -> bool:

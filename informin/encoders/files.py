@@ -4,15 +4,20 @@ import difflib
 import glob
 import os
 from fnmatch import fnmatch
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from transformers.utils import cached_file
 
 from informin.errors import UsageError, error_line
 from informin.files import hub_problem, leads_outside, read_json
 
-# Files of a model folder that transformers loads.
-MODEL_FILES = ("*.json", "*.safetensors", "*.bin", "*.model", "*.jinja", "vocab.txt", "merges.txt", "bpe.codes")
+# Files of a model folder that transformers and sentence-transformers read.
+MODEL_FILES = (
+    *("*.json", "*.safetensors", "*.bin", "*.pt", "*.pth", "*.h5", "*.npy", "*.npz"),
+    *("*.model", "*.spm", "*.vocab", "*.tiktoken", "vocab.txt", "merges.txt", "dict.txt", "bpe.codes"),
+    *("*.jinja", "*.py", "README.md"),
+)
+TEMPLATES = "additional_chat_templates"  # a folder of the tokenizer
 
 
 class NotNativeError(UsageError):
@@ -25,6 +30,7 @@ def find_config(model_name: str, revision: str | None = None) -> str:
     Raises:
         UsageError: There is none. The message suggests folders with similar names.
     """
+    check_name(model_name)
     folder = Path(model_name)
     if os.path.isfile(model_name):
         raise UsageError(
@@ -48,11 +54,26 @@ def find_config(model_name: str, revision: str | None = None) -> str:
     raise NotNativeError(f"{model_name}{problem}", option="model_name", fix=_similar(model_name))
 
 
+def check_name(model_name: str) -> None:
+    """Raise UsageError for control characters in a model's name: tables, logs and paths in files would break."""
+    if not str(model_name).isprintable():
+        raise UsageError(f"is {str(model_name)!r:.300}", option="model_name", needed="a name that can be printed")
+
+
 def refuse_links(folder: str | Path) -> None:
     """Raise UsageError if a model file in a folder is a link to a file outside of the folder."""
     for path in Path(folder).iterdir():
-        if path.is_symlink() and any(fnmatch(path.name, name) for name in MODEL_FILES):
+        if path.is_symlink() and any(fnmatch(path.name, name) for name in (*MODEL_FILES, TEMPLATES)):
             refuse_outside(str(folder), path.name)
+    refuse_links_within(folder, TEMPLATES)
+
+
+def refuse_links_within(folder: str | Path, path: str) -> None:
+    """Raise UsageError for any link, at any depth of a folder of a model folder, to something outside of the latter."""
+    for inner, folders, files in os.walk(Path(folder, path)):
+        for name in (*folders, *files):
+            if (found := Path(inner, name)).is_symlink():
+                refuse_outside(str(folder), found.relative_to(folder).as_posix())
 
 
 def _similar(model_name: str) -> str | None:
@@ -84,15 +105,17 @@ def cannot_load(model_name: str, error: Exception) -> UsageError:
     )
 
 
-def refuse_outside(model_name: str, name: object, named_in: str | None = None) -> None:
+def refuse_outside(model_name: str, name: object, named_in: str | None = None, within: str = "") -> None:
     """Raise UsageError if a file of a model is outside of its folder, or a link to such a file.
 
     Args:
         model_name: Hub id or folder.
         name: Path relative to the folder.
         named_in: File of the model that contains the path; None for a fixed name.
+        within: Folder inside the model's folder that the path is relative to.
     """
-    if leads_outside(model_name, name):
+    full = str(PurePosixPath(within, name)) if within and isinstance(name, str) else name
+    if leads_outside(model_name, full):
         found = f"{named_in} names {str(name)!r:.300}, which is" if named_in else f"{name} is a link to a file"
         raise UsageError(
             f"{model_name}: {found} outside of the folder",

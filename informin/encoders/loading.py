@@ -9,11 +9,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
-from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, WEIGHTS_INDEX_NAME
+from transformers.utils import SAFE_WEIGHTS_NAME
 
 from informin.encoders.architectures import ARCHITECTURES, InforMinModel, architecture_of
 from informin.encoders.embedding_config import EmbeddingConfig
-from informin.encoders.files import NotNativeError, cannot_load, json_file, optional_file, refuse_outside, texts_in
+from informin.encoders.files import NotNativeError, cannot_load, optional_file
 from informin.encoders.model_config import load_config, log_once, own_code
 from informin.encoders.sentence_transformers_files import load_embedding_config
 from informin.encoders.settings import check_settings
@@ -120,7 +120,6 @@ def load_weights(
     Raises:
         UsageError: The weights cannot be loaded, are incomplete, or have shapes that do not match the configuration.
     """
-    refuse_weights_outside(model_name, config, revision)
     try:
         with _without_load_report():
             model, report = _class_of(config).from_pretrained(
@@ -203,24 +202,6 @@ def _refuse_own_code(model_name: str, config: PreTrainedConfig) -> None:
             option="model_name",
             needed="an encoder that transformers has",
         )
-
-
-def refuse_weights_outside(model_name: str, config: object, revision: str | None = None) -> None:
-    """Raise UsageError if config.json or an index of shards names weights outside of the model's folder."""
-    refuse_outside(model_name, HEAD_FILE)
-    named = getattr(config, "transformers_weights", None)
-    if named is not None:
-        refuse_outside(model_name, named, "config.json")
-    for index in dict.fromkeys((SAFE_WEIGHTS_INDEX_NAME, WEIGHTS_INDEX_NAME, *texts_in([named]))):
-        shards = json_file(model_name, index, revision).get("weight_map", {}) if index.endswith(".index.json") else {}
-        if not isinstance(shards, dict):
-            raise UsageError(
-                f"{model_name}: weight_map in {index} is a {type(shards).__name__}",
-                option="model_name",
-                needed="a mapping from weights to files",
-            )
-        for name in dict.fromkeys(map(str, shards.values())):
-            refuse_outside(model_name, name, index)
 
 
 def _class_of(config: PreTrainedConfig) -> Any:

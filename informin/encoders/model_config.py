@@ -8,6 +8,7 @@ from transformers import CONFIG_MAPPING, MODEL_FOR_MASKED_LM_MAPPING, AutoConfig
 
 from informin.encoders.architectures import architecture_of
 from informin.encoders.files import NotNativeError, cannot_load, find_config
+from informin.encoders.model_folder import check_modules, check_paths
 from informin.encoders.settings import check_settings
 from informin.errors import UsageError
 from informin.files import read_json
@@ -23,7 +24,11 @@ LARGEST_SIZES = {
     "num_attention_heads": 1_000,
     "intermediate_size": 1_000_000,
     "max_position_embeddings": 10_000_000,
+    # The names of other architectures.
+    **dict.fromkeys(("d_model", "d_ff", "d_kv", "n_embd", "head_dim", "embedding_size"), 1_000_000),
+    **dict.fromkeys(("num_layers", "n_layer", "n_layers", "num_heads", "n_head", "num_key_value_heads"), 1_000),
 }
+MOST_TYPES = 100_000
 ENCODER = "an encoder like BERT"
 EPSILONS = ("layer_norm_eps", "norm_eps")  # if negative, the square root of a variance is NaN
 
@@ -40,6 +45,8 @@ def load_config(model_name: str, revision: str | None = None, any_encoder: bool 
         UsageError: The model does not exist, has another kind of architecture, or its configuration is invalid.
     """
     values = read_json(find_config(model_name, revision))
+    check_paths(model_name, revision)
+    check_modules(model_name, revision)
     _check_types(model_name, values)
     name = values.get("model_type")
     known = isinstance(name, str) and name in CONFIG_MAPPING
@@ -129,6 +136,10 @@ def check_sizes(model_name: str, config: object) -> None:
         if isinstance(size, int) and not 1 <= size <= most:
             needed = f"{name} in config.json from 1 to {most:,}"
             raise UsageError(f"{model_name} has {name} {size}", option="model_name", needed=needed)
+    types = getattr(config, "type_vocab_size", None)
+    if isinstance(types, int) and not 0 <= types <= MOST_TYPES:
+        needed = f"type_vocab_size in config.json from 0 to {MOST_TYPES:,}"
+        raise UsageError(f"{model_name} has type_vocab_size {types}", option="model_name", needed=needed)
 
 
 def own_code(config: PreTrainedConfig) -> str | None:

@@ -1,9 +1,12 @@
 """Find the code that loading a model with sentence-transformers would run."""
 
-from pathlib import PurePosixPath
+import re
+from collections.abc import Iterator
 
+from informin.encoders.adapter_config import base_model
 from informin.encoders.files import json_file
-from informin.encoders.sentence_transformers_files import listed_modules
+from informin.encoders.module_settings import FILES, is_activation, is_word_tokenizer
+from informin.encoders.modules import Module, all_modules, joined
 from informin.errors import UsageError
 
 # Files with an `auto_map`, next to a module.
@@ -16,7 +19,8 @@ WITH_AUTO_MAP = (
 )
 OWN_CODE = "modeling_informin."  # classes of this project, which plain classes replace: see `model_config.own_code`
 OF = "--"  # between a repository and a class in it
-TRUSTED = ("torch.", "sentence_transformers.")
+KERNEL = re.compile(r"_?(attn|experts)_implementation(_internal)?")  # keys whose values can be code on the Hub
+CLASS = re.compile(r"(tokenizer|processor|image_processor|feature_extractor|video_processor)_(class|type)")
 
 
 def refuse_remote_code(model_name: str, revision: str | None = None) -> None:
@@ -31,27 +35,57 @@ def refuse_remote_code(model_name: str, revision: str | None = None) -> None:
 
 def remote_code(model_name: str, revision: str | None = None) -> str | None:
     """Return the file with code that loading a model would run; None if there is none."""
-    modules = listed_modules(model_name, revision)
-    classes = [module["type"] for module in modules]
-    for path in dict.fromkeys(["", *(module["path"] for module in modules)]):
+    modules = all_modules(model_name, revision)
+    classes = [name for module in modules for name in _classes_of(model_name, module, revision)]
+    for path in dict.fromkeys(["", *(module.path for module in modules)]):
         classes += _classes_in(model_name, path, revision)
-    return next((_file(str(name)) for name in classes if not str(name).startswith(TRUSTED)), None)
+        if base := base_model(model_name, path, revision):
+            classes += [name if OF in name else f"{base}{OF}{name}" for name in _classes_in(base, "", None)]
+    return _file(classes[0]) if classes else None
+
+
+def _classes_of(model_name: str, module: Module, revision: str | None) -> list[str]:
+    """Return the classes outside of sentence-transformers and PyTorch that a module needs."""
+    if module.kind is None:
+        return [module.type]
+    checks = {"Dense": ("activation_function", is_activation), "WordEmbeddings": ("tokenizer_class", is_word_tokenizer)}
+    if module.kind not in checks:
+        return []
+    key, is_known = checks[module.kind]
+    name = json_file(model_name, joined(module.path, FILES.get(module.kind, "config.json")), revision).get(key)
+    return [] if name is None or is_known(name) else [str(name)]
 
 
 def _classes_in(model_name: str, path: str, revision: str | None) -> list[str]:
-    """Return the classes outside of transformers that the files of one module name."""
-    found: list[str] = []
-    for name in WITH_AUTO_MAP:
-        values = json_file(model_name, str(PurePosixPath(path, name)), revision)
-        named = values.get("auto_map") or {}
-        for classes in named.values() if isinstance(named, dict) else [named]:
-            found += [one for one in (classes if isinstance(classes, list) else [classes]) if one]
-        found += [values[key] for key in ("activation_function",) if path and values.get(key)]
-        kernels = (values.get(key) for key in ("_attn_implementation", "attn_implementation"))
-        found += [f"{kernel}{OF}kernel.Attention" for kernel in kernels if isinstance(kernel, str) and "/" in kernel]
-    routed = json_file(model_name, str(PurePosixPath(path, "router_config.json")), revision).get("types")
-    found += routed.values() if isinstance(routed, dict) else []
-    return [name for name in found if not str(name).startswith(OWN_CODE)]
+    """Return the classes outside of transformers that the files of one folder name, at any depth."""
+    files = (json_file(model_name, joined(path, name), revision) for name in WITH_AUTO_MAP)
+    return [name for values in files for name in _named(values) if not name.startswith(OWN_CODE)]
+
+
+def _named(values: object) -> Iterator[str]:
+    if isinstance(values, list):
+        for item in values:
+            yield from _named(item)
+    if not isinstance(values, dict):
+        return
+    for key, value in values.items():
+        if key == "auto_map":
+            yield from _texts(value)
+        elif KERNEL.fullmatch(key):
+            yield from (f"{name}{OF}kernel.Attention" for name in _texts(value) if "/" in name)
+        elif CLASS.fullmatch(key) and isinstance(value, str):
+            yield from [value] if "." in value else []
+        else:
+            yield from _named(value)
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Yield the strings of a value of any depth, except for empty ones."""
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
+    elif value:
+        yield str(value)
 
 
 def _file(name: str) -> str:

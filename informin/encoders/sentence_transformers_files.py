@@ -6,7 +6,8 @@ from transformers import PreTrainedConfig
 
 from informin.encoders.dense import dense_problem
 from informin.encoders.embedding_config import EmbeddingConfig
-from informin.encoders.files import json_file, refuse_outside
+from informin.encoders.files import json_file
+from informin.encoders.modules import kind_of, listed_modules
 from informin.encoders.settings import check_files
 from informin.errors import UsageError
 
@@ -28,7 +29,8 @@ TRANSFORMER = {
 # Older versions named that file after the architecture.
 TRANSFORMER_FILES = (
     "sentence_bert_config.json",
-    *(f"sentence_{name}_config.json" for name in ("roberta", "distilbert", "camembert", "albert", "xlm-roberta")),
+    *(f"sentence_{name}_config.json" for name in ("roberta", "distilbert", "camembert", "albert")),
+    *(f"sentence_{name}_config.json" for name in ("xlm-roberta", "xlnet")),
 )
 
 
@@ -43,31 +45,13 @@ def load_embedding_config(model_name: str, config: PreTrainedConfig, revision: s
     return from_files if own is None else replace(own, files=own.files or from_files.files, adapter=from_files.adapter)
 
 
-def listed_modules(model_name: str, revision: str | None = None) -> list[dict]:
-    """Return the modules in modules.json, each with a type and a path; an empty list if there is no such file.
-
-    Raises:
-        UsageError: A module has no type or path, or is outside of the folder.
-    """
-    modules = json_file(model_name, "modules.json", revision, list)
-    if not all(isinstance(module, dict) and {"type", "path"} <= module.keys() for module in modules):
-        raise UsageError(
-            f"{model_name}: modules.json lists a module without type or path",
-            option="model_name",
-            fix="Copy the model again from its source.",
-        )
-    for module in modules:
-        refuse_outside(model_name, module["path"], "modules.json")
-    return modules
-
-
 def _sentence_transformers(model_name: str, revision: str | None) -> EmbeddingConfig:
     """Return the configuration that the files of sentence-transformers describe."""
     modules = listed_modules(model_name, revision)
     if not modules:
         return EmbeddingConfig()
     prompt, files = stored_prompts(model_name, revision)
-    kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
+    kinds = [kind_of(module["type"]) or str(module["type"]) for module in modules]
     adapter = modules[3]["path"] if kinds in (ADAPTED, [*ADAPTED, "Normalize"]) else None
     if adapter and dense_problem(model_name, adapter, revision):
         adapter = None

@@ -15,21 +15,26 @@ from typing import Any
 
 import numpy as np
 import torch
+from packaging.version import Version
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from informin.encoders.dense import Dense
 from informin.encoders.embedding_config import refuse_long_prompt
 from informin.encoders.encoder import Encoder, to_device, weights_sha256
-from informin.encoders.files import cannot_load, json_file, optional_file, refuse_links
-from informin.encoders.loading import BERT_POOLER, refuse_weights_outside
+from informin.encoders.files import cannot_load, json_file, optional_file
+from informin.encoders.loading import BERT_POOLER
 from informin.encoders.model_config import check_numbers, check_sizes
+from informin.encoders.model_folder import check_modules, check_paths, folders_of
+from informin.encoders.modules import all_modules, joined
+from informin.encoders.padding import fit_to_positions, require_independent
 from informin.encoders.remote_code import refuse_remote_code
 from informin.encoders.sentence_transformers_files import stored_prompts
 from informin.errors import UsageError, counted
 from informin.files import sha256
 
 POOLER = "st"  # name of the only pooling, in results and file names
+OLDEST = "6.2"  # version of sentence-transformers; pyproject.toml has it, too
 UNLIMITED = 1_000_000  # tokens; maximum length of models that do not truncate, such as static embeddings
 # Files that can determine an embedding.
 FINGERPRINTED = {
@@ -169,12 +174,14 @@ def load_st_encoder(
         found = f"is {' '.join(poolers)}, {why} loads it with its own pooling"
         raise UsageError(found, option="pooler", needed="auto")
     library = _library(model_name, reason)
-    _check_files(model_name, revision)
+    check_paths(model_name, revision)
     if code_revision and Path(model_name).is_dir():
         fix = "Leave it out: code in a folder has no revision."
         raise UsageError(f"is {code_revision}, but {model_name} is a folder", option="code_revision", fix=fix)
     if not trust_remote_code:
         refuse_remote_code(model_name, revision)
+    check_modules(model_name, revision, trust_remote_code)
+    _check_numbers(model_name, revision)
     with _quiet():
         model = _load(library, model_name, revision, trust_remote_code, code_revision).to(dtype)
         files = _files_sha256(model_name, revision, code_revision)
@@ -205,6 +212,7 @@ def as_encoder(
     Raises:
         UsageError: The length or the prompt does not fit, or the model cannot embed a text.
     """
+    fit_to_positions(model)
     own = model.get_max_seq_length()
     most = int(own) if isinstance(own, int | float) and own < UNLIMITED else UNLIMITED
     _set_length(model, name, length, most)
@@ -219,6 +227,9 @@ def as_encoder(
     encoder = StEncoder(name, model, tokenizer, *options, own_length=most, files_sha256=files_sha256)
     try:
         encoder.width = encoder._encode(["a"]).shape[-1]
+        require_independent(model, name, lambda texts: encoder._encode(list(texts)))
+    except UsageError:
+        raise
     except Exception as error:  # the type depends on the model's code
         raise cannot_load(name, error) from None
     return encoder
@@ -228,7 +239,7 @@ def _library(model_name: str, reason: UsageError | None) -> Any:
     """Return the package sentence_transformers.
 
     Raises:
-        UsageError: It is not installed.
+        UsageError: It is not installed, or it is a version that runs code which this project's checks do not know.
     """
     try:
         import sentence_transformers
@@ -239,25 +250,30 @@ def _library(model_name: str, reason: UsageError | None) -> Any:
             option="model_name",
             fix="Install it: pip install 'informin-cl[st]'.",
         ) from None
+    found = sentence_transformers.__version__
+    if Version(found) < Version(OLDEST):
+        raise UsageError(
+            f"{model_name} needs sentence-transformers {OLDEST} or newer, and {found} is installed",
+            option="model_name",
+            fix="Upgrade it: pip install -U 'informin-cl[st]'.",
+        )
     return sentence_transformers
 
 
-def _check_files(model_name: str, revision: str | None) -> None:
-    """Raise UsageError for links and paths that lead outside of the folder, and for settings of no real model."""
-    if Path(model_name).is_dir():
-        refuse_links(model_name)
-    values = json_file(model_name, "config.json", revision)
-    check_numbers(model_name, values)
-    for part in (values, values.get("text_config")):
-        if isinstance(part, dict):
-            check_sizes(model_name, SimpleNamespace(**part))
-    refuse_weights_outside(model_name, SimpleNamespace(**values), revision)
+def _check_numbers(model_name: str, revision: str | None) -> None:
+    """Raise UsageError for numbers in a config.json that no real model has."""
+    for path in folders_of(all_modules(model_name, revision)):
+        values = json_file(model_name, joined(path, "config.json"), revision)
+        for part in (values, values.get("text_config")):
+            if isinstance(part, dict):
+                check_numbers(model_name, part)
+                check_sizes(model_name, SimpleNamespace(**part))
 
 
 def _load(library: Any, model_name: str, revision: str | None, trust: bool, code_revision: str | None) -> Any:
-    more = {}
-    if code_revision:
-        more = {name: _Kept(code_revision=code_revision) for name in ("model_kwargs", "config_kwargs")}
+    code = {"code_revision": code_revision} if code_revision else {}
+    safe = {"weights_only": True}  # replaces what the folder says
+    more = {"model_kwargs": _Kept(code | safe)} | ({"config_kwargs": _Kept(code)} if code else {})
     how = dict(device="cpu", revision=revision, trust_remote_code=trust, **more)
     try:
         with _no_missing_weights(model_name):

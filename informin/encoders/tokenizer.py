@@ -4,7 +4,9 @@ from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBas
 
 from informin.encoders.architectures import OFFSET_POSITIONS
 from informin.encoders.encode import max_length
-from informin.encoders.files import json_file, refuse_outside, texts_in
+from informin.encoders.files import json_file
+from informin.encoders.model_folder import check_paths
+from informin.encoders.sentence_transformers_files import load_embedding_config
 from informin.errors import UsageError, counted, error_line
 
 TOKENIZER_FILES = ("tokenizer_config.json", "tokenizer.json", "special_tokens_map.json")
@@ -17,8 +19,7 @@ def load_tokenizer(model_name: str, config: PreTrainedConfig, revision: str | No
     Raises:
         UsageError: There is no tokenizer, it has no vocabulary or padding token, or it belongs to another model.
     """
-    for name in texts_in(json_file(model_name, "tokenizer_config.json", revision).get("fast_tokenizer_files")):
-        refuse_outside(model_name, name, "tokenizer_config.json")
+    check_paths(model_name, revision)
     try:
         tokenizer = AutoTokenizer.from_pretrained(model_name, revision=revision, trust_remote_code=False)
     except Exception as error:  # tokenizers raises Exception itself
@@ -39,6 +40,9 @@ def load_tokenizer(model_name: str, config: PreTrainedConfig, revision: str | No
         found = f"{model_name}: the tokenizer does not belong to the model: {problem}"
         raise UsageError(found, option="model_name", fix=COPY_TOKENIZER)
     given = tokenizer.model_max_length
+    stated = load_embedding_config(model_name, config, revision).files.get("max_seq_length")
+    if isinstance(given, int | float):  # as in sentence-transformers, whose own setting replaces the tokenizer's
+        tokenizer.model_max_length = max(given, stated or 0)
     if not isinstance(given, int | float) or max_length(config, tokenizer) < 3:
         raise UsageError(
             f"{model_name} has max_position_embeddings {config.max_position_embeddings} in config.json and "
@@ -48,6 +52,12 @@ def load_tokenizer(model_name: str, config: PreTrainedConfig, revision: str | No
         )
     tokenizer.model_max_length = max_length(config, tokenizer)
     forget_truncation(tokenizer)
+    return pad_right(tokenizer)
+
+
+def pad_right(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """Make a tokenizer pad on the right: with padding on the left, positions would depend on the batch."""
+    tokenizer.padding_side = "right"
     return tokenizer
 
 

@@ -9,6 +9,7 @@ from informin.encoders.embedding_config import EmbeddingConfig
 from informin.encoders.encoder import has_modules
 from informin.encoders.files import NotNativeError
 from informin.encoders.model_config import load_config
+from informin.encoders.model_folder import check_modules, check_paths
 from informin.encoders.remote_code import refuse_remote_code
 from informin.encoders.sentence_transformers_files import load_embedding_config
 from informin.encoders.st_encoder import POOLER
@@ -68,8 +69,10 @@ def _general(model_name: str, args: EncoderOptions) -> tuple[PreTrainedConfig, E
         raise UsageError(
             f"is {args.pooler}, but a SentenceTransformer has its own pooling", option="pooler", needed="auto"
         )
+    check_paths(model_name, args.model_revision)
     if not args.trust_remote_code:
         refuse_remote_code(model_name, args.model_revision)
+    check_modules(model_name, args.model_revision, args.trust_remote_code)
     return describe_st(model_name, args.model_revision)
 
 

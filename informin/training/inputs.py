@@ -12,6 +12,7 @@ from informin.encoders.architectures import InforMinModel
 from informin.encoders.embedding_config import embedding_of, lower_case
 from informin.encoders.loading import load_model, load_tokenizer
 from informin.encoders.st_model import StModel, describe_object, is_sentence_transformer, load_st_model
+from informin.encoders.tokenizer import pad_right
 from informin.errors import UsageError
 from informin.training.backends import describe_encoder, is_general
 from informin.training.lengths import fitting_length, token_counts, warn_of_truncation
@@ -66,13 +67,13 @@ def load_for_training(
     if not isinstance(model, str | PathLike):
         assert tokenizer is not None  # see `refuse_arguments`
         name = model.config.name_or_path or model.config.model_type
-        return args.resolve(name, model.config, embedding_of(model)), model, tokenizer, None
+        return args.resolve(name, model.config, embedding_of(model)), model, pad_right(tokenizer), None
     model_name, revision = str(model), args.model_revision
     config, embedding = describe_encoder(model_name, args)
     args = args.resolve(model_name, config, embedding)
     if is_general(config):
         return args, *_load_general(model_name, args, hub_id)
-    tokenizer = tokenizer or load_tokenizer(model_name, config, revision)
+    tokenizer = pad_right(tokenizer) if tokenizer else load_tokenizer(model_name, config, revision)
     set_seed(args.seed)  # for newly initialized heads
     loaded = load_model(config, model_name, args.model_settings, revision, args.embedding)
     lower_case(tokenizer, embedding_of(loaded))
