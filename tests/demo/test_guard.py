@@ -17,7 +17,7 @@ from tests.conftest import raises_usage
 from tests.demo.helpers import AFTER, BEFORE, search_of
 
 gradio = pytest.importorskip("gradio")
-from starlette.testclient import TestClient  # noqa: E402
+from starlette.testclient import TestClient
 
 JOIN = dict(data=["query"], event_data=None, fn_index=0, trigger_id=5, session_hash="s")
 FILE = {"path": "https://example.com/file", "meta": {"_type": "gradio.FileData"}}
@@ -82,7 +82,12 @@ def test_only_the_routes_that_the_page_needs_are_allowed(app):
 UPLOADS = (
     *("/gradio_api/upload", "/gradio_api/upload/", "//gradio_api/upload", "/gradio_api//upload", "/upload"),
     *("/gradio_api/%75pload", "/assets/../gradio_api/upload", "/assets/%2e%2e/gradio_api/upload", "/GRADIO_API/UPLOAD"),
-    *("/gradio_api/upload?upload_id=1", "/gradio_api/upload;x", "/gradio_api/./upload", "/gradio_api/queue/join/../upload"),
+    *(
+        "/gradio_api/upload?upload_id=1",
+        "/gradio_api/upload;x",
+        "/gradio_api/./upload",
+        "/gradio_api/queue/join/../upload",
+    ),
     *("/static/..%2fgradio_api/upload", "/gradio_api\\upload", "/gradio_api/upload%00", "/gradio_api/upload%0a"),
 )
 
@@ -101,8 +106,20 @@ def test_uploads_are_refused(client, temporary, path):
         *("/gradio_api/file=/etc/passwd", "/gradio_api/file/etc/passwd", "/gradio_api/proxy=http://127.0.0.1/"),
         *("/gradio_api/stream/1/1/1/playlist.m3u8", "/gradio_api/upload_progress?upload_id=1", "/gradio_api/deep_link"),
         *("/login", "/monitoring", "/monitoring/summary", "/docs", "/openapi.json", "/gradio_api/openapi.json"),
-        *("/gradio_api/custom_component/1/client/1/1", "/gradio_api/dev/reload", "/gradio_api/runs", "/gradio_api/token"),
-        *("/gradio_api/startup-events", "/pwa_icon", "/redoc", "/gradio_api/mcp/sse", "/assets/", "/assets//etc/passwd"),
+        *(
+            "/gradio_api/custom_component/1/client/1/1",
+            "/gradio_api/dev/reload",
+            "/gradio_api/runs",
+            "/gradio_api/token",
+        ),
+        *(
+            "/gradio_api/startup-events",
+            "/pwa_icon",
+            "/redoc",
+            "/gradio_api/mcp/sse",
+            "/assets/",
+            "/assets//etc/passwd",
+        ),
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "POST", "DELETE"])
@@ -193,14 +210,22 @@ def test_bodies_without_a_length_are_limited_too():
     assert exchange(hosts_of("127.0.0.1"), host, *join, [b'{"data"', b': ["a"]}'])[:4:2] == (200, '{"data": ["a"]}')
     status, _, _, calls, taken = exchange(hosts_of("127.0.0.1"), host, *join, [b"0" * 2**20] * 9)
     assert (status, calls, taken) == (413, 0, 9)
-    status, _, _, calls, taken = exchange(hosts_of("127.0.0.1"), host, "POST", "/gradio_api/upload", [b"0" * 2**20] * 99)
+    status, _, _, calls, taken = exchange(
+        hosts_of("127.0.0.1"), host, "POST", "/gradio_api/upload", [b"0" * 2**20] * 99
+    )
     assert (status, calls, taken) == (404, 0, guard.DISCARDED // 2**20)
 
 
 LOCAL = ("127.0.0.1", "localhost", "LOCALHOST:7860", "localhost.", "[::1]:7860", "127.0.0.1:1")
 FOREIGN = (
     *("evil.example", "evil.example:7860", "localhost.evil.example", "127.0.0.1.evil.example", "evil-localhost", ""),
-    *("localhost@evil.example", "evil.example/localhost", "evil.example#localhost", "localhost, evil.example", "local host"),
+    *(
+        "localhost@evil.example",
+        "evil.example/localhost",
+        "evil.example#localhost",
+        "localhost, evil.example",
+        "local host",
+    ),
     *("localhost:7860:1", "localhost:", "[::1", "::1", "0", "2130706433", "evil.example\tlocalhost", "foo.localhost"),
 )
 
@@ -240,7 +265,10 @@ def test_the_message_names_the_option():
         (200, "search.example", "https://search.example"),
         (403, "localhost:7860", "http://localhost:3000"),
         (403, "127.0.0.1:7860", "http://localhost:7860"),
-        *((403, "localhost:7860", bad) for bad in ("null", "http://evil.example", "file://localhost:7860", "", "http://")),
+        *(
+            (403, "localhost:7860", bad)
+            for bad in ("null", "http://evil.example", "file://localhost:7860", "", "http://")
+        ),
         (403, "localhost:7860", "http://localhost:7860@evil.example"),
         (421, "evil.example", "http://evil.example"),
     ],
@@ -262,7 +290,7 @@ def test_names_with_scheme_or_port_are_refused():
 
 
 def test_a_space_is_served_under_every_name_and_in_a_frame():
-    """The Hub's proxy chooses the name of a Space, and huggingface.co shows it in a frame. Routes are limited there too."""
+    """The Hub chooses its name, and huggingface.co shows it in a frame. Its routes are limited too."""
     headers = [(b"host", b"me-space.hf.space"), (b"origin", b"https://huggingface.co")]
     status, answered, *_ = exchange(None, headers)
     assert status == 200 and b"frame-ancestors" not in answered[b"content-security-policy"]
