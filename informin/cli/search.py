@@ -5,8 +5,9 @@ import argparse
 from informin import program
 from informin.cli.texts import add_encoder_options, encoder_of
 from informin.demo.load import load_search
-from informin.demo.page import LOCAL, build_page, require_gradio, serve, wait
+from informin.demo.page import build_page, require_gradio, serve
 from informin.demo.sentences import load_labeled_sentences
+from informin.demo.server import LOCAL, wait
 from informin.errors import counted
 
 
@@ -24,6 +25,9 @@ def main(argv: list[str] | None = None) -> int:
         help="One file per model with the vectors of `informin embed`. Written if they do not exist. Default: a cache "
         "in HF_HOME.")  # fmt: skip
     add("--host", default=LOCAL, help="Address to listen on. 0.0.0.0 lets other machines reach the page.")
+    add("--allowed_hosts", nargs="+", default=[], metavar="NAME",
+        help="Other host names under which the page is opened, such as that of a reverse proxy. All others are "
+        "refused.")  # fmt: skip
     add("--port", type=int, help="Port. Default: the first free one from 7860.")
     add_encoder_options(parser)
     args = parser.parse_args(argv)
@@ -38,6 +42,6 @@ def search(args: argparse.Namespace) -> None:
     encoders = [encoder_of(argparse.Namespace(**vars(args) | {"model_name": name})) for name in names]
     found = load_search(encoders, sentences, args.embeddings)
     print(f"{counted(len(found), 'sentence')} from {args.sentences}")
-    url = serve(build_page(found), args.host, args.port)
+    url = serve(build_page(found), args.host, args.port, args.allowed_hosts)
     print(f"The search page is at {url} (Ctrl-C stops it)", flush=True)
     wait()

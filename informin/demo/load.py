@@ -10,10 +10,11 @@ from informin.demo.sentences import Sentences
 from informin.encoders.embed_file import embed_cached, embed_file
 from informin.encoders.encoder import Encoder
 from informin.encoders.files import optional_file
-from informin.errors import UsageError, counted
+from informin.errors import UsageError, counted, error_line
 
 MOST_MODELS = 2
 REPORT = "report.html"  # in a model's folder or repository
+LARGEST = 10 * 2**20  # bytes of it; ours have up to 3 MB
 
 
 def load_search(
@@ -52,6 +53,18 @@ def short_names(names: Sequence[str]) -> list[str]:
 
 
 def find_report(model_name: str) -> str | None:
-    """Return the text of a model's report.html, from its folder or the Hub; None if it has none."""
+    """Return the text of a model's report.html, from its folder or the Hub; None if it has none.
+
+    Raises:
+        UsageError: The file is outside of the folder, larger than any report, or cannot be read.
+    """
     path = optional_file(model_name, REPORT)
-    return Path(path).read_text(encoding="utf-8", errors="replace") if path else None
+    if path is None:
+        return None
+    fix = "Delete the file, or write it again with informin report."
+    try:
+        if (size := Path(path).stat().st_size) > LARGEST:  # it is part of the page
+            raise UsageError(f"{path} has {size:,} bytes", needed=f"up to {LARGEST:,}", fix=fix)
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error_line(error)}", fix=fix) from None

@@ -1,28 +1,31 @@
 """The search page: a Gradio app with a search box, a map and the models' reports.
 
-It loads nothing from other hosts and sends nothing to them.
+It loads nothing from other hosts and sends nothing to them. `Guard` refuses every request that it does not make.
 """
 
-import socket
-import threading
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from informin.demo.guard import Guard
+from informin.demo.hosts import hosts_of
 from informin.demo.load import find_report, load_search
 from informin.demo.map_html import SCRIPT, map_html
 from informin.demo.points import map_points
 from informin.demo.render import CSS, heading, note, report_html, results_html
 from informin.demo.search import HITS, Search
 from informin.demo.sentences import load_labeled_sentences
+from informin.demo.server import LOCAL, address_of, listen, start
 from informin.encoders.encoder import load_encoder
-from informin.errors import UsageError, error_line
+from informin.errors import UsageError
 
 if TYPE_CHECKING:
+    import fastapi
     import gradio
 
-LOCAL = "127.0.0.1"
+WAITING = 100  # queries at a time
 EMPTY = f"Type a few words or a sentence and press Enter to see the {HITS} nearest sentences."
 REPORT_HINT = "Training and `informin fit` write one."
 
@@ -88,26 +91,37 @@ def _search_tab(gr, search: Search) -> None:
         event(lambda query: answer(search, query), box, results, show_progress="hidden", api_visibility="private")
 
 
-def serve(page: "gradio.Blocks", host: str | None = LOCAL, port: int | None = None) -> str:
+def serve(
+    page: "gradio.Blocks", host: str | None = LOCAL, port: int | None = None, allowed_hosts: Collection[str] = ()
+) -> str:
     """Start the server of a page in the background and return its URL.
 
     Args:
         page: From `build_page`.
         host: Address to listen on; None for GRADIO_SERVER_NAME, which Spaces set.
         port: Port; None for GRADIO_SERVER_PORT, or the first free one from 7860.
+        allowed_hosts: Further host names under which the page may be opened. In a Space, all names are served.
 
     Raises:
-        UsageError: The address or the port cannot be used.
+        UsageError: The address, the port or a host name cannot be used.
     """
+    address = address_of(host)
+    hosts = None if os.environ.get("SPACE_ID") else hosts_of(address, allowed_hosts)
+    listener = listen(address, port)
+    return start(Guard(app_of(page), hosts), listener)
+
+
+def app_of(page: "gradio.Blocks") -> "fastapi.FastAPI":
+    """Return the ASGI app of a page, with everything off that the page does not need."""
+    import fastapi  # comes with gradio
+
     gr = require_gradio()
-    if host is not None:
-        refuse_address(host, port)
-    _, url, _ = page.launch(
-        server_name=host,
-        server_port=port,
-        share=False,
-        prevent_thread_lock=True,
-        quiet=True,
+    page.queue(max_size=WAITING)
+    return gr.mount_gradio_app(
+        fastapi.FastAPI(openapi_url=None),
+        page,
+        path="/",
+        show_error=False,
         ssr_mode=False,
         mcp_server=False,
         run_history=False,
@@ -116,18 +130,6 @@ def serve(page: "gradio.Blocks", host: str | None = LOCAL, port: int | None = No
         theme=_theme(gr),
         css=CSS,
     )
-    return url
-
-
-def refuse_address(host: str, port: int | None) -> None:
-    """Raise UsageError if no server can listen on an address and a port; None for any."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for option, value, number in (("host", host, 0), ("port", port, port or 0)):
-        try:
-            socket.create_server((host.strip("[]"), number), family=family).close()
-        except (OSError, OverflowError) as error:
-            found = f"is {value}, where no server can listen: {error_line(error)}"
-            raise UsageError(found, option=option, fix=f"Choose another {option}.") from None
 
 
 def _theme(gr):
@@ -136,11 +138,6 @@ def _theme(gr):
     button = {f"button_primary_background_fill{end}": "*primary_700" for end in ("", "_dark")}
     button |= {f"button_primary_background_fill_hover{end}": "*primary_800" for end in ("", "_dark")}
     return gr.themes.Default(primary_hue="blue", **fonts).set(**button)
-
-
-def wait() -> None:
-    """Keep the server running until a signal."""
-    threading.Event().wait()
 
 
 def space_page(models: Sequence[str], sentences: str | Path) -> "gradio.Blocks":

@@ -1,5 +1,6 @@
 """HTML of the search page. Sentences, labels and names are text: none of their characters becomes markup."""
 
+import re
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -11,6 +12,15 @@ from informin.errors import counted
 
 FOLDED = 400  # characters above which a sentence is folded
 SHOWN = 300  # characters of a folded sentence
+
+# For a report in a frame: no scripts, and nothing from the network.
+REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+REPORT_HEAD = (
+    f'<meta http-equiv="Content-Security-Policy" content="{REPORT_POLICY}">'
+    '<meta http-equiv="x-dns-prefetch-control" content="off">'
+)
+# Browsers connect to the addresses in these elements even if the policy forbids to load them. Our reports have none.
+CONNECTING = re.compile("<(?=link|i?frame)", re.IGNORECASE)
 
 CSS = (Path(__file__).parent / "templates" / "page.css").read_text(encoding="utf-8")
 
@@ -88,7 +98,7 @@ def sentence_html(text: str) -> str:
 def report_html(name: str, report: str | None, created_by: str) -> str:
     """Return a sandboxed iframe with the report of a model, or a note on how to create the report.
 
-    The report cannot run scripts or reach this page, because it may come from somebody else's repository.
+    The report cannot run scripts, reach this page or load anything, because it may come from another repository.
 
     Args:
         name: Name of the model.
@@ -97,7 +107,8 @@ def report_html(name: str, report: str | None, created_by: str) -> str:
     """
     if report is None:
         return note(f"{name} has no {REPORT}. {created_by}")
+    document = REPORT_HEAD + CONNECTING.sub("&lt;", report)
     return (
         f"<h2>{escape(name)}</h2>"
-        f'<iframe class="report" sandbox="" title="Report of {escape(name)}" srcdoc="{escape(report)}"></iframe>'
+        f'<iframe class="report" sandbox="" title="Report of {escape(name)}" srcdoc="{escape(document)}"></iframe>'
     )

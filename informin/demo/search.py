@@ -5,6 +5,7 @@ for results in search("how are journals cited?"):
     print(results.model, [(hit.rank, hit.other_rank, hit.text) for hit in results.hits])
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from informin.evaluation.geometry import unit
 from informin.textfiles import MOST_CHARACTERS
 
 HITS = 10
+HALF = re.compile("[\ud800-\udfff]")  # half of a surrogate pair, which no tokenizer takes
 
 
 @dataclass(frozen=True)
@@ -91,11 +93,13 @@ class Search:
         """Return the nearest sentences for each model.
 
         Raises:
-            UsageError: The query is too long to tokenize, or its embedding is not finite.
+            UsageError: The query is too long to tokenize or not valid Unicode, or its embedding is not finite.
         """
         if len(query) > MOST_CHARACTERS:
             found = f"The query has {len(query):,} characters"
             raise UsageError(found, needed=f"up to {MOST_CHARACTERS:,}", fix="Shorten it.")
+        if HALF.search(query):
+            raise UsageError("The query contains half of a surrogate pair", needed="Unicode text", fix="Type it again.")
         rankings, truncated = [], []
         for model, index in zip(self.models, self._indices):
             vector, cut = _embed(model.encoder, query)

@@ -35,7 +35,8 @@ APP = '''"""The search page of {model}, written by `informin push`. Its code is 
 
 from pathlib import Path
 
-from informin.demo.page import serve, space_page, wait
+from informin.demo.page import serve, space_page
+from informin.demo.server import wait
 
 MODELS = {models}
 

@@ -1,5 +1,8 @@
 """Vectors of the search page: from `informin embed`, or cached."""
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 from huggingface_hub import constants
@@ -9,7 +12,7 @@ from informin.demo.load import find_report, load_search, short_names
 from informin.demo.sentences import Sentences, load_labeled_sentences
 from informin.encoders.encoder import load_encoder
 from tests.conftest import raises_usage
-from tests.demo.helpers import TableEncoder
+from tests.demo.helpers import TableEncoder, save
 
 TABLE = {"a": [1.0, 0.0], "b": [0.0, 2.0], "": [1.0, 1.0]}
 LETTERS = Sentences(["a", "b", "a"])
@@ -67,3 +70,27 @@ def test_reports(bert, tmp_path):
     assert find_report(str(bert)) is None
     (tmp_path / "report.html").write_text("<p>é</p>", encoding="utf-8")
     assert find_report(str(tmp_path)) == "<p>é</p>"
+
+
+def test_reports_that_are_no_reports(tmp_path, monkeypatch):
+    """A report is part of the page: it must be in the model's folder, and as small as a report."""
+    (tmp_path / "model").mkdir()
+    report = tmp_path / "model" / "report.html"
+    report.mkdir()
+    assert find_report(str(report.parent)) is None
+    report.rmdir()
+    os.mkfifo(report)
+    assert find_report(str(report.parent)) is None
+    report.unlink()
+    save(tmp_path / "secret", "secret")
+    report.symlink_to(tmp_path / "secret")
+    with raises_usage("model_name", found="report.html is a link to a file outside of the folder"):
+        find_report(str(report.parent))
+    report.unlink()
+    report.write_text("x" * 11 * 2**20)
+    with raises_usage(found="report.html has 11,534,336 bytes", needed="up to 10,485,760", fix="informin report"):
+        find_report(str(report.parent))
+    report.write_text("x")
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: (_ for _ in ()).throw(PermissionError(13, "no")))
+    with raises_usage(found="report.html cannot be read"):
+        find_report(str(report.parent))

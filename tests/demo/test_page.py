@@ -7,24 +7,26 @@ import signal
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 
 import httpx
+import psutil
 import pytest
 
 from informin.cli.search import main
-from informin.demo.page import answer, build_page, serve
+from informin.demo.page import answer, app_of, build_page, serve
+from informin.demo.server import address_of, listen, url_of
 from tests.conftest import ROOT, raises_usage
 from tests.demo.helpers import AFTER, BEFORE, search_of
 
 gradio = pytest.importorskip("gradio")
+from starlette.testclient import TestClient
 
 
 @pytest.fixture(scope="module")
 def url():
     """A page of two models."""
-    page = build_page(search_of(BEFORE, AFTER))
-    yield serve(page).rstrip("/")
-    page.close()
+    return serve(build_page(search_of(BEFORE, AFTER))).rstrip("/")
 
 
 def test_answers():
@@ -57,9 +59,66 @@ def test_nothing_comes_from_other_hosts(url):
     assert loaded == [] and "http" not in re.sub(r"http://www.w3.org/\d+/svg", "", theme) and "system-ui" in theme
 
 
+def test_the_guard_is_in_front_of_the_page(url):
+    """test_guard.py has the details."""
+    files = {"files": ("a.bin", b"0" * 3_000_000)}
+    assert httpx.post(f"{url}/gradio_api/upload", files=files, timeout=30).status_code == 404
+    assert httpx.post(f"{url}/gradio_api/upload", files=files, headers={"Connection": "close"}).status_code == 404
+    assert httpx.get(url, headers={"Host": "evil.example"}).status_code == 421
+    assert httpx.get(url, headers={"Origin": "http://evil.example"}).status_code == 403
+    assert "default-src 'self'" in httpx.get(url).headers["Content-Security-Policy"]
+
+
+def test_names_of_models_are_text():
+    """Also in the title of the page, and in the data that the page's script reads."""
+    search = search_of(BEFORE)
+    name = "</title></script><script>window.ran = 1</script>"
+    search.models = [replace(search.models[0], name=name)]
+    with TestClient(app_of(build_page(search))) as client:
+        html = client.get("/").text
+    assert "window.ran" in html and "<script>window.ran" not in html
+
+
+def test_a_space_is_served_under_every_name(monkeypatch):
+    page = build_page(search_of(BEFORE))
+    for name, value in {"SPACE_ID": "me/space", "GRADIO_SERVER_NAME": "127.0.0.1"}.items():
+        monkeypatch.setenv(name, value)
+    url = serve(page, host=None)
+    assert httpx.get(url, headers={"Host": "me-space.hf.space"}).status_code == 200
+    assert httpx.post(f"{url}gradio_api/upload", files={"files": b"0"}).status_code == 404
+
+
+def test_the_environment_does_not_open_more(monkeypatch):
+    """Gradio reads these variables. Workers would serve uploads on ports of their own."""
+    on = ("GRADIO_MCP_SERVER", "GRADIO_SHARE", "GRADIO_SSR_MODE", "GRADIO_RUN_HISTORY", "GRADIO_ANALYTICS_ENABLED")
+    for name in on:
+        monkeypatch.setenv(name, "True")
+    monkeypatch.setenv("GRADIO_NUM_WORKERS", "2")
+    monkeypatch.setenv("GRADIO_ALLOWED_PATHS", "/")
+    url = serve(build_page(search_of(BEFORE)))
+    assert httpx.get(f"{url}gradio_api/file=/etc/passwd").status_code == 404
+    children = psutil.Process().children(recursive=True)
+    assert not [child for child in children if child.net_connections("inet")]
+
+
+def test_addresses(monkeypatch):
+    monkeypatch.delenv("GRADIO_SERVER_NAME", raising=False)
+    assert address_of(None) == address_of("") == "127.0.0.1" and address_of("[::1]") == "::1"
+    monkeypatch.setenv("GRADIO_SERVER_NAME", "0.0.0.0")
+    assert address_of(None) == "0.0.0.0" and address_of("127.0.0.1") == "127.0.0.1"
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        port = used.getsockname()[1]
+        monkeypatch.setenv("GRADIO_SERVER_PORT", str(port))
+        with listen("127.0.0.1") as next_free:
+            assert port < next_free.getsockname()[1] < port + 100
+    for host, name in (("0.0.0.0", "localhost"), ("localhost", "127.0.0.1"), ("::1", "[::1]")):
+        with listen(host, 0) as listener:
+            assert re.fullmatch(rf"http://{re.escape(name)}:\d+/", url_of(listener))
+
+
 def test_files_of_this_machine_are_not_served(url):
     for path in (ROOT / "README.md", "README.md"):
-        assert httpx.get(f"{url}/gradio_api/file={path}").status_code in (403, 404)
+        assert httpx.get(f"{url}/gradio_api/file={path}").status_code == 404
 
 
 def test_only_this_machine_is_served(url):
@@ -93,9 +152,11 @@ def test_gradio_is_missing(monkeypatch, capsys, sentences_file):
 
 
 def test_command(bert, sentences_file, tmp_path):
-    """It serves until Ctrl-C. The second time, nothing is embedded."""
+    """It serves until Ctrl-C, and leaves nothing in the temporary folder."""
     command = [sys.executable, "-m", "informin", "search", str(bert), str(bert), "--pooler", "mean", "--device", "cpu"]
+    (tmp_path / "temporary").mkdir()
     environment = os.environ | {"HF_HOME": str(tmp_path / "home"), "GRADIO_SERVER_NAME": "0.0.0.0"}
+    environment |= {"TMPDIR": str(tmp_path / "temporary")}
     with subprocess.Popen(
         [*command, "--sentences", str(sentences_file)],
         **dict(cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True),
@@ -105,7 +166,10 @@ def test_command(bert, sentences_file, tmp_path):
             r"The search page is at (http://127.0.0.1:\d+/) \(Ctrl-C stops it\)\n", process.stdout.readline()
         )
         assert "96 sentences" in httpx.get(found[1]).text
+        files = {"files": ("a.bin", b"0" * 3_000_000)}
+        assert httpx.post(f"{found[1]}gradio_api/upload", files=files).status_code == 404
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
         assert process.stderr.read().strip() in ("interrupted", "Interrupted.", "")
+    assert [path for path in (tmp_path / "temporary").rglob("*") if path.is_file()] == []
     assert len(list((tmp_path / "home" / "informin-cl" / "embeddings").glob("*.npy"))) == 1

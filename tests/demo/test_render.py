@@ -70,10 +70,16 @@ def test_long_sentences_are_folded():
     assert [names["dir"] for names in found.attributes if "dir" in names] == ["auto", "auto"]
 
 
-def test_a_report_cannot_run_scripts():
+def test_a_report_cannot_run_scripts_or_load_anything():
+    links = "<LiNk rel=preconnect href=//x><iframe src=//x></iframe><frame src=//x><p>a</p>"
     page = f"<!doctype html><title>Report</title>{HOSTILE}"
-    found = Elements(report_html(HOSTILE, page, "hint"))
-    assert found.tags == ["h2", "iframe"] and found.attributes[1]["srcdoc"] == page
-    assert found.attributes[1]["sandbox"] == ""
+    found = Elements(report_html(HOSTILE, page + links, "hint"))
+    assert found.tags == ["h2", "iframe"] and found.attributes[1]["sandbox"] == ""
+    policy, *_, rest = found.attributes[1]["srcdoc"].partition(page)
+    assert policy == (  # before anything that the report could load
+        """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; """
+        """base-uri 'none'; form-action 'none'"><meta http-equiv="x-dns-prefetch-control" content="off">"""
+    )
+    assert rest == "&lt;LiNk rel=preconnect href=//x>&lt;iframe src=//x></iframe>&lt;frame src=//x><p>a</p>"
     missing = Elements(report_html("m", None, "Create it with: make it"))
     assert missing.tags == ["p"] and missing.texts == ["m has no report.html. Create it with: make it"]

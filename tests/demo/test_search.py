@@ -41,6 +41,13 @@ def test_long_queries():
         search("x" * 100_001)
 
 
+@pytest.mark.parametrize("query", ["\ud800", "a \udfff b", "\ude00\ud83d"])
+def test_halves_of_surrogate_pairs(query):
+    with raises_usage(found="The query contains half of a surrogate pair", needed="Unicode text"):
+        search_of(BEFORE)(query)
+    assert search_of(BEFORE)("\U0001f600")
+
+
 def test_embeddings_that_are_not_finite():
     search = search_of(BEFORE | {"bad": [np.nan, 1.0]})
     with raises_usage(found="model-0 gives an embedding that is not finite"):

@@ -20,8 +20,8 @@ from tests.push.push_helpers import export
 from tests.test_layering import MODULES, reachable
 
 gradio = pytest.importorskip("gradio")
-# Packages that the app can do without, gradio, which the card names, and what comes with transformers.
-OPTIONAL = {"gradio", "tokenizers", "faiss", "sentence_transformers"}
+# Packages that the app can do without, gradio, which the card names, and what comes with it or with transformers.
+OPTIONAL = {"gradio", "fastapi", "uvicorn", "tokenizers", "faiss", "sentence_transformers"}
 IMPORTED_AS = {"scikit-learn": "sklearn"}
 
 
