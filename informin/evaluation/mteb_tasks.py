@@ -69,7 +69,7 @@ def _texts(task: Any, name: str) -> tuple[dict[str, str], dict[str, str], Mappin
             subset = task.dataset["default"]
             data = subset["test"] if "test" in subset else next(iter(subset.values()))
             corpus, queries, relevant = data["corpus"], data["queries"], data["relevant_docs"]
-        return _by_id(name, corpus), _by_id(name, queries), {key: dict(grades) for key, grades in relevant.items()}
+        return _by_id(name, corpus), _by_id(name, queries), {key: {**grades} for key, grades in relevant.items()}
     except (KeyError, TypeError, AttributeError, StopIteration):
         raise UsageError(
             f"{name} is not a retrieval task in one language", option=OPTION, fix="Choose another task."

@@ -10,6 +10,7 @@ import numpy as np
 from informin.errors import counted
 from informin.evaluation.measures import KINDS
 from informin.evaluation.senteval import GROUPS, TASKS, YEARS
+from informin.evaluation.similarity import COSINE, DOT
 
 FORMATS = ("text", "markdown", "latex", "json")
 TITLES = {"sts": "STS, Spearman x 100", "transfer": "Transfer, accuracy x 100"}
@@ -130,7 +131,7 @@ def time_table(rows: Sequence[dict]) -> Table:
 
 
 def footnotes(rows: Sequence[dict]) -> list[str]:
-    """Return notes about undefined scores, prompts of queries and documents, and truncated sentences."""
+    """Return notes about undefined scores, prompts of queries and documents, similarities, and truncated sentences."""
     notes = []
     for results in rows:
         for name, task in results["tasks"].items():
@@ -138,10 +139,18 @@ def footnotes(rows: Sequence[dict]) -> list[str]:
                 notes.append(f"{label(results)}: {name} has no score: {task['error']}.")
             if prompts := task.get("prompts"):
                 notes.append(f"{label(results)}: {name}, {prompts_note(**prompts)}")
+        if (other := results.get("similarity", COSINE)) != COSINE:
+            notes.append(similarity_note(other, label(results)))
         cut = sum(task["truncated"] for task in results["tasks"].values())
         if cut:
             notes.append(f"{label(results)}: {cut:,} sentences were truncated to {results['max_length']} tokens.")
     return notes
+
+
+def similarity_note(similarity: str, name: str) -> str:
+    """Return a note about a similarity that is not the cosine."""
+    word = {DOT: "dot product"}.get(similarity, f"negative {similarity} distance")
+    return f"Similarity in STS and retrieval: {word}, as declared by {name}."
 
 
 def prompts_note(query: str, document: str) -> str:
