@@ -57,6 +57,7 @@ class Encoder:
         prompts: The checkpoint's prompts by name.
         similarity: Function of sentence-transformers that compares its embeddings; cosine for another pooling than
             the checkpoint's own.
+        task: With a Router, the route of the texts: `query` or `document`; None for its default route.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Encoder:
     dense: Dense | None = None
     prompts: Mapping[str, str] = field(default_factory=dict)
     similarity: str = COSINE
+    task: str | None = None
 
     @property
     def routed(self) -> bool:

@@ -51,8 +51,7 @@ class StEncoder(Encoder):
         own_length: The model's own maximum, which `length` replaces in memory.
         width: Number of dimensions of an embedding.
         files_sha256: SHA-256 of its weights, configuration and code when it was loaded.
-        task: In a model with a Router, the route of the texts: query or document; None for its default route.
-        has_default: Whether there is a default route.
+        has_default: Whether a Router has a default route.
     """
 
     model: Any
@@ -60,7 +59,6 @@ class StEncoder(Encoder):
     own_length: int = UNLIMITED
     width: int = 0
     files_sha256: str = ""
-    task: str | None = None
     has_default: bool = True
 
     @property

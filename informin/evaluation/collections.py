@@ -78,7 +78,7 @@ class Collection:
         ranking = np.empty((len(queries), cut), dtype=np.int64)
         smallest = smallest_difference(similarity, queries, documents)
         for start in range(0, len(queries), step):
-            block = similarities(similarity, queries[start : start + step], documents, smallest)
+            block = (similarities(similarity, queries[start : start + step], documents) / smallest).round()
             for row, values in enumerate(block, start=start):
                 if self.same[row] >= 0:
                     values[self.same[row]] = -np.inf

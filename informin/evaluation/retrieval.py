@@ -168,7 +168,7 @@ def found_grades(
     grades, step = np.zeros((len(texts), cut)), max(1, BLOCK // len(documents))
     smallest = smallest_difference(similarity, queries, documents)
     for start in range(0, len(texts), step):
-        block = similarities(similarity, queries[start : start + step], documents, smallest)
+        block = (similarities(similarity, queries[start : start + step], documents) / smallest).round()
         for row, (query, values) in enumerate(zip(texts[start : start + step], block), start=start):
             right = {index[document]: grade for document, grade in pairs.answers[query].items()}
             if query in index and index[query] not in right:

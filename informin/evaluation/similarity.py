@@ -30,16 +30,15 @@ def smallest_difference(similarity: str, queries: np.ndarray, documents: np.ndar
     return ROUNDING * size if size > 0 else ROUNDING
 
 
-def similarities(similarity: str, queries: np.ndarray, documents: np.ndarray, smallest: float) -> np.ndarray:
-    """Return the similarities (Q, D) as multiples of the smallest difference; distances are negative.
+def similarities(similarity: str, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
+    """Return the similarities (Q, D); distances are negative.
 
     Args:
         queries, documents: (Q, d) and (D, d), from `prepared`.
-        smallest: See `smallest_difference`.
     """
     if similarity in METRICS:
-        return (-cdist(queries, documents, METRICS[similarity]) / smallest).round()
-    return (queries @ documents.T / smallest).round()
+        return -cdist(queries, documents, METRICS[similarity])
+    return queries @ documents.T
 
 
 def pairwise(similarity: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
