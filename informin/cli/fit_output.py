@@ -47,6 +47,8 @@ def save_model(
         np.save(Path(args.output_dir, DOCUMENTS), _documents(args.documents, adapter, vectors))
     trust = ", trust_remote_code=True" if args.trust_remote_code and isinstance(encoder, StEncoder) else ""
     print(f'Load it with:\n  SentenceTransformer("{args.output_dir}"{trust})')
+    if encoder.routed:
+        print("Embed queries with its encode_query, and documents with its encode_document.")
     save_fit(args, adapter, encoder, vectors.shape, predicted, changes)
 
 

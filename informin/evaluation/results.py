@@ -198,7 +198,7 @@ def results_files(path: str | Path) -> list[Path]:
 
 
 def _natural(path: Path) -> list:
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path.name)]
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path.name)]
 
 
 def make_folder_of(path: str | Path) -> None:

@@ -210,6 +210,8 @@ def score_encoder(
         )
     if sides and whitening:
         fix = "Set `prompt`, which both then have, or leave out `whitening`."
+        if sides[0].prompt == sides[1].prompt:
+            raise UsageError("cannot be used with a Router", option="whitening", fix="Leave it out.")
         raise UsageError("cannot be used with two prompts, for queries and documents", option="whitening", fix=fix)
     rows = {pooler: _start(encoder, pooler, tasks.split, whitening, outputs) for pooler in encoder.poolers}
     embeddings = _Embeddings(encoder, sides)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from informin.errors import counted
+from informin.errors import counted, one_line
 from informin.evaluation.measures import KINDS
 from informin.evaluation.senteval import GROUPS, TASKS, YEARS
 from informin.evaluation.similarity import COSINE, DOT
@@ -163,22 +163,27 @@ def render(table: Table, form: str) -> str:
     """Format a table as `text`, `markdown` or `latex` (booktabs)."""
     if form == "latex":
         return _latex(table)
-    cells = [["", *table.columns], *([row.label, *map(row.cell, table.columns)] for row in table.rows)]
+    found = [["", *table.columns], *([row.label, *map(row.cell, table.columns)] for row in table.rows)]
+    cells = [[one_line(text) for text in line] for line in found]  # names from files can contain line breaks
+    if form == "markdown":
+        cells = [[text.replace("|", "\\|") for text in line] for line in cells]
     widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
     lines = [[text.ljust(w) if i == 0 else text.rjust(w) for i, (text, w) in enumerate(zip(c, widths))] for c in cells]
     if form == "text":
-        return "\n".join([table.title, *("  ".join(line).rstrip() for line in lines)])
+        return "\n".join([one_line(table.title), *("  ".join(line).rstrip() for line in lines)])
     rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
-    return "\n".join([f"**{table.title}**", "", *(f"| {' | '.join(line)} |" for line in [lines[0], rule, *lines[1:]])])
+    return "\n".join(
+        [f"**{one_line(table.title)}**", "", *(f"| {' | '.join(line)} |" for line in [lines[0], rule, *lines[1:]])]
+    )
 
 
 def _latex(table: Table) -> str:
     def escaped(text: str) -> str:
-        return "".join(f"\\{c}" if c in "_&%#$" else c for c in text)
+        return "".join(f"\\{c}" if c in "_&%#$" else c for c in one_line(text))
 
     cells = [[escaped(row.label), *(row.cell(column, "$\\pm$") for column in table.columns)] for row in table.rows]
     header, *lines = (" & ".join(line) + " \\\\" for line in [["", *map(escaped, table.columns)], *cells])
-    begin = f"% {table.title}\n\\begin{{tabular}}{{l{'r' * len(table.columns)}}}"
+    begin = f"% {one_line(table.title)}\n\\begin{{tabular}}{{l{'r' * len(table.columns)}}}"
     return "\n".join([begin, "\\toprule", header, "\\midrule", *lines, "\\bottomrule", "\\end{tabular}"])
 
 
