@@ -26,7 +26,7 @@ documents = np.load(f"{args.folder}/documents.npy").astype(np.float32)  # one ro
 index = faiss.IndexFlatIP(documents.shape[1])  # unit vectors: the inner product is the cosine
 index.add(documents)
 
-queries = SentenceTransformer(args.folder).encode(args.queries)  # not smoothed
+queries = SentenceTransformer(args.folder).encode(args.queries)  # not smoothed; encode_query if it has a Router
 cosines, found = index.search(queries, min(5, len(texts)))
 for query, row, near in zip(args.queries, found, cosines):
     print(f"\n{query}")

@@ -17,12 +17,14 @@ from informin.cli import study as study_command
 from informin.cli import train
 from informin.encoders.encoder import load_encoder
 from informin.encoders.loading import load_config, load_model, load_tokenizer
+from informin.evaluation.collections import Collection, load_collection
 from informin.evaluation.labels import load_labels
 from informin.evaluation.measures import KINDS
 from informin.evaluation.pairs import load_pairs
 from informin.evaluation.report import show
 from informin.evaluation.results import add_task, load_all_results, new_results
 from informin.evaluation.retrieval import load_retrieval_pairs
+from informin.evaluation.search import bm25_ranking, search_ranking
 from informin.files import write_json
 from informin.publishing.card import write_card
 from informin.report.page import page
@@ -97,7 +99,8 @@ def build(base: Path) -> dict[str, Kind]:
             _resume(_trainer(".."))
         _plan()
         trainer = _trainer(".")  # created last, because creating options resets accelerate
-    return {**_of_models(), **_of_runs(lambda: _resume(trainer)), **_of_studies(report, first), **_of_data()}
+    runs = _of_runs(lambda: _resume(trainer))
+    return {**_of_models(), **runs, **_of_studies(report, first), **_of_data(), **_of_collections()}
 
 
 def _of_models() -> dict[str, Kind]:
@@ -166,6 +169,25 @@ def _of_data() -> dict[str, Kind]:
         "results, tables": read(table, "results.json", JSON),
         "report.json": Kind(lambda: page("reported"), "reported", "report.json", together=25),
     }
+
+
+def _of_collections() -> dict[str, Kind]:
+    def kind(layout: str, file: str, form: Format) -> Kind:
+        return Kind(lambda: _search(load_collection(layout)), layout, file, form, together=100)
+
+    beir = {"corpus.jsonl": JSON_LINES, "queries.jsonl": JSON_LINES, "qrels/test.tsv": TSV}
+    tables = dict.fromkeys(("corpus.tsv", "queries.tsv", "qrels.tsv"), TSV)
+    files = [("beir", *file) for file in beir.items()] + [("tables", *file) for file in tables.items()]
+    return {f"collection, {layout}, {file}": kind(layout, file, form) for layout, file, form in files}
+
+
+def _search(collection: Collection) -> None:
+    """Rank and score a collection by the number of each letter in its texts."""
+    ranking = search_ranking(lambda texts: np.array([[text.count(x) for x in "aeiou"] for text in texts]), collection)
+    for scores in (collection.scores(ranking), collection.scores(bm25_ranking(collection))):
+        require(
+            all(np.isfinite(values).all() and ((0 <= values) & (values <= 100)).all() for values in scores.values())
+        )
 
 
 def _embed() -> None:
@@ -283,3 +305,18 @@ def _data_files() -> None:
     Path("data/sentences.txt").write_text("\n".join(texts) + "\n")
     pq.write_table(pa.table({"text": texts}), "data/sentences.parquet")
     write_json("data/results.json", _results())
+    _collections(texts, others)
+
+
+def _collections(documents: list[str], queries: list[str]) -> None:
+    """Create a test collection in both layouts: `beir` and `tables`."""
+    Path("beir/qrels").mkdir(parents=True)
+    Path("tables").mkdir()
+    for name, texts in (("corpus", documents), ("queries", queries[:8])):
+        rows = [{"_id": f"{name[0]}{i}", "title": "", "text": text} for i, text in enumerate(texts)]
+        Path(f"beir/{name}.jsonl").write_bytes(JSON_LINES.spell(rows, b""))
+        cells = [["id", "text"], *([row["_id"], row["text"]] for row in rows)]
+        Path(f"tables/{name}.tsv").write_bytes(TSV.spell(cells, b""))
+    judged = [[f"q{i % 8}", f"c{i}", i % 3] for i in range(24)]
+    Path("beir/qrels/test.tsv").write_bytes(TSV.spell([["query-id", "corpus-id", "score"], *judged], b""))
+    Path("tables/qrels.tsv").write_bytes(TSV.spell([["query", "document", "relevance"], *judged], b""))

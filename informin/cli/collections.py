@@ -14,8 +14,9 @@ from informin.errors import UsageError
 from informin.evaluation.collections import DEPTH, load_collection
 from informin.evaluation.mteb_tasks import load_mteb_task
 from informin.evaluation.scoring import encode_with_bar
-from informin.evaluation.search import FUSION_DEPTH, bm25_ranking, fused_ranking, search_ranking, search_table
-from informin.evaluation.table import prompts_note, render
+from informin.evaluation.search import FUSION_DEPTH, bm25_search, fused_ranking, search_ranking, search_table
+from informin.evaluation.similarity import COSINE
+from informin.evaluation.table import prompts_note, render, similarity_note
 
 
 def is_collection(path: str) -> bool:
@@ -43,16 +44,20 @@ def search(args: argparse.Namespace, names: list[str]) -> None:
         for pooler in encoder.poolers:
             label = f"{Path(model_name).resolve().name}, {pooler}"
             label = label if label not in rows[0] else f"{model_name}, {pooler}"
+            if encoder.similarity != COSINE:
+                notes.append(similarity_note(encoder.similarity, label))
+            if encoder.routed:
+                notes.append(f"Routes: the Router of {label} has one for queries and one for documents.")
             if queries.prompt or documents.prompt:
                 notes.append(f"{label}: {prompts_note(queries.prompt, documents.prompt)}")
             for found, collection in zip(rows, collections):
                 of_documents, of_queries = (partial(_encode, side, pooler) for side in (documents, queries))
-                found[label] = search_ranking(of_documents, collection, depth, of_queries)
+                found[label] = search_ranking(of_documents, collection, depth, of_queries, encoder.similarity)
     for found, collection in zip(rows, collections):
         baseline = next(iter(found))
         if args.bm25:
-            words = bm25_ranking(collection, depth)
-            fused = fused_ranking(found[baseline], words, len(collection.documents))
+            words, ranks = bm25_search(collection, depth)
+            fused = fused_ranking(found[baseline], words, len(collection.documents), ranks)
             found |= {"BM25": words, f"BM25 + {baseline}": fused}
         scores = {name: collection.scores(ranking[:, :DEPTH]) for name, ranking in found.items()}
         print(render(search_table(collection, scores, baseline if len(scores) > 1 else None), args.format))

@@ -122,7 +122,7 @@ def _score_model(entry: Entry, name: str, drawn: list[str], args: argparse.Names
     encoder = encoder_of(args, name)
     (pooler,) = encoder.poolers
     entry.dimensions, entry.length, entry.prompt = encoder.dimensions, encoder.length, encoder.prompt
-    entry.pooler, entry.device = pooler, encoder.device
+    entry.pooler, entry.device, entry.similarity = pooler, encoder.device, encoder.similarity
     vectors = embed_in_memory(encoder, drawn)
     entry.mean_cosine, entry.words = mean_cosine(vectors), word_agreement(drawn, vectors, args.seed)
     entry.score = _score(drawn, vectors, lambda parts: embed_in_memory(encoder, parts), args.seed)

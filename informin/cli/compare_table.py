@@ -10,6 +10,7 @@ import torch
 from informin.adapters.comparison import RECORD, Difference, HalvesScore, chance_rank, difference
 from informin.adapters.prediction import FEWEST, MOST_ALIKE
 from informin.errors import counted
+from informin.evaluation.similarity import COSINE
 from informin.evaluation.table import Row, Table
 
 COLUMNS = ["rank", "of the best", "with adapter", "adapter is", "words, %", "dimensions", "texts/s"]
@@ -34,6 +35,7 @@ class Entry:
     length: int | None = None
     pooler: str | None = None
     prompt: str | None = None
+    similarity: str = COSINE  # what the model declares
     device: torch.device | None = None
     truncated: int = 0
     mean_cosine: float | None = None
@@ -97,6 +99,8 @@ def notes(entries: list[Entry], sizes: Sizes) -> Iterator[str]:
                 f"{entry.label}: the mean cosine of the texts is {entry.mean_cosine:.2f}. Above {MOST_ALIKE}, the rank "
                 "is hardly better than a guess if the encoder was never trained for embeddings."
             )
+        if entry.similarity != COSINE:
+            yield f"{entry.label}: compared by cosine, although the model declares the similarity {entry.similarity}."
         if entry.truncated:
             yield f"{entry.label}: {counted(entry.truncated, 'text')} truncated to {entry.length} tokens."
     if sizes.held_out < FEWEST:

@@ -11,6 +11,7 @@ from informin.cli.fit_report import changes_of, sample_of_vectors, save_fit
 from informin.encoders.encoder import Encoder
 from informin.encoders.st_encoder import StEncoder
 from informin.evaluation.drift import draw, drift_table
+from informin.evaluation.similarity import COSINE
 from informin.evaluation.table import render
 from informin.publishing.adapted import save_adapted, save_adapted_st
 from informin.temporary import TemporaryFolder
@@ -40,10 +41,14 @@ def save_model(
         save_adapted_st(encoder, adapter, args.output_dir, texts=len(texts), drift=drift)
     else:
         save_adapted(args.model_name, adapter, args.output_dir, texts=len(texts), drift=drift)
+    if encoder.similarity != COSINE:
+        print(f"The model compares embeddings by {encoder.similarity}, the adapted one by cosine, as it was fitted.")
     if args.documents:
         np.save(Path(args.output_dir, DOCUMENTS), _documents(args.documents, adapter, vectors))
     trust = ", trust_remote_code=True" if args.trust_remote_code and isinstance(encoder, StEncoder) else ""
     print(f'Load it with:\n  SentenceTransformer("{args.output_dir}"{trust})')
+    if encoder.routed:
+        print("Embed queries with its encode_query, and documents with its encode_document.")
     save_fit(args, adapter, encoder, vectors.shape, predicted, changes)
 
 

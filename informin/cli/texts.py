@@ -9,7 +9,7 @@ from tqdm import tqdm
 
 from informin.bars import hidden
 from informin.encoders.encoder import BACKENDS, Encoder, load_encoder
-from informin.encoders.prompts import named_prompt
+from informin.encoders.prompts import named_prompt, side_of, side_prompts
 from informin.errors import UsageError
 from informin.textfiles import read_sentences, without_blanks
 from informin.training.sentences import find_files
@@ -53,25 +53,34 @@ def backend_of(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def sides_of(encoder: Encoder, args: argparse.Namespace) -> tuple[Encoder, Encoder] | None:
-    """Return the encoder with its prompts for queries and for documents; None if it has these already.
+    """Return the encoder for queries and for documents; None if it embeds both in the same way.
 
-    A prompt for one side comes first, then `prompt`, then those that the checkpoint stores.
+    A prompt for one side comes first, then `prompt`, then those that the checkpoint stores. A model with a Router also
+    has a route for each side.
     """
     own = encoder.side_prompts if args.prompt is None else (args.prompt, args.prompt)
     given = (args.query_prompt, args.document_prompt)
     prompts = [stored if prompt is None else prompt for prompt, stored in zip(given, own)]
-    if prompts == [encoder.prompt] * 2:
+    if prompts == [encoder.prompt] * 2 and not encoder.routed:
         return None
-    return encoder.with_prompt(prompts[0]), encoder.with_prompt(prompts[1])
+    return encoder.for_side("query", prompts[0]), encoder.for_side("document", prompts[1])
 
 
 def encoder_of(args: argparse.Namespace, model_name: str | None = None) -> Encoder:
-    """Load a model with the options of `add_encoder_options`. Default: the model that the options name."""
+    """Load a model with the options of `add_encoder_options`. Default: the model that the options name.
+
+    In a model with a Router, texts are documents unless `prompt_name` is that of queries.
+    """
     if args.prompt_name and args.prompt is not None:
         raise UsageError("cannot be combined with `prompt`", option="prompt_name", fix="Leave one of them out.")
     how = (model_name or args.model_name, (args.pooler,), args.max_length, args.batch_size, args.device, args.bf16)
     encoder = load_encoder(*how, prompt=args.prompt, **backend_of(args))
-    return encoder.with_prompt(named_prompt(encoder.prompts, args.prompt_name)) if args.prompt_name else encoder
+    if not args.prompt_name:
+        return encoder.for_side("document", encoder.prompt) if encoder.routed else encoder
+    side = side_of(args.prompt_name)
+    if encoder.routed and side == args.prompt_name:  # it has both sides, with or without prompts
+        return encoder.for_side(side, side_prompts(encoder.prompts, "")[side == "document"])
+    return encoder.for_side(side, named_prompt(encoder.prompts, args.prompt_name))
 
 
 def read_texts(args: argparse.Namespace) -> list[str]:

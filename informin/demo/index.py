@@ -1,17 +1,19 @@
-"""Nearest sentences by cosine: exact up to a million vectors, with FAISS above.
+"""Nearest sentences by cosine or another similarity: exact up to a million vectors, with FAISS above.
 
 index = make_index(vectors)              # (N, d)
 ranking = index.rank(query)              # (d,)
-rows, cosines = ranking.nearest(10)
+rows, similarities = ranking.nearest(10)
 ranking.rank_of(7)                       # 1 for the nearest sentence
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 
 from informin.errors import UsageError
 from informin.evaluation.geometry import unit
+from informin.evaluation.similarity import COSINE, METRICS, similarities
 
 MOST_EXACT = 1_000_000  # vectors that each query is compared with
 BLOCK = 65_536  # rows scaled at a time
@@ -21,10 +23,10 @@ PROBES = 32  # lists of the FAISS index that are searched
 
 
 class Ranking(Protocol):
-    """The sentences in the order of their cosine to a query."""
+    """The sentences in the order of their similarity to a query."""
 
     def nearest(self, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows (k,) and cosines (k,) of the nearest sentences, nearest first."""
+        """Return the rows (k,) and similarities (k,) of the nearest sentences, nearest first."""
         ...
 
     def rank_of(self, row: int) -> int | None:
@@ -36,7 +38,7 @@ class Index(Protocol):
     """Vectors to search."""
 
     def rank(self, query: np.ndarray) -> Ranking:
-        """Rank all sentences by their cosine to a query (d,)."""
+        """Rank all sentences by their similarity to a query (d,)."""
         ...
 
 
@@ -44,48 +46,49 @@ class ExactRanking:
     """A ranking of all N sentences.
 
     Attributes:
-        cosines: (N,) float32.
+        similarities: (N,) float32.
     """
 
-    def __init__(self, cosines: np.ndarray):
-        self.cosines = cosines
+    def __init__(self, similarities: np.ndarray):
+        self.similarities = similarities
 
     def nearest(self, k: int) -> tuple[np.ndarray, np.ndarray]:
-        k = min(k, len(self.cosines))
-        rows = np.argpartition(-self.cosines, k - 1)[:k]
-        rows = rows[np.lexsort((rows, -self.cosines[rows]))]
-        return rows, self.cosines[rows]
+        k = min(k, len(self.similarities))
+        rows = np.argpartition(-self.similarities, k - 1)[:k]
+        rows = rows[np.lexsort((rows, -self.similarities[rows]))]
+        return rows, self.similarities[rows]
 
     def rank_of(self, row: int) -> int | None:
-        return 1 + int((self.cosines > self.cosines[row]).sum())
+        return 1 + int((self.similarities > self.similarities[row]).sum())
 
 
 class ExactIndex:
     """Compares a query with every vector.
 
     Attributes:
-        vectors: (N, d) float32 unit vectors.
+        vectors: (N, d) float32; unit vectors for the cosine.
+        similarity: One of `informin.evaluation.similarity.SIMILARITIES`.
     """
 
-    def __init__(self, vectors: np.ndarray):
-        self.vectors = vectors
+    def __init__(self, vectors: np.ndarray, similarity: str = COSINE):
+        self.vectors, self.similarity = vectors, similarity
 
     def rank(self, query: np.ndarray) -> ExactRanking:
-        return ExactRanking(self.vectors @ query)
+        return ExactRanking(similarities(self.similarity, query[None], self.vectors)[0])
 
 
 class NearRanking:
     """A ranking of the nearest sentences only.
 
     Attributes:
-        rows, cosines: (K,), nearest first.
+        rows, similarities: (K,), nearest first.
     """
 
-    def __init__(self, rows: np.ndarray, cosines: np.ndarray):
-        self.rows, self.cosines = rows, cosines
+    def __init__(self, rows: np.ndarray, similarities: np.ndarray):
+        self.rows, self.similarities = rows, similarities
 
     def nearest(self, k: int) -> tuple[np.ndarray, np.ndarray]:
-        return self.rows[:k], self.cosines[:k]
+        return self.rows[:k], self.similarities[:k]
 
     def rank_of(self, row: int) -> int | None:
         (found,) = np.nonzero(self.rows == row)
@@ -96,7 +99,7 @@ class FaissIndex:
     """Compares a query with the vectors of the nearest clusters, so a few neighbors may be missed.
 
     Args:
-        vectors: (N, d) float32 unit vectors.
+        vectors: (N, d) float32, compared by dot product.
 
     Raises:
         UsageError: FAISS is not installed.
@@ -116,29 +119,39 @@ class FaissIndex:
         faiss.ParameterSpace().set_index_parameter(self._index, "nprobe", min(PROBES, lists))
 
     def rank(self, query: np.ndarray) -> NearRanking:
-        cosines, rows = self._index.search(query[None], DEPTH)
+        products, rows = self._index.search(query[None], DEPTH)
         found = rows[0] >= 0  # -1 where the searched lists have fewer
-        return NearRanking(rows[0][found], cosines[0][found])
+        return NearRanking(rows[0][found], products[0][found])
 
 
-def make_index(vectors: np.ndarray, most_exact: int = MOST_EXACT) -> Index:
-    """Return an index of unit vectors (N, d) float32.
+def make_index(vectors: np.ndarray, most_exact: int = MOST_EXACT, similarity: str = COSINE) -> Index:
+    """Return an index of vectors (N, d) float32, which are unit vectors for the cosine.
 
     Args:
-        most_exact: Number of vectors up to which every one is compared with the query.
+        most_exact: Number of vectors up to which every one is compared with the query. Distances are always exact.
+        similarity: One of `informin.evaluation.similarity.SIMILARITIES`.
     """
-    return ExactIndex(vectors) if len(vectors) <= most_exact else FaissIndex(vectors)
+    exact = len(vectors) <= most_exact or similarity in METRICS
+    return ExactIndex(vectors, similarity) if exact else FaissIndex(vectors)
 
 
 def unit_rows(vectors: np.ndarray, rows: list[int] | None = None) -> np.ndarray:
-    """Return rows of an array, which may be a memory map, as unit vectors (N, d) float32.
+    """Return rows of an array as unit vectors (N, d) float32; see `rows_of`."""
+    return rows_of(vectors, rows, unit)
+
+
+def rows_of(
+    vectors: np.ndarray, rows: list[int] | None = None, change: Callable[[np.ndarray], np.ndarray] = np.asarray
+) -> np.ndarray:
+    """Return rows of an array, which may be a memory map, as (N, d) float32.
 
     Args:
         vectors: (M, d).
         rows: N rows; None for all.
+        change: Function that is applied to each block of rows.
     """
     chosen = np.arange(len(vectors)) if rows is None else np.asarray(rows)
     result = np.empty((len(chosen), vectors.shape[1]), np.float32)
     for start in range(0, len(chosen), BLOCK):
-        result[start : start + BLOCK] = unit(vectors[chosen[start : start + BLOCK]])
+        result[start : start + BLOCK] = change(vectors[chosen[start : start + BLOCK]])
     return result

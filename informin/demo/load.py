@@ -36,6 +36,8 @@ def load_search(
         found = f"names {counted(len(embeddings), 'file')} for {counted(len(encoders), 'model')}"
         raise UsageError(found, option="embeddings", needed="one file per model")
     folder = Path(constants.HF_HOME) / "informin-cl" / "embeddings"
+    # In a model with a Router, sentences are documents unless they have a route already.
+    encoders = [one.for_side("document", one.prompt) if one.routed and not one.task else one for one in encoders]
     vectors = [
         embed_file(encoder, sentences.texts, embeddings[i])
         if embeddings
@@ -43,7 +45,9 @@ def load_search(
         for i, encoder in enumerate(encoders)
     ]
     names = short_names([encoder.name for encoder in encoders])
-    return Search(sentences, [SearchModel(*found) for found in zip(names, encoders, vectors)])
+    asked = [one.for_side("query", one.prompt) if one.routed else one for one in encoders]
+    measures = [one.similarity for one in encoders]
+    return Search(sentences, [SearchModel(*found) for found in zip(names, asked, vectors, measures)])
 
 
 def short_names(names: Sequence[str]) -> list[str]:

@@ -59,13 +59,13 @@ def results_html(found: Sequence[Results], sentences: int, seconds: float) -> st
 
 
 def _list(results: Results, place: int, models: int) -> str:
-    hits = "".join(_hit(hit, place, models) for hit in results.hits)
+    hits = "".join(_hit(hit, results.measure, place, models) for hit in results.hits)
     name = escape(results.model)
     return f'<section aria-label="{name}"><h2>{name}</h2><ol class="hits" role="list">{hits}</ol></section>'
 
 
-def _hit(hit: Hit, place: int, models: int) -> str:
-    facts = [f'<span class="rank">{hit.rank}</span>', f"<span>cosine {hit.cosine:.3f}</span>"]
+def _hit(hit: Hit, measure: str, place: int, models: int) -> str:
+    facts = [f'<span class="rank">{hit.rank}</span>', f"<span>{measure} {hit.similarity:.3f}</span>"]
     if models == 2:
         facts.append(_change(hit, after=place == 1))
     if hit.label:

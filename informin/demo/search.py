@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from informin.demo.index import MOST_EXACT, Ranking, make_index, unit_rows
+from informin.demo.index import MOST_EXACT, Ranking, make_index, rows_of, unit_rows
 from informin.demo.sentences import Sentences
 from informin.encoders.encoder import Encoder
 from informin.errors import UsageError
-from informin.evaluation.geometry import unit
+from informin.evaluation.similarity import COSINE, prepared
 from informin.textfiles import MOST_CHARACTERS
 
 HITS = 10
@@ -28,13 +28,15 @@ class SearchModel:
 
     Attributes:
         name: Name shown on the page.
-        encoder: An encoder with one pooling.
+        encoder: An encoder of queries with one pooling.
         vectors: (M, d), one row per sentence of the file, of any length.
+        measure: One of `informin.evaluation.similarity.SIMILARITIES`.
     """
 
     name: str
     encoder: Encoder
     vectors: np.ndarray
+    measure: str = COSINE
 
 
 @dataclass(frozen=True)
@@ -43,14 +45,14 @@ class Hit:
 
     Attributes:
         rank: From 1.
-        cosine: Cosine of its embedding to the query's.
+        similarity: Similarity of its embedding to the query's.
         other_rank: Rank by the other model; None if there is no other, or if it is too far to be known.
     """
 
     text: str
     label: str
     rank: int
-    cosine: float
+    similarity: float
     other_rank: int | None = None
 
 
@@ -62,11 +64,13 @@ class Results:
         model: Name of the model.
         hits: Nearest first.
         truncated: The query was longer than the model's maximum length.
+        measure: The similarity: cosine, or what else the model declares.
     """
 
     model: str
     hits: list[Hit]
     truncated: bool = False
+    measure: str = COSINE
 
 
 class Search:
@@ -83,7 +87,10 @@ class Search:
         self.sentences = sentences.take(rows)
         self.models = list(models)
         self.vectors = [unit_rows(model.vectors, rows) for model in models]  # (N, d) each
-        self._indices = [make_index(vectors, most_exact) for vectors in self.vectors]
+        self._indices = [
+            make_index(vectors if one.measure == COSINE else rows_of(one.vectors, rows), most_exact, one.measure)
+            for one, vectors in zip(self.models, self.vectors)
+        ]
 
     def __len__(self) -> int:
         """Return the number of distinct sentences."""
@@ -102,26 +109,27 @@ class Search:
             raise UsageError("The query contains half of a surrogate pair", needed="Unicode text", fix="Type it again.")
         rankings, truncated = [], []
         for model, index in zip(self.models, self._indices):
-            vector, cut = _embed(model.encoder, query)
+            vector, cut = _embed(model, query)
             rankings.append(index.rank(vector))
             truncated.append(cut)
         others = [rankings[1], rankings[0]] if len(rankings) == 2 else [None]
         return [
-            Results(model.name, self._hits(ranking, other, hits), cut)
+            Results(model.name, self._hits(ranking, other, hits), cut, model.measure)
             for model, ranking, other, cut in zip(self.models, rankings, others, truncated)
         ]
 
     def _hits(self, ranking: Ranking, other: Ranking | None, number: int) -> list[Hit]:
-        rows, cosines = ranking.nearest(number)
+        rows, values = ranking.nearest(number)
         texts, labels = self.sentences.texts, self.sentences.labels
         return [
-            Hit(texts[row], labels[row] if labels else "", rank, float(cosine), other.rank_of(row) if other else None)
-            for rank, (row, cosine) in enumerate(zip(rows.tolist(), cosines), start=1)
+            Hit(texts[row], labels[row] if labels else "", rank, float(value), other.rank_of(row) if other else None)
+            for rank, (row, value) in enumerate(zip(rows.tolist(), values), start=1)
         ]
 
 
-def _embed(encoder: Encoder, query: str) -> tuple[np.ndarray, bool]:
-    """Return the unit vector (d,) float32 of a query, and whether the query was truncated."""
+def _embed(model: SearchModel, query: str) -> tuple[np.ndarray, bool]:
+    """Return the vector (d,) float32 of a query, of unit length for the cosine, and whether the query was truncated."""
+    encoder = model.encoder
     known = query in encoder.truncated
     (vector,) = encoder([query]).values()
     truncated = query in encoder.truncated
@@ -129,4 +137,4 @@ def _embed(encoder: Encoder, query: str) -> tuple[np.ndarray, bool]:
         encoder.truncated.discard(query)  # a server would collect them
     if not np.isfinite(vector).all():
         raise UsageError(f"{encoder.name} gives an embedding that is not finite", fix="Use another model.")
-    return unit(vector[0]).astype(np.float32), truncated
+    return prepared(model.measure, vector)[0], truncated

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -20,8 +21,11 @@ from informin.encoders.loading import BERT_POOLER, load_config, load_saved, load
 from informin.encoders.model_config import ENCODER
 from informin.encoders.prompts import side_prompts
 from informin.encoders.sentence_transformers_files import load_embedding_config
+from informin.encoders.settings import COSINE
 from informin.encoders.tokenizer import forget_truncation
 from informin.errors import UsageError, error_line
+
+logger = logging.getLogger(__name__)
 
 BACKENDS = ("auto", "native", "st")
 # Settings of a configuration that do not affect embeddings.
@@ -51,6 +55,9 @@ class Encoder:
         truncated: Sentences that were truncated so far.
         dense: Linear adapter, applied to embeddings of unit length; None for none.
         prompts: The checkpoint's prompts by name.
+        similarity: Function of sentence-transformers that compares its embeddings; cosine for another pooling than
+            the checkpoint's own.
+        task: With a Router, the route of the texts: `query` or `document`; None for its default route.
     """
 
     name: str
@@ -65,6 +72,13 @@ class Encoder:
     truncated: set[str] = field(default_factory=set)
     dense: Dense | None = None
     prompts: Mapping[str, str] = field(default_factory=dict)
+    similarity: str = COSINE
+    task: str | None = None
+
+    @property
+    def routed(self) -> bool:
+        """Whether queries and documents go through different modules."""
+        return False
 
     @property
     def dimensions(self) -> int:
@@ -106,6 +120,18 @@ class Encoder:
         if isinstance(self.tokenizer, PreTrainedTokenizerBase):
             refuse_long_prompt(prompt, self.tokenizer, "max_length", self.length)
         return replace(self, prompt=prompt)
+
+    def for_side(self, side: str, prompt: str) -> "Encoder":
+        """Return the same model for one side of a search, with its prompt.
+
+        Args:
+            side: `query` or `document`.
+            prompt: Text before every text.
+
+        Raises:
+            UsageError: The prompt leaves no room for a text, or a model with routes has none for the side.
+        """
+        return self.with_prompt(prompt)
 
     def note_truncated(self, sentences: Sequence[str]) -> None:
         """Add the sentences that are too long to `truncated`."""
@@ -288,7 +314,17 @@ def _load_native(
         dense = load_dense(model_name, embedding.adapter, config.hidden_size, revision)
     options = (resolved, length, normalized, batch_size, bf16, prompt)
     prompts = embedding.files.get("prompts") or {}
-    return Encoder(model_name, model, tokenizer, *options, dense=dense, prompts=prompts)
+    similarity = embedding.files.get("similarity_fn_name") or COSINE
+    if "auto" not in poolers and similarity != COSINE:
+        logger.info(f"{model_name} declares the similarity {similarity} for its own pooling. Others use the cosine.")
+        similarity = COSINE
+    similarity = similarity_of(similarity, normalized)
+    return Encoder(model_name, model, tokenizer, *options, dense=dense, prompts=prompts, similarity=similarity)
+
+
+def similarity_of(declared: str, normalized: bool) -> str:
+    """Return the similarity function of embeddings: for unit vectors, the dot product is the cosine."""
+    return COSINE if normalized and declared == "dot" else declared
 
 
 def to_device(model: nn.Module, device: str | None) -> None:

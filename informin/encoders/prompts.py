@@ -40,6 +40,11 @@ def named_prompt(prompts: Mapping[str, str], name: str) -> str:
     return found
 
 
+def side_of(name: str) -> str:
+    """Return the side, query or document, that a name of a prompt is for. Prompts of other names are for documents."""
+    return "query" if name.lower() in SIDES["query"] else "document"
+
+
 def _find(prompts: Mapping[str, str], names: tuple[str, ...]) -> str | None:
     by_name = {name.lower(): text for name, text in prompts.items()}
     return next((by_name[name] for name in names if name in by_name), None)

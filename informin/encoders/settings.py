@@ -15,7 +15,8 @@ from informin.schema import FLAG, RATE, TEXT, TEXTS, Kind, integer, list_of, num
 from informin.views import VIEWS
 from modeling_informin import POOLINGS
 
-SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")  # sentence-transformers' names
+COSINE = "cosine"
+SIMILARITIES = (COSINE, "dot", "euclidean", "manhattan")  # sentence-transformers' names
 # Settings in sentence-transformers' files; see `informin.encoders.embedding_config.EmbeddingConfig.files`.
 FILES = {
     "max_seq_length": or_none(integer(1)),

@@ -7,11 +7,11 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from transformers import PreTrainedTokenizerBase
 
 from informin.encoders.dense import Dense
 from informin.encoders.embedding_config import refuse_long_prompt
-from informin.encoders.encoder import Encoder, to_device, weights_sha256
+from informin.encoders.encoder import Encoder, similarity_of, to_device, weights_sha256
 from informin.encoders.files import cannot_load, json_file, optional_file
 from informin.encoders.loading import BERT_POOLER
 from informin.encoders.model_config import check_numbers, check_sizes
@@ -30,7 +30,8 @@ from informin.encoders.modules import all_modules, joined
 from informin.encoders.padding import fit_to_positions, require_independent
 from informin.encoders.remote_code import refuse_remote_code
 from informin.encoders.sentence_transformers_files import stored_prompts
-from informin.errors import UsageError, counted
+from informin.encoders.settings import COSINE
+from informin.errors import UsageError, counted, error_line
 from informin.files import sha256
 
 POOLER = "st"  # name of the only pooling, in results and file names
@@ -55,6 +56,7 @@ class StEncoder(Encoder):
         own_length: The model's own maximum, which `length` replaces in memory.
         width: Number of dimensions of an embedding.
         files_sha256: SHA-256 of its weights, configuration and code when it was loaded.
+        has_default: Whether a Router has a default route.
     """
 
     model: Any
@@ -62,6 +64,12 @@ class StEncoder(Encoder):
     own_length: int = UNLIMITED
     width: int = 0
     files_sha256: str = ""
+    has_default: bool = True
+
+    @property
+    def routed(self) -> bool:
+        router = import_module("sentence_transformers.models").Router
+        return any(isinstance(module, router) for module in self.model.modules())
 
     @property
     def dimensions(self) -> int:
@@ -71,6 +79,12 @@ class StEncoder(Encoder):
         self, sentences: Sequence[str], progress: Callable[[int], object] | None = None
     ) -> dict[str, np.ndarray]:
         """Return the embeddings (N, d) float32 of N sentences; see `Encoder.__call__`."""
+        if self.task is None and not self.has_default:
+            raise UsageError(
+                f"{self.name} has a Router without a default route, so texts must be queries or documents",
+                option="model_name",
+                fix="Set `prompt_name` to query or document, or score it with `eval --retrieval`.",
+            )
         self.note_truncated(sentences)
         embeddings = np.empty((len(sentences), self.width), np.float32)
         order = sorted(range(len(sentences)), key=lambda i: -len(sentences[i]))
@@ -84,8 +98,31 @@ class StEncoder(Encoder):
     def _encode(self, sentences: list[str]) -> np.ndarray:
         # An empty prompt turns off the model's default prompt.
         prompt = self.prompt if self.prompt or self.model.default_prompt_name else None
+        # Only a Router reads these names. Other modules may have tasks of their own, as jina-embeddings-v3 does.
+        route = {"task": self.task} if self.task else {}
+        how = dict(prompt=prompt, batch_size=len(sentences), show_progress_bar=False)
         with torch.autocast(self.device.type, dtype=torch.bfloat16) if self.bf16 else nullcontext():
-            return self.model.encode(sentences, prompt=prompt, batch_size=len(sentences), show_progress_bar=False)
+            return self.model.encode(sentences, **how, **route)
+
+    def for_side(self, side: str, prompt: str) -> "StEncoder":
+        encoder = cast(StEncoder, self.with_prompt(prompt))
+        if not self.routed:
+            return encoder
+        encoder = replace(encoder, task=side)
+        try:
+            width = encoder._encode(["a"]).shape[-1]
+        except ValueError as error:
+            raise UsageError(
+                f"{self.name} has a Router without a route for a {side}: {error_line(error)}",
+                option="model_name",
+                needed="the routes query and document",
+            ) from None
+        if width != self.width:
+            found = (
+                f"{self.name} embeds a {side} in {width} dimensions by one route, and texts in {self.width} by another"
+            )
+            raise UsageError(found, option="model_name", needed="routes with equal dimensions")
+        return encoder
 
     def save_with(self, dense: Dense, folder: Path) -> None:
         """Save the SentenceTransformer with an affine map of its unit-length embedding.
@@ -112,7 +149,8 @@ class StEncoder(Encoder):
         more += [linear(dense.weight, dense.bias), *([models.Normalize()] if self.normalized else [])]
         named = dict(self.model.named_children())
         new = {str(i): module for i, module in enumerate(more, start=len(named))}
-        how = {name: getattr(self.model, name) for name in ("prompts", "default_prompt_name", "similarity_fn_name")}
+        how = {name: getattr(self.model, name) for name in ("prompts", "default_prompt_name")}
+        how["similarity_fn_name"] = COSINE  # the map gives vectors for the cosine
         both = library.SentenceTransformer(modules=OrderedDict(named | new), device=str(self.device), **how)
         both.module_kwargs = self.model.module_kwargs
         try:
@@ -143,6 +181,7 @@ class StEncoder(Encoder):
 
     def sha256(self) -> str:
         parts = ["sentence-transformers", self.files_sha256, self.prompt, self.length, self.bf16]
+        parts += [self.task] if self.task else []
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -225,14 +264,26 @@ def as_encoder(
     normalized = type(list(model)[-1]).__name__ == "Normalize" and model.truncate_dim is None
     options = ((POOLER,), length or most, normalized, batch_size, bf16, prompt)
     encoder = StEncoder(name, model, tokenizer, *options, own_length=most, files_sha256=files_sha256)
+    encoder.similarity = similarity_of(model.similarity_fn_name, normalized)
     try:
-        encoder.width = encoder._encode(["a"]).shape[-1]
-        require_independent(model, name, lambda texts: encoder._encode(list(texts)))
+        encoder.width, encoder.has_default = _width(encoder)
+        some = encoder if encoder.has_default else replace(encoder, task="document")
+        require_independent(model, name, lambda texts: some._encode(list(texts)))
     except UsageError:
         raise
     except Exception as error:  # the type depends on the model's code
         raise cannot_load(name, error) from None
     return encoder
+
+
+def _width(encoder: StEncoder) -> tuple[int, bool]:
+    """Return the number of dimensions, and whether texts that are neither queries nor documents can be embedded."""
+    try:
+        return encoder._encode(["a"]).shape[-1], True
+    except ValueError:
+        if not encoder.routed:
+            raise
+        return replace(encoder, task="document")._encode(["a"]).shape[-1], False
 
 
 def _library(model_name: str, reason: UsageError | None) -> Any:

@@ -268,6 +268,13 @@ def load_st_model(
             code_revision=code_revision,
             dtype=dtype if lora else torch.float32,
         )
+    if encoder.routed:
+        raise UsageError(
+            f"{encoder.name} has a Router: training would change the route of documents and not that of queries",
+            option="model_name",
+            needed="a model with one route",
+            fix="Train the modules of one route as a model of their own, or adapt this one with `informin fit`.",
+        )
     _freeze(encoder.model, train_dense)
     if lora:
         lora.add_to(encoder.model)

@@ -7,15 +7,22 @@ from pathlib import Path
 
 import numpy as np
 
-from informin.errors import UsageError
-from informin.evaluation.ranking import per_query_scores
-from informin.evaluation.table_files import as_number, rows_by_column
+from informin.errors import UsageError, counted
+from informin.evaluation.collection_files import (
+    OPTION,
+    Judgments,
+    in_order,
+    read_judgments,
+    read_texts,
+    refuse_blank_texts,
+)
+from informin.evaluation.ranking import per_query_scores, top
+from informin.evaluation.similarity import COSINE, similarities, smallest_difference
 
 logger = logging.getLogger(__name__)
 
 DEPTH = 100  # documents ranked for each query
-BLOCK = 2**24  # cosines at a time: 64 MiB
-OPTION = "retrieval"
+BLOCK = 2**24  # similarities at a time: 64 MiB
 BEIR = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")
 TSV = ("corpus.tsv", "queries.tsv", "qrels.tsv")
 
@@ -26,7 +33,7 @@ class Collection:
 
     Attributes:
         name: Name of its folder.
-        documents: Texts of the D documents.
+        documents: Texts of the D documents, in an order that does not depend on the file, because it decides ties.
         queries: Texts of the Q queries that have a relevant document.
         grades: For each query the grades, above 0, of its relevant documents, by index.
         same: For each query the index of the document with the same id, which is not searched, or -1.
@@ -53,33 +60,30 @@ class Collection:
             row[: len(right)] = sorted(right.values(), reverse=True)
         return per_query_scores(found, ideal)
 
-    def rank(self, queries: np.ndarray, documents: np.ndarray, depth: int = DEPTH) -> np.ndarray:
-        """Rank documents by dot product; ties keep their order.
+    def rank(
+        self, queries: np.ndarray, documents: np.ndarray, depth: int = DEPTH, similarity: str = COSINE
+    ) -> np.ndarray:
+        """Rank documents by their similarity to the query; ties keep their order. The query itself is left out.
 
         Args:
-            queries: (Q, d) unit vectors.
-            documents: (D, d) unit vectors.
+            queries: (Q, d) float32; unit vectors for the cosine.
+            documents: (D, d) float32; unit vectors for the cosine.
             depth: Number of documents to rank.
+            similarity: One of `SIMILARITIES`.
 
         Returns:
-            (Q, K) indices, best first; K is the smaller of `depth` and D.
+            (Q, K) indices, best first; K is the smaller of `depth` and D. -1 comes last where there are fewer.
         """
         cut, step = min(depth, len(documents)), max(1, BLOCK // len(documents))
         ranking = np.empty((len(queries), cut), dtype=np.int64)
+        smallest = smallest_difference(similarity, queries, documents)
         for start in range(0, len(queries), step):
-            block = (queries[start : start + step] @ documents.T).round(6)  # equal vectors differ in their last bits
-            for row, similarity in enumerate(block, start=start):
+            block = (similarities(similarity, queries[start : start + step], documents) / smallest).round()
+            for row, values in enumerate(block, start=start):
                 if self.same[row] >= 0:
-                    similarity[self.same[row]] = -np.inf
-                ranking[row] = top(similarity, cut)
+                    values[self.same[row]] = -np.inf
+                ranking[row] = top(values, cut)
         return ranking
-
-
-def top(similarity: np.ndarray, k: int) -> np.ndarray:
-    """Return the indices of the k highest values of (N,), highest first; ties by index."""
-    least = np.partition(similarity, len(similarity) - k)[len(similarity) - k]
-    candidates = np.flatnonzero(similarity >= least)
-    return candidates[np.argsort(-similarity[candidates], kind="stable")][:k]
 
 
 def load_collection(folder: str | Path) -> Collection:
@@ -87,12 +91,14 @@ def load_collection(folder: str | Path) -> Collection:
 
     * BEIR: `corpus.jsonl` (`_id`, `text`, optionally `title`), `queries.jsonl` (`_id`, `text`) and `qrels/test.tsv`
       (`query-id`, `corpus-id`, `score`).
-    * TSV with header lines: `corpus.tsv` and `queries.tsv` (`id`, `text`) and `qrels.tsv` (`query`, `document` and
-      optionally `score`).
+    * TSV with header lines: `corpus.tsv` and `queries.tsv` (`id`, `text`, optionally `title`) and `qrels.tsv` (`query`,
+      `document` and optionally `score`).
+
+    In both, the grades can also be in a column `relevance`.
 
     Raises:
-        UsageError: A file is missing or damaged, an id occurs twice, a judgment names an unknown id, or no document is
-            relevant to any query.
+        UsageError: A file is missing or damaged, a judgment names an unknown id, or no document is relevant to any
+            query; or as `read_texts`, `read_judgments` and `refuse_blank_texts`.
     """
     folder = Path(folder)
     names = next((names for names in (BEIR, TSV) if all((folder / name).is_file() for name in names)), None)
@@ -103,9 +109,8 @@ def load_collection(folder: str | Path) -> Collection:
             needed=f"a folder with {', '.join(BEIR)} (BEIR), or with {', '.join(TSV)}",
         )
     beir = names is BEIR
-    documents = _texts(folder / names[0], "_id" if beir else "id")
-    queries = _texts(folder / names[1], "_id" if beir else "id")
-    judged = _judgments(folder / names[2], *(("query-id", "corpus-id") if beir else ("query", "document")))
+    documents, queries = (read_texts(folder / name, "_id" if beir else "id") for name in names[:2])
+    judged = read_judgments(folder / names[2], *(("query-id", "corpus-id") if beir else ("query", "document")))
     for query, document in judged:
         if query not in queries or document not in documents:
             unknown = f"query {query!r}" if query not in queries else f"document {document!r}"
@@ -116,45 +121,31 @@ def load_collection(folder: str | Path) -> Collection:
 
 
 def make_collection(
-    name: str,
-    documents: Mapping[str, str],
-    queries: Mapping[str, str],
-    judged: Mapping[tuple[str, str], int],
-    shared_ids: bool,
+    name: str, documents: Mapping[str, str], queries: Mapping[str, str], judged: Judgments, shared_ids: bool
 ) -> Collection:
     """Create a collection from texts by id and grades by query and document id.
 
     Args:
         shared_ids: Queries and documents share one space of ids, so a document with the id of a query is the query
-            itself.
+            itself. It is in no ranking. If it is judged relevant, it counts as not found, as in BEIR.
+
+    Raises:
+        UsageError: See `refuse_blank_texts`.
     """
-    index = {document: i for i, document in enumerate(documents)}
+    refuse_blank_texts(name, documents, queries)
+    order = in_order(documents)
+    index = {document: i for i, document in enumerate(order)}
     grades: dict[str, dict[int, int]] = {}
     for (query, document), grade in judged.items():
         if grade > 0:
             grades.setdefault(query, {})[index[document]] = grade
     if without := len(queries) - len(grades):
         logger.info(f"{name}: {without:,} of {len(queries):,} queries have no relevant document and are left out.")
+    if below := sum(grade < 0 for grade in judged.values()):
+        logger.info(f"{name}: {counted(below, 'judgment')} below 0, which are not relevant, as in trec_eval.")
     kept = [query for query in queries if query in grades]
     same = np.array([index.get(query, -1) if shared_ids else -1 for query in kept])
-    return Collection(name, list(documents.values()), [queries[n] for n in kept], [grades[n] for n in kept], same)
-
-
-def _texts(path: Path, key: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for number, record in rows_by_column(path, OPTION, (key,)):
-        name, parts = str(record[key]), [record.get("title"), record.get("text")]
-        if name in found:
-            raise UsageError(f"{path}, line {number}: the id {name!r} occurs twice", fix="Remove one of the rows.")
-        found[name] = " ".join(part for part in parts if isinstance(part, str) and part.strip())
-    if not found:
-        raise UsageError(f"{path} has no rows", needed="one row or more")
-    return found
-
-
-def _judgments(path: Path, query: str, document: str) -> dict[tuple[str, str], int]:
-    found: dict[tuple[str, str], int] = {}
-    for number, record in rows_by_column(path, OPTION, (query, document)):
-        grade = 1.0 if record.get("score") in (None, "") else as_number(record["score"], "score", path, number)
-        found[str(record[query]), str(record[document])] = int(grade)
-    return found
+    if itself := sum(document in grades[query] for query, document in zip(kept, same)):
+        logger.warning(f"{name}: {counted(itself, 'relevant document')} with the id of the query, never found.")
+    texts = [documents[document] for document in order]
+    return Collection(name, texts, [queries[n] for n in kept], [grades[n] for n in kept], same)

@@ -22,7 +22,7 @@ from informin.errors import UsageError, counted
 from informin.evaluation.embedding_cache import Encode, embed_once
 from informin.evaluation.geometry import nearest, unit
 from informin.evaluation.measures import LABELS, Measure
-from informin.evaluation.table_files import rows_by_column, text_in
+from informin.evaluation.table_files import rows_by_column, sentence_in
 from informin.textfiles import as_text
 
 COLUMNS = ("text", "label")
@@ -82,7 +82,7 @@ def load_labels(path: str | Path, option: str) -> LabeledSentences:
     """
     path, texts, labels = Path(path), [], []
     for number, record in rows_by_column(path, option, COLUMNS):
-        texts.append(text_in(record, "text", path, number))
+        texts.append(sentence_in(record, "text", path, number))
         labels.append(_label(record["label"], path, number))
     labeled = LabeledSentences(path.name, texts, labels)
     sizes = Counter(labeled.distinct().labels)

@@ -1,10 +1,15 @@
 """Retrieval tasks of the mteb package, if it is installed."""
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
-from informin.errors import UsageError, error_line
-from informin.evaluation.collections import OPTION, Collection, make_collection
+from informin.errors import UsageError, counted, error_line
+from informin.evaluation.collection_files import OPTION, Judgments, full_text, identifier, judge
+from informin.evaluation.collections import Collection, make_collection
+from informin.evaluation.grades import HIGHEST, whole_grade
+
+logger = logging.getLogger(__name__)
 
 
 def load_mteb_task(name: str) -> Collection:
@@ -12,7 +17,7 @@ def load_mteb_task(name: str) -> Collection:
 
     Raises:
         UsageError: mteb is not installed, does not know the task, cannot load its data, or the task has several
-            languages or is not a retrieval task.
+            languages or is not a retrieval task; or as `informin.evaluation.collections.load_collection`.
     """
     try:
         import mteb
@@ -32,15 +37,26 @@ def load_mteb_task(name: str) -> Collection:
             fix="Check the name, and download the data of the task.",
         ) from None
     documents, queries, relevant = _texts(task, name)
-    judged = {
-        (query, document): int(grade)
-        for query, grades in relevant.items()
-        for document, grade in grades.items()
-        if query in queries and document in documents
-    }
+    judged, unknown = _judgments(name, relevant, documents, queries)
+    if unknown:
+        logger.warning(f"{name}: {counted(unknown, 'judgment')} of queries or documents that do not exist.")
     if not any(grade > 0 for grade in judged.values()):
         raise UsageError(f"{name} has no relevant document", option=OPTION, fix="Choose another task.")
     return make_collection(name, documents, queries, judged, shared_ids=True)
+
+
+def _judgments(name: str, relevant: Mapping, documents: Mapping, queries: Mapping) -> tuple[Judgments, int]:
+    """Return the judgments of known queries and documents, and the number of others, which are left out."""
+    judged: Judgments = {}
+    unknown = 0
+    for query, grades in relevant.items():
+        for document, grade in grades.items():
+            if str(query) in queries and str(document) in documents:
+                place = f"{name}, query {query}, document {document}"
+                judge(judged, str(query), str(document), whole_grade(grade, "grade", place, least=-HIGHEST), place)
+            else:
+                unknown += 1
+    return judged, unknown
 
 
 def _texts(task: Any, name: str) -> tuple[dict[str, str], dict[str, str], Mapping[str, Mapping[str, float]]]:
@@ -53,20 +69,19 @@ def _texts(task: Any, name: str) -> tuple[dict[str, str], dict[str, str], Mappin
             subset = task.dataset["default"]
             data = subset["test"] if "test" in subset else next(iter(subset.values()))
             corpus, queries, relevant = data["corpus"], data["queries"], data["relevant_docs"]
-        return _by_id(corpus), _by_id(queries), relevant
+        return _by_id(name, corpus), _by_id(name, queries), {key: {**grades} for key, grades in relevant.items()}
     except (KeyError, TypeError, AttributeError, StopIteration):
         raise UsageError(
             f"{name} is not a retrieval task in one language", option=OPTION, fix="Choose another task."
         ) from None
 
 
-def _by_id(rows: Any) -> dict[str, str]:
+def _by_id(name: str, rows: Any) -> dict[str, str]:
     """Return texts by id, from a mapping or from rows with `id`, `text` and optionally `title`."""
-    pairs = rows.items() if isinstance(rows, Mapping) else ((row["id"], row) for row in rows)
-    return {str(key): _text(row) for key, row in pairs}
-
-
-def _text(row: str | Mapping[str, str]) -> str:
-    if isinstance(row, str):
-        return row
-    return " ".join(part for part in (row.get("title"), row["text"]) if part)
+    found: dict[str, str] = {}
+    for key, row in rows.items() if isinstance(rows, Mapping) else ((row["id"], row) for row in rows):
+        place = f"{name}, id {key}"
+        if (known := identifier(key, place)) in found:
+            raise UsageError(f"{place} occurs twice", option=OPTION, fix="Choose another task.")
+        found[known] = full_text({"text": row} if isinstance(row, str) else row, place)
+    return found

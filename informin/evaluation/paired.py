@@ -1,6 +1,6 @@
 """Scores of two encoders on the same data, with intervals from a paired bootstrap over pairs, sentences or queries."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 from scipy.stats import rankdata
@@ -16,7 +16,7 @@ from informin.evaluation.retrieval import RetrievalPairs, found_grades, ideal_gr
 
 RESAMPLES = 1000
 LEVEL = 95  # %
-Statistic = Callable[[np.ndarray], np.ndarray]  # from rows (R, N) of items to scores (R,)
+Statistic = Callable[[Iterable[np.ndarray]], np.ndarray]  # from R samples (N,) of items to scores (R,)
 
 
 def paired_scores(sets: Sequence[DevelopmentSet], old: Encode, new: Encode) -> list[dict]:
@@ -33,16 +33,21 @@ def paired_scores(sets: Sequence[DevelopmentSet], old: Encode, new: Encode) -> l
     for one in sets:
         try:
             measure, n, before, after = _statistics(one, old, new)
-            rows = np.random.default_rng(0).integers(n, size=(RESAMPLES, n))
-            entry = _entry(before, after, np.arange(n)[None], rows)
+            entry = _entry(before, after, n)
         except UndefinedScoreError:
             continue
         found.append({"name": one.name, "kind": one.kind, "measure": measure, "n": n, **entry})
     return found
 
 
-def _entry(before: Statistic, after: Statistic, all_rows: np.ndarray, rows: np.ndarray) -> dict[str, list[float]]:
-    scores = [(one(all_rows)[0], one(rows)) for one in (before, after)]
+def _samples(n: int) -> Iterator[np.ndarray]:
+    """Yield the samples (N,) of the bootstrap, one at a time because all of them would need much memory."""
+    source = np.random.default_rng(0)
+    return (source.integers(n, size=n) for _ in range(RESAMPLES))
+
+
+def _entry(before: Statistic, after: Statistic, n: int) -> dict[str, list[float]]:
+    scores = [(one([np.arange(n)])[0], one(_samples(n))) for one in (before, after)]
     scores.append((scores[1][0] - scores[0][0], scores[1][1] - scores[0][1]))
     entry = {}
     for name, (value, resampled) in zip(("old", "new", "difference"), scores):
@@ -70,11 +75,11 @@ def _statistics(one: DevelopmentSet, old: Encode, new: Encode) -> tuple[str, int
 
 
 def _spearman(cosines: np.ndarray, grades: np.ndarray) -> Statistic:
-    """Return a function from samples (R, N) of pairs to Spearman x 100 (R,); NaN if all grades or cosines are equal."""
+    """Return a function from R samples (N,) of pairs to Spearman x 100; NaN if all grades or cosines are equal."""
 
-    def score(rows: np.ndarray) -> np.ndarray:
+    def score(rows: Iterable[np.ndarray]) -> np.ndarray:
         found = []
-        for row in rows:  # one at a time, because all ranks at once would need much memory
+        for row in rows:
             x, y = (rankdata(values[row]) - (len(row) + 1) / 2 for values in (cosines, grades))
             length = np.sqrt((x @ x) * (y @ y))
             found.append(100 * (x @ y) / length if length > 0 else np.nan)
@@ -84,7 +89,7 @@ def _spearman(cosines: np.ndarray, grades: np.ndarray) -> Statistic:
 
 
 def _mean(values: np.ndarray) -> Statistic:
-    """Return a function from samples (R, N) to the mean of values (N,)."""
+    """Return a function from R samples (N,) to the means of values (N,)."""
     return lambda rows: np.array([values[row].mean() for row in rows])
 
 

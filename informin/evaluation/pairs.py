@@ -13,7 +13,7 @@ from informin.errors import UndefinedScoreError, UsageError, counted
 from informin.evaluation.embedding_cache import Encode, embed_once
 from informin.evaluation.geometry import alignment, uniformity, unit
 from informin.evaluation.measures import PAIRS, Measure
-from informin.evaluation.table_files import as_number, rows_by_column, text_in
+from informin.evaluation.table_files import as_number, rows_by_column, sentence_in
 
 COLUMNS = ("sentence1", "sentence2", "score")
 
@@ -63,7 +63,7 @@ def load_pairs(path: str | Path) -> GradedPairs:
     """
     path, rows = Path(path), []
     for number, record in rows_by_column(path, "eval_pairs", COLUMNS):
-        first, second = (text_in(record, name, path, number) for name in COLUMNS[:2])
+        first, second = (sentence_in(record, name, path, number) for name in COLUMNS[:2])
         rows.append((first, second, read_grade(record["score"], path, number)))
     if len({grade for _, _, grade in rows}) < 2:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Metrics of ranked lists of graded documents: grade 0 is not relevant, higher is more relevant."""
+"""Ranked lists of graded documents and their metrics: grade 0 is not relevant, higher is more relevant."""
 
 import numpy as np
 
@@ -46,3 +46,11 @@ def per_query_scores(grades: np.ndarray, ideal: np.ndarray) -> dict[str, np.ndar
 def _discounted_gain(grades: np.ndarray) -> np.ndarray:
     """Return the sum over ranks of grade / log2(rank + 1) (Q,), for grades (Q, K)."""
     return (grades / np.log2(np.arange(2, grades.shape[1] + 2))).sum(1)
+
+
+def top(similarity: np.ndarray, k: int) -> np.ndarray:
+    """Return the indices of the k highest values of (N,), highest first, ties by index; -1 in place of -infinity."""
+    least = np.partition(similarity, len(similarity) - k)[len(similarity) - k]
+    candidates = np.flatnonzero(similarity >= least)
+    found = candidates[np.argsort(-similarity[candidates], kind="stable")][:k]
+    return np.where(np.isneginf(similarity[found]), -1, found)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from informin.errors import UsageError
+from informin.errors import UsageError, one_line
 from informin.evaluation.results import load_all_results, make_folder_of
 from informin.evaluation.scoring import Tasks
 from informin.evaluation.table import (
@@ -60,7 +60,7 @@ def show(rows: list[dict], others: list[dict], seeds: bool, form: str) -> None:
         return
     tables = all_tables(rows, others, seeds) if form == "text" else score_tables(rows, others, seeds)
     print("\n\n".join(render(table, form) for table in tables))
-    for note in footnotes(rows):
+    for note in map(one_line, footnotes(rows)):
         print(f"% {note}" if form == "latex" else f"\n{note}")
 
 
@@ -69,7 +69,9 @@ def write_report(folder: str, rows: list[dict], others: list[dict], seeds: bool)
     summary = Path(folder, "summary.json")
     make_folder_of(summary)
     shown = [render(table, "markdown") for table in all_tables(rows, others, seeds)]
-    summary.with_name("table.md").write_text("\n\n".join([*shown, *footnotes(rows)]) + "\n", encoding="utf-8")
+    summary.with_name("table.md").write_text(
+        "\n\n".join([*shown, *map(one_line, footnotes(rows))]) + "\n", encoding="utf-8"
+    )
     write_summary(summary, {}, rows)
 
 

@@ -5,6 +5,7 @@ model            Hub id or folder, as it was given
 weights_sha256   SHA-256 of the names and float32 values of all weights
 pooler           cls, mean, ...
 normalized       whether embeddings were normalized to unit length, as the checkpoint's settings say
+similarity       dot, euclidean or manhattan, if this compares embeddings in STS and retrieval instead of the cosine
 prompt           text before every sentence, or null
 whitening        null, or {dimensions: K or null for all, fitted_on: text}
 max_length       maximum number of tokens per sentence
@@ -41,6 +42,7 @@ from informin import __version__
 from informin.errors import UsageError, error_line
 from informin.evaluation.measures import KINDS
 from informin.evaluation.senteval import GROUPS
+from informin.evaluation.similarity import COSINE, SIMILARITIES
 from informin.files import parse_json, regular_text, sha256, write_json
 from informin.schema import AMOUNT, ANY, FLAG, SCORE, TEXT, Keys, integer, one_of, or_none, problem
 from informin.summaries import is_summary, read_summary
@@ -86,21 +88,23 @@ RESULTS = Keys(
         "precision": TEXT,
         "split": TEXT,
     },
-    {"prompt": or_none(TEXT), "environment": Keys(others=ANY)},
+    {"prompt": or_none(TEXT), "similarity": one_of(*SIMILARITIES), "environment": Keys(others=ANY)},
     ANY,
 )
 
 
-def new_results(model: str, identity: dict, environment: dict) -> dict:
+def new_results(model: str, identity: dict, environment: dict, similarity: str = COSINE) -> dict:
     """Return results without tasks.
 
     Args:
         identity: A value for each name in `IDENTITY`.
+        similarity: What compares embeddings, from `informin.evaluation.similarity.SIMILARITIES`.
     """
     return {
         "schema": SCHEMA,
         "model": model,
         **{name: identity[name] for name in IDENTITY},
+        **({"similarity": similarity} if similarity != COSINE else {}),
         "classifier": CLASSIFIER,
         "tasks": {},
         "average": {"sts": None, "transfer": None},
@@ -194,7 +198,7 @@ def results_files(path: str | Path) -> list[Path]:
 
 
 def _natural(path: Path) -> list:
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path.name)]
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path.name)]
 
 
 def make_folder_of(path: str | Path) -> None:
@@ -223,11 +227,17 @@ def resume_results(path: str | Path, fresh: dict) -> dict:
     if not Path(path).exists():
         return fresh
     kept = load_results(path)
-    differing = [name for name in IDENTITY if kept[name] != fresh[name]]
+    old, new = (found | {"similarity": similarity_in(found)} for found in (kept, fresh))
+    differing = [name for name in (*IDENTITY, "similarity") if old[name] != new[name]]
     if differing:
-        differences = "; ".join(f"{name} {kept[name]!r}, now {fresh[name]!r}" for name in differing)
+        differences = "; ".join(f"{name} {old[name]!r}, now {new[name]!r}" for name in differing)
         raise UsageError(f"{path} contains other results ({differences})", fix=f"{OTHER[:-1]}, or delete the file.")
     return kept | {name: fresh[name] for name in ("model", "environment")}
+
+
+def similarity_in(results: dict) -> str:
+    """Return what compared embeddings in STS and retrieval."""
+    return results.get("similarity", COSINE)
 
 
 def checksums(files: list[Path], folder: str | Path) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Queries with relevant documents, and scores of how cosine search ranks these documents."""
+"""Queries with relevant documents, and scores of how search ranks these documents."""
 
 import hashlib
 import logging
@@ -11,17 +11,17 @@ import numpy as np
 
 from informin.errors import UndefinedScoreError, UsageError, counted
 from informin.evaluation.embedding_cache import Encode, embed_once
-from informin.evaluation.geometry import unit
+from informin.evaluation.grades import grade_in, refuse_contradiction
 from informin.evaluation.measures import SEARCH, Measure
-from informin.evaluation.ranking import ranking_scores
-from informin.evaluation.table_files import as_number, rows_by_column, text_in
+from informin.evaluation.ranking import ranking_scores, top
+from informin.evaluation.similarity import COSINE, prepared, similarities, smallest_difference
+from informin.evaluation.table_files import is_empty, rows_by_column, sentence_in, text_in
 
 logger = logging.getLogger(__name__)
 
 COLUMNS = ("query", "document")
 CUT = 100  # documents ranked per query
-BLOCK = 2**24  # cosines at a time: 64 MiB
-HIGHEST = 1000  # relevance
+BLOCK = 2**24  # similarities at a time: 64 MiB
 
 
 @dataclass(frozen=True)
@@ -75,34 +75,29 @@ class RetrievalPairs:
         """Return the distinct queries and documents to embed."""
         return list(dict.fromkeys([*self.answers, *self.pool()]))
 
-    def score(self, encode: Encode, encode_queries: Encode | None = None) -> dict[str, float]:
+    def score(self, encode: Encode, encode_queries: Encode | None = None, similarity: str = COSINE) -> dict[str, float]:
         """Return the scores of `score_retrieval`."""
-        return score_retrieval(encode, self, encode_queries)
+        return score_retrieval(encode, self, encode_queries, similarity)
 
 
 def load_retrieval_pairs(path: str | Path, option: str = "eval_retrieval") -> RetrievalPairs:
-    """Load a TSV, CSV or JSONL file with `query`, `document` and optionally `negative` and `relevance`.
+    """Load a TSV, CSV or JSONL file with `query`, `document` and optionally `negative` and `relevance` or `score`.
 
     Args:
         option: Name of the option that names the file, without dashes.
 
     Raises:
-        UsageError: The file or a column does not exist, a query or document is missing or is not text, a relevance is
-            not an integer from 0 to 1,000 or contradicts an earlier row, there are fewer than two different
-            documents or no relevant one, or every query is its own document.
+        UsageError: The file or a column does not exist, a query or document is missing or is not text, a grade is
+            not an integer from 0 to 1,000 or contradicts another one, an unknown column may contain the grades, there
+            are fewer than two different documents or no relevant one, or every query is its own document.
     """
     path, negatives = Path(path), []
     grades: dict[tuple[str, str], int] = {}
     for number, record in rows_by_column(path, option, COLUMNS):
-        row = text_in(record, "query", path, number), text_in(record, "document", path, number)
-        grade = _relevance(record, path, number)
-        if grades.setdefault(row, grade) != grade:
-            raise UsageError(
-                f"{path}, line {number}: relevance {grade} contradicts an earlier row for the same query and document, "
-                f"which has {grades[row]}",
-                fix="Remove one of the two rows.",
-            )
-        if record.get("negative") not in (None, ""):
+        row = sentence_in(record, "query", path, number), sentence_in(record, "document", path, number)
+        grade = grade_in(record, path, number)
+        refuse_contradiction(f"{path}, line {number}", grade, grades.setdefault(row, grade))
+        if not is_empty(record.get("negative")):
             negatives.append(text_in(record, "negative", path, number))
     queries, documents = [query for query, _ in grades], [document for _, document in grades]
     pairs = RetrievalPairs(path.name, queries, documents, negatives, list(grades.values()))
@@ -121,27 +116,18 @@ def load_retrieval_pairs(path: str | Path, option: str = "eval_retrieval") -> Re
     return pairs
 
 
-def _relevance(record: dict, path: Path, number: int) -> int:
-    """Return the grade of a row, an integer; 1 if the cell is empty."""
-    if record.get("relevance") in (None, ""):
-        return 1
-    grade = as_number(record["relevance"], "relevance", path, number)
-    if not (0 <= grade <= HIGHEST and grade.is_integer()):
-        raise UsageError(
-            f"{path}, line {number}: the relevance is {grade:g}", needed=f"an integer from 0 to {HIGHEST:,}"
-        )
-    return int(grade)
-
-
-def score_retrieval(encode: Encode, pairs: RetrievalPairs, encode_queries: Encode | None = None) -> dict[str, float]:
-    """Return the metrics of `ranking_scores` for cosine search among all distinct documents.
+def score_retrieval(
+    encode: Encode, pairs: RetrievalPairs, encode_queries: Encode | None = None, similarity: str = COSINE
+) -> dict[str, float]:
+    """Return the metrics of `ranking_scores` for search among all distinct documents.
 
     If a query is also a document, it is excluded from its own ranking unless it is relevant to itself. Documents with
-    equal cosine are ranked by position. Queries without a relevant document are left out.
+    equal similarity are ranked by position. Queries without a relevant document are left out.
 
     Args:
         encode: Function from N sentences to embeddings (N, d); called once, with the distinct sentences.
         encode_queries: Function for queries, if they are embedded in another way; `encode` then embeds documents.
+        similarity: One of `SIMILARITIES`.
 
     Raises:
         UndefinedScoreError: No query has a relevant document; or as `embed_once`.
@@ -152,9 +138,8 @@ def score_retrieval(encode: Encode, pairs: RetrievalPairs, encode_queries: Encod
         of_documents = of_queries = embed_once(encode, pairs.texts())
     else:
         of_documents, of_queries = embed_once(encode, pairs.pool()), embed_once(encode_queries, list(pairs.answers))
-    units = (unit(of_queries(list(pairs.answers))), unit(of_documents(pairs.pool())))
-    grades = found_grades(pairs, *(x.astype(np.float32) for x in units))
-    return ranking_scores(grades, ideal_grades(pairs))
+    both = prepared(similarity, of_queries(list(pairs.answers))), prepared(similarity, of_documents(pairs.pool()))
+    return ranking_scores(found_grades(pairs, *both, similarity), ideal_grades(pairs))
 
 
 def ideal_grades(pairs: RetrievalPairs) -> np.ndarray:
@@ -165,33 +150,28 @@ def ideal_grades(pairs: RetrievalPairs) -> np.ndarray:
     return ideal
 
 
-def found_grades(pairs: RetrievalPairs, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
+def found_grades(
+    pairs: RetrievalPairs, queries: np.ndarray, documents: np.ndarray, similarity: str = COSINE
+) -> np.ndarray:
     """Return the grades (Q, K) of the K nearest documents of each query that has a relevant one, nearest first.
 
-    Computes cosines in blocks to limit memory.
+    Computes similarities in blocks to limit memory.
 
     Args:
-        queries: (Q, d) unit vectors of the queries in `pairs.answers`.
-        documents: (D, d) unit vectors of `pairs.pool()`.
+        queries: (Q, d) embeddings of the queries in `pairs.answers`; unit vectors for the cosine.
+        documents: (D, d) embeddings of `pairs.pool()`; unit vectors for the cosine.
+        similarity: One of `SIMILARITIES`.
     """
     index = {document: i for i, document in enumerate(pairs.pool())}
     texts = list(pairs.answers)
     cut = min(CUT, len(documents))
     grades, step = np.zeros((len(texts), cut)), max(1, BLOCK // len(documents))
+    smallest = smallest_difference(similarity, queries, documents)
     for start in range(0, len(texts), step):
-        asked = texts[start : start + step]
-        # The cosines of equal vectors differ in their last bits.
-        block = (queries[start : start + step] @ documents.T).round(6)
-        for row, (query, cosines) in enumerate(zip(asked, block), start=start):
+        block = (similarities(similarity, queries[start : start + step], documents) / smallest).round()
+        for row, (query, values) in enumerate(zip(texts[start : start + step], block), start=start):
             right = {index[document]: grade for document, grade in pairs.answers[query].items()}
             if query in index and index[query] not in right:
-                cosines[index[query]] = -np.inf
-            grades[row] = [right.get(document, 0) for document in _first(cosines, cut)]
+                values[index[query]] = -np.inf
+            grades[row] = [right.get(document, 0) for document in top(values, cut).tolist()]
     return grades
-
-
-def _first(cosines: np.ndarray, k: int) -> list[int]:
-    """Return the indices of the k highest values of (N,) in order, ties by index."""
-    least = np.partition(cosines, len(cosines) - k)[len(cosines) - k]
-    candidates = np.flatnonzero(cosines >= least)
-    return candidates[np.argsort(-cosines[candidates], kind="stable")][:k].tolist()

@@ -20,6 +20,7 @@ from informin.evaluation.embedding_cache import EmbeddingCache, Encode
 from informin.evaluation.labels import LabeledSentences, load_labels
 from informin.evaluation.retrieval import RetrievalPairs, load_retrieval_pairs
 from informin.evaluation.senteval import TASKS, StsTask, TransferTask, load_task
+from informin.evaluation.similarity import COSINE
 from informin.evaluation.sts import score_sts
 from informin.evaluation.table import label
 from informin.evaluation.transfer import score_transfer
@@ -66,6 +67,10 @@ class AnyEncoder(Protocol):
     @property
     def prompt(self) -> str | None:
         """Text before every sentence."""
+
+    @property
+    def similarity(self) -> str:
+        """Name of the function that compares its embeddings, from `evaluation.similarity.SIMILARITIES`."""
 
     @property
     def bf16(self) -> bool:
@@ -205,6 +210,8 @@ def score_encoder(
         )
     if sides and whitening:
         fix = "Set `prompt`, which both then have, or leave out `whitening`."
+        if sides[0].prompt == sides[1].prompt:
+            raise UsageError("cannot be used with a Router", option="whitening", fix="Leave it out.")
         raise UsageError("cannot be used with two prompts, for queries and documents", option="whitening", fix=fix)
     rows = {pooler: _start(encoder, pooler, tasks.split, whitening, outputs) for pooler in encoder.poolers}
     embeddings = _Embeddings(encoder, sides)
@@ -223,7 +230,7 @@ def score_encoder(
         seconds = time.perf_counter() - start
         for pooler in poolers:
             with during(f"the scoring of {name}"):
-                entry = _score(task, seconds, *embeddings.by(task, pooler))
+                entry = _score(task, seconds, results.similarity_in(rows[pooler]), *embeddings.by(task, pooler))
             entry |= {"prompts": prompts} if (prompts := embeddings.prompts(task)) else {}
             entry["truncated"] = len(encoder.truncated.intersection(sentences))
             entry["data"] = tasks.checksums[name]
@@ -280,7 +287,8 @@ def _start(encoder: AnyEncoder, pooler: str, split: str, whitening: WhiteningOpt
         "precision": "bf16" if encoder.bf16 else "fp32",
         "split": split,
     }
-    fresh = results.new_results(encoder.name, identity, results.environment(encoder.device))
+    similarity = COSINE if whitening else encoder.similarity
+    fresh = results.new_results(encoder.name, identity, results.environment(encoder.device), similarity)
     if not outputs:
         return fresh
     results.make_folder_of(outputs[pooler])  # fail before the first task is encoded
@@ -301,29 +309,33 @@ def encode_with_bar(encoder: AnyEncoder, sentences: Sequence[str]) -> dict[str, 
         return encoder(sentences, bar.update)
 
 
-def _score(task: Task, seconds: float, encode: Encode, encode_queries: Encode | None = None) -> dict:
+def _score(task: Task, seconds: float, similarity: str, encode: Encode, encode_queries: Encode | None = None) -> dict:
     """Return the entry of a task.
 
     Args:
         task: Data of the task.
         seconds: Time that the encoding of its sentences took.
+        similarity: How embeddings are compared in STS and retrieval.
         encode: Function from N sentences to embeddings (N, d).
         encode_queries: Function for the queries of a retrieval task, if they have another prompt.
     """
     start = time.perf_counter()
     try:
-        entry = _scores(task, encode, encode_queries)
+        entry = _scores(task, similarity, encode, encode_queries)
     except UndefinedScoreError as error:
         entry = {"score": None, **_facts(task), "error": str(error)}
     return entry | {"seconds": {"encode": seconds, "score": time.perf_counter() - start}}
 
 
-def _scores(task: Task, encode: Encode, encode_queries: Encode | None) -> dict:
+def _scores(task: Task, similarity: str, encode: Encode, encode_queries: Encode | None) -> dict:
     if isinstance(task, StsTask):
-        return score_sts(encode, task)
+        return score_sts(encode, task, similarity)
     if isinstance(task, TransferTask):
         return score_transfer(encode, task)
-    measures = task.score(encode, encode_queries) if isinstance(task, RetrievalPairs) else task.score(encode)
+    if isinstance(task, RetrievalPairs):
+        measures = task.score(encode, encode_queries, similarity)
+    else:
+        measures = task.score(encode)
     return {"score": measures[next(iter(task.measures))], **_facts(task), "measures": measures}
 
 

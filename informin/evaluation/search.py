@@ -1,40 +1,58 @@
 """Compare encoders on a test collection: metrics, BM25 and rank fusion rows, and a paired randomization test."""
 
+from typing import Any
+
 import numpy as np
 
 from informin.errors import UsageError
-from informin.evaluation.collections import DEPTH, Collection, top
-from informin.evaluation.embedding_cache import Encode
-from informin.evaluation.geometry import unit
+from informin.evaluation.collections import DEPTH, Collection
+from informin.evaluation.embedding_cache import Encode, embed_once
 from informin.evaluation.measures import SEARCH
+from informin.evaluation.ranking import top
+from informin.evaluation.similarity import COSINE, prepared
 from informin.evaluation.table import Row, Table
 
 TRIALS = 10_000
+SIGNS = 2**20  # at a time: 8 MiB, and as much for drawing them
 FUSION = 60  # the constant of reciprocal rank fusion
 FUSION_DEPTH = 2_000  # documents of each ranking that are fused; the complete ranking of small collections
 TESTED = ("ndcg_10", "recall_100")
 
 
 def search_ranking(
-    encode: Encode, collection: Collection, depth: int = DEPTH, encode_queries: Encode | None = None
+    encode: Encode,
+    collection: Collection,
+    depth: int = DEPTH,
+    encode_queries: Encode | None = None,
+    similarity: str = COSINE,
 ) -> np.ndarray:
-    """Rank the documents (Q, K) by the cosine of their embeddings to the query's.
+    """Rank the documents (Q, K) by the similarity of their embeddings to the query's; see `Collection.rank`.
 
     Args:
-        encode: From N documents to (N, d).
+        encode: From N documents to (N, d); called once, with the distinct documents.
         depth: Number of documents to rank.
         encode_queries: From N queries to (N, d); None for `encode`.
+        similarity: One of `SIMILARITIES`.
+
+    Raises:
+        UndefinedScoreError: An embedding is not finite.
     """
-    documents = unit(encode(collection.documents)).astype(np.float32)
-    queries = (encode_queries or encode)(collection.queries)
-    return collection.rank(unit(queries).astype(np.float32), documents, depth)
+    documents = embed_once(encode, collection.documents)(collection.documents)
+    queries = embed_once(encode_queries or encode, collection.queries)(collection.queries)
+    return collection.rank(prepared(similarity, queries), prepared(similarity, documents), depth, similarity)
 
 
 def bm25_ranking(collection: Collection, depth: int = DEPTH) -> np.ndarray:
-    """Rank the documents (Q, K) by BM25 of the library bm25s, with English stop words removed.
+    """Return the ranking of `bm25_search`."""
+    return bm25_search(collection, depth)[0]
 
-    Documents that share no word with the query come last, in their order, as in bm25s. Queries without a known word
-    retrieve nothing: their row is -1.
+
+def bm25_search(collection: Collection, depth: int = DEPTH) -> tuple[np.ndarray, np.ndarray]:
+    """Rank documents by BM25 of the library bm25s, with English stop words removed.
+
+    Returns:
+        Indices (Q, K) of the documents that share a word with the query, best first, then -1. Ranks (Q, K) from 1;
+        documents with equal scores share the first of their ranks.
 
     Raises:
         UsageError: bm25s is not installed.
@@ -44,33 +62,54 @@ def bm25_ranking(collection: Collection, depth: int = DEPTH) -> np.ndarray:
     except ImportError:
         fix = "Install it: pip install 'informin-cl[search]', or leave out `bm25`."
         raise UsageError("needs the package bm25s, which is not installed", option="bm25", fix=fix) from None
+    shape = len(collection.queries), min(depth, len(collection.documents))
+    ranking, ranks = np.full(shape, -1), np.zeros(shape, dtype=np.int64)
+    how: dict[str, Any] = dict(stopwords="en", show_progress=False)
+    words = bm25s.tokenize(collection.documents, **how)
+    if not any(words.ids):  # bm25s cannot index documents that are all empty
+        return ranking, ranks
     index = bm25s.BM25()
-    index.index(bm25s.tokenize(collection.documents, stopwords="en", show_progress=False), show_progress=False)
-    vocabulary = index.vocab_dict
-    ranking = np.full((len(collection.queries), min(depth, len(collection.documents))), -1, dtype=np.int64)
-    tokens = bm25s.tokenize(collection.queries, stopwords="en", show_progress=False, return_ids=False)
-    for row, words in enumerate(tokens):
-        known = [word for word in words if word in vocabulary]
-        if known:
+    index.index(words, show_progress=False)
+    for row, asked in enumerate(bm25s.tokenize(collection.queries, return_ids=False, **how)):
+        if known := [word for word in asked if word in index.vocab_dict]:
             scores = index.get_scores(known)
+            scores[scores <= 0] = -np.inf  # found by no word
             if collection.same[row] >= 0:
                 scores[collection.same[row]] = -np.inf
-            ranking[row] = top(scores, ranking.shape[1])
-    return ranking
+            ranking[row] = top(scores, shape[1])
+            ranks[row] = _shared_ranks(scores[ranking[row]])
+    return ranking, ranks
 
 
-def fused_ranking(one: np.ndarray, other: np.ndarray, documents: int) -> np.ndarray:
+def _shared_ranks(scores: np.ndarray) -> np.ndarray:
+    """Return the ranks (K,) from 1 of scores in descending order; equal ones share the first of their ranks."""
+    first = np.r_[True, scores[1:] != scores[:-1]]
+    return 1 + np.maximum.accumulate(np.where(first, np.arange(len(scores)), 0))
+
+
+def fused_ranking(one: np.ndarray, other: np.ndarray, documents: int, ranks: np.ndarray | None = None) -> np.ndarray:
     """Fuse two rankings (Q, K): the score of a document is the sum of 1 / (60 + rank) over both.
+
+    A document that is not in a ranking, where it has -1, gets nothing from it.
+
+    Args:
+        documents: Number of documents in the collection.
+        ranks: Ranks (Q, K) of the documents in `other`; None for their positions from 1.
+
+    Returns:
+        (Q, K) indices, best first; -1 comes last where there are fewer.
 
     Source:
         Cormack, Clarke & Büttcher (2009), "Reciprocal rank fusion".
     """
+    positions = np.broadcast_to(np.arange(1, one.shape[1] + 1), one.shape)
     fused = np.empty_like(one)
-    for row, pair in enumerate(zip(one, other)):
-        scores = np.zeros(documents)
-        for ranked in pair:
-            valid = ranked >= 0
-            scores[ranked[valid]] += 1 / (FUSION + 1 + np.flatnonzero(valid))
+    for row in range(len(one)):
+        scores = np.full(documents, -np.inf)
+        for ranking, places in ((one, positions), (other, positions if ranks is None else ranks)):
+            found = ranking[row] >= 0
+            rows = ranking[row][found]
+            scores[rows] = np.maximum(scores[rows], 0) + 1 / (FUSION + places[row][found])
         fused[row] = top(scores, one.shape[1])
     return fused
 
@@ -79,7 +118,7 @@ def randomization_test(one: np.ndarray, other: np.ndarray, seed: int = 0) -> flo
     """Return the two-sided p-value of a paired randomization test over queries.
 
     Under the null hypothesis the two scores of a query may be swapped: signs of the differences are flipped 10,000
-    times.
+    times, in blocks to limit memory.
 
     Args:
         one, other: (Q,) scores of the same queries.
@@ -88,9 +127,12 @@ def randomization_test(one: np.ndarray, other: np.ndarray, seed: int = 0) -> flo
         Smucker, Allan & Carterette (2007).
     """
     differences = one - other
-    signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(TRIALS, len(differences)))
-    means = np.abs(signs @ differences)
-    return float((1 + (means >= abs(differences.sum()) - 1e-9).sum()) / (1 + TRIALS))
+    source, step = np.random.default_rng(seed), max(1, SIGNS // len(differences))
+    least, above = abs(differences.sum()) - 1e-9, 0
+    for start in range(0, TRIALS, step):
+        signs = source.choice([-1.0, 1.0], size=(min(step, TRIALS - start), len(differences)))
+        above += int((np.abs(signs @ differences) >= least).sum())
+    return (1 + above) / (1 + TRIALS)
 
 
 def search_table(collection: Collection, rows: dict[str, dict[str, np.ndarray]], baseline: str | None = None) -> Table:

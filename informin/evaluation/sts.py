@@ -1,17 +1,19 @@
-"""Semantic textual similarity: correlation between cosine similarity and human grades."""
+"""Semantic textual similarity: correlation between the similarity of embeddings and human grades."""
 
 import numpy as np
 
 from informin.evaluation.embedding_cache import Encode, embed_once
-from informin.evaluation.pairs import correlations, cosine
+from informin.evaluation.pairs import correlations
 from informin.evaluation.senteval import StsTask
+from informin.evaluation.similarity import COSINE, pairwise
 
 
-def score_sts(encode: Encode, task: StsTask) -> dict:
+def score_sts(encode: Encode, task: StsTask, similarity: str = COSINE) -> dict:
     """Return Spearman x 100 of one STS task, with the aggregations that papers use.
 
     Args:
         encode: Function from N sentences to embeddings (N, d); called once, with the distinct sentences.
+        similarity: One of `SIMILARITIES`.
 
     Returns:
         `score`: over the pairs of all subsets together ("all", reported by SimCSE and InforMin-CL). `mean`, `wmean`:
@@ -19,12 +21,13 @@ def score_sts(encode: Encode, task: StsTask) -> dict:
         pairs. `n`: number of pairs. `subsets`: `score` and `n` of each subset.
 
     Raises:
-        UndefinedScoreError: An embedding is not finite, or all cosines of a subset are equal.
+        UndefinedScoreError: An embedding is not finite, or all similarities of a subset are equal.
     """
     embedding = embed_once(encode, task.sentences())
-    cosines = [cosine(embedding(pairs.sentences1), embedding(pairs.sentences2)) for pairs in task.subsets]
-    overall = correlations(np.concatenate(cosines), np.concatenate([pairs.scores for pairs in task.subsets]))
-    scores = [correlations(values, pairs.scores)["spearman"] for values, pairs in zip(cosines, task.subsets)]
+    sides = ((embedding(pairs.sentences1), embedding(pairs.sentences2)) for pairs in task.subsets)
+    predicted = [pairwise(similarity, x, y) for x, y in sides]
+    overall = correlations(np.concatenate(predicted), np.concatenate([pairs.scores for pairs in task.subsets]))
+    scores = [correlations(values, pairs.scores)["spearman"] for values, pairs in zip(predicted, task.subsets)]
     return {
         "score": overall["spearman"],
         "mean": float(np.mean(scores)),

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from informin.errors import counted
+from informin.errors import counted, one_line
 from informin.evaluation.measures import KINDS
 from informin.evaluation.senteval import GROUPS, TASKS, YEARS
+from informin.evaluation.similarity import COSINE, DOT
 
 FORMATS = ("text", "markdown", "latex", "json")
 TITLES = {"sts": "STS, Spearman x 100", "transfer": "Transfer, accuracy x 100"}
@@ -130,7 +131,7 @@ def time_table(rows: Sequence[dict]) -> Table:
 
 
 def footnotes(rows: Sequence[dict]) -> list[str]:
-    """Return notes about undefined scores, prompts of queries and documents, and truncated sentences."""
+    """Return notes about undefined scores, prompts of queries and documents, similarities, and truncated sentences."""
     notes = []
     for results in rows:
         for name, task in results["tasks"].items():
@@ -138,10 +139,18 @@ def footnotes(rows: Sequence[dict]) -> list[str]:
                 notes.append(f"{label(results)}: {name} has no score: {task['error']}.")
             if prompts := task.get("prompts"):
                 notes.append(f"{label(results)}: {name}, {prompts_note(**prompts)}")
+        if (other := results.get("similarity", COSINE)) != COSINE:
+            notes.append(similarity_note(other, label(results)))
         cut = sum(task["truncated"] for task in results["tasks"].values())
         if cut:
             notes.append(f"{label(results)}: {cut:,} sentences were truncated to {results['max_length']} tokens.")
     return notes
+
+
+def similarity_note(similarity: str, name: str) -> str:
+    """Return a note about a similarity that is not the cosine."""
+    word = {DOT: "dot product"}.get(similarity, f"negative {similarity} distance")
+    return f"Similarity in STS and retrieval: {word}, as declared by {name}."
 
 
 def prompts_note(query: str, document: str) -> str:
@@ -154,22 +163,27 @@ def render(table: Table, form: str) -> str:
     """Format a table as `text`, `markdown` or `latex` (booktabs)."""
     if form == "latex":
         return _latex(table)
-    cells = [["", *table.columns], *([row.label, *map(row.cell, table.columns)] for row in table.rows)]
+    found = [["", *table.columns], *([row.label, *map(row.cell, table.columns)] for row in table.rows)]
+    cells = [[one_line(text) for text in line] for line in found]  # names from files can contain line breaks
+    if form == "markdown":
+        cells = [[text.replace("|", "\\|") for text in line] for line in cells]
     widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
     lines = [[text.ljust(w) if i == 0 else text.rjust(w) for i, (text, w) in enumerate(zip(c, widths))] for c in cells]
     if form == "text":
-        return "\n".join([table.title, *("  ".join(line).rstrip() for line in lines)])
+        return "\n".join([one_line(table.title), *("  ".join(line).rstrip() for line in lines)])
     rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
-    return "\n".join([f"**{table.title}**", "", *(f"| {' | '.join(line)} |" for line in [lines[0], rule, *lines[1:]])])
+    return "\n".join(
+        [f"**{one_line(table.title)}**", "", *(f"| {' | '.join(line)} |" for line in [lines[0], rule, *lines[1:]])]
+    )
 
 
 def _latex(table: Table) -> str:
     def escaped(text: str) -> str:
-        return "".join(f"\\{c}" if c in "_&%#$" else c for c in text)
+        return "".join(f"\\{c}" if c in "_&%#$" else c for c in one_line(text))
 
     cells = [[escaped(row.label), *(row.cell(column, "$\\pm$") for column in table.columns)] for row in table.rows]
     header, *lines = (" & ".join(line) + " \\\\" for line in [["", *map(escaped, table.columns)], *cells])
-    begin = f"% {table.title}\n\\begin{{tabular}}{{l{'r' * len(table.columns)}}}"
+    begin = f"% {one_line(table.title)}\n\\begin{{tabular}}{{l{'r' * len(table.columns)}}}"
     return "\n".join([begin, "\\toprule", header, "\\midrule", *lines, "\\bottomrule", "\\end{tabular}"])
 
 

@@ -33,7 +33,8 @@ from informin.encoders.embedding_config import embedding_of
 from informin.encoders.encode import max_length
 from informin.encoders.loading import load_saved, load_tokenizer
 from informin.encoders.sentence_transformers_files import load_embedding_config
-from informin.encoders.st_model import TRAINED_FILE, StModel
+from informin.encoders.settings import COSINE
+from informin.encoders.st_model import SETTINGS_FILE, TRAINED_FILE, StModel
 from informin.encoders.tokenizer import forget_truncation
 from informin.errors import UsageError, error_line
 from informin.files import read_json, set_usual_modes, sha256, write_json
@@ -133,7 +134,11 @@ def _write_general(model: StModel, new: Path, weights: bool, merge: bool) -> Non
 
 
 def add_dense(folder: Path, dense: Dense, normalize: bool) -> None:
-    """Add the Dense module of a linear adapter to an exported folder, and a Normalize module after it if asked for."""
+    """Add the Dense module of a linear adapter to an exported folder, and a Normalize module after it if asked for.
+
+    The adapter is fitted on unit vectors, so the folder declares the cosine, also where the encoder declares another
+    similarity.
+    """
     dense.save(folder / Path(ADAPTER_FILE).parent)
     modules = read_json(folder / "modules.json", list)[:2]
     kinds = [("2_Normalize", "Normalize"), ("3_Dense", "Dense"), *([("4_Normalize", "Normalize")] if normalize else [])]
@@ -142,8 +147,12 @@ def add_dense(folder: Path, dense: Dense, normalize: bool) -> None:
         for i, (path, kind) in enumerate(kinds, start=2)
     ]
     write_json(folder / "modules.json", modules, indent=2)
+    declared = read_json(folder / SETTINGS_FILE) | {"similarity_fn_name": COSINE}
+    write_json(folder / SETTINGS_FILE, declared, indent=2)
     config = read_json(folder / "config.json")
     config["informin"]["adapter"] = True
+    if files := config["informin"].get("sentence_transformers"):
+        config["informin"]["sentence_transformers"] = files | {"similarity_fn_name": COSINE}
     write_json(folder / "config.json", config, indent=2)
 
 

@@ -16,7 +16,7 @@ AFTER = {"a": [0.0, 1.0], "b": [5.0, 0.0], "c": [1.0, 1.0], "": [1.0, 0.0]}
 class TableEncoder:
     """Has the interface of `Encoder`. Its vectors come from a table; unknown texts get the vector of ""."""
 
-    poolers = ("mean",)
+    poolers, prompt, similarity, routed, task = ("mean",), "", "cosine", False, None
 
     def __init__(self, name: str, table: dict[str, list[float]], length: int = 60):
         self.name, self.table, self.length = name, table, length

@@ -19,7 +19,7 @@ def test_one_model():
         ("a", "1", 1, None),
         ("b", "2", 2, None),
     ]
-    assert [hit.cosine for hit in found.hits] == pytest.approx(cosines, abs=1e-6)
+    assert [hit.similarity for hit in found.hits] == pytest.approx(cosines, abs=1e-6)
 
 
 def test_two_models_say_the_rank_of_each_sentence_in_the_other():

@@ -59,7 +59,7 @@ def scored(monkeypatch) -> list[str]:
     seen = []
 
     def spied(original):
-        return lambda encode, task: seen.append(task.name) or original(encode, task)
+        return lambda encode, task, *how: seen.append(task.name) or original(encode, task, *how)
 
     for name in ("score_sts", "score_transfer"):
         monkeypatch.setattr(scoring, name, spied(getattr(scoring, name)))

@@ -23,7 +23,7 @@ class WordCounts:
     """An encoder that counts words, without a model and without classes of this project."""
 
     name, poolers, dimensions, device = "words", ("sum", "minus"), len(WORDS), torch.device("cpu")
-    length, normalized, bf16, prompt = 9, False, False, None
+    length, normalized, bf16, prompt, similarity = 9, False, False, None, "cosine"
 
     def __init__(self):
         self.truncated = set()
