@@ -4,7 +4,6 @@ Each change is refused in one line that names the file, by both backends, before
 """
 
 import json
-import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +11,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
@@ -25,6 +23,7 @@ from informin.encoders import st_encoder
 from informin.encoders.encoder import load_encoder
 from informin.errors import UsageError
 from informin.training.backends import describe_encoder
+from tests.any_encoder.folders import PLACES, in_router, modules, pickle
 from tests.any_encoder.helpers import change, read
 from tests.conftest import make_sentences, raises_usage
 
@@ -66,53 +65,6 @@ def runs(tmp_path):
 
     yield write
     assert not mark.exists(), "code ran"
-
-
-def modules(folder: Path, number: int, **values) -> None:
-    listed = read(folder, "modules.json")
-    listed[number] |= values
-    (folder / "modules.json").write_text(json.dumps(listed))
-
-
-def in_subfolder(folder: Path) -> None:
-    """Move the transformer into a folder of its own."""
-    (folder / "0_T").mkdir()
-    kept = ("modules.json", "config_sentence_transformers.json")
-    for path in [path for path in folder.iterdir() if path.is_file() and path.name not in kept]:
-        shutil.move(path, folder / "0_T" / path.name)
-    modules(folder, 0, path="0_T")
-
-
-def in_router(folder: Path) -> None:
-    """Make the transformer, in a folder of its own, the route of a Router."""
-    in_subfolder(folder)
-    (folder / "0_R").mkdir()
-    shutil.move(folder / "0_T", folder / "0_R" / "query")
-    modules(folder, 0, path="0_R", type="sentence_transformers.models.Router")
-    routes = {"query": "sentence_transformers.models.Transformer"}
-    router = {"types": routes, "structure": {"query": ["query"]}, "parameters": {"default_route": "query"}}
-    (folder / "0_R" / "router_config.json").write_text(json.dumps(router))
-
-
-PLACES = {"": lambda folder: None, "0_T/": in_subfolder, "0_R/query/": in_router}
-
-
-class Marker:
-    """Creates a folder when it is unpickled."""
-
-    def __init__(self, mark: Path):
-        self.mark = str(mark)
-
-    def __reduce__(self):
-        return os.mkdir, (self.mark,)
-
-
-def pickle(folder: Path, mark: Path) -> None:
-    """Replace the weights by a pickle with code."""
-    weights = load_file(folder / "model.safetensors")
-    (folder / "model.safetensors").unlink()
-    torch.save(weights | {"marker": Marker(mark)}, folder / "pytorch_model.bin")
-    change(folder, "config.json", dtype=None)  # with a type, transformers first loads the weights without values
 
 
 def refused(folder: Path, backend: str = "auto", **contained: str) -> None:
@@ -501,6 +453,12 @@ def test_other_kinds_of_models(model, backend, kind):
 def test_damaged_lists_of_modules(model, backend, values):
     modules(model, 1, **values)
     refused(model, backend, found="modules.json ")
+
+
+def test_first_module_without_a_tokenizer(general):
+    listed = read(general, "modules.json")
+    (general / "modules.json").write_text(json.dumps(listed[1:]))
+    refused(general, found="cannot be loaded: ")
 
 
 @pytest.mark.parametrize("name", ["bad\nname", "\x1b[31mred", "a\0b", "half \udcff", "zero​width"])
