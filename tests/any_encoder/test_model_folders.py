@@ -134,6 +134,7 @@ REFUSED = {
     "model_args": [
         {"weights_only": 0},
         {"weights_only": None},
+        {"use_safetensors": False},
         {"trust_remote_code": True},
         {"code_revision": "main"},
         {"attn_implementation": "owner/kernel"},
