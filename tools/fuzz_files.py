@@ -26,13 +26,14 @@ from pathlib import Path
 
 from informin.errors import InforMinError
 from informin.files import write_manifest
+from tools.fuzz_hostile import CANARY
 from tools.fuzz_kinds import Kind, build
 from tools.fuzz_mutations import mutated
 
 SECONDS = 20  # time limit of a case, for a busy machine
 BYTES = 16 * 2**30  # limit of address space; torch needs several GiB
-CORRECT, REFUSED, TRACEBACK, HANG, CRASH, LEFT = OUTCOMES = (
-    *("correct", "one-line error", "traceback", "hang", "crash", "leftover files"),
+CORRECT, REFUSED, TRACEBACK, HANG, CRASH, LEFT, RAN = OUTCOMES = (
+    *("correct", "one-line error", "traceback", "hang", "crash", "leftover files", "code ran"),
 )
 TEMPORARY = "temporary"  # the folder of a case's temporary files
 
@@ -76,7 +77,9 @@ def _listing(case: Path) -> set[str]:
 
 
 def _with_leftovers(ending: tuple[str, str], case: Path, before: set[str]) -> tuple[str, str]:
-    """Return the outcome, or LEFT for leftover files: temporary files, and after an error all new files."""
+    """Return the outcome, RAN if code ran, or LEFT for leftover files: temporary ones, and after an error all new."""
+    if (case / CANARY).exists():
+        return RAN, ending[1]
     changed = sorted(_listing(case) ^ before)
     if ending[0] == CORRECT:
         changed = [path for path in changed if path.startswith(TEMPORARY)]

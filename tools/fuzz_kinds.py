@@ -39,6 +39,7 @@ from informin.training.record import provenance
 from informin.training.sentences import load_development, load_sentences
 from tests.conftest import FOUR_STEPS, make_sentences, save_bert, save_pairs
 from tests.report.helpers import fit_record, snapshot
+from tools.fuzz_hostile import HOSTILE, hostile_kinds
 from tools.fuzz_mutations import JSON, JSON_LINES, SAFETENSORS, TSV, YAML, Format
 from trainer_informin import InforMinTrainer
 
@@ -98,9 +99,11 @@ def build(base: Path) -> dict[str, Kind]:
             _card()
             _resume(_trainer(".."))
         _plan()
+        found = hostile_kinds()
         trainer = _trainer(".")  # created last, because creating options resets accelerate
     runs = _of_runs(lambda: _resume(trainer))
-    return {**_of_models(), **runs, **_of_studies(report, first), **_of_data(), **_of_collections()}
+    hostile = {name: Kind(*what, HOSTILE) for name, what in found.items()}
+    return {**_of_models(), **hostile, **runs, **_of_studies(report, first), **_of_data(), **_of_collections()}
 
 
 def _of_models() -> dict[str, Kind]:

@@ -3,7 +3,7 @@
 import json
 import random
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import yaml
@@ -28,11 +28,13 @@ class Format:
         parse: Convert bytes to values.
         spell: Convert values to bytes; also takes the original bytes.
         head: Number of bytes that can be mutated, from the beginning; None for all.
+        dangers: Mappings of which a mutation adds one to a mapping of the file, every other time.
     """
 
     parse: Callable[[bytes], object]
     spell: Callable[[object, bytes], bytes]
     head: Callable[[bytes], int] = len
+    dangers: Sequence[Mapping] = ()
 
 
 def mutated(data: bytes, form: Format | None, source: random.Random) -> bytes:
@@ -64,6 +66,10 @@ def _by_byte(data: bytes, form: Format | None, source: random.Random) -> bytes:
 def _by_value(data: bytes, form: Format, source: random.Random) -> bytes:
     tree = form.parse(data)
     places = list(_places(tree))
+    if form.dangers and source.random() < 0.5:
+        mappings = [tree, *(parent[key] for parent, key in places)]
+        source.choice([one for one in mappings if isinstance(one, dict)]).update(source.choice(form.dangers))
+        return form.spell(tree, data)
     parent, key = source.choice(places)
     action = source.choice(("replace", "replace", "replace", "delete", "rename", "copy"))
     if action == "replace":

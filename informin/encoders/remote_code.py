@@ -25,7 +25,7 @@ CLASS = re.compile(r"(tokenizer|processor|image_processor|feature_extractor|vide
 
 def refuse_remote_code(model_name: str, revision: str | None = None) -> None:
     """Raise UsageError, with the name of the file, if loading a model would run code from its repository."""
-    if file := remote_code(model_name, revision):
+    if file := remote_code(model_name, revision, with_base=True):
         raise UsageError(
             f"{model_name} needs code from its repository: it would run {file}",
             option="model_name",
@@ -33,13 +33,19 @@ def refuse_remote_code(model_name: str, revision: str | None = None) -> None:
         )
 
 
-def remote_code(model_name: str, revision: str | None = None) -> str | None:
-    """Return the file with code that loading a model would run; None if there is none."""
+def remote_code(model_name: str, revision: str | None = None, with_base: bool = False) -> str | None:
+    """Return the file with code that loading a model would run; None if there is none.
+
+    Args:
+        model_name: Hub id or folder.
+        revision: Branch, tag or commit on the Hub.
+        with_base: Also look at the base model of an adapter.
+    """
     modules = all_modules(model_name, revision)
     classes = [name for module in modules for name in _classes_of(model_name, module, revision)]
     for path in dict.fromkeys(["", *(module.path for module in modules)]):
         classes += _classes_in(model_name, path, revision)
-        if base := base_model(model_name, path, revision):
+        if base := with_base and base_model(model_name, path, revision):
             classes += [name if OF in name else f"{base}{OF}{name}" for name in _classes_in(base, "", None)]
     return _file(classes[0]) if classes else None
 

@@ -258,7 +258,7 @@ def as_encoder(
     to_device(model, device)
     default = model.prompts.get(model.default_prompt_name) if model.default_prompt_name else None
     prompt = (default or "") if prompt is None else prompt
-    tokenizer = model.tokenizer
+    tokenizer = getattr(model, "tokenizer", None)  # the first module of a damaged list may have none
     if isinstance(tokenizer, PreTrainedTokenizerBase):
         refuse_long_prompt(prompt, tokenizer, "max_length", length or most)
     normalized = type(list(model)[-1]).__name__ == "Normalize" and model.truncate_dim is None

@@ -68,7 +68,7 @@ class StModel(nn.Module):
     def __init__(self, encoder: StEncoder, lora: LoRA | None = None, trust_remote_code: bool = False):
         super().__init__()
         self.encoder, self.st, self.lora, self.trusted = encoder, encoder.model, lora, trust_remote_code
-        self.runs_code = trust_remote_code and remote_code(encoder.name) is not None
+        self.runs_code = trust_remote_code and remote_code(encoder.name, with_base=True) is not None
         self.heads = nn.ModuleDict()
         self.chunk_size: int | None = None
         self.is_static = type(next(iter(self.st))).__name__ == "StaticEmbedding"

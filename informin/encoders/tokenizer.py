@@ -41,7 +41,7 @@ def load_tokenizer(model_name: str, config: PreTrainedConfig, revision: str | No
         raise UsageError(found, option="model_name", fix=COPY_TOKENIZER)
     given = tokenizer.model_max_length
     stated = load_embedding_config(model_name, config, revision).files.get("max_seq_length")
-    if isinstance(given, int | float):  # as in sentence-transformers, whose own setting replaces the tokenizer's
+    if isinstance(given, int | float) and given >= 1:  # as in sentence-transformers, where its own setting wins
         tokenizer.model_max_length = max(given, stated or 0)
     if not isinstance(given, int | float) or max_length(config, tokenizer) < 3:
         raise UsageError(

@@ -126,7 +126,7 @@ def test_damaged_folders(model, commands, tmp_path, capsys, damage, message):
         (write("config_sentence_transformers.json", "[]"), "MODEL/config_sentence_transformers.json is not valid: fou"),
         (
             change("sentence_bert_config.json", max_seq_length="9"),
-            "in sentence_bert_config.json is '9'; expected an integer of 1 or more",
+            "sentence_bert_config.json: max_seq_length is '9'; expected an integer of 1 or more",
         ),
     ],
     ids="modules-no-list modules-of-numbers pooling prompts length".split(),

@@ -2,6 +2,7 @@
 
 import errno
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ from safetensors import SafetensorError
 
 import run_unsup
 from informin.evaluation import pairs
-from informin.files import damage
+from informin.files import damage, write_manifest
 from informin.publishing.record import load_record
+from tests.any_encoder.folders import Marker
 from tests.test_run import assert_same_weights
 from tests.test_run_errors import fails
 from tests.training.resuming_helpers import assert_same_weights_of_export
@@ -38,6 +40,18 @@ def test_damaged_checkpoints_are_skipped(command, interrupted_run, finished_run,
     )
     assert_same_weights(interrupted_run / "checkpoint-4", finished_run / "checkpoint-4")
     assert damage(interrupted_run / "checkpoint-4") is None and (interrupted_run / "damaged-checkpoint-4").is_dir()
+
+
+@pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "rng_state.pth"])
+def test_pickles_in_checkpoints_run_no_code(command, interrupted_run, tmp_path, name):
+    checkpoint = interrupted_run / "checkpoint-2"
+    torch.save({"state": Marker(tmp_path / "was-run")}, checkpoint / name)
+    write_manifest(checkpoint)
+    with suppress(Exception):
+        run_unsup.main([*command(), "--resume_from_checkpoint"])
+    assert not (tmp_path / "was-run").exists()
+    torch.load(checkpoint / name, weights_only=False)  # so that this test can fail
+    assert (tmp_path / "was-run").exists()
 
 
 def replace_saves(monkeypatch, replacement) -> None:
