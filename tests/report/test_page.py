@@ -50,6 +50,13 @@ def test_page_is_one_small_file_without_scripts_or_addresses(html):
     assert {"main", "h1", "svg", "table"} <= set(tags)
 
 
+def test_the_policy_of_the_page_comes_before_everything_that_it_forbids(html):
+    tags = [(tag, attrs) for tag, attrs in Tags(html).tags if tag not in ("html", "head")]
+    assert tags[0] == ("meta", {"charset": "utf-8"})
+    policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+    assert tags[1] == ("meta", {"http-equiv": "Content-Security-Policy", "content": policy})
+
+
 def test_sentences_and_options_are_escaped(html):
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html and "<script" not in html
     assert SCRIPT in "".join(Tags(html).texts)  # as text
