@@ -38,7 +38,7 @@ from informin.training.command_line import parse
 from informin.training.record import provenance
 from informin.training.sentences import load_development, load_sentences
 from tests.conftest import FOUR_STEPS, make_sentences, save_bert, save_pairs
-from tests.report.helpers import fit_record, snapshot
+from tests.report.helpers import comparison_record, fit_record, snapshot
 from tools.fuzz_hostile import HOSTILE, hostile_kinds
 from tools.fuzz_mutations import JSON, JSON_LINES, SAFETENSORS, TSV, YAML, Format
 from trainer_informin import InforMinTrainer
@@ -170,7 +170,22 @@ def _of_data() -> dict[str, Kind]:
         "sentences, text": read(sentences, "sentences.txt", None),
         "sentences, Parquet": read(sentences, "sentences.parquet", None),
         "results, tables": read(table, "results.json", JSON),
-        "report.json": Kind(lambda: page("reported"), "reported", "report.json", together=25),
+        **_of_reports(),
+    }
+
+
+def _of_reports() -> dict[str, Kind]:
+    """Return the records that `informin report` reads. A page contains no markup from them."""
+
+    def read(folder: str, name: str) -> Kind:
+        return Kind(lambda: require("<script" not in page(folder)), folder, name, together=25)
+
+    return {
+        "report.json, fit": read("reported", "report.json"),
+        "report.json, training": read("trained", "report.json"),
+        "training.json, report": read("trained", "training.json"),
+        "compare.json": read("compared", "compare.json"),
+        "summary.json, report": read("studied", "summary.json"),
     }
 
 
@@ -288,8 +303,13 @@ def _study() -> tuple[Callable[[], None], Path]:
 
 def _data_files() -> None:
     """Create `data`: texts, labels, pairs and queries, as JSON Lines and as tables, and results."""
-    Path("reported").mkdir()
+    for name in ("reported", "trained", "compared", "studied"):
+        Path(name).mkdir()
     write_json("reported/report.json", fit_record(snapshot()))
+    for name in ("report.json", "training.json"):
+        shutil.copy(Path("model", name), "trained")
+    write_json("compared/compare.json", comparison_record())
+    shutil.copy("studies/study/summary.json", "studied")
     Path("data").mkdir()
     texts, others = make_sentences(24), make_sentences(24, 1)
     tables = {

@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from informin.evaluation.drift import NEIGHBORS
 from informin.evaluation.embedding_cache import Encode
 from informin.evaluation.geometry import nearest, occurrences, unit
-from informin.schema import FLAG, NUMBER, TEXT, Each, Keys, Kind, integer, list_of, number
+from informin.schema import FLAG, SCORE, TEXT, Each, Keys, Kind, integer, list_of
 
 EXAMPLES, SHOWN, HUBS = 20, 5, 5
 MOST = 100_000  # sentences in a valid snapshot; ours have up to 2,000
@@ -31,8 +31,11 @@ MOVES = 500  # steps from the first map to the second
 LONGEST = 240  # characters of a sentence
 SEED = 42
 
-_POINT: Kind = (lambda value: isinstance(value, list) and len(value) == 2 and all(map(number, value)), "two numbers")
-_NEIGHBORS = Each(Keys({"sentence": TEXT, "old": NUMBER, "new": NUMBER}))
+_POINT: Kind = (
+    lambda value: isinstance(value, list) and len(value) == 2 and all(map(SCORE[0], value)),
+    "two numbers between -10^15 and 10^15",
+)
+_NEIGHBORS = Each(Keys({"sentence": TEXT, "old": SCORE, "new": SCORE}))
 SNAPSHOT = Keys(
     {
         "sentences": integer(1),
@@ -66,8 +69,8 @@ def inconsistency(snapshot: dict) -> str | None:
     """Return which numbers of a snapshot that matches `SNAPSHOT` contradict each other, or None."""
     drawn, hubs, number = snapshot["map"], snapshot["hubs"], snapshot["sentences"]
     lengths = {len(drawn[name]) for name in drawn}
-    if len(lengths) > 1 or not len(snapshot["examples"]) <= min(lengths):
-        return "snapshot.map has lists of different lengths, or fewer points than examples"
+    if len(lengths) > 1 or not max(1, len(snapshot["examples"])) <= min(lengths):
+        return "snapshot.map has no points, fewer points than examples, or lists of different lengths"
     if any(sum(hubs[name]) != number or number > MOST for name in ("old", "new")):
         return f"snapshot.hubs has other sums than snapshot.sentences, which is {number:,}"
     return None

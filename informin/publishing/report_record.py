@@ -29,7 +29,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from informin import __version__
+from informin.adapters.prediction import VERDICTS
 from informin.errors import UsageError
+from informin.evaluation.measures import ALL, KINDS
 from informin.evaluation.snapshot import SNAPSHOT, inconsistency
 from informin.files import write_json
 from informin.publishing.record import DRIFT
@@ -37,6 +39,7 @@ from informin.schema import (
     ANY,
     NUMBER,
     RATE,
+    SCORE,
     TEXT,
     Each,
     Keys,
@@ -55,13 +58,15 @@ MOST_LOGGED = 1000
 AGAIN = "Copy the file again, or run the command again that wrote it."
 
 _INTERVAL: Kind = (
-    lambda value: isinstance(value, list) and len(value) == 3 and all(map(number, value)),
+    lambda value: isinstance(value, list) and len(value) == 3 and all(map(SCORE[0], value)),
     "a score and the two ends of its interval",
 )
 _SCORES = Each(
     Keys(
         {
-            **dict.fromkeys(("name", "kind", "measure"), TEXT),
+            "name": TEXT,
+            "kind": one_of(*KINDS),
+            "measure": one_of(*ALL),
             "n": integer(1),
             **dict.fromkeys(("old", "new", "difference"), _INTERVAL),
         }
@@ -76,8 +81,16 @@ _TRAIN = Keys(
         "scores": _SCORES,
     }
 )
+# The logarithm of a factor, which is finite.
+_LOG: Kind = (lambda value: number(value) and abs(value) <= 100, "a number from -100 to 100")
 _PREDICTION = Keys(
-    {"gain": NUMBER, "error": NUMBER, "texts": integer(0), "mean_cosine": NUMBER, "verdict": TEXT}, null=True
+    {
+        **dict.fromkeys(("gain", "error"), _LOG),
+        "texts": integer(0),
+        "mean_cosine": SCORE,
+        "verdict": one_of(*VERDICTS),
+    },
+    null=True,
 )
 _FIT = Keys(
     {
@@ -93,6 +106,7 @@ _FIT = Keys(
         "environment": Keys({"device": TEXT}, others=ANY),
     }
 )
+_UNCHECKED: Kind = (lambda _: True, "")  # until the command is known
 RECORDS = {"train": _TRAIN, "fit": _FIT}
 
 
@@ -112,7 +126,7 @@ def load_report(folder: str | Path) -> dict:
         raise UsageError(
             f"{folder} has no {REPORT}", needed="the output folder of a run", fix="Run the command again to write it."
         )
-    command = read_checked(path, Keys({"command": one_of(*RECORDS)}, others=ANY), AGAIN)["command"]
+    command = read_checked(path, Keys({"command": one_of(*RECORDS)}, others=_UNCHECKED), AGAIN)["command"]
     record = read_checked(path, RECORDS[command], AGAIN)
     if found := record["snapshot"] and inconsistency(record["snapshot"]):
         raise UsageError(f"{path}: {found}", fix=AGAIN)

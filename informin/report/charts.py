@@ -23,13 +23,15 @@ SQUARE = (4.3, 4.3)
 INLINE: dict[Any, Any] = STYLE | {"svg.fonttype": "none", "grid.color": "black", "grid.alpha": 0.15}
 # Colors of Matplotlib, and of CSS: the text and the background of the page, in light and dark mode.
 THEME = {"#000000": "currentColor", "#ffffff": "Canvas"}
+NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # control characters in a name
 REFERENCE = re.compile(r"(?:url\(#|^#)([^)]+)")
 
 
 @matplotlib.rc_context(INLINE)
 def terms(log: Sequence[Mapping]) -> Markup | None:
     """Return the chart of the loss and its terms over the steps; None if no loss was logged."""
-    steps = [{name: value for name, value in entry.items() if value is not None} for entry in log if "loss" in entry]
+    steps = [{name: value for name, value in entry.items() if value is not None} for entry in log]
+    steps = [step for step in steps if "loss" in step]
     if not steps:
         return None
     figure = Figure(figsize=SIZE)
@@ -147,7 +149,7 @@ def as_svg(figure: Figure, name: str, label: str, titles: Mapping[str, Sequence[
     """
     file = io.BytesIO()
     figure.savefig(file, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
-    root = ElementTree.fromstring(file.getvalue())
+    root = ElementTree.fromstring(NOT_XML.sub("\N{REPLACEMENT CHARACTER}", file.getvalue().decode()))
     for element in root.iter():
         element.tag = element.tag.rpartition("}")[2]
         element.attrib = {key.rpartition("}")[2]: _themed(value) for key, value in element.attrib.items()}

@@ -253,7 +253,7 @@ def test_the_message_names_the_option():
     text = exchange(hosts_of("127.0.0.1"), [(b"host", b"search.example:80")])[2]
     assert text == (
         "This page is not served for the host name 'search.example'. "
-        "To allow it, start the page with --allowed_hosts search.example.\n"
+        "To allow it, start the page with the option `allowed_hosts` search.example.\n"
     )
 
 

@@ -61,6 +61,26 @@ def fit_record(found: dict) -> dict:
     }
 
 
+def comparison_record() -> dict:
+    """Return the content of compare.json for two models."""
+    names = ("tiny", SCRIPT)
+    side = dict(adapted=2.5, low=0.9, high=1.1, texts_per_second=None)
+    cells = {"rank": "3.00", "of the best": "1.00x", "texts/s": None}
+    shown = {
+        "title": "Rank of the second half",
+        "columns": list(cells),
+        "rows": [{"label": name, "values": cells} for name in names],
+        "notes": ["rank: 1 is best"],
+    }
+    return {
+        "data": {"files": ["texts.txt"], "seed": 0, "texts": 300, "sampled": 300, "held_out": 60},
+        "environment": {"device": "cpu", "torch": "2.13"},
+        "models": [{"model": name, "error": None, "rank": 3.0 + i, "clear": True} for i, name in enumerate(names)],
+        "shown": shown,
+        "figure": [{"name": name, "rank": 3.0 + i, **side} for i, name in enumerate(names)],
+    }
+
+
 def addresses(html: str) -> list[str]:
     """Return what a browser would load from or link to elsewhere."""
     found = re.findall(r"(?:src|href|action|data|poster|srcset)\s*=\s*[\"']?([^\"'\s>]+)", html)

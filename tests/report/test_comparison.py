@@ -8,8 +8,9 @@ import pytest
 from informin.cli import compare
 from informin.cli import report as command
 from informin.report import verdicts
+from informin.report.page import page
 from tests.conftest import make_sentences
-from tests.report.helpers import SCRIPT, addresses
+from tests.report.helpers import SCRIPT, addresses, comparison_record
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +52,16 @@ def test_names_are_escaped_and_damage_is_refused(folder, tmp_path, capsys):
     (tmp_path / "compare.json").write_text(json.dumps(record))
     assert command.main([str(tmp_path)]) == 2
     assert "shown" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\x1b[31m red", "\ufffe", "a\tb\nc", "$x_{", "\u202eabc"])
+def test_every_name_can_be_drawn(name, tmp_path):
+    """XML does not allow control characters."""
+    record = comparison_record()
+    record["figure"][0]["name"] = name
+    (tmp_path / "compare.json").write_text(json.dumps(record))
+    html = page(tmp_path)
+    assert "<svg" in html and "\x1b" not in html.partition("<svg")[2].partition("</svg>")[0].partition(">")[2]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from informin.publishing.report_record import load_report
 from informin.report.page import page
 from tests.conftest import raises_usage
 from tests.report.helpers import ARABIC, HOSTILE, LONG, SCRIPT, addresses, fit_record, snapshot
+from tools.fuzz_mutations import DEEP, JSON
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +48,13 @@ def test_page_is_one_small_file_without_scripts_or_addresses(html):
     tags = [tag for tag, _ in Tags(html).tags]
     assert {"script", "iframe", "object", "link", "img", "b", "i"}.isdisjoint(tags)
     assert {"main", "h1", "svg", "table"} <= set(tags)
+
+
+def test_the_policy_of_the_page_comes_before_everything_that_it_forbids(html):
+    tags = [(tag, attrs) for tag, attrs in Tags(html).tags if tag not in ("html", "head")]
+    assert tags[0] == ("meta", {"charset": "utf-8"})
+    policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+    assert tags[1] == ("meta", {"http-equiv": "Content-Security-Policy", "content": policy})
 
 
 def test_sentences_and_options_are_escaped(html):
@@ -102,6 +110,10 @@ def test_command_writes_the_same_bytes_again(fitted, tmp_path, capsys):
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["report.html", "report.json"]
 
 
+def no_points(record):
+    record["snapshot"].update(examples=[], map=dict(sentences=[], old=[], new=[], group=[]))
+
+
 @pytest.mark.parametrize(
     "damage, found",
     [
@@ -112,12 +124,23 @@ def test_command_writes_the_same_bytes_again(fitted, tmp_path, capsys):
         (lambda record: record["snapshot"]["map"].update(old=[[1]]), "snapshot.map.old"),
         (lambda record: record["snapshot"]["map"]["group"].pop(), "snapshot.map"),
         (lambda record: record["snapshot"]["hubs"].update(new=[]), "snapshot.hubs"),
+        (lambda record: record["snapshot"]["map"].update(old=[[1e300, 0]]), "snapshot.map.old"),
+        (lambda record: record["snapshot"]["examples"][0]["lost"].append(dict(sentence="", old=1e300, new=0)), "lost"),
+        (no_points, "snapshot.map has no points"),
+        (lambda record: record["prediction"].update(verdict="<b>"), "prediction.verdict"),
+        (lambda record: record["prediction"].update(gain=-1e300), "prediction.gain"),
+        (lambda record: record["prediction"].update(error=101), "prediction.error"),
+        (lambda record: record["prediction"].update(mean_cosine=10**400), "prediction.mean_cosine"),
+        (lambda record: record["prediction"].update(mean_cosine=float("nan")), "prediction.mean_cosine"),
+        (lambda record: record.update(options={"x": eval("[" * 60 + "]" * 60)}), "options.x"),
+        (lambda record: record.update(options=DEEP), "nested too deeply"),
+        (lambda record: record.update(model="\ud800"), "surrogates"),
     ],
 )
-def test_damaged_records_are_refused_in_one_line(damage, found, tmp_path, capsys):
-    record = fit_record(snapshot())
+def test_damaged_records_are_refused_in_one_line(damage, found, fitted, tmp_path, capsys):
+    record = json.loads((fitted / "report.json").read_text())
     damage(record)
-    (tmp_path / "report.json").write_text(json.dumps(record))
+    (tmp_path / "report.json").write_bytes(JSON.spell(record, b""))
     assert command.main([str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and found in error and error.count("\n") == 1

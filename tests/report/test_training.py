@@ -116,3 +116,35 @@ def test_long_logs_are_thinned():
     found = logged(log)
     assert len(found) <= 1001 and found[-1] == {"step": 5000, "eval_spearman": 5.0, "epoch": 1.0}
     assert found[0] == {"step": 0, "loss": 1.0, "grad_norm": None}
+
+
+def test_log_entries_without_a_loss(run, tmp_path):
+    """NaN is logged as null, also for the loss."""
+    record = json.loads((run / "report.json").read_text())
+    record["log"] = [{"step": 1, "loss": None, "terms/contrast": 1.0}, *record["log"], {"step": 5, "loss": None}]
+    for name in ("report.json", "training.json"):
+        (tmp_path / name).write_bytes((run / name).read_bytes())
+    (tmp_path / "report.json").write_text(json.dumps(record))
+    assert "Loss and its unweighted terms over the steps" in page(tmp_path)
+    record["log"] = [{"step": 1, "loss": None}]
+    (tmp_path / "report.json").write_text(json.dumps(record))
+    assert "Loss and its unweighted terms" not in page(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change, found",
+    [
+        ({"measure": "x"}, "scores[0].measure"),
+        ({"kind": "x"}, "scores[0].kind"),
+        ({"n": 0}, "scores[0].n"),
+        ({"n": 10**300}, "scores[0].n"),
+        *(({side: [0.0, 1e300, 1.0]}, f"scores[0].{side}") for side in ("old", "new", "difference")),
+        ({"new": [1.0, None, 2.0]}, "scores[0].new"),
+    ],
+)
+def test_damaged_scores_are_refused(change, found, run, tmp_path):
+    record = json.loads((run / "report.json").read_text())
+    record["scores"][0] |= change
+    (tmp_path / "report.json").write_text(json.dumps(record))
+    with raises_usage(found=found):
+        load_report(tmp_path)
