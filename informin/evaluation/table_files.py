@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from informin.errors import UsageError
-from informin.textfiles import TABLES, as_text, json_records, plain_suffix, require_file, shown, table_rows
+from informin.jsonfiles import json_records
+from informin.textfiles import JSON, TABLES, as_text, plain_suffix, require_file, shown, table_rows
 
 LARGEST = 1e9  # absolute value of a number
 
@@ -55,7 +56,7 @@ def as_number(cell: object, column: str, path: Path, number: int) -> float:
 
 def _records(path: Path, option: str, columns: Sequence[str]) -> Iterator[tuple[int, dict]]:
     kind = plain_suffix(path)
-    if kind == ".jsonl":
+    if kind in JSON:
         return ((number, record) for number, record in json_records(path) if record)
     if kind not in TABLES:
         raise UsageError(
