@@ -358,10 +358,15 @@ def as_text(cell: object, where: object, number: int | None) -> str:
             fix="Write one row per text." if isinstance(cell, list | dict) else OTHER_COLUMN,
         )
     text = cell or ""
+    refuse_surrogates(text, place)
+    return refuse_long(text, where, number)
+
+
+def refuse_surrogates(text: str, where: object) -> None:
+    """Raise UsageError for a text with half of a surrogate pair, which JSON can spell."""
     try:
         text.encode()
-    except UnicodeEncodeError as error:  # half of a surrogate pair, which JSON can spell
+    except UnicodeEncodeError as error:
         raise UsageError(
-            f"{place}: {text[error.start :][:20]!r} is not valid Unicode", fix="Remove or replace these characters."
+            f"{where}: {text[error.start :][:20]!r} is not valid Unicode", fix="Remove or replace these characters."
         ) from None
-    return refuse_long(text, where, number)

@@ -26,6 +26,7 @@ from informin.encoders.loading import BERT_POOLER, refuse_weights_outside
 from informin.encoders.model_config import check_numbers, check_sizes
 from informin.encoders.remote_code import refuse_remote_code
 from informin.encoders.sentence_transformers_files import stored_prompts
+from informin.encoders.texts import as_texts
 from informin.errors import UsageError, counted
 from informin.files import sha256
 
@@ -66,6 +67,7 @@ class StEncoder(Encoder):
         self, sentences: Sequence[str], progress: Callable[[int], object] | None = None
     ) -> dict[str, np.ndarray]:
         """Return the embeddings (N, d) float32 of N sentences; see `Encoder.__call__`."""
+        sentences = as_texts(sentences)
         self.note_truncated(sentences)
         embeddings = np.empty((len(sentences), self.width), np.float32)
         order = sorted(range(len(sentences)), key=lambda i: -len(sentences[i]))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from informin.errors import UsageError
 from informin.jsonfiles import json_records
-from informin.textfiles import JSON, TABLES, as_text, plain_suffix, require_file, shown, table_rows
+from informin.textfiles import JSON, TABLES, as_text, plain_suffix, refuse_surrogates, require_file, shown, table_rows
 
 LARGEST = 1e9  # absolute value of a number
 
@@ -31,6 +31,8 @@ def rows_by_column(path: Path, option: str, columns: Sequence[str]) -> Iterator[
                 f"{path}, line {number}: no {' and no '.join(missing)} in the columns {shown(record)}",
                 needed=f"a value for {', '.join(columns)} in every row",
             )
+        for cell in (cell for cell in record.values() if isinstance(cell, str) and not cell.isascii()):
+            refuse_surrogates(cell, f"{path}, line {number}")
         yield number, record
 
 

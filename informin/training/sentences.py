@@ -35,7 +35,6 @@ from informin.textfiles import (
     choose_column,
     is_blank,
     plain_suffix,
-    refuse_long,
     require_file,
     shown,
     table_column,
@@ -207,7 +206,7 @@ def _writing_cache() -> Iterator[None]:
 
 
 def _tokens(batch: dict, tokenizer: PreTrainedTokenizerBase, max_length: int, prompt: str):
-    texts = [prompt + refuse_long(text, "a training sentence") for text in batch["text"]]
+    texts = [prompt + as_text(text, "a training sentence", None) for text in batch["text"]]
     tokens = tokenizer(texts, truncation=True, max_length=max_length, return_token_type_ids=False)
     return {**tokens, TRUNCATED: [bool(encoding.overflowing) for encoding in tokens.encodings]}
 
