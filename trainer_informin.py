@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 from os import PathLike
 from typing import cast
@@ -16,6 +16,7 @@ from informin.distributed import gather_with_gradient
 from informin.encoders.architectures import InforMinModel
 from informin.encoders.embedding_config import embedding_of
 from informin.encoders.st_model import StModel, embed_any, longest_read
+from informin.encoders.texts import as_texts
 from informin.encoders.trainable import refuse_other_heads
 from informin.errors import UsageError, counted
 from informin.evaluation.development import as_development
@@ -56,8 +57,8 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         model: Encoder to train: a Hub id, a folder, a SentenceTransformer, or a model from
             `informin.encoders.loading.load_model`. Its heads are newly initialized.
         args: Training arguments. Options that are None are filled in for this encoder.
-        train_dataset: A list of sentences, a data set with the column `text`, or tokenized rows with `input_ids` and
-            `attention_mask`.
+        train_dataset: Sentences (a list, an array, a column of a data set, an iterator, a data set or rows with the
+            column `text`), or tokenized rows with `input_ids` and `attention_mask`.
         eval_dataset: `GradedPairs` or the path of a file with them, `LabeledSentences`, `RetrievalPairs`, or a list
             with at most one of each kind. None with `eval_strategy="no"`.
         processing_class: Tokenizer. None loads the encoder's own, which requires a Hub id or a folder.
@@ -201,13 +202,16 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
             logs.update({f"{TERM}{name}" if name in terms else name: value for name, value in means.items()})
         super().log(logs, start_time)
 
-    def encode(self, sentences: Sequence[str]) -> np.ndarray:
-        """Return the embeddings (N, d) of N sentences with the training prompt.
+    def encode(self, sentences: str | Iterable[str]) -> np.ndarray:
+        """Return the embeddings (N, d) of N sentences, or (d,) of one string, with the training prompt.
 
         With several processes, each encodes a part, and all processes get the complete result.
         """
+        if isinstance(sentences, str):
+            return self.encode([sentences])[0]
+        sentences = as_texts(sentences)
         model, embedding, whole = self.whole_model, embedding_of(self.model).in_training, not self.is_fsdp_enabled
-        own = own_share(self.accelerator, whole, list(sentences))
+        own = own_share(self.accelerator, whole, sentences)
         tokenizer, size = cast(PreTrainedTokenizerBase, self.processing_class), self.args.per_device_eval_batch_size
         with self._leaving_on_signal() as progress, self.accelerator.autocast():
             embeddings = embed_any(model, tokenizer, own, size, embedding, progress)

@@ -53,6 +53,18 @@ def one_line(text: str) -> str:
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
+def refuse_undecoded(text: str, what: str) -> None:
+    """Raise UsageError for a text with half of a surrogate pair: Python reads names that are not UTF-8 as such texts.
+
+    Args:
+        what: What the text is, with the text itself.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{what} is not UTF-8", fix="Rename it, or write it in UTF-8.") from None
+
+
 def error_line(error: BaseException) -> str:
     """Return the message of another library's error in one line."""
     return " ".join(str(error).split())

@@ -1,39 +1,43 @@
-"""Read text files, tables and JSON Lines, compressed or not. Errors name the file and the line."""
+"""Read text files, tables, JSON and Arrow files, compressed or not. Errors name the file and the line."""
 
 import csv
-import gzip
-import io
-import json
 import logging
-import lzma
 import os
 import re
 import reprlib
-import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
-from functools import partial
+from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from informin.errors import UsageError, counted
+from informin.arrowfiles import KINDS, STATE, column_cells, column_names
+from informin.errors import UsageError, counted, refuse_undecoded
+from informin.jsonfiles import json_records
+from informin.quoting import is_quoted
+from informin.textlines import (
+    COMPRESSIONS,
+    MOST_BYTES,
+    decoded_lines,
+    has_old_line_ends,
+    shortened,
+    wide_encoding,
+    without_marks,
+)
 
 logger = logging.getLogger(__name__)
 
-COMPRESSIONS = (".gz", ".xz", ".zst")
-# A TSV has no quoting: a field may begin with a quotation mark.
-TABLES: dict[str, dict[str, Any]] = {
-    ".csv": {"delimiter": ",", "strict": True},
-    ".tsv": {"delimiter": "\t", "quoting": csv.QUOTE_NONE},
-}
+# How the fields of a table are parsed. Those of most TSV files are not quoted, so they may begin with a quotation mark.
+CSV: dict[str, Any] = {"delimiter": ",", "strict": True}
+TSV: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+QUOTED_TSV: dict[str, Any] = {"delimiter": "\t", "strict": True}
+TABLES = (".csv", ".tsv")
+JSON = (".jsonl", ".json")
+FIRST_ROWS = 1_000  # of a JSON Lines file, whose keys tell which one is read
+OTHER_COLUMN = "Choose another column with `text_column`."
 MOST_NAMES = 20  # in a message
-MOST_BYTES = 2**24  # of a line, with all its columns
 MOST_CHARACTERS = 100_000  # of a sentence; encoders use up to 8,192 tokens, but the whole sentence is tokenized
-SUFFIXES = (".txt", ".csv", ".tsv", ".jsonl", ".json", ".parquet")
-ONE_OBJECT = "one JSON object per line"
+SUFFIXES = (".txt", *TABLES, *JSON, *KINDS)
 COLUMN_NAME = re.compile(r"([\w.:/-]*[\w:]( [\w.:/-]*[\w:])?)?")  # up to two plain words
 QUOTES = (
     "Close every quotation mark that opens a field, and double those inside it; where they are only text, name the "
@@ -52,66 +56,20 @@ def plain_suffix(path: Path) -> str:
 
 
 def require_file(option: str, path: Path) -> None:
-    """Raise UsageError if the path of an option does not exist, or is a folder, a pipe or a device."""
+    """Raise UsageError if the path of an option does not exist, is not UTF-8, or is a folder, a pipe or a device."""
+    refuse_undecoded(str(path), f"{option}: the name {path}")
     if not os.path.exists(path):  # Path.exists would raise for a name that is too long
         raise UsageError(f"{option}: {path} does not exist", fix="Check the path.")
     if path.is_dir():
-        raise UsageError(f"{option}: {path} is a folder", needed="a file")
+        saved = (path / STATE).is_file()
+        fix = "It is one of datasets' save_to_disk: give an .arrow file in it." if saved else None
+        raise UsageError(f"{option}: {path} is a folder", needed="a file", fix=fix)
     if not path.is_file():
         raise UsageError(
             f"{option}: {path} is a pipe or a device, which can be read only once",
             needed="a file",
             fix="Save its content to a file.",
         )
-
-
-def open_bytes(path: Path) -> IO[bytes]:
-    """Open a file for reading bytes, decompressed according to its suffix."""
-    suffix = path.suffix.lower()
-    if suffix == ".zst":
-        return io.BufferedReader(pa.input_stream(str(path), compression="zstd"))
-    if suffix == ".gz":
-        return cast(IO[bytes], gzip.open(path, "rb"))
-    return lzma.open(path, "rb") if suffix == ".xz" else open(path, "rb")
-
-
-def decoded_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
-    r"""Yield the lines of a text file with their numbers, from 1, without the line ending. Only \n and \r\n end a line.
-
-    Raises:
-        UsageError: The file is binary or damaged, or a line is not UTF-8 or longer than 16 MiB. The message names the
-            file and the line.
-    """
-    number = 0
-    try:
-        with open_bytes(path) as file:
-            for number, raw in enumerate(iter(partial(file.readline, MOST_BYTES + 1), b""), start=1):
-                if len(raw) > MOST_BYTES:
-                    raise UsageError(
-                        f"{path}, line {number}: found more than {MOST_BYTES:,} bytes",
-                        needed=f"up to {MOST_BYTES:,} bytes per line",
-                        fix="Split the line.",
-                    )
-                if b"\0" in raw:
-                    raise UsageError(
-                        f"{path} is a binary file (line {number} contains a zero byte)",
-                        needed="text",
-                        fix=f"If it is compressed, its name must end in {', '.join(COMPRESSIONS)}.",
-                    )
-                signed = number == 1 and encoding == "utf-8"  # may begin with a byte order mark
-                yield number, raw.rstrip(b"\r\n").decode("utf-8-sig" if signed else encoding)
-    except UnicodeDecodeError as error:
-        raise UsageError(
-            f"{path}, line {number}: not UTF-8 (byte 0x{error.object[error.start]:02x} at column {error.start + 1})",
-            fix="Convert the file, for instance with iconv -f latin1 -t utf-8.",
-        ) from None
-    except PermissionError as error:
-        raise UsageError(f"{path} cannot be opened ({error.strerror})", fix="Check its permissions.") from None
-    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:  # OSError: gzip's and zstd's own
-        raise UsageError(
-            f"{path} is damaged or not a {path.suffix} file, after line {number} ({error})",
-            fix="Download or copy the file again.",
-        ) from None
 
 
 def refuse_long(text: str, where: object, number: int | None = None) -> str:
@@ -130,7 +88,7 @@ def read_sentences(path: Path, text_column: str | None) -> Iterator[str]:
     """Yield the sentences of a file, including blank ones: one per line of a text file, one per row of a table.
 
     Args:
-        text_column: Column of a CSV, TSV, JSONL or Parquet file. Default: the `text` column, or the only column.
+        text_column: Column of a CSV, TSV, JSON, Parquet or Arrow file. Default: the `text` column, or the only column.
 
     Raises:
         UsageError: As `decoded_lines`. Also for a missing column, a line that is not JSON, a cell that is not text, or
@@ -139,11 +97,9 @@ def read_sentences(path: Path, text_column: str | None) -> Iterator[str]:
     kind = plain_suffix(path)
     if kind in TABLES:
         return _read_table(path, text_column)
-    if kind in (".jsonl", ".json"):
-        return _read_json_lines(path, text_column)
-    if kind == ".parquet":
-        return _read_parquet(path, text_column)
-    return (refuse_long(line, path, number) for number, line in decoded_lines(path))
+    if kind in JSON:
+        return _read_json(path, text_column)
+    return _read_arrow(path, text_column) if kind in KINDS else _read_text(path)
 
 
 def read_prompted(path: Path, text_column: str | None, prompt_column: str | None) -> Iterator[str]:
@@ -163,7 +119,7 @@ def read_prompted(path: Path, text_column: str | None, prompt_column: str | None
         raise UsageError(
             f"{path} has no columns", option="prompt_column", needed=f"a file in {', '.join(SUFFIXES[1:])}"
         )
-    for text, prompt in zip(read_sentences(path, text_column), _read_prompts(path, prompt_column)):
+    for text, prompt in zip(read_sentences(path, text_column), _read_prompts(path, prompt_column), strict=True):
         yield refuse_long(prompt + text, path) if not is_blank(text) else text
 
 
@@ -203,15 +159,24 @@ def read_part(path: Path, part: int, parts: int) -> Iterator[str]:
         if at:  # a line belongs to the part in which it begins
             file.seek(at - 1)
             at += len(file.readline()) - 1
-        while at < end and (raw := file.readline(MOST_BYTES)):
+        while at < end:
+            if not (raw := file.readline(MOST_BYTES)):
+                raise shortened(path)
             try:
-                line = raw.rstrip(b"\r\n").decode("utf-8" if at else "utf-8-sig")
+                line = without_marks(raw).rstrip(b"\r\n").decode()
             except UnicodeDecodeError:
                 line = "\0"
             if "\0" in line or len(line) > MOST_CHARACTERS:
                 deque(read_sentences(path, None), maxlen=0)  # raises the error with the line number
             yield line
             at += len(raw)
+
+
+def can_split(path: Path) -> bool:
+    r"""Return whether `read_part` reads a text file: it is UTF-8, and its lines end with \n or \r\n."""
+    with path.open("rb") as file:
+        first = file.readline(MOST_BYTES + 1)
+    return not (wide_encoding(first) or has_old_line_ends(first))
 
 
 def choose_column(columns: list[str], wanted: str | None, where: object) -> str:
@@ -267,22 +232,22 @@ def table_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     Raises:
         UsageError: As `decoded_lines`. Also for a row that cannot be parsed or has more fields than the header.
     """
-    kind = plain_suffix(path)
-    reader = csv.reader((line + "\n" for _, line in decoded_lines(path)), **TABLES[kind])
-    width, end, joined = 0, 0, []
+    kind, width, end, joined = plain_suffix(path), 0, 0, []
     try:
-        for row in reader:
-            begin, end = end + 1, reader.line_num
-            if end > begin:
-                joined.append(begin)
-            width = width or len(row)  # blank lines may come before the header
-            if any(row[width:]):  # some programs end every line with empty fields
-                raise UsageError(
-                    f"{path}, line {begin}: found {counted(len(row), 'field')}, but the header has {width}",
-                    fix=f"{TOO_MANY_FIELDS[kind]}, or complete the header.",
-                )
-            if width:
-                yield begin, row
+        for reader in _readers(path):
+            before = end
+            for row in reader:
+                begin, end = end + 1, before + reader.line_num
+                if end > begin:
+                    joined.append(begin)
+                width = width or len(row)  # blank lines may come before the header
+                if any(row[width:]):  # some programs end every line with empty fields
+                    raise UsageError(
+                        f"{path}, line {begin}: found {counted(len(row), 'field')}, but the header has {width}",
+                        fix=f"{TOO_MANY_FIELDS[kind]}, or complete the header.",
+                    )
+                if width:
+                    yield begin, row
     except csv.Error as error:
         cause, fix = str(error), QUOTES if kind == ".csv" else "Shorten it."  # in a TSV only the length can be wrong
         if "new-line" in str(error):
@@ -295,20 +260,42 @@ def table_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         )
 
 
-def json_records(path: Path) -> Iterator[tuple[int, dict]]:
-    """Yield the objects of a JSON Lines file with their line numbers; a blank line yields an empty object.
+def _readers(path: Path) -> Iterator[Any]:
+    """Yield readers of the rows of a table, one after the other.
 
-    Raises:
-        UsageError: As `decoded_lines`. Also for a line that is not a JSON object.
+    A TSV file gets a second one at the first field with a quotation mark, because only the rest of the file shows
+    whether it is quoting.
     """
+    lines = (line + "\n" for _, line in decoded_lines(path))
+    if plain_suffix(path) == ".csv":
+        yield csv.reader(lines, **CSV)
+        return
+    marked: list[str] = []
+    yield csv.reader(_until_marked(lines, marked), **TSV)
+    if marked:
+        yield csv.reader(chain(marked, lines), **(QUOTED_TSV if is_quoted(path, decoded_lines(path)) else TSV))
+
+
+def _until_marked(lines: Iterator[str], marked: list[str]) -> Iterator[str]:
+    """Yield the lines before the first one with a field that begins with a quotation mark, which goes to `marked`."""
+    for line in lines:
+        if line[0] == '"' or '\t"' in line:
+            marked.append(line)
+            return
+        yield line
+
+
+def _read_text(path: Path) -> Iterator[str]:
+    returns, first = 0, 0
     for number, line in decoded_lines(path):
-        try:
-            record = json.loads(line) if line.strip() else {}
-        except (ValueError, RecursionError) as error:  # ValueError: JSON's own, and a number of too many digits
-            raise UsageError(f"{path}, line {number}: not JSON ({error})", needed=ONE_OBJECT) from None
-        if not isinstance(record, dict):
-            raise UsageError(f"{path}, line {number}: found {line[:40]!r}", needed=ONE_OBJECT)
-        yield number, record
+        if "\r" in line:
+            returns, first = returns + 1, first or number
+        yield refuse_long(line, path, number)
+    if returns:
+        logger.warning(
+            f"{path}: {counted(returns, 'line')} with a carriage return inside, the first is line {first}. If it ends "
+            "a text, convert the file, for instance with tr '\\r' '\\n'."
+        )
 
 
 def _read_table(path: Path, text_column: str | None) -> Iterator[str]:
@@ -326,25 +313,39 @@ def _read_table(path: Path, text_column: str | None) -> Iterator[str]:
         yield refuse_long(row[column], path, number) if row else ""
 
 
-def _read_json_lines(path: Path, text_column: str | None) -> Iterator[str]:
-    column = None
-    for number, record in json_records(path):
-        if record:
-            column = choose_column(list(record), column or text_column, f"{path}, line {number}")
-        yield as_text(record[column], path, number) if record else ""
+def _read_json(path: Path, text_column: str | None) -> Iterator[str]:
+    records = json_records(path)
+    head = list(islice(records, FIRST_ROWS))
+    key = text_column or _key_of([record for _, record in head])
+    found, absent, first = False, 0, (0, {"": None})
+    for number, record in chain(head, records):
+        if key in record:
+            if key != "text" and text_column is None and len(record) > 1:
+                raise UsageError(
+                    f"{path}, line {number} has the columns {shown(record)}, and rows before it only {shown([key])}",
+                    fix="Choose one with `text_column`.",
+                )
+            found = True
+        elif record:
+            absent, first = absent + 1, first if absent else (number, record)
+        yield as_text(record.get(key), path, number)
+    if absent and not found:
+        choose_column(list(first[1]), key, f"{path}, line {first[0]}")
+    if absent:
+        logger.warning(
+            f"{path}: {counted(absent, 'row')} without {key!r}, the first is line {first[0]}. They are read as blank."
+        )
 
 
-def _read_parquet(path: Path, text_column: str | None) -> Iterator[str]:
-    try:
-        file = pq.ParquetFile(path)
-        column = choose_column(file.schema_arrow.names, text_column, path)
-        for batch in file.iter_batches(columns=[column]):
-            for cell in batch.column(0).to_pylist():
-                yield as_text(cell, path, None)
-    except (pa.ArrowInvalid, UnicodeDecodeError, OSError) as error:
-        raise UsageError(
-            f"{path} is not a readable Parquet file ({error})", fix="Download or write the file again."
-        ) from None
+def _key_of(records: list[dict]) -> str:
+    """Return `text`, or the only key of the first objects of a file."""
+    keys = {key for record in records for key in record}
+    return keys.pop() if len(keys) == 1 else "text"
+
+
+def _read_arrow(path: Path, text_column: str | None) -> Iterator[str]:
+    column = choose_column(column_names(path), text_column, path)
+    return (as_text(cell, path, None) for cell in column_cells(path, column))
 
 
 def as_text(cell: object, where: object, number: int | None) -> str:
@@ -354,13 +355,18 @@ def as_text(cell: object, where: object, number: int | None) -> str:
         raise UsageError(
             f"{place}: the text column contains {reprlib.repr(cell)}",
             needed="text",
-            fix="Choose another column with `text_column`.",
+            fix="Write one row per text." if isinstance(cell, list | dict) else OTHER_COLUMN,
         )
     text = cell or ""
+    refuse_surrogates(text, place)
+    return refuse_long(text, where, number)
+
+
+def refuse_surrogates(text: str, where: object) -> None:
+    """Raise UsageError for a text with half of a surrogate pair, which JSON can spell."""
     try:
         text.encode()
-    except UnicodeEncodeError as error:  # half of a surrogate pair, which JSON can spell
+    except UnicodeEncodeError as error:
         raise UsageError(
-            f"{place}: {text[error.start :][:20]!r} is not valid Unicode", fix="Remove or replace these characters."
+            f"{where}: {text[error.start :][:20]!r} is not valid Unicode", fix="Remove or replace these characters."
         ) from None
-    return refuse_long(text, where, number)

@@ -252,11 +252,18 @@ def test_training_is_padding_free_where_supported(bert, folder_of, tmp_path):
         "`view_dropout`": dict(view_dropout=[0.1, 0.2]),
         "attention maps": dict(attention_mi_weight=0.1),
         "`gradient_checkpointing`": dict(gradient_checkpointing=True),
+        "`neftune_noise_alpha`": dict(neftune_noise_alpha=5.0),
     }.items(),
 )
 def test_incompatible_options_are_refused(bert, tmp_path, reason, options):
     with raises_usage(option="padding_free", found=f"cannot be combined with {reason}"):
         trainer_of(bert, tmp_path, padding_free=True, **options)
+
+
+def test_noise_turns_packing_off(bert, tmp_path):
+    """NEFTune scales its noise by the length of the padded batch, and a packed row has the length of all tokens."""
+    assert not trainer_of(bert, tmp_path, neftune_noise_alpha=5.0).args.padding_free
+    assert trainer_of(bert, tmp_path).args.padding_free
 
 
 def test_published_model_uses_padding_like_transformers(bert, tmp_path):

@@ -19,7 +19,8 @@ from informin.cli import COMMANDS, analyze, export, push, study, train
 from informin.cli import eval as eval_
 from informin.encoders.loading import load_model
 from informin.errors import InforMinError, PushError, SaveError, UndefinedScoreError, UsageError
-from tests.conftest import ROOT
+from informin.training.command_line import Parser
+from tests.conftest import ROOT, raises_usage
 from tests.test_run import ENVIRONMENT
 from tools.help_texts import STAMP, help_of
 
@@ -271,6 +272,18 @@ def test_unknown_option_suggests_the_nearest(name, arguments, near, capsys):
     error = capsys.readouterr().err.splitlines()[-1]
     assert code == 2 and "no such option." in error
     assert (f"Did you mean {near}? See --help." in error) if near else ("Did you mean" not in error)
+
+
+@pytest.mark.parametrize("word", ["na\udcefve.txt", "--prompt=\udcff", "\ud800"])
+def test_words_that_are_not_utf8_are_rejected(word, capsys):
+    parser = program.Parser(prog="informin embed")
+    parser.add_argument("--prompt")
+    parser.add_argument("files", nargs="*")
+    with pytest.raises(SystemExit) as ended:
+        parser.parse_args(["fine", word])
+    assert ended.value.code == 2 and "not UTF-8. Rename the file or folder" in capsys.readouterr().err
+    with raises_usage(found=": not UTF-8", fix="Rename the file or folder"):
+        Parser().given([f"--train_file={word}"])
 
 
 def test_closed_streams_become_empty_ones():

@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from informin import textfiles
-from informin.textfiles import ONE_OBJECT, read_part, read_sentences, require_file, table_column
+from informin import textfiles, textlines
+from informin.jsonfiles import ONE_OBJECT
+from informin.textfiles import can_split, read_part, read_sentences, require_file, table_column
 from tests.conftest import raises_usage
 
 COMPRESS = {
@@ -71,7 +72,7 @@ def test_concatenated_compressed_files_are_read_completely(write, suffix):
         (b"one\r\ntwo\r\n", ["one", "two"]),
         (b"one\n\n two \nthree", ["one", "", " two ", "three"]),
         (b"\xef\xbb\xbfone\ntwo\n", ["one", "two"]),
-        ("one\n\ufefftwo\n", ["one", "\ufefftwo"]),  # a BOM is one only where a file starts
+        ("one\n\ufefftwo\nth\ufeffree\n", ["one", "two", "th\ufeffree"]),  # as in concatenated files
         ("a\u2028b\u2029c\x85d\x0be\x0cf\x1cg\rh\nnext\n", ["a\u2028b\u2029c\x85d\x0be\x0cf\x1cg\rh", "next"]),
     ],
     ids=["CRLF", "no last line end", "BOM", "BOM inside", "other separators"],
@@ -81,6 +82,78 @@ def test_lines_of_text(write, content, expected):
     assert list(read_sentences(path, None)) == expected
     for parts in range(1, 40):  # up to one part per byte, and more
         assert [line for part in range(parts) for line in read_part(path, part, parts)] == expected
+
+
+OLD_ENDS = "red stone\rblue lake\r\rold bread\r"
+WIDE = ["utf-16", "utf-32"]
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+@pytest.mark.parametrize("end", ["", "\r"])
+def test_carriage_returns_end_the_lines_of_a_file_without_other_line_ends(write, suffix, end):
+    path = write("a.txt" + suffix, COMPRESS[suffix]((OLD_ENDS[:-1] + end).encode()))
+    assert list(read_sentences(path, None)) == ["red stone", "blue lake", "", "old bread"]
+
+
+def test_error_names_the_line_that_a_carriage_return_ends(write):
+    with raises_usage(found="line 2: not UTF-8 (byte 0xef at column 3)"):
+        list(read_sentences(write("a.txt", b"one\rna\xefve\r"), None))
+
+
+def test_one_warning_counts_lines_with_a_carriage_return_inside(write, caplog):
+    path = write("a.txt", "one\na\rb\nc\rd\n")
+    assert list(read_sentences(path, None)) == ["one", "a\rb", "c\rd"]
+    assert caplog.messages[0].startswith(f"{path}: 2 lines with a carriage return inside, the first is line 2.")
+    assert len(caplog.messages) == 1
+
+
+@pytest.mark.parametrize("encoding", WIDE)
+@pytest.mark.parametrize(
+    "name, text, expected",
+    [
+        ("a.txt", "é\r\nzwei\n", ["é", "zwei"]),
+        ("a.txt", "é\rzwei\r", ["é", "zwei"]),
+        ("a.txt", "", []),
+        ("a.tsv", "text\tn\r\nü\t1\r\n", ["ü"]),  # Unicode text of Excel
+        ("a.csv", 'text\n"one\ntwo"\n', ["one\ntwo"]),
+        ("a.jsonl", '{"text": "é"}\n', ["é"]),
+        ("a.json", '["é", "x"]', ["é", "x"]),
+    ],
+)
+def test_utf16_with_a_byte_order_mark_is_read(write, encoding, name, text, expected):
+    assert list(read_sentences(write(name, text.encode(encoding)), None)) == expected
+
+
+@pytest.mark.parametrize("data", [b"\xff\xfea\0\n\0\0\xd8\n\0", b"\xff\xfea"], ids=["half of a pair", "odd"])
+def test_error_says_that_a_file_is_not_the_utf16_it_announces(write, data):
+    with raises_usage(found="line 1: not UTF-16", fix="Save the file as UTF-8."):
+        list(read_sentences(write("a.txt", data), None))
+
+
+@pytest.mark.parametrize("text, fits", [("one\ntwo\n", True), ("", True), ("one\r\ntwo", True), (OLD_ENDS, False)])
+def test_files_with_other_line_ends_or_encodings_are_not_split(write, text, fits):
+    assert can_split(write("a.txt", text)) is fits
+    assert can_split(write("a.txt", text.encode("utf-16"))) is False
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.tsv", "a.jsonl"])
+def test_file_that_becomes_shorter_while_it_is_read_is_rejected(write, name):
+    row = '{"text": "one"}\n' if name == "a.jsonl" else "text\n"
+    path = write(name, row * 100_000)
+    rows = read_sentences(path, None)
+    next(rows)
+    os.truncate(path, len(row) * 50_000)
+    with raises_usage(found=f"{path} became shorter while it was read, after line 50000", fix="run the command again"):
+        list(rows)
+
+
+def test_part_of_a_file_that_became_shorter_is_rejected(write):
+    path = write("a.txt", "one\n" * 100_000)
+    rows = read_part(path, 0, 1)
+    next(rows)
+    os.truncate(path, 100_000)
+    with raises_usage(found="became shorter while it was read"):
+        list(rows)
 
 
 def test_part_contains_lines_that_begin_in_it(write):
@@ -114,7 +187,7 @@ def test_error_names_the_line_with_invalid_utf8(write, name, head, line):
         list(read_sentences(path, None))
 
 
-@pytest.mark.parametrize("content", [b"text\nmore\0\n", gzip.compress(b"\n", mtime=0), "text\n\n".encode("utf-16-le")])
+@pytest.mark.parametrize("content", [b"text\nmore\0\n", b"\1\0\0\0\n", "text\n\n".encode("utf-16-le")])
 def test_binary_files_are_rejected(write, content):
     path = write("a.txt", content)
     with raises_usage(found=f"{path} is a binary file (line ", needed="text", fix="must end in .gz, .xz, .zst"):
@@ -163,6 +236,14 @@ TABLE_SENTENCES = ['He said "yes", and left.', "", "", "one\ntwo"]
         ("a.jsonl", '{"text": "one\\ntwo", "n": 1}\n\n{"n": 2, "text": null}\r\n', None, ["one\ntwo", "", ""]),
         ("a.json", '\ufeff{"a": "é", "b": "x"}', "a", ["é"]),
         ("a.jsonl", '{"only": "one"}', None, ["one"]),
+        ("a.jsonl", [{"id": 1}, {"text": "one"}, {"id": 2}, {"text": "two", "id": 3}], None, ["", "one", "", "two"]),
+        ("a.jsonl", [{"n": 1}, {"n": 2, "x": "one"}], "x", ["", "one"]),
+        ("a.parquet", {"text": pa.array(["one", None]).dictionary_encode()}, None, ["one", ""]),
+        ("a.parquet", {"text": pa.array(["one", None], pa.string_view())}, None, ["one", ""]),
+        ("a.parquet", {"text": [b"one", None, "é".encode()]}, None, ["one", "", "é"]),
+        ("a.csv", "text,n\rone,1\rtwo,2\r", None, ["one", "two"]),
+        ("a.tsv", "text\tn\rone\t1\rtwo\t2\r", None, ["one", "two"]),
+        ("a.jsonl", '{"text": "one"}\r{"text": "two"}\r', None, ["one", "two"]),
         ("a.parquet", {"text": ["one", None, "two\nlines"], "n": [1, 2, 3]}, None, ["one", "", "two\nlines"]),
         ("a.parquet", {"text": [1, 2], "other.text": ["one", "two"]}, "other.text", ["one", "two"]),
         ("a.parquet", {"only": pa.array(["one"], pa.large_string())}, None, ["one"]),
@@ -269,13 +350,27 @@ def test_column_of_a_table(write, name, content, column, expected):
         ("a.jsonl", "[" * 100_000, None, ", line 1: not JSON (", dict(needed=ONE_OBJECT)),
         (
             "a.jsonl",
-            [{"text": "a"}, {"a": "x", "b": "y"}],
+            [{}, {"a": "x", "b": "y"}, {"a": "z"}],
             None,
             ", line 2 has no column 'text'; its columns are a, b",
             COLUMN,
         ),
+        (
+            "a.jsonl",
+            [*[{"id": "x"}] * 1000, {"id": "y", "text": "z"}],
+            None,
+            ", line 1001 has the columns id, text, and rows before it only id",
+            dict(fix="`text_column`"),
+        ),
+        (
+            "a.json",
+            '{"text": {"0": "a"}}',
+            None,
+            ", line 1: the text column contains {'0': 'a'}",
+            dict(fix="one row per"),
+        ),
         ("a.jsonl", '{"text": "a"}\n{"text": "b"', None, ", line 2: not JSON (", dict(needed=ONE_OBJECT)),
-        ("a.json", [["text"]], None, """, line 1: found '["text"]'""", dict(needed=ONE_OBJECT)),
+        ("a.jsonl", '{"text": "a"}\n["b"]', None, """, line 2: found '["b"]'""", dict(needed=ONE_OBJECT)),
         ("a.jsonl", [{"text": "a"}, {"text": 5}], None, ", line 2: the text column contains 5", dict(needed="text")),
         ("a.parquet", {"a": ["x"], "b": ["y"]}, None, " has no column 'text'; its columns are a, b", COLUMN),
         (
@@ -373,11 +468,17 @@ def test_folders_and_pipes_are_rejected(tmp_path):
             require_file("--option", tmp_path / name)
 
 
+@pytest.mark.parametrize("name", ["na\udcefve.txt", "\udcff"])
+def test_names_that_are_not_utf8_are_rejected(tmp_path, name):
+    with raises_usage(found="is not UTF-8", fix="Rename it"):
+        require_file("--option", tmp_path / name)
+
+
 def test_permission_error_is_not_reported_as_damage(write, monkeypatch):
     def forbid(path):
         raise PermissionError(13, "Permission denied")
 
     path = write("a.txt", "one\n")
-    monkeypatch.setattr(textfiles, "open_bytes", forbid)  # the super-user may read everything
+    monkeypatch.setattr(textlines, "open_bytes", forbid)  # the super-user may read everything
     with raises_usage(found=f"{path} cannot be opened (Permission denied)", fix="permissions"):
         list(read_sentences(path, None))

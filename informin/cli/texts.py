@@ -19,8 +19,8 @@ from modeling_informin import POOLINGS
 def add_text_options(parser: argparse.ArgumentParser, required: bool) -> None:
     add = parser.add_argument
     add("--train_file", nargs="+", required=required, metavar="FILE",
-        help="Files of texts, or folders of files: text (one per line), CSV, TSV, JSONL or Parquet; also .gz, .xz, "
-        ".zst. Blank lines are skipped.")  # fmt: skip
+        help="Files of texts, or folders of files: text (one per line), CSV, TSV, JSON, Parquet or Arrow; also "
+        ".gz, .xz, .zst. Blank lines and hidden files in folders are skipped.")  # fmt: skip
     add("--text_column", help="Column with the texts. Default: `text`, or the only column.")
 
 

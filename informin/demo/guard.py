@@ -65,7 +65,11 @@ def refused_host(scope: Scope, hosts: Hosts | None) -> tuple[int, str] | None:
     name = host_name(found[0]) if len(found) == 1 else None
     if name is None or name not in hosts:
         shown = f"the host name {name!r:.100}" if name else "a request without one valid host name"
-        advice = f" To allow it, start the page with the option `allowed_hosts` {name}." if name and name.isprintable() else ""
+        advice = (
+            f" To allow it, start the page with the option `allowed_hosts` {name}."
+            if name and name.isprintable()
+            else ""
+        )
         return 421, f"This page is not served for {shown}.{advice}"
     for origin in origins:
         scheme, _, netloc = origin.partition("://")

@@ -3,13 +3,23 @@
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from informin.arrowfiles import KINDS, column_cells, column_names
 from informin.errors import UsageError, counted
-from informin.textfiles import TABLES, is_blank, json_records, plain_suffix, read_sentences, require_file, table_rows
+from informin.jsonfiles import json_records
+from informin.textfiles import (
+    FIRST_ROWS,
+    JSON,
+    TABLES,
+    is_blank,
+    plain_suffix,
+    read_sentences,
+    require_file,
+    table_rows,
+)
+from informin.textlines import shortened
 
 LABEL = "label"  # column
 
@@ -59,6 +69,8 @@ def load_labeled_sentences(path: str | Path, text_column: str | None = None, opt
             f"is {path}, which has {counted(len(texts), 'line')} and no sentence", option=option, needed="sentences"
         )
     labels = list(_labels(path)) if LABEL in _columns(path) and text_column != LABEL else None
+    if labels is not None and len(labels) != len(texts):
+        raise shortened(path)
     return Sentences(texts, labels).take(kept)
 
 
@@ -67,9 +79,9 @@ def _columns(path: Path) -> Iterable[str]:
     kind = plain_suffix(path)
     if kind in TABLES:
         return next(table_rows(path), (0, []))[1]
-    if kind in (".jsonl", ".json"):
-        return next((record for _, record in json_records(path) if record), {})
-    return pq.read_schema(path).names if kind == ".parquet" else ()
+    if kind in JSON:
+        return {key: None for _, record in islice(json_records(path), FIRST_ROWS) for key in record}
+    return column_names(path) if kind in KINDS else ()
 
 
 def _labels(path: Path) -> Iterator[str]:
@@ -79,9 +91,8 @@ def _labels(path: Path) -> Iterator[str]:
         rows = table_rows(path)
         column = next(rows)[1].index(LABEL)
         yield from (row[column].strip() if len(row) > column else "" for _, row in rows)
-    elif kind == ".parquet":
-        table: pa.Table = pq.read_table(path, columns=[LABEL])
-        yield from map(_as_label, table[LABEL].to_pylist())
+    elif kind in KINDS:
+        yield from map(_as_label, column_cells(path, LABEL))
     else:
         yield from (_as_label(record.get(LABEL)) for _, record in json_records(path))
 

@@ -15,6 +15,7 @@ from informin.encoders.architectures import OFFSET_POSITIONS
 from informin.encoders.cpu_threads import parallel_map
 from informin.encoders.embedding_config import EmbeddingConfig, embedding_of
 from informin.encoders.packing import can_pack, packed_forward
+from informin.encoders.texts import as_texts
 from modeling_informin import POOLINGS
 
 POOLERS = (*POOLINGS, "first_last", "embeddings_last", "last2", "mlp")
@@ -54,6 +55,7 @@ def encode(
     Returns:
         For each pooling (N, d) float32, in the order of `sentences`.
     """
+    sentences = as_texts(sentences)
     embeddings = {pooler: np.empty((len(sentences), model.config.hidden_size), np.float32) for pooler in poolers}
     if not sentences:
         return embeddings

@@ -22,6 +22,7 @@ from informin.encoders.model_config import ENCODER
 from informin.encoders.prompts import side_prompts
 from informin.encoders.sentence_transformers_files import load_embedding_config
 from informin.encoders.settings import COSINE
+from informin.encoders.texts import as_texts
 from informin.encoders.tokenizer import forget_truncation
 from informin.errors import UsageError, error_line
 
@@ -97,6 +98,7 @@ class Encoder:
             sentences: N sentences.
             progress: Called after each batch with its number of sentences.
         """
+        sentences = as_texts(sentences)
         self.note_truncated(sentences)
         with torch.autocast(self.device.type, dtype=torch.bfloat16) if self.bf16 else nullcontext():
             unit = self.normalized or self.dense is not None

@@ -31,6 +31,7 @@ from informin.encoders.padding import fit_to_positions, require_independent
 from informin.encoders.remote_code import refuse_remote_code
 from informin.encoders.sentence_transformers_files import stored_prompts
 from informin.encoders.settings import COSINE
+from informin.encoders.texts import as_texts
 from informin.errors import UsageError, counted, error_line
 from informin.files import sha256
 
@@ -85,6 +86,7 @@ class StEncoder(Encoder):
                 option="model_name",
                 fix="Set `prompt_name` to query or document, or score it with `eval --retrieval`.",
             )
+        sentences = as_texts(sentences)
         self.note_truncated(sentences)
         embeddings = np.empty((len(sentences), self.width), np.float32)
         order = sorted(range(len(sentences)), key=lambda i: -len(sentences[i]))

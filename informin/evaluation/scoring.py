@@ -27,7 +27,8 @@ from informin.evaluation.transfer import score_transfer
 from informin.evaluation.whitening import whitened
 from informin.files import sha256
 from informin.interrupts import during
-from informin.textfiles import COMPRESSIONS, read_sentences, require_file, without_blanks
+from informin.textfiles import read_sentences, require_file, without_blanks
+from informin.textlines import COMPRESSIONS
 
 logger = logging.getLogger(__name__)
 

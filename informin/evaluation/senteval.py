@@ -10,7 +10,7 @@ import numpy as np
 
 from informin.errors import UsageError, counted
 from informin.evaluation.pairs import GradedPairs, read_grade
-from informin.textfiles import decoded_lines
+from informin.textlines import decoded_lines
 
 # Number of graded pairs in each subset. STS13 lacks SMT, whose license forbids redistribution. The files of STS15 and
 # STS16 also contain pairs without a grade, marked by a blank line.

@@ -7,7 +7,18 @@ from itertools import zip_longest
 from pathlib import Path
 
 from informin.errors import UsageError
-from informin.textfiles import TABLES, as_text, is_blank, json_records, plain_suffix, require_file, shown, table_rows
+from informin.jsonfiles import json_records
+from informin.textfiles import (
+    JSON,
+    TABLES,
+    as_text,
+    is_blank,
+    plain_suffix,
+    refuse_surrogates,
+    require_file,
+    shown,
+    table_rows,
+)
 
 LARGEST = 1e9  # absolute value of a number
 
@@ -36,6 +47,8 @@ def rows_by_column(
                 f"{path}, line {number}: no {' and no '.join(missing)} in the columns {columns_found}",
                 needed=f"a value for {', '.join([*columns, *may_be_empty])} in every row",
             )
+        for cell in (cell for cell in record.values() if isinstance(cell, str) and not cell.isascii()):
+            refuse_surrogates(cell, f"{path}, line {number}")
         yield number, record
 
 
@@ -82,7 +95,7 @@ def as_number(cell: object, column: str, where: object, number: int | None = Non
 
 def _records(path: Path, option: str, columns: Sequence[str]) -> Iterator[tuple[int, dict]]:
     kind = plain_suffix(path)
-    if kind == ".jsonl":
+    if kind in JSON:
         return ((number, record) for number, record in json_records(path) if record)
     if kind not in TABLES:
         raise UsageError(

@@ -91,6 +91,8 @@ def check_general(args: Any) -> None:
         "view_dropout": args.view_dropout is not None,
         "view_dropout_rate": args.view_dropout_rate is not None,
         "padding_free": args.padding_free,
+        "neftune_noise_alpha": args.neftune_noise_alpha is not None,
+        "debug": args.debug,
     }
     for name in (name for name, value in given.items() if value):
         raise _needs_native(name, "the encoder's own modules")

@@ -19,8 +19,8 @@ class DataArguments:
 
     train_file: Optional[list[str]] = option(
         None,
-        "Training sentences: files or folders of text (one sentence per line), CSV, TSV, JSONL or Parquet. All but "
-        "Parquet may be compressed (.gz, .xz, .zst). Default: wiki1m_for_simcse.txt from the Hub.",
+        "Training sentences: files or folders of text (one sentence per line), CSV, TSV, JSON, Parquet or Arrow. All "
+        "but Parquet and Arrow may be compressed (.gz, .xz, .zst). Default: wiki1m_for_simcse.txt from the Hub.",
     )
     text_column: Optional[str] = option(
         None, "Column with the sentences. Default: `text`, or the only column of the file."

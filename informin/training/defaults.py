@@ -47,9 +47,16 @@ def filled_in(args: "InforMinTrainingArguments", config: PreTrainedConfig | None
         "projection_head": objective.projection_head,
         "max_seq_length": objective.max_seq_length,
     }
-    shared |= mixed_precision(args) | {"save_steps": args.eval_steps or 125}
+    saved = args.save_strategy or save_strategy(args)
+    shared |= mixed_precision(args) | {"save_strategy": saved}
+    shared |= {"save_steps": args.eval_steps or 125} if saved == "steps" else {}
     values = GENERAL | own_options(args) | shared | published(args, config)
     return {name: value for name, value in values.items() if value is not None and getattr(args, name) is None}
+
+
+def save_strategy(args: "InforMinTrainingArguments") -> str:
+    """Return when checkpoints are saved by default: by steps if `save_steps` is given, else at the evaluations."""
+    return "epoch" if args.eval_strategy == "epoch" and args.save_steps is None else "steps"
 
 
 def published(args: "InforMinTrainingArguments", config: PreTrainedConfig | None = None) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Check and load the inputs of a trainer: its arguments, the model and its tokenizer, the sentences."""
 
-from collections.abc import Mapping
 from functools import partial
 from os import PathLike
 
@@ -15,10 +14,11 @@ from informin.encoders.st_model import StModel, describe_object, is_sentence_tra
 from informin.encoders.tokenizer import pad_right
 from informin.errors import UsageError
 from informin.training.backends import describe_encoder, is_general
+from informin.training.given_data import as_data
 from informin.training.lengths import fitting_length, token_counts, warn_of_truncation
 from informin.training.options import InforMinTrainingArguments
 from informin.training.record import describe_general, describe_model
-from informin.training.sentences import draw_sample, not_blank, tokenize_and_count
+from informin.training.sentences import draw_sample, tokenize_and_count
 from informin.training.streams import own_share
 
 # Arguments of Trainer that InforMinTrainer does not support, with the reason and what to do instead.
@@ -130,12 +130,12 @@ def training_rows(
     """Return tokenized rows with `input_ids` and `attention_mask`, and the sentences, None for rows without text.
 
     Args:
-        data: A list of sentences, a data set with the column `text`, or tokenized rows, which are returned unchanged.
+        data: See `as_data`. Tokenized rows are returned unchanged.
         tokenizer: Tokenizer of the encoder.
         args: Arguments of the run. If `max_seq_length` is None, it is set to a length that fits the sentences.
         longest: Maximum number of tokens that the encoder accepts.
     """
-    sentences = as_sentences(data)
+    data, sentences = as_data(data)
     if sentences is not None:
         sentences = draw_sample(sentences, args.max_train_samples, args.seed)
     prompt = args.prompt or ""
@@ -150,33 +150,3 @@ def training_rows(
         if args.process_index == 0:
             warn_of_truncation(cut, None if cut is None else len(rows), counts, args.max_seq_length, longest)
     return rows, sentences
-
-
-def as_sentences(data) -> datasets.Dataset | datasets.IterableDataset | None:
-    """Return the sentences of a list or data set without blank ones; None for tokenized rows.
-
-    Raises:
-        UsageError: `data` is not a list of sentences, a data set or rows.
-    """
-    if isinstance(data, list | tuple) and not (data and isinstance(data[0], Mapping)):
-        wrong = [item for item in data if not isinstance(item, str)]
-        if wrong:
-            raise UsageError(f"contains {wrong[0]!r:.60}", option="train_dataset", needed="sentences, or a data set")
-        features = datasets.Features({"text": datasets.Value("string")})
-        data = datasets.Dataset.from_dict({"text": list(data)}, features)
-    if isinstance(data, str | PathLike | Mapping) or not (hasattr(data, "__iter__") or hasattr(data, "__getitem__")):
-        raise UsageError(
-            f"is a {type(data).__name__}",
-            option="train_dataset",
-            needed="a list of sentences, or a data set (one split)",
-            fix="informin.training.sentences.load_sentences reads files.",
-        )
-    columns = getattr(data, "column_names", None) or ["input_ids"]
-    if not {"text", "input_ids"} & set(columns):
-        raise UsageError(
-            f"has the columns {', '.join(columns)}", option="train_dataset", needed="a column text or input_ids"
-        )
-    if "input_ids" in columns:
-        return None
-    sentences = data.select_columns("text")
-    return sentences.select(not_blank(sentences)) if isinstance(sentences, datasets.Dataset) else sentences

@@ -17,6 +17,7 @@ from informin.errors import UsageError, counted
 from informin.evaluation.measures import ALL
 from informin.objectives import OBJECTIVES
 from informin.objectives.terms import Term, require
+from informin.training.defaults import save_strategy
 
 if TYPE_CHECKING:
     from informin.training.options import InforMinTrainingArguments
@@ -31,6 +32,89 @@ NUMBERS = {  # smallest and largest value, both in words, and the options
     (0, math.nextafter(1, 0), "0 or more, and below 1"): "adam_beta1 adam_beta2",
     (0, 2**32 - 1, "an integer from 0 to 4294967295"): "seed data_seed",  # NumPy's limits
 }
+
+# Options of TrainingArguments that have no effect in this trainer, with the reason.
+NO_LABELS, NO_LOOP = "there are no labels", "evaluation encodes sentences, without labels and without a loss"
+NO_EFFECT = {
+    "label_smoothing_factor": NO_LABELS,
+    "label_names": NO_LABELS,
+    "average_tokens_across_devices": "the losses are means over sentences, not over tokens",
+    "use_cache": "an encoder generates no text",
+    "use_liger_kernel": "Liger has no kernels for these encoders and losses",
+    "liger_kernel_config": "Liger has no kernels for these encoders and losses",
+    "do_predict": "an encoder makes no predictions",
+    **dict.fromkeys(
+        "prediction_loss_only eval_do_concat_batches eval_use_gather_object eval_accumulation_steps "
+        "include_for_metrics batch_eval_metrics bf16_full_eval fp16_full_eval".split(),
+        NO_LOOP,
+    ),
+}
+
+
+def refuse_without_effect(args: "InforMinTrainingArguments") -> None:
+    """Raise UsageError for an option of TrainingArguments that this trainer does not use."""
+    for field in fields(args):
+        default = field.default_factory() if callable(field.default_factory) else field.default
+        value = getattr(args, field.name)
+        if field.name in NO_EFFECT and value not in (None, default):
+            raise UsageError(
+                f"is {value}, which has no effect: {NO_EFFECT[field.name]}", option=field.name, fix="Leave it out."
+            )
+    for name, (useful, needed) in _conditions(args).items():
+        value, default = getattr(args, name), type(args).__dataclass_fields__[name].default
+        if value not in (None, {}, default) and not useful:
+            raise UsageError(f"is {value}, which has no effect without {needed}", option=name, fix="Leave it out.")
+    if args.auto_find_batch_size:
+        raise UsageError(
+            "would change the batch size, and with it the number of negatives, during the run",
+            option="auto_find_batch_size",
+            fix="Set `gradient_cache_chunk_size`, with which any batch fits.",
+        )
+    if args.eval_strategy == "no" and args.metric_for_best_model is not None:
+        raise UsageError(
+            f"is {args.metric_for_best_model}, which has no effect with `eval_strategy` no",
+            option="metric_for_best_model",
+            fix="Leave it out.",
+        )
+
+
+def _conditions(args: "InforMinTrainingArguments") -> dict[str, tuple[bool, str]]:
+    """Return, for options of TrainingArguments that depend on another one, whether it is set, and its name."""
+    recomputed = bool(args.activation_checkpointing or args.gradient_checkpointing)
+    return {
+        "activation_checkpointing_kwargs": (recomputed, "`activation_checkpointing`"),
+        "gradient_checkpointing_kwargs": (recomputed, "`gradient_checkpointing`"),
+        "length_column_name": (
+            args.train_sampling_strategy == "group_by_length",
+            "`train_sampling_strategy` group_by_length",
+        ),
+        "logging_steps": (args.logging_strategy == "steps", "`logging_strategy` steps"),
+        "eval_steps": (args.eval_strategy != "epoch", "`eval_strategy` steps"),
+        "dataloader_persistent_workers": (args.dataloader_num_workers > 0, "`dataloader_num_workers`"),
+        "dataloader_prefetch_factor": (args.dataloader_num_workers > 0, "`dataloader_num_workers`"),
+    }
+
+
+def check_saving(args: "InforMinTrainingArguments") -> None:
+    """Raise UsageError for options of checkpoints without effect, or that leave evaluations without a checkpoint."""
+    evaluated = getattr(args.eval_strategy, "value", args.eval_strategy)
+    saved = getattr(args.save_strategy, "value", args.save_strategy) or save_strategy(args)
+    if args.save_steps is not None and saved != "steps":
+        raise UsageError(
+            f"is {args.save_steps}, which has no effect with `save_strategy` {saved}",
+            option="save_steps",
+            fix="Set `save_strategy` to steps, or leave `save_steps` out.",
+        )
+    if evaluated == "no" and saved == "best":
+        raise UsageError("is best, but nothing is evaluated", option="save_strategy", needed="steps, epoch or no")
+    if args.load_best_model_at_end and evaluated != "no" and saved not in (evaluated, "best"):
+        raise UsageError(
+            f"is {(args.save_strategy and saved) or args.save_steps} and `eval_strategy` is {evaluated}, so the best "
+            "model of the evaluations would have no checkpoint to load at the end",
+            option="save_strategy" if args.save_strategy else "save_steps",
+            needed=f"checkpoints at the evaluations (`save_strategy` {evaluated} or best)",
+            fix="Or set `load_best_model_at_end` to false.",
+        )
 
 
 def check_objective(args: "InforMinTrainingArguments") -> None:
@@ -53,7 +137,8 @@ def check_numbers(args: "InforMinTrainingArguments") -> None:
     for (least, most, words), names in NUMBERS.items():
         for name in names.split():
             value = getattr(args, name)
-            require(value in (None, defaults[name]) or least <= float(value) <= most, name, value, words)
+            whole = "integer" not in words or value is None or float(value).is_integer()
+            require(value in (None, defaults[name]) or (least <= float(value) <= most and whole), name, value, words)
 
 
 def check_views(args: "InforMinTrainingArguments") -> None:
@@ -220,6 +305,7 @@ def unpackable(args: "InforMinTrainingArguments", config: PreTrainedConfig) -> s
         "attention maps": any(term.reads_maps for term in args.terms),
         "`gradient_checkpointing`": args.gradient_checkpointing,
         "`torch_compile`": args.torch_compile,
+        "`neftune_noise_alpha`": args.neftune_noise_alpha is not None,  # scaled by the padded length of the batch
         **dict.fromkeys(sharded_by(args), True),
     }
     return next((reason for reason, holds in reasons.items() if holds), None)

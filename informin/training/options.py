@@ -153,6 +153,11 @@ class InforMinTrainingArguments(EncoderOptions, TermOptions, TrainingArguments):
     )
     eval_steps: Optional[float] = option(125, "Steps between evaluations.")
     eval_on_start: bool = option(True, "Evaluate before the first step.")
+    save_strategy: Optional[str] = option(  # type: ignore[assignment]  # None until `resolve`
+        None,
+        "When to save checkpoints: steps, epoch, best or no. To load the best model at the end, best or as "
+        "eval_strategy. Default: steps; epoch if eval_strategy is epoch and save_steps is not given.",
+    )
     save_steps: Optional[float] = option(  # type: ignore[assignment]
         None, "Steps between checkpoints, a multiple of eval_steps. Default: eval_steps."
     )
@@ -190,6 +195,8 @@ class InforMinTrainingArguments(EncoderOptions, TermOptions, TrainingArguments):
         checks.check_objective(self)
         self.check_encoder_options()
         refuse_unused(self)
+        checks.refuse_without_effect(self)
+        checks.check_saving(self)
         # Check with BERT-base's values for options that are still None; `resolve` fills in those for the encoder.
         values = filled_in(self) | {name: v for name, v in STAND_INS.items() if getattr(self, name) is None}
         unresolved = dict.fromkeys(values)
@@ -221,8 +228,6 @@ class InforMinTrainingArguments(EncoderOptions, TermOptions, TrainingArguments):
         if self.accelerator_config is None:
             # Streams: each process reads its own sentences. Dispatched batches of different lengths cannot be joined.
             self.accelerator_config = {"dispatch_batches": False}
-        if self.eval_strategy == "epoch":
-            self.save_strategy = "epoch"  # the best checkpoint must be on disk
         if self.eval_strategy == "no":
             self.eval_on_start = self.load_best_model_at_end = False
             self.metric_for_best_model = None

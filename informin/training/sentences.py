@@ -17,28 +17,29 @@ from datasets.fingerprint import Hasher
 from huggingface_hub import dataset_info
 from transformers import PreTrainedTokenizerBase
 
-from informin import textfiles
+from informin import arrowfiles, jsonfiles, quoting, textfiles, textlines
+from informin.arrowfiles import saved_files
 from informin.encoders.embedding_config import refuse_long_prompt
 from informin.encoders.tokenizer import forget_truncation
-from informin.errors import UsageError, counted, error_line
+from informin.errors import UsageError, counted, error_line, refuse_undecoded
 from informin.evaluation import GradedPairs, load_pairs, load_stsb_dev
 from informin.evaluation.development import Development, DevelopmentSet
 from informin.evaluation.drift import stsb_dev
 from informin.evaluation.labels import load_labels
 from informin.evaluation.retrieval import load_retrieval_pairs
 from informin.evaluation.senteval_files import HUB_ERRORS, hub_file, senteval_folder
+from informin.otherformats import Format, format_by_name
 from informin.textfiles import (
-    COMPRESSIONS,
     SUFFIXES,
     as_text,
     choose_column,
     is_blank,
     plain_suffix,
-    refuse_long,
     require_file,
     shown,
     table_column,
 )
+from informin.textlines import COMPRESSIONS
 from informin.training.data_options import DataArguments
 from informin.training.fingerprints import fingerprints, with_source
 from informin.training.options import InforMinTrainingArguments
@@ -49,6 +50,7 @@ logger = logging.getLogger(__name__)
 MANY, BYTES_PER_SENTENCE = 100_000, 50  # larger data sets are loaded and tokenized with a progress bar
 BUFFER = 10_000  # size of the buffer in which a stream is shuffled
 TRUNCATED = "truncated"  # column that marks truncated sentences
+READERS = (arrowfiles, jsonfiles, quoting, textfiles, textlines)  # modules that determine what is read from a file
 HUB_SENTENCES = "wiki1m_for_simcse.txt"
 
 
@@ -204,7 +206,7 @@ def _writing_cache() -> Iterator[None]:
 
 
 def _tokens(batch: dict, tokenizer: PreTrainedTokenizerBase, max_length: int, prompt: str):
-    texts = [prompt + refuse_long(text, "a training sentence") for text in batch["text"]]
+    texts = [prompt + as_text(text, "a training sentence", None) for text in batch["text"]]
     tokens = tokenizer(texts, truncation=True, max_length=max_length, return_token_type_ids=False)
     return {**tokens, TRUNCATED: [bool(encoding.overflowing) for encoding in tokens.encodings]}
 
@@ -267,31 +269,63 @@ def _local_stsb_dev() -> list[GradedPairs]:
 def find_files(paths: list[str]) -> list[Path]:
     """Return the given files and those in the given folders, in a fixed order.
 
+    Hidden files and folders inside a folder are skipped. Of a folder of datasets' `save_to_disk`, its Arrow files are
+    returned.
+
     Raises:
-        UsageError: A path does not exist or is not a file, or a folder has no file of a known type.
+        UsageError: A path does not exist, is not UTF-8 or is not a file, or a folder has no file of a known type.
     """
     files = []
     for path in map(Path, paths):
-        inside = [path]
-        if os.path.isdir(path):  # Path.is_dir raises for names that are too long
-            inside = sorted(p for p in _walk(path) if plain_suffix(p) in SUFFIXES)
-            if not inside:
-                known = ", ".join(SUFFIXES + tuple(f".txt{c}" for c in COMPRESSIONS))
-                raise UsageError(
-                    f"is the folder {path}, which has no training file", option="train_file", needed=f"{known} files"
-                )
+        inside = _files_in(path) if os.path.isdir(path) else [path]  # Path.is_dir raises for names that are too long
         for file in inside:
             require_file("`train_file`", file)
         files += inside
     return files
 
 
-def _walk(folder: Path):
+def _files_in(folder: Path) -> list[Path]:
+    files, others = [], []
+    for path in _walk(folder):
+        if plain_suffix(path) in SUFFIXES:
+            files.append(path)
+        elif other := format_by_name(path):
+            others.append((path, other))
+    if not files:
+        known = ", ".join(SUFFIXES + tuple(f".txt{c}" for c in COMPRESSIONS))
+        found = f"; it has {_listed(others)}" if others else ""
+        raise UsageError(
+            f"is the folder {folder}, which has no training file{found}",
+            option="train_file",
+            needed=f"{known} files",
+            fix=others[0][1].fix if others else None,
+        )
+    if others:
+        logger.warning(f"{folder}: {_listed(others)} cannot be read and is skipped. {others[0][1].fix}")
+    return sorted(files)
+
+
+def _listed(others: list[tuple[Path, Format]]) -> str:
+    path, other = sorted(others, key=lambda each: each[0])[0]
+    more = f", and {counted(len(others) - 1, 'other file')} of this kind" if others[1:] else ""
+    return f"{path.name} ({other.title}){more}"
+
+
+def _walk(folder: Path) -> Iterator[Path]:
     def refuse(error: OSError):
         raise UsageError(f"{error.filename} cannot be read ({error.strerror})", option="train_file")
 
-    for path, _, names in os.walk(folder, onerror=refuse):
-        yield from (Path(path, name) for name in names)
+    for path, folders, names in os.walk(folder, onerror=refuse):
+        saved = saved_files(Path(path), "train_file")
+        folders[:] = [] if saved is not None else [name for name in folders if not _is_hidden(name)]
+        for name in names:
+            refuse_undecoded(name, f"The name of the file {name} in {path}")
+        yield from saved if saved is not None else (Path(path, name) for name in names if not _is_hidden(name))
+
+
+def _is_hidden(name: str) -> bool:
+    """Return whether a file or folder inside a folder is hidden, or written by an archiver or by Excel for itself."""
+    return name.startswith((".", "~$")) or name == "__MACOSX"
 
 
 def _show_bars(many: bool) -> None:
@@ -306,7 +340,7 @@ def columns_of(args: DataArguments) -> tuple[str | None, str | None]:
 
 def _load_files(files: list[Path], text_column: str | None, prompt_column: str | None) -> datasets.Dataset:
     # Size, modification time and our reader are part of the cache key, so that changes cause a reload.
-    reader = Hasher.hash(inspect.getsource(textfiles))
+    reader = Hasher.hash([inspect.getsource(module) for module in READERS])
     _show_bars(sum(file.stat().st_size for file in files) > BYTES_PER_SENTENCE * MANY)
     keys = [(str(file.resolve()), 0, 1, file.stat().st_size, file.stat().st_mtime_ns, reader) for file in files]
     named = {"shards": keys, "text_column": text_column, "prompt_column": prompt_column}

@@ -8,7 +8,7 @@ import datasets
 from accelerate.data_loader import prepare_data_loader
 from torch.utils.data import DataLoader
 
-from informin.textfiles import read_part, read_prompted
+from informin.textfiles import can_split, read_part, read_prompted
 from informin.training.options import InforMinTrainingArguments
 from informin.transformers_private import TrainerHooks
 
@@ -26,7 +26,7 @@ def stream_files(
     shards = []
     for file in files:
         large = file.suffix.lower() == ".txt" and file.stat().st_size >= PARTS * PART_BYTES
-        parts = PARTS if large else 1
+        parts = PARTS if large and can_split(file) else 1
         shards += [(str(file), part, parts) for part in range(parts)]
     named = {"shards": shards, "text_column": text_column, "prompt_column": prompt_column}
     return datasets.IterableDataset.from_generator(shard_rows, features=TEXT, gen_kwargs=named)

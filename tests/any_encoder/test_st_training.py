@@ -177,6 +177,8 @@ REFUSED = {
     "rates": (dict(view_dropout=[0.1, 0.2]), "view_dropout", "own modules"),
     "rate": (dict(view_dropout_rate=0.1), "view_dropout_rate", "own modules"),
     "packing": (dict(padding_free=True), "padding_free", "own modules"),
+    "noise": (dict(neftune_noise_alpha=5.0), "neftune_noise_alpha", "own modules"),
+    "debug": (dict(debug="underflow_overflow"), "debug", "own modules"),
 }
 
 

@@ -12,7 +12,8 @@ from informin.evaluation import geometry, labels
 from informin.evaluation.geometry import nearest, unit
 from informin.evaluation.labels import LabeledSentences, few_shot_accuracy, load_labels, score_labels
 from informin.evaluation.measures import LABELS
-from tests.conftest import SHARED
+from informin.evaluation.table_files import rows_by_column
+from tests.conftest import SHARED, raises_usage
 
 STACKOVERFLOW = SHARED / "data/domain/stackoverflow.tsv"
 HEADER = "text\tlabel\n"
@@ -21,6 +22,15 @@ HEADER = "text\tlabel\n"
 def write(path, content: str):
     path.write_text(content, encoding="utf-8")
     return path
+
+
+@pytest.mark.parametrize("row", ['{"text": "a\\ud800", "label": 1}', '{"text": "a", "label": 1, "note": "\\udfff"}'])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
+def test_half_of_a_surrogate_pair_in_any_column_is_rejected(tmp_path, name, row):
+    rows = ['{"text": "fine", "label": 2}', row]
+    path = write(tmp_path / name, "\n".join(rows) if name == "a.jsonl" else f"[{rows[0]},\n{rows[1]}]")
+    with raises_usage(found=f"{path}, line 2: '\\ud", fix="Remove or replace"):
+        list(rows_by_column(path, "eval_labels", ("text", "label")))
 
 
 @pytest.mark.parametrize(

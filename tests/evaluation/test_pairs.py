@@ -81,7 +81,7 @@ def test_load_pairs(tmp_path, name, content):
         ("a.csv", HEADER + 'a,b,1\n"c,d,2\ne,f,3\n', "PATH, line 3: cannot read the row that begins here ("),
         ("a.tsv", "a man, " * 9 + "\tb\t1\n", "first line is a man, a man, a man, a man, a man, a ..., b, 1."),
         ("a.jsonl", "\n{", "PATH, line 2: not JSON ("),
-        ("a.jsonl", "[1, 2]", "PATH, line 1: found '[1, 2]'; expected one JSON object per line"),
+        ("a.jsonl", "[1, 2]", "PATH, line 1: found 1 in the array; expected JSON objects or strings"),
         ("a.jsonl", '{"sentence1": "a", "score": 1}', "PATH, line 1: no sentence2 in the columns sentence1, score"),
         ("a.jsonl", '{"sentence1": "a", "sentence2": "b", "score": [1]}', "PATH, line 1: the score is [1]; expected a"),
     ],

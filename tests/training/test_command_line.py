@@ -54,7 +54,7 @@ def test_yaml_file_overrides_values_from_python(model, tmp_path):
         ("report_to: none\noptim_target_modules: all-linear", {"report_to": [], "optim_target_modules": "all-linear"}),
         ("report_to: [none]\noptim_target_modules: [a, b]", {"report_to": [], "optim_target_modules": ["a", "b"]}),
         ("eval_on_start: false\nmasked_views: no", {"eval_on_start": False, "masked_views": False}),
-        ("fp16_full_eval: true", {"fp16_full_eval": True}),
+        ("save_only_model: true", {"save_only_model": True}),
         ("save_steps: null\nrun_name: ~\nseed: 7", {"save_steps": 125, "run_name": None, "seed": 7}),
         ("max_steps: -1\nadam_beta1: 0.5\nseed: 3", {"max_steps": -1, "adam_beta1": 0.5, "seed": 3}),
         ("learning_rate: 3e-5\nadam_epsilon: 1E-8\nmax_grad_norm: +2e0", {"learning_rate": 3e-5, "max_grad_norm": 2.0}),

@@ -3,6 +3,7 @@
 import shutil
 
 import datasets
+import numpy as np
 import pytest
 import torch
 from transformers import AutoModel, DataCollatorWithPadding, TrainingArguments, set_seed
@@ -191,6 +192,19 @@ def test_unsupported_methods_of_trainer_are_rejected(bert, unscored, call, messa
     with pytest.raises(UsageError) as error:
         call(InforMinTrainer(str(bert), unscored(), SENTENCES))
     assert message in str(error.value)
+
+
+def test_encode_returns_one_vector_of_one_string(bert, unscored):
+    encode = InforMinTrainer(str(bert), unscored(), SENTENCES).encode
+    both = encode(SENTENCES[:2])
+    assert encode(SENTENCES[0]).shape == (32,) and both.shape == (2, 32) and encode([]).shape == (0, 32)
+    torch.testing.assert_close(encode(SENTENCES[0]), both[0])
+    column = datasets.Dataset.from_dict({"text": SENTENCES[:2]})["text"]
+    for given in (np.array(SENTENCES[:2]), tuple(SENTENCES[:2]), iter(SENTENCES[:2]), column):
+        torch.testing.assert_close(encode(given), both, rtol=0, atol=0)
+    for wrong, found in ((5, "is a int"), ([None], "contains None"), (b"a", "is a bytes")):
+        with raises_usage(option="sentences", found=found, needed="a list of sentences"):
+            encode(wrong)
 
 
 def test_list_with_other_items_is_rejected(bert, unscored):

@@ -53,8 +53,12 @@ def build(bert, pairs_file, arguments, monkeypatch):
         (dict(eval_steps=1, save_steps=2), 16),
         (dict(eval_steps=4), 16),
         (dict(eval_strategy="no", save_steps=1), 16),
-        (dict(eval_strategy="epoch", max_steps=-1, num_train_epochs=2), 16),
-        (dict(eval_strategy="epoch", max_steps=-1, num_train_epochs=2, save_strategy="no"), 16),
+        (dict(eval_strategy="epoch", eval_steps=125, max_steps=-1, num_train_epochs=2), 16),
+        (
+            dict(eval_strategy="epoch", eval_steps=125, max_steps=-1, num_train_epochs=2)
+            | dict(save_strategy="no", load_best_model_at_end=False),
+            16,
+        ),
     ],
     ids=lambda value: "-".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else "",
 )

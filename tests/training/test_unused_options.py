@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from informin.encoders.loading import load_config
 from informin.training.options import InforMinTrainingArguments
 from tests.conftest import raises_usage
 
@@ -89,3 +90,86 @@ def test_options_without_effect_are_rejected(options, tmp_path, objective, name,
 def test_options_in_use_and_zeros_are_accepted(options, argv, expected):
     found = options(*argv)
     assert {name: found[name] for name in expected} == expected
+
+
+GENERAL = {  # of transformers
+    **dict(label_smoothing_factor=0.1, label_names=["row"], average_tokens_across_devices=False, use_cache=True),
+    **dict(use_liger_kernel=True, do_predict=True, prediction_loss_only=True),
+    **dict(eval_do_concat_batches=False, eval_use_gather_object=True, eval_accumulation_steps=2),
+    **dict(include_for_metrics=["loss"], batch_eval_metrics=True, bf16_full_eval=True, fp16_full_eval=True),
+    **dict(activation_checkpointing_kwargs={"use_reentrant": False}, length_column_name="n"),
+    **dict(gradient_checkpointing_kwargs={"use_reentrant": False}),
+    **dict(dataloader_persistent_workers=True, dataloader_prefetch_factor=2),
+}
+
+
+@pytest.mark.parametrize("name", GENERAL)
+@pytest.mark.parametrize("how", ["class", "yaml"])
+def test_options_of_transformers_without_effect_are_rejected(options, name, how):
+    with raises_usage(option=name, found="which has no effect", fix="Leave it out."):
+        if how == "class":
+            InforMinTrainingArguments(use_cpu=True, **{name: GENERAL[name]})
+        else:
+            options(yaml=f"{name}: {json.dumps(GENERAL[name])}")
+
+
+def test_options_of_liger_are_rejected():  # which the command line cannot parse
+    with raises_usage(option="liger_kernel_config", found="which has no effect"):
+        InforMinTrainingArguments(use_cpu=True, liger_kernel_config={"rope": True})
+
+
+@pytest.mark.parametrize(
+    "given, name",
+    [
+        (dict(eval_strategy="epoch", eval_steps=5), "eval_steps"),
+        (dict(logging_strategy="epoch", logging_steps=5), "logging_steps"),
+        (dict(eval_strategy="no", metric_for_best_model="spearman"), "metric_for_best_model"),
+        (dict(save_strategy="epoch", save_steps=5, load_best_model_at_end=False), "save_steps"),
+        (dict(save_strategy="no", save_steps=5, load_best_model_at_end=False), "save_steps"),
+        (dict(save_strategy="best", save_steps=5), "save_steps"),
+    ],
+)
+def test_options_without_effect_with_another_option_are_rejected(given, name):
+    with raises_usage(option=name, found="no effect with"):
+        InforMinTrainingArguments(use_cpu=True, **given)
+
+
+def test_a_batch_size_that_changes_during_the_run_is_rejected():
+    with raises_usage(option="auto_find_batch_size", found="the number of negatives", fix="gradient_cache_chunk_size"):
+        InforMinTrainingArguments(use_cpu=True, auto_find_batch_size=True)
+
+
+@pytest.mark.parametrize(
+    "given, name",
+    [
+        (dict(eval_strategy="epoch", save_strategy="steps"), "save_strategy"),
+        (dict(eval_strategy="epoch", save_strategy="steps", save_steps=1), "save_strategy"),
+        (dict(eval_strategy="epoch", save_steps=1), "save_steps"),
+        (dict(eval_strategy="epoch", save_strategy="no"), "save_strategy"),
+        (dict(save_strategy="epoch"), "save_strategy"),
+        (dict(save_strategy="no"), "save_strategy"),
+    ],
+)
+def test_evaluations_without_a_checkpoint_to_load_are_rejected(given, name):
+    with raises_usage(option=name, found="no checkpoint to load", fix="`load_best_model_at_end` to false"):
+        InforMinTrainingArguments(use_cpu=True, **given)
+    allowed = InforMinTrainingArguments(use_cpu=True, load_best_model_at_end=False, **given)
+    assert allowed.save_steps == given.get("save_steps")
+
+
+@pytest.mark.parametrize(
+    "given, saved, steps",
+    [
+        ({}, "steps", 125),
+        (dict(eval_steps=5), "steps", 5),
+        (dict(eval_strategy="epoch"), "epoch", None),
+        (dict(eval_strategy="epoch", save_strategy="best"), "best", None),
+        (dict(eval_strategy="epoch", save_steps=3, load_best_model_at_end=False), "steps", 3),
+        (dict(eval_strategy="no", save_strategy="epoch"), "epoch", None),
+        (dict(save_strategy="best"), "best", None),
+    ],
+)
+def test_checkpoints_are_saved_as_asked(model, given, saved, steps):
+    args = InforMinTrainingArguments(use_cpu=True, **given).resolve(model(), load_config(model()))
+    assert (args.save_strategy, args.save_steps) == (saved, steps)
+    assert args.resolve(model(), load_config(model())) == args
