@@ -52,7 +52,7 @@ class Prediction:
     @property
     def verdict(self) -> str:
         """One of `VERDICTS`: the sign of `gain` if it is reliable and more than two standard errors from 0."""
-        if not self.reliable or abs(self.gain) < CERTAIN * self.error:
+        if not (self.reliable and abs(self.gain) > CERTAIN * self.error):
             return UNCLEAR
         return HELPS if self.gain > 0 else HURTS
 
