@@ -17,10 +17,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn
 
-from informin.errors import InforMinError, PushError
+from informin.errors import InforMinError, PushError, UsageError, one_line
 from informin.interrupts import Interrupted, as_interrupted, handled_signals, raise_on_signals, silence
 
 HELP = Path(__file__).parent / "help"
+LARGEST_SEED = 2**32 - 1
 
 
 def quiet_while_loading() -> None:
@@ -137,10 +138,19 @@ def drop_unwritable() -> None:
             silence([stream.fileno()])
 
 
+def require_seed(value: int, option: str = "seed") -> None:
+    """Raise UsageError for a seed that NumPy or scikit-learn would refuse."""
+    if not 0 <= value <= LARGEST_SEED:
+        raise UsageError(f"is {value}", option=option, needed=f"an integer from 0 to {LARGEST_SEED}")
+
+
 class NearestOption(argparse.ArgumentParser):
     """A parser whose error for an unknown option suggests the closest known one."""
 
     def parse_args(self, args=None, namespace=None):
+        for word in sys.argv[1:] if args is None else args:
+            if isinstance(word, str) and not _is_utf8(word):
+                self.error(f"{one_line(word)}: not UTF-8. Rename the file, or set a UTF-8 locale.")
         namespace, unknown = self.parse_known_args(args, namespace)
         if unknown:
             self.error(f"{' '.join(unknown)}: no such option.{self._nearest(unknown)} See --help.")
@@ -160,6 +170,11 @@ class NearestOption(argparse.ArgumentParser):
         words = [word.partition("=")[0][2:].replace("-", "_").lower() for word in unknown if word.startswith("--")]
         near = [f"--{match}" for word in words for match in difflib.get_close_matches(word, known, n=1)]
         return f" Did you mean {', '.join(near)}?" if near else ""
+
+
+def _is_utf8(word: str) -> bool:
+    """Return whether a word of the command line was UTF-8. Python marks other bytes as lone surrogates."""
+    return not any("\ud800" <= one <= "\udfff" for one in word)
 
 
 def subparsers(action: argparse.Action) -> list[argparse.ArgumentParser]:

@@ -319,8 +319,9 @@ def _require(name: str, value: object, fits: bool, needed: str) -> None:
 
 
 def _is_number(value: object, least: float = -math.inf, most: float = math.inf) -> bool:
-    real = isinstance(value, Real) and not isinstance(value, bool)
-    return real and math.isfinite(value) and least <= float(value) <= most
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    return math.isfinite(value) and least <= float(value) <= most
 
 
 def _is_integer(value: object, least: int) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from informin.adapters.linear import LinearAdapter
-from informin.adapters.rows import unit_rows
+from informin.adapters.rows import read_rows, unit_rows
 
 HELPS, UNCLEAR, HURTS = VERDICTS = "likely to help", "no evidence", "likely to hurt"
 FEWEST = 50  # held-out texts; with fewer, the verdict is UNCLEAR
@@ -133,7 +133,7 @@ def make_test(
     pairs = [halves(texts[i]) for i in held_out]
     embedded = encode([*(first for first, _ in pairs), *(second for _, second in pairs)]) if pairs else vectors[:0]
     kept = np.delete(np.arange(len(texts)), held_out)
-    return HalvesTest(vectors[kept], embedded[: len(pairs)], embedded[len(pairs) :])
+    return HalvesTest(read_rows(vectors, kept), embedded[: len(pairs)], embedded[len(pairs) :])
 
 
 def choose(test: HalvesTest, **options: Any) -> tuple[str, dict[str, float], Prediction]:

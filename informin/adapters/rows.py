@@ -98,12 +98,18 @@ def finite_chunk(x: np.ndarray, rows: slice) -> Tensor:
     return torch.from_numpy(chunk.astype(np.float64, copy=False))
 
 
-def require_finite(chunk: np.ndarray, start: int = 0) -> None:
-    """Raise UsageError if rows contain NaN or infinity; `start` is the number of the first row."""
+def require_finite(chunk: np.ndarray, start: int = 0, where: str = "Input X") -> None:
+    """Raise UsageError if rows contain NaN or infinity.
+
+    Args:
+        chunk: (n, d) rows.
+        start: Number of the first row.
+        where: Name of the whole array in the message.
+    """
     finite = np.isfinite(chunk)
     if not finite.all():
         bad = start + int(np.flatnonzero(~finite.all(-1))[0])
-        raise UsageError(f"Input X contains NaN or infinity (first in row {bad})", fix="Remove or recompute this row.")
+        raise UsageError(f"{where} contains NaN or infinity (first in row {bad})", fix="Remove or recompute this row.")
 
 
 def nearest_rows(anchors: Tensor, candidates: Tensor, k: int, *, first: int | None = None) -> tuple[Tensor, Tensor]:
