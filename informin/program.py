@@ -149,8 +149,8 @@ class NearestOption(argparse.ArgumentParser):
 
     def parse_args(self, args=None, namespace=None):
         for word in sys.argv[1:] if args is None else args:
-            if isinstance(word, str) and not _is_utf8(word):
-                self.error(f"{one_line(word)}: not UTF-8. Rename the file, or set a UTF-8 locale.")
+            if not _is_utf8(word):
+                self.exit(2, f"error: {one_line(word)} is not UTF-8. Rename the file, or set a UTF-8 locale.\n")
         namespace, unknown = self.parse_known_args(args, namespace)
         if unknown:
             self.error(f"{' '.join(unknown)}: no such option.{self._nearest(unknown)} See --help.")

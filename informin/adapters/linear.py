@@ -13,7 +13,7 @@ from torch import Tensor
 
 from informin.adapters.copies import GRIDS, copy_keys, distinct_rows
 from informin.adapters.rows import CHUNK, finite_chunk, nearest_rows, neighbor_means, own_blocks, read_rows, unit_rows
-from informin.distributed import any_process, rank, sum_over_processes, world_size
+from informin.distributed import rank, sum_over_processes, world_size
 from informin.errors import UsageError
 
 DTYPES = (np.float64, np.float32, np.float16)  # that `transform` returns; others become the first
@@ -296,6 +296,8 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         if large and X.ndim == 2 and X.size and X.dtype.newbyteorder("=") in DTYPES:
             validate_data(self, X, reset=reset, skip_check_array=True)
             return X
+        if isinstance(X, np.ndarray) and not X.dtype.isnative:
+            X = X.astype(X.dtype.newbyteorder("="))
         return validate_data(self, X, reset=reset, dtype=DTYPES, ensure_all_finite=False)
 
     def _sample(self, X: np.ndarray, distinct: np.ndarray) -> Tensor:
@@ -361,7 +363,7 @@ def _own_units(X: np.ndarray) -> Iterator[tuple[slice, Tensor]]:
                 yield rows, unit_rows(finite_chunk(X, rows))
     except UsageError as error:
         problem = error
-    if any_process(problem is not None):
+    if sum_over_processes(torch.tensor(problem is not None, dtype=torch.float64)):
         raise problem or UsageError("Another process could not read its rows of X")
 
 

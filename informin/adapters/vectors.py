@@ -18,8 +18,8 @@ SUFFIXES = (".npy", ".parquet", ".safetensors")
 MATRIX = "a matrix (n, d) of floating-point numbers with two columns or more"
 # What the libraries raise for damaged files. numpy.load evaluates a header as Python.
 DAMAGED: tuple[type[Exception], ...] = (
-    *(OSError, ValueError, EOFError, TypeError, KeyError, OverflowError, MemoryError, SyntaxError, RuntimeError),
-    *(TokenError, SafetensorError, pa.ArrowException),
+    *(OSError, ValueError, EOFError, TypeError, LookupError, AttributeError, ArithmeticError, MemoryError),
+    *(SyntaxError, RuntimeError, TokenError, SafetensorError, pa.ArrowException),
 )
 
 
