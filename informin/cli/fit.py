@@ -76,8 +76,9 @@ def fit(args: argparse.Namespace) -> None:
     adapter.fit(vectors)
     if rank() > 0:
         return
+    distinct = f", {adapter.n_samples_:,} of them distinct," if adapter.n_samples_ < len(vectors) else ""
     print(
-        f"Fitted on {counted(len(vectors), 'embedding')} of {vectors.shape[1]} dimensions in "
+        f"Fitted on {counted(len(vectors), 'embedding')}{distinct} of {vectors.shape[1]} dimensions in "
         f"{time.monotonic() - start:.1f} s. Weight of the fitted map against the identity: {adapter.strength_:.2f}."
     )
     if adapter.strength_ < 0.5:
