@@ -182,3 +182,29 @@ def test_fit_reports_on_vectors_of_any_length(files, tmp_path, power):
     np.save("x.npy", np.load("x.npy") * 10.0**power)
     assert fit.main(["--embeddings", "x.npy", "--output_dir", "o"]) == 0
     assert np.isfinite(np.load("o/documents.npy")).all() and (tmp_path / "o" / "report.html").exists()
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    """A small model that is fast to save."""
+    return static(tmp_path_factory.mktemp("models") / "words")
+
+
+@pytest.mark.parametrize("wrong", ["order", "model"])
+def test_fit_refuses_vectors_that_are_not_those_of_the_texts(files, words, tmp_path, capsys, wrong):
+    vectors = embedded(load_encoder(str(words), device="cpu"))
+    np.save("x.npy", vectors[::-1] if wrong == "order" else np.random.default_rng(0).normal(size=vectors.shape))
+    options = ["--model_name", str(words), "--embeddings", "x.npy", "--output_dir", "o", "--train_file", *files]
+    assert fit.main(options) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("error: --embeddings x.npy has other embeddings than") and not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize("documents", [True, False])
+def test_fit_with_a_model_lists_the_rows_beside_the_documents(files, words, tmp_path, documents):
+    np.save("x.npy", embedded(load_encoder(str(words), device="cpu")).astype(np.float16))
+    options = ["--model_name", str(words), "--embeddings", "x.npy", "--output_dir", "o", "--train_file", *files]
+    assert fit.main([*options, *(["--documents", "adapted"] if documents else [])]) == 0
+    assert (tmp_path / "o" / "documents.rows.tsv").exists() == documents
+    if documents:
+        assert listed("o/documents.rows.tsv") == EXPECTED and len(np.load("o/documents.npy")) == 40

@@ -160,7 +160,7 @@ def test_copies_do_not_change_the_map(monkeypatch, copies, noise):
     expected = LinearAdapter().fit(X)
     many = np.repeat(X, copies, axis=0) * source.uniform(0.5, 3, (60 * copies, 1))  # of any length
     many *= 1 + noise * source.normal(size=many.shape)
-    for some in (many, many[source.permutation(len(many))]):
+    for some in (many, many[source.permutation(len(many))], np.concatenate([many, many[:70]])):  # the last is uneven
         found = LinearAdapter().fit(some)
         assert found.n_samples_ == 60 and found.strength_ == expected.strength_
         np.testing.assert_allclose(found.coef_, expected.coef_, atol=1e-5)
