@@ -17,10 +17,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn
 
-from informin.errors import InforMinError, PushError, one_line
+from informin.errors import InforMinError, PushError, UsageError, one_line, refuse_undecoded
 from informin.interrupts import Interrupted, as_interrupted, handled_signals, raise_on_signals, silence
 
 HELP = Path(__file__).parent / "help"
+LARGEST_SEED = 2**32 - 1
 
 
 def quiet_while_loading() -> None:
@@ -137,16 +138,29 @@ def drop_unwritable() -> None:
             silence([stream.fileno()])
 
 
+def require_seed(value: int, option: str = "seed") -> None:
+    """Raise UsageError for a seed that NumPy or scikit-learn would refuse."""
+    if not 0 <= value <= LARGEST_SEED:
+        raise UsageError(f"is {value}", option=option, needed=f"an integer from 0 to {LARGEST_SEED}")
+
+
 class NearestOption(argparse.ArgumentParser):
     """A parser whose error for an unknown option suggests the closest known one."""
 
     def parse_args(self, args=None, namespace=None):
         for word in sys.argv[1:] if args is None else args:
-            refuse_undecoded(word, self.error)
+            try:
+                refuse_undecoded(word, one_line(word))
+            except UsageError as error:
+                self.refuse(error)
         namespace, unknown = self.parse_known_args(args, namespace)
         if unknown:
             self.error(f"{' '.join(unknown)}: no such option.{self._nearest(unknown)} See --help.")
         return namespace
+
+    def refuse(self, error: UsageError) -> NoReturn:
+        """Print the error in one line, without the usage, and exit."""
+        self.exit(error.exit_code, f"error: {error}\n")
 
     def option_names(self) -> list[str]:
         """Return the names of all options without dashes, including those of subcommands."""
@@ -162,14 +176,6 @@ class NearestOption(argparse.ArgumentParser):
         words = [word.partition("=")[0][2:].replace("-", "_").lower() for word in unknown if word.startswith("--")]
         near = [f"--{match}" for word in words for match in difflib.get_close_matches(word, known, n=1)]
         return f" Did you mean {', '.join(near)}?" if near else ""
-
-
-def refuse_undecoded(word: str, error: Callable[[str], object]) -> None:
-    """Report a word of the command line that is not UTF-8; Python reads its bytes as halves of surrogate pairs."""
-    try:
-        word.encode()
-    except UnicodeEncodeError:
-        error(f"{one_line(word)}: not UTF-8. Rename the file or folder, or write the text in UTF-8.")
 
 
 def subparsers(action: argparse.Action) -> list[argparse.ArgumentParser]:

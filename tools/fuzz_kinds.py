@@ -1,5 +1,6 @@
 """Kinds of files to fuzz: an example of each, and the code that reads it."""
 
+import argparse
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -12,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
+from safetensors.numpy import save_file
 
+from informin.cli import fit, train
 from informin.cli import study as study_command
-from informin.cli import train
 from informin.encoders.encoder import load_encoder
 from informin.encoders.loading import load_config, load_model, load_tokenizer
 from informin.evaluation.collections import Collection, load_collection
@@ -40,7 +42,7 @@ from informin.training.sentences import load_development, load_sentences
 from tests.conftest import FOUR_STEPS, make_sentences, save_bert, save_pairs
 from tests.report.helpers import comparison_record, fit_record, snapshot
 from tools.fuzz_hostile import HOSTILE, hostile_kinds
-from tools.fuzz_mutations import JSON, JSON_LINES, SAFETENSORS, TSV, YAML, Format
+from tools.fuzz_mutations import JSON, JSON_LINES, NPY, SAFETENSORS, TSV, YAML, Format
 from trainer_informin import InforMinTrainer
 
 RUN = dict(model_name="bert", train_file="s.txt", eval_pairs="pairs.tsv", output_dir="run") | FOUR_STEPS
@@ -94,16 +96,20 @@ def build(base: Path) -> dict[str, Kind]:
         report, first = _study()
         _data_files()
         shutil.copytree("model", "warm/model")
+        _vector_files()
+        shutil.copytree("vectors", "warm/vectors")
         with chdir("warm"):  # run lazy imports here, not in the process of each case
             _embed()
             _card()
+            _fit("vectors/x.npy")
             _resume(_trainer(".."))
         _plan()
         found = hostile_kinds()
         trainer = _trainer(".")  # created last, because creating options resets accelerate
     runs = _of_runs(lambda: _resume(trainer))
     hostile = {name: Kind(*what, HOSTILE) for name, what in found.items()}
-    return {**_of_models(), **hostile, **runs, **_of_studies(report, first), **_of_data(), **_of_collections()}
+    inputs = {**_of_data(), **_of_collections(), **_of_vectors()}
+    return {**_of_models(), **hostile, **runs, **_of_studies(report, first), **inputs}
 
 
 def _of_models() -> dict[str, Kind]:
@@ -206,6 +212,34 @@ def _search(collection: Collection) -> None:
         require(
             all(np.isfinite(values).all() and ((0 <= values) & (values <= 100)).all() for values in scores.values())
         )
+
+
+def _of_vectors() -> dict[str, Kind]:
+    def fitted(name: str, form: Format | None) -> Kind:
+        return Kind(lambda: _fit(f"vectors/{name}"), "vectors", name, form, together=25)
+
+    return {
+        "vectors, npy": fitted("x.npy", NPY),
+        "vectors, Parquet": fitted("x.parquet", None),
+        "vectors, safetensors": fitted("x.safetensors", SAFETENSORS),
+    }
+
+
+def _fit(name: str) -> None:
+    """Read vectors and fit an adapter on them, as `informin fit` does."""
+    options = dict.fromkeys(("model_name", "train_file", "documents", "whitening", "self_weight", "senteval_dir"))
+    options |= dict(embeddings=name, output_dir="fitted", pooler="auto", recipe="auto", n_neighbors=10, seed=0)
+    fit.fit(argparse.Namespace(**options))
+    require(np.isfinite(np.load("fitted/documents.npy")).all())
+
+
+def _vector_files() -> None:
+    """Create `vectors`: embeddings in each format."""
+    Path("vectors").mkdir()
+    vectors = np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32)
+    np.save("vectors/x.npy", vectors)
+    pq.write_table(pa.table({"vector": list(vectors)}), "vectors/x.parquet")
+    save_file({"vectors": vectors}, "vectors/x.safetensors")
 
 
 def _embed() -> None:

@@ -1,5 +1,6 @@
 """Seeded mutations of a file, of its bytes or of its values."""
 
+import ast
 import json
 import random
 import struct
@@ -17,7 +18,7 @@ VALUES = [
     *([], [[]], [1], ["x"], [None], {}, {"x": 1}, {"": {}}, DEEP, DIGITS),
 ]
 # Raised if an earlier mutation made the file invalid.
-SPOILED = (ValueError, yaml.YAMLError, RecursionError, struct.error, LookupError, TypeError)
+SPOILED = (ValueError, yaml.YAMLError, RecursionError, struct.error, LookupError, TypeError, SyntaxError)
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,22 @@ def _spell_table(rows: list, before: bytes = b"") -> bytes:
     return "\n".join(lines).encode(errors="surrogatepass")
 
 
+def _npy_head(data: bytes) -> int:
+    return 10 + struct.unpack("<H", data[8:10])[0]
+
+
+def _parse_npy(data: bytes) -> object:
+    header = ast.literal_eval(data[10 : _npy_head(data)].decode("latin1").strip())
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in header.items()}
+
+
+def _spell_npy(tree: object, before: bytes) -> bytes:
+    if isinstance(tree, dict):
+        tree = {name: tuple(value) if isinstance(value, list) else value for name, value in tree.items()}
+    header = repr(tree).encode(errors="surrogatepass")[: 2**16 - 2] + b"\n"
+    return before[:8] + struct.pack("<H", len(header)) + header + before[_npy_head(before) :]
+
+
 JSON = Format(json.loads, lambda tree, before: _spelled(json.dumps(tree)))
 YAML = Format(
     yaml.safe_load,
@@ -127,4 +144,5 @@ YAML = Format(
 )
 JSON_LINES = Format(lambda data: [json.loads(line) for line in data.splitlines()], _spell_lines)
 TSV = Format(lambda data: [line.split("\t") for line in data.decode().split("\n")], _spell_table)
+NPY = Format(_parse_npy, _spell_npy, _npy_head)
 SAFETENSORS = Format(_parse_weights, _spell_weights, _weights_head)

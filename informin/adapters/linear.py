@@ -1,25 +1,32 @@
 """LinearAdapter: an affine map of frozen embeddings, fitted in closed form without labels or training."""
 
+import math
+from collections.abc import Iterator
+from numbers import Integral, Real
 from pathlib import Path
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_array, check_is_fitted, check_random_state, validate_data
 from torch import Tensor
 
-from informin.adapters.rows import CHUNK, finite_chunk, nearest_rows, neighbor_means, own_blocks, unit_rows
+from informin.adapters.copies import GRIDS, copy_keys, distinct_rows
+from informin.adapters.rows import CHUNK, finite_chunk, nearest_rows, neighbor_means, own_blocks, read_rows, unit_rows
 from informin.distributed import rank, sum_over_processes, world_size
 from informin.errors import UsageError
 
+DTYPES = (np.float64, np.float32, np.float16)  # that `transform` returns; others become the first
 MEMORY_MAPPED = 10**6  # rows: larger arrays are read in chunks and never copied
+FEWEST = 20  # texts for `between`
 
 
-class LinearAdapter(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     r"""Adapt frozen embeddings to a collection of texts with one matrix, fitted in closed form without labels.
 
     A text and its nearest neighbors are treated as views of each other. Let :math:`x_i` be the embeddings, scaled to
-    unit length, :math:`\mu` their mean, and :math:`N(i)` the `n_neighbors` nearest neighbors of row i by cosine.
+    unit length and without copies, :math:`\mu` their mean, and :math:`N(i)` the `n_neighbors` nearest neighbors of row
+    i by cosine.
 
     1. Removal of the mean direction, which all texts share:
 
@@ -42,6 +49,8 @@ class LinearAdapter(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
        diagonal of 1, and :math:`\lambda = 1 / (1 + (d / 1.5n)^4)`:
 
        .. math:: f(x) = (\lambda A + (1 - \lambda) I) x, \text{ scaled to unit length.}
+
+       Copies of a text add no information, so :math:`n` is the number of distinct rows.
 
     The map has no bias, so the length of x does not matter: a server that applies the matrix before it scales
     embeddings to unit length returns the same vectors.
@@ -66,7 +75,7 @@ class LinearAdapter(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         intercept_: (d,) float64, zeros; only an adapter made by `between` adds an intercept, to vectors of unit length.
         strength_: Lambda, between 0 and 1: the weight of the fitted map against the identity.
         n_features_in_: d.
-        n_samples_: Number of rows used, without rows of zeros.
+        n_samples_: n, the number of distinct rows, without rows of zeros.
 
     Example:
         >>> import numpy as np
@@ -107,7 +116,8 @@ class LinearAdapter(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         With several processes (`accelerate launch`), every process passes the same X, and the work is shared.
 
         Args:
-            X: (n, d) embeddings of any scale, such as a NumPy array or a memory map. Rows of zeros are ignored.
+            X: (n, d) embeddings of any scale, such as a NumPy array or a memory map. Rows of zeros are ignored, and so
+                are copies: rows that are equal up to rounding after they are scaled to unit length.
             y: Ignored.
 
         Returns:
@@ -118,8 +128,8 @@ class LinearAdapter(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """
         self._check_options()
         X = self._validated(X, reset=True)
-        mean, count = _mean_of_units(X)
-        x = self._sample(X)
+        mean, distinct, count = _mean_of_units(X)
+        x = self._sample(X, distinct)
         k = min(self.n_neighbors, len(x) - 1)
         if k < 1 or bool((x == x[:1]).all()):
             raise UsageError(
@@ -145,15 +155,23 @@ class LinearAdapter(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             X: (n, d) embeddings.
 
         Returns:
-            (n, d_out) in the dtype of X. d_out is d, except for an adapter made by `between`.
+            (n, d_out) float16, float32 or float64 as X. d_out is d, except for an adapter made by `between`. Rows of
+            zeros stay zero.
+
+        Raises:
+            UsageError: X contains NaN or infinity.
         """
+        return self._adapted(X)
+
+    def _adapted(self, X) -> np.ndarray:
         check_is_fitted(self)
         X = self._validated(X, reset=False)
-        adapted = np.empty((len(X), len(self.coef_)), dtype=X.dtype)
+        adapted = np.empty((len(X), len(self.coef_)), dtype=X.dtype.newbyteorder("="))
         coef, intercept = torch.from_numpy(self.coef_.T), torch.from_numpy(self.intercept_)
         for start in range(0, len(X), CHUNK):
             rows = slice(start, start + CHUNK)
-            adapted[rows] = unit_rows(unit_rows(finite_chunk(X, rows)) @ coef + intercept).numpy()
+            x = unit_rows(finite_chunk(X, rows))
+            adapted[rows] = (unit_rows(x @ coef + intercept) * _present(x)[:, None]).numpy()
         return adapted
 
     def smooth(self, X, corpus=None, *, self_weight: float = 0.5) -> np.ndarray:
@@ -169,20 +187,24 @@ class LinearAdapter(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             self_weight: Fraction of a document in its own average, between 0 and 1.
 
         Returns:
-            (n, d) unit vectors in the dtype of X.
+            (n, d) unit vectors in the dtype of X. Rows of zeros stay zero, and are no neighbors.
+
+        Raises:
+            UsageError: `self_weight` is out of range, or X or the corpus contains NaN or infinity.
         """
-        if not 0 <= self_weight <= 1:
-            raise UsageError(f"is {self_weight}", option="self_weight", needed="a number from 0 to 1")
-        adapted = self.transform(X)
-        parts = [adapted] if corpus is None else [adapted, self.transform(corpus)]
+        _require("self_weight", self_weight, _is_number(self_weight, 0, 1), "a number from 0 to 1")
+        adapted = self._adapted(X)
+        parts = [adapted] if corpus is None else [adapted, self._adapted(corpus)]
         x = torch.cat([torch.from_numpy(np.asarray(part, np.float64)) for part in parts])
+        own = np.flatnonzero(adapted.any(-1))
+        x = x[_present(x)]
         k = min(self.n_neighbors, len(x) - 1)
         if k < 1:
             return adapted
-        for start in range(0, len(adapted), CHUNK):
-            rows = slice(start, min(start + CHUNK, len(adapted)))
+        for start in range(0, len(own), CHUNK):
+            rows = slice(start, min(start + CHUNK, len(own)))
             means = neighbor_means(x, *nearest_rows(x[rows], x, k, first=start))
-            adapted[rows] = unit_rows(self_weight * x[rows] + (1 - self_weight) * means).numpy()
+            adapted[own[rows]] = unit_rows(self_weight * x[rows] + (1 - self_weight) * means).numpy()
         return adapted
 
     @classmethod
@@ -195,26 +217,36 @@ class LinearAdapter(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             new: (n, d_new) embeddings of n texts by the new model.
             old: (n, d_old) embeddings of the same texts by the old model.
             penalty: Ridge penalty, relative to the mean diagonal.
-            held_out: Fraction of the texts that only measure the quality.
+            held_out: Fraction of the texts that only measure the quality, above 0 and below 1.
 
         Returns:
             An adapter whose `transform` maps new to old embeddings. `held_out_cosine_` is the mean cosine to the old
             embeddings of the held-out texts, `held_out_top1_` the fraction of them whose nearest old embedding is
-            their own.
+            their own. Texts with a row of zeros are ignored.
 
         Raises:
-            UsageError: The numbers of rows differ, or there are fewer than 20.
+            UsageError: An option is out of range, an embedding contains NaN or infinity, the numbers of rows differ, or
+                there are fewer than 20 texts.
         """
         adapter = cls(penalty=penalty)
-        new, old = adapter._validated(new, reset=True), np.asarray(old)
-        if len(new) != len(old) or len(new) < 20:
+        adapter._check_options()
+        _require("held_out", held_out, _is_number(held_out) and 0 < held_out < 1, "a number above 0 and below 1")
+        new, old = adapter._validated(new, reset=True), check_array(old, dtype=DTYPES, ensure_all_finite=False)
+        if len(new) != len(old):
             raise UsageError(
-                f"new has {len(new)} rows and old has {len(old)}",
-                needed="embeddings of the same 20 texts or more by both models",
+                f"new has {len(new)} rows and old has {len(old)}", needed="embeddings of the same texts by both models"
             )
         x, y = (unit_rows(finite_chunk(array, slice(0, None))) for array in (new, old))
+        both = _present(x) & _present(y)
+        x, y = x[both], y[both]
+        if len(x) < FEWEST:
+            raise UsageError(
+                f"new has {len(new)} rows and old has {len(old)}, of which {len(x)} are not zero in both",
+                needed=f"embeddings of the same {FEWEST} texts or more by both models",
+            )
         order = torch.from_numpy(np.random.default_rng(0).permutation(len(x)))
-        test, train = order.split([max(2, int(held_out * len(x))), len(x) - max(2, int(held_out * len(x)))])
+        tested = min(max(2, int(held_out * len(x))), len(x) - 2)
+        test, train = order[:tested], order[tested:]
         matrix, intercept = _affine(x[train], y[train], penalty)
         mapped = unit_rows(x[test] @ matrix + intercept)
         adapter.held_out_cosine_ = float((mapped * y[test]).sum(-1).mean())
@@ -233,44 +265,106 @@ class LinearAdapter(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         tensors = {"coef": self.coef_.astype(np.float32), "intercept": self.intercept_.astype(np.float32)}
         save_file(tensors, path, metadata={"format": "informin-linear-adapter", "version": "1"})
 
+    @property
+    def _n_features_out(self) -> int:
+        """Number of columns of `transform`, for `get_feature_names_out` and `set_output`."""
+        return len(self.coef_)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = [np.dtype(kind).name for kind in DTYPES]
+        return tags
+
     def _check_options(self) -> None:
         for name, fits, needed in (
-            ("n_neighbors", self.n_neighbors >= 1, "1 or more"),
-            ("whitening", 0 <= self.whitening <= 1, "a number from 0 to 1"),
-            ("regularization", self.regularization > 0, "a number above 0"),
-            ("self_weight", 0 <= self.self_weight <= 1, "a number from 0 to 1"),
-            ("penalty", self.penalty >= 0, "0 or more"),
-            ("max_samples", self.max_samples >= 2, "2 or more"),
+            ("n_neighbors", _is_integer(self.n_neighbors, 1), "an integer of 1 or more"),
+            ("whitening", _is_number(self.whitening, 0, 1), "a number from 0 to 1"),
+            ("regularization", _is_number(self.regularization) and self.regularization > 0, "a number above 0"),
+            ("self_weight", _is_number(self.self_weight, 0, 1), "a number from 0 to 1"),
+            ("penalty", _is_number(self.penalty, 0), "a number of 0 or more"),
+            ("max_samples", _is_integer(self.max_samples, 2), "an integer of 2 or more"),
         ):
-            if not fits:
-                raise UsageError(f"is {getattr(self, name)}", option=name, needed=needed)
+            _require(name, getattr(self, name), fits, needed)
+        try:
+            check_random_state(self.random_state)
+        except ValueError:
+            _require("random_state", self.random_state, False, "an integer from 0 to 4294967295")
 
     def _validated(self, X, *, reset: bool) -> np.ndarray:
-        """Check the shape and type; large arrays are not copied and are checked for NaN as they are read."""
-        if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind == "f" and len(X) >= MEMORY_MAPPED:
+        """Check the shape and type. NaN is refused as rows are read. Large arrays and memory maps are not copied."""
+        large = isinstance(X, np.memmap) or (isinstance(X, np.ndarray) and len(X.shape) and len(X) >= MEMORY_MAPPED)
+        if large and X.ndim == 2 and X.size and X.dtype.newbyteorder("=") in DTYPES:
             validate_data(self, X, reset=reset, skip_check_array=True)
             return X
-        return validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
+        if isinstance(X, np.ndarray) and not X.dtype.isnative:
+            X = X.astype(X.dtype.newbyteorder("="))
+        return validate_data(self, X, reset=reset, dtype=DTYPES, ensure_all_finite=False)
 
-    def _sample(self, X: np.ndarray) -> Tensor:
-        """Return at most `max_samples` rows (m, d) of unit length, without zeros, the same in every process."""
-        rows = np.arange(len(X))
-        if len(X) > self.max_samples:
-            rows = np.sort(check_random_state(self.random_state).choice(len(X), self.max_samples, replace=False))
-        x = unit_rows(torch.from_numpy(np.asarray(X[rows], dtype=np.float64)))
-        return x[(x != 0).any(-1)]
+    def _sample(self, X: np.ndarray, distinct: np.ndarray) -> Tensor:
+        """Return at most `max_samples` distinct rows (m, d) of unit length, without zeros, the same in every process.
+
+        Args:
+            distinct: Indices of the distinct rows.
+        """
+        rows = distinct
+        if len(rows) > self.max_samples:
+            drawn = check_random_state(self.random_state).choice(len(rows), self.max_samples, replace=False)
+            rows = rows[np.sort(drawn)]
+        x = unit_rows(torch.from_numpy(read_rows(X, rows).astype(np.float64, copy=False)))
+        return x[_present(x)]
 
 
-def _mean_of_units(X: np.ndarray) -> tuple[Tensor, int]:
-    """Return the mean (d,) of the rows scaled to unit length and the number of rows that are not zero."""
-    total, count = torch.zeros(X.shape[1], dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
-    for number, start in enumerate(range(0, len(X), CHUNK)):
-        if number % world_size() == rank():
-            x = unit_rows(finite_chunk(X, slice(start, start + CHUNK)))
-            total += x.sum(0)
-            count += (x != 0).any(-1).sum()
-    total, count = sum_over_processes(total), sum_over_processes(count)
-    return total / count.clamp(min=1), int(count)
+def _require(name: str, value: object, fits: bool, needed: str) -> None:
+    """Raise UsageError if an option does not fit."""
+    if not fits:
+        raise UsageError(f"is {value}", option=name, needed=needed)
+
+
+def _is_number(value: object, least: float = -math.inf, most: float = math.inf) -> bool:
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    return math.isfinite(value) and least <= float(value) <= most
+
+
+def _is_integer(value: object, least: int) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+
+
+def _present(x: Tensor) -> Tensor:
+    """Return which rows (n,) are not zero."""
+    return (x != 0).any(-1)
+
+
+def _mean_of_units(X: np.ndarray) -> tuple[Tensor, np.ndarray, int]:
+    """Return the mean (d,) of the distinct rows, scaled to unit length; their indices; and how many are not zero."""
+    total, keys = torch.zeros(X.shape[1], dtype=torch.float64), torch.zeros(len(X), GRIDS, dtype=torch.int64)
+    for rows, x in _own_units(X):
+        total += x.sum(0)
+        keys[rows] = copy_keys(x)
+    total, found = sum_over_processes(total), sum_over_processes(keys).numpy()
+    distinct = distinct_rows(found)
+    count = int(found[distinct].any(-1).sum())
+    if count < found.any(-1).sum():  # there are copies: add up again without them
+        kept, total = np.zeros(len(X), dtype=bool), torch.zeros_like(total)
+        kept[distinct] = True
+        for rows, x in _own_units(X):
+            total += x[torch.from_numpy(kept[rows])].sum(0)
+        total = sum_over_processes(total)
+    return total / max(count, 1), distinct, count
+
+
+def _own_units(X: np.ndarray) -> Iterator[tuple[slice, Tensor]]:
+    """Yield the chunks of this process, scaled to unit length. If one fails, all processes raise an error."""
+    problem = None
+    try:
+        for number, start in enumerate(range(0, len(X), CHUNK)):
+            if number % world_size() == rank():
+                rows = slice(start, start + CHUNK)
+                yield rows, unit_rows(finite_chunk(X, rows))
+    except UsageError as error:
+        problem = error
+    if sum_over_processes(torch.tensor(problem is not None, dtype=torch.float64)):
+        raise problem or UsageError("Another process could not read its rows of X")
 
 
 def _without_direction(mean: Tensor, x: Tensor) -> Tensor:

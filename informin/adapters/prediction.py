@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from informin.adapters.linear import LinearAdapter
-from informin.adapters.rows import unit_rows
+from informin.adapters.rows import read_rows, unit_rows
 
 HELPS, UNCLEAR, HURTS = VERDICTS = "likely to help", "no evidence", "likely to hurt"
 FEWEST = 50  # held-out texts; with fewer, the verdict is UNCLEAR
@@ -52,7 +52,7 @@ class Prediction:
     @property
     def verdict(self) -> str:
         """One of `VERDICTS`: the sign of `gain` if it is reliable and more than two standard errors from 0."""
-        if not self.reliable or abs(self.gain) < CERTAIN * self.error:
+        if not (self.reliable and abs(self.gain) > CERTAIN * self.error):
             return UNCLEAR
         return HELPS if self.gain > 0 else HURTS
 
@@ -133,7 +133,7 @@ def make_test(
     pairs = [halves(texts[i]) for i in held_out]
     embedded = encode([*(first for first, _ in pairs), *(second for _, second in pairs)]) if pairs else vectors[:0]
     kept = np.delete(np.arange(len(texts)), held_out)
-    return HalvesTest(vectors[kept], embedded[: len(pairs)], embedded[len(pairs) :])
+    return HalvesTest(read_rows(vectors, kept), embedded[: len(pairs)], embedded[len(pairs) :])
 
 
 def choose(test: HalvesTest, **options: Any) -> tuple[str, dict[str, float], Prediction]:

@@ -1,5 +1,7 @@
-"""Blocks of embedding rows: unit length, sums over processes, and exact nearest neighbors."""
+"""Blocks of embedding rows: reading, unit length, and exact nearest neighbors."""
 
+import mmap
+import os
 from collections.abc import Iterator
 
 import numpy as np
@@ -15,8 +17,14 @@ COSINES = 2**27  # cosines in memory at once: 512 MiB
 
 
 def unit_rows(x: Tensor) -> Tensor:
-    """Return rows (N, d) scaled to unit length. Rows of zeros stay zero."""
+    """Return rows (N, d) scaled to unit length, whatever their length. Rows of zeros stay zero."""
     length = x.norm(dim=-1, keepdim=True)
+    limits = torch.finfo(x.dtype)
+    extreme = (length < limits.tiny**0.5 / limits.eps) | length.isinf()  # squares underflow or overflow
+    if extreme.any():
+        largest = x.abs().amax(-1, keepdim=True)
+        x = torch.where(extreme & (largest > 0), x / largest, x)
+        length = x.norm(dim=-1, keepdim=True)
     return x / length.where(length > 0, 1.0)
 
 
@@ -27,17 +35,81 @@ def own_blocks(rows: int) -> Iterator[slice]:
             yield slice(start, start + BLOCK)
 
 
+def read_rows(x: np.ndarray, rows: slice | np.ndarray) -> np.ndarray:
+    """Return a copy of some rows of an array or memory map, in native byte order.
+
+    Rows of a memory map are read from its file: if another program truncated it, touching the map would end the process
+    with SIGBUS.
+
+    Args:
+        x: (n, d) array.
+        rows: A slice without a step, or indices (m,) from 0.
+
+    Raises:
+        UsageError: The file was truncated.
+    """
+    copy = _from_file(x, rows) if isinstance(x, np.memmap) and x.mode != "c" else np.array(x[rows])
+    return copy.astype(copy.dtype.newbyteorder("="), copy=False)
+
+
+def _from_file(x: np.memmap, rows: slice | np.ndarray) -> np.ndarray:
+    """Return rows of a memory map, read from its file if this is possible; see `read_rows`."""
+    whole = x.base if isinstance(x.base, np.memmap) else x
+    if not isinstance(whole.base, mmap.mmap):
+        return np.array(x[rows])
+    size = whole.base.size()  # of the file, now
+    offset = whole.offset + x.ctypes.data - whole.ctypes.data
+    end = offset + sum((count - 1) * stride for count, stride in zip(x.shape, x.strides)) + x.itemsize
+    truncated = UsageError(
+        f"{x.filename} was truncated while it was read", fix="Write the file again, and do not change it meanwhile."
+    )
+    if size < end:
+        raise truncated
+    try:
+        file = open(x.filename, "rb", buffering=0)
+    except (OSError, TypeError):  # deleted, or without a name
+        return np.array(x[rows])
+    with file:
+        if os.fstat(file.fileno()).st_size != size or not x.flags.c_contiguous:  # another file has its name now
+            return np.array(x[rows])
+        indices = range(len(x))[rows] if isinstance(rows, slice) else rows.tolist()
+        copy = np.empty((len(indices), x.shape[1]), x.dtype)
+        if isinstance(indices, range):
+            file.seek(offset + indices.start * x.strides[0])
+            read = np.fromfile(file, x.dtype, copy.size)
+            if read.size < copy.size:
+                raise truncated
+            return read.reshape(copy.shape)
+        for row, index in zip(copy, indices):
+            file.seek(offset + index * x.strides[0])
+            if file.readinto(row) < row.nbytes:
+                raise truncated
+    return copy
+
+
 def finite_chunk(x: np.ndarray, rows: slice) -> Tensor:
     """Return a chunk of an array or memory map as float64.
 
     Raises:
-        UsageError: It contains NaN or infinity.
+        UsageError: It contains NaN or infinity, or its file was truncated.
     """
-    chunk = torch.from_numpy(np.array(x[rows], dtype=np.float64))
-    if not chunk.isfinite().all():
-        bad = int((~chunk.isfinite().all(-1)).nonzero()[0]) + (rows.start or 0)
-        raise UsageError(f"Input X contains NaN or infinity (first in row {bad})", fix="Remove or recompute this row.")
-    return chunk
+    chunk = read_rows(x, rows)
+    require_finite(chunk, rows.start or 0)
+    return torch.from_numpy(chunk.astype(np.float64, copy=False))
+
+
+def require_finite(chunk: np.ndarray, start: int = 0, where: str = "Input X") -> None:
+    """Raise UsageError if rows contain NaN or infinity.
+
+    Args:
+        chunk: (n, d) rows.
+        start: Number of the first row.
+        where: Name of the whole array in the message.
+    """
+    finite = np.isfinite(chunk)
+    if not finite.all():
+        bad = start + int(np.flatnonzero(~finite.all(-1))[0])
+        raise UsageError(f"{where} contains NaN or infinity (first in row {bad})", fix="Remove or recompute this row.")
 
 
 def nearest_rows(anchors: Tensor, candidates: Tensor, k: int, *, first: int | None = None) -> tuple[Tensor, Tensor]:

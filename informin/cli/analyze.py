@@ -1,6 +1,8 @@
 """Draw figures of embeddings like those in the papers, as PNG, SVG and CSV."""
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from informin import program
 from informin.encoders.encode import POOLERS
@@ -11,8 +13,13 @@ def main(argv: list[str] | None = None) -> int:
     """Draw one figure. Returns the exit code: 0, 1 (a score is undefined), 2 (usage), 130 (interrupted)."""
     options = parser()
     chosen = vars(options.parse_args(argv))
-    draw = chosen.pop("draw")
-    return program.exit_code(lambda: print(*draw(**chosen), sep="\n"), options.option_names())
+    return program.exit_code(lambda: print(*_draw(**chosen), sep="\n"), options.option_names())
+
+
+def _draw(draw: Callable[..., list[Path]], **chosen: Any) -> list[Path]:
+    if "seed" in chosen:
+        program.require_seed(chosen["seed"])
+    return draw(**chosen)
 
 
 def parser() -> program.Parser:

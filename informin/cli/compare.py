@@ -11,6 +11,7 @@ import numpy as np
 from informin import program
 from informin.adapters.comparison import HalvesScore, draw_texts, mean_cosine, score_halves, word_agreement
 from informin.adapters.prediction import halves, hold_out, make_test
+from informin.adapters.rows import read_rows
 from informin.adapters.vectors import SUFFIXES, load_vectors
 from informin.cli.compare_output import print_entries, save_entries, texts_per_second
 from informin.cli.compare_table import Entry, Sizes
@@ -81,6 +82,7 @@ def compare(args: argparse.Namespace, options: list[str]) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
+    program.require_seed(args.seed)
     if not args.models and not args.write_texts:
         raise UsageError("There is no model", fix="Name one or more: informin compare MODEL.")
     if args.write_texts and (args.models or args.output_dir):
@@ -139,7 +141,8 @@ def _score_file(entry: Entry, name: str, texts: list[str], sample: list[int], he
             f"{name} has {len(vectors):,} rows",
             needed=f"{len(texts):,}, one per text without blank lines, or {complete:,}, those of `write_texts`",
         )
-    drawn, own = [texts[i] for i in sample], vectors[: len(sample)] if len(vectors) == complete else vectors[sample]
+    drawn = [texts[i] for i in sample]
+    own = read_rows(vectors, slice(0, len(sample)) if len(vectors) == complete else np.array(sample))
     entry.mean_cosine, entry.words = mean_cosine(own), word_agreement(drawn, own, seed)
     if len(vectors) == complete:
-        entry.score = _score(drawn, own, lambda parts: np.asarray(vectors[len(sample) :]), seed)
+        entry.score = _score(drawn, own, lambda parts: read_rows(vectors, slice(len(sample), complete)), seed)

@@ -7,15 +7,17 @@ from informin import program
 from informin.adapters.prediction import RECIPES
 from informin.adapters.vectors import load_vectors
 from informin.cli.fit_output import save_model, save_vectors
+from informin.cli.given_vectors import check_rows, check_vectors
+from informin.cli.source_rows import SourceRows
 from informin.cli.texts import (
     add_encoder_options,
     add_text_options,
     embed_in_memory,
     encoder_of,
     join_processes,
-    read_texts,
+    read_with_rows,
 )
-from informin.cli.verdict import AUTO, chosen_adapter
+from informin.cli.verdict import AUTO, chosen_adapter, print_once
 from informin.distributed import rank
 from informin.errors import UsageError, counted
 from informin.publishing.export import refuse_used
@@ -57,43 +59,38 @@ def fit(args: argparse.Namespace) -> None:
     _check(args)
     refuse_used(args.output_dir, "output_dir")
     join_processes()
-    texts = read_texts(args) if args.train_file else []
+    texts, source = read_with_rows(args) if args.train_file else ([], SourceRows())
+    if source.blank:
+        print_once(source.line())
+    vectors = load_vectors(args.embeddings) if args.embeddings else None
+    if vectors is not None and texts:
+        check_rows(args.embeddings, vectors, texts)
     encoder = encoder_of(args) if args.model_name else None
-    if args.embeddings:
-        vectors = load_vectors(args.embeddings)
-    else:
+    if vectors is None:
         assert encoder is not None  # `_check` requires a model or embeddings
         vectors = embed_in_memory(encoder, texts)
-    if encoder and vectors.shape[1] != encoder.dimensions:
-        raise UsageError(
-            f"{args.embeddings} has {vectors.shape[1]} columns, and {args.model_name} embeds in {encoder.dimensions}",
-            option="embeddings",
-            fix="Give the embeddings of this model, or leave them out.",
-        )
-    if encoder and len(vectors) != len(texts):
-        raise UsageError(
-            f"{args.embeddings} has {len(vectors):,} rows, and the files have {len(texts):,} texts",
-            option="embeddings",
-            fix="Give one row per text, in the order of the texts without blank lines.",
-        )
+    elif encoder:
+        check_vectors(args.embeddings, vectors, texts, encoder, args.seed)
     adapter, predicted = chosen_adapter(args, encoder, vectors, texts)
     start = time.monotonic()
     adapter.fit(vectors)
     if rank() > 0:
         return
+    distinct = f", {adapter.n_samples_:,} of them distinct," if adapter.n_samples_ < len(vectors) else ""
     print(
-        f"Fitted on {counted(len(vectors), 'embedding')} of {vectors.shape[1]} dimensions in "
+        f"Fitted on {counted(len(vectors), 'embedding')}{distinct} of {vectors.shape[1]} dimensions in "
         f"{time.monotonic() - start:.1f} s. Weight of the fitted map against the identity: {adapter.strength_:.2f}."
     )
     if adapter.strength_ < 0.5:
         print("Few texts for this dimension: the adapter changes little. Add texts for a larger effect.")
     if encoder:
-        save_model(args, adapter, encoder, vectors, texts, predicted)
+        save_model(args, adapter, encoder, vectors, texts, source, predicted)
     else:
-        save_vectors(args, adapter, vectors, texts)
+        save_vectors(args, adapter, vectors, texts, source)
 
 
 def _check(args: argparse.Namespace) -> None:
+    program.require_seed(args.seed)
     if not args.model_name and not args.embeddings:
         raise UsageError("is missing", option="model_name", fix="Give --model_name with --train_file, or --embeddings.")
     if args.model_name and not args.train_file:

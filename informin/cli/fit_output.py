@@ -7,7 +7,8 @@ import numpy as np
 
 from informin.adapters.linear import LinearAdapter
 from informin.adapters.prediction import Prediction
-from informin.cli.fit_report import changes_of, sample_of_vectors, save_fit
+from informin.cli.fit_report import changes_of, sample_of_vectors, save_fit, vectors_of
+from informin.cli.source_rows import SourceRows
 from informin.encoders.encoder import Encoder
 from informin.encoders.st_encoder import StEncoder
 from informin.evaluation.drift import draw, drift_table
@@ -28,10 +29,12 @@ def save_model(
     encoder: Encoder,
     vectors: np.ndarray,
     texts: list[str],
+    source: SourceRows,
     predicted: Prediction | None,
 ) -> None:
     """Print the drift, and save the model's folder with its report."""
-    changes = changes_of(dict(zip(texts, vectors)), draw(texts), adapter, encoder, args.senteval_dir)
+    sample = draw(texts)
+    changes = changes_of(vectors_of(sample, vectors, texts), sample, adapter, encoder, args.senteval_dir)
     drift = changes["drift"]
     if drift:
         print(render(drift_table({"adapted": drift}, "before"), "text"))
@@ -44,7 +47,10 @@ def save_model(
     if encoder.similarity != COSINE:
         print(f"The model compares embeddings by {encoder.similarity}, the adapted one by cosine, as it was fitted.")
     if args.documents:
-        np.save(Path(args.output_dir, DOCUMENTS), _documents(args.documents, adapter, vectors))
+        documents = Path(args.output_dir, DOCUMENTS)
+        np.save(documents, _documents(args.documents, adapter, vectors))
+        source.save(documents)
+        print(source.told(documents), end="")
     trust = ", trust_remote_code=True" if args.trust_remote_code and isinstance(encoder, StEncoder) else ""
     print(f'Load it with:\n  SentenceTransformer("{args.output_dir}"{trust})')
     if encoder.routed:
@@ -52,16 +58,20 @@ def save_model(
     save_fit(args, adapter, encoder, vectors.shape, predicted, changes)
 
 
-def save_vectors(args: argparse.Namespace, adapter: LinearAdapter, vectors: np.ndarray, texts: list[str]) -> None:
+def save_vectors(
+    args: argparse.Namespace, adapter: LinearAdapter, vectors: np.ndarray, texts: list[str], source: SourceRows
+) -> None:
     """Save the adapter, the adapted vectors and the report, and show how to apply the adapter."""
     folder = Path(args.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryFolder(folder) as partial:
         adapter.save(Path(partial, ADAPTER))
         np.save(Path(partial, DOCUMENTS), _documents(args.documents or "adapted", adapter, vectors))
-        for name in (DOCUMENTS, ADAPTER):
-            Path(partial, name).rename(folder / name)
+        source.save(Path(partial, DOCUMENTS))
+        for path in sorted(Path(partial).iterdir(), reverse=True):  # the adapter last
+            path.rename(folder / path.name)
     print(f"{folder / ADAPTER}: the adapter\n{folder / DOCUMENTS}: the texts' vectors for your index")
+    print(source.told(folder / DOCUMENTS), end="")
     known = sample_of_vectors(vectors, texts)
     save_fit(args, adapter, None, vectors.shape, None, changes_of(known, list(known), adapter))
     print(f"Apply it to queries with NumPy:\n\n{NUMPY_LINES.format(folder=folder)}")

@@ -9,6 +9,7 @@ import torch
 
 from informin.adapters.linear import LinearAdapter
 from informin.adapters.prediction import Prediction
+from informin.adapters.rows import read_rows
 from informin.cli.report import leave_report
 from informin.encoders.encoder import Encoder
 from informin.evaluation.drift import FEWEST, SAMPLE, SEED, general_sentences, measure_drift, stsb_dev, warnings
@@ -61,12 +62,18 @@ def changes_of(
     return found
 
 
+def vectors_of(sample: Sequence[str], vectors: np.ndarray, texts: Sequence[str]) -> dict[str, np.ndarray]:
+    """Return the embeddings by text of those texts that are in a sample."""
+    wanted = set(sample)
+    rows = np.array([row for row, text in enumerate(texts) if text in wanted], dtype=np.int64)
+    return dict(zip((texts[row] for row in rows), read_rows(vectors, rows)))
+
+
 def sample_of_vectors(vectors: np.ndarray, texts: list[str]) -> dict[str, np.ndarray]:
-    """Return a sample of embeddings by text, or by number of the row if there is not one text per row."""
-    rows = np.random.default_rng(SEED).permutation(len(vectors))[:SAMPLE].tolist()
-    if len(texts) != len(vectors):
-        return {f"row {row:,}": np.asarray(vectors[row]) for row in rows}
-    return {" ".join(texts[row].split()): np.asarray(vectors[row]) for row in rows}
+    """Return a sample of embeddings by text, or by number of the row without texts."""
+    rows = np.random.default_rng(SEED).permutation(len(vectors))[:SAMPLE]
+    names = [" ".join(texts[row].split()) for row in rows] if texts else [f"row {row:,}" for row in rows]
+    return dict(zip(names, read_rows(vectors, rows)))
 
 
 def save_fit(

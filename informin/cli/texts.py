@@ -8,10 +8,11 @@ import numpy as np
 from tqdm import tqdm
 
 from informin.bars import hidden
+from informin.cli.source_rows import SourceRows
 from informin.encoders.encoder import BACKENDS, Encoder, load_encoder
 from informin.encoders.prompts import named_prompt, side_of, side_prompts
 from informin.errors import UsageError
-from informin.textfiles import read_sentences, without_blanks
+from informin.textfiles import is_blank, read_sentences
 from informin.training.sentences import find_files
 from modeling_informin import POOLINGS
 
@@ -84,16 +85,29 @@ def encoder_of(args: argparse.Namespace, model_name: str | None = None) -> Encod
 
 
 def read_texts(args: argparse.Namespace) -> list[str]:
-    """Read the texts of all files, without blank lines.
+    """Return the texts of `read_with_rows`."""
+    return read_with_rows(args)[0]
+
+
+def read_with_rows(args: argparse.Namespace) -> tuple[list[str], SourceRows]:
+    """Read the texts of all files, without blank rows. Return them, and the rows that they come from.
 
     Raises:
         UsageError: A file cannot be read, or there is no text.
     """
-    files = find_files(args.train_file)
-    texts = [text for file in files for text in without_blanks(read_sentences(file, args.text_column))]
+    files, texts, source = find_files(args.train_file), [], SourceRows()
+    for file in files:
+        kept: list[int] = []
+        for row, text in enumerate(read_sentences(file, args.text_column)):
+            if is_blank(text):
+                source.blank += 1
+            else:
+                texts.append(text)
+                kept.append(row)
+        source.rows.append((file, kept))
     if not texts:
         raise UsageError(f"has no texts in {', '.join(map(str, files))}", option="train_file")
-    return texts
+    return texts, source
 
 
 def embed_in_memory(encoder: Encoder, texts: list[str]) -> np.ndarray:

@@ -9,12 +9,18 @@ from scipy.spatial.distance import pdist
 from scipy.stats import skew
 
 BLOCK = 2**24  # cosines at a time: 64 MiB
+SHORT = 1e-138  # length of a row whose squares underflow
 
 
 def unit(x: np.ndarray) -> np.ndarray:
-    """Return rows (N, d) scaled to unit length, in float64; rows of zeros are unchanged."""
+    """Return rows (N, d) scaled to unit length, in float64, whatever their length; rows of zeros are unchanged."""
     x = np.asarray(x, dtype=np.float64)
-    length = np.linalg.norm(x, axis=-1, keepdims=True)
+    with np.errstate(over="ignore", under="ignore"):
+        length = np.linalg.norm(x, axis=-1, keepdims=True)
+    extreme = ((length < SHORT) | np.isinf(length)) & (x != 0).any(-1, keepdims=True)
+    if extreme.any():
+        x = np.where(extreme, x / np.where(extreme, np.abs(x).max(-1, keepdims=True), 1), x)
+        length = np.linalg.norm(x, axis=-1, keepdims=True)
     return x / np.where(length == 0, 1, length)
 
 

@@ -34,6 +34,7 @@ from informin.evaluation.scoring import load_tasks, sample_name
 from informin.evaluation.senteval import GROUPS, TASKS, chosen_tasks
 from informin.evaluation.senteval_files import senteval_folder
 from informin.files import last_name
+from informin.program import LARGEST_SEED
 from informin.training.command_line import option_names, parse, read_options_file
 from informin.training.data_options import CardArguments
 from informin.yamlfiles import parse_yaml, read_mapping
@@ -326,8 +327,10 @@ def _baselines(path: Path, given, recipes: dict) -> dict[str, str]:
 
 
 def _seeds(where: str, seeds) -> list[int]:
-    if not (seeds and isinstance(seeds, list) and all(type(seed) is int and seed >= 0 for seed in seeds)):
-        raise UsageError(f"{where}: found {seeds!r}", needed="a list of integers of 0 or more, such as [1, 2, 3]")
+    fits = isinstance(seeds, list) and all(type(seed) is int and 0 <= seed <= LARGEST_SEED for seed in seeds)
+    if not (seeds and fits):
+        needed = f"a list of integers from 0 to {LARGEST_SEED}, such as [1, 2, 3]"
+        raise UsageError(f"{where}: found {seeds!r}", needed=needed)
     repeated = sorted(seed for seed, times in Counter(seeds).items() if times > 1)
     if repeated:
         raise UsageError(

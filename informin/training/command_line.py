@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
-from typing import Any, Optional, get_type_hints
+from typing import Any, NoReturn, Optional, get_type_hints
 
 from transformers import HfArgumentParser
 
@@ -138,6 +138,9 @@ class Parser(NearestOption, HfArgumentParser):
     def error(self, message: str):
         """Raise UsageError instead of ending the program."""
         raise usage_error(message)
+
+    def refuse(self, error: UsageError) -> NoReturn:
+        raise error
 
     def given(self, argv: list[str]) -> dict:
         """Return the options that were given, converted to their types."""

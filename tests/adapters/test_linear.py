@@ -1,5 +1,7 @@
 """LinearAdapter against an independent NumPy implementation, and its behavior at the edges."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -9,10 +11,13 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from informin.adapters import linear, rows
 from informin.adapters.linear import LinearAdapter
+from informin.errors import UsageError
+from informin.evaluation import geometry
 from tests import forked
 from tests.conftest import raises_usage
 
 WIDTH = 12
+ODD = (np.nan, np.inf, "x", None, True)  # values of an option that is a number
 
 
 def clustered(rows: int = 300, seed: int = 0, width: int = WIDTH) -> np.ndarray:
@@ -147,6 +152,78 @@ def test_duplicates_and_constant_columns_give_finite_maps():
         assert np.isfinite(adapter.coef_).all() and np.isfinite(adapter.smooth(X)).all()
 
 
+@pytest.mark.parametrize("noise", [0.0, 1e-8])
+@pytest.mark.parametrize("copies", [2, 8])
+def test_copies_do_not_change_the_map(monkeypatch, copies, noise):
+    monkeypatch.setattr(linear, "CHUNK", 100)
+    X, source = clustered(60, width=40), np.random.default_rng(1)
+    expected = LinearAdapter().fit(X)
+    many = np.repeat(X, copies, axis=0) * source.uniform(0.5, 3, (60 * copies, 1))  # of any length
+    many *= 1 + noise * source.normal(size=many.shape)
+    for some in (many, many[source.permutation(len(many))], np.concatenate([many, many[:70]])):  # the last is uneven
+        found = LinearAdapter().fit(some)
+        assert found.n_samples_ == 60 and found.strength_ == expected.strength_
+        np.testing.assert_allclose(found.coef_, expected.coef_, atol=1e-5)
+
+
+def test_rows_that_are_no_copies_all_count():
+    X = clustered(1_000, width=64)
+    near = np.concatenate([X, X + 1e-3 * np.random.default_rng(1).normal(size=X.shape)])
+    assert LinearAdapter().fit(near).n_samples_ == 2_000
+    sparse = np.eye(300, 64) + np.eye(300, 64, k=-64) + np.eye(300, 64, k=-128)
+    assert LinearAdapter().fit(sparse).n_samples_ == 64
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_the_type_of_the_input_is_kept(dtype):
+    X = clustered().astype(dtype)
+    adapter = LinearAdapter().fit(X)
+    expected = LinearAdapter().fit(X.astype(np.float64))
+    found, exact = adapter.transform(X), expected.transform(X.astype(np.float64))
+    assert found.dtype == dtype and adapter.smooth(X, corpus=X[:9]).dtype == dtype
+    np.testing.assert_allclose(found, exact, atol=5e-3 if dtype == np.float16 else 1e-5)
+
+
+@pytest.mark.parametrize("power", [-300, -160, 160, 300])
+def test_rows_of_any_length_give_the_same_map(power):
+    X, scaled = clustered(), clustered() * 10.0**power
+    adapter = LinearAdapter().fit(X)
+    np.testing.assert_allclose(LinearAdapter().fit(scaled).coef_, adapter.coef_, atol=1e-9)
+    np.testing.assert_allclose(adapter.transform(scaled), adapter.transform(X), atol=1e-9)
+    np.testing.assert_allclose(geometry.unit(scaled), geometry.unit(X), atol=1e-12)
+
+
+def test_rows_of_zeros_stay_zero_and_are_no_neighbors():
+    X = clustered()
+    zeros = np.insert(X, [0, 100, 300], 0.0, axis=0)
+    kept, adapter = zeros.any(-1), LinearAdapter(n_neighbors=4).fit(X)
+    for corpus in (None, zeros[:50]):
+        smoothed = adapter.smooth(zeros, corpus=corpus)
+        assert not smoothed[~kept].any()
+        expected = adapter.smooth(X, corpus=None if corpus is None else corpus[corpus.any(-1)])
+        np.testing.assert_allclose(smoothed[kept], expected, atol=1e-12)
+    few = np.vstack([X[:2], np.zeros((9, WIDTH))])
+    np.testing.assert_allclose(adapter.smooth(few)[:2], adapter.smooth(X[:2]), atol=1e-12)
+    between = LinearAdapter.between(X, X + 1)
+    assert not adapter.transform(zeros)[~kept].any() and not between.transform(zeros)[~kept].any()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_values_not_finite_are_refused_everywhere(value):
+    X, bad = clustered(), clustered()
+    bad[40, 2] = value
+    adapter = LinearAdapter().fit(X)
+    for work in (
+        lambda: adapter.transform(bad),
+        lambda: adapter.smooth(bad),
+        lambda: adapter.smooth(X, corpus=bad),
+        lambda: LinearAdapter.between(bad, X),
+        lambda: LinearAdapter.between(X, bad),
+    ):
+        with raises_usage(found="NaN or infinity (first in row 40)"):
+            work()
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("large", [False, True])
 def test_values_not_finite_are_refused(monkeypatch, value, large):
@@ -166,7 +243,13 @@ def test_equal_rows_are_refused(X):
 
 @pytest.mark.parametrize(
     "options",
-    [dict(n_neighbors=0), dict(whitening=-1), dict(regularization=0), dict(self_weight=2), dict(penalty=-1)],
+    [
+        *(dict(n_neighbors=0), dict(whitening=-1), dict(regularization=0), dict(self_weight=2), dict(penalty=-1)),
+        *(dict(n_neighbors=2.5), dict(n_neighbors=True), dict(max_samples=1), dict(max_samples=1e4)),
+        *(dict(random_state=-1), dict(random_state=2**32), dict(random_state="x")),
+        *({name: value} for name in ("whitening", "regularization", "self_weight", "penalty") for value in ODD),
+    ],
+    ids=str,
 )
 def test_options_out_of_range_are_refused(options):
     (name,) = options
@@ -174,9 +257,10 @@ def test_options_out_of_range_are_refused(options):
         LinearAdapter(**options).fit(clustered())
 
 
-def test_a_weight_of_smoothing_out_of_range_is_refused():
-    with raises_usage(option="self_weight", found="is 1.5"):
-        LinearAdapter().fit(clustered()).smooth(clustered(), self_weight=1.5)
+@pytest.mark.parametrize("weight", [1.5, *ODD], ids=str)
+def test_a_weight_of_smoothing_out_of_range_is_refused(weight):
+    with raises_usage(option="self_weight", found=f"is {weight}"):
+        LinearAdapter().fit(clustered()).smooth(clustered(), self_weight=weight)
 
 
 def test_later_documents_are_smoothed_with_those_in_the_index():
@@ -208,6 +292,54 @@ def test_between_maps_a_new_space_to_an_old_one():
         LinearAdapter.between(new, old[1:])
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"held_out": value} for value in (0, 1, -0.1, 2, *ODD)),
+        *({"penalty": value} for value in (-1e-9, *ODD)),
+    ],
+    ids=str,
+)
+def test_options_of_between_are_checked(options):
+    (name,) = options
+    with raises_usage(option=name, found=f"is {options[name]}"):
+        LinearAdapter.between(clustered(50), clustered(50), **options)
+
+
+@pytest.mark.parametrize("held_out", [1e-9, 0.5, 0.999])
+def test_between_holds_out_two_texts_and_fits_two_or_more(held_out):
+    adapter = LinearAdapter.between(clustered(20), clustered(20) + 1, held_out=held_out)
+    assert 0 <= adapter.held_out_top1_ <= 1 and adapter.transform(clustered(3)).shape == (3, WIDTH)
+
+
+def test_between_ignores_texts_with_a_row_of_zeros():
+    new, old = clustered(60), clustered(60) + 1
+    expected = LinearAdapter.between(new, old)
+    found = LinearAdapter.between(np.insert(new, [3, 9], [[0.0], [5.0]], axis=0), np.insert(old, [3, 9], [[1], [0]], 0))
+    np.testing.assert_allclose(found.coef_, expected.coef_)
+    with raises_usage(found="of which 19 are not zero in both"):
+        LinearAdapter.between(new[:20], np.vstack([old[:19], np.zeros((1, WIDTH))]))
+
+
+@pytest.mark.parametrize("width", [5, WIDTH, 16])
+def test_names_of_columns_are_those_of_the_output(width):
+    pd = pytest.importorskip("pandas")
+    new, old = clustered(60), clustered(60, seed=1, width=16)[:, :width]
+    for adapter in (LinearAdapter.between(new, old), LinearAdapter().fit(old)):
+        names = [f"linearadapter{i}" for i in range(width)]
+        assert adapter.get_feature_names_out().tolist() == names
+        x = new if adapter.n_features_in_ == WIDTH else old
+        plain = adapter.transform(x)
+        adapter.set_output(transform="pandas")
+        table = adapter.transform(pd.DataFrame(x, index=range(100, 160)))
+        assert table.columns.tolist() == names and table.index[0] == 100
+        np.testing.assert_allclose(table.to_numpy(), plain, atol=1e-12)
+        if width == WIDTH:
+            assert isinstance(adapter.smooth(x), np.ndarray)
+    named = LinearAdapter.between(pd.DataFrame(new, columns=list("abcdefghijkl")), old)
+    assert named.n_features_in_ == WIDTH and named.feature_names_in_.tolist() == list("abcdefghijkl")
+
+
 def test_saved_adapter_is_three_lines_of_numpy(tmp_path):
     X = clustered().astype(np.float32)
     adapter = LinearAdapter().fit(X)
@@ -221,8 +353,15 @@ def fit_as(rank: int, folder: str) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2)
     torch.set_num_threads(1)
     rows.BLOCK = 64  # several blocks for each process
-    adapter = LinearAdapter().fit(clustered())
+    linear.CHUNK = 64
+    X = clustered()
+    adapter = LinearAdapter().fit(np.concatenate([X, X[::-1]]))  # the copy of a row is in the other process
     np.save(f"{folder}/{rank}.npy", np.vstack([adapter.coef_, adapter.intercept_]))
+    X[290, 0] = np.nan  # in a chunk of the first process
+    try:
+        LinearAdapter().fit(X)
+    except UsageError as error:
+        Path(folder, f"{rank}.txt").write_text(str(error))
     dist.destroy_process_group()
 
 
@@ -232,3 +371,5 @@ def test_two_processes_fit_the_map_of_one(tmp_path):
     expected = np.vstack([adapter.coef_, adapter.intercept_])
     for rank in range(2):
         np.testing.assert_allclose(np.load(tmp_path / f"{rank}.npy"), expected, atol=1e-10)
+    assert "row 290" in (tmp_path / "0.txt").read_text()
+    assert "Another process" in (tmp_path / "1.txt").read_text()

@@ -80,6 +80,11 @@ def test_removing_noise_is_likely_to_help_and_removing_topics_to_hurt():
         (0.1, 0.1, 500, UNCLEAR),
         (-0.1, 0.1, 500, UNCLEAR),
         (0.3, 0.1, FEWEST - 1, UNCLEAR),
+        (0.0, 0.0, 500, UNCLEAR),  # no rank changes
+        (0.2, 0.1, 500, UNCLEAR),  # two standard errors, not more
+        (float("nan"), 0.1, 500, UNCLEAR),
+        (0.1, 0.0, 500, HELPS),
+        (-0.1, 0.0, 500, HURTS),
     ],
 )
 def test_verdict_needs_two_standard_errors_and_fifty_texts(gain, error, texts, verdict):

@@ -1,0 +1,66 @@
+"""Checks that the embeddings a user gives are those of the model and the texts."""
+
+import numpy as np
+import torch
+
+from informin.adapters.rows import read_rows, unit_rows
+from informin.encoders.encoder import Encoder
+from informin.errors import UsageError
+
+EMBEDDED = 5  # texts that are embedded again
+SPREAD_OF = 500  # rows that measure how far apart texts are
+# Largest distance to the model's own embedding, as a fraction of the spread of the rows, which is 1.4 for another text.
+# The rounding of float16 and int8 stays below 0.1. A prompt, another model or another order exceed it.
+FARTHEST = 0.2
+ROUNDING = 1e-3  # distance that is always allowed, for texts that are all alike
+
+
+def check_rows(name: str, vectors: np.ndarray, texts: list[str]) -> None:
+    """Raise UsageError if there is not one row per text."""
+    if len(vectors) != len(texts):
+        raise UsageError(
+            f"{name} has {len(vectors):,} rows, and the files have {len(texts):,} texts",
+            option="embeddings",
+            fix="Give one row per text, in the order of the texts without blank lines.",
+        )
+
+
+def check_vectors(name: str, vectors: np.ndarray, texts: list[str], encoder: Encoder, seed: int = 0) -> None:
+    """Embed five texts and compare them with their rows, by direction.
+
+    Args:
+        name: File of the embeddings, for messages.
+        vectors: (N, d) embeddings.
+        texts: N texts.
+        encoder: The model that is said to have embedded them.
+        seed: Seed of the sample of texts.
+
+    Raises:
+        UsageError: The widths differ, or a row is not the embedding of its text.
+    """
+    if vectors.shape[1] != encoder.dimensions:
+        raise UsageError(
+            f"{name} has {vectors.shape[1]} columns, and {encoder.name} embeds in {encoder.dimensions}",
+            option="embeddings",
+            fix="Give the embeddings of this model, or leave them out.",
+        )
+    drawn = np.random.default_rng(seed).permutation(len(vectors))
+    (pooler,) = encoder.poolers
+    own = _units(encoder([texts[row] for row in drawn[:EMBEDDED]])[pooler])
+    given = _units(read_rows(vectors, drawn[:SPREAD_OF]))
+    spread = float((given - given.mean(0)).square().sum(-1).mean().sqrt())
+    distances = (own - given[: len(own)]).norm(dim=-1)
+    worst = int(distances.argmax())
+    if distances[worst] > FARTHEST * spread + ROUNDING:
+        cosine = float(own[worst] @ given[worst])
+        raise UsageError(
+            f"{name} has other embeddings than {encoder.name} gives for the texts: in row {drawn[worst]}, counted from "
+            f"0, the cosine between both is {cosine:.3f}",
+            option="embeddings",
+            fix="Give the embeddings of this model with the same prompt and maximum length, in the order of the texts, "
+            "or leave them out.",
+        )
+
+
+def _units(vectors: np.ndarray) -> torch.Tensor:
+    return unit_rows(torch.from_numpy(vectors.astype(np.float64)))
