@@ -281,7 +281,7 @@ def test_words_that_are_not_utf8_are_rejected(word, capsys):
     parser.add_argument("files", nargs="*")
     with pytest.raises(SystemExit) as ended:
         parser.parse_args(["fine", word])
-        said = capsys.readouterr().err
+    said = capsys.readouterr().err
     assert ended.value.code == 2 and said.count("\n") == 1 and "is not UTF-8. Rename it" in said
     with raises_usage(found=" is not UTF-8", fix="Rename it"):
         Parser().given([f"--train_file={word}"])
