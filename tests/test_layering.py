@@ -136,6 +136,8 @@ SHARED = (
     "errors",
     "files",
     "interrupts",
+    "lock",
+    "outputs",
     "padding",
     "program",
     "schema",

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from informin import program
 from informin.encoders.encode import POOLERS
 from informin.figures import paper_figures as figures
+from informin.figures.drawing import refuse_foreign
+from informin.outputs import only_writer
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -12,7 +14,15 @@ def main(argv: list[str] | None = None) -> int:
     options = parser()
     chosen = vars(options.parse_args(argv))
     draw = chosen.pop("draw")
-    return program.exit_code(lambda: print(*draw(**chosen), sep="\n"), options.option_names())
+    return program.exit_code(lambda: analyze(draw, chosen), options.option_names())
+
+
+def analyze(draw: Callable, chosen: dict) -> None:
+    """Draw a figure with its output locked, and print the paths of its files."""
+    refuse_foreign(chosen["output"])
+    with only_writer(chosen["output"], "output"):
+        paths = draw(**chosen)
+    print(*paths, sep="\n")
 
 
 def parser() -> program.Parser:

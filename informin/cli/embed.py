@@ -4,10 +4,12 @@ import argparse
 from pathlib import Path
 
 from informin import program
-from informin.cli.texts import add_encoder_options, add_text_options, encoder_of, join_processes, read_texts
-from informin.distributed import rank
+from informin.cli.processes import processes
+from informin.cli.texts import add_encoder_options, add_text_options, encoder_of, read_texts
+from informin.distributed import on_first
 from informin.encoders.embed_file import embed_file
 from informin.errors import UsageError, counted
+from informin.outputs import refuse_unwritable
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -27,8 +29,8 @@ def embed(args: argparse.Namespace) -> None:
     """Read the texts, embed them, and print the shape."""
     if Path(args.output).suffix != ".npy":
         raise UsageError(f"is {args.output}", option="output", needed="a name ending in .npy")
-    join_processes()
-    texts = read_texts(args)
-    vectors = embed_file(encoder_of(args), texts, args.output)
-    if rank() == 0:
+    with processes("The same command resumes."):
+        on_first(lambda: refuse_unwritable(args.output, "output"))
+        texts = read_texts(args)
+        vectors = embed_file(encoder_of(args), texts, args.output)
         print(f"{args.output}: {counted(len(vectors), 'text')}, {vectors.shape[1]} dimensions, float32")

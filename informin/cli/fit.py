@@ -7,18 +7,18 @@ from informin import program
 from informin.adapters.prediction import RECIPES
 from informin.adapters.vectors import load_vectors
 from informin.cli.fit_output import save_model, save_vectors
+from informin.cli.processes import processes
 from informin.cli.texts import (
     add_encoder_options,
     add_text_options,
     embed_in_memory,
     encoder_of,
-    join_processes,
     read_texts,
 )
 from informin.cli.verdict import AUTO, chosen_adapter
-from informin.distributed import rank
+from informin.distributed import first_only, rank
 from informin.errors import UsageError, counted
-from informin.publishing.export import refuse_used
+from informin.outputs import only_writer, refuse_used
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -53,10 +53,15 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def fit(args: argparse.Namespace) -> None:
-    """Embed, fit, report and save."""
+    """Lock the output folder, and fit."""
     _check(args)
     refuse_used(args.output_dir, "output_dir")
-    join_processes()
+    with processes("Run the same command again."), first_only(only_writer(args.output_dir, "output_dir")):
+        _fit(args)
+
+
+def _fit(args: argparse.Namespace) -> None:
+    """Embed, fit, report and save."""
     texts = read_texts(args) if args.train_file else []
     encoder = encoder_of(args) if args.model_name else None
     if args.embeddings:

@@ -1,7 +1,6 @@
 """Options that `informin embed` and `informin fit` share: texts and the encoder."""
 
 import argparse
-import os
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from informin.bars import hidden
 from informin.encoders.encoder import BACKENDS, Encoder, load_encoder
 from informin.encoders.prompts import named_prompt
 from informin.errors import UsageError
+from informin.evaluation.together import encode_together
 from informin.textfiles import read_sentences, without_blanks
 from informin.training.sentences import find_files
 from modeling_informin import POOLINGS
@@ -88,15 +88,7 @@ def read_texts(args: argparse.Namespace) -> list[str]:
 
 
 def embed_in_memory(encoder: Encoder, texts: list[str]) -> np.ndarray:
-    """Return the embeddings (N, d) of texts, with a progress bar."""
+    """Return the embeddings (N, d) of texts, with a progress bar. With several processes, each embeds a share."""
     (pooler,) = encoder.poolers
     with tqdm(total=len(texts), desc="embed", unit=" texts", leave=False, disable=hidden()) as bar:
-        return encoder(texts, bar.update)[pooler]
-
-
-def join_processes() -> None:
-    """Join the process group of `accelerate launch`, if there are several processes."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        from accelerate import PartialState
-
-        PartialState()
+        return encode_together(encoder, texts, bar.update)[pooler]

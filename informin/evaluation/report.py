@@ -16,7 +16,8 @@ from informin.evaluation.table import (
     score_tables,
     time_table,
 )
-from informin.summaries import write_summary
+from informin.outputs import save_text
+from informin.summaries import SUMMARY, TABLE, refuse_foreign, write_summary
 
 
 def load_others(paths: Iterable[str] | None, rows: int, split: str) -> list[dict]:
@@ -65,12 +66,17 @@ def show(rows: list[dict], others: list[dict], seeds: bool, form: str) -> None:
 
 
 def write_report(folder: str, rows: list[dict], others: list[dict], seeds: bool) -> None:
-    """Write FOLDER/table.md, and FOLDER/summary.json with all results."""
-    summary = Path(folder, "summary.json")
+    """Write FOLDER/table.md, and FOLDER/summary.json with all results.
+
+    Raises:
+        UsageError: The folder has other files with these names, or cannot be written.
+    """
+    summary = Path(folder, SUMMARY)
     make_folder_of(summary)
     shown = [render(table, "markdown") for table in all_tables(rows, others, seeds)]
-    summary.with_name("table.md").write_text("\n\n".join([*shown, *footnotes(rows)]) + "\n", encoding="utf-8")
+    refuse_foreign(folder)
     write_summary(summary, {}, rows)
+    save_text(summary.with_name(TABLE), "\n\n".join([*shown, *footnotes(rows)]) + "\n")
 
 
 def all_tables(rows: list[dict], others: list[dict], seeds: bool) -> list[Table]:
