@@ -9,11 +9,11 @@ stay where it is, such as a mounted one.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from informin.errors import WRITABLE, UsageError, error_line, is_write_error
+from informin.errors import WRITABLE, InforMinError, UsageError, error_line, is_write_error
 from informin.lock import locked
 from informin.temporary import PREFIX, TemporaryFolder, new_file, remove_leftovers
 
@@ -30,11 +30,11 @@ def only_writer(path: str | Path, option: str | None = None) -> Iterator[None]:
 
 
 @contextmanager
-def only_writers(paths: Iterable[str | Path], option: str | None = None) -> Iterator[None]:
+def only_writers(paths: Iterable[str | Path]) -> Iterator[None]:
     """Lock several outputs; see `only_writer`."""
     with ExitStack() as stack:
         for path in paths:
-            stack.enter_context(only_writer(path, option))
+            stack.enter_context(only_writer(path))
         yield
 
 
@@ -56,15 +56,18 @@ def new_folder(folder: str | Path, option: str | None = None) -> Iterator[Path]:
         UsageError: `folder` is not empty, or it or a file in the block cannot be written.
     """
     refuse_used(folder, option)
-    target = Path(os.path.realpath(folder))
+    target, new = Path(os.path.realpath(folder)), None
     try:
         with TemporaryFolder(target if _must_stay(target) else _nearest(target)) as partial:
             new = Path(partial, target.name or "root")
             new.mkdir()
             yield new
             _move(new, target)
+    except UsageError as error:  # of another block inside this one
+        found = error.found.replace(str(new), str(folder)) if new else error.found
+        raise UsageError(found, option=error.option, needed=error.needed, fix=error.fix) from None
     except Exception as error:
-        if not is_write_error(error):
+        if isinstance(error, InforMinError) or not is_write_error(error):
             raise
         raise UsageError(f"{folder} cannot be written: {error_line(error)}", option=option, fix=WRITABLE) from None
 
@@ -88,6 +91,24 @@ def refuse_existing(path: str | Path, option: str | None = None) -> None:
     """Raise UsageError, for this option, if there is a file, folder or link at a path."""
     if os.path.lexists(path):
         raise UsageError(f"{path} already exists", option=option, fix="Choose another file, or delete it.")
+
+
+def save_texts(folder: str | Path, texts: Mapping[str, str]) -> None:
+    """Write files into a folder, which is created. None of them appears before all are complete.
+
+    Raises:
+        UsageError: They cannot be written.
+    """
+    target = Path(os.path.realpath(folder))
+    try:
+        with TemporaryFolder(target if target.is_dir() else _nearest(target)) as partial:
+            for name, text in texts.items():
+                Path(partial, name).write_text(text, encoding="utf-8")
+            target.mkdir(parents=True, exist_ok=True)
+            for name in texts:
+                os.replace(Path(partial, name), target / name)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be written: {error_line(error)}", fix=WRITABLE) from None
 
 
 def save_text(path: str | Path, text: str) -> None:

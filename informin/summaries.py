@@ -17,14 +17,19 @@ SUMMARY, TABLE = "summary.json", "table.md"
 
 
 def write_summary(path: str | Path, values: dict, runs: Sequence[dict]) -> None:
-    """Write a summary of runs.
+    """Write a summary of runs; see `summary_text`. Raise UsageError if that fails."""
+    save_text(path, summary_text(values, runs))
+
+
+def summary_text(values: dict, runs: Sequence[dict]) -> str:
+    """Return the content of a summary of runs.
 
     Args:
         values: Other values of the file, without the keys `shared` and `runs`.
     """
     common = _common(runs)
     content = values | {"shared": common, "runs": [_without(run, common) for run in runs]}
-    save_text(path, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def read_summary(path: str | Path) -> tuple[dict, list[dict]]:

@@ -113,7 +113,7 @@ def evaluate(args: argparse.Namespace) -> int | None:
         encoder = load_encoder(model_name, *how, **more)
         kept = outputs and {pooler: outputs(model_name, pooler) for pooler in encoder.poolers}
         sides = sides_of(encoder, args) if args.retrieval else None
-        with first_only(only_writers((kept or {}).values(), "output")):
+        with first_only(only_writers((kept or {}).values())):
             rows += score_encoder(encoder, tasks, whitening, kept, sides)
     asked = [results | {"tasks": {name: results["tasks"][name] for name in tasks.data}} for results in rows]
     show(asked, others, args.seeds, args.format)

@@ -22,7 +22,7 @@ def output_paths(args: argparse.Namespace) -> Callable[[str, str], Path] | None:
     if args.output.endswith(".json"):
         if len(names) * len(args.pooler) > 1:
             raise UsageError(f"is {args.output}, one file for several rows", option="output", fix="Give a folder.")
-        on_first(lambda: refuse_unwritable(args.output, "output"))
+        on_first(lambda: refuse_unwritable(args.output))
         return lambda model_name, pooler: Path(args.output)
     if len(set(names)) < len(names):
         raise UsageError(
@@ -30,7 +30,7 @@ def output_paths(args: argparse.Namespace) -> Callable[[str, str], Path] | None:
             option="output",
             fix="Rename one.",
         )
-    on_first(lambda: refuse_unwritable(Path(args.output, "results"), "output"))
+    on_first(lambda: refuse_unwritable(Path(args.output, "results")))
     dimensions = "" if args.whitening == ALL_DIMENSIONS else args.whitening
     whitening = "" if args.whitening is None else f"-whitening{dimensions}"
     split = "" if args.split == "test" else f"-{args.split}"

@@ -53,9 +53,10 @@ def embed_cached(encoder: Encoder, texts: Sequence[str], folder: str | Path) -> 
     description = _description(encoder, texts)
     key = hashlib.sha256(json.dumps(description).encode()).hexdigest()[:16]
     path = Path(folder, f"{key}.npy")
-    if path.exists() and not is_intact(path):
+    if (path.exists() or record_of(path).exists()) and not is_intact(path):
         logger.warning(f"{path} is damaged. It is embedded again.")
-        path.unlink()
+        for file in (path, record_of(path)):
+            file.unlink(missing_ok=True)
     return _embed_described(encoder, texts, path, description)
 
 
@@ -83,7 +84,7 @@ def _embed_described(encoder: Encoder, texts: Sequence[str], path: Path, descrip
             gather_objects(None)  # wait for the other processes
             on_first(lambda: _finish(progress, path, description))
         except Exception as error:
-            if not is_write_error(error):
+            if isinstance(error, UsageError) or not is_write_error(error):
                 raise
             raise _unwritable(path, error) from None
     return np.load(path, mmap_mode="r")

@@ -2,10 +2,9 @@
 
 import json
 from collections.abc import Iterable
-from pathlib import Path
 
 from informin.errors import UsageError
-from informin.evaluation.results import load_all_results, make_folder_of
+from informin.evaluation.results import load_all_results
 from informin.evaluation.scoring import Tasks
 from informin.evaluation.table import (
     Table,
@@ -16,8 +15,8 @@ from informin.evaluation.table import (
     score_tables,
     time_table,
 )
-from informin.outputs import save_text
-from informin.summaries import SUMMARY, TABLE, refuse_foreign, write_summary
+from informin.outputs import save_texts
+from informin.summaries import SUMMARY, TABLE, refuse_foreign, summary_text
 
 
 def load_others(paths: Iterable[str] | None, rows: int, split: str) -> list[dict]:
@@ -71,12 +70,10 @@ def write_report(folder: str, rows: list[dict], others: list[dict], seeds: bool)
     Raises:
         UsageError: The folder has other files with these names, or cannot be written.
     """
-    summary = Path(folder, SUMMARY)
-    make_folder_of(summary)
     shown = [render(table, "markdown") for table in all_tables(rows, others, seeds)]
     refuse_foreign(folder)
-    write_summary(summary, {}, rows)
-    save_text(summary.with_name(TABLE), "\n\n".join([*shown, *footnotes(rows)]) + "\n")
+    table = "\n\n".join([*shown, *footnotes(rows)]) + "\n"
+    save_texts(folder, {SUMMARY: summary_text({}, rows), TABLE: table})
 
 
 def all_tables(rows: list[dict], others: list[dict], seeds: bool) -> list[Table]:
