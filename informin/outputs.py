@@ -56,7 +56,8 @@ def new_folder(folder: str | Path, option: str | None = None) -> Iterator[Path]:
         UsageError: `folder` is not empty, or it or a file in the block cannot be written.
     """
     refuse_used(folder, option)
-    target, new = Path(os.path.realpath(folder)), None
+    target = Path(os.path.realpath(folder))
+    new: Path | None = None
     try:
         with TemporaryFolder(target if _must_stay(target) else _nearest(target)) as partial:
             new = Path(partial, target.name or "root")

@@ -10,6 +10,7 @@ run with the same output. The disks are small tmpfs mounts, so these rows need r
 import argparse
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,7 +18,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +50,7 @@ work, calls = getattr(owner, name), []
 def pause(*args, **kwargs):
     calls.append(name)
     if len(calls) == int(call) and os.environ.get("RANK", who) == who:
-        print("here", flush=True)
+        os.write(1, b"here\\n")  # the second process does not print
         while not Path("go").exists():
             time.sleep(0.01)
     return work(*args, **kwargs)
@@ -67,12 +68,14 @@ class Command:
         place: Function at whose call it is stopped.
         call: Which call.
         resumes: Whether unfinished output is kept, and the same command continues.
+        parts: Whether it writes several files one after the other, each of which is complete.
     """
 
     words: str
     place: str
     call: int = 1
     resumes: bool = False
+    parts: bool = False
 
     @property
     def name(self) -> str:
@@ -105,15 +108,16 @@ COMMANDS = {
     "analyze tsne": Command(
         "analyze tsne --model_name bert --pooler mean --sentences s.txt --output w/o", "informin.figures.plots.save"
     ),
-    "study summary.json": Command("study w/summary.json", "informin.figures.run_plots.save"),
+    "study summary.json": Command("study w/summary.json", "informin.figures.run_plots.save", parts=True),
 }
 TOGETHER = ("embed", "fit --model_name", "eval --output")
 SITUATIONS = ("SIGTERM", "SIGKILL", "full disk", "read-only disk", "second run")
+RANDOM, SOURCE = re.compile(r"\.informin-[\w-]+"), re.compile(r"\[/\S+\.cc:\d+\] ")
 DISK, FREE = 8 * 2**20, 4_096  # bytes: of the disk, and what is free if it is full
 
 
-def save_inputs(folder: Path) -> None:
-    """Write the inputs of all commands to a folder."""
+def save_inputs(folder: Path, outputs: bool = True) -> None:
+    """Write the inputs of all commands to a folder; without `outputs`, those that other commands do not write."""
     from sentence_transformers import SentenceTransformer, models
 
     transformer = models.Transformer(str(save_bert(folder / "bert")))
@@ -124,6 +128,8 @@ def save_inputs(folder: Path) -> None:
     rows = [f"{text}\t{'even' if i % 2 else 'odd'}" for i, text in enumerate(texts)]
     (folder / "l.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
     np.save(folder / "v.npy", np.random.default_rng(0).normal(size=(96, 16)).astype(np.float32))
+    if not outputs:
+        return
     for words in (
         "fit --embeddings v.npy --output_dir fitted",
         "fit --model_name st --train_file s.txt --output_dir adapted --recipe documents",
@@ -191,7 +197,7 @@ def contents(folder: Path) -> dict[str, int]:
 def shown(found: Mapping[str, int], before: Mapping[str, int]) -> str:
     """Return the new files and folders as text."""
     new = [f"{name}/ ({count})" if count > 1 else name for name, count in found.items() if before.get(name) != count]
-    return ", ".join(new) or "nothing"
+    return RANDOM.sub(".informin-*", ", ".join(new)) or "nothing"
 
 
 def interrupted(folder: Path, command: Command, situation: str) -> tuple[int, str]:
@@ -222,6 +228,13 @@ def last_line(said: str) -> str:
     """Return the last line; a traceback is marked."""
     lines = [line for line in said.splitlines() if line.strip()]
     return ("TRACEBACK " if "Traceback" in said else "") + (lines[-1] if lines else "")
+
+
+def without_paths(line: str, folder: Path) -> str:
+    """Return a line for the table: without folders of this machine, random names and places in source code."""
+    for path in (folder, ROOT):
+        line = line.replace(f"{path}/", "")
+    return RANDOM.sub(".informin-*", SOURCE.sub("", line)).replace("|", "/")
 
 
 def again(folder: Path, command: Command, situation: str) -> int | str:
@@ -255,12 +268,11 @@ def row(inputs: Path, name: str, situation: str, complete: Mapping[str, int]) ->
     wrong = {
         f"exit code {code}": code == expected or (situation == "second run" and code == 0),
         "no error in one line": killed or code == 0 or (line.startswith(("error: ", "Interrupted")) and line != ""),
-        f"left {clean}": killed or situation == "second run" or clean == before,
+        f"left {clean}": killed or command.parts or situation == "second run" or clean == before,
         f"again: {second}": second in (0, "not needed"),
         f"at the end {end}": end == complete,
     }
-    said = line.replace(str(folder), "").replace("|", "/")
-    cells = [name, situation, str(code), shown(left, before), str(second), said]
+    cells = [name, situation, str(code), shown(left, before), str(second), without_paths(line, folder)]
     return cells, [what for what, fine in wrong.items() if not fine]
 
 
@@ -294,8 +306,9 @@ def start_two(folder: Path, command: Command, who: int | None) -> list[forked.Fo
 def one_killed(inputs: Path, name: str, killed: int) -> tuple[list[str], list[str]]:
     """Kill one of two processes, then run both again; return a row of the table and what is wrong with it."""
     command = COMMANDS[name]
-    if name == "fit --model_name":  # where both processes still work
-        command = Command(command.words, "informin.cli.fit.chosen_adapter")
+    # A place where both processes still work. Each has one or two chunks of texts.
+    place = "informin.cli.fit.chosen_adapter" if name == "fit --model_name" else command.place
+    command = replace(command, place=place, call=1)
     with workplace(inputs, command) as folder:
         forked.run(start(folder, command.words))
         alone = output_of(folder, name)
@@ -315,7 +328,7 @@ def one_killed(inputs: Path, name: str, killed: int) -> tuple[list[str], list[st
         f"again: {codes}": codes == [0, 0],
         "other numbers than one process": bool(same),
     }
-    cells = [name, f"process {killed} killed", str(code), shown(left, {}), str(codes[0]), line.replace(str(folder), "")]
+    cells = [name, f"process {killed} killed", str(code), shown(left, {}), str(codes[0]), without_paths(line, folder)]
     return cells, [what for what, fine in wrong.items() if not fine]
 
 

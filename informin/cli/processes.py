@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
 
-from informin.distributed import rank
+from informin.distributed import gather_objects, rank
 
 
 @contextmanager
@@ -32,3 +32,4 @@ def processes(again: str) -> Iterator[None]:
             stack.enter_context(redirect_stdout(stack.enter_context(open(os.devnull, "w"))))
             logging.getLogger("informin").setLevel(logging.ERROR)
         yield
+        gather_objects(None)  # at once an error if another process died; the heartbeat would wait for it
