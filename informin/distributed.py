@@ -1,10 +1,19 @@
 """Rank, world size, and collective operations for losses and decisions that all processes share."""
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from datetime import timedelta
 from functools import lru_cache
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from informin.errors import InforMinError, UsageError
+
+T = TypeVar("T")
 
 
 def world_size() -> int:
@@ -67,3 +76,58 @@ def any_process(condition: bool) -> bool:
 def _processors(world: dist.ProcessGroup) -> dist.ProcessGroup:
     """Return a process group of the same processes that communicates over CPUs. All processes must call it together."""
     return dist.new_group(backend="gloo")
+
+
+def gather_objects(value: Any) -> list:
+    """Return the picklable values of all processes, by rank. All processes must call this function together."""
+    values = [value] * world_size()
+    if world_size() > 1:
+        dist.all_gather_object(values, value, group=_patient(dist.group.WORLD))
+    return values
+
+
+def gather_shares(share: np.ndarray, rows: int) -> np.ndarray:
+    """Return all rows (rows, d) from the shares of the processes: process r has the rows r, r + world_size, ...
+
+    All processes must call this function together.
+    """
+    count = world_size()
+    if count == 1:
+        return share
+    padded = torch.zeros(-(-rows // count), share.shape[1], dtype=torch.from_numpy(share[:0]).dtype)
+    padded[: len(share)] = torch.from_numpy(np.ascontiguousarray(share))
+    gathered = [torch.empty_like(padded) for _ in range(count)]
+    dist.all_gather(gathered, padded, group=_patient(dist.group.WORLD))
+    return torch.stack(gathered, dim=1).flatten(0, 1)[:rows].numpy()
+
+
+def on_first(work: Callable[[], T]) -> T:
+    """Return in every process what a function returns in the first process, and raise the error that it raises there.
+
+    All processes must call this function together. Only the first calls `work`, whose value must be picklable.
+    """
+    problem, value = None, None
+    try:
+        value = work() if rank() == 0 else None
+    except InforMinError as error:
+        problem = error
+    said, shared = gather_objects((problem and str(problem), value))[0]
+    if problem:
+        raise problem
+    if said:
+        raise UsageError(said)
+    return shared
+
+
+@contextmanager
+def first_only(context: AbstractContextManager) -> Iterator[None]:
+    """Enter a context in the first process only. If that fails, every process raises the error."""
+    with ExitStack() as stack:
+        on_first(lambda: bool(stack.enter_context(context)))
+        yield
+
+
+@lru_cache(maxsize=1)
+def _patient(world: dist.ProcessGroup) -> dist.ProcessGroup:
+    """Return a process group on CPUs that waits for work of any length. All processes must call it together."""
+    return dist.new_group(backend="gloo", timeout=timedelta(days=30))

@@ -1,6 +1,14 @@
 """Errors that a user can fix. The scripts print them in one line, with options in backticks as flags."""
 
+import errno
+import re
+
 LONGEST = 2_000  # characters of an error
+WRITABLE = "Check the folder's permissions and the free disk space."
+WRITE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+NO_SPACE = "No space left"
+# Messages of safetensors, torch and tokenizers, which raise other types than OSError.
+WRITE_MESSAGES = re.compile(rf"{NO_SPACE}|unexpected pos|file write failed|\(os error \d+\)")
 
 
 class InforMinError(Exception):
@@ -68,6 +76,11 @@ def refuse_undecoded(text: str, what: str) -> None:
 def error_line(error: BaseException) -> str:
     """Return the message of another library's error in one line."""
     return " ".join(str(error).split())
+
+
+def is_write_error(error: BaseException) -> bool:
+    """Return whether an exception, raised while writing files, is about the disk or the folder."""
+    return isinstance(error, OSError) or WRITE_MESSAGES.search(str(error)) is not None
 
 
 def counted(number: int, noun: str) -> str:

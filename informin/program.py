@@ -17,7 +17,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn
 
-from informin.errors import InforMinError, PushError, UsageError, one_line, refuse_undecoded
+from informin.errors import (
+    WRITABLE,
+    WRITE_ERRNOS,
+    InforMinError,
+    PushError,
+    UsageError,
+    error_line,
+    one_line,
+    refuse_undecoded,
+)
 from informin.interrupts import Interrupted, as_interrupted, handled_signals, raise_on_signals, silence
 
 HELP = Path(__file__).parent / "help"
@@ -84,6 +93,11 @@ def exit_code(work: Callable[[], int | None], options: Iterable[str], kept: str 
         finish = f" Finish with: {finishing_command(error)}" if isinstance(error, PushError) else ""
         say(f"error: {with_flags(str(error), options)}{finish}")
         return error.exit_code
+    except OSError as error:
+        if error.errno not in WRITE_ERRNOS:
+            raise
+        say(f"error: a file cannot be written: {one_line(error_line(error))}. {WRITABLE}")
+        return UsageError.exit_code
     except KeyboardInterrupt as error:
         return say_interrupted(error, kept)
 

@@ -3,21 +3,33 @@
 `shared` holds the values that all runs have in common, and `runs` the remaining values of each run.
 """
 
+import json
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from informin.errors import UsageError
-from informin.files import read_json, write_json
+from informin.files import read_json
+from informin.outputs import save_text
+
+SUMMARY, TABLE = "summary.json", "table.md"
 
 
 def write_summary(path: str | Path, values: dict, runs: Sequence[dict]) -> None:
-    """Write a summary of runs.
+    """Write a summary of runs; see `summary_text`. Raise UsageError if that fails."""
+    save_text(path, summary_text(values, runs))
+
+
+def summary_text(values: dict, runs: Sequence[dict]) -> str:
+    """Return the content of a summary of runs.
 
     Args:
         values: Other values of the file, without the keys `shared` and `runs`.
     """
     common = _common(runs)
-    write_json(path, values | {"shared": common, "runs": [_without(run, common) for run in runs]})
+    content = values | {"shared": common, "runs": [_without(run, common) for run in runs]}
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def read_summary(path: str | Path) -> tuple[dict, list[dict]]:
@@ -36,6 +48,21 @@ def is_summary(found: object) -> bool:
     if not (isinstance(found, dict) and isinstance(found.get("shared"), dict) and isinstance(found.get("runs"), list)):
         return False
     return all(isinstance(run, dict) for run in found["runs"])
+
+
+def refuse_foreign(folder: str | Path) -> None:
+    """Raise UsageError if a folder has a summary.json or table.md that this program did not write.
+
+    A summary is known by its keys. It and the table are written together.
+    """
+    summary, table = Path(folder, SUMMARY), Path(folder, TABLE)
+    known = False
+    if summary.is_file():
+        with suppress(UsageError):
+            known = is_summary(read_json(summary))
+    for path in (summary, table):
+        if os.path.lexists(path) and not known:
+            raise UsageError(f"{path} exists, and this program did not write it", fix="Choose another folder.")
 
 
 def _common(records: Sequence[dict]) -> dict:

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import psutil
 
+PREFIX = ".informin-"
 NAME = re.compile(r"\.informin-(?P<machine>[0-9a-f]{8})-(?P<pid>\d+)-(?P<start>\d+)-\w+")
 OPEN: "weakref.WeakSet[TemporaryFolder]" = weakref.WeakSet()  # folders of this process
 
@@ -33,7 +34,7 @@ class TemporaryFolder(tempfile.TemporaryDirectory):
         parent = parent or tempfile.gettempdir()
         remove_leftovers(parent)
         own = f"{_machine()}-{os.getpid()}-{_started(psutil.Process())}"
-        super().__init__(prefix=f".informin-{own}-", dir=parent, ignore_cleanup_errors=True)
+        super().__init__(prefix=f"{PREFIX}{own}-", dir=parent, ignore_cleanup_errors=True)
         OPEN.add(self)
 
     def cleanup(self) -> None:
@@ -79,7 +80,7 @@ def remove_leftovers(folder: str | Path) -> None:
 
     Folders created on another machine or in another container are kept, since their processes cannot be checked.
     """
-    for path in Path(folder).glob(".informin-*"):
+    for path in Path(folder).glob(f"{PREFIX}*"):
         made = NAME.fullmatch(path.name)
         if made and made["machine"] == _machine() and not _is_running(int(made["pid"]), int(made["start"])):
             shutil.rmtree(path, ignore_errors=True)

@@ -1,25 +1,30 @@
 """Draw figures of embeddings like those in the papers, as PNG, SVG and CSV."""
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 from informin import program
 from informin.encoders.encode import POOLERS
 from informin.figures import paper_figures as figures
+from informin.figures.drawing import refuse_foreign
+from informin.outputs import only_writer
 
 
 def main(argv: list[str] | None = None) -> int:
     """Draw one figure. Returns the exit code: 0, 1 (a score is undefined), 2 (usage), 130 (interrupted)."""
     options = parser()
     chosen = vars(options.parse_args(argv))
-    return program.exit_code(lambda: print(*_draw(**chosen), sep="\n"), options.option_names())
+    draw = chosen.pop("draw")
+    return program.exit_code(lambda: analyze(draw, chosen), options.option_names())
 
 
-def _draw(draw: Callable[..., list[Path]], **chosen: Any) -> list[Path]:
+def analyze(draw: Callable, chosen: dict) -> None:
+    """Draw a figure with its output locked, and print the paths of its files."""
     if "seed" in chosen:
         program.require_seed(chosen["seed"])
-    return draw(**chosen)
+    refuse_foreign(chosen["output"])
+    with only_writer(chosen["output"], "output"):
+        paths = draw(**chosen)
+    print(*paths, sep="\n")
 
 
 def parser() -> program.Parser:

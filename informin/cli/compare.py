@@ -1,26 +1,25 @@
 """Compare embedding models on your unlabeled texts: how well they fit, speed, dimensions, and what an adapter gains."""
 
 import argparse
-import json
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 
 from informin import program
 from informin.adapters.comparison import HalvesScore, draw_texts, mean_cosine, score_halves, word_agreement
-from informin.adapters.prediction import halves, hold_out, make_test
+from informin.adapters.prediction import hold_out, make_test
 from informin.adapters.rows import read_rows
 from informin.adapters.vectors import SUFFIXES, load_vectors
-from informin.cli.compare_output import print_entries, save_entries, texts_per_second
+from informin.cli.compare_output import print_entries, save_entries, texts_per_second, write_texts
 from informin.cli.compare_table import Entry, Sizes
 from informin.cli.texts import add_encoder_options, add_text_options, embed_in_memory, encoder_of, read_texts
 from informin.encoders.encoder import Encoder
-from informin.errors import UsageError, counted, error_line, one_line
+from informin.errors import UsageError, error_line, one_line
 from informin.files import last_name
-from informin.publishing.export import refuse_used
-from informin.temporary import new_file
+from informin.outputs import only_writer, refuse_used
 
 logger = logging.getLogger(__name__)
 
@@ -46,14 +45,22 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def compare(args: argparse.Namespace, options: list[str]) -> int:
-    """Score every model, measure the speeds in alternation, print and save. Returns 1 if a model failed."""
+    """Lock the output, and compare. Returns 1 if a model failed."""
     _check(args)
+    output = args.write_texts or args.output_dir
+    option = "write_texts" if args.write_texts else "output_dir"
+    with only_writer(output, option) if output else nullcontext():
+        return _compare(args, options)
+
+
+def _compare(args: argparse.Namespace, options: list[str]) -> int:
+    """Score every model, measure the speeds in alternation, print and save."""
     texts = read_texts(args)
     sample = draw_texts(texts, args.max_texts, args.seed)
     drawn = [texts[i] for i in sample]
     held_out = hold_out(drawn, args.seed)
     if args.write_texts:
-        _write_texts(args.write_texts, drawn, held_out)
+        write_texts(args.write_texts, drawn, held_out)
         return 0
     entries, encoders, errors = [], {}, []
     for label, name in _labels(args.models).items():
@@ -93,15 +100,6 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError(f"is {args.max_texts}", option="max_texts", needed="2 or more")
     if args.output_dir:
         refuse_used(args.output_dir, "output_dir")
-
-
-def _write_texts(path: str, drawn: list[str], held_out: np.ndarray) -> None:
-    pairs = [halves(drawn[i]) for i in held_out]
-    rows = [*drawn, *(first for first, _ in pairs), *(second for _, second in pairs)]
-    with new_file(path) as partial:
-        partial.write_text("".join(f"{json.dumps({'text': row}, ensure_ascii=False)}\n" for row in rows), "utf-8")
-    print(f"{path}: {counted(len(drawn), 'text')} and the halves of {len(held_out):,} of them, {len(rows):,} rows")
-    print("Embed the rows in this order, and pass the file of embeddings in place of a model.")
 
 
 def _labels(names: list[str]) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """What `informin compare` measures and writes besides the scores: speed, the figure, and the files."""
 
 import argparse
+import json
 import platform
 import re
 import time
@@ -9,16 +10,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from informin.adapters.prediction import halves
 from informin.cli.compare_table import Entry, Sizes, notes, ranked, table
 from informin.encoders.encoder import Encoder
-from informin.errors import UsageError, counted, error_line
+from informin.errors import counted
 from informin.evaluation.results import environment
 from informin.evaluation.table import render
 from informin.figures.model_comparison import model_comparison
 from informin.files import write_json
-from informin.publishing.export import WRITABLE, move_into_place
+from informin.outputs import new_folder, refuse_existing, save_text
 from informin.report.page import write_page
-from informin.temporary import TemporaryFolder
 
 TIMED, ROUNDS = 256, 3  # texts, and rounds in which each model embeds them once
 
@@ -61,24 +62,32 @@ def print_entries(entries: list[Entry], sizes: Sizes) -> None:
 
 def save_entries(args: argparse.Namespace, entries: list[Entry], sizes: Sizes) -> None:
     """Write compare.json, table.md, the figure and report.html to a new folder, which appears once it is complete."""
-    target = Path(args.output_dir)
-    parent = next(path for path in target.absolute().parents if path.exists())
-    try:
-        with TemporaryFolder(parent) as partial:
-            new = Path(partial, "comparison")
-            new.mkdir()
-            write_json(new / "compare.json", _record(args, entries, sizes))
-            listed = "\n".join(f"* {note}" for note in all_notes(entries, sizes))
-            text = f"{render(table(entries, sizes), 'markdown')}\n\n{listed}\n"
-            (new / "table.md").write_text(text, encoding="utf-8")
-            if rows := _figure_rows(entries):
-                model_comparison(rows, sizes.held_out, new / "figure")
-            write_page(new)
-            move_into_place(new, target)
-    except OSError as error:
-        found = f"{target} cannot be written: {error_line(error)}"
-        raise UsageError(found, option="output_dir", fix=WRITABLE) from None
-    print(f"Saved in {target}: {', '.join(sorted(path.name for path in target.iterdir()))}")
+    with new_folder(args.output_dir, "output_dir") as new:
+        write_json(new / "compare.json", _record(args, entries, sizes))
+        listed = "\n".join(f"* {note}" for note in all_notes(entries, sizes))
+        text = f"{render(table(entries, sizes), 'markdown')}\n\n{listed}\n"
+        (new / "table.md").write_text(text, encoding="utf-8")
+        if rows := _figure_rows(entries):
+            model_comparison(rows, sizes.held_out, new / "figure")
+        write_page(new)
+        names = sorted(path.name for path in new.iterdir())
+    print(f"Saved in {args.output_dir}: {', '.join(names)}")
+
+
+def write_texts(path: str, drawn: list[str], held_out: np.ndarray) -> None:
+    """Write the texts to embed elsewhere: the drawn ones, then both halves of the held-out ones.
+
+    Raises:
+        UsageError: Another file exists at the path, or it cannot be written.
+    """
+    pairs = [halves(drawn[i]) for i in held_out]
+    rows = [*drawn, *(first for first, _ in pairs), *(second for _, second in pairs)]
+    content = "".join(f"{json.dumps({'text': row}, ensure_ascii=False)}\n" for row in rows)
+    if not (Path(path).is_file() and Path(path).read_bytes() == content.encode()):
+        refuse_existing(path, "write_texts")
+        save_text(path, content)
+    print(f"{path}: {counted(len(drawn), 'text')} and the halves of {len(held_out):,} of them, {len(rows):,} rows")
+    print("Embed the rows in this order, and pass the file of embeddings in place of a model.")
 
 
 def _record(args: argparse.Namespace, entries: list[Entry], sizes: Sizes) -> dict:

@@ -4,10 +4,12 @@ import argparse
 from pathlib import Path
 
 from informin import program
-from informin.cli.texts import add_encoder_options, add_text_options, encoder_of, join_processes, read_with_rows
-from informin.distributed import rank
+from informin.cli.processes import processes
+from informin.cli.texts import add_encoder_options, add_text_options, encoder_of, read_with_rows
+from informin.distributed import on_first, rank
 from informin.encoders.embed_file import embed_file
 from informin.errors import UsageError, counted
+from informin.outputs import refuse_unwritable
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -27,12 +29,13 @@ def embed(args: argparse.Namespace) -> None:
     """Read the texts, embed them, and print the shape."""
     if Path(args.output).suffix != ".npy":
         raise UsageError(f"is {args.output}", option="output", needed="a name ending in .npy")
-    join_processes()
-    texts, source = read_with_rows(args)
-    source.refuse_other(Path(args.output))
-    vectors = embed_file(encoder_of(args), texts, args.output)
-    if rank() == 0:
-        source.save(Path(args.output))
+    with processes("The same command resumes."):
+        on_first(lambda: refuse_unwritable(args.output, "output"))
+        texts, source = read_with_rows(args)
+        on_first(lambda: source.refuse_other(Path(args.output)))
+        vectors = embed_file(encoder_of(args), texts, args.output)
+        if rank() == 0:
+            source.save(Path(args.output))
         print(f"{args.output}: {counted(len(vectors), 'text')}, {vectors.shape[1]} dimensions, float32")
         if source.blank:
             print(f"{source.line()}\n{source.told(Path(args.output))}", end="")

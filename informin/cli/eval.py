@@ -1,12 +1,13 @@
 """Score encoders on STS and transfer tasks, labeled sentences and retrieval."""
 
 import argparse
-from collections.abc import Callable
-from pathlib import Path
 
 from informin import program
 from informin.cli.collections import is_collection, search
+from informin.cli.eval_output import output_paths
+from informin.cli.processes import processes
 from informin.cli.texts import add_backend_options, backend_of, sides_of
+from informin.distributed import first_only
 from informin.encoders.encode import POOLERS
 from informin.encoders.encoder import load_encoder
 from informin.errors import UsageError
@@ -16,6 +17,7 @@ from informin.evaluation.scoring import ALL_DIMENSIONS, load_tasks, score_encode
 from informin.evaluation.senteval import TASKS, chosen_tasks
 from informin.evaluation.senteval_files import senteval_folder
 from informin.evaluation.table import FORMATS
+from informin.outputs import only_writers
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -23,7 +25,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser()
     args = options.parse_args(argv)
     kept = f"Finished tasks are in {args.output}. The same command resumes." if args.output else "Nothing was saved."
-    return program.exit_code(lambda: evaluate(args), options.option_names(), kept)
+    return program.exit_code(lambda: joined(args), options.option_names(), kept)
 
 
 def parser() -> program.Parser:
@@ -72,6 +74,12 @@ def parser() -> program.Parser:
     return parser
 
 
+def joined(args: argparse.Namespace) -> int | None:
+    """Score with all processes of `accelerate launch`."""
+    with processes("Run the same command again."):
+        return evaluate(args)
+
+
 def evaluate(args: argparse.Namespace) -> int | None:
     """Score every model, then print the tables."""
     if args.report:
@@ -104,35 +112,12 @@ def evaluate(args: argparse.Namespace) -> int | None:
     for model_name in args.model_name:
         encoder = load_encoder(model_name, *how, **more)
         kept = outputs and {pooler: outputs(model_name, pooler) for pooler in encoder.poolers}
-        rows += score_encoder(encoder, tasks, whitening, kept, sides_of(encoder, args) if args.retrieval else None)
+        sides = sides_of(encoder, args) if args.retrieval else None
+        with first_only(only_writers((kept or {}).values())):
+            rows += score_encoder(encoder, tasks, whitening, kept, sides)
     asked = [results | {"tasks": {name: results["tasks"][name] for name in tasks.data}} for results in rows]
     show(asked, others, args.seeds, args.format)
     return 1 if any(results["tasks"][name]["score"] is None for results in rows for name in tasks.data) else 0
-
-
-def output_paths(args: argparse.Namespace) -> Callable[[str, str], Path] | None:
-    """Return a function from model and pooler to the results file; None without --output.
-
-    Raises:
-        UsageError: Several rows would share a file.
-    """
-    if not args.output:
-        return None
-    names = [Path(name).name for name in args.model_name]
-    if args.output.endswith(".json"):
-        if len(names) * len(args.pooler) > 1:
-            raise UsageError(f"is {args.output}, one file for several rows", option="output", fix="Give a folder.")
-        return lambda model_name, pooler: Path(args.output)
-    if len(set(names)) < len(names):
-        raise UsageError(
-            f"is {args.output}, but two models have the same folder name ({', '.join(names)})",
-            option="output",
-            fix="Rename one.",
-        )
-    dimensions = "" if args.whitening == ALL_DIMENSIONS else args.whitening
-    whitening = "" if args.whitening is None else f"-whitening{dimensions}"
-    split = "" if args.split == "test" else f"-{args.split}"
-    return lambda model_name, pooler: Path(args.output, f"{Path(model_name).name}-{pooler}{whitening}{split}.json")
 
 
 def report(args: argparse.Namespace) -> None:

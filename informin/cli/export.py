@@ -6,6 +6,7 @@ from informin import program
 from informin.errors import OnnxMismatchError, UsageError
 from informin.evaluation import GradedPairs, load_stsb_dev
 from informin.evaluation.senteval_files import senteval_folder
+from informin.outputs import new_folder, only_writer
 from informin.publishing import onnx
 from informin.publishing.card import write_card
 from informin.publishing.export import DTYPES, export_checkpoint
@@ -36,17 +37,21 @@ def export(args: argparse.Namespace) -> None:
     if args.onnx:
         onnx.require_packages()
         onnx.refuse_unsupported(args.checkpoint)
-    export_checkpoint(args.checkpoint, args.folder, args.dtype)
-    try:
-        if args.onnx:
-            onnx.export_onnx(args.folder)
-        if args.int8:
-            onnx.quantize_onnx(args.folder)
-    except OnnxMismatchError as error:
-        raise OnnxMismatchError(f"{error} The other files of {args.folder} are complete.") from None
-    if pairs is not None:
-        print_scores(args.folder, pairs)
-    write_card(args.folder)
+    mismatch = None
+    with only_writer(args.folder), new_folder(args.folder) as new:
+        export_checkpoint(args.checkpoint, new, args.dtype)
+        try:
+            if args.onnx:
+                onnx.export_onnx(new)
+            if args.int8:
+                onnx.quantize_onnx(new)
+            if pairs is not None:
+                print_scores(str(new), pairs)
+            write_card(new)
+        except OnnxMismatchError as error:
+            mismatch = error
+    if mismatch:
+        raise OnnxMismatchError(f"{mismatch} The other files of {args.folder} are complete.")
     for path in published_files(args.folder):
         print(path.as_posix())
 

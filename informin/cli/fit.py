@@ -8,19 +8,19 @@ from informin.adapters.prediction import RECIPES
 from informin.adapters.vectors import load_vectors
 from informin.cli.fit_output import save_model, save_vectors
 from informin.cli.given_vectors import check_rows, check_vectors
+from informin.cli.processes import processes
 from informin.cli.source_rows import SourceRows
 from informin.cli.texts import (
     add_encoder_options,
     add_text_options,
     embed_in_memory,
     encoder_of,
-    join_processes,
     read_with_rows,
 )
-from informin.cli.verdict import AUTO, chosen_adapter, print_once
-from informin.distributed import rank
+from informin.cli.verdict import AUTO, chosen_adapter
+from informin.distributed import first_only, rank
 from informin.errors import UsageError, counted
-from informin.publishing.export import refuse_used
+from informin.outputs import only_writer, refuse_used
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -55,13 +55,18 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def fit(args: argparse.Namespace) -> None:
-    """Embed, fit, report and save."""
+    """Lock the output folder, and fit."""
     _check(args)
     refuse_used(args.output_dir, "output_dir")
-    join_processes()
+    with processes("Run the same command again."), first_only(only_writer(args.output_dir, "output_dir")):
+        _fit(args)
+
+
+def _fit(args: argparse.Namespace) -> None:
+    """Embed, fit, report and save."""
     texts, source = read_with_rows(args) if args.train_file else ([], SourceRows())
     if source.blank:
-        print_once(source.line())
+        print(source.line())
     vectors = load_vectors(args.embeddings) if args.embeddings else None
     if vectors is not None and texts:
         check_rows(args.embeddings, vectors, texts)

@@ -14,8 +14,9 @@ from informin.encoders.st_encoder import StEncoder
 from informin.evaluation.drift import draw, drift_table
 from informin.evaluation.similarity import COSINE
 from informin.evaluation.table import render
+from informin.outputs import new_folder
 from informin.publishing.adapted import save_adapted, save_adapted_st
-from informin.temporary import TemporaryFolder
+from informin.report.page import PAGE
 
 ADAPTER, DOCUMENTS = "adapter.safetensors", "documents.npy"
 NUMPY_LINES = """from safetensors.numpy import load_file
@@ -40,22 +41,24 @@ def save_model(
         print(render(drift_table({"adapted": drift}, "before"), "text"))
         for warning in drift["warnings"]:
             print(f"Warning: the adapter {warning}")
-    if isinstance(encoder, StEncoder):
-        save_adapted_st(encoder, adapter, args.output_dir, texts=len(texts), drift=drift)
-    else:
-        save_adapted(args.model_name, adapter, args.output_dir, texts=len(texts), drift=drift)
+    with new_folder(args.output_dir, "output_dir") as new:
+        if isinstance(encoder, StEncoder):
+            save_adapted_st(encoder, adapter, new, texts=len(texts), drift=drift)
+        else:
+            save_adapted(args.model_name, adapter, new, texts=len(texts), drift=drift)
+        if args.documents:
+            np.save(new / DOCUMENTS, _documents(args.documents, adapter, vectors))
+            source.save(new / DOCUMENTS)
+        save_fit(args, new, adapter, encoder, vectors.shape, predicted, changes)
     if encoder.similarity != COSINE:
         print(f"The model compares embeddings by {encoder.similarity}, the adapted one by cosine, as it was fitted.")
     if args.documents:
-        documents = Path(args.output_dir, DOCUMENTS)
-        np.save(documents, _documents(args.documents, adapter, vectors))
-        source.save(documents)
-        print(source.told(documents), end="")
+        print(source.told(Path(args.output_dir, DOCUMENTS)), end="")
     trust = ", trust_remote_code=True" if args.trust_remote_code and isinstance(encoder, StEncoder) else ""
     print(f'Load it with:\n  SentenceTransformer("{args.output_dir}"{trust})')
     if encoder.routed:
         print("Embed queries with its encode_query, and documents with its encode_document.")
-    save_fit(args, adapter, encoder, vectors.shape, predicted, changes)
+    print(f"Report: {Path(args.output_dir, PAGE)}")
 
 
 def save_vectors(
@@ -63,17 +66,16 @@ def save_vectors(
 ) -> None:
     """Save the adapter, the adapted vectors and the report, and show how to apply the adapter."""
     folder = Path(args.output_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryFolder(folder) as partial:
-        adapter.save(Path(partial, ADAPTER))
-        np.save(Path(partial, DOCUMENTS), _documents(args.documents or "adapted", adapter, vectors))
-        source.save(Path(partial, DOCUMENTS))
-        for path in sorted(Path(partial).iterdir(), reverse=True):  # the adapter last
-            path.rename(folder / path.name)
+    known = sample_of_vectors(vectors, texts)
+    changes = changes_of(known, list(known), adapter)
+    with new_folder(folder, "output_dir") as new:
+        adapter.save(new / ADAPTER)
+        np.save(new / DOCUMENTS, _documents(args.documents or "adapted", adapter, vectors))
+        source.save(new / DOCUMENTS)
+        save_fit(args, new, adapter, None, vectors.shape, None, changes)
     print(f"{folder / ADAPTER}: the adapter\n{folder / DOCUMENTS}: the texts' vectors for your index")
     print(source.told(folder / DOCUMENTS), end="")
-    known = sample_of_vectors(vectors, texts)
-    save_fit(args, adapter, None, vectors.shape, None, changes_of(known, list(known), adapter))
+    print(f"Report: {folder / PAGE}")
     print(f"Apply it to queries with NumPy:\n\n{NUMPY_LINES.format(folder=folder)}")
 
 

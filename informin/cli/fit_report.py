@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -10,13 +11,13 @@ import torch
 from informin.adapters.linear import LinearAdapter
 from informin.adapters.prediction import Prediction
 from informin.adapters.rows import read_rows
-from informin.cli.report import leave_report
 from informin.encoders.encoder import Encoder
 from informin.evaluation.drift import FEWEST, SAMPLE, SEED, general_sentences, measure_drift, stsb_dev, warnings
 from informin.evaluation.results import environment
 from informin.evaluation.snapshot import take_snapshot
 from informin.files import last_name
 from informin.publishing.report_record import save_report
+from informin.report.page import write_page
 
 PATHS = ("train_file", "embeddings")
 LEFT_OUT = ("model_name", "output_dir", "senteval_dir", "seed", "n_neighbors", "whitening", "self_weight", "device")
@@ -78,13 +79,14 @@ def sample_of_vectors(vectors: np.ndarray, texts: list[str]) -> dict[str, np.nda
 
 def save_fit(
     args: argparse.Namespace,
+    folder: Path,
     adapter: LinearAdapter,
     encoder: Encoder | None,
     shape: tuple[int, ...],
     predicted: Prediction | None,
     changes: dict,
 ) -> None:
-    """Write report.json and report.html, and print where they are."""
+    """Write report.json and report.html into a folder."""
     options = {name: value for name, value in vars(args).items() if value not in (None, False, "")}
     options = {name: value for name, value in options.items() if name not in (*PATHS, *LEFT_OUT)}
     named = {name: getattr(args, name) for name in PATHS if getattr(args, name)}
@@ -103,4 +105,5 @@ def save_fit(
         "environment": environment(encoder.device if encoder else torch.device("cpu")),
         **changes,
     }
-    leave_report(args.output_dir, lambda: save_report(args.output_dir, "fit", values))
+    save_report(folder, "fit", values)
+    write_page(folder)

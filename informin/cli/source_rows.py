@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from informin.errors import UsageError, counted
+from informin.outputs import save_text
 
 
 @dataclass
@@ -28,13 +29,15 @@ class SourceRows:
     def refuse_other(self, vectors: Path) -> None:
         """Raise UsageError if there is another list of rows beside a file of embeddings that is to be written."""
         path = rows_file(vectors)
-        if path.exists() and (not path.is_file() or path.read_bytes() != self._content()):
+        if path.is_file() and path.read_text(encoding="utf-8", errors="replace") == self._content():
+            return
+        if path.exists():
             raise UsageError(f"{path} exists and lists other rows", fix="Choose another output, or delete it.")
 
     def save(self, vectors: Path) -> None:
         """Write the list of rows beside a file of embeddings, if a row was skipped."""
         if self.blank:
-            rows_file(vectors).write_bytes(self._content())
+            save_text(rows_file(vectors), self._content())
 
     def told(self, vectors: Path) -> str:
         """Return a line that says where the list is, or nothing."""
@@ -42,13 +45,13 @@ class SourceRows:
             self.blank > 0
         )
 
-    def _content(self) -> bytes:
+    def _content(self) -> str:
         text = io.StringIO(newline="")
         writer = csv.writer(text, delimiter="\t", lineterminator="\n")
         writer.writerow(("file", "row"))
         for path, rows in self.rows:
             writer.writerows((path, row) for row in rows)
-        return text.getvalue().encode(errors="backslashreplace") if self.blank else b""
+        return text.getvalue().encode(errors="backslashreplace").decode() if self.blank else ""
 
 
 def rows_file(vectors: Path) -> Path:

@@ -11,11 +11,13 @@ from informin.cli.report import leave_report
 from informin.errors import UsageError
 from informin.evaluation.table import render
 from informin.figures import run_plots
+from informin.outputs import make_folder, save_text
 from informin.studies.plan import Study, check_data, check_options, read_study
 from informin.studies.runner import Progress, Runner, visible_gpus
 from informin.studies.runs import Run, read_run, runs_of
 from informin.studies.summary import Records, load_study, save_study
 from informin.studies.table import notes, plot_rows, tables
+from informin.summaries import SUMMARY, TABLE, refuse_foreign
 from informin.training.command_line import option_names
 
 
@@ -90,7 +92,8 @@ def run_study(study: Study, runs: list[Run], args: argparse.Namespace) -> int:
     check_options(study)
     if study.scored and _unfinished(study, runs):
         check_data(study)
-    make_folder(args.output)
+    refuse_foreign(Path(args.output, study.name))
+    make_folder(args.output, "output")
     with Runner(study.tasks, args.keep_checkpoints, jobs, gpus, study.samples) as runner:
         progress = Progress(study, runs, runner, jobs)
         progress.process()
@@ -119,29 +122,20 @@ def report(study: Study, runs: Sequence[Run], output: str) -> None:
     if not records:
         raise UsageError(f"{output} has no finished runs of {study.name}", fix="Run the study without `report` first.")
     folder = Path(output, study.name)
-    make_folder(folder)
+    make_folder(folder, "output")
     show(study, records, folder)
 
 
 def show(study: Study, records: Records, folder: Path) -> None:
     """Print the tables, and write tables, numbers and plot to the folder."""
-    summary = save_study(folder / "summary.json", study, records)
+    refuse_foreign(folder)
+    summary = save_study(folder / SUMMARY, study, records)
     shown, said = tables(summary), notes(summary)
     print("\n" + "\n\n".join([*(render(table, "text") for table in shown), *said]))
     markdown = "\n\n".join([*(render(table, "markdown") for table in shown), *said])
-    (folder / "table.md").write_text(markdown + "\n", encoding="utf-8")
+    save_text(folder / TABLE, markdown + "\n")
     rows = plot_rows(summary)
     if rows:  # empty if all scores are undefined
         run_plots.seeds(rows, study.title, folder / "plot")
     print(f"\nTable, numbers and plot are in {folder}.")
     leave_report(folder)
-
-
-def make_folder(folder: str | Path) -> None:
-    """Create the folder if needed. Raise UsageError if that fails."""
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"{folder} cannot be created ({error.strerror})", option="output", fix="Choose another folder."
-        ) from None

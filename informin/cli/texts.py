@@ -1,7 +1,6 @@
 """Options that `informin embed` and `informin fit` share: texts and the encoder."""
 
 import argparse
-import os
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from informin.cli.source_rows import SourceRows
 from informin.encoders.encoder import BACKENDS, Encoder, load_encoder
 from informin.encoders.prompts import named_prompt, side_of, side_prompts
 from informin.errors import UsageError
+from informin.evaluation.together import encode_together
 from informin.textfiles import is_blank, read_sentences
 from informin.training.sentences import find_files
 from modeling_informin import POOLINGS
@@ -111,15 +111,7 @@ def read_with_rows(args: argparse.Namespace) -> tuple[list[str], SourceRows]:
 
 
 def embed_in_memory(encoder: Encoder, texts: list[str]) -> np.ndarray:
-    """Return the embeddings (N, d) of texts, with a progress bar."""
+    """Return the embeddings (N, d) of texts, with a progress bar. With several processes, each embeds a share."""
     (pooler,) = encoder.poolers
     with tqdm(total=len(texts), desc="embed", unit=" texts", leave=False, disable=hidden()) as bar:
-        return encoder(texts, bar.update)[pooler]
-
-
-def join_processes() -> None:
-    """Join the process group of `accelerate launch`, if there are several processes."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        from accelerate import PartialState
-
-        PartialState()
+        return encode_together(encoder, texts, bar.update)[pooler]

@@ -2,10 +2,9 @@
 
 import json
 from collections.abc import Iterable
-from pathlib import Path
 
 from informin.errors import UsageError, one_line
-from informin.evaluation.results import load_all_results, make_folder_of
+from informin.evaluation.results import load_all_results
 from informin.evaluation.scoring import Tasks
 from informin.evaluation.table import (
     Table,
@@ -16,7 +15,8 @@ from informin.evaluation.table import (
     score_tables,
     time_table,
 )
-from informin.summaries import write_summary
+from informin.outputs import save_texts
+from informin.summaries import SUMMARY, TABLE, refuse_foreign, summary_text
 
 
 def load_others(paths: Iterable[str] | None, rows: int, split: str) -> list[dict]:
@@ -65,14 +65,15 @@ def show(rows: list[dict], others: list[dict], seeds: bool, form: str) -> None:
 
 
 def write_report(folder: str, rows: list[dict], others: list[dict], seeds: bool) -> None:
-    """Write FOLDER/table.md, and FOLDER/summary.json with all results."""
-    summary = Path(folder, "summary.json")
-    make_folder_of(summary)
+    """Write FOLDER/table.md, and FOLDER/summary.json with all results.
+
+    Raises:
+        UsageError: The folder has other files with these names, or cannot be written.
+    """
     shown = [render(table, "markdown") for table in all_tables(rows, others, seeds)]
-    summary.with_name("table.md").write_text(
-        "\n\n".join([*shown, *map(one_line, footnotes(rows))]) + "\n", encoding="utf-8"
-    )
-    write_summary(summary, {}, rows)
+    refuse_foreign(folder)
+    table = "\n\n".join([*shown, *map(one_line, footnotes(rows))]) + "\n"
+    save_texts(folder, {SUMMARY: summary_text({}, rows), TABLE: table})
 
 
 def all_tables(rows: list[dict], others: list[dict], seeds: bool) -> list[Table]:

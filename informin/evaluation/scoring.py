@@ -14,6 +14,7 @@ import torch
 from tqdm import tqdm
 
 from informin.bars import hidden
+from informin.distributed import gather_objects, rank
 from informin.errors import UndefinedScoreError, UsageError, counted
 from informin.evaluation import results
 from informin.evaluation.embedding_cache import EmbeddingCache, Encode
@@ -23,6 +24,7 @@ from informin.evaluation.senteval import TASKS, StsTask, TransferTask, load_task
 from informin.evaluation.similarity import COSINE
 from informin.evaluation.sts import score_sts
 from informin.evaluation.table import label
+from informin.evaluation.together import encode_together
 from informin.evaluation.transfer import score_transfer
 from informin.evaluation.whitening import whitened
 from informin.files import sha256
@@ -220,6 +222,7 @@ def score_encoder(
         name: [pooler for pooler, row in rows.items() if not _finished(row, name, tasks, embeddings.prompts(task))]
         for name, task in tasks.data.items()
     }
+    pending = gather_objects(pending)[0]  # and no process saves results before all have read the earlier ones
     if whitening and any(pending.values()):
         embeddings.whiten(whitening)
     for name, poolers in pending.items():
@@ -236,7 +239,7 @@ def score_encoder(
             entry["truncated"] = len(encoder.truncated.intersection(sentences))
             entry["data"] = tasks.checksums[name]
             results.add_task(rows[pooler], name, entry)
-            if outputs:
+            if outputs and rank() == 0:
                 results.save_results(outputs[pooler], rows[pooler])
             shown = "no score" if entry["score"] is None else f"{entry['score']:.2f}"
             logger.info(f"{label(rows[pooler])}: {name} {shown} ({sum(entry['seconds'].values()):.1f} s)")
@@ -307,7 +310,7 @@ def _finished(row: dict, name: str, tasks: Tasks, prompts: dict[str, str] | None
 def encode_with_bar(encoder: AnyEncoder, sentences: Sequence[str]) -> dict[str, np.ndarray]:
     """Return the embeddings (N, d) of N sentences for each pooling, with a progress bar in a terminal."""
     with tqdm(total=len(sentences), desc="encoding", unit=" sentences", leave=False, disable=hidden()) as bar:
-        return encoder(sentences, bar.update)
+        return encode_together(encoder, sentences, bar.update)
 
 
 def _score(task: Task, seconds: float, similarity: str, encode: Encode, encode_queries: Encode | None = None) -> dict:

@@ -1,7 +1,9 @@
 """What all figures share: style, colors, checks, panels and saving."""
 
 import csv
+import io
 import math
+import os
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,9 +13,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from informin.errors import UsageError
+from informin.errors import WRITABLE, UsageError, error_line
 from informin.temporary import TemporaryFolder
 
+PROGRAM = "InforMin-CL"  # in the metadata of the figures
+HEAD = 4_096  # bytes that contain the metadata
+SUFFIXES = ("png", "svg", "csv")
 Files = tuple[Path, Path, Path]  # PNG, SVG, CSV
 Panel = tuple[str, np.ndarray, np.ndarray]  # name of a checkpoint, and two arrays of N rows
 
@@ -82,13 +87,60 @@ def make_panels(titles: Sequence[str], size: tuple[float, float], shared: bool) 
 
 
 def save(figure: Figure, stem: str | Path, header: Sequence[str], rows: Iterable) -> Files:
-    """Write STEM.png, STEM.svg and STEM.csv. None of them appears before all are complete."""
+    """Write STEM.png, STEM.svg and STEM.csv. None of them appears before all are complete.
+
+    Raises:
+        UsageError: A file with one of these names is not such a figure, or they cannot be written.
+    """
+    refuse_foreign(stem, header)
     folder, name = Path(stem).parent, Path(stem).name
-    folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryFolder(folder) as unfinished:
-        png, svg, numbers = (Path(unfinished) / f"{name}.{suffix}" for suffix in ("png", "svg", "csv"))
-        figure.savefig(png)
-        figure.savefig(svg, metadata={"Date": None})
-        with open(numbers, "w", encoding="utf-8", newline="") as file:
-            csv.writer(file).writerows([header, *rows])
-        return png.replace(folder / png.name), svg.replace(folder / svg.name), numbers.replace(folder / numbers.name)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFolder(folder) as unfinished:
+            png, svg, numbers = (Path(unfinished) / f"{name}.{suffix}" for suffix in SUFFIXES)
+            figure.savefig(png, metadata={"Software": PROGRAM})
+            figure.savefig(svg, metadata={"Date": None, "Creator": PROGRAM})
+            with open(numbers, "w", encoding="utf-8", newline="") as file:
+                csv.writer(file).writerows([header, *rows])
+            return (
+                png.replace(folder / png.name),
+                svg.replace(folder / svg.name),
+                numbers.replace(folder / numbers.name),
+            )
+    except OSError as error:
+        raise UsageError(f"{stem} cannot be written: {error_line(error)}", option="output", fix=WRITABLE) from None
+
+
+def refuse_foreign(stem: str | Path, header: Sequence[str] | None = None) -> None:
+    """Raise UsageError if STEM.png, STEM.svg or STEM.csv exists and `save` did not write it.
+
+    Args:
+        stem: Path without suffix.
+        header: Header of the CSV file; None before it is known, when only files without the other two are refused.
+    """
+    png, svg, numbers = (Path(f"{stem}.{suffix}") for suffix in SUFFIXES)
+    # Figures of earlier versions have no mark.
+    same = numbers.is_file() and png.is_file() if header is None else _starts(numbers, _line(header))
+    ours = {
+        png: same or _starts(png, PROGRAM.encode()),
+        svg: same or _starts(svg, PROGRAM.encode()),
+        numbers: same or _starts(png, PROGRAM.encode()),
+    }
+    for path, known in ours.items():
+        if os.path.lexists(path) and not known:
+            found = f"{path} exists, and this program did not write it"
+            raise UsageError(found, option="output", fix="Choose another name, or delete the file.")
+
+
+def _line(header: Sequence[str]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text).writerow(header)
+    return text.getvalue().encode()
+
+
+def _starts(path: Path, mark: bytes) -> bool:
+    """Return whether the first bytes of a regular file contain a mark."""
+    if not path.is_file():
+        return False
+    with open(path, "rb") as file:
+        return mark in file.read(HEAD)

@@ -14,13 +14,12 @@ from informin.encoders.loading import load_config, load_model, load_tokenizer
 from informin.encoders.remote_code import remote_code
 from informin.encoders.sentence_transformers_files import load_embedding_config
 from informin.encoders.st_encoder import StEncoder
-from informin.errors import UsageError, error_line
 from informin.evaluation.drift import drift_table
 from informin.evaluation.table import render
 from informin.files import set_usual_modes
 from informin.interrupts import during
-from informin.publishing.export import WRITABLE, add_dense, export_folder, move_into_place, refuse_used
-from informin.temporary import TemporaryFolder
+from informin.outputs import new_folder
+from informin.publishing.export import add_dense, export_folder
 
 TEMPLATE = Path(__file__).parent / "templates" / "adapter_card.md"
 SETTINGS = {"pooling": "auto", "prompt": None, "projection_head": "none", "lm_head": False}
@@ -92,17 +91,8 @@ def _save(folder: Path, write: Callable[[Path], str]) -> None:
         folder: A new folder. It appears once it is complete.
         write: Writes the model into a new folder, and returns the card.
     """
-    refuse_used(folder, "output_dir")
-    parent = next(path for path in folder.absolute().parents if path.exists())
-    try:
-        with TemporaryFolder(parent) as partial:
-            new = Path(partial, "model")
-            (new / "README.md").write_text(write(new), encoding="utf-8")
-            move_into_place(new, folder)
-    except OSError as error:
-        raise UsageError(
-            f"{folder} cannot be written: {error_line(error)}", option="output_dir", fix=WRITABLE
-        ) from None
+    with new_folder(folder, "output_dir") as new:
+        (new / "README.md").write_text(write(new), encoding="utf-8")
 
 
 def _card(

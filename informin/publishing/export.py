@@ -17,7 +17,6 @@ README.md                               the model card, generated from the files
 import copy
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -36,9 +35,10 @@ from informin.encoders.sentence_transformers_files import load_embedding_config
 from informin.encoders.settings import COSINE
 from informin.encoders.st_model import SETTINGS_FILE, TRAINED_FILE, StModel
 from informin.encoders.tokenizer import forget_truncation
-from informin.errors import UsageError, error_line
+from informin.errors import UsageError
 from informin.files import read_json, set_usual_modes, sha256, write_json
 from informin.interrupts import during
+from informin.outputs import new_folder, refuse_used
 from informin.publishing.card import write_card
 from informin.publishing.published import (
     MADE_FROM_WEIGHTS,
@@ -53,7 +53,6 @@ from informin.temporary import TemporaryFolder
 from modeling_informin import ADAPTER_FILE, HEAD_FILE, TRAINING_HEADS
 
 TRAINING_SETTINGS = ("dropouts", "sentence_transformers", "training_prompt")  # stored in other files of the folder
-WRITABLE = "Check the folder's permissions and the free disk space."
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 # Traces of the machine that loaded a tokenizer, and of earlier calls.
 TOKENIZER_TRACES = (
@@ -190,14 +189,12 @@ def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "
     model.config.informin |= embedding.settings
     tokenizer = load_tokenizer(str(checkpoint), config)
 
-    def write(new: Path) -> None:
+    with new_folder(folder) as new:
         export_folder(model, tokenizer, new, load_record(checkpoint), DTYPES[dtype])
         if embedding.adapter:
             dense = load_dense(str(checkpoint), embedding.adapter, config.hidden_size)
             add_dense(new, dense, embedding.normalize)
             shutil.copyfile(checkpoint / "README.md", new / "README.md")
-
-    _create(folder, write)
 
 
 def _export_general(checkpoint: Path, folder: Path, dtype: str) -> None:
@@ -210,42 +207,11 @@ def _export_general(checkpoint: Path, folder: Path, dtype: str) -> None:
         raise UsageError(f"{checkpoint} has low-rank matrices without the weights that they change", fix=fix)
     refuse_used(folder)
 
-    def write(new: Path) -> None:
+    with new_folder(folder) as new:
         for path in published_files(checkpoint):
             (new / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(checkpoint / path, new / path)
         write_card(new)
-
-    _create(folder, write)
-
-
-def _create(folder: Path, write: Callable[[Path], None]) -> None:
-    """Create a folder that appears once `write` has completed it."""
-    parent = next(path for path in folder.absolute().parents if path.exists())
-    if not parent.is_dir():
-        raise UsageError(f"{folder} cannot be created: {parent} is a file", fix="Choose another folder.")
-    try:
-        with TemporaryFolder(parent) as partial:
-            new = Path(partial, "export")
-            write(new)
-            move_into_place(new, folder)
-    except OSError as error:
-        raise UsageError(f"{folder} cannot be written: {error_line(error)}", fix=WRITABLE) from None
-
-
-def refuse_used(folder: str | Path, option: str | None = None) -> None:
-    """Raise UsageError, for this option, if a folder exists and is not empty."""
-    folder = Path(folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder} is in use", option=option, needed="a new folder")
-
-
-def move_into_place(new: Path, folder: Path) -> None:
-    """Move a complete folder to its final path, which is missing or an empty folder."""
-    if folder.exists():
-        folder.rmdir()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    shutil.move(new, folder)
 
 
 def _encoder(model: InforMinModel) -> PreTrainedModel:

@@ -1,15 +1,17 @@
 """Build report.html from the records in the output folder of a run. It needs no other file and no network."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from informin.errors import UsageError, counted
+from informin.errors import WRITABLE, UsageError, counted, error_line
 from informin.evaluation.drift import drift_table
 from informin.evaluation.measures import ALL, KINDS, Measure
 from informin.evaluation.snapshot import GROUPS, SHOWN
+from informin.files import regular_text
 from informin.publishing.record import TRAINING, load_record
 from informin.publishing.report_record import REPORT, load_report
 from informin.report import charts, verdicts
@@ -22,6 +24,9 @@ EMPTY: dict[str, Any] = {  # parts that not all pages have
     **dict.fromkeys(("warnings", "scores", "charts", "tables", "wide", "notes"), ()),
     **dict.fromkeys(("snapshot", "drift", "general")),
 }
+# In the head of every page: this one's, and that of pages of earlier versions.
+GENERATED = ('<meta name="generator" content="informin">', "content=\"default-src 'none'; style-src 'unsafe-inline'\">")
+HEAD = 1_000  # characters
 TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -29,13 +34,27 @@ def write_page(folder: str | Path) -> Path:
     """Write report.html of a run, atomically, and return its path.
 
     Raises:
-        UsageError: The record of the run is missing or damaged.
+        UsageError: The record of the run is missing or damaged, the page cannot be written, or another file has its
+            name.
     """
     path = Path(folder, PAGE)
+    if os.path.lexists(path) and not _is_page(path):
+        raise UsageError(f"{path} exists, and this program did not write it", fix="Rename or delete the file.")
     text = page(folder)
-    with new_file(path) as partial:
-        partial.write_text(text, encoding="utf-8")
+    try:
+        with new_file(path) as partial:
+            partial.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error_line(error)}", fix=WRITABLE) from None
     return path
+
+
+def _is_page(path: Path) -> bool:
+    """Return whether a file is a page of this program."""
+    try:
+        return any(mark in regular_text(path)[:HEAD] for mark in GENERATED)
+    except (OSError, ValueError):
+        return False
 
 
 def page(folder: str | Path) -> str:

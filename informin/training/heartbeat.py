@@ -23,8 +23,16 @@ LIBRARIES = ("gloo", "NCCL")  # which occur in the error messages of collectives
 DONE = b"done"  # last beat of a process that has finished
 
 
-def lost(what: str, output_dir: str) -> LostProcessError:
-    """Return the error to raise if another process is lost; `what` describes what happened."""
+def lost(what: str, output_dir: str | None, again: str = "") -> LostProcessError:
+    """Return the error to raise if another process is lost.
+
+    Args:
+        what: What happened.
+        output_dir: Output folder of a training run, to report its latest checkpoint; None outside of training.
+        again: What to do outside of training.
+    """
+    if output_dir is None:
+        return LostProcessError(f"{what}. {again}")
     saved = complete_checkpoints(output_dir)
     latest = f"The latest complete checkpoint is {saved[-1]}" if saved else "No checkpoint was saved"
     resume = " with `resume_from_checkpoint` last" if saved else ""
@@ -46,10 +54,11 @@ class Heartbeat:
     times; the first process stays until the others have left. Nested blocks have no effect.
 
     Args:
-        output_dir: Output folder of the run, to report its latest checkpoint.
+        output_dir: Output folder of the run, to report its latest checkpoint; None outside of training.
         device: Device for collectives.
         every: Seconds between two beats.
         patience: Seconds without a beat after which a process counts as lost.
+        again: What to do then, outside of training.
 
     Raises:
         LostProcessError: A collective in the block failed.
@@ -57,8 +66,16 @@ class Heartbeat:
 
     _running = False  # whether this process is in a block
 
-    def __init__(self, output_dir: str, device: torch.device, every: float = 5.0, patience: float = 45.0):
-        self.output_dir, self.device, self.every, self.patience = output_dir, device, every, patience
+    def __init__(
+        self,
+        output_dir: str | None,
+        device: torch.device,
+        every: float = 5.0,
+        patience: float = 45.0,
+        *,
+        again: str = "",
+    ):
+        self.output_dir, self.device, self.every, self.patience, self.again = output_dir, device, every, patience, again
         self._left, self._over = threading.Event(), threading.Event()
         self._threads: list[threading.Thread] = []
 
@@ -85,7 +102,7 @@ class Heartbeat:
                 self._threads[0].join()
             self._over.set()
         if is_of_collective(error):
-            raise lost(f"Another process does not answer ({error_line(error)})", self.output_dir) from error
+            raise lost(f"Another process does not answer ({error_line(error)})", self.output_dir, self.again) from error
 
     def _beat(self) -> None:
         """Exchange beats until this process leaves the block. Calls to a lost first process never return."""
@@ -129,6 +146,6 @@ class Heartbeat:
     def _end(self, what: str) -> None:
         if not self._over.is_set():
             with suppress(OSError):  # stderr is closed
-                os.write(2, f"error: {lost(what, self.output_dir)}\n".encode())
+                os.write(2, f"error: {lost(what, self.output_dir, self.again)}\n".encode())
             remove_own()
             os._exit(LostProcessError.exit_code)

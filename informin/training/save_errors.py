@@ -7,13 +7,11 @@ from pathlib import Path
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from informin.errors import SaveError, error_line
+from informin.errors import NO_SPACE, SaveError, error_line, is_write_error
 from informin.files import manifest_files
 from informin.training.checkpoints import LAST, complete_checkpoints
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
-NO_SPACE = "No space left"
-WRITE_ERRORS = (NO_SPACE, "unexpected pos", "file write failed")  # messages of safetensors and torch
 
 
 def save_error(folder: Path, error: Exception, model: nn.Module, optimizer: Optimizer | None) -> Exception:
@@ -30,7 +28,7 @@ def save_error(folder: Path, error: Exception, model: nn.Module, optimizer: Opti
     needed = sum(entry["size"] for entry in files) or state_bytes(model, optimizer)
     free = shutil.disk_usage(folder.parent).free
     full = getattr(error, "errno", None) in DISK_FULL or NO_SPACE in str(error) or free < needed
-    if not full and not isinstance(error, OSError) and not any(text in str(error) for text in WRITE_ERRORS):
+    if not full and not is_write_error(error):
         return error
     shutil.rmtree(folder, ignore_errors=True)
     free = shutil.disk_usage(folder.parent).free

@@ -198,7 +198,7 @@ def test_embed_writes_what_sentence_transformers_computes(adapted, tmp_path, cap
     assert "120 texts, 32 dimensions" in capsys.readouterr().out
     expected = SentenceTransformer(str(source), device="cpu").encode(TEXTS)
     np.testing.assert_allclose(np.load(tmp_path / "x.npy"), expected, atol=1e-5)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["texts.txt", "x.json", "x.npy"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["texts.txt", "x.npy", "x.npy.json"]
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS[1:]))
     assert embed.main([*options, "--output", str(tmp_path / "x.npy")]) == 2
     assert "exists and contains other embeddings" in capsys.readouterr().err
@@ -228,7 +228,7 @@ def test_embed_resumes_after_sigkill(bert, tmp_path, monkeypatch):
     options += ["--output", str(tmp_path / "x.npy")]
     killed = forked.run(forked.python(KILLED, options))
     assert killed.returncode == -signal.SIGKILL and not (tmp_path / "x.npy").exists()
-    assert len(os.listdir(tmp_path / "x.progress")) == 1 + 3  # the description and three chunks
+    assert len(os.listdir(tmp_path / ".x.npy.embedding")) == 2 + 3  # rows, description and three chunks
     monkeypatch.setattr("informin.encoders.embed_file.CHUNK", 16)
     encoder = load_encoder(str(bert), ("mean",))
     expected = encoder(TEXTS)["mean"]
@@ -236,7 +236,7 @@ def test_embed_resumes_after_sigkill(bert, tmp_path, monkeypatch):
     monkeypatch.setattr(type(encoder), "__call__", spy(type(encoder).__call__, embedded))
     np.testing.assert_allclose(embed_file(encoder, TEXTS, tmp_path / "x.npy"), expected, atol=1e-6)
     assert len(embedded) == 120 - 3 * 16, "finished chunks were embedded again"
-    assert json.loads((tmp_path / "x.json").read_text())["rows"] == 120
+    assert json.loads((tmp_path / "x.npy.json").read_text())["rows"] == 120
 
 
 def spy(call, embedded: list):
