@@ -155,7 +155,7 @@ def test_other_texts_take_the_default_route_if_there_is_one(routed):
         np.testing.assert_allclose(
             load_encoder(str(routed(kind)), device="cpu")(TEXTS)["st"], library(routed(kind)).encode(TEXTS), atol=1e-5
         )
-    with raises_usage(option="model_name", found="has a Router without a default route", fix="eval --retrieval"):
+    with raises_usage(option="model_name", found="has a Router without a default route", fix="`retrieval`"):
         load_encoder(str(routed("no default")), device="cpu")(TEXTS)
 
 
