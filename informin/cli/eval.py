@@ -45,7 +45,7 @@ def parser() -> program.Parser:
     add("--retrieval", nargs="+", default=[], metavar="PATH",
         help="Test collections: folders in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/test.tsv) or with "
         "corpus.tsv, queries.tsv and qrels.tsv, or names of mteb tasks. Or files (TSV, CSV, JSONL) with columns query, "
-        "document and optionally relevance and negative, one task each.")  # fmt: skip
+        "document and optionally relevance (or score) and negative, one task each.")  # fmt: skip
     add("--bm25", action="store_true",
         help="With a test collection: add BM25 and its rank fusion with the first model. Needs bm25s.")  # fmt: skip
     add("--pooler", nargs="+", default=["auto"], metavar="POOLER", choices=["auto", *POOLERS],

@@ -84,7 +84,7 @@ class StEncoder(Encoder):
             raise UsageError(
                 f"{self.name} has a Router without a default route, so texts must be queries or documents",
                 option="model_name",
-                fix="Set `prompt_name` to query or document, or score it with `eval --retrieval`.",
+                fix="Set `prompt_name` to query or document, or score it with `retrieval` in `informin eval`.",
             )
         sentences = as_texts(sentences)
         self.note_truncated(sentences)

@@ -181,7 +181,9 @@ def _latex(table: Table) -> str:
     def escaped(text: str) -> str:
         return "".join(f"\\{c}" if c in "_&%#$" else c for c in one_line(text))
 
-    cells = [[escaped(row.label), *(row.cell(column, "$\\pm$") for column in table.columns)] for row in table.rows]
+    cells = [
+        [escaped(row.label), *(one_line(row.cell(column, "$\\pm$")) for column in table.columns)] for row in table.rows
+    ]
     header, *lines = (" & ".join(line) + " \\\\" for line in [["", *map(escaped, table.columns)], *cells])
     begin = f"% {one_line(table.title)}\n\\begin{{tabular}}{{l{'r' * len(table.columns)}}}"
     return "\n".join([begin, "\\toprule", header, "\\midrule", *lines, "\\bottomrule", "\\end{tabular}"])
