@@ -40,6 +40,7 @@ POOLINGS = ("cls", "mean", "last")
 # Names of poolings in sentence-transformers. Version 2.2 rejects other modes than the first four, and turns mean_tokens
 # on if it is not listed.
 POOLING_MODES = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
+SOURCE_SETTINGS = ("max_seq_length", "do_lower_case", "prompts", "default_prompt_name", "similarity_fn_name")
 MODE_OF = {"cls": "cls_token", "mean": "mean_tokens", "last": "lasttoken"}
 # Allowed values of the settings in config.informin that this file uses.
 CHOICES = {
@@ -148,6 +149,15 @@ def sentence_transformers_files(
     }
 
 
+def source_settings(model_name: str, **where) -> dict[str, Any]:
+    """Return the settings in the files of sentence-transformers that config.json lacks, such as named prompts."""
+    found: dict[str, Any] = {}
+    for name in ("sentence_bert_config.json", "config_sentence_transformers.json"):
+        path = cached_file(model_name, name, **where)
+        found |= {} if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
+    return {name: found[name] for name in SOURCE_SETTINGS if found.get(name)}
+
+
 def module_list(normalized: bool, adapted: bool) -> list[dict[str, Any]]:
     """Return the content of modules.json. The linear adapter reads embeddings of unit length."""
     kinds = ["Transformer", "Pooling"]
@@ -205,8 +215,10 @@ class InforMinMixin:
             `informin.encoders.packing.packed_forward`; None for the encoder's own.
         chunk_size: Number of rows whose activations are kept in memory at once; None for all rows (gradient caching,
             Gao et al., 2021).
+        source_settings: Settings of the loaded folder that `config` lacks, for `save_pretrained`.
     """
 
+    source_settings: ClassVar[dict[str, Any]] = {}
     dropouts: ClassVar[tuple[str, ...]] = ("hidden_dropout_prob", "attention_probs_dropout_prob")
     packed_forward: Optional[Callable[..., tuple[Tensor, Optional[Tensor]]]] = None
     chunk_size: Optional[int] = None
@@ -220,13 +232,16 @@ class InforMinMixin:
         """Load a model as transformers does, with the projection head and adapter of a published folder."""
         loaded = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded
-        published = getattr(model.config, "auto_map", None) and cls.__name__ not in (model.config.architectures or [])
-        if not published:
-            return loaded
+        saved = cls.__name__ in (model.config.architectures or [])
+        published = bool(getattr(model.config, "auto_map", None)) and not saved
         where = {
             name: kwargs[name] for name in kwargs if name in ("cache_dir", "local_files_only", "token", "revision")
         }
         where["_raise_exceptions_for_missing_entries"] = False
+        if published or saved:
+            model.source_settings = source_settings(pretrained_model_name_or_path, **where)
+        if not published:
+            return loaded
         for name, file in (("mlp", HEAD_FILE), ("adapter", ADAPTER_FILE)):
             head = getattr(model, name, None)
             path = None if head is None else cached_file(pretrained_model_name_or_path, file, **where)
@@ -262,11 +277,12 @@ class InforMinMixin:
     def _sentence_transformers_files(self) -> dict[str, Any]:
         """Return the files of sentence-transformers by name: JSON values, and the linear adapter as a module."""
         config, encoder = self.config, self.base_model
-        longest = (config.informin.get("sentence_transformers") or {}).get("max_seq_length")
+        settings = {"sentence_transformers": self.source_settings} | config.informin
+        longest = settings["sentence_transformers"].get("max_seq_length")
         table = getattr(getattr(encoder, "embeddings", None), "position_embeddings", None)
         if getattr(table, "padding_idx", None) is not None:  # RoBERTa's positions start after the padding index
             longest = min(longest or table.num_embeddings, table.num_embeddings - table.padding_idx - 1)
-        files = sentence_transformers_files(config.informin, config.hidden_size, longest, has_pooler(type(encoder)))
+        files = sentence_transformers_files(settings, config.hidden_size, longest, has_pooler(type(encoder)))
         if config.informin.get("adapter"):
             sizes = {"in_features": config.hidden_size, "out_features": config.hidden_size}
             linear = {"bias": True, "activation_function": "torch.nn.modules.linear.Identity"}

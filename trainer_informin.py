@@ -20,6 +20,7 @@ from informin.encoders.trainable import refuse_other_heads
 from informin.errors import UsageError, counted
 from informin.evaluation.development import as_development
 from informin.objectives.terms import fill_heads
+from informin.publishing.metadata import license_of
 from informin.publishing.sharded import join, own_share
 from informin.training import inputs
 from informin.training.callbacks import AfterStep, EpochStart, SeedProcesses
@@ -94,6 +95,8 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         hub_id = self.known.pop("hub_id", None)
         args, model, tokenizer, entry = inputs.load_for_training(model, args, processing_class, hub_id)
         self.known |= {"base_model": entry} if entry else {}
+        if name and "license" not in self.known:
+            self.known |= license_of(name, args.model_revision, hub_id)
         if not isinstance(model, StModel):
             refuse_other_heads(model, {name: args.model_settings[name] for name in ("projection_head", "lm_head")})
         with args.main_process_first(desc="data"):

@@ -46,6 +46,22 @@ def remove_origins(folder: Path, record: dict | None) -> None:
             write_json(path, kept, indent=2, allow_nan=True)
 
 
+def refuse_local_base(args: Any, base: dict | None) -> None:
+    """Raise UsageError if a run would push low-rank matrices of a local model, which others do not have.
+
+    Args:
+        args: Arguments of the run.
+        base: The entry `base_model` of its record; None if it is unknown.
+    """
+    if args.push_to_hub and args.lora_r and not args.lora_merge and base and not hub_id_of({"base_model": base}):
+        raise UsageError(
+            f"is false, and the source model {base['name']} is a local folder",
+            option="lora_merge",
+            needed="true, to push a model that others can load",
+            fix="Or set `base_model` to the Hub id of the source model.",
+        )
+
+
 def _without(values: Any, traces: tuple[str, ...]) -> Any:
     if not isinstance(values, dict):
         return values
