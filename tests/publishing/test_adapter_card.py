@@ -33,7 +33,8 @@ def shown(name: str = "adapted", source: str = "base", prompt: str = "old ", cla
 def structure(card: str) -> tuple:
     """Return what markup in a text would change."""
     page = card.partition("\n---\n")[2]
-    starts = [re.match(r"\W*", line)[0] for line in page.splitlines() if not line.startswith("The model adds")]
+    lines = [line for line in page.splitlines() if not line.startswith(("# ", "The model adds"))]
+    starts = [re.match(r"\W*", line)[0] for line in lines]
     rows = {name: found.keys() for name, found in tables(card).items()}
     return starts, rows, len(re.findall(r"(?<!\\)\]\(", page))
 
@@ -71,22 +72,27 @@ def test_plain_names_are_shown_in_the_code():
         ("tags: x", {}),
     ],
 )
-def test_license_of_the_base_model_is_kept(bert, tmp_path, front, kept):
-    """In the card of a fit on both backends, and in that of a training."""
+def test_license_of_a_model(tmp_path, front, kept):
+    """For training, the one that the user names replaces all of it."""
+    (tmp_path / "README.md").write_text(f"---\nlanguage: en\n{front}\n---\n# Base\n")
+    assert license_of(str(tmp_path)) == kept
+    for given, expected in (({}, {"license": None} | kept), ({"license": "mit"}, {"license": "mit"})):
+        told = provenance(str(tmp_path), DataArguments(train_file=["a.txt"]), CardArguments(**given), None)
+        assert {name: value for name, value in told.items() if name.startswith("license")} == expected
+
+
+def test_license_of_the_base_model_is_in_every_card(bert, tmp_path):
     base = sentence_transformer(bert, tmp_path / "base")
-    (base / "README.md").write_text(f"---\nlanguage: en\n{front}\n---\n# Base\n")
+    front = "".join(f"{name}: {value}\n" for name, value in OTHER.items())
+    (base / "README.md").write_text(f"---\n{front}---\n# Base\n")
     vectors = LinearAdapter().fit(load_encoder(str(base))(make_sentences(40))["mean"])
     save_adapted(str(base), vectors, tmp_path / "native", texts=40)
     save_adapted_st(load_encoder(str(base), backend="st"), vectors, tmp_path / "st", texts=40)
-    told = provenance(str(base), DataArguments(train_file=["a.txt"]), CardArguments(), None)
-    known = {name: value for name, value in told.items() if name.startswith("license")}
-    trained = with_record(export_of(bert, tmp_path / "trained"), **{"license": None} | known)
+    trained = with_record(export_of(bert, tmp_path / "trained"), **license_of(str(base)))
     (trained / "README.md").write_text(render_card(trained))
     for folder in ("native", "st", "trained"):
         data = ModelCard((tmp_path / folder / "README.md").read_text()).data.to_dict()
-        assert {name: value for name, value in data.items() if name.startswith("license")} == kept, folder
-    chosen = provenance(str(base), DataArguments(train_file=["a.txt"]), CardArguments(license="mit"), None)
-    assert {name: value for name, value in chosen.items() if name.startswith("license")} == {"license": "mit"}
+        assert {name: value for name, value in data.items() if name.startswith("license")} == OTHER, folder
 
 
 def test_license_file_of_a_model_on_the_hub(bert, tmp_path):

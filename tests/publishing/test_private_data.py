@@ -217,7 +217,7 @@ def test_links_to_files_of_modules_are_refused(output, tmp_path, kind):
 
 def test_code_of_a_model_is_published_with_what_it_imports(tmp_path):
     folder = save_family("remote", tmp_path)
-    (folder / "modeling_sum.py").write_text("from .helper import x\nfrom . import other\n")
+    (folder / "modeling_sum.py").write_text("from .helper import x\nimport .other\n")
     for name in ("helper", "other", "stray"):
         (folder / f"{name}.py").write_text("x = 1\n")
     code = {path.name for path in published_files(folder) if path.suffix == ".py"}
