@@ -1,5 +1,6 @@
 """Which files of an exported folder may be published, and whether they can be."""
 
+import re
 import shlex
 from collections.abc import Sequence
 from fnmatch import fnmatch
@@ -27,7 +28,9 @@ from modeling_informin import HEAD_FILE
 MADE_FROM_WEIGHTS = ("results/model.json", "results/other_seeds/seed*.json", "onnx/*.onnx", "onnx/scores.json")
 ONNX = ("onnx/model.onnx", "onnx/model_quantized.onnx", "onnx/scores.json")
 ALWAYS = (CARD, TRAINING, "modules.json", "config_sentence_transformers.json", HEAD_FILE, *ONNX)
-OWN_RESULTS, BASE_RESULTS, SEED_RESULTS = "this model", "before training", "seed {}"  # `model` in added results
+# `model` in results that `informin.publishing.results` added.
+OWN_RESULTS, BASE_RESULTS, SEED_RESULTS = "this model", "before training", "seed {}"
+ADDED = re.compile(rf"{OWN_RESULTS}|{BASE_RESULTS}|{SEED_RESULTS.format('[0-9]+')}")
 # Patterns of names that an export may have, with those of the modules. They say which links to refuse and which files
 # on the Hub an upload replaces, but not which files are published.
 PATTERNS = (
@@ -62,11 +65,9 @@ def _added_results(folder: Path) -> list[str]:
 
     Results that `informin eval` wrote to results/ itself are not published: they contain the path of the model.
     """
-    places = {path: BASE_RESULTS for path in folder.glob("results/base-*.json")}
-    places |= {folder / "results" / "model.json": OWN_RESULTS}
-    for path in folder.glob("results/other_seeds/seed*.json"):
-        places[path] = SEED_RESULTS.format(path.stem.removeprefix("seed"))
-    found = [path for path, model in places.items() if path.is_file() and read_json(path).get("model") == model]
+    names = ("results/model.json", "results/base-*.json", "results/other_seeds/seed*.json")
+    paths = [path for name in names for path in folder.glob(name) if path.is_file()]
+    found = [path for path in paths if ADDED.fullmatch(str(read_json(path).get("model")))]
     return [path.relative_to(folder).as_posix() for path in found]
 
 
