@@ -157,6 +157,22 @@ def provenance(model_name: str, data: DataArguments, card: CardArguments, revisi
     }
 
 
+def with_source(known: dict, entry: dict | None, model_name: str | None, revision: str | None) -> dict:
+    """Return the facts about a run with those of its source model: `base_model`, and the license if none is given.
+
+    Args:
+        known: See `provenance`.
+        entry: From `describe_model`; None for a model in memory.
+        model_name: Hub id or folder; None for a model in memory.
+        revision: Revision on the Hub.
+    """
+    if entry:
+        known = known | {"base_model": entry}
+    if model_name is None or "license" in known:
+        return known
+    return known | license_of(model_name, revision, (entry or {}).get("hub_id"))
+
+
 def _data_names(args: DataArguments) -> tuple[str | None, list[str]]:
     """Return the Hub id of the data set, None for files, and the names of its sources."""
     local = args.dataset_name and os.path.exists(args.dataset_name)  # load_dataset also accepts folders
