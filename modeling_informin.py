@@ -14,15 +14,19 @@ and transformers.
 
 import functools
 import inspect
+import itertools
+import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Optional
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 from torch.utils.checkpoint import checkpoint
-from transformers.modeling_utils import PreTrainedModel, load_state_dict
+from transformers.modeling_utils import PreTrainedModel, load_state_dict, safe_save_file
 from transformers.models.bert.modeling_bert import BertModel, BertOnlyMLMHead, BertPreTrainedModel
 from transformers.models.roberta.modeling_roberta import RobertaLMHead, RobertaModel, RobertaPreTrainedModel
 from transformers.utils import ModelOutput, cached_file
@@ -33,6 +37,11 @@ ADAPTER_FILE = "3_Dense/model.safetensors"  # the linear adapter
 HEADS = {"projection_head": "mlp", "lm_head": False}  # settings in config.informin that build heads, with defaults
 TRAINING_HEADS = {"lm_head": False}  # settings of an exported model
 POOLINGS = ("cls", "mean", "last")
+# Names of poolings in sentence-transformers. Version 2.2 rejects other modes than the first four, and turns mean_tokens
+# on if it is not listed.
+POOLING_MODES = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
+SOURCE_SETTINGS = ("max_seq_length", "do_lower_case", "prompts", "default_prompt_name", "similarity_fn_name")
+MODE_OF = {"cls": "cls_token", "mean": "mean_tokens", "last": "lasttoken"}
 # Allowed values of the settings in config.informin that this file uses.
 CHOICES = {
     "projection_head": ("mlp", "none"),
@@ -106,6 +115,82 @@ def with_defaults(given: Any) -> dict[str, Any]:
     return settings
 
 
+def sentence_transformers_files(
+    settings: dict[str, Any], width: int, longest: Optional[int] = None, pooler: bool = False
+) -> dict[str, Any]:
+    """Return the files with which any version of sentence-transformers loads an encoder, by name.
+
+    Args:
+        settings: `config.informin`. Its `sentence_transformers` has the settings of the source model.
+        width: Hidden size.
+        longest: Maximum number of tokens per sentence; None for that of the tokenizer.
+        pooler: The encoder's class has a pooler, which transformers would create with random weights.
+    """
+    source = settings.get("sentence_transformers") or {}
+    modes = dict.fromkeys(POOLING_MODES, False) | {MODE_OF[settings.get("pooling") or "cls"]: True}
+    prompts = with_default_prompt(
+        source.get("prompts") or {}, source.get("default_prompt_name"), settings.get("prompt", "")
+    )
+    return {
+        "modules.json": module_list(settings.get("normalize", False), settings.get("adapter", False)),
+        "1_Pooling/config.json": {
+            "word_embedding_dimension": width,
+            **{f"pooling_mode_{mode}": on for mode, on in modes.items()},
+        },
+        "sentence_bert_config.json": {
+            **({"max_seq_length": longest} if longest else {}),
+            "do_lower_case": source.get("do_lower_case", False),
+            **({"model_args": {"add_pooling_layer": False}} if pooler else {}),
+        },
+        "config_sentence_transformers.json": {
+            **dict(zip(("prompts", "default_prompt_name"), prompts)),
+            "similarity_fn_name": source.get("similarity_fn_name", "cosine"),
+        },
+    }
+
+
+def source_settings(model_name: str, **where) -> dict[str, Any]:
+    """Return the settings in the files of sentence-transformers that config.json lacks, such as named prompts."""
+    found: dict[str, Any] = {}
+    for name in ("sentence_bert_config.json", "config_sentence_transformers.json"):
+        path = cached_file(model_name, name, **where)
+        found |= {} if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
+    return {name: found[name] for name in SOURCE_SETTINGS if found.get(name)}
+
+
+def module_list(normalized: bool, adapted: bool) -> list[dict[str, Any]]:
+    """Return the content of modules.json. The linear adapter reads embeddings of unit length."""
+    kinds = ["Transformer", "Pooling"]
+    kinds += ["Normalize", "Dense"] if adapted else []
+    kinds += ["Normalize"] if normalized else []
+    return [
+        {
+            "idx": i,
+            "name": str(i),
+            "path": f"{i}_{kind}" if i else "",
+            "type": f"sentence_transformers.models.{kind}",
+        }
+        for i, kind in enumerate(kinds)
+    ]
+
+
+def with_default_prompt(
+    prompts: dict[str, str], default: Optional[str], prompt: str
+) -> tuple[dict[str, str], Optional[str]]:
+    """Return the prompts by name and the name of the default one, after a text became the default prompt.
+
+    It gets a new name unless one of the prompts equals it: `default`, or `default_2` and so on.
+    """
+    if prompts.get(default or "", "") == prompt:
+        return prompts, default
+    if not prompt:
+        return prompts, None
+    own = [name for name, text in prompts.items() if text == prompt]
+    new = itertools.chain(["default"], (f"default_{i}" for i in itertools.count(2)))
+    name = own[0] if own else next(name for name in new if name not in prompts)
+    return {**prompts, name: prompt}, name
+
+
 class ProjectionHead(nn.Module):
     """Linear layer (d to d) with tanh, applied to the embedding in training. It is not BERT's pretrained pooler."""
 
@@ -130,8 +215,10 @@ class InforMinMixin:
             `informin.encoders.packing.packed_forward`; None for the encoder's own.
         chunk_size: Number of rows whose activations are kept in memory at once; None for all rows (gradient caching,
             Gao et al., 2021).
+        source_settings: Settings of the loaded folder that `config` lacks, for `save_pretrained`.
     """
 
+    source_settings: ClassVar[dict[str, Any]] = {}
     dropouts: ClassVar[tuple[str, ...]] = ("hidden_dropout_prob", "attention_probs_dropout_prob")
     packed_forward: Optional[Callable[..., tuple[Tensor, Optional[Tensor]]]] = None
     chunk_size: Optional[int] = None
@@ -145,13 +232,16 @@ class InforMinMixin:
         """Load a model as transformers does, with the projection head and adapter of a published folder."""
         loaded = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded
-        published = getattr(model.config, "auto_map", None) and cls.__name__ not in (model.config.architectures or [])
-        if not published:
-            return loaded
+        saved = cls.__name__ in (model.config.architectures or [])
+        published = bool(getattr(model.config, "auto_map", None)) and not saved
         where = {
             name: kwargs[name] for name in kwargs if name in ("cache_dir", "local_files_only", "token", "revision")
         }
         where["_raise_exceptions_for_missing_entries"] = False
+        if published or saved:
+            model.source_settings = source_settings(pretrained_model_name_or_path, **where)
+        if not published:
+            return loaded
         for name, file in (("mlp", HEAD_FILE), ("adapter", ADAPTER_FILE)):
             head = getattr(model, name, None)
             path = None if head is None else cached_file(pretrained_model_name_or_path, file, **where)
@@ -161,6 +251,43 @@ class InforMinMixin:
                 head.load_state_dict(weights, assign=True)
                 head.to(device=model.device, dtype=model.dtype)
         return loaded
+
+    def save_pretrained(self, save_directory, is_main_process=True, *args, **kwargs):
+        """Save a model as transformers does, with the files of sentence-transformers.
+
+        Without them, sentence-transformers would load any model with mean pooling.
+        """
+        if is_main_process and not os.path.isfile(save_directory):
+            for name, content in self._sentence_transformers_files().items():
+                path = Path(save_directory, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                if isinstance(content, nn.Module):
+                    weights = {f"linear.{key}": x.contiguous() for key, x in content.state_dict().items()}
+                    safe_save_file(weights, path, metadata={"format": "pt"})
+                else:
+                    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        return super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
+
+    def _upload_modified_files(self, working_dir, repo_id, files_timestamps, *args, **kwargs):
+        # save_pretrained(push_to_hub=True) uploads what it wrote itself; the files above are older.
+        written = {name.partition("/")[0] for name in self._sentence_transformers_files()}
+        others = {name: when for name, when in files_timestamps.items() if name not in written}
+        return super()._upload_modified_files(working_dir, repo_id, others, *args, **kwargs)
+
+    def _sentence_transformers_files(self) -> dict[str, Any]:
+        """Return the files of sentence-transformers by name: JSON values, and the linear adapter as a module."""
+        config, encoder = self.config, self.base_model
+        settings = {"sentence_transformers": self.source_settings} | config.informin
+        longest = settings["sentence_transformers"].get("max_seq_length")
+        table = getattr(getattr(encoder, "embeddings", None), "position_embeddings", None)
+        if getattr(table, "padding_idx", None) is not None:  # RoBERTa's positions start after the padding index
+            longest = min(longest or table.num_embeddings, table.num_embeddings - table.padding_idx - 1)
+        files = sentence_transformers_files(settings, config.hidden_size, longest, has_pooler(type(encoder)))
+        if config.informin.get("adapter"):
+            sizes = {"in_features": config.hidden_size, "out_features": config.hidden_size}
+            linear = {"bias": True, "activation_function": "torch.nn.modules.linear.Identity"}
+            files |= {str(Path(ADAPTER_FILE).with_name("config.json")): sizes | linear, ADAPTER_FILE: self.adapter}
+        return files
 
     def _build_heads(
         self, lm_head_name: str = "", lm_head_class: Optional[type[nn.Module]] = None, tied: Optional[dict] = None

@@ -30,7 +30,7 @@ from informin.training.nan_check import NaNCheck
 from informin.training.options import InforMinTrainingArguments
 from informin.training.prepare import prepare_model
 from informin.training.progress import Progress, replace_progress
-from informin.training.record import describe_inputs, describe_sentences
+from informin.training.record import describe_inputs, describe_sentences, with_source
 from informin.training.report import headline
 from informin.training.reporting import ReportingTrainer, show_messages
 from informin.training.resuming import ResumableTrainer
@@ -94,7 +94,7 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         self.known = dict(provenance or {})
         hub_id = self.known.pop("hub_id", None)
         args, model, tokenizer, entry = inputs.load_for_training(model, args, processing_class, hub_id)
-        self.known |= {"base_model": entry} if entry else {}
+        self.known = with_source(self.known, entry, name, args.model_revision)
         if not isinstance(model, StModel):
             refuse_other_heads(model, {name: args.model_settings[name] for name in ("projection_head", "lm_head")})
         with args.main_process_first(desc="data"):

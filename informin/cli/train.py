@@ -4,6 +4,7 @@ import logging
 import os
 import sys
 from contextlib import nullcontext
+from pathlib import Path
 
 import datasets
 import huggingface_hub
@@ -11,7 +12,9 @@ import transformers
 
 from informin import program
 from informin.cli.report import leave_report
+from informin.files import last_name
 from informin.interrupts import during
+from informin.publishing.origin import refuse_local_base
 from informin.publishing.trainer import hub_destination
 from informin.training.checkpoints import LAST, checkpoint_to_resume, complete_checkpoints, refuse_used_folder
 from informin.training.command_line import option_names, parse
@@ -57,6 +60,8 @@ def train(model_name: str, data: DataArguments, card: CardArguments, args: Infor
     else:
         refuse_used_folder(args.run_dir, checkpoints=not again)  # a restarted run may have left incomplete ones
     if args.push_to_hub and args.process_index == 0:
+        hub_id = card.base_model or (None if Path(model_name).is_dir() else model_name)
+        refuse_local_base(args, {"name": last_name(model_name), "hub_id": hub_id})
         hub_destination(args)  # fails before training if the push cannot work
     if args.gradient_accumulation_steps > 1:
         logger.warning("Gradient accumulation adds no negatives: each batch is contrasted only with itself.")

@@ -4,7 +4,6 @@ The general path next to the native one. The terms of an objective see the same 
 that need internals of the encoder (attention maps, masked tokens, a momentum copy) need a native encoder.
 """
 
-import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -27,7 +26,7 @@ from informin.encoders.lora import LoRA, merged, without_lora
 from informin.encoders.remote_code import refuse_remote_code, remote_code
 from informin.encoders.st_encoder import POOLER, UNLIMITED, StEncoder, as_encoder, load_st_encoder
 from informin.errors import UsageError, error_line
-from modeling_informin import InforMinOutput
+from modeling_informin import InforMinOutput, with_default_prompt
 
 MODEL_TYPE = "sentence-transformers"
 HEADS_FILE = "heads.safetensors"  # of the objective's terms, in checkpoints
@@ -392,13 +391,9 @@ def _is_half(model: nn.Module) -> bool:
 
 @contextmanager
 def _default_prompt(model: Any, prompt: str) -> Iterator[None]:
-    """Make a text the default prompt of a SentenceTransformer, under a new name unless one of its prompts equals it."""
+    """Make a text the default prompt of a SentenceTransformer; see `modeling_informin.with_default_prompt`."""
     before = model.prompts, model.default_prompt_name
-    if prompt != model.prompts.get(model.default_prompt_name, ""):
-        own = [name for name, text in model.prompts.items() if text == prompt]
-        new = (name for name in (f"default_{i}" for i in itertools.count(1)) if name not in model.prompts)
-        name = own[0] if own else next(new)
-        model.prompts, model.default_prompt_name = model.prompts | {name: prompt}, name if prompt else None
+    model.prompts, model.default_prompt_name = with_default_prompt(*before, prompt)
     try:
         yield
     finally:

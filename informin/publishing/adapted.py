@@ -1,10 +1,11 @@
 """Save a model with a linear adapter: the unchanged encoder and a Dense module, with a model card."""
 
-import shlex
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from huggingface_hub import ModelCardData
 from jinja2 import Environment, StrictUndefined
 
 from informin.adapters.linear import LinearAdapter
@@ -16,10 +17,14 @@ from informin.encoders.sentence_transformers_files import load_embedding_config
 from informin.encoders.st_encoder import StEncoder
 from informin.evaluation.drift import drift_table
 from informin.evaluation.table import render
-from informin.files import set_usual_modes
+from informin.files import last_name, set_usual_modes
 from informin.interrupts import during
 from informin.outputs import new_folder
+from informin.publishing.card import UNPUBLISHED
+from informin.publishing.card.front_matter import license_metadata
+from informin.publishing.card.markdown import Markdown, code, escape, markdown_table
 from informin.publishing.export import add_dense, export_folder
+from informin.publishing.metadata import known_id, license_of
 
 TEMPLATE = Path(__file__).parent / "templates" / "adapter_card.md"
 SETTINGS = {"pooling": "auto", "prompt": None, "projection_head": "none", "lm_head": False}
@@ -59,7 +64,7 @@ def save_adapted(
         export_folder(model, tokenizer, new)
         add_dense(new, _dense(adapter), embedding.normalize)
         classes = "ours" if architecture_of(config).model._auto_class else "plain"
-        return _card(Path(folder).name, model_name, texts, adapter, drift, embedding.prompt, classes)
+        return adapter_card(Path(folder).name, model_name, texts, adapter, drift, embedding.prompt, classes, revision)
 
     _save(Path(folder), write)
 
@@ -75,7 +80,7 @@ def save_adapted_st(
         set_usual_modes(new)
         default = encoder.model.prompts.get(encoder.model.default_prompt_name) or ""
         classes = "remote" if remote_code(str(new)) else "none"
-        return _card(Path(folder).name, encoder.name, texts, adapter, drift, default, classes)
+        return adapter_card(Path(folder).name, encoder.name, texts, adapter, drift, default, classes)
 
     _save(Path(folder), write)
 
@@ -95,26 +100,51 @@ def _save(folder: Path, write: Callable[[Path], str]) -> None:
         (new / "README.md").write_text(write(new), encoding="utf-8")
 
 
-def _card(
-    name: str, model_name: str, texts: int, adapter: LinearAdapter, drift: dict | None, prompt: str, classes: str
+def adapter_card(
+    name: str,
+    source: str,
+    texts: int,
+    adapter: LinearAdapter,
+    drift: dict | None,
+    prompt: str,
+    classes: str,
+    revision: str | None = None,
 ) -> str:
     """Return the model card.
 
     Args:
+        name: Name of the model, the last part of its folder.
+        source: Hub id or folder of the encoder.
         classes: What AutoModel loads: `ours` or `plain` (a native encoder), `remote` (code in the folder), or `none`.
+        revision: Revision of the encoder on the Hub.
     """
-    local = Path(model_name).exists()
-    page = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True).from_string(
-        TEMPLATE.read_text(encoding="utf-8")
+    hub_id = None if Path(source).exists() else known_id(source)
+    base = hub_id or last_name(source)
+    metadata = ModelCardData(
+        **license_metadata(license_of(source, revision)),
+        library_name="sentence-transformers",
+        pipeline_tag="sentence-similarity",
+        tags=["sentence-transformers", "sentence-similarity", "feature-extraction", "informin-cl", "linear-adapter"],
+        base_model=hub_id,
+        base_model_relation="finetune" if hub_id else None,
     )
-    return page.render(
-        name=name.replace("`", "'"),
-        base=Path(model_name).name if local else model_name,
-        base_model=None if local else model_name,
-        texts=texts,
-        options=adapter.get_params(),
-        drift=render(drift_table({"adapted": drift}, "before"), "markdown") if drift else None,
-        prompt=prompt,
+    rows = [[code(option), value] for option, value in adapter.get_params().items()]
+    pages = Environment(finalize=escape, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return pages.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+        card_data=Markdown(metadata.to_yaml()),
+        name=name,
+        base=code(" ".join(base.split())),
+        texts=f"{texts:,}",
+        folder=Markdown(_in_code(name, UNPUBLISHED)),
+        model=Markdown(_in_code(base, "MODEL")),
+        trust=Markdown(", trust_remote_code=True" if classes == "remote" else ""),
+        prompt=code(" ".join(prompt.split())) if prompt else "",
         classes=classes,
-        model=shlex.quote(Path(model_name).name if local else model_name),
+        options=Markdown(markdown_table(["Option", "Value"], rows)),
+        drift=Markdown(render(drift_table({"adapted": drift}, "before"), "markdown") if drift else ""),
     )
+
+
+def _in_code(name: str, other: str) -> str:
+    """Return a name for a block of code, which nothing in it can end or run; another one for names with markup."""
+    return name if re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) else other

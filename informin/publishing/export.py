@@ -40,6 +40,8 @@ from informin.files import read_json, set_usual_modes, sha256, write_json
 from informin.interrupts import during
 from informin.outputs import new_folder, refuse_used
 from informin.publishing.card import write_card
+from informin.publishing.module_files import LORA_CONFIG, LORA_WEIGHTS
+from informin.publishing.origin import TOKENIZER_TRACES, remove_origins
 from informin.publishing.published import (
     MADE_FROM_WEIGHTS,
     load_our_config,
@@ -50,15 +52,11 @@ from informin.publishing.published import (
 from informin.publishing.record import is_general, load_record, save_record
 from informin.publishing.sentence_transformers_files import save_sentence_transformers_files
 from informin.temporary import TemporaryFolder
-from modeling_informin import ADAPTER_FILE, HEAD_FILE, TRAINING_HEADS
+from modeling_informin import ADAPTER_FILE, HEAD_FILE, TRAINING_HEADS, module_list
 
 TRAINING_SETTINGS = ("dropouts", "sentence_transformers", "training_prompt")  # stored in other files of the folder
+WHOLE_OR_LORA = (SAFE_WEIGHTS_NAME, LORA_CONFIG, LORA_WEIGHTS)  # in the root of a folder
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-# Traces of the machine that loaded a tokenizer, and of earlier calls.
-TOKENIZER_TRACES = (
-    *("is_local", "local_files_only", "name_or_path", "backend"),
-    *("max_length", "stride", "pad_to_multiple_of", "truncation_strategy"),
-)
 
 
 @during("export")
@@ -94,18 +92,26 @@ def export_folder(
             _write_general(model, new, weights, merge)
         else:
             _write_native(model, tokenizer, new, dtype, weights)
-        before = folder / SAFE_WEIGHTS_NAME
-        if before.is_file() and sha256(before) != sha256(new / SAFE_WEIGHTS_NAME):
+        remove_origins(new, record)
+        stale = [name for name in WHOLE_OR_LORA if not (new / name).exists()]
+        if _weights(folder) not in ({}, _weights(new)):
             for path in (path for pattern in MADE_FROM_WEIGHTS for path in folder.glob(pattern)):
                 path.unlink()
         for path in (path for path in new.rglob("*") if path.is_file()):
             target = folder / path.relative_to(new)
             target.parent.mkdir(parents=True, exist_ok=True)
             os.replace(path, target)
+        for name in stale if weights else ():  # whole weights next to low-rank ones, or the reverse, would be loaded
+            (folder / name).unlink(missing_ok=True)
     if record:
         save_record(folder, record)
     if weights or not isinstance(model, StModel):
         write_card(folder)
+
+
+def _weights(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of the weights of the encoder, whole or low-rank."""
+    return {name: sha256(folder / name) for name in WHOLE_OR_LORA if (folder / name).is_file()}
 
 
 def _write_native(
@@ -139,13 +145,7 @@ def add_dense(folder: Path, dense: Dense, normalize: bool) -> None:
     similarity.
     """
     dense.save(folder / Path(ADAPTER_FILE).parent)
-    modules = read_json(folder / "modules.json", list)[:2]
-    kinds = [("2_Normalize", "Normalize"), ("3_Dense", "Dense"), *([("4_Normalize", "Normalize")] if normalize else [])]
-    modules += [
-        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for i, (path, kind) in enumerate(kinds, start=2)
-    ]
-    write_json(folder / "modules.json", modules, indent=2)
+    write_json(folder / "modules.json", module_list(normalize, adapted=True), indent=2)
     declared = read_json(folder / SETTINGS_FILE) | {"similarity_fn_name": COSINE}
     write_json(folder / SETTINGS_FILE, declared, indent=2)
     config = read_json(folder / "config.json")
@@ -211,6 +211,7 @@ def _export_general(checkpoint: Path, folder: Path, dtype: str) -> None:
         for path in published_files(checkpoint):
             (new / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(checkpoint / path, new / path)
+        remove_origins(new, load_record(checkpoint))
         write_card(new)
 
 

@@ -6,24 +6,28 @@ puts the SHA of the first into the examples of the model card.
 
 import logging
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 
 from huggingface_hub import CommitInfo, HfApi, get_token
 from huggingface_hub.errors import HFValidationError, HTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 from huggingface_hub.utils import validate_repo_id
 from transformers.trainer import TRAINER_STATE_NAME
-from transformers.utils import SAFE_WEIGHTS_NAME
 
+from informin.encoders.st_model import HEADS_FILE, TRAINED_FILE
 from informin.errors import PushError, UsageError, error_line
-from informin.files import read_json, sha256, write_json, write_manifest
+from informin.files import MANIFEST, read_json, sha256, write_json, write_manifest
 from informin.publishing.card import CARD, is_edited, write_card
 from informin.publishing.export import export_checkpoint
-from informin.publishing.published import PUBLISHED, check_export, published_files, refuse_links
+from informin.publishing.origin import remove_origins
+from informin.publishing.published import PATTERNS, check_export, published_files, refuse_links
+from informin.publishing.record import TRAINING, load_record
 from informin.temporary import TemporaryFolder
 
 logger = logging.getLogger(__name__)
@@ -35,6 +39,16 @@ PUSH_AGAIN = "Fix the problem and push again."
 RETRIED = (408, 429, 500, 502, 503, 504)  # statuses after which the same request may succeed
 MODEL, SPACE = "model", "space"  # kinds of repositories
 SPACE_TAG = "informin-cl-search"  # in the metadata of the Spaces that `informin push` writes
+# What a push deletes from the repository if the folder does not have it. Earlier versions published report.json, which
+# contains sentences.
+REPLACED = [*PATTERNS, "report.json"]
+# Files of a checkpoint that are uploaded in addition to those of an export, if the user asks for checkpoints: the state
+# of the trainer, and weights in the folders of FSDP and DeepSpeed.
+STATE = re.compile(
+    rf"{MANIFEST}|{TRAINER_STATE_NAME}|{HEADS_FILE}|{TRAINED_FILE}|optimizer\.(pt|bin)|scheduler\.pt|scaler\.pt|"
+    r"rng_state(_\d+)?\.pth|(optimizer|pytorch_model_fsdp)_\d+/(__\d+_\d+\.distcp|\.metadata)|latest|"
+    r"global_step\d+/(bf16_|fp16_)?(zero_pp_rank_\d+_)?mp_rank_\d+_(model|optim)_states\.pt"
+)
 TOKEN_HELP = "Create a token with write access in your Hub settings, then run `hf auth login` or set HF_TOKEN."
 
 
@@ -167,13 +181,14 @@ def push_card(folder: str | Path, to: Destination) -> str:
     folder = Path(folder)
     with _as_push_errors(_finish(folder, to) | {"update_card": True}, to):
         info = to.api.model_info(to.repo, revision=to.branch, files_metadata=True)
-        held = {sibling.rfilename: sibling.lfs for sibling in info.siblings or ()}.get(SAFE_WEIGHTS_NAME)
-        if held is None or held.sha256 != sha256(folder / SAFE_WEIGHTS_NAME):
+        held = {sibling.rfilename: sibling.lfs for sibling in info.siblings or ()}
+        weights = [path.as_posix() for path in published_files(folder) if path.suffix == ".safetensors"]
+        if any((lfs := held.get(name)) is None or lfs.sha256 != sha256(folder / name) for name in weights):
             raise UsageError(
                 f"{to.repo} does not have the weights of {folder}, which the card describes", fix=PUSH_FIRST
             )
         write_card(folder, to.repo, info.sha)
-        names = [path.as_posix() for path in card_files(folder)]
+        names = [escape(path.as_posix()) for path in card_files(folder)]
         _upload(to, folder, "Update model card and results", allow_patterns=names)
     return to.url
 
@@ -212,27 +227,27 @@ def push_in_background(checkpoint: str, to: Destination, message: str, state_as:
 
 
 def _copy_checkpoint(checkpoint: Path, folder: Path) -> None:
-    """Copy a checkpoint, since Trainer may delete it before the upload ends, and remove local paths from the copy."""
-
-    def link(source: str, target: str) -> None:
+    """Copy the files of a checkpoint, since Trainer may delete it before the upload ends, without local paths."""
+    inside = (path.relative_to(checkpoint) for path in checkpoint.rglob("*") if path.is_file())
+    for path in {*published_files(checkpoint), *(path for path in inside if STATE.fullmatch(path.as_posix()))}:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
         try:
-            os.link(source, target)
+            os.link(checkpoint / path, folder / path)
         except OSError:  # another file system
-            shutil.copyfile(source, target)
-
-    shutil.copytree(checkpoint, folder, copy_function=link)
+            shutil.copyfile(checkpoint / path, folder / path)
+    remove_origins(folder, load_record(folder))  # replaces links, which leaves the originals unchanged
     path = folder / TRAINER_STATE_NAME
     state = read_json(path)
     if state["best_model_checkpoint"]:
         state["best_model_checkpoint"] = Path(state["best_model_checkpoint"]).name
-    write_json(path, state, indent=2, allow_nan=True)  # replaces the hard link and leaves the original unchanged
+    write_json(path, state, indent=2, allow_nan=True)
     write_manifest(folder)
 
 
 def _upload_model(to: Destination, folder: str | Path, message: str) -> CommitInfo:
     """Upload the published files in one commit, which also deletes those that the folder no longer has."""
-    names = [path.as_posix() for path in published_files(folder)]
-    return _upload(to, folder, message, allow_patterns=names, delete_patterns=list(PUBLISHED))
+    names = [escape(path.as_posix()) for path in published_files(folder)]
+    return _upload(to, folder, message, allow_patterns=names, delete_patterns=REPLACED)
 
 
 def _upload(to: Destination, folder: str | Path, message: str, **options) -> CommitInfo:
@@ -284,7 +299,7 @@ def _is_ours(held: list[str], fetched: Callable[[str], Path], kind: str) -> bool
     if kind == SPACE:
         return CARD in held and f"- {SPACE_TAG}\n" in fetched(CARD).read_text(encoding="utf-8", errors="replace")
     try:
-        return "config.json" in held and "informin" in read_json(fetched("config.json"))
+        return any(name in held and "informin" in read_json(fetched(name)) for name in ("config.json", TRAINING))
     except UsageError:
         return False
 

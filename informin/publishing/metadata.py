@@ -1,10 +1,19 @@
 """Values that the Hub accepts in the metadata of a model card. Others are left out, since they may come from anyone."""
 
+import logging
 import re
+import reprlib
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+from huggingface_hub import metadata_load
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
+
+from informin.encoders.files import optional_file
+from informin.errors import UsageError
+
+logger = logging.getLogger(__name__)
 
 LICENSES_PAGE = "https://huggingface.co/docs/hub/repositories-licenses"
 LICENSES = """
@@ -25,6 +34,59 @@ def known_license(value: Any) -> str | list[str] | None:
     """Return a license id of the Hub, or a list of them, unchanged. Return None for any other value."""
     values = value if isinstance(value, list) else [value]
     return value if values and all(one in LICENSES for one in values) else None
+
+
+def known_license_name(value: Any) -> str | None:
+    """Return the name of a license that the Hub does not list, in its characters. Return None for any other value."""
+    return value if isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}", value) else None
+
+
+def known_license_link(value: Any, hub_id: str | None = None) -> str | None:
+    """Return the address of a license, or of a license file of a repository. Return None for any other value.
+
+    Args:
+        hub_id: Repository of the card, which a file name such as LICENSE refers to.
+    """
+    if not isinstance(value, str):
+        return None
+    if re.fullmatch(r"https?://[\w.-]+(:\d+)?(/[\w./%#?=&+~@:,-]*)?", value, re.ASCII) and len(value) <= 500:
+        return value
+    inside = re.fullmatch(r"[\w.-]+(/[\w.-]+)*", value, re.ASCII) and ".." not in PurePosixPath(value).parts
+    return f"https://huggingface.co/{hub_id}/blob/main/{value}" if inside and hub_id else None
+
+
+def license_of(model_name: str, revision: str | None = None, hub_id: str | None = None) -> dict[str, Any]:
+    """Return `license`, `license_name` and `license_link` in the card of a model, without those that it does not have.
+
+    A license that the Hub does not know, and a card that cannot be read, give none.
+
+    Args:
+        model_name: Hub id or folder.
+        revision: Revision on the Hub.
+        hub_id: Hub id of a model in a folder.
+    """
+    try:
+        path = optional_file(model_name, "README.md", revision)
+        values = (path and metadata_load(path)) or {}
+        named = values.get("license")
+    except UsageError:
+        raise
+    except Exception:  # OSError, YAMLError, and other errors of YAML constructors
+        return {}
+    if named and not known_license(named):
+        logger.info(
+            f"The model card of {model_name} has the license {reprlib.repr(named)}, which the Hub does not know. It is "
+            "ignored; set `license`."
+        )
+    if not named or not known_license(named):
+        return {}
+    source = known_id(hub_id or (None if Path(model_name).exists() else model_name))
+    found = {
+        "license": named,
+        "license_name": known_license_name(values.get("license_name")),
+        "license_link": known_license_link(values.get("license_link"), source),
+    }
+    return {name: value for name, value in found.items() if value}
 
 
 def known_language(value: object) -> str | None:

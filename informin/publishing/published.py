@@ -1,98 +1,109 @@
 """Which files of an exported folder may be published, and whether they can be."""
 
+import re
 import shlex
 from collections.abc import Sequence
 from fnmatch import fnmatch
+from glob import escape
 from pathlib import Path, PurePath
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import PreTrainedConfig
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.utils import SAFE_WEIGHTS_NAME
 
 from informin.encoders.architectures import architecture_of
 from informin.encoders.loading import load_config
-from informin.encoders.sentence_transformers_files import listed_modules
-from informin.encoders.st_model import HEADS_FILE, TRAINED_FILE
 from informin.errors import UsageError, counted, error_line
-from informin.files import AGAIN, MANIFEST
+from informin.files import AGAIN, read_json
+from informin.publishing.card import CARD
+from informin.publishing.module_files import ROOT, module_files
+from informin.publishing.origin import refuse_local_paths
 from informin.publishing.record import TRAINING, is_general
-from modeling_informin import ADAPTER_FILE, HEAD_FILE
+from modeling_informin import HEAD_FILE
 
-# Files that belong to one version of the weights. Results that `informin eval` wrote to results/ itself are not
-# published: they contain the path of the model.
+# Files that belong to one version of the weights.
 MADE_FROM_WEIGHTS = ("results/model.json", "results/other_seeds/seed*.json", "onnx/*.onnx", "onnx/scores.json")
-# Checkpoints, logs (their names contain the host name) and other files in the folder are not published.
-PUBLISHED = (
-    *("config.json", SAFE_WEIGHTS_NAME, HEAD_FILE, "modeling_informin.py", TRAINING, "README.md"),
-    *("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "merges.txt", "special_tokens_map.json"),
-    *("modules.json", "1_Pooling/config.json", "sentence_bert_config.json", "config_sentence_transformers.json"),
-    *("3_Dense/config.json", ADAPTER_FILE),
+ONNX = ("onnx/model.onnx", "onnx/model_quantized.onnx", "onnx/scores.json")
+ALWAYS = (CARD, TRAINING, "modules.json", "config_sentence_transformers.json", HEAD_FILE, *ONNX)
+# `model` in results that `informin.publishing.results` added.
+OWN_RESULTS, BASE_RESULTS, SEED_RESULTS = "this model", "before training", "seed {}"
+ADDED = re.compile(rf"{OWN_RESULTS}|{BASE_RESULTS}|{SEED_RESULTS.format('[0-9]+')}")
+# Patterns of names that an export may have, with those of the modules. They say which links to refuse and which files
+# on the Hub an upload replaces, but not which files are published.
+PATTERNS = (
+    *(*ALWAYS, *ROOT, "modeling_informin.py"),
+    *(f"{number}_*/{name}" for number in ("[0-9]", "[0-9][0-9]") for name in ROOT),
     *("results/base-*.json", *MADE_FROM_WEIGHTS),
 )
 # Folders are included, because the files in a linked folder are elsewhere too.
-NO_LINKS = (*PUBLISHED, *sorted({folder.as_posix() for name in PUBLISHED for folder in PurePath(name).parents} - {"."}))
+NO_LINKS = (*PATTERNS, *sorted({folder.as_posix() for name in PATTERNS for folder in PurePath(name).parents} - {"."}))
 EXPORTED = "a folder that training or `informin export` wrote"
-MODULE_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.py")  # of a SentenceTransformer's module
-# Files of checkpoints, and of exported folders that are not published.
-STATE_FILES = ("trainer_state.json", HEADS_FILE, TRAINED_FILE, MANIFEST)
 
 
 def published_files(folder: str | Path) -> list[Path]:
-    """Return the files of a folder that are published, relative to it.
+    """Return the files of a folder that are published, relative to it: an explicit list, the same for every model.
+
+    Checkpoints, logs (their names contain the host name), reports (they contain sentences) and files that this project
+    did not write are not published.
 
     Raises:
         UsageError: One of them is a link; see `refuse_links`.
     """
     folder = Path(folder)
-    refuse_links(folder)
-    patterns = [*PUBLISHED, *(_module_patterns(folder) if is_general(folder) else [])]
-    files = (path for pattern in patterns for path in folder.glob(pattern) if path.is_file())
-    return sorted({path.relative_to(folder) for path in files if path.name not in STATE_FILES})
+    refuse_links(folder)  # the names are read from some of these files
+    names = dict.fromkeys([*ALWAYS, *module_files(folder), *_added_results(folder)])
+    paths = {path for name in names for path in (PurePath(name), *PurePath(name).parents)}
+    refuse_links(folder, [escape(path.as_posix()) for path in paths])
+    return sorted(Path(name) for name in names if (folder / name).is_file())
 
 
-def _module_patterns(folder: Path) -> list[str]:
-    """Return the patterns of the files of each module of a SentenceTransformer.
+def _added_results(folder: Path) -> list[str]:
+    """Return the results that `informin.publishing.results` added.
 
-    Raises:
-        UsageError: modules.json is missing or not valid.
+    Results that `informin eval` wrote to results/ itself are not published: they contain the path of the model.
     """
-    paths = ["", *(module["path"] for module in listed_modules(str(folder)))]
-    for path in paths:
-        refuse_links(folder, [str(PurePath(path, name)) for name in MODULE_FILES])
-    return [str(PurePath(path, name)) for path in dict.fromkeys(paths) for name in MODULE_FILES]
+    names = ("results/model.json", "results/base-*.json", "results/other_seeds/seed*.json")
+    paths = [path for name in names for path in folder.glob(name) if path.is_file()]
+    found = [path for path in paths if ADDED.fullmatch(str(read_json(path).get("model")))]
+    return [path.relative_to(folder).as_posix() for path in found]
 
 
 def check_export(folder: str | Path) -> None:
     """Check that a folder can be published.
 
     Raises:
-        UsageError: The folder is not an export, contains links, or has weights that are NaN or infinite.
+        UsageError: The folder is not an export, contains links, names a path of this machine, or has weights that are
+            NaN or infinite.
     """
     folder = Path(folder)
     refuse_links(folder)
-    if is_general(folder):
-        _check_general(folder)
-        return
-    code = ["modeling_informin.py"] if architecture_of(load_our_config(folder)).model._auto_class else []
-    missing = [name for name in (SAFE_WEIGHTS_NAME, *code, "modules.json") if not (folder / name).is_file()]
-    if missing:
+    general = is_general(folder)
+    needed = ["modules.json"]
+    if not general:
+        architecture = architecture_of(load_our_config(folder))
+        needed = [SAFE_WEIGHTS_NAME, *(["modeling_informin.py"] if architecture.model._auto_class else []), *needed]
+    published = published_files(folder)
+    weights = [path for path in published if path.suffix == ".safetensors"]
+    missing = [name for name in needed if not (folder / name).is_file()] or ([] if weights else ["weights"])
+    if missing or _is_checkpoint(folder, general):
+        found = f"{folder} is a checkpoint, which cannot be published"
         raise UsageError(
-            f"{folder} is a checkpoint, which cannot be published: it has no {', no '.join(missing)}",
+            f"{found}: it has no {', no '.join(missing)}" if missing else found,
             fix=f"Export it first: python -m informin export {shlex.quote(str(folder))} NEW_FOLDER",
         )
-    _check_weights(folder, [folder / SAFE_WEIGHTS_NAME, folder / HEAD_FILE])
+    _check_weights(folder, [folder / path for path in weights])
+    refuse_local_paths(folder, published)
 
 
-def _check_general(folder: Path) -> None:
-    """Check that the folder of a SentenceTransformer can be published; see `check_export`."""
-    if (folder / "trainer_state.json").is_file():
-        raise UsageError(
-            f"{folder} is a checkpoint, which cannot be published",
-            fix=f"Export it first: python -m informin export {shlex.quote(str(folder))} NEW_FOLDER",
-        )
-    _check_weights(folder, [folder / path for path in published_files(folder) if path.suffix == ".safetensors"])
+def _is_checkpoint(folder: Path, general: bool) -> bool:
+    """Return whether a folder has the state of a run, or weights of our class instead of transformers' own."""
+    if general:
+        return (folder / TRAINER_STATE_NAME).is_file()
+    config = load_our_config(folder)
+    return architecture_of(config).model.__name__ in (config.architectures or [])
 
 
 def _check_weights(folder: Path, files: Sequence[Path]) -> None:

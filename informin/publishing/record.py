@@ -8,7 +8,8 @@ data                  sources, file names or a Hub id; hub_id (null for files); 
                       sha256 of the sentences in order (both null for a stream)
 inputs                other inputs that affect the weights, by name: for files name, size and sha256 (of a sample above
                       1 GB); how the encoder computes embeddings; the workers of a stream. Missing in older records
-language, license     for the card; null if unknown
+language, license     for the card; null if unknown. license_name and license_link, of a license that the Hub does not
+                      list, are missing if the source model has none
 objective             name; title; active terms in order, each with name, title, paper (a file in
                       publishing/templates/citations, or null) and own (false if an option added it to the objective)
 seed, options         every option that affects the weights

@@ -10,7 +10,14 @@ from informin.encoders.encoder import load_encoder
 from informin.errors import UsageError
 from informin.evaluation.results import load_results, results_files, save_results
 from informin.files import read_json
-from informin.publishing.published import EXPORTED, check_export, refuse_links
+from informin.publishing.published import (
+    BASE_RESULTS,
+    EXPORTED,
+    OWN_RESULTS,
+    SEED_RESULTS,
+    check_export,
+    refuse_links,
+)
 from informin.publishing.record import load_record, prompt_of_training
 
 
@@ -56,14 +63,14 @@ def add_results(folder: str | Path, files: Sequence[str], seeds: Sequence[str] =
 
 def _places(folder: Path, seeds: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Return the file name in results/ and the model's name in it, by the checksum of the weights."""
-    places = {load_encoder(str(folder), device="cpu").weights_sha256(): ("model.json", "this model")}
+    places = {load_encoder(str(folder), device="cpu").weights_sha256(): ("model.json", OWN_RESULTS)}
     record = load_record(folder) or {}
     if record.get("base_model"):
-        places[record["base_model"]["weights_sha256"]] = ("base-{pooler}.json", "before training")
+        places[record["base_model"]["weights_sha256"]] = ("base-{pooler}.json", BASE_RESULTS)
     for other in seeds:
         seed = _seed_of(Path(other), folder, record)
         checksum = load_encoder(str(other), device="cpu").weights_sha256()
-        places[checksum] = (f"other_seeds/seed{seed}.json", f"seed {seed}")
+        places[checksum] = (f"other_seeds/seed{seed}.json", SEED_RESULTS.format(seed))
     return places
 
 

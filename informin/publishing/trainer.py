@@ -21,6 +21,7 @@ from informin.errors import SaveError, UsageError, error_line
 from informin.files import damage, set_usual_modes
 from informin.publishing.export import export_folder
 from informin.publishing.hub import Destination, prepare, push_folder, push_in_background
+from informin.publishing.origin import refuse_local_base
 from informin.publishing.record import save_record
 from informin.publishing.sharded import skeleton, with_weights
 from informin.transformers_private import TrainerHooks
@@ -31,6 +32,8 @@ class PublishingTrainer(TrainerHooks, ABC):
 
     hub_model_id: str | None  # type: ignore[assignment]  # Trainer's has the type of its first value, None
     push_in_progress: PushInProgress | None  # type: ignore[assignment]
+
+    known: dict  # entries of the record that the trainer cannot derive
 
     _bones: nn.Module | None = None  # of a model that FSDP shards
     _whole: nn.Module | None = None  # its weights after training
@@ -126,9 +129,10 @@ class PublishingTrainer(TrainerHooks, ABC):
         """Check that a push can succeed and create the repository.
 
         Raises:
-            UsageError: A push cannot succeed; see `informin.publishing.hub.prepare`.
+            UsageError: A push cannot succeed; see `informin.publishing.hub.prepare` and `refuse_local_base`.
         """
         if self.is_world_process_zero():
+            refuse_local_base(self.args, self.known.get("base_model"))
             self._hub = hub_destination(self.args, token, private)
             self.hub_model_id = self._hub.repo
             self.push_in_progress = None

@@ -3,16 +3,13 @@
 import hashlib
 import math
 import os
-import reprlib
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Protocol
 
 from datasets import Dataset, IterableDataset
-from huggingface_hub import metadata_load
 from transformers import PreTrainedTokenizerBase, TrainerState
 from transformers.trainer_pt_utils import AcceleratorConfig
-from transformers.utils import logging
 from transformers.utils.hub import extract_commit_hash
 
 from informin import __version__
@@ -26,7 +23,7 @@ from informin.files import last_name
 from informin.guide.cache import CachedGuide
 from informin.guide.replay import replay_path
 from informin.objectives import OBJECTIVES
-from informin.publishing.metadata import known_license
+from informin.publishing.metadata import license_of
 from informin.publishing.record import SCHEMA
 from informin.training.data_options import CardArguments, DataArguments
 from informin.training.fingerprints import fingerprint, fingerprint_of_tokens, fingerprints, source_of
@@ -35,8 +32,6 @@ from informin.training.options import InforMinTrainingArguments
 from informin.training.report import evaluations, precision
 from informin.training.sentences import HUB_SENTENCES
 from informin.training.throughput import Throughput
-
-logger = logging.get_logger(__name__)
 
 # Options of every objective that affect the weights.
 SHAPING = """
@@ -149,15 +144,33 @@ def provenance(model_name: str, data: DataArguments, card: CardArguments, revisi
     """Return the facts about a run that the trainer cannot derive.
 
     Returns:
-        The names of the `data`, its `language`, the `license`, and the `hub_id` of an encoder that is a local folder.
+        The names of the `data`, its `language`, the `license` with its name and link, and the `hub_id` of an encoder
+        that is a local folder.
     """
     hub_id, sources = _data_names(data)
     return {
         "hub_id": card.base_model,
         "data": {"sources": sources, "hub_id": hub_id, "description": card.data_description},
         "language": card.language or ("en" if hub_id == HUB_DATA else None),
-        "license": card.license or _license(model_name, revision),
+        "license": None,
+        **({"license": card.license} if card.license else license_of(model_name, revision, card.base_model)),
     }
+
+
+def with_source(known: dict, entry: dict | None, model_name: str | None, revision: str | None) -> dict:
+    """Return the facts about a run with those of its source model: `base_model`, and the license if none is given.
+
+    Args:
+        known: See `provenance`.
+        entry: From `describe_model`; None for a model in memory.
+        model_name: Hub id or folder; None for a model in memory.
+        revision: Revision on the Hub.
+    """
+    if entry:
+        known = known | {"base_model": entry}
+    if model_name is None or "license" in known:
+        return known
+    return known | license_of(model_name, revision, (entry or {}).get("hub_id"))
 
 
 def _data_names(args: DataArguments) -> tuple[str | None, list[str]]:
@@ -256,18 +269,3 @@ def _options(args: InforMinTrainingArguments) -> dict:
     options = {name: value for name, value in options.items() if value not in (None, {})}
     packed = {"padding_free": True} if args.padding_free else {}  # changes the layout of the dropout masks
     return options | packed | {"precision": precision(args), "processes": args.world_size}
-
-
-def _license(model_name: str, revision: str | None) -> str | list[str] | None:
-    """Return the license in the encoder's model card; None if it cannot be read or is unknown to the Hub."""
-    path = optional_file(model_name, "README.md", revision)
-    try:
-        named = path and (metadata_load(path) or {}).get("license")
-    except Exception:  # OSError, YAMLError, and other errors of YAML constructors
-        return None
-    if named and not known_license(named):
-        logger.info(
-            f"The model card of {model_name} has the license {reprlib.repr(named)}, which the Hub does not know. It is "
-            "ignored; set `license`."
-        )
-    return known_license(named)

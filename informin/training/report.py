@@ -12,14 +12,13 @@ import torch
 from transformers import TrainerState
 
 from informin.encoders.embedding_config import EmbeddingConfig
-from informin.encoders.remote_code import remote_code
 from informin.errors import counted, error_line
 from informin.evaluation.development import Development
 from informin.evaluation.drift import MEASURES, NOT_SCORED
 from informin.evaluation.measures import ALL
 from informin.files import read_json
 from informin.objectives import OBJECTIVES
-from informin.publishing.record import is_general
+from informin.publishing.record import is_general, load_record
 from informin.publishing.report_record import REPORT, logged, save_report
 from informin.training.history import logged_scores, logged_terms
 from informin.training.options import InforMinTrainingArguments
@@ -143,7 +142,7 @@ def load_lines(folder: str) -> str:
     normalization, sentence-transformers applies what the folder specifies.
     """
     if is_general(folder):
-        trust = ", trust_remote_code=True" if remote_code(folder) else ""
+        trust = ", trust_remote_code=True" if (load_record(folder) or {}).get("remote_code") else ""
         return (
             "\nLoad the model:\n    from sentence_transformers import SentenceTransformer\n"
             f'    model = SentenceTransformer("{folder}"{trust})'

@@ -7,14 +7,15 @@ import pytest
 
 from informin.encoders.embedding_config import EmbeddingConfig
 from informin.encoders.encoder import load_encoder
-from informin.publishing import sentence_transformers_files
 from informin.publishing.export import export_checkpoint
 from informin.training.report import prompt_line
+from modeling_informin import with_default_prompt
 from tests.any_encoder.helpers import (
     LENGTH,
     PROMPTS,
     SENTENCES,
     by_sentence_transformers,
+    general_trainer,
     read,
     sentence_transformer,
 )
@@ -118,12 +119,34 @@ def test_description_of_the_prompt(usage, exported, said):
     assert line is None if said is None else re.match(said, line)
 
 
-def test_new_default_prompt_gets_an_unused_name():
-    usage = EmbeddingConfig(
-        "mean", prompt="today ", files={"prompts": {"default": "the "}, "default_prompt_name": "default"}
+@pytest.mark.parametrize(
+    ("prompts", "default", "prompt", "expected"),
+    [
+        ({}, None, "", ({}, None)),
+        ({}, None, "today ", ({"default": "today "}, "default")),
+        ({"a": "the "}, "a", "the ", ({"a": "the "}, "a")),
+        ({"a": "the ", "b": "today "}, "a", "today ", ({"a": "the ", "b": "today "}, "b")),
+        ({"a": "the "}, "a", "", ({"a": "the "}, None)),
+        ({"default": "the "}, "default", "today ", ({"default": "the ", "default_2": "today "}, "default_2")),
+    ],
+)
+def test_new_default_prompt_gets_an_unused_name(prompts, default, prompt, expected):
+    assert with_default_prompt(prompts, default, prompt) == expected
+
+
+@pytest.mark.parametrize("backend", ["native", "st"])
+@pytest.mark.parametrize("stored", ["query", None])
+def test_both_backends_name_a_new_default_prompt_alike(bert, tmp_path, backend, stored):
+    run = general_trainer(
+        sentence_transformer(bert, tmp_path / "model", prompt=stored),
+        tmp_path / "run",
+        backend=backend,
+        prompt="today ",
+        export_prompt=True,
     )
-    prompts = {"default": "the ", "default_2": "today "}
-    assert sentence_transformers_files._prompts(usage) == {"prompts": prompts, "default_prompt_name": "default_2"}
+    run.export(tmp_path / "export")
+    values = read(tmp_path / "export", "config_sentence_transformers.json")
+    assert (values["default_prompt_name"], values["prompts"]) == ("default", PROMPTS | {"default": "today "})
 
 
 def test_export_prompt_requires_a_prompt(trainer):

@@ -61,7 +61,7 @@ def test_other_models_are_refused(bert, tmp_path, capsys):
 
 
 def test_check_export_names_the_command_that_repairs_a_checkpoint(bert_run, tmp_path, monkeypatch):
-    with raises_usage(found="is a checkpoint, which cannot be published: it has no modules") as error:
+    with raises_usage(found="is a checkpoint, which cannot be published") as error:
         check_export(bert_run.kept)
     command = error.value.fix.partition("Export it first: ")[2]
     assert command == f"python -m informin export {bert_run.kept} NEW_FOLDER"

@@ -193,7 +193,7 @@ def test_default_sentences_are_english_and_from_the_hub(bert):
 )
 def test_the_license_comes_from_the_encoders_card(bert, tmp_path, caplog, card, license, said):
     """A license that the Hub does not know is left out, with one warning."""
-    caplog.set_level("INFO", logger="informin.training.record")
+    caplog.set_level("INFO", logger="informin.publishing.metadata")
     base = copy(bert, tmp_path / "base")
     (base / "README.md").write_bytes(card)
     assert facts(base)["license"] == license

@@ -61,11 +61,11 @@ def state(hub: HubServer) -> dict:
 
 
 def results_of(folder: Path, path: Path, score: float = 70.0) -> Path:
-    """Write a results file for this folder's weights."""
+    """Write a results file for this folder's weights, as `add_results` does."""
     sha256 = load_encoder(str(folder), device="cpu").weights_sha256()
     identity = dict(pooler="cls", normalized=False, prompt=None, whitening=None, max_length=66)
     identity |= dict(precision="fp32", split="test")
-    results = new_results(str(folder), identity | {"weights_sha256": sha256}, {"torch": "2"})
+    results = new_results("this model", identity | {"weights_sha256": sha256}, {"torch": "2"})
     entry = {"score": score, "n": 9, "truncated": 0, "data": {}, "seconds": {"encode": 1.0, "score": 1.0}}
     add_task(results, "STS12", entry)
     path.parent.mkdir(parents=True, exist_ok=True)

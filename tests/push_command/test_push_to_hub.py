@@ -13,7 +13,9 @@ from huggingface_hub import snapshot_download
 import run_unsup
 from informin.cli import train as train_command
 from informin.encoders.loading import load_config, load_model
-from informin.publishing.hub import prepare, push_in_background
+from informin.publishing import trainer as publishing_trainer
+from informin.publishing.hub import prepare, push_card, push_folder, push_in_background
+from tests.any_encoder.helpers import general_trainer, sentence_transformer
 from tests.conftest import make_sentences, raises_usage, tokenizer_of
 from tests.push.push_helpers import (
     REPO,
@@ -266,3 +268,51 @@ def test_uploads_that_take_longer_than_the_training(hub, train, tmp_path, monkey
     assert train(hub_strategy="every_save", hub_always_push=always) == 0
     steps = ["Training in progress, step 4"] * (always == "true") + ["Training in progress, step 2"]
     assert [commit.title for commit in hub.commits(REPO)][1:] == ["End of training", *steps, "initial commit"]
+
+
+@pytest.mark.parametrize(
+    ("backend", "strategy"),
+    [("native", "end"), ("native", "checkpoint"), ("st", "every_save"), ("st", "all_checkpoints")],
+)
+def test_no_strategy_uploads_other_files(hub, train, bert, sentences_file, tmp_path, monkeypatch, backend, strategy):
+    """Files that lie in the output folder or in a checkpoint, and the report with its sentences."""
+    strays = ("report.json", "notes.txt", "secrets.json", "x.py", "runs/log.txt", "1_Pooling/notes.json", "x/y.pt")
+
+    def beside(push):
+        def pushed(folder, *args, **how):
+            for name in strays:
+                Path(folder, name).parent.mkdir(parents=True, exist_ok=True)
+                Path(folder, name).write_text("the private line")
+            return push(folder, *args, **how)
+
+        return pushed
+
+    for name in ("push_in_background", "push_folder"):
+        function = getattr(publishing_trainer, name)
+        monkeypatch.setattr(publishing_trainer, name, beside(function))
+    model = sentence_transformer(bert, tmp_path / "private-folder" / "base")
+    assert train(hub_strategy=strategy, model_name=model, backend=backend, report_to="none") == 0
+    texts = [b"the private line", b"private-folder", os.fsencode(tmp_path.parent)]
+    texts += [line.encode() for line in sentences_file.read_text().splitlines() if line.count(" ") > 3]
+    commits = hub.commits(REPO)
+    assert len(commits) == {"end": 3, "every_save": 5}.get(strategy, 7)
+    for commit in commits:
+        assert not {name for name in commit.files if name.endswith(strays)}
+        for name, blob in commit.files.items():
+            assert not [text for text in texts if text in blob.content], name
+
+
+def test_a_sentence_transformer_is_pushed_again(hub, bert, tmp_path):
+    """Its config.json has no settings of this project. A report that an earlier version published is deleted."""
+    run = general_trainer(sentence_transformer(bert, tmp_path / "base"), tmp_path / "run", backend="st")
+    run.export(str(tmp_path / "run"))
+    for _ in range(2):
+        push_folder(tmp_path / "run", prepare(REPO, folder=tmp_path / "run"))
+    names = remote(hub).keys()
+    hub.commit(REPO, {"report.json": b"{}", "LICENSE.txt": b"x", "adapter_config.json": b"{}"}, author="alice")
+    push_folder(tmp_path / "run", prepare(REPO, folder=tmp_path / "run"))
+    assert remote(hub).keys() == names | {"LICENSE.txt"}
+    push_card(tmp_path / "run", prepare(REPO, folder=tmp_path / "run"))
+    hub.commit(REPO, {WEIGHTS: b"other"}, author="alice")
+    with raises_usage(found="does not have the weights"):
+        push_card(tmp_path / "run", prepare(REPO, folder=tmp_path / "run"))

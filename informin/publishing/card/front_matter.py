@@ -1,5 +1,7 @@
 """The YAML metadata of the card, which the Hub reads."""
 
+from typing import Any
+
 from huggingface_hub import EvalResult, ModelCardData
 
 from informin.evaluation.measures import KINDS
@@ -7,7 +9,13 @@ from informin.evaluation.senteval import STS_TASKS, TRANSFER_TASKS
 from informin.evaluation.senteval_files import HUB_DATA
 from informin.evaluation.table import samples
 from informin.publishing.card.markdown import single_line
-from informin.publishing.metadata import known_id, known_language, known_license
+from informin.publishing.metadata import (
+    known_id,
+    known_language,
+    known_license,
+    known_license_link,
+    known_license_name,
+)
 
 # Task type and name, metric type and name.
 STS = ("semantic-similarity", "Semantic similarity", "spearman_cosine", "Spearman x 100")
@@ -30,7 +38,7 @@ def front_matter(name: str, record: dict, objective: dict, results: dict | None,
     scores = [*_task_results(results), *_sample_results(results)] if results else []
     return ModelCardData(
         language=known_language(record.get("language")),
-        license=known_license(record.get("license")),  # type: ignore[arg-type]  # the Hub also accepts a list
+        **license_metadata(record),
         library_name="sentence-transformers",
         pipeline_tag="sentence-similarity",
         base_model=known_id((record["base_model"] or {}).get("hub_id")),
@@ -43,6 +51,15 @@ def front_matter(name: str, record: dict, objective: dict, results: dict | None,
         model_name=name if scores else None,  # of the model-index
         eval_results=scores or None,
     )
+
+
+def license_metadata(values: dict) -> dict[str, Any]:
+    """Return the license with its name and link, of those values that the Hub accepts."""
+    return {
+        "license": known_license(values.get("license")),  # the Hub also accepts a list
+        "license_name": known_license_name(values.get("license_name")),
+        "license_link": known_license_link(values.get("license_link")),
+    }
 
 
 def _task_results(results: dict) -> list[EvalResult]:
