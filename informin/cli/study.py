@@ -20,7 +20,6 @@ from informin.studies.table import notes, plot_rows, tables
 from informin.summaries import SUMMARY, TABLE, refuse_foreign
 from informin.training.command_line import option_names
 
-
 PLOTS = ("plot.png", "plot.svg", "plot.csv")
 
 
