@@ -50,17 +50,21 @@ def is_summary(found: object) -> bool:
     return all(isinstance(run, dict) for run in found["runs"])
 
 
-def refuse_foreign(folder: str | Path) -> None:
+def refuse_foreign(folder: str | Path, others: Sequence[str] = ()) -> None:
     """Raise UsageError if a folder has a summary.json or table.md that this program did not write.
 
-    A summary is known by its keys. It and the table are written together.
+    A summary is known by its keys. The other files are written with it.
+
+    Args:
+        folder: Folder of the summary.
+        others: Names of other files that are written with the summary.
     """
-    summary, table = Path(folder, SUMMARY), Path(folder, TABLE)
+    summary = Path(folder, SUMMARY)
     known = False
     if summary.is_file():
         with suppress(UsageError):
             known = is_summary(read_json(summary))
-    for path in (summary, table):
+    for path in (summary, *(Path(folder, name) for name in (TABLE, *others))):
         if os.path.lexists(path) and not known:
             raise UsageError(f"{path} exists, and this program did not write it", fix="Choose another folder.")
 

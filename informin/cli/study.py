@@ -20,6 +20,8 @@ from informin.studies.table import notes, plot_rows, tables
 from informin.summaries import SUMMARY, TABLE, refuse_foreign
 from informin.training.command_line import option_names
 
+PLOTS = ("plot.png", "plot.svg", "plot.csv")
+
 
 def main(argv: list[str] | None = None) -> int:
     """Run a study. Returns the exit code: 0, 1 (a run failed or is missing), 2 (usage), 128 + signal."""
@@ -92,7 +94,7 @@ def run_study(study: Study, runs: list[Run], args: argparse.Namespace) -> int:
     check_options(study)
     if study.scored and _unfinished(study, runs):
         check_data(study)
-    refuse_foreign(Path(args.output, study.name))
+    refuse_foreign(Path(args.output, study.name), PLOTS)
     make_folder(args.output, "output")
     with Runner(study.tasks, args.keep_checkpoints, jobs, gpus, study.samples) as runner:
         progress = Progress(study, runs, runner, jobs)
@@ -128,7 +130,7 @@ def report(study: Study, runs: Sequence[Run], output: str) -> None:
 
 def show(study: Study, records: Records, folder: Path) -> None:
     """Print the tables, and write tables, numbers and plot to the folder."""
-    refuse_foreign(folder)
+    refuse_foreign(folder, PLOTS)
     summary = save_study(folder / SUMMARY, study, records)
     shown, said = tables(summary), notes(summary)
     print("\n" + "\n\n".join([*(render(table, "text") for table in shown), *said]))

@@ -86,13 +86,21 @@ def make_panels(titles: Sequence[str], size: tuple[float, float], shared: bool) 
     return figure, list(grid[: len(titles)])
 
 
-def save(figure: Figure, stem: str | Path, header: Sequence[str], rows: Iterable) -> Files:
+def save(figure: Figure, stem: str | Path, header: Sequence[str], rows: Iterable, replaceable: bool = False) -> Files:
     """Write STEM.png, STEM.svg and STEM.csv. None of them appears before all are complete.
+
+    Args:
+        figure: The figure.
+        stem: Path without suffix.
+        header: Header of the CSV file.
+        rows: Its rows.
+        replaceable: Existing files with these names are known to be ours.
 
     Raises:
         UsageError: A file with one of these names is not such a figure, or they cannot be written.
     """
-    refuse_foreign(stem, header)
+    if not replaceable:
+        refuse_foreign(stem, header)
     folder, name = Path(stem).parent, Path(stem).name
     try:
         folder.mkdir(parents=True, exist_ok=True)

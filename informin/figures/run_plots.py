@@ -60,6 +60,8 @@ def training_curves(log_history: Sequence[Mapping], stem: str | Path) -> Files:
 def seeds(rows: Sequence[Mapping], title: str, stem: str | Path) -> Files:
     """Plot the score of each seed of each setting, with mean and standard deviation, in one panel per measure.
 
+    Existing files are replaced: the folder's summary.json shows that they are of a study.
+
     Args:
         rows: One row per measure, setting and seed with `measure`, `setting`, `seed`, `value` (x 100) and
             `baseline_mean`, the mean of the setting it is compared with, or None.
@@ -67,7 +69,7 @@ def seeds(rows: Sequence[Mapping], title: str, stem: str | Path) -> Files:
     """
     figure = seeds_figure(rows, title)
     header = ["measure", "setting", "seed", "value", "baseline_mean"]
-    return save(figure, stem, header, ([row[name] for name in header] for row in rows))
+    return save(figure, stem, header, ([row[name] for name in header] for row in rows), replaceable=True)
 
 
 def seeds_figure(rows: Sequence[Mapping], title: str) -> Figure:
