@@ -5,9 +5,10 @@ import os
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 
-from informin.encoders.files import json_file
+from informin.encoders.files import json_file, optional_file
 from informin.encoders.modules import joined
 from informin.errors import UsageError
+from informin.files import hub_problem
 from informin.schema import FLAG, NUMBER, RATE, TEXT, Keys, Kind, list_of, one_of, or_none, problem
 
 ADAPTER_CONFIG = "adapter_config.json"
@@ -61,7 +62,7 @@ def base_model(model_name: str, path: str = "", revision: str | None = None) -> 
         revision: Branch, tag or commit on the Hub.
 
     Raises:
-        UsageError: The base model is a folder, or a setting is not one of low-rank adaptation.
+        UsageError: The base model is a folder or does not exist, or a setting is not one of low-rank adaptation.
     """
     file = joined(path, ADAPTER_CONFIG)
     values = json_file(model_name, file, revision)
@@ -78,6 +79,11 @@ def base_model(model_name: str, path: str = "", revision: str | None = None) -> 
             needed="a base model on the Hub",
             fix="Merge the adapter into its base model, which `lora_merge` does after training.",
         )
+    try:
+        optional_file(base, "config.json")
+    except OSError as error:
+        found = f"{model_name}: {file} names the base model {base}: {hub_problem(error.__cause__ or error)}"
+        raise UsageError(found, option="model_name", needed="a base model that can be loaded") from None
     return base
 
 

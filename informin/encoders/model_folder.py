@@ -1,5 +1,6 @@
 """Check what the files of a model folder name: other files, folders, models, and settings of its modules."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,7 +8,7 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, WEIGHTS_INDEX_NAME
 
 from informin.encoders.adapter_config import base_model
 from informin.encoders.files import check_name, json_file, refuse_links, refuse_links_within, refuse_outside, texts_in
-from informin.encoders.module_settings import check_module
+from informin.encoders.module_settings import TRANSFORMERS, check_module
 from informin.encoders.modules import Module, all_modules, joined
 from informin.errors import UsageError
 from modeling_informin import HEAD_FILE
@@ -22,17 +23,21 @@ def check_paths(model_name: str, revision: str | None = None) -> None:
     Both backends call it before they load anything.
     """
     check_name(model_name)
-    if Path(model_name).is_dir():
+    local = os.path.isdir(model_name)
+    if local:
         refuse_links(model_name)
     refuse_outside(model_name, HEAD_FILE)
     modules = all_modules(model_name, revision)
     _refuse_other_type(model_name, modules, revision)
     for path in folders_of(modules):
-        if path and Path(model_name).is_dir():
+        if path and local:
             refuse_links_within(model_name, path)
+    with_weights = modules if local else [one for one in modules if one.kind is None or one.kind in TRANSFORMERS]
+    for path in folders_of(with_weights):  # on the Hub, each file is a request
         _check_weights(model_name, path, revision)
         _check_tokenizer(model_name, path, revision)
-        base_model(model_name, path, revision)
+        if base := base_model(model_name, path, revision):
+            _check_weights(base, "", None)
 
 
 def check_modules(model_name: str, revision: str | None = None, trusted: bool = False) -> None:
@@ -79,7 +84,8 @@ def _check_weights(model_name: str, path: str, revision: str | None) -> None:
 
 def _indexes(model_name: str, path: str) -> Iterator[str]:
     folder = Path(model_name, path)
-    return (found.name for found in sorted(folder.glob("*.index.json"))) if folder.is_dir() else iter(())
+    if os.path.isdir(folder):  # Path.is_dir raises for a name that is too long
+        yield from (found.name for found in sorted(folder.glob("*.index.json")))
 
 
 def _check_tokenizer(model_name: str, path: str, revision: str | None) -> None:

@@ -5,7 +5,6 @@ from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBas
 from informin.encoders.architectures import OFFSET_POSITIONS
 from informin.encoders.encode import max_length
 from informin.encoders.files import json_file
-from informin.encoders.model_folder import check_paths
 from informin.encoders.sentence_transformers_files import load_embedding_config
 from informin.errors import UsageError, counted, error_line
 
@@ -19,7 +18,6 @@ def load_tokenizer(model_name: str, config: PreTrainedConfig, revision: str | No
     Raises:
         UsageError: There is no tokenizer, it has no vocabulary or padding token, or it belongs to another model.
     """
-    check_paths(model_name, revision)
     try:
         tokenizer = AutoTokenizer.from_pretrained(model_name, revision=revision, trust_remote_code=False)
     except Exception as error:  # tokenizers raises Exception itself

@@ -132,6 +132,7 @@ def test_commands_run_no_pickle(general, runs, tmp_path, capsys):
 
 REFUSED = {
     "model_args": [
+        {"weights_only": False},
         {"weights_only": 0},
         {"weights_only": None},
         {"use_safetensors": False},
@@ -385,6 +386,7 @@ def test_native_folders_with_an_adapter_are_checked(model, backend):
         },
         {"peft_type": "XLORA", "adapters": {"a": "/x"}},
         {"auto_mapping": {"base_model_class": "Evil", "parent_library": "evil"}},
+        {"peft_type": "IA3"},
         {"base_model_name_or_path": None},
         {"r": 10**9},
         {"r": -1},
@@ -410,6 +412,12 @@ def test_adapter_of_a_model_on_the_hub(bert, train, logged_in, tmp_path):
     logged_in.add_repo("alice/kernel", files | {"config.json": json.dumps(config).encode()})
     change(tmp_path / "adapter", "adapter_config.json", base_model_name_or_path="alice/kernel")
     refused(tmp_path / "adapter", found="it would run kernel.py of owner/kernel")
+    index = {"metadata": {}, "weight_map": {"x": "../../outside.safetensors"}}
+    logged_in.add_repo("alice/index", files | {"model.safetensors.index.json": json.dumps(index).encode()})
+    change(tmp_path / "adapter", "adapter_config.json", base_model_name_or_path="alice/index")
+    refused(tmp_path / "adapter", found="model.safetensors.index.json names '../../outside.safetensors'")
+    change(tmp_path / "adapter", "adapter_config.json", base_model_name_or_path="alice/none")
+    refused(tmp_path / "adapter", found="names the base model alice/none: the Hub has no such repository")
 
 
 # Other damage
@@ -454,6 +462,13 @@ def test_other_kinds_of_models(model, backend, kind):
 def test_damaged_lists_of_modules(model, backend, values):
     modules(model, 1, **values)
     refused(model, backend, found="modules.json ")
+
+
+@pytest.mark.parametrize("path", ["x" * 5_000, "x" * 200_000, "é" * 300])
+def test_paths_that_are_too_long(model, backend, path):
+    modules(model, 1, path=path)
+    with pytest.raises(UsageError):
+        load_encoder(str(model), device="cpu", backend=backend)
 
 
 def test_first_module_without_a_tokenizer(general):
