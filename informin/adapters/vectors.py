@@ -76,11 +76,10 @@ def _parquet(path: Path) -> np.ndarray:
         if len(names) != 1:
             found = f"{len(names)} columns of lists of floating-point numbers ({', '.join(names) or 'none'})"
             raise ValueError(f"it has {found}, expected one")
-        column = file.read(columns=names)[names[0]]
-    parts, row = [], 0
-    for chunk in column.chunks:
-        parts.append(_rows_of_lists(chunk, row))
-        row += len(chunk)
+        parts, row = [], 0
+        for batch in file.iter_batches(CHUNK, columns=names):
+            parts.append(_rows_of_lists(batch.column(0), row))
+            row += len(batch)
     parts = [part for part in parts if len(part)]
     if len({part.shape[1] for part in parts}) > 1:
         raise ValueError("its lists have different lengths")

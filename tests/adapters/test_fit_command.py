@@ -38,7 +38,7 @@ def test_vectors_of_the_model_pass_however_they_are_stored(encoder):
     for seed, stored in enumerate([vectors, *kinds.values()]):
         check_vectors("x.npy", stored, TEXTS, encoder, seed)
     alike = ["the dog"] * 40
-    check_vectors("x.npy", embedded(encoder, alike), alike, encoder)
+    check_vectors("x.npy", embedded(encoder, alike).astype(np.float16), alike, encoder)
 
 
 @pytest.mark.parametrize("wrong", ["order", "shifted", "model", "texts", "prompt"])
@@ -53,6 +53,19 @@ def test_other_vectors_are_refused(encoder, wrong):
     }
     with raises_usage(option="embeddings", found=f"x.npy has other embeddings than {encoder.name}"):
         check_vectors("x.npy", others[wrong], TEXTS, encoder)
+
+
+def test_other_vectors_are_refused_where_all_are_alike(encoder):
+    class Alike:
+        name, poolers, dimensions = "m", ["mean"], encoder.dimensions
+
+        def __call__(self, texts):
+            return {"mean": embedded(encoder, texts) + 30}
+
+    vectors = Alike()(TEXTS)["mean"]
+    check_vectors("x.npy", vectors, TEXTS, Alike())
+    with raises_usage(option="embeddings", found="x.npy has other embeddings than m"):
+        check_vectors("x.npy", vectors[::-1], TEXTS, Alike())
 
 
 def test_vectors_of_another_width_are_refused(encoder):
@@ -132,7 +145,7 @@ SEEDS = {
     "compare": (compare, ["x.npy", "--train_file", "a.txt", "--seed"]),
     "analyze": (analyze, ["tsne", "--model_name", "m", "--sentences", "a.txt", "--seed"]),
     "train": (train, ["--model_name", "m", "--train_file", "a.txt", "--output_dir", "o", "--seed"]),
-    "study": (study, ["study.yaml", "--output", "o", "--seeds"]),
+    "study": (study, ["study.yaml", "--output", "o", "--seeds", "3"]),
 }
 
 
@@ -158,9 +171,11 @@ def test_words_that_are_not_utf_8_are_one_line(files, tmp_path, capsys, command,
     main, options = SEEDS[command]
     words = [*options, "1"]
     words.insert(len(words) + place if place else 0, "\udcff.npy")
-    with pytest.raises(SystemExit) as info:
-        main.main(words)
-    assert info.value.code == 2
+    try:
+        code = main.main(words)
+    except SystemExit as error:
+        code = error.code
+    assert code == 2
     assert capsys.readouterr().err == "error: \\udcff.npy is not UTF-8. Rename it, or write it in UTF-8.\n"
     assert not (tmp_path / "o").exists()
 

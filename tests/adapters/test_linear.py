@@ -152,7 +152,7 @@ def test_duplicates_and_constant_columns_give_finite_maps():
         assert np.isfinite(adapter.coef_).all() and np.isfinite(adapter.smooth(X)).all()
 
 
-@pytest.mark.parametrize("noise", [0.0, 1e-8])
+@pytest.mark.parametrize("noise", [0.0, 2e-7])  # some copies are in other cells of a grid
 @pytest.mark.parametrize("copies", [2, 8])
 def test_copies_do_not_change_the_map(monkeypatch, copies, noise):
     monkeypatch.setattr(linear, "CHUNK", 100)
