@@ -48,6 +48,7 @@ def test_quoted_fields(read, text, expected):
         ['5" nail', '"quoted"'],
         ['"quoted ""twice"""', '"Hello," she said.'],  # the second one cannot be quoted
         ['""', '"'],
+        ['"a ""b"""', '"Never closed'],
         ['"One" and "two"', '"Whole, sentence."'],
     ],
 )
@@ -56,6 +57,10 @@ def test_marks_that_are_text_are_kept(read, texts, columns):
     rows = [{"text": text, "label": "a"} for text in texts]
     lines = ["\t".join(columns), *("\t".join(row[name] for name in columns) for row in rows)]
     assert read("\n".join(lines) + "\n") == texts
+
+
+def test_a_row_with_fewer_fields_than_the_header_is_not_quoted(read):
+    assert read('text\tlabel\tnote\n"One\ntwo"\ta\n') == ['"One', 'two"']
 
 
 def test_one_warning_counts_fields_in_marks_that_nothing_else_shows_to_be_quoted(read, caplog):
