@@ -130,7 +130,7 @@ def no_points(record):
         (lambda record: record["prediction"].update(verdict="<b>"), "prediction.verdict"),
         (lambda record: record["prediction"].update(gain=-1e300), "prediction.gain"),
         (lambda record: record["prediction"].update(error=101), "prediction.error"),
-        (lambda record: record["prediction"].update(mean_cosine=10**400), "prediction.mean_cosine"),
+        (lambda record: record["prediction"].update(mean_cosine=1e300), "prediction.mean_cosine"),
         (lambda record: record["prediction"].update(mean_cosine=float("nan")), "prediction.mean_cosine"),
         (lambda record: record.update(options={"x": eval("[" * 60 + "]" * 60)}), "options.x"),
         (lambda record: record.update(options=DEEP), "nested too deeply"),
