@@ -44,7 +44,13 @@ def test_only_files_of_the_export_are_published(bert_run, tmp_path):
     assert published(folder) == EXPORTED
 
 
-@pytest.mark.parametrize("name", ["tiny-cls.json", "other_seeds/tiny-cls.json"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("tiny-cls.json", "other_seeds/tiny-cls.json"),
+        *("base-cls.json", "model.json", "other_seeds/seed7.json"),  # of folders that are called base, model and seed7
+    ],
+)
 def test_only_results_of_add_results_are_published(bert_run, tmp_path, name):
     """run_eval.py may have written them there, and they contain the path of the model."""
     folder = copy(bert_run.folder, tmp_path / "run")
