@@ -24,7 +24,7 @@ from informin.publishing.hub import SPACE_TAG
 # What the search page imports, besides gradio, which the Hub installs in the version that the card names.
 REQUIREMENTS = (
     *("torch", "transformers", "accelerate", "huggingface_hub", "safetensors", "numpy", "scipy", "scikit-learn"),
-    *("pyarrow", "psutil", "tqdm"),
+    *("pyarrow", "psutil", "tqdm", "filelock"),
 )
 UNPINNED = ("psutil",)  # the Hub installs a package that needs another version
 CARD_TEMPLATE = Path(__file__).parent / "templates" / "space_card.md"

@@ -13,6 +13,7 @@ map         sentences, the examples first; old and new, a point for each; group,
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.linalg import orthogonal_procrustes
 from sklearn.cluster import KMeans
 from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
@@ -111,13 +112,16 @@ def layouts(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return 2-D points (N, 2) of unit vectors (N, d) and (N, e) of the same N sentences, by t-SNE.
 
     The second map starts from the first, without early exaggeration, so that a sentence stays in place unless its
-    neighbors changed. Distances are meaningful only between neighbors.
+    neighbors changed. Distances are meaningful only between neighbors. Size and rotation of a map mean nothing, so those of
+    the second are fitted to the first (orthogonal Procrustes).
     """
     options = {"perplexity": min(PERPLEXITY, (len(x) - 1) / 3), "random_state": SEED}
     with threadpool_limits(1):
         first = TSNE(init="pca", **options).fit_transform(x.astype(np.float32))
         moved = TSNE(init=first, early_exaggeration=1, max_iter=MOVES, **options).fit_transform(y.astype(np.float32))
-    return first, moved * (first.std() / (moved.std() or 1))  # the scale of t-SNE means nothing
+    center = first.mean(0)
+    moved = (moved - moved.mean(0)) * (first.std() / (moved.std() or 1))
+    return first, moved @ orthogonal_procrustes(moved, first - center)[0] + center
 
 
 def _example_rows(kept: np.ndarray) -> tuple[list[int], set[int]]:

@@ -150,8 +150,6 @@ def add_dense(folder: Path, dense: Dense, normalize: bool) -> None:
     write_json(folder / SETTINGS_FILE, declared, indent=2)
     config = read_json(folder / "config.json")
     config["informin"]["adapter"] = True
-    if files := config["informin"].get("sentence_transformers"):
-        config["informin"]["sentence_transformers"] = files | {"similarity_fn_name": COSINE}
     write_json(folder / "config.json", config, indent=2)
 
 

@@ -10,7 +10,6 @@ from huggingface_hub import metadata_load
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 
-from informin.encoders.files import optional_file
 from informin.errors import UsageError
 
 logger = logging.getLogger(__name__)
@@ -66,6 +65,8 @@ def license_of(model_name: str, revision: str | None = None, hub_id: str | None 
         hub_id: Hub id of a model in a folder.
     """
     try:
+        from informin.encoders.files import optional_file  # which imports transformers; cards are written without it
+
         path = optional_file(model_name, "README.md", revision)
         values = (path and metadata_load(path)) or {}
         named = values.get("license")

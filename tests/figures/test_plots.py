@@ -95,7 +95,7 @@ def test_failed_save_keeps_earlier_files(part, tmp_path, monkeypatch):
     if part == "svg":
         monkeypatch.setattr(Figure, "savefig", fail)
     for stem in ("kept", "new"):
-        with pytest.raises(OSError, match="No space left"):
+        with raises_usage(option="output", found="cannot be written: No space left"):
             drawing.save(figure, tmp_path / stem, ["x"], rows())
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 

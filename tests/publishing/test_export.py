@@ -39,6 +39,7 @@ def test_a_run_leaves_an_export_and_complete_checkpoints(run):
     assert read_json(run.folder / "config.json")["informin"]["lm_head"] is False
     state = {"optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"}
     model = {"config.json", "model.safetensors", "modeling_informin.py", "tokenizer.json", "tokenizer_config.json"}
+    model |= {"modules.json", "1_Pooling", "sentence_bert_config.json", "config_sentence_transformers.json"}
     for checkpoint in (run.folder / "checkpoint-2", run.folder / "checkpoint-4"):
         assert {path.name for path in checkpoint.iterdir()} == state | model | {"training.json", "manifest.json"}
         assert [name for name in load_file(checkpoint / "model.safetensors") if name.startswith(LM_HEADS)]

@@ -82,7 +82,7 @@ def test_a_page_that_cannot_be_written_does_not_fail_the_run(command, tmp_path, 
 
     monkeypatch.setattr("informin.report.page.new_file", full)
     assert run_unsup.main(command(measure_drift=False)) == 0
-    assert "The report could not be written: [Errno 28] No space left on device" in capsys.readouterr().err
+    assert "report.html cannot be written: [Errno 28] No space left on device" in capsys.readouterr().err
     assert (tmp_path / "run" / "model.safetensors").is_file()
 
 

@@ -1,4 +1,4 @@
-"""A part of tools/interrupted_commands.py: killed commands leave nothing that stops the next run, nor half of an output.
+"""A part of tools/interrupted_commands.py: killed commands leave no half of an output, and run again.
 
 Two processes give the numbers of one, and end if the other one is killed.
 """

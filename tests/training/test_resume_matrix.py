@@ -39,7 +39,7 @@ SIZES = (9, 6, 3)  # sentences of the files of a stream
 
 def differences(folder: str, out: str, data: str, workers: str) -> dict[str, list[str]]:
     """Return, per place, what differs between a run that resumes there and a run without interruption."""
-    options = WORKERS[workers] | dict(max_steps=STEPS, save_steps=1)
+    options = WORKERS[workers] | dict(max_steps=STEPS)
     if options.get("dataloader_num_workers"):
         options["dataloader_multiprocessing_context"] = "fork"  # others take seconds to start
     distributed = dist.is_initialized()
@@ -50,7 +50,7 @@ def differences(folder: str, out: str, data: str, workers: str) -> dict[str, lis
         sentences = make_sentences(8 * EPOCH_STEPS + 1)
         if data == "stream":
             sentences = load_sentences(DataArguments(train_file=[f"{out}/files"], streaming=True), seed=1)
-        saved = {"save_strategy": "no"} if resume else {}
+        saved = {"save_strategy": "no", "save_steps": None} if resume else {"save_steps": 1}
         return train(folder, f"{out}/{name}", 1, resume, sentences, **options, **saved)
 
     whole, found = run("whole"), {}
