@@ -65,7 +65,9 @@ def new_folder(folder: str | Path, option: str | None = None) -> Iterator[Path]:
             yield new
             _move(new, target)
     except UsageError as error:  # of another block inside this one
-        found = error.found.replace(str(new), str(folder)) if new else error.found
+        if new is None or str(new) not in error.found:
+            raise
+        found = error.found.replace(str(new), str(folder))
         raise UsageError(found, option=error.option, needed=error.needed, fix=error.fix) from None
     except Exception as error:
         if isinstance(error, InforMinError) or not is_write_error(error):

@@ -255,6 +255,9 @@ def as_encoder(
     """
     fit_to_positions(model)
     own = model.get_max_seq_length()
+    if isinstance(own, int | float) and not own >= 3:
+        found = f"{name} has the maximum length {own}"
+        raise UsageError(found, option="model_name", needed="room for 3 tokens")
     most = int(own) if isinstance(own, int | float) and own < UNLIMITED else UNLIMITED
     _set_length(model, name, length, most)
     to_device(model, device)
@@ -280,12 +283,13 @@ def as_encoder(
 
 def _width(encoder: StEncoder) -> tuple[int, bool]:
     """Return the number of dimensions, and whether texts that are neither queries nor documents can be embedded."""
+    texts = ["a", "a a a"]  # of two lengths: the padding token of a damaged tokenizer may have no embedding
     try:
-        return encoder._encode(["a"]).shape[-1], True
+        return encoder._encode(texts).shape[-1], True
     except ValueError:
         if not encoder.routed:
             raise
-        return replace(encoder, task="document")._encode(["a"]).shape[-1], False
+        return replace(encoder, task="document")._encode(texts).shape[-1], False
 
 
 def _library(model_name: str, reason: UsageError | None) -> Any:

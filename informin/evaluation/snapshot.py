@@ -112,8 +112,8 @@ def layouts(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return 2-D points (N, 2) of unit vectors (N, d) and (N, e) of the same N sentences, by t-SNE.
 
     The second map starts from the first, without early exaggeration, so that a sentence stays in place unless its
-    neighbors changed. Distances are meaningful only between neighbors. Size and rotation of a map mean nothing, so those of
-    the second are fitted to the first (orthogonal Procrustes).
+    neighbors changed. Distances are meaningful only between neighbors. Size and rotation of a map mean nothing, so
+    those of the second are fitted to the first (orthogonal Procrustes).
     """
     options = {"perplexity": min(PERPLEXITY, (len(x) - 1) / 3), "random_state": SEED}
     with threadpool_limits(1):

@@ -464,6 +464,13 @@ def test_damaged_lists_of_modules(model, backend, values):
     refused(model, backend, found="modules.json ")
 
 
+@pytest.mark.parametrize("values", [{"pad_token": "unknown"}, *({"model_max_length": x} for x in (0, -1, 0.5, True))])
+def test_damaged_tokenizers(model, backend, values):
+    """A token without an embedding, and no room for tokens."""
+    change(model, "tokenizer_config.json", **values)
+    refused(model, backend)
+
+
 @pytest.mark.parametrize("path", ["x" * 5_000, "x" * 200_000, "é" * 300])
 def test_paths_that_are_too_long(model, backend, path):
     modules(model, 1, path=path)

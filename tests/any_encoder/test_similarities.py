@@ -121,7 +121,7 @@ def test_compare_says_that_it_uses_the_cosine(bert, tmp_path, capsys):
 
 
 def test_a_fitted_folder_of_a_trained_model_declares_it_once(bert, tmp_path):
-    """Checkpoints of this project keep the settings of sentence-transformers in config.json, exported folders do not."""
+    """Exported folders keep the settings of sentence-transformers in its own files, not in config.json."""
     folder = declared(bert, tmp_path / "model", "native", "dot")
     config = json.loads((folder / "config.json").read_text())
     own = {"pooling": "mean", "projection_head": "none", "lm_head": False}
