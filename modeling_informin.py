@@ -212,7 +212,7 @@ class InforMinMixin:
     Attributes:
         dropouts: Names of the dropout rates in config.json.
         packed_forward: Function that replaces the encoder's forward pass in training, such as
-            `informin.encoders.packing.packed_forward`; None for the encoder's own.
+            `informin.models.packing.packed_forward`; None for the encoder's own.
         chunk_size: Number of rows whose activations are kept in memory at once; None for all rows (gradient caching,
             Gao et al., 2021).
         source_settings: Settings of the loaded folder that `config` lacks, for `save_pretrained`.

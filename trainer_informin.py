@@ -13,13 +13,13 @@ from torch import Tensor
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from informin.distributed import gather_with_gradient
-from informin.encoders.architectures import InforMinModel
-from informin.encoders.embedding_config import embedding_of
-from informin.encoders.st_model import StModel, embed_any, longest_read
-from informin.encoders.texts import as_texts
-from informin.encoders.trainable import refuse_other_heads
 from informin.errors import UsageError, counted
 from informin.evaluation.development import as_development
+from informin.models.architectures import InforMinModel
+from informin.models.embedding_config import embedding_of
+from informin.models.st_model import StModel, embed_any, longest_read
+from informin.models.texts import as_texts
+from informin.models.trainable import refuse_other_heads
 from informin.objectives.terms import fill_heads
 from informin.publishing.sharded import join, own_share
 from informin.training import inputs
@@ -55,7 +55,7 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
 
     Args:
         model: Encoder to train: a Hub id, a folder, a SentenceTransformer, or a model from
-            `informin.encoders.loading.load_model`. Its heads are newly initialized.
+            `informin.models.loading.load_model`. Its heads are newly initialized.
         args: Training arguments. Options that are None are filled in for this encoder.
         train_dataset: Sentences (a list, an array, a column of a data set, an iterator, a data set or rows with the
             column `text`), or tokenized rows with `input_ids` and `attention_mask`.

@@ -30,7 +30,6 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.adaptation_peers import PEERS, TITLES, train
 from benchmarks.adaptation_table import ONCE, show
 from informin import program
-from informin.encoders.encoder import load_encoder
 from informin.errors import UsageError, counted
 from informin.evaluation import load_stsb_dev, score_pairs
 from informin.evaluation.pairs import GradedPairs
@@ -49,6 +48,7 @@ from informin.evaluation.senteval_files import senteval_folder
 from informin.evaluation.table import samples
 from informin.evaluation.whitening import whitened
 from informin.files import sha256
+from informin.models.encoder import load_encoder
 from informin.textfiles import read_sentences, require_file
 
 

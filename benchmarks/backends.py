@@ -46,9 +46,9 @@ def texts(data: str, folder: Path) -> tuple[list[str], list[str]]:
 
 def score(model_name: str, labels: Path, senteval: Path) -> dict[str, float]:
     """Return the scores of a model."""
-    from informin.encoders.encoder import load_encoder
     from informin.evaluation import load_stsb_dev, score_pairs
     from informin.evaluation.labels import load_labels, score_labels
+    from informin.models.encoder import load_encoder
 
     encoder = load_encoder(model_name, length=64)
 

@@ -19,9 +19,9 @@ from threadpoolctl import threadpool_limits
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from informin.encoders.encoder import load_encoder
 from informin.evaluation.geometry import unit
 from informin.evaluation.labels import LabeledSentences, clustering, load_labels
+from informin.models.encoder import load_encoder
 
 
 def v_measures(model: str, labeled: LabeledSentences, starts: int, bf16: bool) -> list[float]:

@@ -24,8 +24,8 @@ import numpy as np
 import torch
 from report import report, spread
 
-from informin.encoders.encoder import load_encoder
-from informin.encoders.loading import load_config, load_model, load_tokenizer
+from informin.models.encoder import load_encoder
+from informin.models.loading import load_config, load_model, load_tokenizer
 from informin.publishing.export import export_folder
 from informin.publishing.onnx import QUANTIZED, export_onnx, load_onnx_encoder, quantize_onnx
 from informin.textfiles import read_sentences

@@ -19,10 +19,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 import numpy as np
 from report import report, spread
 
-from informin.encoders.encoder import load_encoder
 from informin.evaluation.scoring import Tasks, load_tasks, score_encoder
 from informin.evaluation.senteval import chosen_tasks
 from informin.evaluation.senteval_files import senteval_folder
+from informin.models.encoder import load_encoder
 
 SIDES = ("sentence-transformers", "here")
 

@@ -18,8 +18,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from informin.encoders.encoder import load_encoder
 from informin.guide.cache import load_guide
+from informin.models.encoder import load_encoder
 from informin.textfiles import read_sentences
 from informin.training.command_line import parse
 from trainer_informin import InforMinTrainer

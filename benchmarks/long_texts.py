@@ -37,13 +37,13 @@ from benchmarks.prediction import Data, Encode, load_data
 from benchmarks.report import machine
 from informin.adapters.linear import LinearAdapter
 from informin.adapters.prediction import RECIPES
-from informin.encoders.encoder import load_encoder
 from informin.evaluation.collections import Collection, load_collection
 from informin.evaluation.geometry import unit
 from informin.evaluation.labels import clustering, neighbor_accuracy
 from informin.evaluation.pairs import GradedPairs, score_pairs
 from informin.evaluation.senteval import load_stsb_dev, load_task
 from informin.files import write_json
+from informin.models.encoder import load_encoder
 from informin.publishing.adapted import save_adapted
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 

@@ -43,11 +43,11 @@ from benchmarks.report import machine
 from informin.adapters.linear import LinearAdapter
 from informin.adapters.prediction import UNCLEAR, VERDICTS, HalvesTest, Prediction, choose, halves, hold_out
 from informin.adapters.rows import nearest_rows
-from informin.encoders.encoder import load_encoder
 from informin.evaluation.collections import load_collection
 from informin.evaluation.geometry import effective_rank, unit
 from informin.evaluation.labels import load_labels, neighbor_accuracy
 from informin.files import write_json
+from informin.models.encoder import load_encoder
 
 MOST_FITTED, MOST_SCORED = 10_000, 5_000  # rows of a domain
 Encode = Callable[[list[str]], np.ndarray]

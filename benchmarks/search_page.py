@@ -14,7 +14,7 @@ sys.path[:0] = [str(ROOT)]
 import numpy as np
 
 from informin.demo.index import make_index
-from informin.encoders.encoder import load_encoder
+from informin.models.encoder import load_encoder
 
 QUERIES, CLUSTERS = 30, 1_000
 

@@ -18,10 +18,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from informin.encoders.encoder import load_encoder
 from informin.evaluation.logistic import LogisticPath
 from informin.evaluation.senteval import BINARY, load_task
 from informin.evaluation.transfer import FOLDS, GRID, SEED
+from informin.models.encoder import load_encoder
 
 
 def training_sets(labels: np.ndarray, outer_folds: int) -> np.ndarray:

@@ -182,7 +182,7 @@ def save_encoder(architecture: str, folder: Path, **changes) -> Path:
 
 def tokenizer_of(folder: Path):
     """Load the tokenizer of a model folder as in training."""
-    from informin.encoders.loading import load_config, load_tokenizer
+    from informin.models.loading import load_config, load_tokenizer
 
     return load_tokenizer(str(folder), load_config(str(folder)))
 

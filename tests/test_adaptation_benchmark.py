@@ -9,9 +9,9 @@ import pytest
 import torch
 import yaml
 
-from informin.encoders.encoder import load_encoder
 from informin.evaluation.measures import KINDS
 from informin.evaluation.results import IDENTITY, load_results, new_results
+from informin.models.encoder import load_encoder
 from informin.studies.plan import normalized, read_study
 from informin.studies.runs import runs_of
 from informin.studies.summary import save_study

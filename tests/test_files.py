@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from informin.encoders.files import find_config
 from informin.evaluation.results import load_results
 from informin.files import damage, last_name, read_json, sha256, write_json
+from informin.models.files import find_config
 from tests.conftest import raises_usage
 
 NAN = float("nan")

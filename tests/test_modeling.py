@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
-from informin.encoders.loading import load_config, load_model
+from informin.models.loading import load_config, load_model
 from informin.publishing.export import export_folder
 from modeling_informin import BertForInforMinCL, RobertaForInforMinCL
 from tests.conftest import make_sentences, raises_usage, tokenizer_of

@@ -12,7 +12,7 @@ from transformers import AutoModel
 
 import run_export
 import run_unsup
-from informin.encoders.loading import load_config
+from informin.models.loading import load_config
 from informin.objectives import OBJECTIVES
 from informin.training.options import InforMinTrainingArguments, arguments_class
 from tests.conftest import raises_usage

@@ -8,13 +8,13 @@ import torch
 from transformers import AutoModel, BertModel
 
 import modeling_informin
-from informin.encoders import encode as encode_module
-from informin.encoders import packing
-from informin.encoders.architectures import ARCHITECTURES
-from informin.encoders.encode import encode
-from informin.encoders.encoder import load_encoder
-from informin.encoders.loading import load_saved
-from informin.encoders.packing import Packed, can_pack, layer_forward, packed_forward
+from informin.models import encode as encode_module
+from informin.models import packing
+from informin.models.architectures import ARCHITECTURES
+from informin.models.encode import encode
+from informin.models.encoder import load_encoder
+from informin.models.loading import load_saved
+from informin.models.packing import Packed, can_pack, layer_forward, packed_forward
 from informin.training.options import InforMinTrainingArguments
 from tests.conftest import FOUR_STEPS, WORDS, make_sentences, raises_usage, tokenizer_of
 from trainer_informin import InforMinTrainer

@@ -17,8 +17,8 @@ import informin
 from informin import __version__, errors, interrupts, program
 from informin.cli import COMMANDS, analyze, export, push, study, train
 from informin.cli import eval as eval_
-from informin.encoders.loading import load_model
 from informin.errors import InforMinError, PushError, SaveError, UndefinedScoreError, UsageError
+from informin.models.loading import load_model
 from informin.training.command_line import Parser
 from tests.conftest import ROOT, raises_usage
 from tests.test_run import ENVIRONMENT

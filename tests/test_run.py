@@ -16,8 +16,8 @@ from safetensors.torch import load_file
 from transformers import AutoModel
 
 import run_unsup
-from informin.encoders.encoder import load_encoder
 from informin.evaluation import pairs
+from informin.models.encoder import load_encoder
 from informin.training.checkpoints import complete_checkpoints, step_of
 from tests import forked
 from tests.conftest import ROOT, SHARED

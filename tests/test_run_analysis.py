@@ -9,10 +9,10 @@ import pytest
 
 import run_analysis
 import run_eval
-from informin.encoders.encoder import load_encoder
 from informin.evaluation import score_pairs
 from informin.evaluation.senteval import load_task
 from informin.figures import paper_figures as figures
+from informin.models.encoder import load_encoder
 from run_unsup import main as train
 from tests.conftest import make_sentences
 from tests.senteval_data import small_counts, write_senteval

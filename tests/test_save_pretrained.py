@@ -7,9 +7,9 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from informin.encoders.encoder import load_encoder
-from informin.encoders.loading import load_config, load_model
-from informin.encoders.tokenizer import load_tokenizer
+from informin.models.encoder import load_encoder
+from informin.models.loading import load_config, load_model
+from informin.models.tokenizer import load_tokenizer
 from informin.publishing.export import export_folder
 from informin.publishing.published import check_export
 from modeling_informin import BertForInforMinCL

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from informin import temporary
-from informin.encoders.encoder import load_encoder
 from informin.guide import cache
+from informin.models.encoder import load_encoder
 from informin.temporary import TemporaryFolder, new_file, remove_leftovers
 from informin.training.lock import only_run_in
 from tests.conftest import ROOT, make_sentences, raises_usage

@@ -12,8 +12,8 @@ import numpy as np
 from huggingface_hub import constants
 from sentence_transformers import SentenceTransformer
 
-from informin.encoders.encoder import load_encoder
-from informin.encoders.lora import LoRA
+from informin.models.encoder import load_encoder
+from informin.models.lora import LoRA
 from tests.any_encoder.folders import in_router, in_subfolder, pickle
 from tests.any_encoder.st_models import save_family
 from tests.conftest import make_sentences, save_bert

@@ -17,8 +17,6 @@ from safetensors.numpy import save_file
 
 from informin.cli import fit, train
 from informin.cli import study as study_command
-from informin.encoders.encoder import load_encoder
-from informin.encoders.loading import load_config, load_model, load_tokenizer
 from informin.evaluation.collections import Collection, load_collection
 from informin.evaluation.labels import load_labels
 from informin.evaluation.measures import KINDS
@@ -28,6 +26,8 @@ from informin.evaluation.results import add_task, load_all_results, new_results
 from informin.evaluation.retrieval import load_retrieval_pairs
 from informin.evaluation.search import bm25_ranking, search_ranking
 from informin.files import write_json
+from informin.models.encoder import load_encoder
+from informin.models.loading import load_config, load_model, load_tokenizer
 from informin.publishing.card import write_card
 from informin.report.page import page
 from informin.studies.plan import check_options, read_study

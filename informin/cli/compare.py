@@ -16,9 +16,9 @@ from informin.adapters.vectors import SUFFIXES, load_vectors
 from informin.cli.compare_output import print_entries, save_entries, texts_per_second, write_texts
 from informin.cli.compare_table import Entry, Sizes
 from informin.cli.texts import add_encoder_options, add_text_options, embed_in_memory, encoder_of, read_texts
-from informin.encoders.encoder import Encoder
 from informin.errors import UsageError, error_line, one_line
 from informin.files import last_name
+from informin.models.encoder import Encoder
 from informin.outputs import only_writer, refuse_used
 
 logger = logging.getLogger(__name__)

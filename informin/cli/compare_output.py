@@ -12,12 +12,12 @@ import torch
 
 from informin.adapters.prediction import halves
 from informin.cli.compare_table import Entry, Sizes, notes, ranked, table
-from informin.encoders.encoder import Encoder
 from informin.errors import counted
 from informin.evaluation.results import environment
 from informin.evaluation.table import render
 from informin.figures.model_comparison import model_comparison
 from informin.files import write_json
+from informin.models.encoder import Encoder
 from informin.outputs import new_folder, refuse_existing, save_text
 from informin.report.page import write_page
 

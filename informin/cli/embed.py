@@ -7,8 +7,8 @@ from informin import program
 from informin.cli.processes import processes
 from informin.cli.texts import add_encoder_options, add_text_options, encoder_of, read_with_rows
 from informin.distributed import on_first, rank
-from informin.encoders.embed_file import embed_file
 from informin.errors import UsageError, counted
+from informin.models.embed_file import embed_file
 from informin.outputs import refuse_unwritable
 
 

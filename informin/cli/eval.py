@@ -8,8 +8,6 @@ from informin.cli.eval_output import output_paths
 from informin.cli.processes import processes
 from informin.cli.texts import add_backend_options, backend_of, sides_of
 from informin.distributed import first_only
-from informin.encoders.encode import POOLERS
-from informin.encoders.encoder import load_encoder
 from informin.errors import UsageError
 from informin.evaluation.report import load_others, refuse_other_samples, show, write_report
 from informin.evaluation.results import load_all_results
@@ -17,6 +15,8 @@ from informin.evaluation.scoring import ALL_DIMENSIONS, load_tasks, score_encode
 from informin.evaluation.senteval import TASKS, chosen_tasks
 from informin.evaluation.senteval_files import senteval_folder
 from informin.evaluation.table import FORMATS
+from informin.models.encode import POOLERS
+from informin.models.encoder import load_encoder
 from informin.outputs import only_writers
 
 

@@ -9,11 +9,11 @@ from informin.adapters.linear import LinearAdapter
 from informin.adapters.prediction import Prediction
 from informin.cli.fit_report import changes_of, sample_of_vectors, save_fit, vectors_of
 from informin.cli.source_rows import SourceRows
-from informin.encoders.encoder import Encoder
-from informin.encoders.st_encoder import StEncoder
 from informin.evaluation.drift import draw, drift_table
 from informin.evaluation.similarity import COSINE
 from informin.evaluation.table import render
+from informin.models.encoder import Encoder
+from informin.models.st_encoder import StEncoder
 from informin.outputs import new_folder
 from informin.publishing.adapted import save_adapted, save_adapted_st
 from informin.report.page import PAGE

@@ -11,11 +11,11 @@ import torch
 from informin.adapters.linear import LinearAdapter
 from informin.adapters.prediction import Prediction
 from informin.adapters.rows import read_rows
-from informin.encoders.encoder import Encoder
 from informin.evaluation.drift import FEWEST, SAMPLE, SEED, general_sentences, measure_drift, stsb_dev, warnings
 from informin.evaluation.results import environment
 from informin.evaluation.snapshot import take_snapshot
 from informin.files import last_name
+from informin.models.encoder import Encoder
 from informin.publishing.report_record import save_report
 from informin.report.page import write_page
 

@@ -4,8 +4,8 @@ import numpy as np
 import torch
 
 from informin.adapters.rows import read_rows, unit_rows
-from informin.encoders.encoder import Encoder
 from informin.errors import UsageError
+from informin.models.encoder import Encoder
 
 EMBEDDED = 5  # texts that are embedded again
 SPREAD_OF = 500  # rows that measure how far apart texts are

@@ -8,10 +8,10 @@ from tqdm import tqdm
 
 from informin.bars import hidden
 from informin.cli.source_rows import SourceRows
-from informin.encoders.encoder import BACKENDS, Encoder, load_encoder
-from informin.encoders.prompts import named_prompt, side_of, side_prompts
 from informin.errors import UsageError
 from informin.evaluation.together import encode_together
+from informin.models.encoder import BACKENDS, Encoder, load_encoder
+from informin.models.prompts import named_prompt, side_of, side_prompts
 from informin.textfiles import is_blank, read_sentences
 from informin.training.sentences import find_files
 from modeling_informin import POOLINGS

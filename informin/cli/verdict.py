@@ -16,8 +16,8 @@ from informin.adapters.prediction import (
     make_test,
 )
 from informin.distributed import rank
-from informin.encoders.encoder import Encoder
 from informin.errors import UsageError
+from informin.models.encoder import Encoder
 
 AUTO = "auto"
 

@@ -7,10 +7,10 @@ from huggingface_hub import constants
 
 from informin.demo.search import Search, SearchModel
 from informin.demo.sentences import Sentences
-from informin.encoders.embed_file import embed_cached, embed_file
-from informin.encoders.encoder import Encoder
-from informin.encoders.files import optional_file
 from informin.errors import UsageError, counted, error_line
+from informin.models.embed_file import embed_cached, embed_file
+from informin.models.encoder import Encoder
+from informin.models.files import optional_file
 
 MOST_MODELS = 2
 REPORT = "report.html"  # in a model's folder or repository

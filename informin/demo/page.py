@@ -18,8 +18,8 @@ from informin.demo.render import CSS, heading, note, report_html, results_html
 from informin.demo.search import HITS, Search
 from informin.demo.sentences import load_labeled_sentences
 from informin.demo.server import LOCAL, address_of, listen, start
-from informin.encoders.encoder import load_encoder
 from informin.errors import UsageError
+from informin.models.encoder import load_encoder
 
 if TYPE_CHECKING:
     import fastapi

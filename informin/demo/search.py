@@ -13,9 +13,9 @@ import numpy as np
 
 from informin.demo.index import MOST_EXACT, Ranking, make_index, rows_of, unit_rows
 from informin.demo.sentences import Sentences
-from informin.encoders.encoder import Encoder
 from informin.errors import UsageError
 from informin.evaluation.similarity import COSINE, prepared
+from informin.models.encoder import Encoder
 from informin.textfiles import MOST_CHARACTERS
 
 HITS = 10

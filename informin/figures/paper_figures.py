@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from informin.encoders.encoder import Encoder, load_encoder
 from informin.errors import UsageError
 from informin.evaluation import score_pairs
 from informin.evaluation.drift import SAMPLE, SEED, draw, drift_table, measure_drift, stsb_dev
@@ -23,6 +22,7 @@ from informin.evaluation.senteval_files import senteval_folder
 from informin.evaluation.table import Row, Table, difference, render
 from informin.figures import plots, run_plots
 from informin.figures.redundancy import probe
+from informin.models.encoder import Encoder, load_encoder
 from informin.textfiles import read_sentences, require_file, without_blanks
 from informin.training.checkpoints import read_history
 

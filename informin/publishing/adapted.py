@@ -9,16 +9,16 @@ from huggingface_hub import ModelCardData
 from jinja2 import Environment, StrictUndefined
 
 from informin.adapters.linear import LinearAdapter
-from informin.encoders.architectures import architecture_of
-from informin.encoders.dense import Dense
-from informin.encoders.loading import load_config, load_model, load_tokenizer
-from informin.encoders.remote_code import remote_code
-from informin.encoders.sentence_transformers_files import load_embedding_config
-from informin.encoders.st_encoder import StEncoder
 from informin.evaluation.drift import drift_table
 from informin.evaluation.table import render
 from informin.files import last_name, set_usual_modes
 from informin.interrupts import during
+from informin.models.architectures import architecture_of
+from informin.models.dense import Dense
+from informin.models.loading import load_config, load_model, load_tokenizer
+from informin.models.remote_code import remote_code
+from informin.models.sentence_transformers_files import load_embedding_config
+from informin.models.st_encoder import StEncoder
 from informin.outputs import new_folder
 from informin.publishing.card import UNPUBLISHED
 from informin.publishing.card.front_matter import license_metadata

@@ -26,18 +26,18 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import SAFE_WEIGHTS_NAME
 
 import modeling_informin
-from informin.encoders.architectures import InforMinModel
-from informin.encoders.dense import Dense, load_dense
-from informin.encoders.embedding_config import embedding_of
-from informin.encoders.encode import max_length
-from informin.encoders.loading import load_saved, load_tokenizer
-from informin.encoders.sentence_transformers_files import load_embedding_config
-from informin.encoders.settings import COSINE
-from informin.encoders.st_model import SETTINGS_FILE, TRAINED_FILE, StModel
-from informin.encoders.tokenizer import forget_truncation
 from informin.errors import UsageError
 from informin.files import read_json, set_usual_modes, sha256, write_json
 from informin.interrupts import during
+from informin.models.architectures import InforMinModel
+from informin.models.dense import Dense, load_dense
+from informin.models.embedding_config import embedding_of
+from informin.models.encode import max_length
+from informin.models.loading import load_saved, load_tokenizer
+from informin.models.sentence_transformers_files import load_embedding_config
+from informin.models.settings import COSINE
+from informin.models.st_model import SETTINGS_FILE, TRAINED_FILE, StModel
+from informin.models.tokenizer import forget_truncation
 from informin.outputs import new_folder, refuse_used
 from informin.publishing.card import write_card
 from informin.publishing.module_files import LORA_CONFIG, LORA_WEIGHTS

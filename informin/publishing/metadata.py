@@ -65,7 +65,7 @@ def license_of(model_name: str, revision: str | None = None, hub_id: str | None 
         hub_id: Hub id of a model in a folder.
     """
     try:
-        from informin.encoders.files import optional_file  # which imports transformers; cards are written without it
+        from informin.models.files import optional_file  # which imports transformers; cards are written without it
 
         path = optional_file(model_name, "README.md", revision)
         values = (path and metadata_load(path)) or {}

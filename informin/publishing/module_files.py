@@ -10,11 +10,11 @@ from pathlib import Path, PurePosixPath
 from transformers.dynamic_module_utils import get_relative_imports
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
-from informin.encoders.files import refuse_outside
-from informin.encoders.lora import ADAPTER_FILE as LORA_WEIGHTS
-from informin.encoders.remote_code import OF, WITH_AUTO_MAP
-from informin.encoders.sentence_transformers_files import TRANSFORMER_FILES, listed_modules
 from informin.files import read_json
+from informin.models.files import refuse_outside
+from informin.models.lora import ADAPTER_FILE as LORA_WEIGHTS
+from informin.models.remote_code import OF, WITH_AUTO_MAP
+from informin.models.sentence_transformers_files import TRANSFORMER_FILES, listed_modules
 
 CONFIG = "config.json"
 LORA_CONFIG = "adapter_config.json"

@@ -28,17 +28,17 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_outputs import BaseModelOutput
 
-from informin.encoders.architectures import ARCHITECTURES, architecture_of
-from informin.encoders.dense import Dense, load_dense
-from informin.encoders.embedding_config import EmbeddingConfig, lower_case
-from informin.encoders.encode import embed, encode, max_length
-from informin.encoders.encoder import load_encoder
-from informin.encoders.loading import load_config, load_tokenizer
-from informin.encoders.sentence_transformers_files import load_embedding_config
 from informin.errors import OnnxMismatchError, UsageError, error_line
 from informin.evaluation import GradedPairs, score_pairs
 from informin.files import write_json
 from informin.interrupts import during
+from informin.models.architectures import ARCHITECTURES, architecture_of
+from informin.models.dense import Dense, load_dense
+from informin.models.embedding_config import EmbeddingConfig, lower_case
+from informin.models.encode import embed, encode, max_length
+from informin.models.encoder import load_encoder
+from informin.models.loading import load_config, load_tokenizer
+from informin.models.sentence_transformers_files import load_embedding_config
 from informin.temporary import TemporaryFolder, new_file
 from modeling_informin import has_pooler
 

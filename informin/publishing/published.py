@@ -14,10 +14,10 @@ from transformers import PreTrainedConfig
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.utils import SAFE_WEIGHTS_NAME
 
-from informin.encoders.architectures import architecture_of
-from informin.encoders.loading import load_config
 from informin.errors import UsageError, counted, error_line
 from informin.files import AGAIN, read_json
+from informin.models.architectures import architecture_of
+from informin.models.loading import load_config
 from informin.publishing.card import CARD
 from informin.publishing.module_files import ROOT, module_files
 from informin.publishing.origin import refuse_local_paths

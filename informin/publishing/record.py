@@ -131,7 +131,7 @@ def save_record(folder: str | Path, record: dict) -> None:
 
 
 def is_general(folder: str | Path) -> bool:
-    """Return whether a folder is a SentenceTransformer that was trained here; see `informin.encoders.st_model`."""
+    """Return whether a folder is a SentenceTransformer that was trained here; see `informin.models.st_model`."""
     return ((load_record(folder) or {}).get("options") or {}).get("backend") == "st"
 
 

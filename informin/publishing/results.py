@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from informin.encoders.embedding_config import EmbeddingConfig
-from informin.encoders.encoder import load_encoder
 from informin.errors import UsageError
 from informin.evaluation.results import load_results, results_files, save_results
 from informin.files import read_json
+from informin.models.embedding_config import EmbeddingConfig
+from informin.models.encoder import load_encoder
 from informin.publishing.published import (
     BASE_RESULTS,
     EXPORTED,

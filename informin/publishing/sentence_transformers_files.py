@@ -4,8 +4,8 @@ from pathlib import Path
 
 from transformers import PreTrainedModel
 
-from informin.encoders.embedding_config import EmbeddingConfig
 from informin.files import write_json
+from informin.models.embedding_config import EmbeddingConfig
 from modeling_informin import has_pooler, sentence_transformers_files
 
 

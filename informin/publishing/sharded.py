@@ -12,7 +12,7 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 from torch import Tensor, nn
 
-from informin.encoders.encode import join_shares
+from informin.models.encode import join_shares
 
 
 def skeleton(model: Any) -> nn.Module:

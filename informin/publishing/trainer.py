@@ -15,10 +15,10 @@ from transformers.trainer_utils import HubStrategy, get_last_checkpoint
 from transformers.utils import PushInProgress
 
 from informin.distributed import any_process
-from informin.encoders.st_model import StModel
-from informin.encoders.tokenizer import forget_truncation
 from informin.errors import SaveError, UsageError, error_line
 from informin.files import damage, set_usual_modes
+from informin.models.st_model import StModel
+from informin.models.tokenizer import forget_truncation
 from informin.publishing.export import export_folder
 from informin.publishing.hub import Destination, prepare, push_folder, push_in_background
 from informin.publishing.origin import refuse_local_base

@@ -4,17 +4,17 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
-from informin.encoders.architectures import architecture_of
-from informin.encoders.embedding_config import EmbeddingConfig
-from informin.encoders.encoder import has_modules
-from informin.encoders.files import NotNativeError
-from informin.encoders.model_config import load_config
-from informin.encoders.model_folder import check_modules, check_paths
-from informin.encoders.remote_code import refuse_remote_code
-from informin.encoders.sentence_transformers_files import load_embedding_config
-from informin.encoders.st_encoder import POOLER
-from informin.encoders.st_model import MODEL_TYPE, describe_st
 from informin.errors import UsageError
+from informin.models.architectures import architecture_of
+from informin.models.embedding_config import EmbeddingConfig
+from informin.models.encoder import has_modules
+from informin.models.files import NotNativeError
+from informin.models.model_config import load_config
+from informin.models.model_folder import check_modules, check_paths
+from informin.models.remote_code import refuse_remote_code
+from informin.models.sentence_transformers_files import load_embedding_config
+from informin.models.st_encoder import POOLER
+from informin.models.st_model import MODEL_TYPE, describe_st
 from informin.objectives.terms import Term
 from informin.training.encoder_options import EncoderOptions
 

@@ -9,17 +9,17 @@ import torch
 from datasets import Dataset, IterableDataset
 from transformers.utils import logging as logs
 
-from informin.encoders.embedding_config import embedding_of
-from informin.encoders.encode import embed
-from informin.encoders.encoder import load_encoder
-from informin.encoders.st_encoder import POOLER, load_st_encoder
-from informin.encoders.st_model import StModel
 from informin.errors import InforMinError, error_line
 from informin.evaluation.drift import FEWEST, draw, general_sentences, measure_drift, stsb_dev
 from informin.evaluation.embedding_cache import embed_once
 from informin.evaluation.paired import paired_scores
 from informin.evaluation.pairs import GradedPairs
 from informin.evaluation.snapshot import take_snapshot
+from informin.models.embedding_config import embedding_of
+from informin.models.encode import embed
+from informin.models.encoder import load_encoder
+from informin.models.st_encoder import POOLER, load_st_encoder
+from informin.models.st_model import StModel
 from informin.publishing.card import write_card
 from informin.publishing.record import save_record
 from informin.training.options import InforMinTrainingArguments

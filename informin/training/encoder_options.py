@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal, Optional
 
-from informin.encoders.encoder import BACKENDS
-from informin.encoders.lora import AUTO, LoRA
+from informin.models.encoder import BACKENDS
+from informin.models.lora import AUTO, LoRA
 from informin.objectives.terms import option, require
 
 

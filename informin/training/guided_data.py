@@ -9,13 +9,13 @@ from typing import Any
 import datasets
 from transformers import PreTrainedTokenizerBase
 
-from informin.encoders.encoder import Encoder, UnknownPoolingError, load_encoder
-from informin.encoders.st_encoder import StEncoder
 from informin.errors import UsageError
 from informin.guide.cache import CachedGuide, load_guide
 from informin.guide.neighbors import require_neighbors
 from informin.guide.protocol import GuideNeeds
 from informin.guide.replay import GeneralSentences, load_general_sentences
+from informin.models.encoder import Encoder, UnknownPoolingError, load_encoder
+from informin.models.st_encoder import StEncoder
 from informin.objectives import Term
 from informin.training.heartbeat import Heartbeat
 from informin.training.options import InforMinTrainingArguments

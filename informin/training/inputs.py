@@ -7,12 +7,12 @@ import datasets
 import torch
 from transformers import PreTrainedTokenizerBase, set_seed
 
-from informin.encoders.architectures import InforMinModel
-from informin.encoders.embedding_config import embedding_of, lower_case
-from informin.encoders.loading import load_model, load_tokenizer
-from informin.encoders.st_model import StModel, describe_object, is_sentence_transformer, load_st_model
-from informin.encoders.tokenizer import pad_right
 from informin.errors import UsageError
+from informin.models.architectures import InforMinModel
+from informin.models.embedding_config import embedding_of, lower_case
+from informin.models.loading import load_model, load_tokenizer
+from informin.models.st_model import StModel, describe_object, is_sentence_transformer, load_st_model
+from informin.models.tokenizer import pad_right
 from informin.training.backends import describe_encoder, is_general
 from informin.training.given_data import as_data
 from informin.training.lengths import fitting_length, token_counts, warn_of_truncation
@@ -116,7 +116,7 @@ def settings_in_training(model: InforMinModel | StModel, args: InforMinTrainingA
         raise UsageError(
             f"is {args.view_dropout_rate}, and the model was built with {rate}",
             option="view_dropout_rate",
-            fix="Load the model with informin.encoders.loading.load_model and `args.model_settings`.",
+            fix="Load the model with informin.models.loading.load_model and `args.model_settings`.",
         )
     assert args.embedding is not None  # see `resolve`
     kept = {name: built[name] for name in ("dropouts",) if name in built}

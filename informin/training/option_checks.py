@@ -10,11 +10,11 @@ from accelerate.utils import str_to_bool
 from transformers import PreTrainedConfig
 from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 
-from informin.encoders.architectures import ARCHITECTURES, architecture_of
-from informin.encoders.embedding_config import POOLINGS
-from informin.encoders.st_encoder import POOLER
 from informin.errors import UsageError, counted
 from informin.evaluation.measures import ALL
+from informin.models.architectures import ARCHITECTURES, architecture_of
+from informin.models.embedding_config import POOLINGS
+from informin.models.st_encoder import POOLER
 from informin.objectives import OBJECTIVES
 from informin.objectives.terms import Term, require
 from informin.training.defaults import save_strategy

@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Literal, Optional
 import torch
 from transformers import PreTrainedConfig, TrainingArguments
 
-from informin.encoders.embedding_config import EmbeddingConfig
-from informin.encoders.sentence_transformers_files import load_embedding_config
 from informin.errors import UsageError
 from informin.evaluation.measures import Measure
+from informin.models.embedding_config import EmbeddingConfig
+from informin.models.sentence_transformers_files import load_embedding_config
 from informin.objectives import OBJECTIVES, Term
 from informin.objectives.terms import option
 from informin.training import option_checks as checks
@@ -331,7 +331,7 @@ class InforMinTrainingArguments(EncoderOptions, TermOptions, TrainingArguments):
 
     @property
     def model_settings(self) -> dict:
-        """The settings for `informin.encoders.loading.load_model`, which end up in `config.informin`.
+        """The settings for `informin.models.loading.load_model`, which end up in `config.informin`.
 
         The pooling auto and the prompt None mean those of the checkpoint.
         """

@@ -5,10 +5,10 @@ from typing import cast
 
 from transformers import PreTrainedModel
 
-from informin.encoders.architectures import InforMinModel, architecture_of
-from informin.encoders.packing import packed_forward
-from informin.encoders.st_model import StModel, refuse_identical_views
-from informin.encoders.trainable import refuse_without_dropout
+from informin.models.architectures import InforMinModel, architecture_of
+from informin.models.packing import packed_forward
+from informin.models.st_model import StModel, refuse_identical_views
+from informin.models.trainable import refuse_without_dropout
 from informin.training.options import InforMinTrainingArguments
 from informin.views.attention import prepare_encoder
 

@@ -13,15 +13,15 @@ from transformers.trainer_pt_utils import AcceleratorConfig
 from transformers.utils.hub import extract_commit_hash
 
 from informin import __version__
-from informin.encoders.architectures import InforMinModel
-from informin.encoders.encoder import settings_sha256, starting_sha256
-from informin.encoders.loading import optional_file
 from informin.evaluation.development import Development
 from informin.evaluation.results import environment
 from informin.evaluation.senteval_files import HUB_DATA
 from informin.files import last_name
 from informin.guide.cache import CachedGuide
 from informin.guide.replay import replay_path
+from informin.models.architectures import InforMinModel
+from informin.models.encoder import settings_sha256, starting_sha256
+from informin.models.loading import optional_file
 from informin.objectives import OBJECTIVES
 from informin.publishing.metadata import license_of
 from informin.publishing.record import SCHEMA

@@ -11,12 +11,12 @@ import psutil
 import torch
 from transformers import TrainerState
 
-from informin.encoders.embedding_config import EmbeddingConfig
 from informin.errors import counted, error_line
 from informin.evaluation.development import Development
 from informin.evaluation.drift import MEASURES, NOT_SCORED
 from informin.evaluation.measures import ALL
 from informin.files import read_json
+from informin.models.embedding_config import EmbeddingConfig
 from informin.objectives import OBJECTIVES
 from informin.publishing.record import is_general, load_record
 from informin.publishing.report_record import REPORT, logged, save_report

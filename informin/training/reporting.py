@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, IterableDataset
 
-from informin.encoders.embedding_config import embedding_of
+from informin.models.embedding_config import embedding_of
 from informin.publishing.trainer import PublishingTrainer
 from informin.training.drift import report_drift
 from informin.training.options import InforMinTrainingArguments

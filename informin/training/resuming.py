@@ -16,9 +16,9 @@ from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length, rotate_checkpoints
 
 from informin.distributed import any_process
-from informin.encoders.st_model import StModel
 from informin.errors import UsageError
 from informin.files import damage, write_manifest
+from informin.models.st_model import StModel
 from informin.objectives import Term
 from informin.training.callbacks import EpochStart
 from informin.training.checkpoints import LAST, checkpoint_to_resume, epoch_start, lacks_score, set_aside_damaged

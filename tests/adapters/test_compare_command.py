@@ -12,7 +12,7 @@ from informin.cli import compare as command
 from informin.cli import compare_output
 from informin.cli import embed as embed_command
 from informin.cli.compare_table import Entry
-from informin.encoders.encoder import load_encoder
+from informin.models.encoder import load_encoder
 from tests.any_encoder.st_models import static
 from tests.conftest import make_sentences
 

@@ -11,7 +11,7 @@ from informin import program
 from informin.cli import analyze, compare, embed, fit, study, train
 from informin.cli.given_vectors import check_vectors
 from informin.cli.source_rows import SourceRows
-from informin.encoders.encoder import load_encoder
+from informin.models.encoder import load_encoder
 from tests.any_encoder.st_models import static
 from tests.conftest import make_sentences, raises_usage
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from informin.encoders.architectures import ARCHITECTURES
+from informin.models.architectures import ARCHITECTURES
 from informin.training.options import InforMinTrainingArguments
 from tests.any_encoder.st_models import WITH_DROPOUT
 from tests.conftest import FOUR_STEPS, WORDS, make_sentences

@@ -10,9 +10,9 @@ from torch import nn
 from transformers import AutoModel, AutoTokenizer
 
 import run_unsup
-from informin.encoders.architectures import ARCHITECTURES, architecture_of
-from informin.encoders.encoder import load_encoder
-from informin.encoders.loading import load_config, load_model
+from informin.models.architectures import ARCHITECTURES, architecture_of
+from informin.models.encoder import load_encoder
+from informin.models.loading import load_config, load_model
 from informin.publishing.export import export_checkpoint
 from informin.publishing.published import check_export, published_files
 from informin.views.attention import prepare_encoder

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from informin.encoders.lora import linear_layers
-from informin.encoders.st_model import TRAINED_FILE
+from informin.models.lora import linear_layers
+from informin.models.st_model import TRAINED_FILE
 from informin.publishing.export import export_checkpoint
 from tests.any_encoder.helpers import changed, interrupted, read, sentence_transformer, weights
 from tests.conftest import make_sentences, raises_usage

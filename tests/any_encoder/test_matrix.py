@@ -17,8 +17,8 @@ from informin.cli import compare as compare_command
 from informin.cli import embed as embed_command
 from informin.cli import eval as eval_command
 from informin.cli import fit as fit_command
-from informin.encoders.encoder import load_encoder
 from informin.errors import UsageError
+from informin.models.encoder import load_encoder
 from tests.any_encoder.helpers import changed, general_trainer, interrupted, sentence_transformer, weights
 from tests.any_encoder.st_models import FAMILIES, NATIVE, save_family
 from tests.conftest import ROOT, make_sentences, save_bert

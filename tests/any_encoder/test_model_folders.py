@@ -19,9 +19,9 @@ from informin.cli import embed as embed_command
 from informin.cli import eval as eval_command
 from informin.cli import fit as fit_command
 from informin.cli import train as train_command
-from informin.encoders import st_encoder
-from informin.encoders.encoder import load_encoder
 from informin.errors import UsageError
+from informin.models import st_encoder
+from informin.models.encoder import load_encoder
 from informin.training.backends import describe_encoder
 from tests.any_encoder.folders import PLACES, in_router, modules, pickle
 from tests.any_encoder.helpers import change, read
@@ -105,7 +105,7 @@ def test_pickles_are_never_loaded(general, runs, monkeypatch, module, unchecked)
     pickle(general / module, runs(general))
     if unchecked:
         monkeypatch.setattr(st_encoder, "check_modules", lambda *_: None)
-        monkeypatch.setattr("informin.encoders.model_config.check_modules", lambda *_: None)
+        monkeypatch.setattr("informin.models.model_config.check_modules", lambda *_: None)
         change(general, SETTINGS, model_args={"weights_only": False})
     refused(general, found="Weights only load failed")
 

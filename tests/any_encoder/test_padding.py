@@ -9,9 +9,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Pooling, Router, Transformer
 from transformers import AutoTokenizer, GPT2Config, GPT2Model
 
-from informin.encoders.encoder import load_encoder
-from informin.encoders.loading import load_config, load_model
-from informin.encoders.padding import require_independent
+from informin.models.encoder import load_encoder
+from informin.models.loading import load_config, load_model
+from informin.models.padding import require_independent
 from tests.any_encoder.helpers import change, sentence_transformer
 from tests.any_encoder.st_models import DECODER, LENGTH, save_tokenizer
 from tests.conftest import WORDS, make_sentences, raises_usage, save_encoder, tokenizer_of

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 import modeling_informin
-from informin.encoders.encode import encode
-from informin.encoders.encoder import load_encoder
-from informin.encoders.loading import load_config, load_model
+from informin.models.encode import encode
+from informin.models.encoder import load_encoder
+from informin.models.loading import load_config, load_model
 from informin.publishing.export import export_checkpoint
 from tests.any_encoder.helpers import PLAIN, SENTENCES, read
 from tests.conftest import tokenizer_of

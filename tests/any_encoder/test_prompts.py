@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from informin.encoders.embedding_config import EmbeddingConfig
-from informin.encoders.encoder import load_encoder
+from informin.models.embedding_config import EmbeddingConfig
+from informin.models.encoder import load_encoder
 from informin.publishing.export import export_checkpoint
 from informin.training.report import prompt_line
 from modeling_informin import with_default_prompt

@@ -16,9 +16,9 @@ from informin.cli import eval as eval_command
 from informin.cli import fit as fit_command
 from informin.demo.load import load_search
 from informin.demo.sentences import Sentences
-from informin.encoders.encoder import load_encoder
 from informin.evaluation.collections import load_collection
 from informin.evaluation.retrieval import load_retrieval_pairs, score_retrieval
+from informin.models.encoder import load_encoder
 from tests.any_encoder.helpers import general_trainer
 from tests.conftest import make_sentences, raises_usage
 from tests.evaluation.test_collections import DOCUMENTS, QUERIES, tsv  # noqa: F401

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from informin.encoders.encoder import load_encoder
-from informin.encoders.loading import load_config, load_model
+from informin.models.encoder import load_encoder
+from informin.models.loading import load_config, load_model
 from informin.publishing.export import export_checkpoint, export_folder
 from informin.publishing.published import published_files
 from tests.any_encoder.helpers import (

@@ -9,11 +9,11 @@ from sentence_transformers import SentenceTransformer
 from informin.cli import embed as embed_command
 from informin.cli import eval as eval_command
 from informin.cli import fit as fit_command
-from informin.encoders.encoder import load_encoder
-from informin.encoders.prompts import named_prompt, side_prompts
 from informin.evaluation.collections import load_collection
 from informin.evaluation.geometry import unit
 from informin.evaluation.retrieval import load_retrieval_pairs, score_retrieval
+from informin.models.encoder import load_encoder
+from informin.models.prompts import named_prompt, side_prompts
 from tests.any_encoder.helpers import PROMPTS, sentence_transformer
 from tests.any_encoder.st_models import save_family
 from tests.conftest import make_sentences, raises_usage

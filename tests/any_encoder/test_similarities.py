@@ -14,9 +14,9 @@ from informin.cli import fit as fit_command
 from informin.demo.load import load_search
 from informin.demo.render import results_html
 from informin.demo.sentences import Sentences
-from informin.encoders.encoder import load_encoder
 from informin.evaluation.collections import load_collection
 from informin.evaluation.geometry import unit
+from informin.models.encoder import load_encoder
 from informin.publishing.export import export_checkpoint
 from tests.conftest import make_sentences
 from tests.evaluation.test_collections import DOCUMENTS, QUERIES, tsv  # noqa: F401

@@ -13,8 +13,8 @@ from sentence_transformers import SentenceTransformer
 from informin.cli import embed as embed_command
 from informin.cli import eval as eval_command
 from informin.cli import fit as fit_command
-from informin.encoders.encoder import load_encoder
-from informin.encoders.st_encoder import UNLIMITED, StEncoder
+from informin.models.encoder import load_encoder
+from informin.models.st_encoder import UNLIMITED, StEncoder
 from tests.any_encoder.helpers import change, sentence_transformer
 from tests.any_encoder.st_models import FAMILIES, LENGTH, PROMPTS
 from tests.conftest import WORDS, make_sentences, raises_usage

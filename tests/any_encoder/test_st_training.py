@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
 import run_unsup
-from informin.encoders.encoder import load_encoder
-from informin.encoders.st_model import StModel
+from informin.models.encoder import load_encoder
+from informin.models.st_model import StModel
 from informin.publishing.export import export_checkpoint
 from informin.publishing.published import check_export, published_files
 from tests.any_encoder.helpers import change, changed, interrupted, read, sentence_transformer, weights

@@ -11,8 +11,8 @@ from transformers import AutoConfig, AutoModel
 import modeling_informin
 import run_export
 import run_unsup
-from informin.encoders.encoder import load_encoder
-from informin.encoders.loading import load_config, load_model, load_saved
+from informin.models.encoder import load_encoder
+from informin.models.loading import load_config, load_model, load_saved
 from informin.publishing.export import export_folder
 from informin.training.options import InforMinTrainingArguments
 from tests.any_encoder.helpers import (

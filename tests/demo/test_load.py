@@ -10,7 +10,7 @@ from huggingface_hub import constants
 from informin.cli.embed import main as embed
 from informin.demo.load import find_report, load_search, short_names
 from informin.demo.sentences import Sentences, load_labeled_sentences
-from informin.encoders.encoder import load_encoder
+from informin.models.encoder import load_encoder
 from tests.conftest import raises_usage
 from tests.demo.helpers import TableEncoder, save
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import run_eval
-from informin.encoders.encoder import Encoder
 from informin.evaluation import scoring
+from informin.models.encoder import Encoder
 from tests.senteval_data import small_counts, write_senteval
 
 FRACTION = 0.01  # of the examples of each task; the smallest has 16

@@ -11,8 +11,8 @@ from scipy.stats import pearsonr
 
 import run_eval
 from informin.cli import eval as eval_command
-from informin.encoders.encoder import load_encoder
 from informin.evaluation.senteval import TRANSFER_TASKS, load_task
+from informin.models.encoder import load_encoder
 from tests.conftest import make_sentences, tokenizer_of
 from tests.eval_command.helpers import changed, line, read
 

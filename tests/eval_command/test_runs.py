@@ -15,10 +15,10 @@ import torch
 from scipy.stats import spearmanr
 from transformers import AutoModel
 
-from informin.encoders.encoder import Encoder, load_encoder
 from informin.evaluation import results as results_module
 from informin.evaluation import scoring, senteval
 from informin.evaluation.senteval import STS_TASKS, TASKS, TRANSFER_TASKS, load_task
+from informin.models.encoder import Encoder, load_encoder
 from tests.conftest import ROOT, SHARED, tokenizer_of
 from tests.eval_command.helpers import another, line, read, scores
 from tests.senteval_data import small_counts

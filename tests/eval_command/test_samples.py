@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from informin.cli import eval as eval_command
-from informin.encoders.encoder import load_encoder
 from informin.evaluation.labels import load_labels, score_labels
 from informin.evaluation.measures import LABELS
+from informin.models.encoder import load_encoder
 from tests.conftest import make_sentences
 from tests.eval_command.helpers import another, changed, line, read
 

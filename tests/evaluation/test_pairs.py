@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from informin.encoders.encoder import load_encoder
 from informin.errors import UndefinedScoreError, UsageError
 from informin.evaluation import GradedPairs, load_pairs, load_stsb_dev, score_pairs
 from informin.evaluation.geometry import alignment, uniformity
 from informin.evaluation.senteval import STSB_DEV
+from informin.models.encoder import load_encoder
 from tests.conftest import SHARED, make_sentences
 
 SENTEVAL = SHARED / "data/senteval"

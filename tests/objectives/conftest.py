@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from informin.encoders.loading import load_config, load_model
+from informin.models.loading import load_config, load_model
 from informin.training.options import arguments_class
 from tests.conftest import make_sentences, tokenizer_of
 from trainer_informin import InforMinTrainer

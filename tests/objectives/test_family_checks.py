@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import pytest
 
-from informin.encoders.loading import load_config
+from informin.models.loading import load_config
 from informin.objectives import OBJECTIVES
 from informin.training.command_line import parse
 from informin.training.defaults import published

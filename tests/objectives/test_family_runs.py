@@ -11,8 +11,8 @@ from transformers import AutoConfig, AutoModel
 
 import run_export
 import run_unsup
-from informin.encoders.encoder import load_encoder
-from informin.encoders.loading import load_config
+from informin.models.encoder import load_encoder
+from informin.models.loading import load_config
 from informin.views.attention import ViewDropout
 from tests.objectives.conftest import rows
 from tests.objectives.family_helpers import SCD_ROWS

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from huggingface_hub import ModelCard
 
-from informin.encoders.loading import load_config, load_model
 from informin.evaluation.results import add_task, environment, new_results, save_results
 from informin.evaluation.senteval import TASKS
+from informin.models.loading import load_config, load_model
 from informin.publishing.export import export_folder
 from informin.publishing.record import save_record
 from tests.conftest import tokenizer_of

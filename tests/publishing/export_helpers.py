@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import run_unsup
-from informin.encoders.encoder import load_encoder
 from informin.evaluation.results import add_task, environment, new_results, save_results
 from informin.evaluation.senteval import TASKS
+from informin.models.encoder import load_encoder
 from informin.publishing.published import published_files
 from trainer_informin import InforMinTrainer
 

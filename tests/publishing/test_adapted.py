@@ -17,9 +17,9 @@ from informin.adapters.linear import LinearAdapter
 from informin.adapters.prediction import RECIPES
 from informin.adapters.vectors import load_vectors
 from informin.cli import embed, fit
-from informin.encoders.embed_file import embed_file
-from informin.encoders.encoder import load_encoder
-from informin.encoders.loading import load_config, load_model
+from informin.models.embed_file import embed_file
+from informin.models.encoder import load_encoder
+from informin.models.loading import load_config, load_model
 from informin.publishing.adapted import SETTINGS
 from informin.publishing.export import export_checkpoint
 from informin.publishing.onnx import export_onnx, load_onnx_encoder
@@ -206,8 +206,8 @@ def test_embed_writes_what_sentence_transformers_computes(adapted, tmp_path, cap
 
 KILLED = """
 import os, signal, sys
-from informin.encoders import embed_file
-from informin.encoders.encoder import Encoder
+from informin.models import embed_file
+from informin.models.encoder import Encoder
 embed_file.CHUNK = 16
 call = Encoder.__call__
 def some(encoder, sentences, progress=None):
@@ -229,7 +229,7 @@ def test_embed_resumes_after_sigkill(bert, tmp_path, monkeypatch):
     killed = forked.run(forked.python(KILLED, options))
     assert killed.returncode == -signal.SIGKILL and not (tmp_path / "x.npy").exists()
     assert len(os.listdir(tmp_path / ".x.npy.embedding")) == 2 + 3  # rows, description and three chunks
-    monkeypatch.setattr("informin.encoders.embed_file.CHUNK", 16)
+    monkeypatch.setattr("informin.models.embed_file.CHUNK", 16)
     encoder = load_encoder(str(bert), ("mean",))
     expected = encoder(TEXTS)["mean"]
     embedded = []
@@ -249,7 +249,7 @@ def spy(call, embedded: list):
 
 EMBED_IN_CHUNKS = """
 import sys
-from informin.encoders import embed_file
+from informin.models import embed_file
 embed_file.CHUNK = 16
 from informin.cli import embed
 sys.exit(embed.main(sys.argv[1:]))

@@ -6,7 +6,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from informin.adapters.linear import LinearAdapter
-from informin.encoders.encoder import load_encoder
+from informin.models.encoder import load_encoder
 from informin.publishing.adapted import adapter_card, save_adapted, save_adapted_st
 from informin.publishing.card import render_card
 from informin.publishing.metadata import license_of

@@ -9,8 +9,8 @@ import sys
 import pytest
 import torch
 
-from informin.encoders.encode import encode
-from informin.encoders.loading import load_config, load_model
+from informin.models.encode import encode
+from informin.models.loading import load_config, load_model
 from informin.objectives import OBJECTIVES
 from informin.publishing.card import CITATIONS, UNPUBLISHED, render_card
 from tests.conftest import ROOT, tokenizer_of

@@ -9,8 +9,8 @@ import torch
 
 import run_export
 import run_unsup
-from informin.encoders.encode import encode
-from informin.encoders.loading import load_config, load_model
+from informin.models.encode import encode
+from informin.models.loading import load_config, load_model
 from informin.publishing.export import export_folder
 from tests.conftest import make_sentences, save_bert, save_roberta, tokenizer_of
 from tests.publishing.export_helpers import read_json

@@ -14,11 +14,11 @@ from transformers import AutoModel, AutoTokenizer
 
 import informin.publishing.onnx
 import run_export
-from informin.encoders.architectures import ARCHITECTURES
-from informin.encoders.encoder import load_encoder
-from informin.encoders.loading import load_config, load_model
 from informin.errors import OnnxMismatchError
 from informin.evaluation import load_pairs, score_pairs
+from informin.models.architectures import ARCHITECTURES
+from informin.models.encoder import load_encoder
+from informin.models.loading import load_config, load_model
 from informin.publishing.export import export_folder
 from informin.publishing.onnx import MODEL, QUANTIZED, export_onnx, load_onnx_encoder, quantize_onnx
 from informin.publishing.published import check_export, published_files

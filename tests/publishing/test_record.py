@@ -7,9 +7,9 @@ import pytest
 import torch
 from datasets import Dataset
 
-from informin.encoders.loading import load_config, load_model, load_tokenizer
 from informin.errors import UndefinedScoreError
 from informin.evaluation.results import environment
+from informin.models.loading import load_config, load_model, load_tokenizer
 from informin.publishing.export import export_checkpoint
 from informin.training.data_options import CardArguments, DataArguments
 from informin.training.record import describe_model, describe_sentences, provenance

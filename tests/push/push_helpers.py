@@ -8,10 +8,10 @@ from transformers import AutoModel
 
 import run_push
 from informin import program
-from informin.encoders.encoder import load_encoder
-from informin.encoders.loading import load_config, load_model
 from informin.errors import PushError
 from informin.evaluation.results import add_task, new_results, save_results
+from informin.models.encoder import load_encoder
+from informin.models.loading import load_config, load_model
 from informin.publishing.export import export_folder
 from tests.conftest import tokenizer_of
 from tests.hub_server import HubServer

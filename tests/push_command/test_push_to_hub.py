@@ -12,7 +12,7 @@ from huggingface_hub import snapshot_download
 
 import run_unsup
 from informin.cli import train as train_command
-from informin.encoders.loading import load_config, load_model
+from informin.models.loading import load_config, load_model
 from informin.publishing import trainer as publishing_trainer
 from informin.publishing.hub import prepare, push_card, push_folder, push_in_background
 from tests.any_encoder.helpers import general_trainer, sentence_transformer

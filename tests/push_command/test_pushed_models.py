@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from huggingface_hub import ModelCard
 
-from informin.encoders.encoder import load_encoder
+from informin.models.encoder import load_encoder
 from tests.conftest import ROOT, make_sentences
 from tests.hub_server import HubServer
 from tests.push.push_helpers import (

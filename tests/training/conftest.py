@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import run_unsup
-from informin.encoders.loading import load_config
 from informin.files import write_manifest
+from informin.models.loading import load_config
 from informin.training.command_line import parse
 from informin.training.options import InforMinTrainingArguments
 from tests.conftest import FOUR_STEPS, make_sentences

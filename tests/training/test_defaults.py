@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from informin.encoders.loading import load_config
+from informin.models.loading import load_config
 from informin.objectives import OBJECTIVES
 from informin.training import defaults
 from informin.training.defaults import filled_in, mixed_precision, paper_row, uneven_batch

@@ -9,10 +9,10 @@ import pytest
 from datasets import IterableDataset
 
 import run_unsup
-from informin.encoders.encoder import load_encoder
 from informin.errors import UsageError
 from informin.evaluation import load_stsb_dev
 from informin.evaluation.drift import MEASURES, draw, measure_drift
+from informin.models.encoder import load_encoder
 from informin.training import drift
 from tests.conftest import make_sentences
 from tests.senteval_data import small_counts, write_senteval

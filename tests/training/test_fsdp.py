@@ -13,7 +13,7 @@ import yaml
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
-from informin.encoders.encoder import load_encoder
+from informin.models.encoder import load_encoder
 from informin.training.options import InforMinTrainingArguments
 from tests import forked
 from tests.any_encoder.helpers import change, sentence_transformer

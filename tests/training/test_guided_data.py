@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import run_unsup
-from informin.encoders.encoder import load_encoder
 from informin.errors import UsageError
 from informin.guide.cache import CachedGuide
+from informin.models.encoder import load_encoder
 from informin.objectives.contrast import contrast
 from tests.conftest import make_sentences, raises_usage, save_bert, save_roberta, tokenizer_of
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments

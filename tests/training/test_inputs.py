@@ -8,9 +8,9 @@ import pytest
 import torch
 from transformers import AutoModel, DataCollatorWithPadding, TrainingArguments, set_seed
 
-from informin.encoders.loading import load_config, load_model
 from informin.errors import UsageError
 from informin.evaluation import load_pairs
+from informin.models.loading import load_config, load_model
 from informin.training import streams
 from informin.training.data_options import DataArguments
 from informin.training.sentences import load_sentences, tokenize

@@ -10,8 +10,8 @@ from typing import get_type_hints
 import pytest
 from transformers import HfArgumentParser, TrainingArguments
 
-from informin.encoders.loading import load_config
 from informin.evaluation.measures import ALL
+from informin.models.loading import load_config
 from informin.objectives import OBJECTIVES, Objective, Term
 from informin.objectives.terms import option
 from informin.training import option_checks as checks

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from informin.encoders.loading import load_config
+from informin.models.loading import load_config
 from informin.training.options import InforMinTrainingArguments
 from tests.conftest import raises_usage
 

@@ -1,0 +1,78 @@
+"""The Dense module of an adapted model: a matrix for unit-length embeddings, in sentence-transformers' format."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from informin.errors import UsageError, error_line
+from informin.files import write_json
+from informin.models.files import json_file, optional_file
+
+IDENTITY = "torch.nn.modules.linear.Identity"
+WEIGHT, BIAS = "linear.weight", "linear.bias"  # sentence-transformers' names
+
+
+@dataclass(frozen=True)
+class Dense:
+    """An affine map of embeddings of unit length.
+
+    Attributes:
+        weight: (d, d) float32.
+        bias: (d,) float32.
+    """
+
+    weight: np.ndarray
+    bias: np.ndarray
+
+    def __call__(self, embeddings: np.ndarray, normalize: bool) -> np.ndarray:
+        """Return the mapped embeddings (N, d) float32, scaled to unit length if `normalize` is set."""
+        mapped = embeddings @ self.weight.T + self.bias
+        if normalize:
+            mapped /= np.linalg.norm(mapped, axis=-1, keepdims=True).clip(min=1e-12)
+        return mapped
+
+    def sha256(self) -> str:
+        return hashlib.sha256(self.weight.tobytes() + self.bias.tobytes()).hexdigest()
+
+    def save(self, folder: Path) -> None:
+        """Write `config.json` and `model.safetensors` into a new folder."""
+        folder.mkdir()
+        width_out, width_in = self.weight.shape
+        settings = {"in_features": width_in, "out_features": width_out, "bias": True, "activation_function": IDENTITY}
+        write_json(folder / "config.json", settings, indent=2)
+        save_file({WEIGHT: self.weight, BIAS: self.bias}, folder / "model.safetensors", {"format": "pt"})
+
+
+def dense_problem(model_name: str, path: str, revision: str | None = None) -> str | None:
+    """Return why a Dense module cannot be used here, or None: it must be affine and keep the dimension."""
+    settings = json_file(model_name, f"{path}/config.json", revision)
+    sizes = [settings.get(name) for name in ("in_features", "out_features")]
+    if sizes[0] != sizes[1] or not settings.get("bias", True) or settings.get("activation_function") != IDENTITY:
+        return "its Dense module is not an affine map that keeps the dimension"
+    return None
+
+
+def load_dense(model_name: str, path: str, width: int, revision: str | None = None) -> Dense:
+    """Load the Dense module in a folder of a model.
+
+    Raises:
+        UsageError: The file is missing, damaged, or has other shapes than (width, width) and (width,).
+    """
+    file = optional_file(model_name, f"{path}/model.safetensors", revision)
+    fix = "Copy the model again from its source."
+    if file is None:
+        raise UsageError(f"{model_name}: {path}/model.safetensors is missing", option="model_name", fix=fix)
+    try:
+        tensors = load_file(file)
+        dense = Dense(tensors[WEIGHT].astype(np.float32), tensors[BIAS].astype(np.float32))
+    except (SafetensorError, OSError, KeyError) as error:
+        raise UsageError(f"{model_name}: {path}/model.safetensors: {error_line(error)}", option="model_name") from None
+    fits = dense.weight.shape == (width, width) and dense.bias.shape == (width,)
+    if not fits or not (np.isfinite(dense.weight).all() and np.isfinite(dense.bias).all()):
+        found = f"{model_name}: {path}/model.safetensors does not contain finite numbers of the model's width {width}"
+        raise UsageError(found, option="model_name", fix=fix)
+    return dense

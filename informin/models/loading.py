@@ -1,0 +1,233 @@
+"""Load encoders and their weights. Code in a checkpoint is never run."""
+
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
+from transformers.utils import SAFE_WEIGHTS_NAME
+
+from informin.errors import UsageError, counted
+from informin.models.architectures import ARCHITECTURES, InforMinModel, architecture_of
+from informin.models.embedding_config import EmbeddingConfig
+from informin.models.files import NotNativeError, cannot_load, optional_file
+from informin.models.model_config import load_config, log_once, own_code
+from informin.models.sentence_transformers_files import load_embedding_config
+from informin.models.settings import check_settings
+from informin.models.tokenizer import load_tokenizer
+from informin.models.trainable import refuse_unsafe
+from modeling_informin import HEAD_FILE, HEADS, TRAINING_HEADS
+
+__all__ = ["load_config", "load_model", "load_saved", "load_tokenizer"]
+BERT_POOLER = "pooler."
+# Prefixes of weights that checkpoints usually have next to the encoder: pretraining heads and this project's heads.
+USUAL_HEADS = (
+    BERT_POOLER,
+    "bert.pooler.",
+    "cls.",
+    "lm_head.",
+    "mlp.",
+    "heads.",
+    "generator_",
+    "discriminator_",
+    "vocab_",
+)
+
+
+def load_model(
+    config: PreTrainedConfig,
+    model_name: str,
+    settings: dict,
+    revision: str | None = None,
+    embedding: EmbeddingConfig | None = None,
+) -> InforMinModel:
+    """Load an encoder in float32 for training, with its heads; the projection head may be newly initialized.
+
+    Args:
+        config: From `load_config`. `config.informin` is replaced.
+        model_name: Hub id or folder.
+        settings: `model_settings` of the arguments. `modeling_informin.HEADS` lists the settings that build heads.
+            `view_dropout_rate` sets every dropout rate of the encoder; `dropouts` then stores its own rates.
+        revision: Branch, tag or commit on the Hub.
+        embedding: Resolved pooling and prompt; None resolves those of `settings`.
+
+    Raises:
+        UsageError: The weights cannot be loaded, or the encoder cannot be trained.
+    """
+    architecture = architecture_of(config)
+    if embedding is None:
+        own = load_embedding_config(model_name, config, revision)
+        embedding = own.for_training(settings.get("pooling", "cls"), settings.get("prompt"))
+    before = getattr(config, "informin", None) or {}
+    check_settings(model_name, before, architecture.dropouts)  # `load_config` does not load every configuration
+    config.update(before.get("dropouts", {}))  # the encoder's own rates, if this is a checkpoint
+    config.informin = {name: value for name, value in settings.items() if name != "prompt"} | embedding.settings
+    if settings.get("view_dropout_rate") is not None:
+        config.informin["dropouts"] = {name: getattr(config, name) for name in architecture.dropouts}
+        config.update(dict.fromkeys(architecture.dropouts, settings["view_dropout_rate"]))
+    model = load_weights(config, model_name, revision, fresh_head=True)
+    assert isinstance(model, InforMinModel)  # `config.informin` is set
+    if before:
+        _load_projection_head(model, model_name, revision)
+    if config.model_type not in ARCHITECTURES:
+        refuse_unsafe(model)
+    # save_pretrained leaves tied weights out anyway. Listed here, Trainer does not warn that a checkpoint lacks them.
+    model._keys_to_ignore_on_save = set(model.all_tied_weights_keys)
+    return model
+
+
+def load_saved(config: PreTrainedConfig, model_name: str, revision: str | None = None) -> PreTrainedModel:
+    """Load an encoder in float32 as it was saved, with its projection head but without heads used only in training.
+
+    Returns:
+        Our class if `config` has settings of this project, otherwise the class of transformers.
+    """
+    config.informin = saved_settings(config, model_name, revision)
+    model = load_weights(config, model_name, revision)
+    _load_projection_head(model, model_name, revision)
+    return model
+
+
+def saved_settings(config: PreTrainedConfig, model_name: str, revision: str | None = None) -> dict | None:
+    """Return `config.informin` of a saved model without heads used only in training; None for other models.
+
+    The projection head is left out if the folder has none: other libraries that save our checkpoint again drop the
+    head but keep the settings.
+    """
+    if not (own := getattr(config, "informin", None)):
+        return None
+    among_weights = _class_of(config).__name__ in (config.architectures or [])
+    saved = among_weights or optional_file(model_name, HEAD_FILE, revision) is not None
+    own = {name: value for name, value in own.items() if name != "adapter"}  # applied to the pooled embedding: dense.py
+    return HEADS | own | TRAINING_HEADS | ({} if saved else {"projection_head": "none"})
+
+
+def load_weights(
+    config: PreTrainedConfig, model_name: str, revision: str | None = None, fresh_head: bool = False
+) -> PreTrainedModel:
+    """Load a model in float32, and check that the checkpoint has all of its weights, except for BERT's unused pooler.
+
+    Args:
+        config: `config.informin` determines the heads; see `load_saved` for the class.
+        model_name: Hub id or folder.
+        revision: Branch, tag or commit on the Hub.
+        fresh_head: The projection head may be missing, and is then newly initialized.
+
+    Raises:
+        UsageError: The weights cannot be loaded, are incomplete, or have shapes that do not match the configuration.
+    """
+    try:
+        with _without_load_report():
+            model, report = _class_of(config).from_pretrained(
+                model_name,
+                config=config,
+                revision=revision,
+                dtype=torch.float32,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # reported by `_check_report`
+                trust_remote_code=False,
+            )
+    except Exception as error:  # the type depends on what is wrong with the files
+        raise cannot_load(model_name, error) from None
+    if not fresh_head:
+        report["missing_keys"] |= _missing_head(model, model_name, revision)
+    _check_report(model, model_name, report)
+    _log_unused(model_name, report["unexpected_keys"])
+    return model
+
+
+def _check_report(model: PreTrainedModel, model_name: str, report: dict) -> None:
+    """Raise UsageError if weights are missing or have the wrong shape, by transformers' report."""
+    config = model.config
+    if report["mismatched_keys"]:
+        name, given, needed = min(report["mismatched_keys"])
+        _refuse_own_code(model_name, config)
+        raise UsageError(
+            f"{model_name} cannot be loaded: {name} has the shape {tuple(given)} in its weights, and {tuple(needed)} "
+            "by its config.json",
+            option="model_name",
+            fix="Copy weights and config.json again from the same source.",
+        )
+    missing = sorted(name for name in report["missing_keys"] if not name.startswith(BERT_POOLER))
+    lm_head = architecture_of(config).lm_head if isinstance(model, InforMinModel) else None
+    if {name.partition(".")[0] for name in missing} == {lm_head}:
+        raise UsageError(
+            f"{model_name} has no language-model head, which the objective needs",
+            option="model_name",
+            fix="Use a checkpoint with a language-model head, or set `mlm_weight` to 0.",
+        )
+    if missing:
+        _refuse_own_code(model_name, config)
+        raise UsageError(
+            f"{model_name} lacks {counted(len(missing), 'weight')} of the encoder, such as {missing[0]}",
+            option="model_name",
+            fix="Copy the model again from its source.",
+        )
+
+
+@contextmanager
+def _without_load_report() -> Iterator[None]:
+    """Hide transformers' table of weights that do not fit; `load_weights` reports them in one line."""
+    log = logging.getLogger("transformers.modeling_utils")
+    log.addFilter(_is_no_report)
+    try:
+        yield
+    finally:
+        log.removeFilter(_is_no_report)
+
+
+def _is_no_report(record: logging.LogRecord) -> bool:
+    return "LOAD REPORT" not in record.getMessage()
+
+
+def _log_unused(model_name: str, names: Iterable[str]) -> None:
+    """Log how many weights belong neither to the encoder nor to one of the usual heads."""
+    unused = sorted(name for name in names if not name.startswith(USUAL_HEADS))
+    if unused:
+        log_once(
+            f"{model_name} has {counted(len(unused), 'weight')} that its encoder does not use, such as {unused[0]}."
+        )
+
+
+def _refuse_own_code(model_name: str, config: PreTrainedConfig) -> None:
+    """Raise UsageError for weights that do not fit because the checkpoint needs its own code."""
+    if code := own_code(config):
+        raise NotNativeError(
+            f"{model_name} needs its own code ({code}, in auto_map), which is never run: its weights do not fit the "
+            f"{config.model_type} model of transformers",
+            option="model_name",
+            needed="an encoder that transformers has",
+        )
+
+
+def _class_of(config: PreTrainedConfig) -> Any:
+    return architecture_of(config).model if getattr(config, "informin", None) else AutoModel
+
+
+def _load_projection_head(model: PreTrainedModel, model_name: str, revision: str | None) -> None:
+    """Load the projection head of a published folder into a class that does not load it itself.
+
+    Only the classes in modeling_informin.py load it themselves, those of `make_model_class` do not.
+    """
+    if not isinstance(model, InforMinModel) or model.config.informin["projection_head"] != "mlp":
+        return
+    path = None if model._auto_class else optional_file(model_name, HEAD_FILE, revision)
+    if path is None:
+        return
+    try:
+        model.mlp.load_state_dict(load_file(path))
+    except (SafetensorError, OSError, RuntimeError) as error:
+        raise cannot_load(model_name, error) from None
+
+
+def _missing_head(model: PreTrainedModel, model_name: str, revision: str | None) -> set[str]:
+    """Return the names of a missing projection head, which transformers does not report for our classes."""
+    weights = optional_file(model_name, SAFE_WEIGHTS_NAME, revision)
+    if not isinstance(model, InforMinModel) or weights is None or optional_file(model_name, HEAD_FILE, revision):
+        return set()
+    with safe_open(weights, "pt") as file:
+        return {name for name in model.state_dict() if name.startswith("mlp.")} - set(file.keys())

@@ -1,0 +1,165 @@
+"""Run an encoder without padding: the tokens of a batch are packed into one row.
+
+In a batch of sentences of up to 32 tokens, more than a quarter of the positions are padding. Linear layers run on the
+packed tokens (T, d), with the longest sentence first. Attention runs on runs of sentences with the same length, which
+are views of the row and need no mask. On a GPU, where many small matrix products are slow, one kernel handles all
+sentences at once. With [CLS] pooling, the last layer computes queries, output and feed-forward of the first token only;
+keys and values are those of all tokens.
+
+Both optimizations are exact.
+"""
+
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nested import nested_tensor_from_jagged
+from torch.nn.functional import pad, scaled_dot_product_attention
+from transformers import MODEL_MAPPING, BertModel, PreTrainedModel
+from transformers.models.bert.modeling_bert import BertLayer, BertSelfAttention
+from transformers.models.roberta.modeling_roberta import RobertaEmbeddings
+
+from informin.models.architectures import ARCHITECTURES
+
+
+@dataclass
+class Packed:
+    """Positions of N sentences in a row of their T tokens.
+
+    Attributes:
+        order: (N,), indices of the sentences, the longest first.
+        runs: For each length, the number of sentences and the length.
+        starts: (N,), indices in the row where the sentences start, in that order.
+        at: (T,), indices of the tokens in the flattened batch (N, L).
+    """
+
+    order: Tensor
+    runs: list[tuple[int, int]]
+    starts: Tensor
+    at: Tensor
+
+    @classmethod
+    def of(cls, mask: Tensor) -> "Packed":
+        """Pack a batch with the mask (N, L), 1 for tokens and 0 for padding."""
+        lengths, order = mask.sum(1).sort(descending=True, stable=True)
+        values, counts = lengths.unique_consecutive(return_counts=True)
+        indices = torch.arange(mask.numel(), device=mask.device).view_as(mask)
+        return cls(
+            order=order,
+            runs=list(zip(counts.tolist(), values.tolist())),
+            starts=lengths.cumsum(0) - lengths,
+            at=indices[order][mask[order].bool()],
+        )
+
+    def in_order(self, x: Tensor) -> Tensor:
+        """Reorder values (N, ...) from the order of the row to the order of the batch."""
+        return x[self.order.argsort()]
+
+
+def can_pack(encoder: nn.Module) -> bool:
+    """Return whether an encoder's layers have the structure that this module supports."""
+    if not isinstance(encoder, PreTrainedModel):
+        return False
+    row = ARCHITECTURES.get(encoder.config.model_type)
+    own = MODEL_MAPPING.get(type(encoder.config), None) is type(encoder)  # not another class of the same name
+    return own and row is not None and row.packs and not encoder.config.is_decoder
+
+
+def packed_forward(
+    encoder: BertModel, input_ids: Tensor, mask: Tensor, pooling: str, wanted: Tensor | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """Compute the embeddings of N sentences of up to L tokens, and the last hidden states of selected tokens.
+
+    Args:
+        encoder: A BERT, or another encoder for which `can_pack` is true. Its hooks and gradient checkpointing are
+            ignored.
+        input_ids: (N, L).
+        mask: (N, L), 1 for tokens, 0 for padding.
+        pooling: One of `modeling_informin.POOLINGS`.
+        wanted: (N, L) bool, the selected tokens; None for none.
+
+    Returns:
+        Embeddings (N, d), and hidden states (M, d) of the selected tokens in row-major order, or None.
+    """
+    packed = Packed.of(mask)
+    hidden = _embed(encoder, input_ids, mask, packed)  # (T, d)
+    *layers, last = cast(list[BertLayer], encoder.encoder.layer)
+    for layer in layers:
+        hidden = layer_forward(layer, hidden, packed)
+    if pooling == "cls" and wanted is None:
+        return packed.in_order(layer_forward(last, hidden, packed, first_alone=True)), None
+    hidden = layer_forward(last, hidden, packed)
+    vectors = None
+    if wanted is not None:
+        index = torch.empty_like(mask.flatten())
+        index[packed.at] = torch.arange(len(packed.at), device=mask.device)
+        vectors = hidden[index[(wanted & mask.bool()).flatten()]]
+    return packed.in_order(_pool(hidden, packed, pooling)), vectors
+
+
+def _embed(encoder: BertModel, input_ids: Tensor, mask: Tensor, packed: Packed) -> Tensor:
+    """Return the input (T, d) of the first layer."""
+    if ARCHITECTURES[encoder.config.model_type].offset_positions:
+        # The encoder's own numbering, which skips padding tokens that are part of the text.
+        table = cast(RobertaEmbeddings, encoder.embeddings)
+        positions = table.create_position_ids_from_input_ids(input_ids, table.padding_idx)
+    else:
+        positions = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
+    ids, positions = input_ids.flatten()[packed.at], positions.flatten()[packed.at]
+    hidden = encoder.embeddings(input_ids=ids[None], position_ids=positions[None])[0]
+    project = getattr(encoder, "embeddings_project", None)  # ELECTRA's
+    return hidden if project is None else project(hidden)
+
+
+def layer_forward(layer: BertLayer, hidden: Tensor, packed: Packed, first_alone: bool = False) -> Tensor:
+    """Apply a BERT layer to packed tokens (T, d). With `first_alone`, return only first tokens (N, d)."""
+    attention = cast(BertSelfAttention, layer.attention.self)
+    queries = hidden[packed.starts] if first_alone else hidden
+    heads = [
+        projection(x).unflatten(-1, (-1, attention.attention_head_size))  # (T, H, d/H)
+        for projection, x in ((attention.query, queries), (attention.key, hidden), (attention.value, hidden))
+    ]
+    dropout = attention.dropout.p if attention.training else 0.0
+    attend = attend_at_once if hidden.is_cuda else attend_by_runs
+    query, key, value = heads
+    mixed = attend(query, key, value, packed, dropout, attention.scaling, first_alone).flatten(1)
+    return layer.feed_forward_chunk(layer.attention.output(mixed, queries))
+
+
+def attend_by_runs(query, key, value, packed: Packed, dropout: float, scale: float, first_alone: bool) -> Tensor:
+    """Return attention (T, H, d/H), or (N, H, d/H) with `first_alone`; one matrix product per sentence length."""
+    tokens = [number * length for number, length in packed.runs]
+    sizes = [number for number, _ in packed.runs] if first_alone else tokens
+    outputs = []
+    # split instead of slices, whose gradients would each be as long as the row.
+    for (number, _), *run in zip(packed.runs, query.split(sizes), key.split(tokens), value.split(tokens)):
+        q, k, v = (x.unflatten(0, (number, -1)).transpose(1, 2) for x in run)  # (number, H, length, d/H)
+        mixed = scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scale)
+        outputs.append(mixed.transpose(1, 2).flatten(0, 1))
+    return torch.cat(outputs)
+
+
+def attend_at_once(query, key, value, packed: Packed, dropout: float, scale: float, first_alone: bool) -> Tensor:
+    """Return the result of `attend_by_runs`, computed at once with nested tensors (FlashAttention in fp16 and bf16)."""
+    lengths = {"min_seqlen": packed.runs[-1][1], "max_seqlen": packed.runs[0][1]}
+    layout = {"offsets": pad(packed.starts, (0, 1), value=len(key))} | lengths
+    one = torch.arange(len(packed.starts) + 1, device=key.device)
+    query_layout = {"offsets": one, "min_seqlen": 1, "max_seqlen": 1} if first_alone else layout
+    query, key, value = (
+        nested_tensor_from_jagged(x, **layout_of_x).transpose(1, 2)  # (N, H, length, d/H)
+        for x, layout_of_x in ((query, query_layout), (key, layout), (value, layout))
+    )
+    return scaled_dot_product_attention(query, key, value, dropout_p=dropout, scale=scale).transpose(1, 2).values()
+
+
+def _pool(hidden: Tensor, packed: Packed, pooling: str) -> Tensor:
+    """Pool packed tokens (T, d) into embeddings (N, d), in the order of the row."""
+    if pooling == "cls":
+        return hidden[packed.starts]
+    runs = hidden.split([number * length for number, length in packed.runs])
+    runs = [run.unflatten(0, (number, -1)) for run, (number, _) in zip(runs, packed.runs)]  # (number, length, d)
+    if pooling == "last":
+        return torch.cat([run[:, -1] for run in runs])
+    dtype = torch.promote_types(hidden.dtype, torch.float32)  # half precision would round sums
+    return torch.cat([run.mean(1, dtype=dtype) for run in runs]).to(hidden.dtype)

@@ -1,0 +1,117 @@
+"""Read the files that sentence-transformers writes next to a checkpoint."""
+
+from dataclasses import replace
+
+from transformers import PreTrainedConfig
+
+from informin.errors import UsageError
+from informin.models.dense import dense_problem
+from informin.models.embedding_config import EmbeddingConfig
+from informin.models.files import json_file
+from informin.models.modules import kind_of, listed_modules
+from informin.models.settings import check_files
+
+# Names of the supported poolings in sentence-transformers.
+THEIR_POOLINGS = {
+    **{"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "pooling_mode_lasttoken": "last"},
+    **{"cls": "cls", "mean": "mean", "lasttoken": "last"},
+}
+KNOWN_MODULES = (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
+ADAPTED = ["Transformer", "Pooling", "Normalize", "Dense"]  # with a linear adapter, optionally followed by Normalize
+# Keys in the file of the first module that are used or have no effect.
+KNOWN_KEYS = ("max_seq_length", "do_lower_case", "model_args", "model_kwargs", "unpad_inputs")
+# Other keys, which must have these values.
+TRANSFORMER = {
+    "transformer_task": "feature-extraction",
+    "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+    "module_output_name": "token_embeddings",
+}
+# Older versions named that file after the architecture.
+TRANSFORMER_FILES = (
+    "sentence_bert_config.json",
+    *(f"sentence_{name}_config.json" for name in ("roberta", "distilbert", "camembert", "albert")),
+    *(f"sentence_{name}_config.json" for name in ("xlm-roberta", "xlnet")),
+)
+
+
+def load_embedding_config(model_name: str, config: PreTrainedConfig, revision: str | None = None) -> EmbeddingConfig:
+    """Return how a checkpoint computes embeddings, by `config.informin` or else by its sentence-transformers files.
+
+    Raises:
+        UsageError: One of these files is damaged.
+    """
+    from_files = _sentence_transformers(model_name, revision)
+    own = EmbeddingConfig.from_settings(getattr(config, "informin", None))
+    return from_files if own is None else replace(own, files=own.files or from_files.files, adapter=from_files.adapter)
+
+
+def _sentence_transformers(model_name: str, revision: str | None) -> EmbeddingConfig:
+    """Return the configuration that the files of sentence-transformers describe."""
+    modules = listed_modules(model_name, revision)
+    if not modules:
+        return EmbeddingConfig()
+    prompt, files = stored_prompts(model_name, revision)
+    kinds = [kind_of(module["type"]) or str(module["type"]) for module in modules]
+    adapter = modules[3]["path"] if kinds in (ADAPTED, [*ADAPTED, "Normalize"]) else None
+    if adapter and dense_problem(model_name, adapter, revision):
+        adapter = None
+    if not (adapter or kinds in KNOWN_MODULES) or modules[0]["path"]:
+        unsupported = f"modules.json lists {', '.join(kinds)}, not all of which are supported"
+        unsupported += _dense(model_name, modules, kinds, revision)
+        return EmbeddingConfig(prompt=prompt, files=files, problem=unsupported)
+    more, transformer_problem = _transformer(model_name, revision)
+    files |= more
+    pooling, pooling_problem = _pooling(json_file(model_name, f"{modules[1]['path']}/config.json", revision))
+    if problem := transformer_problem or pooling_problem:
+        return EmbeddingConfig(prompt=prompt, files=files, problem=problem)
+    return EmbeddingConfig(pooling, kinds[-1] == "Normalize", prompt, files, adapter=adapter)
+
+
+def _dense(model_name: str, modules: list[dict], kinds: list[str], revision: str | None) -> str:
+    """Return what leaving out a Dense module would change; empty if there is none."""
+    if "Dense" not in kinds:
+        return ""
+    values = json_file(model_name, f"{modules[kinds.index('Dense')]['path']}/config.json", revision)
+    sizes = [values.get(name) for name in ("in_features", "out_features")]
+    change = f", and embeddings have {sizes[0]} dimensions instead of {sizes[1]}" if all(sizes) else ""
+    return f"; a given pooling leaves out its Dense layer{change}"
+
+
+def stored_prompts(model_name: str, revision: str | None) -> tuple[str, dict]:
+    """Return the default prompt, and the settings in the file with the prompts, such as `prompts` by name."""
+    name = "config_sentence_transformers.json"
+    values = json_file(model_name, name, revision)
+    check_files(model_name, name, values)
+    prompts, default = values.get("prompts") or {}, values.get("default_prompt_name")
+    if default is not None and default not in prompts:
+        raise UsageError(
+            f"{model_name}: default_prompt_name in {name} is {default!r}",
+            option="model_name",
+            needed=f"one of its prompts: {', '.join(prompts) or 'none'}",
+        )
+    given = {"prompts": prompts, "default_prompt_name": default, "similarity_fn_name": values.get("similarity_fn_name")}
+    return prompts.get(default, ""), {name: value for name, value in given.items() if value}
+
+
+def _transformer(model_name: str, revision: str | None) -> tuple[dict, str | None]:
+    """Return the settings in the file of the first module, and the problem with it."""
+    name, values = "", {}
+    for name in TRANSFORMER_FILES:
+        if values := json_file(model_name, name, revision):
+            break
+    check_files(model_name, name, values)
+    others = [key for key, value in values.items() if key not in KNOWN_KEYS and value and value != TRANSFORMER.get(key)]
+    problem = f"{name} has {', '.join(others)}, which is not supported" if others else None
+    return {key: values[key] for key in KNOWN_KEYS[:2] if values.get(key)}, problem
+
+
+def _pooling(values: dict) -> tuple[str | None, str | None]:
+    """Return the pooling that the file of the second module names, and the problem with it."""
+    active = [name for name, on in values.items() if name.startswith("pooling_mode_") and on is True]
+    mode = values.get("pooling_mode", active[0] if len(active) == 1 else None)
+    pooling = THEIR_POOLINGS.get(mode) if isinstance(mode, str) else None
+    if pooling is None:
+        return None, f"its pooling is {mode or active}, which is not supported"
+    if values.get("include_prompt") is False:
+        return None, "its pooling leaves out the prompt, which is not supported"
+    return pooling, None

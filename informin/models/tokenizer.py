@@ -1,0 +1,93 @@
+"""Load and check the tokenizer of an encoder."""
+
+from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
+
+from informin.errors import UsageError, counted, error_line
+from informin.models.architectures import OFFSET_POSITIONS
+from informin.models.encode import max_length
+from informin.models.files import json_file
+from informin.models.sentence_transformers_files import load_embedding_config
+
+TOKENIZER_FILES = ("tokenizer_config.json", "tokenizer.json", "special_tokens_map.json")
+COPY_TOKENIZER = "Copy tokenizer.json and tokenizer_config.json from the checkpoint that the model was trained from."
+
+
+def load_tokenizer(model_name: str, config: PreTrainedConfig, revision: str | None = None) -> PreTrainedTokenizerBase:
+    """Load the tokenizer of a model, and limit its `model_max_length` to the model's number of positions.
+
+    Raises:
+        UsageError: There is no tokenizer, it has no vocabulary or padding token, or it belongs to another model.
+    """
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model_name, revision=revision, trust_remote_code=False)
+    except Exception as error:  # tokenizers raises Exception itself
+        raise _no_tokenizer(model_name, error, revision) from None
+    if not tokenizer.is_fast:
+        raise UsageError(
+            f"{model_name} has a slow tokenizer, {type(tokenizer).__name__}",
+            option="model_name",
+            needed="a tokenizer.json",
+        )
+    if len(tokenizer) <= len(tokenizer.all_special_tokens):  # what transformers creates if the files are missing
+        raise UsageError(f"{model_name} has no vocabulary next to its weights", option="model_name", fix=COPY_TOKENIZER)
+    if tokenizer.pad_token is None:
+        raise UsageError(
+            f"{model_name} has a tokenizer without a padding token", option="model_name", needed="pad_token to be set"
+        )
+    if problem := mismatch(config, tokenizer):
+        found = f"{model_name}: the tokenizer does not belong to the model: {problem}"
+        raise UsageError(found, option="model_name", fix=COPY_TOKENIZER)
+    given = tokenizer.model_max_length
+    stated = load_embedding_config(model_name, config, revision).files.get("max_seq_length")
+    if isinstance(given, int | float) and given >= 1:  # as in sentence-transformers, where its own setting wins
+        tokenizer.model_max_length = max(given, stated or 0)
+    if not isinstance(given, int | float) or max_length(config, tokenizer) < 3:
+        raise UsageError(
+            f"{model_name} has max_position_embeddings {config.max_position_embeddings} in config.json and "
+            f"model_max_length {given!r} in tokenizer_config.json",
+            option="model_name",
+            needed="room for 3 tokens",
+        )
+    tokenizer.model_max_length = max_length(config, tokenizer)
+    forget_truncation(tokenizer)
+    return pad_right(tokenizer)
+
+
+def pad_right(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """Make a tokenizer pad on the right: with padding on the left, positions would depend on the batch."""
+    tokenizer.padding_side = "right"
+    return tokenizer
+
+
+def _no_tokenizer(model_name: str, error: Exception, revision: str | None) -> UsageError:
+    files = [json_file(model_name, name, revision) for name in TOKENIZER_FILES]  # raises for a damaged file
+    if any("auto_map" in values for values in files):
+        return UsageError(
+            f"{model_name} defines its tokenizer in code, which is never run",
+            option="model_name",
+            needed="a tokenizer.json",
+        )
+    found = f"{model_name} has no tokenizer that can be loaded: {error_line(error)} ({type(error).__name__})"
+    return UsageError(found, option="model_name", fix="Copy the model again from its source.")
+
+
+def mismatch(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> str | None:
+    """Return why a tokenizer cannot belong to a model; None if it can."""
+    last, size = max(tokenizer.get_vocab().values()), config.vocab_size
+    if len(tokenizer) > size:
+        return f"it has {counted(len(tokenizer), 'token')}, and the model {size:,}"
+    if last >= size:
+        name = tokenizer.convert_ids_to_tokens(last)
+        return f"its token {name} has the id {last:,}, and the model has {counted(size, 'token')}"
+    if config.model_type in OFFSET_POSITIONS and tokenizer.pad_token_id != config.pad_token_id:
+        return (
+            f"its padding token {tokenizer.pad_token} has the id {tokenizer.pad_token_id}, and pad_token_id in "
+            f"config.json is {config.pad_token_id}"
+        )
+    return None
+
+
+def forget_truncation(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Reset the truncation and padding of the last call, which save_pretrained would write to tokenizer.json."""
+    tokenizer.backend_tokenizer.no_truncation()
+    tokenizer.backend_tokenizer.no_padding()

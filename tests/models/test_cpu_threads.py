@@ -1,0 +1,167 @@
+"""On a CPU, batches are processed in parallel, with the same embeddings as in one thread."""
+
+import threading
+from contextlib import contextmanager, nullcontext
+
+import numpy as np
+import pytest
+import torch
+
+import informin.models.encode as encode_module
+from informin.models.cpu_threads import BATCHES_PER_CORE, _use_one_thread, parallel_map
+from informin.models.encoder import load_encoder
+from informin.models.packing import packed_forward
+from tests.conftest import make_sentences
+
+CORES = 3
+SENTENCES = make_sentences(4 * BATCHES_PER_CORE * CORES)
+
+
+@contextmanager
+def cores(number: int):
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def in_new_thread(function):
+    """Return what a function returns in a thread that starts now."""
+    found = []
+    thread = threading.Thread(target=lambda: found.append(function()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def state(_batch: int) -> tuple:
+    """Return the thread and PyTorch's settings in it, after an operation on it."""
+    threads = torch.get_num_threads()
+    torch.ones(8, 8) @ torch.ones(8, 8)
+    settings = torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+    return threading.get_ident(), {threads, torch.get_num_threads()}, settings
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_threads_run_alone_in_inference_mode_with_the_autocast_of_the_caller(autocast):
+    meet = threading.Barrier(CORES, timeout=30)  # passed only if CORES batches run at once
+
+    def together(batch: int) -> tuple:
+        if batch < CORES:
+            meet.wait()
+        return state(batch)
+
+    number = BATCHES_PER_CORE * CORES
+    with cores(CORES), torch.autocast("cpu", torch.float16, enabled=autocast), parallel_map(number) as run:
+        found = list(run(together, range(number)))
+    threads, used, settings = zip(*found)
+    assert len(set(threads)) == CORES and threading.get_ident() not in threads
+    assert all(counts == {1} for counts in used)
+    assert {(inference, enabled) for inference, enabled, _ in settings} == {(True, autocast)}
+    assert not autocast or {dtype for *_, dtype in settings} == {torch.float16}
+
+
+@pytest.mark.parametrize("stop", [False, True])
+def test_number_of_threads_is_restored_for_the_caller_and_for_new_threads(stop):
+    number = BATCHES_PER_CORE * CORES
+    with cores(CORES):
+        with pytest.raises(KeyError) if stop else nullcontext(), parallel_map(number) as run:
+            for _ in run(state, range(number)):
+                if stop:
+                    raise KeyError
+        assert torch.get_num_threads() == CORES
+        assert in_new_thread(torch.get_num_threads) == CORES
+
+
+def test_setting_of_another_thread_does_not_reach_a_thread_that_runs_alone():
+    def run() -> int:
+        _use_one_thread()
+        in_new_thread(lambda: torch.set_num_threads(CORES))
+        return torch.get_num_threads()
+
+    with cores(CORES):
+        assert in_new_thread(run) == 1
+
+
+def test_batches_that_have_not_started_are_dropped():
+    number = 10 * BATCHES_PER_CORE * CORES
+    started = []
+
+    def slow(batch: int) -> None:
+        started.append(batch)
+        threading.Event().wait(0.02)
+
+    with cores(CORES), pytest.raises(KeyError), parallel_map(number) as run:
+        results = iter(run(slow, range(number)))
+        next(results)
+        raise KeyError
+    assert 1 <= len(started) < number / 2
+
+
+def test_results_come_in_order_and_errors_reach_the_caller():
+    number = BATCHES_PER_CORE * CORES
+    last_is_done = threading.Event()
+
+    def invert(batch: int) -> float:
+        if batch == number:
+            last_is_done.set()
+        elif batch == 1:
+            assert last_is_done.wait(timeout=30)
+        return 1 / batch
+
+    with cores(CORES), parallel_map(number) as run:
+        assert list(run(invert, range(1, number + 1))) == [1 / i for i in range(1, number + 1)]
+    with cores(CORES), pytest.raises(ZeroDivisionError), parallel_map(number) as run:
+        list(run(invert, range(number)))
+
+
+@pytest.mark.parametrize(("threads", "number"), [(1, 10**3), (CORES, BATCHES_PER_CORE * CORES - 1)])
+def test_one_core_or_few_batches_run_in_the_thread_of_the_caller(threads, number):
+    with cores(threads), parallel_map(number) as run:
+        found = list(run(state, range(number)))
+    assert {(thread, *used) for thread, used, _ in found} == {(threading.get_ident(), threads)}
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_embeddings_equal_those_of_one_thread(bert, pooling, bf16, monkeypatch):
+    encoder = load_encoder(str(bert), (pooling,), batch_size=4, bf16=bf16)
+    used, counts = set(), []
+
+    def spy(*args):
+        used.add(threading.get_ident())
+        return packed_forward(*args)
+
+    monkeypatch.setattr(encode_module, "packed_forward", spy)
+    with cores(1):
+        alone = encoder(SENTENCES)[pooling]
+    assert used == {threading.get_ident()}
+    used.clear()
+    with cores(CORES):
+        found = encoder(SENTENCES, counts.append)[pooling]
+    assert used and threading.get_ident() not in used
+    assert counts == [4] * (len(SENTENCES) // 4)
+    np.testing.assert_array_equal(found, alone)
+
+
+def test_error_of_progress_stops_the_threads_and_restores_the_mode(bert, monkeypatch):
+    encoder = load_encoder(str(bert), ("cls",), batch_size=1)
+    encoder.model.train()
+    started = []
+
+    def slow(*args):
+        started.append(1)
+        threading.Event().wait(0.02)
+        return packed_forward(*args)
+
+    def fail(_count: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(encode_module, "packed_forward", slow)
+    with cores(CORES), pytest.raises(KeyboardInterrupt):
+        encoder(SENTENCES, fail)
+    assert 1 <= len(started) < len(SENTENCES) / 2
+    assert encoder.model.training and {module.training for module in encoder.model.modules()} == {True}
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("ThreadPoolExecutor")]
