@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
-from os import PathLike
 from typing import cast
 
 import numpy as np
@@ -16,6 +15,7 @@ from informin.distributed import gather_with_gradient
 from informin.errors import UsageError, counted
 from informin.evaluation.development import as_development
 from informin.models.architectures import InforMinModel
+from informin.models.checkpoint import Checkpoint
 from informin.models.embedding_config import embedding_of
 from informin.models.st_model import StModel, embed_any, longest_read
 from informin.models.texts import as_texts
@@ -86,15 +86,15 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         **kwargs,
     ):
         args = InforMinTrainingArguments() if args is None else args
-        name = str(model) if isinstance(model, str | PathLike) else None
-        inputs.refuse_arguments(model, args, processing_class, kwargs)
+        model = inputs.checked_model(model, args, processing_class, kwargs)
+        files = model if isinstance(model, Checkpoint) else None
         show_messages(args)
         development = as_development(eval_dataset)
         args = args.choose_metric(development.measures if development else None)
         self.known = dict(provenance or {})
         hub_id = self.known.pop("hub_id", None)
         args, model, tokenizer, entry = inputs.load_for_training(model, args, processing_class, hub_id)
-        self.known = with_source(self.known, entry, name, args.model_revision)
+        self.known = with_source(self.known, entry, files)
         if not isinstance(model, StModel):
             refuse_other_heads(model, {name: args.model_settings[name] for name in ("projection_head", "lm_head")})
         with args.main_process_first(desc="data"):
@@ -105,9 +105,9 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         refuse_few_sentences(rows, args)
         collator = data_collator or DataCollatorWithPadding(tokenizer)
         own = model.encoder if isinstance(model, StModel) else None
-        data = add_guide(name, model.config.hidden_size, args, rows, sentences, tokenizer, own)
+        data = add_guide(files, model.config.hidden_size, args, rows, sentences, tokenizer, own)
         self._prepare(model, args, SentenceTokens(tokenizer, args.prompt or "", tokens), data)
-        self.began_with, self.sentences = name, sentences
+        self.began_with, self.sentences = files, sentences
         self.known["inputs"] = describe_inputs(args, model, rows, sentences, data.guides)
         self.throughput, self.losses = Throughput(), NaNCheck(args)
         super().__init__(

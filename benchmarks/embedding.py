@@ -24,8 +24,9 @@ import numpy as np
 import torch
 from report import report, spread
 
+from informin.models.checkpoint import Checkpoint
 from informin.models.encoder import load_encoder
-from informin.models.loading import load_config, load_model, load_tokenizer
+from informin.models.loading import load_model, load_tokenizer
 from informin.publishing.export import export_folder
 from informin.publishing.onnx import QUANTIZED, export_onnx, load_onnx_encoder, quantize_onnx
 from informin.textfiles import read_sentences
@@ -50,9 +51,8 @@ def sides_of(model: str, pooler: str, length: int, bf16: bool, folder: str) -> d
     sides = {SIDES[0]: encode, SIDES[1]: lambda sentences: ours(sentences)[pooler]}
     if not bf16:
         exported = Path(folder, f"{Path(model).name}-{pooler}")
-        config = load_config(model)
         settings = {"pooling": pooler, "projection_head": "none", "lm_head": False, "max_seq_length": length}
-        export_folder(load_model(config, model, settings), load_tokenizer(model, config), exported)
+        export_folder(load_model(Checkpoint(model), settings), load_tokenizer(Checkpoint(model)), exported)
         export_onnx(exported)
         quantize_onnx(exported)
         sides[SIDES[2]] = load_onnx_encoder(exported, QUANTIZED)

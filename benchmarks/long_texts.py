@@ -43,6 +43,7 @@ from informin.evaluation.labels import clustering, neighbor_accuracy
 from informin.evaluation.pairs import GradedPairs, score_pairs
 from informin.evaluation.senteval import load_stsb_dev, load_task
 from informin.files import write_json
+from informin.models.checkpoint import Checkpoint
 from informin.models.encoder import load_encoder
 from informin.publishing.adapted import save_adapted
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
@@ -207,7 +208,9 @@ class Bench:
         budget = {name: value for name, value in self.budget.items() if self.collection or name != "max_seq_length"}
         options, guide = budget | trained.options, {}
         if trained.adapted_guide:
-            save_adapted(self.args.model_name, self._matrix().fit(texts), folder / "adapted", texts=len(texts))
+            save_adapted(
+                Checkpoint(self.args.model_name), self._matrix().fit(texts), folder / "adapted", texts=len(texts)
+            )
             guide = {"guide_model": str(folder / "adapted")}
         args = InforMinTrainingArguments(
             str(folder / "model"), seed=seed, warmup_steps=0, measure_drift=False, report_to="none", disable_tqdm=True,

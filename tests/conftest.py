@@ -35,6 +35,7 @@ from transformers import (
 )
 
 from informin.errors import UsageError
+from informin.models.checkpoint import Checkpoint
 from tests.hub_server import HubServer
 
 ROOT = Path(__file__).parent.parent
@@ -182,9 +183,9 @@ def save_encoder(architecture: str, folder: Path, **changes) -> Path:
 
 def tokenizer_of(folder: Path):
     """Load the tokenizer of a model folder as in training."""
-    from informin.models.loading import load_config, load_tokenizer
+    from informin.models.loading import load_tokenizer
 
-    return load_tokenizer(str(folder), load_config(str(folder)))
+    return load_tokenizer(Checkpoint(folder))
 
 
 @pytest.fixture(scope="session")

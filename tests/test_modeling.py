@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
+from informin.models.checkpoint import Checkpoint
 from informin.models.loading import load_config, load_model
 from informin.publishing.export import export_folder
 from modeling_informin import BertForInforMinCL, RobertaForInforMinCL
@@ -19,8 +20,7 @@ CLASSES = {"bert": BertForInforMinCL, "roberta": RobertaForInforMinCL}
 
 
 def build(folder, projection_head="mlp", lm_head=False):
-    config = load_config(str(folder))
-    return load_model(config, str(folder), {"projection_head": projection_head, "lm_head": lm_head})
+    return load_model(Checkpoint(folder), {"projection_head": projection_head, "lm_head": lm_head})
 
 
 def tokens(folder, count=5):
@@ -122,7 +122,7 @@ def test_checkpoint_without_lm_head_is_refused(tmp_path, bert):
 def test_other_architecture_is_refused(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
     with raises_usage(option="model_name", found="has the architecture 'gpt2'", needed="an encoder like BERT"):
-        load_config(str(tmp_path))
+        load_config(Checkpoint(tmp_path))
 
 
 def test_forward_accepts_arguments_of_transformers_models(encoder):

@@ -11,6 +11,7 @@ import modeling_informin
 from informin.models import encode as encode_module
 from informin.models import packing
 from informin.models.architectures import ARCHITECTURES
+from informin.models.checkpoint import Checkpoint
 from informin.models.encode import encode
 from informin.models.encoder import load_encoder
 from informin.models.loading import load_saved
@@ -272,5 +273,5 @@ def test_published_model_uses_padding_like_transformers(bert, tmp_path):
     run.train()
     run.save_model(str(tmp_path / "saved"))
     ids, mask = batch_of(bert)
-    for model in (load_saved(run.model.config, str(tmp_path / "saved")), run.model.eval()):
+    for model in (load_saved(Checkpoint(tmp_path / "saved")), run.model.eval()):
         assert model(input_ids=ids, attention_mask=mask).last_hidden_state.shape[:2] == ids.shape

@@ -7,8 +7,9 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
+from informin.models.checkpoint import Checkpoint
 from informin.models.encoder import load_encoder
-from informin.models.loading import load_config, load_model
+from informin.models.loading import load_model
 from informin.models.tokenizer import load_tokenizer
 from informin.publishing.export import export_folder
 from informin.publishing.published import check_export
@@ -22,10 +23,9 @@ FILES = {"max_seq_length": 12, "do_lower_case": True, "prompts": {"query": "old 
 
 def build(encoder, **informin):
     """Return a model with other settings than the defaults, and its tokenizer."""
-    config = load_config(str(encoder))
-    model = load_model(config, str(encoder), {"projection_head": "mlp", "lm_head": False})
+    model = load_model(Checkpoint(encoder), {"projection_head": "mlp", "lm_head": False})
     model.config.informin |= informin
-    return model, load_tokenizer(str(encoder), load_config(str(encoder)))
+    return model, load_tokenizer(Checkpoint(encoder))
 
 
 def save(model, tokenizer, folder):

@@ -26,8 +26,9 @@ from informin.evaluation.results import add_task, load_all_results, new_results
 from informin.evaluation.retrieval import load_retrieval_pairs
 from informin.evaluation.search import bm25_ranking, search_ranking
 from informin.files import write_json
+from informin.models.checkpoint import Checkpoint
 from informin.models.encoder import load_encoder
-from informin.models.loading import load_config, load_model, load_tokenizer
+from informin.models.loading import load_model, load_tokenizer
 from informin.publishing.card import write_card
 from informin.report.page import page
 from informin.studies.plan import check_options, read_study
@@ -246,9 +247,9 @@ def _embed() -> None:
     """Load a folder as evaluation and training do."""
     for embeddings in load_encoder("model", device="cpu")(make_sentences(4)).values():
         require(embeddings.shape[0] == 4 and np.isfinite(embeddings).all())
-    config = load_config("model")
-    load_tokenizer("model", config)
-    load_model(config, "model", {"pooling": "auto", "projection_head": "mlp", "lm_head": False})
+    checkpoint = Checkpoint("model")
+    load_tokenizer(checkpoint)
+    load_model(checkpoint, {"pooling": "auto", "projection_head": "mlp", "lm_head": False})
 
 
 def _card() -> None:
@@ -281,7 +282,7 @@ def _train() -> None:
 def _trainer(data_folder: str) -> InforMinTrainer:
     with chdir(data_folder):
         name, data, card, args = parse([f"--{name}={value}" for name, value in RUN.items()])
-        known = provenance(name, data, card, args.model_revision)
+        known = provenance(Checkpoint(name), data, card, args.model_revision)
         return InforMinTrainer(name, args, load_sentences(data, args.seed), load_development(data), provenance=known)
 
 

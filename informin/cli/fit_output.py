@@ -12,6 +12,7 @@ from informin.cli.source_rows import SourceRows
 from informin.evaluation.drift import draw, drift_table
 from informin.evaluation.similarity import COSINE
 from informin.evaluation.table import render
+from informin.models.checkpoint import Checkpoint
 from informin.models.encoder import Encoder
 from informin.models.st_encoder import StEncoder
 from informin.outputs import new_folder
@@ -45,7 +46,7 @@ def save_model(
         if isinstance(encoder, StEncoder):
             save_adapted_st(encoder, adapter, new, texts=len(texts), drift=drift)
         else:
-            save_adapted(args.model_name, adapter, new, texts=len(texts), drift=drift)
+            save_adapted(Checkpoint(args.model_name), adapter, new, texts=len(texts), drift=drift)
         if args.documents:
             np.save(new / DOCUMENTS, _documents(args.documents, adapter, vectors))
             source.save(new / DOCUMENTS)

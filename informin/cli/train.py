@@ -4,7 +4,6 @@ import logging
 import os
 import sys
 from contextlib import nullcontext
-from pathlib import Path
 
 import datasets
 import huggingface_hub
@@ -14,6 +13,7 @@ from informin import program
 from informin.cli.report import leave_report
 from informin.files import last_name
 from informin.interrupts import during
+from informin.models.checkpoint import Checkpoint
 from informin.publishing.origin import refuse_local_base
 from informin.publishing.trainer import hub_destination
 from informin.training.checkpoints import LAST, checkpoint_to_resume, complete_checkpoints, refuse_used_folder
@@ -42,14 +42,14 @@ def main(argv: list[str] | None = None) -> int:
 def run(argv: list[str]) -> int:
     """Parse the options, and train with the output folder locked."""
     start_logging(verbose=False)
-    model_name, data, card, args = parse(argv)
+    checkpoint, data, card, args = parse(argv)
     start_logging(args.verbose)
     alone = only_run_in(args.run_dir) if args.process_index == 0 else nullcontext()
     with Heartbeat(args.run_dir, args.device), alone:
-        return train(model_name, data, card, args)
+        return train(checkpoint, data, card, args)
 
 
-def train(model_name: str, data: DataArguments, card: CardArguments, args: InforMinTrainingArguments) -> int:
+def train(checkpoint: Checkpoint, data: DataArguments, card: CardArguments, args: InforMinTrainingArguments) -> int:
     """Load the data, train, export, and print the report."""
     resume, again = args.resume_from_checkpoint, restarted()
     if again and (complete := complete_checkpoints(args.run_dir)):
@@ -60,16 +60,16 @@ def train(model_name: str, data: DataArguments, card: CardArguments, args: Infor
     else:
         refuse_used_folder(args.run_dir, checkpoints=not again)  # a restarted run may have left incomplete ones
     if args.push_to_hub and args.process_index == 0:
-        hub_id = card.base_model or (None if Path(model_name).is_dir() else model_name)
-        refuse_local_base(args, {"name": last_name(model_name), "hub_id": hub_id})
+        hub_id = card.base_model or (None if checkpoint.is_folder else checkpoint.name)
+        refuse_local_base(args, {"name": last_name(checkpoint.name), "hub_id": hub_id})
         hub_destination(args)  # fails before training if the push cannot work
     if args.gradient_accumulation_steps > 1:
         logger.warning("Gradient accumulation adds no negatives: each batch is contrasted only with itself.")
     with args.main_process_first(desc="data"):
         development = load_development(data) if args.eval_strategy != "no" else None
         sentences = load_sentences(data, args.seed)
-        known = provenance(model_name, data, card, args.model_revision)
-    trainer = InforMinTrainer(model_name, args, sentences, development, provenance=known)
+        known = provenance(checkpoint, data, card)
+    trainer = InforMinTrainer(checkpoint, args, sentences, development, provenance=known)
     huggingface_hub.utils.disable_progress_bars()  # downloads are finished; no bar for each saved file
     with StopOnSignal() as stop:
         trainer.add_callback(stop)

@@ -8,9 +8,9 @@ from huggingface_hub import constants
 from informin.demo.search import Search, SearchModel
 from informin.demo.sentences import Sentences
 from informin.errors import UsageError, counted, error_line
+from informin.models.checkpoint import Checkpoint
 from informin.models.embed_file import embed_cached, embed_file
 from informin.models.encoder import Encoder
-from informin.models.files import optional_file
 
 MOST_MODELS = 2
 REPORT = "report.html"  # in a model's folder or repository
@@ -62,7 +62,7 @@ def find_report(model_name: str) -> str | None:
     Raises:
         UsageError: The file is outside of the folder, larger than any report, or cannot be read.
     """
-    path = optional_file(model_name, REPORT)
+    path = Checkpoint(model_name).path(REPORT)
     if path is None:
         return None
     fix = "Delete the file, or write it again with informin report."

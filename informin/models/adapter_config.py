@@ -7,7 +7,7 @@ from huggingface_hub.utils import validate_repo_id
 
 from informin.errors import UsageError
 from informin.files import hub_problem
-from informin.models.files import json_file, optional_file
+from informin.models.checkpoint import Checkpoint
 from informin.models.modules import joined
 from informin.schema import FLAG, NUMBER, RATE, TEXT, Keys, Kind, list_of, one_of, or_none, problem
 
@@ -53,36 +53,35 @@ ADAPTER = Keys(
 )
 
 
-def base_model(model_name: str, path: str = "", revision: str | None = None) -> str | None:
+def base_model(checkpoint: Checkpoint, path: str = "") -> str | None:
     """Return the base model that an adapter is loaded with, a name on the Hub; None if there is no adapter.
 
     Args:
-        model_name: Hub id or folder.
+        checkpoint: Files of the model.
         path: Folder of the module inside the model's folder.
-        revision: Branch, tag or commit on the Hub.
 
     Raises:
         UsageError: The base model is a folder or does not exist, or a setting is not one of low-rank adaptation.
     """
     file = joined(path, ADAPTER_CONFIG)
-    values = json_file(model_name, file, revision)
+    values = checkpoint.json(file)
     if not values:
         return None
     if found := problem(values, ADAPTER):
         fix = "Use an adapter that peft saved as LORA, or a model with merged weights."
-        raise UsageError(f"{model_name}: {file}: {found}", option="model_name", fix=fix)
+        raise UsageError(f"{checkpoint}: {file}: {found}", option="model_name", fix=fix)
     base = values["base_model_name_or_path"]
     if not _on_hub(base):
         raise UsageError(
-            f"{model_name}: {file} names the base model {base!r:.300}, which is outside of the folder",
+            f"{checkpoint}: {file} names the base model {base!r:.300}, which is outside of the folder",
             option="model_name",
             needed="a base model on the Hub",
             fix="Merge the adapter into its base model, which `lora_merge` does after training.",
         )
     try:
-        optional_file(base, "config.json")
+        Checkpoint(base).path("config.json")
     except OSError as error:
-        found = f"{model_name}: {file} names the base model {base}: {hub_problem(error.__cause__ or error)}"
+        found = f"{checkpoint}: {file} names the base model {base}: {hub_problem(error.__cause__ or error)}"
         raise UsageError(found, option="model_name", needed="a base model that can be loaded") from None
     return base
 

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 from informin.errors import UsageError, error_line
 from informin.files import write_json
-from informin.models.files import json_file, optional_file
+from informin.models.checkpoint import Checkpoint
 
 IDENTITY = "torch.nn.modules.linear.Identity"
 WEIGHT, BIAS = "linear.weight", "linear.bias"  # sentence-transformers' names
@@ -47,32 +47,32 @@ class Dense:
         save_file({WEIGHT: self.weight, BIAS: self.bias}, folder / "model.safetensors", {"format": "pt"})
 
 
-def dense_problem(model_name: str, path: str, revision: str | None = None) -> str | None:
+def dense_problem(checkpoint: Checkpoint, path: str) -> str | None:
     """Return why a Dense module cannot be used here, or None: it must be affine and keep the dimension."""
-    settings = json_file(model_name, f"{path}/config.json", revision)
+    settings = checkpoint.json(f"{path}/config.json")
     sizes = [settings.get(name) for name in ("in_features", "out_features")]
     if sizes[0] != sizes[1] or not settings.get("bias", True) or settings.get("activation_function") != IDENTITY:
         return "its Dense module is not an affine map that keeps the dimension"
     return None
 
 
-def load_dense(model_name: str, path: str, width: int, revision: str | None = None) -> Dense:
+def load_dense(checkpoint: Checkpoint, path: str, width: int) -> Dense:
     """Load the Dense module in a folder of a model.
 
     Raises:
         UsageError: The file is missing, damaged, or has other shapes than (width, width) and (width,).
     """
-    file = optional_file(model_name, f"{path}/model.safetensors", revision)
+    file = checkpoint.path(f"{path}/model.safetensors")
     fix = "Copy the model again from its source."
     if file is None:
-        raise UsageError(f"{model_name}: {path}/model.safetensors is missing", option="model_name", fix=fix)
+        raise UsageError(f"{checkpoint}: {path}/model.safetensors is missing", option="model_name", fix=fix)
     try:
         tensors = load_file(file)
         dense = Dense(tensors[WEIGHT].astype(np.float32), tensors[BIAS].astype(np.float32))
     except (SafetensorError, OSError, KeyError) as error:
-        raise UsageError(f"{model_name}: {path}/model.safetensors: {error_line(error)}", option="model_name") from None
+        raise UsageError(f"{checkpoint}: {path}/model.safetensors: {error_line(error)}", option="model_name") from None
     fits = dense.weight.shape == (width, width) and dense.bias.shape == (width,)
     if not fits or not (np.isfinite(dense.weight).all() and np.isfinite(dense.bias).all()):
-        found = f"{model_name}: {path}/model.safetensors does not contain finite numbers of the model's width {width}"
+        found = f"{checkpoint}: {path}/model.safetensors does not contain finite numbers of the model's width {width}"
         raise UsageError(found, option="model_name", fix=fix)
     return dense

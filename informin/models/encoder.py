@@ -14,10 +14,11 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from informin.errors import UsageError, error_line
 from informin.models.architectures import InforMinModel
+from informin.models.checkpoint import Checkpoint
 from informin.models.dense import Dense, load_dense
 from informin.models.embedding_config import EmbeddingConfig, lower_case, refuse_long_prompt
 from informin.models.encode import POOLERS, encode, max_length
-from informin.models.files import NotNativeError, optional_file
+from informin.models.files import NotNativeError
 from informin.models.loading import BERT_POOLER, load_config, load_saved, load_tokenizer, saved_settings
 from informin.models.model_config import ENCODER
 from informin.models.prompts import side_prompts
@@ -183,30 +184,29 @@ def settings_sha256(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def starting_sha256(model: InforMinModel, model_name: str, revision: str | None = None) -> str:
-    """Return `load_encoder(model_name).weights_sha256()`, computed from a model that `load_model` loaded.
+def starting_sha256(model: InforMinModel, checkpoint: Checkpoint) -> str:
+    """Return `load_encoder(checkpoint).weights_sha256()`, computed from a model that `load_model` loaded.
 
     Weight names are those of the class that `load_encoder` uses. A projection head counts if the checkpoint has one.
     The checkpoint is loaded again only if training leaves out its head.
 
     Args:
         model: Loaded model before its first training step.
-        model_name: Hub id or folder that it was loaded from.
-        revision: Branch, tag or commit on the Hub.
+        checkpoint: Files that it was loaded from.
     """
-    config = load_config(model_name, revision)
-    settings = saved_settings(config, model_name, revision)
+    config = load_config(checkpoint)
+    settings = saved_settings(config, checkpoint)
     if not settings:
         return weights_sha256(model.base_model.state_dict())
     has_head = settings["projection_head"] == "mlp"
     reload = has_head and model.config.informin["projection_head"] != "mlp"
-    weights = (load_saved(config, model_name, revision) if reload else model).state_dict()
+    weights = (load_saved(checkpoint) if reload else model).state_dict()
     prefixes = (f"{model.base_model_prefix}.", *(["mlp."] if has_head else []))
     return weights_sha256({name: x for name, x in weights.items() if name.startswith(prefixes)})
 
 
 def load_encoder(
-    model_name: str,
+    model_name: str | Checkpoint,
     poolers: Sequence[str] = ("auto",),
     length: int | None = None,
     batch_size: int = 64,
@@ -223,7 +223,7 @@ def load_encoder(
     BERT-like encoders are native. Any other model that sentence-transformers can load becomes an `StEncoder`.
 
     Args:
-        model_name: Hub id or folder.
+        model_name: Hub id or folder, or its files if they were read before.
         poolers: Names from `encode.POOLERS`, or only `auto` for the pooling stored in the checkpoint. An `StEncoder`
             has its own pooling.
         length: Maximum number of tokens per sentence; None for the checkpoint's own maximum.
@@ -248,7 +248,8 @@ def load_encoder(
         raise UsageError(f"is {batch_size}", option="batch_size", needed="1 or more")
     if "auto" in poolers and len(poolers) > 1:
         raise UsageError(f"is {' '.join(poolers)}", option="pooler", needed="auto alone, or names without auto")
-    how = (model_name, poolers, length, batch_size, device, bf16, revision, prompt)
+    checkpoint = Checkpoint.of(model_name, revision)
+    how = (checkpoint, poolers, length, batch_size, device, bf16, prompt)
     reason = None
     if backend != "st":
         try:
@@ -256,7 +257,7 @@ def load_encoder(
         except NotNativeError as error:
             if backend == "native":
                 raise
-            if not has_modules(model_name, revision):
+            if not checkpoint.has_modules:
                 raise _with_hint(error) from None
             reason = error
     from informin.models.st_encoder import load_st_encoder  # it imports this module
@@ -272,22 +273,13 @@ def _with_hint(error: NotNativeError) -> NotNativeError:
     return NotNativeError(error.found, option=error.option, needed=ENCODER, fix=fix)
 
 
-def has_modules(model_name: str, revision: str | None) -> bool:
-    """Return whether a model has the file in which sentence-transformers lists its modules."""
-    try:
-        return optional_file(model_name, "modules.json", revision) is not None
-    except OSError:  # there is no such repository
-        return False
-
-
 def _load_native(
-    model_name: str,
+    checkpoint: Checkpoint,
     poolers: Sequence[str],
     length: int | None,
     batch_size: int,
     device: str | None,
     bf16: bool,
-    revision: str | None,
     prompt: str | None,
 ) -> Encoder:
     """Load a BERT-like encoder; see `load_encoder`.
@@ -295,12 +287,13 @@ def _load_native(
     Raises:
         NotNativeError: It is another architecture, or has modules or a pooling that are not supported.
     """
-    config = load_config(model_name, revision, any_encoder=True)
-    embedding = load_embedding_config(model_name, config, revision)
+    model_name = checkpoint.name
+    config = load_config(checkpoint, any_encoder=True)
+    embedding = load_embedding_config(checkpoint, config)
     if "auto" in poolers:
         _require_pooling(model_name, embedding)
-    model = load_saved(config, model_name, revision)
-    tokenizer = load_tokenizer(model_name, config, revision)
+    model = load_saved(checkpoint)
+    tokenizer = load_tokenizer(checkpoint)
     lower_case(tokenizer, embedding)
     resolved = tuple(dict.fromkeys(_resolve(pooler, model_name, model, embedding) for pooler in poolers))
     most = max_length(config, tokenizer)
@@ -313,7 +306,7 @@ def _load_native(
     normalized = "auto" in poolers and embedding.normalize
     dense = None
     if "auto" in poolers and embedding.adapter:
-        dense = load_dense(model_name, embedding.adapter, config.hidden_size, revision)
+        dense = load_dense(checkpoint, embedding.adapter, config.hidden_size)
     options = (resolved, length, normalized, batch_size, bf16, prompt)
     prompts = embedding.files.get("prompts") or {}
     similarity = embedding.files.get("similarity_fn_name") or COSINE

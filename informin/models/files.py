@@ -1,4 +1,4 @@
-"""Find the files of a checkpoint in a folder or on the Hub, and suggest similar names for a missing one."""
+"""Refuse links and paths out of a model's folder, and suggest similar names for a missing one."""
 
 import difflib
 import glob
@@ -6,10 +6,8 @@ import os
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 
-from transformers.utils import cached_file
-
 from informin.errors import UsageError, error_line
-from informin.files import hub_problem, leads_outside, read_json
+from informin.files import leads_outside
 
 # Files of a model folder that transformers and sentence-transformers read.
 MODEL_FILES = (
@@ -22,36 +20,6 @@ TEMPLATES = "additional_chat_templates"  # a folder of the tokenizer
 
 class NotNativeError(UsageError):
     """A model is none of the native architectures. A SentenceTransformer may still load it; see `load_encoder`."""
-
-
-def find_config(model_name: str, revision: str | None = None) -> str:
-    """Return the path of a model's config.json, from a folder or the Hub.
-
-    Raises:
-        UsageError: There is none. The message suggests folders with similar names.
-    """
-    check_name(model_name)
-    folder = Path(model_name)
-    if os.path.isfile(model_name):
-        raise UsageError(
-            f"{model_name} is a file", option="model_name", needed="its folder", fix=f"Use `model_name` {folder.parent}"
-        )
-    if os.path.isdir(model_name):
-        if (folder / "config.json").is_file():
-            refuse_links(model_name)
-            return str(folder / "config.json")
-        problem = " cannot be loaded: the folder has no config.json"
-    elif model_name.startswith((".", "/", "~")) or model_name.count("/") > 1:  # not a valid Hub id
-        problem = ": there is no such folder"
-    else:
-        try:
-            if found := cached_file(model_name, "config.json", revision=revision):
-                return found
-            problem = "its repository on the Hub has no config.json"
-        except Exception as error:  # transformers wraps the Hub's error in an OSError, or raises it directly
-            problem = hub_problem(error.__cause__ or error, revision)
-        problem = f" cannot be loaded: there is no such folder, and {problem}"
-    raise NotNativeError(f"{model_name}{problem}", option="model_name", fix=_similar(model_name))
 
 
 def check_name(model_name: str) -> None:
@@ -76,7 +44,7 @@ def refuse_links_within(folder: str | Path, path: str) -> None:
                 refuse_outside(str(folder), found.relative_to(folder).as_posix())
 
 
-def _similar(model_name: str) -> str | None:
+def similar_names(model_name: str) -> str | None:
     """Suggest up to three model folders: inside the given one, with a similar name next to it, or the same name."""
     path = Path(os.path.expanduser(model_name))
     siblings = {folder.name: folder for folder in _models(path.parent, "*")}
@@ -123,27 +91,6 @@ def refuse_outside(model_name: str, name: object, named_in: str | None = None, w
             needed="a file inside",
             fix="Copy the model again from its source." if named_in else "Replace the link with a copy of the file.",
         )
-
-
-def optional_file(model_name: str, name: str, revision: str | None = None) -> str | None:
-    """Return the path of a file of a checkpoint, from a folder or the Hub; None if there is no such file.
-
-    Raises:
-        UsageError: The file is outside of the folder.
-    """
-    refuse_outside(model_name, name)
-    quiet = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
-    return cached_file(model_name, name, revision=revision, **quiet)
-
-
-def json_file(model_name: str, name: str, revision: str | None = None, kind: type = dict):
-    """Return the contents of a JSON file of a checkpoint, empty if there is no such file.
-
-    Raises:
-        UsageError: See `informin.files.read_json`.
-    """
-    path = optional_file(model_name, name, revision)
-    return kind() if path is None else read_json(path, kind)
 
 
 def texts_in(values: object) -> list[str]:

@@ -13,11 +13,11 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 
 from informin.errors import UsageError, counted
 from informin.models.architectures import ARCHITECTURES, InforMinModel, architecture_of
+from informin.models.checkpoint import Checkpoint
 from informin.models.embedding_config import EmbeddingConfig
-from informin.models.files import NotNativeError, cannot_load, optional_file
+from informin.models.files import NotNativeError, cannot_load
 from informin.models.model_config import load_config, log_once, own_code
 from informin.models.sentence_transformers_files import load_embedding_config
-from informin.models.settings import check_settings
 from informin.models.tokenizer import load_tokenizer
 from informin.models.trainable import refuse_unsafe
 from modeling_informin import HEAD_FILE, HEADS, TRAINING_HEADS
@@ -38,41 +38,33 @@ USUAL_HEADS = (
 )
 
 
-def load_model(
-    config: PreTrainedConfig,
-    model_name: str,
-    settings: dict,
-    revision: str | None = None,
-    embedding: EmbeddingConfig | None = None,
-) -> InforMinModel:
+def load_model(checkpoint: Checkpoint, settings: dict, embedding: EmbeddingConfig | None = None) -> InforMinModel:
     """Load an encoder in float32 for training, with its heads; the projection head may be newly initialized.
 
     Args:
-        config: From `load_config`. `config.informin` is replaced.
-        model_name: Hub id or folder.
+        checkpoint: Files of the model.
         settings: `model_settings` of the arguments. `modeling_informin.HEADS` lists the settings that build heads.
             `view_dropout_rate` sets every dropout rate of the encoder; `dropouts` then stores its own rates.
-        revision: Branch, tag or commit on the Hub.
         embedding: Resolved pooling and prompt; None resolves those of `settings`.
 
     Raises:
         UsageError: The weights cannot be loaded, or the encoder cannot be trained.
     """
+    config = load_config(checkpoint)
     architecture = architecture_of(config)
     if embedding is None:
-        own = load_embedding_config(model_name, config, revision)
+        own = load_embedding_config(checkpoint, config)
         embedding = own.for_training(settings.get("pooling", "cls"), settings.get("prompt"))
     before = getattr(config, "informin", None) or {}
-    check_settings(model_name, before, architecture.dropouts)  # `load_config` does not load every configuration
     config.update(before.get("dropouts", {}))  # the encoder's own rates, if this is a checkpoint
     config.informin = {name: value for name, value in settings.items() if name != "prompt"} | embedding.settings
     if settings.get("view_dropout_rate") is not None:
         config.informin["dropouts"] = {name: getattr(config, name) for name in architecture.dropouts}
         config.update(dict.fromkeys(architecture.dropouts, settings["view_dropout_rate"]))
-    model = load_weights(config, model_name, revision, fresh_head=True)
+    model = load_weights(config, checkpoint, fresh_head=True)
     assert isinstance(model, InforMinModel)  # `config.informin` is set
     if before:
-        _load_projection_head(model, model_name, revision)
+        _load_projection_head(model, checkpoint)
     if config.model_type not in ARCHITECTURES:
         refuse_unsafe(model)
     # save_pretrained leaves tied weights out anyway. Listed here, Trainer does not warn that a checkpoint lacks them.
@@ -80,19 +72,20 @@ def load_model(
     return model
 
 
-def load_saved(config: PreTrainedConfig, model_name: str, revision: str | None = None) -> PreTrainedModel:
+def load_saved(checkpoint: Checkpoint) -> PreTrainedModel:
     """Load an encoder in float32 as it was saved, with its projection head but without heads used only in training.
 
     Returns:
-        Our class if `config` has settings of this project, otherwise the class of transformers.
+        Our class if its configuration has settings of this project, otherwise the class of transformers.
     """
-    config.informin = saved_settings(config, model_name, revision)
-    model = load_weights(config, model_name, revision)
-    _load_projection_head(model, model_name, revision)
+    config = load_config(checkpoint, any_encoder=True)
+    config.informin = saved_settings(config, checkpoint)
+    model = load_weights(config, checkpoint)
+    _load_projection_head(model, checkpoint)
     return model
 
 
-def saved_settings(config: PreTrainedConfig, model_name: str, revision: str | None = None) -> dict | None:
+def saved_settings(config: PreTrainedConfig, checkpoint: Checkpoint) -> dict | None:
     """Return `config.informin` of a saved model without heads used only in training; None for other models.
 
     The projection head is left out if the folder has none: other libraries that save our checkpoint again drop the
@@ -101,20 +94,17 @@ def saved_settings(config: PreTrainedConfig, model_name: str, revision: str | No
     if not (own := getattr(config, "informin", None)):
         return None
     among_weights = _class_of(config).__name__ in (config.architectures or [])
-    saved = among_weights or optional_file(model_name, HEAD_FILE, revision) is not None
+    saved = among_weights or checkpoint.path(HEAD_FILE) is not None
     own = {name: value for name, value in own.items() if name != "adapter"}  # applied to the pooled embedding: dense.py
     return HEADS | own | TRAINING_HEADS | ({} if saved else {"projection_head": "none"})
 
 
-def load_weights(
-    config: PreTrainedConfig, model_name: str, revision: str | None = None, fresh_head: bool = False
-) -> PreTrainedModel:
+def load_weights(config: PreTrainedConfig, checkpoint: Checkpoint, fresh_head: bool = False) -> PreTrainedModel:
     """Load a model in float32, and check that the checkpoint has all of its weights, except for BERT's unused pooler.
 
     Args:
         config: `config.informin` determines the heads; see `load_saved` for the class.
-        model_name: Hub id or folder.
-        revision: Branch, tag or commit on the Hub.
+        checkpoint: Files of the model.
         fresh_head: The projection head may be missing, and is then newly initialized.
 
     Raises:
@@ -123,20 +113,20 @@ def load_weights(
     try:
         with _without_load_report():
             model, report = _class_of(config).from_pretrained(
-                model_name,
+                checkpoint.name,
                 config=config,
-                revision=revision,
+                revision=checkpoint.revision,
                 dtype=torch.float32,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # reported by `_check_report`
                 trust_remote_code=False,
             )
     except Exception as error:  # the type depends on what is wrong with the files
-        raise cannot_load(model_name, error) from None
+        raise cannot_load(checkpoint.name, error) from None
     if not fresh_head:
-        report["missing_keys"] |= _missing_head(model, model_name, revision)
-    _check_report(model, model_name, report)
-    _log_unused(model_name, report["unexpected_keys"])
+        report["missing_keys"] |= _missing_head(model, checkpoint)
+    _check_report(model, checkpoint.name, report)
+    _log_unused(checkpoint.name, report["unexpected_keys"])
     return model
 
 
@@ -208,26 +198,26 @@ def _class_of(config: PreTrainedConfig) -> Any:
     return architecture_of(config).model if getattr(config, "informin", None) else AutoModel
 
 
-def _load_projection_head(model: PreTrainedModel, model_name: str, revision: str | None) -> None:
+def _load_projection_head(model: PreTrainedModel, checkpoint: Checkpoint) -> None:
     """Load the projection head of a published folder into a class that does not load it itself.
 
     Only the classes in modeling_informin.py load it themselves, those of `make_model_class` do not.
     """
     if not isinstance(model, InforMinModel) or model.config.informin["projection_head"] != "mlp":
         return
-    path = None if model._auto_class else optional_file(model_name, HEAD_FILE, revision)
+    path = None if model._auto_class else checkpoint.path(HEAD_FILE)
     if path is None:
         return
     try:
         model.mlp.load_state_dict(load_file(path))
     except (SafetensorError, OSError, RuntimeError) as error:
-        raise cannot_load(model_name, error) from None
+        raise cannot_load(checkpoint.name, error) from None
 
 
-def _missing_head(model: PreTrainedModel, model_name: str, revision: str | None) -> set[str]:
+def _missing_head(model: PreTrainedModel, checkpoint: Checkpoint) -> set[str]:
     """Return the names of a missing projection head, which transformers does not report for our classes."""
-    weights = optional_file(model_name, SAFE_WEIGHTS_NAME, revision)
-    if not isinstance(model, InforMinModel) or weights is None or optional_file(model_name, HEAD_FILE, revision):
+    weights = checkpoint.path(SAFE_WEIGHTS_NAME)
+    if not isinstance(model, InforMinModel) or weights is None or checkpoint.path(HEAD_FILE):
         return set()
     with safe_open(weights, "pt") as file:
         return {name for name in model.state_dict() if name.startswith("mlp.")} - set(file.keys())

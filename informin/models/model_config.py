@@ -1,5 +1,6 @@
 """Load and check the config.json of an encoder. Code in a checkpoint is never run."""
 
+import copy
 import logging
 import math
 from functools import cache
@@ -7,9 +8,9 @@ from functools import cache
 from transformers import CONFIG_MAPPING, MODEL_FOR_MASKED_LM_MAPPING, AutoConfig, PreTrainedConfig
 
 from informin.errors import UsageError
-from informin.files import read_json
 from informin.models.architectures import architecture_of
-from informin.models.files import NotNativeError, cannot_load, find_config
+from informin.models.checkpoint import Checkpoint, once
+from informin.models.files import NotNativeError, cannot_load
 from informin.models.model_folder import check_modules, check_paths
 from informin.models.settings import check_settings
 from informin.schema import RATE
@@ -33,36 +34,43 @@ ENCODER = "an encoder like BERT"
 EPSILONS = ("layer_norm_eps", "norm_eps")  # if negative, the square root of a variance is NaN
 
 
-def load_config(model_name: str, revision: str | None = None, any_encoder: bool = False) -> PreTrainedConfig:
+def load_config(checkpoint: Checkpoint, any_encoder: bool = False) -> PreTrainedConfig:
     """Load the configuration of an encoder from a folder or the Hub.
 
     Args:
-        model_name: Hub id or folder.
-        revision: Branch, tag or commit on the Hub.
+        checkpoint: Files of the model.
         any_encoder: Also accept BERT-like encoders that cannot be trained; see `architecture_of`.
 
     Raises:
         UsageError: The model does not exist, has another kind of architecture, or its configuration is invalid.
     """
-    values = read_json(find_config(model_name, revision))
-    check_paths(model_name, revision)
-    check_modules(model_name, revision)
-    _check_types(model_name, values)
-    name = values.get("model_type")
-    known = isinstance(name, str) and name in CONFIG_MAPPING
-    try:
-        config = AutoConfig.from_pretrained(model_name, revision=revision, trust_remote_code=False) if known else None
-    except Exception as error:  # the type depends on the invalid value
-        raise cannot_load(model_name, error) from None
-    if config is None or config.is_encoder_decoder or type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
-        raise _no_encoder(model_name, values)
-    check_encoder(model_name, config)
-    check_numbers(model_name, values)
-    if code := own_code(config):
-        log_once(f"{model_name} names its own code ({code}), which is not run. It is loaded as a {name} model.")
+    config = copy.deepcopy(_stored_config(checkpoint))
     settings = getattr(config, "informin", None)
     if settings or not any_encoder:
-        check_settings(model_name, settings or {}, architecture_of(config).dropouts)
+        check_settings(checkpoint.name, settings or {}, architecture_of(config).dropouts)
+    return config
+
+
+@once
+def _stored_config(checkpoint: Checkpoint) -> PreTrainedConfig:
+    checkpoint.require_config()
+    values = checkpoint.json("config.json")
+    check_paths(checkpoint)
+    check_modules(checkpoint)
+    _check_types(checkpoint.name, values)
+    name = values.get("model_type")
+    known = isinstance(name, str) and name in CONFIG_MAPPING
+    how: dict = {"revision": checkpoint.revision, "trust_remote_code": False}
+    try:
+        config = AutoConfig.from_pretrained(checkpoint.name, **how) if known else None
+    except Exception as error:  # the type depends on the invalid value
+        raise cannot_load(checkpoint.name, error) from None
+    if config is None or config.is_encoder_decoder or type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
+        raise _no_encoder(checkpoint.name, values)
+    check_encoder(checkpoint.name, config)
+    check_numbers(checkpoint.name, values)
+    if code := own_code(config):
+        log_once(f"{checkpoint} names its own code ({code}), which is not run. It is loaded as a {name} model.")
     config._attn_implementation = None  # transformers would download code that this names
     # They have no effect here, and transformers refuses to save a model that sets them.
     config.output_attentions = config.output_hidden_states = False

@@ -11,7 +11,8 @@ import sys
 from torch import nn
 
 from informin.errors import UsageError
-from informin.models.files import NotNativeError, json_file
+from informin.models.checkpoint import Checkpoint
+from informin.models.files import NotNativeError
 from informin.models.modules import Module, joined
 from informin.models.sentence_transformers_files import TRANSFORMER_FILES
 from informin.schema import ANY, FLAG, TEXT, Keys, Kind, Schema, integer, list_of, one_of, or_none, problem
@@ -74,24 +75,23 @@ FILES = {"CNN": "cnn_config.json", "LSTM": "lstm_config.json", "WordEmbeddings":
 WORD_TOKENIZERS = r"sentence_transformers\.[\w.]+\.(WhitespaceTokenizer|PhraseTokenizer|TransformersTokenizerWrapper)"
 
 
-def check_module(model_name: str, module: Module, revision: str | None = None, trusted: bool = False) -> None:
+def check_module(checkpoint: Checkpoint, module: Module, trusted: bool = False) -> None:
     """Raise UsageError, with the file and the key, for a setting of a module that is not allowed.
 
     Args:
-        model_name: Hub id or folder.
+        checkpoint: Files of the model.
         module: One of its modules.
-        revision: Branch, tag or commit on the Hub.
         trusted: Code in the model's repository may run, so that settings that are not listed here are allowed.
     """
     if module.kind in TRANSFORMERS or (module.kind is None and trusted):
         for name in TRANSFORMER_FILES:
             file = joined(module.path, name)
-            if values := json_file(model_name, file, revision):
-                _check(model_name, file, values, transformer_settings(trusted))
+            if values := checkpoint.json(file):
+                _check(checkpoint.name, file, values, transformer_settings(trusted))
                 break
     elif module.kind is not None:
         file = joined(module.path, FILES.get(module.kind, "config.json"))
-        _check_sizes(model_name, module, file, json_file(model_name, file, revision))
+        _check_sizes(checkpoint.name, module, file, checkpoint.json(file))
 
 
 def transformer_settings(trusted: bool) -> Keys:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from informin.errors import UsageError
-from informin.models.files import json_file, refuse_outside
+from informin.models.checkpoint import Checkpoint, once
+from informin.models.files import refuse_outside
 
 MODULES_FILE, ROUTER_FILE = "modules.json", "router_config.json"
 ROUTERS = ("Router", "Asym")
@@ -50,57 +51,57 @@ def joined(*parts: str) -> str:
     return "" if path == "." else path
 
 
-def listed_modules(model_name: str, revision: str | None = None) -> list[dict]:
+@once
+def listed_modules(checkpoint: Checkpoint) -> list[dict]:
     """Return the modules in modules.json, each with a type and a path; an empty list if there is no such file.
 
     Raises:
         UsageError: A module has no type or path, has the name of another one, or is outside of the folder.
     """
-    modules = json_file(model_name, MODULES_FILE, revision, list)
+    modules = checkpoint.json(MODULES_FILE, list)
     if not all(
         isinstance(module, dict) and isinstance(module.get("type"), str) and "path" in module for module in modules
     ):
-        found = f"{model_name}: {MODULES_FILE} lists a module without type or path"
+        found = f"{checkpoint}: {MODULES_FILE} lists a module without type or path"
         raise UsageError(found, option="model_name", fix=FIX)
     names = [str(module["name"]) for module in modules if "name" in module]
     if len(set(names)) < len(names):  # sentence-transformers would keep only the last one
-        raise UsageError(f"{model_name}: {MODULES_FILE} gives two modules the same name", option="model_name", fix=FIX)
+        raise UsageError(f"{checkpoint}: {MODULES_FILE} gives two modules the same name", option="model_name", fix=FIX)
     for module in modules:
-        refuse_outside(model_name, module["path"], MODULES_FILE)
+        refuse_outside(checkpoint.name, module["path"], MODULES_FILE)
     return modules
 
 
-def all_modules(model_name: str, revision: str | None = None) -> list[Module]:
+@once
+def all_modules(checkpoint: Checkpoint) -> list[Module]:
     """Return the modules in modules.json, each Router followed by the modules of its routes.
 
     Raises:
         UsageError: See `listed_modules`; also for the modules of a Router.
     """
     found = []
-    waiting = [
-        Module(module["type"], joined(module["path"]), MODULES_FILE) for module in listed_modules(model_name, revision)
-    ]
+    waiting = [Module(module["type"], joined(module["path"]), MODULES_FILE) for module in listed_modules(checkpoint)]
     while waiting:
         module = waiting.pop(0)
         found.append(module)
         if module.kind in ROUTERS:
-            waiting = [*_routed(model_name, module.path, revision), *waiting]
+            waiting = [*_routed(checkpoint, module.path), *waiting]
     return found
 
 
-def _routed(model_name: str, path: str, revision: str | None) -> list[Module]:
+def _routed(checkpoint: Checkpoint, path: str) -> list[Module]:
     """Return the modules of a Router's routes. Older versions list them in config.json."""
     file, values = "", {}
     for file in (joined(path, ROUTER_FILE), joined(path, "config.json")):
-        if values := json_file(model_name, file, revision):
+        if values := checkpoint.json(file):
             break
     types = values.get("types")
     if not isinstance(types, dict) or not all(isinstance(name, str) for name in types.values()):
         needed = "types, a mapping from folders to classes"
-        raise UsageError(f"{model_name}: {file} lists no modules", option="model_name", needed=needed, fix=FIX)
+        raise UsageError(f"{checkpoint}: {file} lists no modules", option="model_name", needed=needed, fix=FIX)
     for folder in types:
-        refuse_outside(model_name, joined(path, folder), file)
+        refuse_outside(checkpoint.name, joined(path, folder), file)
         if joined(folder) == "" or joined(path, folder).count("/") >= DEEPEST:
-            found = f"{model_name}: {file} names the folder {folder!r:.60} for a module"
+            found = f"{checkpoint}: {file} names the folder {folder!r:.60} for a module"
             raise UsageError(found, option="model_name", needed="a folder inside", fix=FIX)
     return [Module(name, joined(path, folder), file) for folder, name in types.items()]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from informin.errors import UsageError
 from informin.models.adapter_config import base_model
-from informin.models.files import json_file
+from informin.models.checkpoint import Checkpoint
 from informin.models.module_settings import FILES, is_activation, is_word_tokenizer
 from informin.models.modules import Module, all_modules, joined
 
@@ -23,34 +23,33 @@ KERNEL = re.compile(r"_?(attn|experts)_implementation(_internal)?")  # keys whos
 CLASS = re.compile(r"(tokenizer|processor|image_processor|feature_extractor|video_processor)_(class|type)")
 
 
-def refuse_remote_code(model_name: str, revision: str | None = None) -> None:
+def refuse_remote_code(checkpoint: Checkpoint) -> None:
     """Raise UsageError, with the name of the file, if loading a model would run code from its repository."""
-    if file := remote_code(model_name, revision, with_base=True):
+    if file := remote_code(checkpoint, with_base=True):
         raise UsageError(
-            f"{model_name} needs code from its repository: it would run {file}",
+            f"{checkpoint} needs code from its repository: it would run {file}",
             option="model_name",
             fix="Read that file. If you trust it, set `trust_remote_code`.",
         )
 
 
-def remote_code(model_name: str, revision: str | None = None, with_base: bool = False) -> str | None:
+def remote_code(checkpoint: Checkpoint, with_base: bool = False) -> str | None:
     """Return the file with code that loading a model would run; None if there is none.
 
     Args:
-        model_name: Hub id or folder.
-        revision: Branch, tag or commit on the Hub.
+        checkpoint: Files of the model.
         with_base: Also look at the base model of an adapter.
     """
-    modules = all_modules(model_name, revision)
-    classes = [name for module in modules for name in _classes_of(model_name, module, revision)]
+    modules = all_modules(checkpoint)
+    classes = [name for module in modules for name in _classes_of(checkpoint, module)]
     for path in dict.fromkeys(["", *(module.path for module in modules)]):
-        classes += _classes_in(model_name, path, revision)
-        if base := with_base and base_model(model_name, path, revision):
-            classes += [name if OF in name else f"{base}{OF}{name}" for name in _classes_in(base, "", None)]
+        classes += _classes_in(checkpoint, path)
+        if base := with_base and base_model(checkpoint, path):
+            classes += [name if OF in name else f"{base}{OF}{name}" for name in _classes_in(Checkpoint(base), "")]
     return _file(classes[0]) if classes else None
 
 
-def _classes_of(model_name: str, module: Module, revision: str | None) -> list[str]:
+def _classes_of(checkpoint: Checkpoint, module: Module) -> list[str]:
     """Return the classes outside of sentence-transformers and PyTorch that a module needs."""
     if module.kind is None:
         return [module.type]
@@ -58,13 +57,13 @@ def _classes_of(model_name: str, module: Module, revision: str | None) -> list[s
     if module.kind not in checks:
         return []
     key, is_known = checks[module.kind]
-    name = json_file(model_name, joined(module.path, FILES.get(module.kind, "config.json")), revision).get(key)
+    name = checkpoint.json(joined(module.path, FILES.get(module.kind, "config.json"))).get(key)
     return [] if name is None or is_known(name) else [str(name)]
 
 
-def _classes_in(model_name: str, path: str, revision: str | None) -> list[str]:
+def _classes_in(checkpoint: Checkpoint, path: str) -> list[str]:
     """Return the classes outside of transformers that the files of one folder name, at any depth."""
-    files = (json_file(model_name, joined(path, name), revision) for name in WITH_AUTO_MAP)
+    files = (checkpoint.json(joined(path, name)) for name in WITH_AUTO_MAP)
     return [name for values in files for name in _named(values) if not name.startswith(OWN_CODE)]
 
 

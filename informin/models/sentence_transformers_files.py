@@ -5,9 +5,9 @@ from dataclasses import replace
 from transformers import PreTrainedConfig
 
 from informin.errors import UsageError
+from informin.models.checkpoint import Checkpoint, once
 from informin.models.dense import dense_problem
 from informin.models.embedding_config import EmbeddingConfig
-from informin.models.files import json_file
 from informin.models.modules import kind_of, listed_modules
 from informin.models.settings import check_files
 
@@ -34,58 +34,60 @@ TRANSFORMER_FILES = (
 )
 
 
-def load_embedding_config(model_name: str, config: PreTrainedConfig, revision: str | None = None) -> EmbeddingConfig:
+def load_embedding_config(checkpoint: Checkpoint, config: PreTrainedConfig) -> EmbeddingConfig:
     """Return how a checkpoint computes embeddings, by `config.informin` or else by its sentence-transformers files.
 
     Raises:
         UsageError: One of these files is damaged.
     """
-    from_files = _sentence_transformers(model_name, revision)
+    from_files = _sentence_transformers(checkpoint)
     own = EmbeddingConfig.from_settings(getattr(config, "informin", None))
     return from_files if own is None else replace(own, files=own.files or from_files.files, adapter=from_files.adapter)
 
 
-def _sentence_transformers(model_name: str, revision: str | None) -> EmbeddingConfig:
+@once
+def _sentence_transformers(checkpoint: Checkpoint) -> EmbeddingConfig:
     """Return the configuration that the files of sentence-transformers describe."""
-    modules = listed_modules(model_name, revision)
+    modules = listed_modules(checkpoint)
     if not modules:
         return EmbeddingConfig()
-    prompt, files = stored_prompts(model_name, revision)
+    prompt, files = stored_prompts(checkpoint)
     kinds = [kind_of(module["type"]) or str(module["type"]) for module in modules]
     adapter = modules[3]["path"] if kinds in (ADAPTED, [*ADAPTED, "Normalize"]) else None
-    if adapter and dense_problem(model_name, adapter, revision):
+    if adapter and dense_problem(checkpoint, adapter):
         adapter = None
     if not (adapter or kinds in KNOWN_MODULES) or modules[0]["path"]:
         unsupported = f"modules.json lists {', '.join(kinds)}, not all of which are supported"
-        unsupported += _dense(model_name, modules, kinds, revision)
+        unsupported += _dense(checkpoint, modules, kinds)
         return EmbeddingConfig(prompt=prompt, files=files, problem=unsupported)
-    more, transformer_problem = _transformer(model_name, revision)
-    files |= more
-    pooling, pooling_problem = _pooling(json_file(model_name, f"{modules[1]['path']}/config.json", revision))
+    more, transformer_problem = _transformer(checkpoint)
+    files = files | more
+    pooling, pooling_problem = _pooling(checkpoint.json(f"{modules[1]['path']}/config.json"))
     if problem := transformer_problem or pooling_problem:
         return EmbeddingConfig(prompt=prompt, files=files, problem=problem)
     return EmbeddingConfig(pooling, kinds[-1] == "Normalize", prompt, files, adapter=adapter)
 
 
-def _dense(model_name: str, modules: list[dict], kinds: list[str], revision: str | None) -> str:
+def _dense(checkpoint: Checkpoint, modules: list[dict], kinds: list[str]) -> str:
     """Return what leaving out a Dense module would change; empty if there is none."""
     if "Dense" not in kinds:
         return ""
-    values = json_file(model_name, f"{modules[kinds.index('Dense')]['path']}/config.json", revision)
+    values = checkpoint.json(f"{modules[kinds.index('Dense')]['path']}/config.json")
     sizes = [values.get(name) for name in ("in_features", "out_features")]
     change = f", and embeddings have {sizes[0]} dimensions instead of {sizes[1]}" if all(sizes) else ""
     return f"; a given pooling leaves out its Dense layer{change}"
 
 
-def stored_prompts(model_name: str, revision: str | None) -> tuple[str, dict]:
+@once
+def stored_prompts(checkpoint: Checkpoint) -> tuple[str, dict]:
     """Return the default prompt, and the settings in the file with the prompts, such as `prompts` by name."""
     name = "config_sentence_transformers.json"
-    values = json_file(model_name, name, revision)
-    check_files(model_name, name, values)
+    values = checkpoint.json(name)
+    check_files(checkpoint.name, name, values)
     prompts, default = values.get("prompts") or {}, values.get("default_prompt_name")
     if default is not None and default not in prompts:
         raise UsageError(
-            f"{model_name}: default_prompt_name in {name} is {default!r}",
+            f"{checkpoint}: default_prompt_name in {name} is {default!r}",
             option="model_name",
             needed=f"one of its prompts: {', '.join(prompts) or 'none'}",
         )
@@ -93,13 +95,13 @@ def stored_prompts(model_name: str, revision: str | None) -> tuple[str, dict]:
     return prompts.get(default, ""), {name: value for name, value in given.items() if value}
 
 
-def _transformer(model_name: str, revision: str | None) -> tuple[dict, str | None]:
+def _transformer(checkpoint: Checkpoint) -> tuple[dict, str | None]:
     """Return the settings in the file of the first module, and the problem with it."""
     name, values = "", {}
     for name in TRANSFORMER_FILES:
-        if values := json_file(model_name, name, revision):
+        if values := checkpoint.json(name):
             break
-    check_files(model_name, name, values)
+    check_files(checkpoint.name, name, values)
     others = [key for key, value in values.items() if key not in KNOWN_KEYS and value and value != TRANSFORMER.get(key)]
     problem = f"{name} has {', '.join(others)}, which is not supported" if others else None
     return {key: values[key] for key in KNOWN_KEYS[:2] if values.get(key)}, problem

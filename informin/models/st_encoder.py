@@ -21,10 +21,11 @@ from transformers import PreTrainedTokenizerBase
 
 from informin.errors import UsageError, counted, error_line
 from informin.files import sha256
+from informin.models.checkpoint import Checkpoint
 from informin.models.dense import Dense
 from informin.models.embedding_config import refuse_long_prompt
 from informin.models.encoder import Encoder, similarity_of, to_device, weights_sha256
-from informin.models.files import cannot_load, json_file, optional_file
+from informin.models.files import cannot_load
 from informin.models.loading import BERT_POOLER
 from informin.models.model_config import check_numbers, check_sizes
 from informin.models.model_folder import check_modules, check_paths, folders_of
@@ -188,13 +189,12 @@ class StEncoder(Encoder):
 
 
 def load_st_encoder(
-    model_name: str,
+    checkpoint: Checkpoint,
     poolers: Sequence[str] = ("auto",),
     length: int | None = None,
     batch_size: int = 64,
     device: str | None = None,
     bf16: bool = False,
-    revision: str | None = None,
     prompt: str | None = None,
     trust_remote_code: bool = False,
     code_revision: str | None = None,
@@ -214,21 +214,22 @@ def load_st_encoder(
         why = f"but {reason.found}: sentence-transformers" if reason else "but sentence-transformers"
         found = f"is {' '.join(poolers)}, {why} loads it with its own pooling"
         raise UsageError(found, option="pooler", needed="auto")
+    model_name = checkpoint.name
     library = _library(model_name, reason)
-    check_paths(model_name, revision)
-    if code_revision and Path(model_name).is_dir():
+    check_paths(checkpoint)
+    if code_revision and checkpoint.is_folder:
         fix = "Leave it out: code in a folder has no revision."
         raise UsageError(f"is {code_revision}, but {model_name} is a folder", option="code_revision", fix=fix)
     if not trust_remote_code:
-        refuse_remote_code(model_name, revision)
-    check_modules(model_name, revision, trust_remote_code)
-    _check_numbers(model_name, revision)
+        refuse_remote_code(checkpoint)
+    check_modules(checkpoint, trust_remote_code)
+    _check_numbers(checkpoint)
     with _quiet():
-        model = _load(library, model_name, revision, trust_remote_code, code_revision).to(dtype)
-        files = _files_sha256(model_name, revision, code_revision)
+        model = _load(library, checkpoint, trust_remote_code, code_revision).to(dtype)
+        files = _files_sha256(checkpoint, code_revision)
         encoder = as_encoder(model, model_name, files, length, batch_size, device, bf16, prompt)
     # model.prompts also has empty prompts that sentence-transformers adds.
-    encoder.prompts = stored_prompts(model_name, revision)[1].get("prompts") or {}
+    encoder.prompts = stored_prompts(checkpoint)[1].get("prompts") or {}
     return encoder
 
 
@@ -317,29 +318,29 @@ def _library(model_name: str, reason: UsageError | None) -> Any:
     return sentence_transformers
 
 
-def _check_numbers(model_name: str, revision: str | None) -> None:
+def _check_numbers(checkpoint: Checkpoint) -> None:
     """Raise UsageError for numbers in a config.json that no real model has."""
-    for path in folders_of(all_modules(model_name, revision)):
-        values = json_file(model_name, joined(path, "config.json"), revision)
+    for path in folders_of(all_modules(checkpoint)):
+        values = checkpoint.json(joined(path, "config.json"))
         for part in (values, values.get("text_config")):
             if isinstance(part, dict):
-                check_numbers(model_name, part)
-                check_sizes(model_name, SimpleNamespace(**part))
+                check_numbers(checkpoint.name, part)
+                check_sizes(checkpoint.name, SimpleNamespace(**part))
 
 
-def _load(library: Any, model_name: str, revision: str | None, trust: bool, code_revision: str | None) -> Any:
+def _load(library: Any, checkpoint: Checkpoint, trust: bool, code_revision: str | None) -> Any:
     code = {"code_revision": code_revision} if code_revision else {}
     safe = {"weights_only": True}  # replaces what the folder says
     more = {"model_kwargs": _Kept(code | safe)} | ({"config_kwargs": _Kept(code)} if code else {})
-    how = dict(device="cpu", revision=revision, trust_remote_code=trust, **more)
+    how = dict(device="cpu", revision=checkpoint.revision, trust_remote_code=trust, **more)
     try:
-        with _no_missing_weights(model_name):
-            model = library.SentenceTransformer(model_name, **how)
+        with _no_missing_weights(checkpoint.name):
+            model = library.SentenceTransformer(checkpoint.name, **how)
         return model.eval()
     except UsageError:
         raise
     except Exception as error:  # the type depends on what is wrong with the files
-        raise cannot_load(model_name, error) from None
+        raise cannot_load(checkpoint.name, error) from None
 
 
 class _Kept(dict):
@@ -362,9 +363,9 @@ def _set_length(model: Any, model_name: str, length: int | None, most: int) -> N
     model.max_seq_length = length
 
 
-def _files_sha256(model_name: str, revision: str | None, code_revision: str | None) -> str:
+def _files_sha256(checkpoint: Checkpoint, code_revision: str | None) -> str:
     """Return the SHA-256 of all files of a model that can determine an embedding, and of their names."""
-    found = [optional_file(model_name, name, revision) for name in ("modules.json", "config.json")]
+    found = [checkpoint.path(name) for name in ("modules.json", "config.json")]
     digest = hashlib.sha256((code_revision or "").encode())
     for folder in [Path(file).parent for file in found if file][:1]:
         for path in sorted(folder.rglob("*")):

@@ -19,10 +19,10 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from informin.errors import UsageError, error_line
+from informin.models.checkpoint import Checkpoint
 from informin.models.embedding_config import EmbeddingConfig, embedding_of
 from informin.models.encode import embed
 from informin.models.encode import longest_read as longest_native
-from informin.models.files import json_file
 from informin.models.lora import LoRA, merged, without_lora
 from informin.models.remote_code import refuse_remote_code, remote_code
 from informin.models.st_encoder import POOLER, UNLIMITED, StEncoder, as_encoder, load_st_encoder
@@ -67,7 +67,7 @@ class StModel(nn.Module):
     def __init__(self, encoder: StEncoder, lora: LoRA | None = None, trust_remote_code: bool = False):
         super().__init__()
         self.encoder, self.st, self.lora, self.trusted = encoder, encoder.model, lora, trust_remote_code
-        self.runs_code = trust_remote_code and remote_code(encoder.name, with_base=True) is not None
+        self.runs_code = trust_remote_code and remote_code(Checkpoint(encoder.name), with_base=True) is not None
         self.heads = nn.ModuleDict()
         self.chunk_size: int | None = None
         self.is_static = type(next(iter(self.st))).__name__ == "StaticEmbedding"
@@ -187,7 +187,7 @@ class StModel(nn.Module):
         if self.lora:
             self.load_state_dict(load_file(Path(folder, TRAINED_FILE)), strict=False)
         else:
-            saved = load_st_encoder(str(folder), trust_remote_code=self.trusted, device="cpu")
+            saved = load_st_encoder(Checkpoint(folder), trust_remote_code=self.trusted, device="cpu")
             self.st.load_state_dict(saved.model.state_dict())
         if self.heads:
             self.heads.load_state_dict(load_file(Path(folder, HEADS_FILE)))
@@ -208,13 +208,13 @@ def is_sentence_transformer(model: object) -> bool:
     return library is not None and isinstance(model, library.SentenceTransformer)
 
 
-def describe_st(model_name: str, revision: str | None = None) -> tuple[StConfig, EmbeddingConfig]:
+def describe_st(checkpoint: Checkpoint) -> tuple[StConfig, EmbeddingConfig]:
     """Return the configuration and the prompts of a SentenceTransformer, from its files."""
-    values = json_file(model_name, SETTINGS_FILE, revision)
+    values = checkpoint.json(SETTINGS_FILE)
     prompts, default = values.get("prompts") or {}, values.get("default_prompt_name")
     files = {"prompts": prompts, "default_prompt_name": default}
     embedding = EmbeddingConfig(POOLER, prompt=prompts.get(default, ""), files={k: v for k, v in files.items() if v})
-    return StConfig(name_or_path=model_name), embedding
+    return StConfig(name_or_path=checkpoint.name), embedding
 
 
 def describe_object(model: Any) -> tuple[StConfig, EmbeddingConfig]:
@@ -228,7 +228,6 @@ def load_st_model(
     model: Any,
     embedding: EmbeddingConfig,
     *,
-    revision: str | None = None,
     trust_remote_code: bool = False,
     code_revision: str | None = None,
     train_dense: bool = True,
@@ -239,9 +238,9 @@ def load_st_model(
     """Load a SentenceTransformer for training.
 
     Args:
-        model: Hub id, folder, or a SentenceTransformer, which is trained in place.
+        model: Files of a model, or a SentenceTransformer, which is trained in place.
         embedding: The resolved prompts.
-        revision, trust_remote_code, code_revision: See `load_encoder`.
+        trust_remote_code, code_revision: See `load_encoder`.
         train_dense: Train Dense modules. False keeps their weights.
         lora: Train low-rank matrices instead of the encoder's weights.
         dtype: Data type of frozen weights. Weights that training changes are in float32.
@@ -257,11 +256,10 @@ def load_st_model(
         encoder.files_sha256 = encoder.state_sha256()
     else:
         if not trust_remote_code:
-            refuse_remote_code(model, revision)
+            refuse_remote_code(model)
         encoder = load_st_encoder(
-            str(model),
+            model,
             device="cpu",
-            revision=revision,
             prompt=prompt,
             trust_remote_code=trust_remote_code,
             code_revision=code_revision,

@@ -1,49 +1,49 @@
 """Load and check the tokenizer of an encoder."""
 
+import copy
+
 from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
 
 from informin.errors import UsageError, counted, error_line
 from informin.models.architectures import OFFSET_POSITIONS
+from informin.models.checkpoint import Checkpoint, once
 from informin.models.encode import max_length
-from informin.models.files import json_file
+from informin.models.model_config import load_config
 from informin.models.sentence_transformers_files import load_embedding_config
 
 TOKENIZER_FILES = ("tokenizer_config.json", "tokenizer.json", "special_tokens_map.json")
 COPY_TOKENIZER = "Copy tokenizer.json and tokenizer_config.json from the checkpoint that the model was trained from."
 
 
-def load_tokenizer(model_name: str, config: PreTrainedConfig, revision: str | None = None) -> PreTrainedTokenizerBase:
+def load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase:
     """Load the tokenizer of a model, and limit its `model_max_length` to the model's number of positions.
 
     Raises:
         UsageError: There is no tokenizer, it has no vocabulary or padding token, or it belongs to another model.
     """
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(model_name, revision=revision, trust_remote_code=False)
-    except Exception as error:  # tokenizers raises Exception itself
-        raise _no_tokenizer(model_name, error, revision) from None
+    config, tokenizer = load_config(checkpoint, any_encoder=True), copy.deepcopy(_stored_tokenizer(checkpoint))
     if not tokenizer.is_fast:
         raise UsageError(
-            f"{model_name} has a slow tokenizer, {type(tokenizer).__name__}",
+            f"{checkpoint} has a slow tokenizer, {type(tokenizer).__name__}",
             option="model_name",
             needed="a tokenizer.json",
         )
     if len(tokenizer) <= len(tokenizer.all_special_tokens):  # what transformers creates if the files are missing
-        raise UsageError(f"{model_name} has no vocabulary next to its weights", option="model_name", fix=COPY_TOKENIZER)
+        raise UsageError(f"{checkpoint} has no vocabulary next to its weights", option="model_name", fix=COPY_TOKENIZER)
     if tokenizer.pad_token is None:
         raise UsageError(
-            f"{model_name} has a tokenizer without a padding token", option="model_name", needed="pad_token to be set"
+            f"{checkpoint} has a tokenizer without a padding token", option="model_name", needed="pad_token to be set"
         )
     if problem := mismatch(config, tokenizer):
-        found = f"{model_name}: the tokenizer does not belong to the model: {problem}"
+        found = f"{checkpoint}: the tokenizer does not belong to the model: {problem}"
         raise UsageError(found, option="model_name", fix=COPY_TOKENIZER)
     given = tokenizer.model_max_length
-    stated = load_embedding_config(model_name, config, revision).files.get("max_seq_length")
+    stated = load_embedding_config(checkpoint, config).files.get("max_seq_length")
     if isinstance(given, int | float) and given >= 1:  # as in sentence-transformers, where its own setting wins
         tokenizer.model_max_length = max(given, stated or 0)
     if not isinstance(given, int | float) or max_length(config, tokenizer) < 3:
         raise UsageError(
-            f"{model_name} has max_position_embeddings {config.max_position_embeddings} in config.json and "
+            f"{checkpoint} has max_position_embeddings {config.max_position_embeddings} in config.json and "
             f"model_max_length {given!r} in tokenizer_config.json",
             option="model_name",
             needed="room for 3 tokens",
@@ -53,21 +53,30 @@ def load_tokenizer(model_name: str, config: PreTrainedConfig, revision: str | No
     return pad_right(tokenizer)
 
 
+@once
+def _stored_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase:
+    how = {"revision": checkpoint.revision, "trust_remote_code": False}
+    try:
+        return AutoTokenizer.from_pretrained(checkpoint.name, **how)
+    except Exception as error:  # tokenizers raises Exception itself
+        raise _no_tokenizer(checkpoint, error) from None
+
+
 def pad_right(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     """Make a tokenizer pad on the right: with padding on the left, positions would depend on the batch."""
     tokenizer.padding_side = "right"
     return tokenizer
 
 
-def _no_tokenizer(model_name: str, error: Exception, revision: str | None) -> UsageError:
-    files = [json_file(model_name, name, revision) for name in TOKENIZER_FILES]  # raises for a damaged file
+def _no_tokenizer(checkpoint: Checkpoint, error: Exception) -> UsageError:
+    files = [checkpoint.json(name) for name in TOKENIZER_FILES]  # raises for a damaged file
     if any("auto_map" in values for values in files):
         return UsageError(
-            f"{model_name} defines its tokenizer in code, which is never run",
+            f"{checkpoint} defines its tokenizer in code, which is never run",
             option="model_name",
             needed="a tokenizer.json",
         )
-    found = f"{model_name} has no tokenizer that can be loaded: {error_line(error)} ({type(error).__name__})"
+    found = f"{checkpoint} has no tokenizer that can be loaded: {error_line(error)} ({type(error).__name__})"
     return UsageError(found, option="model_name", fix="Copy the model again from its source.")
 
 

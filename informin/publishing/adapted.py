@@ -14,6 +14,7 @@ from informin.evaluation.table import render
 from informin.files import last_name, set_usual_modes
 from informin.interrupts import during
 from informin.models.architectures import architecture_of
+from informin.models.checkpoint import Checkpoint
 from informin.models.dense import Dense
 from informin.models.loading import load_config, load_model, load_tokenizer
 from informin.models.remote_code import remote_code
@@ -32,11 +33,10 @@ SETTINGS = {"pooling": "auto", "prompt": None, "projection_head": "none", "lm_he
 
 @during("saving the adapted model")
 def save_adapted(
-    model_name: str,
+    checkpoint: Checkpoint,
     adapter: LinearAdapter,
     folder: str | Path,
     *,
-    revision: str | None = None,
     texts: int,
     drift: dict | None = None,
 ) -> None:
@@ -45,26 +45,25 @@ def save_adapted(
     Its modules are Transformer, Pooling, Normalize, Dense and, if the model normalizes its embeddings, Normalize.
 
     Args:
-        model_name: Hub id or folder of the encoder that the adapter was fitted on.
+        checkpoint: Files of the encoder that the adapter was fitted on.
         adapter: A fitted adapter.
         folder: A new folder. It appears once it is complete.
-        revision: Revision of the encoder on the Hub.
         texts: Number of texts that the adapter was fitted on, for the card.
         drift: The record of `informin.evaluation.drift.Drift`, for the card.
 
     Raises:
         UsageError: The folder is in use or cannot be written, or the model cannot be loaded.
     """
-    config = load_config(model_name, revision)
-    embedding = load_embedding_config(model_name, config, revision)
-    model = load_model(config, model_name, dict(SETTINGS), revision)
-    tokenizer = load_tokenizer(model_name, config, revision)
+    config = load_config(checkpoint)
+    embedding = load_embedding_config(checkpoint, config)
+    model = load_model(checkpoint, dict(SETTINGS))
+    tokenizer = load_tokenizer(checkpoint)
 
     def write(new: Path) -> str:
         export_folder(model, tokenizer, new)
         add_dense(new, _dense(adapter), embedding.normalize)
         classes = "ours" if architecture_of(config).model._auto_class else "plain"
-        return adapter_card(Path(folder).name, model_name, texts, adapter, drift, embedding.prompt, classes, revision)
+        return adapter_card(Path(folder).name, checkpoint, texts, adapter, drift, embedding.prompt, classes)
 
     _save(Path(folder), write)
 
@@ -79,8 +78,8 @@ def save_adapted_st(
         encoder.save_with(_dense(adapter), new)
         set_usual_modes(new)
         default = encoder.model.prompts.get(encoder.model.default_prompt_name) or ""
-        classes = "remote" if remote_code(str(new)) else "none"
-        return adapter_card(Path(folder).name, encoder.name, texts, adapter, drift, default, classes)
+        classes = "remote" if remote_code(Checkpoint(new)) else "none"
+        return adapter_card(Path(folder).name, Checkpoint(encoder.name), texts, adapter, drift, default, classes)
 
     _save(Path(folder), write)
 
@@ -102,26 +101,24 @@ def _save(folder: Path, write: Callable[[Path], str]) -> None:
 
 def adapter_card(
     name: str,
-    source: str,
+    source: Checkpoint,
     texts: int,
     adapter: LinearAdapter,
     drift: dict | None,
     prompt: str,
     classes: str,
-    revision: str | None = None,
 ) -> str:
     """Return the model card.
 
     Args:
         name: Name of the model, the last part of its folder.
-        source: Hub id or folder of the encoder.
+        source: Files of the encoder.
         classes: What AutoModel loads: `ours` or `plain` (a native encoder), `remote` (code in the folder), or `none`.
-        revision: Revision of the encoder on the Hub.
     """
-    hub_id = None if Path(source).exists() else known_id(source)
-    base = hub_id or last_name(source)
+    hub_id = None if Path(source.name).exists() else known_id(source.name)
+    base = hub_id or last_name(source.name)
     metadata = ModelCardData(
-        **license_metadata(license_of(source, revision)),
+        **license_metadata(license_of(source)),
         library_name="sentence-transformers",
         pipeline_tag="sentence-similarity",
         tags=["sentence-transformers", "sentence-similarity", "feature-extraction", "informin-cl", "linear-adapter"],

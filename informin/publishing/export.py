@@ -30,6 +30,7 @@ from informin.errors import UsageError
 from informin.files import read_json, set_usual_modes, sha256, write_json
 from informin.interrupts import during
 from informin.models.architectures import InforMinModel
+from informin.models.checkpoint import Checkpoint
 from informin.models.dense import Dense, load_dense
 from informin.models.embedding_config import embedding_of
 from informin.models.encode import max_length
@@ -180,17 +181,18 @@ def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "
     checkpoint, folder = Path(checkpoint), Path(folder)
     if is_general(checkpoint):
         return _export_general(checkpoint, folder, dtype)
-    config = load_our_config(checkpoint)
+    files = Checkpoint(checkpoint)
+    config = load_our_config(files)
     refuse_used(folder)
-    embedding = load_embedding_config(str(checkpoint), config)
-    model = cast(InforMinModel, load_saved(config, str(checkpoint)))
+    embedding = load_embedding_config(files, config)
+    model = cast(InforMinModel, load_saved(files))
     model.config.informin |= embedding.settings
-    tokenizer = load_tokenizer(str(checkpoint), config)
+    tokenizer = load_tokenizer(files)
 
     with new_folder(folder) as new:
         export_folder(model, tokenizer, new, load_record(checkpoint), DTYPES[dtype])
         if embedding.adapter:
-            dense = load_dense(str(checkpoint), embedding.adapter, config.hidden_size)
+            dense = load_dense(files, embedding.adapter, config.hidden_size)
             add_dense(new, dense, embedding.normalize)
             shutil.copyfile(checkpoint / "README.md", new / "README.md")
 

@@ -4,13 +4,16 @@ import logging
 import re
 import reprlib
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import metadata_load
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 
 from informin.errors import UsageError
+
+if TYPE_CHECKING:  # it imports transformers; cards are written without it
+    from informin.models.checkpoint import Checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -54,20 +57,17 @@ def known_license_link(value: Any, hub_id: str | None = None) -> str | None:
     return f"https://huggingface.co/{hub_id}/blob/main/{value}" if inside and hub_id else None
 
 
-def license_of(model_name: str, revision: str | None = None, hub_id: str | None = None) -> dict[str, Any]:
+def license_of(checkpoint: "Checkpoint", hub_id: str | None = None) -> dict[str, Any]:
     """Return `license`, `license_name` and `license_link` in the card of a model, without those that it does not have.
 
     A license that the Hub does not know, and a card that cannot be read, give none.
 
     Args:
-        model_name: Hub id or folder.
-        revision: Revision on the Hub.
+        checkpoint: Files of the model.
         hub_id: Hub id of a model in a folder.
     """
     try:
-        from informin.models.files import optional_file  # which imports transformers; cards are written without it
-
-        path = optional_file(model_name, "README.md", revision)
+        path = checkpoint.path("README.md")
         values = (path and metadata_load(path)) or {}
         named = values.get("license")
     except UsageError:
@@ -76,12 +76,12 @@ def license_of(model_name: str, revision: str | None = None, hub_id: str | None 
         return {}
     if named and not known_license(named):
         logger.info(
-            f"The model card of {model_name} has the license {reprlib.repr(named)}, which the Hub does not know. It is "
+            f"The model card of {checkpoint} has the license {reprlib.repr(named)}, which the Hub does not know. It is "
             "ignored; set `license`."
         )
     if not named or not known_license(named):
         return {}
-    source = known_id(hub_id or (None if Path(model_name).exists() else model_name))
+    source = known_id(hub_id or (None if Path(checkpoint.name).exists() else checkpoint.name))
     found = {
         "license": named,
         "license_name": known_license_name(values.get("license_name")),

@@ -11,6 +11,7 @@ from transformers.dynamic_module_utils import get_relative_imports
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from informin.files import read_json
+from informin.models.checkpoint import Checkpoint
 from informin.models.files import refuse_outside
 from informin.models.lora import ADAPTER_FILE as LORA_WEIGHTS
 from informin.models.remote_code import OF, WITH_AUTO_MAP
@@ -56,7 +57,7 @@ def module_files(folder: Path) -> list[str]:
     Raises:
         UsageError: modules.json or another file that names files is not valid, or names one outside of the folder.
     """
-    modules = listed_modules(str(folder)) or [{"path": "", "type": "Transformer"}]
+    modules = listed_modules(Checkpoint(folder)) or [{"path": "", "type": "Transformer"}]
     return list(dict.fromkeys(name for one in modules for name in _files(folder, str(one["path"]), str(one["type"]))))
 
 

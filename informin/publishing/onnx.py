@@ -33,6 +33,7 @@ from informin.evaluation import GradedPairs, score_pairs
 from informin.files import write_json
 from informin.interrupts import during
 from informin.models.architectures import ARCHITECTURES, architecture_of
+from informin.models.checkpoint import Checkpoint
 from informin.models.dense import Dense, load_dense
 from informin.models.embedding_config import EmbeddingConfig, lower_case
 from informin.models.encode import embed, encode, max_length
@@ -104,15 +105,16 @@ def load_onnx_encoder(folder: str | Path, file: str = MODEL, batch_size: int = 6
     """
     require_packages(["onnxruntime"])
     path = _file_of(folder, file)
-    config = load_config(str(folder))
-    embedding = load_embedding_config(str(folder), config)
-    dense = load_dense(str(folder), embedding.adapter, config.hidden_size) if embedding.adapter else None
+    checkpoint = Checkpoint(folder)
+    config = load_config(checkpoint)
+    embedding = load_embedding_config(checkpoint, config)
+    dense = load_dense(checkpoint, embedding.adapter, config.hidden_size) if embedding.adapter else None
     embedding = replace(embedding, adapter=None).for_training("auto", None)
     try:
         model = OnnxModel(path, config)
     except Exception as error:  # onnxruntime's errors have no common base class
         raise UsageError(f"{path} cannot be read: {error_line(error)}", fix="Create it again.") from None
-    tokenizer = load_tokenizer(str(folder), config)
+    tokenizer = load_tokenizer(checkpoint)
     lower_case(tokenizer, embedding)
     return OnnxEncoder(model, tokenizer, batch_size, embedding, dense)
 
@@ -132,7 +134,7 @@ def input_names(config: PreTrainedConfig) -> tuple[str, ...]:
 
 def refuse_unsupported(folder: str | Path) -> None:
     """Raise UsageError if a folder is not an encoder or ONNX export does not support its architecture."""
-    input_names(load_config(str(folder)))
+    input_names(load_config(Checkpoint(folder)))
 
 
 @during("export to ONNX")

@@ -17,6 +17,7 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 from informin.errors import UsageError, counted, error_line
 from informin.files import AGAIN, read_json
 from informin.models.architectures import architecture_of
+from informin.models.checkpoint import Checkpoint
 from informin.models.loading import load_config
 from informin.publishing.card import CARD
 from informin.publishing.module_files import ROOT, module_files
@@ -83,7 +84,7 @@ def check_export(folder: str | Path) -> None:
     general = is_general(folder)
     needed = ["modules.json"]
     if not general:
-        architecture = architecture_of(load_our_config(folder))
+        architecture = architecture_of(load_our_config(Checkpoint(folder)))
         needed = [SAFE_WEIGHTS_NAME, *(["modeling_informin.py"] if architecture.model._auto_class else []), *needed]
     published = published_files(folder)
     weights = [path for path in published if path.suffix == ".safetensors"]
@@ -102,7 +103,7 @@ def _is_checkpoint(folder: Path, general: bool) -> bool:
     """Return whether a folder has the state of a run, or weights of our class instead of transformers' own."""
     if general:
         return (folder / TRAINER_STATE_NAME).is_file()
-    config = load_our_config(folder)
+    config = load_our_config(Checkpoint(folder))
     return architecture_of(config).model.__name__ in (config.architectures or [])
 
 
@@ -115,14 +116,14 @@ def _check_weights(folder: Path, files: Sequence[Path]) -> None:
         raise UsageError(f"The weights in {folder} cannot be read: {error_line(error)}", fix=AGAIN) from None
 
 
-def load_our_config(folder: Path) -> PreTrainedConfig:
+def load_our_config(checkpoint: Checkpoint) -> PreTrainedConfig:
     """Load config.json. Raise UsageError if it does not belong to an InforMin-CL model."""
-    if not folder.is_dir():
-        raise UsageError(f"{folder} does not exist", needed=EXPORTED)
-    config = load_config(str(folder))
+    if not checkpoint.is_folder:
+        raise UsageError(f"{checkpoint} does not exist", needed=EXPORTED)
+    config = load_config(checkpoint)
     if not getattr(config, "informin", None):
         raise UsageError(
-            f"{folder} is not an InforMin-CL model: its config.json has no `informin` settings", needed=EXPORTED
+            f"{checkpoint} is not an InforMin-CL model: its config.json has no `informin` settings", needed=EXPORTED
         )
     return config
 

@@ -6,8 +6,8 @@ from transformers import PreTrainedConfig
 
 from informin.errors import UsageError
 from informin.models.architectures import architecture_of
+from informin.models.checkpoint import Checkpoint
 from informin.models.embedding_config import EmbeddingConfig
-from informin.models.encoder import has_modules
 from informin.models.files import NotNativeError
 from informin.models.model_config import load_config
 from informin.models.model_folder import check_modules, check_paths
@@ -19,40 +19,39 @@ from informin.objectives.terms import Term
 from informin.training.encoder_options import EncoderOptions
 
 
-def describe_encoder(model_name: str, args: EncoderOptions) -> tuple[PreTrainedConfig, EmbeddingConfig]:
+def describe_encoder(checkpoint: Checkpoint, args: EncoderOptions) -> tuple[PreTrainedConfig, EmbeddingConfig]:
     """Return the configuration of an encoder, an `StConfig` if it is not native, and how it computes embeddings.
 
     Args:
-        model_name: Hub id or folder.
+        checkpoint: Files of the model.
         args: Options of the run. With `backend` auto, a model with a modules.json that is not native, has modules or a
             pooling that are not native, or is trained with LoRA, becomes a SentenceTransformer.
 
     Raises:
         UsageError: The model cannot be trained with this backend.
     """
-    revision = args.model_revision
     if args.backend == "st" or args.lora_r is not None:
-        return _general(model_name, args)
+        return _general(checkpoint, args)
     try:
-        config = load_config(model_name, revision)
-        embedding = load_embedding_config(model_name, config, revision)
-        if args.backend == "auto" and args.pooler == "auto" and has_modules(model_name, revision):
+        config = load_config(checkpoint)
+        embedding = load_embedding_config(checkpoint, config)
+        if args.backend == "auto" and args.pooler == "auto" and checkpoint.has_modules:
             if embedding.pooling is None and embedding.problem:
                 raise NotNativeError(embedding.problem)
             architecture_of(config)
         return config, embedding
     except UsageError:
-        if args.backend == "native" or args.pooler != "auto" or not has_modules(model_name, revision):
+        if args.backend == "native" or args.pooler != "auto" or not checkpoint.has_modules:
             raise
-        if not _is_other_architecture(model_name, revision):
+        if not _is_other_architecture(checkpoint):
             raise
-    return _general(model_name, args)
+    return _general(checkpoint, args)
 
 
-def _is_other_architecture(model_name: str, revision: str | None) -> bool:
+def _is_other_architecture(checkpoint: Checkpoint) -> bool:
     """Return whether a model is no native encoder, rather than a native one with damaged files."""
     try:
-        config = load_config(model_name, revision, any_encoder=True)
+        config = load_config(checkpoint, any_encoder=True)
     except NotNativeError:
         return True
     except UsageError:
@@ -61,19 +60,19 @@ def _is_other_architecture(model_name: str, revision: str | None) -> bool:
         architecture_of(config)
     except UsageError:
         return True
-    return load_embedding_config(model_name, config, revision).pooling is None
+    return load_embedding_config(checkpoint, config).pooling is None
 
 
-def _general(model_name: str, args: EncoderOptions) -> tuple[PreTrainedConfig, EmbeddingConfig]:
+def _general(checkpoint: Checkpoint, args: EncoderOptions) -> tuple[PreTrainedConfig, EmbeddingConfig]:
     if args.pooler not in ("auto", POOLER):
         raise UsageError(
             f"is {args.pooler}, but a SentenceTransformer has its own pooling", option="pooler", needed="auto"
         )
-    check_paths(model_name, args.model_revision)
+    check_paths(checkpoint)
     if not args.trust_remote_code:
-        refuse_remote_code(model_name, args.model_revision)
-    check_modules(model_name, args.model_revision, args.trust_remote_code)
-    return describe_st(model_name, args.model_revision)
+        refuse_remote_code(checkpoint)
+    check_modules(checkpoint, args.trust_remote_code)
+    return describe_st(checkpoint)
 
 
 def is_general(config: PreTrainedConfig) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, NoReturn, Optional, get_type_hints
 from transformers import HfArgumentParser
 
 from informin.errors import UsageError, error_line
+from informin.models.checkpoint import Checkpoint
 from informin.program import NearestOption
 from informin.training.backends import describe_encoder
 from informin.training.data_options import CardArguments, DataArguments
@@ -40,8 +41,8 @@ KEEP_PROMPTS = ("dropout", "neighbor")  # views that take whole sentences, with 
 
 def parse(
     argv: list[str], options: Mapping | None = None
-) -> tuple[str, DataArguments, CardArguments, InforMinTrainingArguments]:
-    """Return the model's name and the options of a run.
+) -> tuple[Checkpoint, DataArguments, CardArguments, InforMinTrainingArguments]:
+    """Return the model's files and the options of a run.
 
     Precedence, highest first: the command line, the file that `recipe` or `config` names, `options`, the paper's values
     for the model, the default.
@@ -72,7 +73,8 @@ def parse(
         raise
     except (ValueError, TypeError, ImportError) as error:  # from TrainingArguments
         raise UsageError(f"TrainingArguments: {error_line(error)}", fix="See `informin train --help`.") from None
-    return model_name, data, card, args.resolve(model_name, *describe_encoder(model_name, args))
+    checkpoint = Checkpoint(model_name, args.model_revision)
+    return checkpoint, data, card, args.resolve(model_name, *describe_encoder(checkpoint, args))
 
 
 def prompt_of_rows(given: Mapping) -> dict[str, str]:

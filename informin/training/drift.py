@@ -15,6 +15,7 @@ from informin.evaluation.embedding_cache import embed_once
 from informin.evaluation.paired import paired_scores
 from informin.evaluation.pairs import GradedPairs
 from informin.evaluation.snapshot import take_snapshot
+from informin.models.checkpoint import Checkpoint
 from informin.models.embedding_config import embedding_of
 from informin.models.encode import embed
 from informin.models.encoder import load_encoder
@@ -31,7 +32,7 @@ class EncodingTrainer(Protocol):
     """What this module needs from a trainer after training and export.
 
     Attributes:
-        began_with: Name of the encoder that the run started from, loaded again for the old embeddings; None if unknown.
+        began_with: Files of the encoder before training, loaded again for the old embeddings; None if unknown.
         sentences: Column `text`; None for tokenized rows.
         eval_dataset: Development data; None without evaluation.
         known: Entries of the record that the trainer cannot derive itself.
@@ -41,7 +42,7 @@ class EncodingTrainer(Protocol):
     model: Any
     processing_class: Any
     accelerator: Any
-    began_with: str | None
+    began_with: Checkpoint | None
     sentences: Dataset | IterableDataset | None
     eval_dataset: Any
     known: dict
@@ -105,18 +106,17 @@ def report_drift(trainer: EncodingTrainer, senteval_dir: str | None, folder: str
         return None
 
 
-def starting_encoder(trainer: EncodingTrainer, model_name: str) -> Callable[[Sequence[str]], np.ndarray]:
+def starting_encoder(trainer: EncodingTrainer, checkpoint: Checkpoint) -> Callable[[Sequence[str]], np.ndarray]:
     """Return an encode function of the original encoder, with the pooling and prompt of `trainer.encode`."""
     args, embedding = trainer.args, embedding_of(trainer.model).in_training
     if isinstance(trainer.model, StModel):
-        return _starting_general(trainer, trainer.model, model_name, embedding.prompt)
-    revision = trainer.known["base_model"]["revision"] or args.model_revision  # the commit, if it is known
+        return _starting_general(trainer, trainer.model, checkpoint, embedding.prompt)
+    if commit := trainer.known["base_model"]["revision"]:  # the branch may have moved
+        checkpoint = Checkpoint(checkpoint.name, commit)
     verbosity = logs.get_verbosity()
     logs.set_verbosity_error()  # warnings about the checkpoint were printed before training
     try:
-        encoder = load_encoder(
-            model_name, [embedding.pooling or "cls"], device=str(args.device), revision=revision, prompt=""
-        )
+        encoder = load_encoder(checkpoint, [embedding.pooling or "cls"], device=str(args.device), prompt="")
     finally:
         logs.set_verbosity(verbosity)
 
@@ -128,17 +128,16 @@ def starting_encoder(trainer: EncodingTrainer, model_name: str) -> Callable[[Seq
 
 
 def _starting_general(
-    trainer: EncodingTrainer, model: StModel, model_name: str, prompt: str
+    trainer: EncodingTrainer, model: StModel, checkpoint: Checkpoint, prompt: str
 ) -> Callable[[Sequence[str]], np.ndarray]:
     """Return `starting_encoder` for a SentenceTransformer; with LoRA, the model in training without its matrices."""
     args, size = trainer.args, trainer.args.per_device_eval_batch_size
     original = None
     if model.lora is None:
         original = load_st_encoder(
-            model_name,
+            checkpoint,
             batch_size=size,
             device=str(args.device),
-            revision=args.model_revision,
             prompt=prompt,
             trust_remote_code=args.trust_remote_code,
             code_revision=args.code_revision,

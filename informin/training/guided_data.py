@@ -14,6 +14,7 @@ from informin.guide.cache import CachedGuide, load_guide
 from informin.guide.neighbors import require_neighbors
 from informin.guide.protocol import GuideNeeds
 from informin.guide.replay import GeneralSentences, load_general_sentences
+from informin.models.checkpoint import Checkpoint
 from informin.models.encoder import Encoder, UnknownPoolingError, load_encoder
 from informin.models.st_encoder import StEncoder
 from informin.objectives import Term
@@ -42,7 +43,7 @@ class GuidedData:
 
 
 def add_guide(
-    model_name: str | None,
+    checkpoint: Checkpoint | None,
     dimension: int,
     args: InforMinTrainingArguments,
     rows: Any,
@@ -53,7 +54,7 @@ def add_guide(
     """Add what the terms and the view need from a guide.
 
     Args:
-        model_name, dimension, sentences: See `load_guides`.
+        checkpoint, dimension, sentences: See `load_guides`.
         rows: `input_ids` and `attention_mask` of the training sentences.
         own: The SentenceTransformer in training, before the first step; None for a native encoder.
     """
@@ -64,7 +65,7 @@ def add_guide(
             fix="Set `replay_weight`, or leave `replay_file` out.",
         )
     texts = load_general_sentences(args.replay_file) if args.replay_weight else None
-    guides = load_guides(model_name, dimension, args, sentences, texts, own)
+    guides = load_guides(checkpoint, dimension, args, sentences, texts, own)
     if "training" in guides:
         rows = rows.add_column("row", range(len(rows)))
     general = None
@@ -76,7 +77,7 @@ def add_guide(
 
 
 def load_guides(
-    model_name: str | None,
+    checkpoint: Checkpoint | None,
     dimension: int,
     args: InforMinTrainingArguments,
     sentences: datasets.Dataset | datasets.IterableDataset | None,
@@ -86,7 +87,7 @@ def load_guides(
     """Load the guides of the `training` and of the `general` sentences that the run needs.
 
     Args:
-        model_name: Name of the encoder in training, which is its own guide unless `args.guide_model` names another
+        checkpoint: Files of the encoder in training, which is its own guide unless `args.guide_model` names another
             one; None if the trainer was given a model.
         dimension: Dimension of its embeddings.
         sentences: Column `text`; None if the trainer was given tokens.
@@ -112,7 +113,7 @@ def load_guides(
     embedded = {need.sentences: title for title, need in needs.items()}
     if "training" in embedded:
         _require_sentences(sentences, needs, embedded["training"])
-    encoder = own if own and args.guide_model is None else _load_guide_model(model_name, args)
+    encoder = own if own and args.guide_model is None else _load_guide_model(checkpoint, args)
     for term in args.terms:
         if term.guide_needs and term.guide_needs.same_dimension and encoder.dimensions != dimension:
             raise UsageError(
@@ -162,15 +163,14 @@ def _require_sentences(sentences: object, needs: dict[str, GuideNeeds], title: s
         require_neighbors(need.neighbors, len(sentences), need.neighbors_option)
 
 
-def _load_guide_model(model_name: str | None, args: InforMinTrainingArguments) -> Encoder:
+def _load_guide_model(checkpoint: Checkpoint | None, args: InforMinTrainingArguments) -> Encoder:
     """Load the guide on the device and in the precision of the training."""
-    name = args.guide_model
+    guide = args.guide_model or checkpoint
     options_of_guide: dict[str, Any] = {"poolers": ("auto",)}
-    if name is None:  # with the settings of the training
-        name = model_name
-        options_of_guide = {"poolers": (args.pooler,), "prompt": args.prompt, "revision": args.model_revision}
+    if args.guide_model is None:  # with the settings of the training
+        options_of_guide = {"poolers": (args.pooler,), "prompt": args.prompt}
         options_of_guide["length"] = args.max_seq_length
-    if name is None:
+    if guide is None:
         raise UsageError(
             "The guide is the encoder before training, which cannot be loaded: the trainer was given a model, not its "
             "name",
@@ -179,10 +179,10 @@ def _load_guide_model(model_name: str | None, args: InforMinTrainingArguments) -
     device = None if args.device.type == "cpu" else str(args.device)
     try:
         options_of_guide["trust_remote_code"] = args.trust_remote_code
-        return load_encoder(name, device=device, bf16=args.mixed_precision == "bf16", **options_of_guide)
+        return load_encoder(guide, device=device, bf16=args.mixed_precision == "bf16", **options_of_guide)
     except UnknownPoolingError:
         raise UsageError(
-            f"{name} does not specify the pooling of its sentence embeddings",
+            f"{guide} does not specify the pooling of its sentence embeddings",
             option="guide_model",
             needed="an embedding model saved by sentence-transformers or by this project",
         ) from None

@@ -2,6 +2,7 @@
 
 from functools import partial
 from os import PathLike
+from typing import Any
 
 import datasets
 import torch
@@ -9,6 +10,7 @@ from transformers import PreTrainedTokenizerBase, set_seed
 
 from informin.errors import UsageError
 from informin.models.architectures import InforMinModel
+from informin.models.checkpoint import Checkpoint
 from informin.models.embedding_config import embedding_of, lower_case
 from informin.models.loading import load_model, load_tokenizer
 from informin.models.st_model import StModel, describe_object, is_sentence_transformer, load_st_model
@@ -30,9 +32,15 @@ REFUSED = {
 }
 
 
-def refuse_arguments(model: object, args: object, tokenizer: object, kwargs: dict) -> None:
-    """Raise UsageError for arguments of InforMinTrainer that have the wrong type or are not supported."""
-    if not isinstance(model, str | PathLike | InforMinModel | StModel) and not is_sentence_transformer(model):
+def checked_model(model: Any, args: InforMinTrainingArguments, tokenizer: object, kwargs: dict) -> Any:
+    """Return the model that InforMinTrainer was given, a name as its `Checkpoint`.
+
+    Raises:
+        UsageError: An argument has the wrong type or is not supported.
+    """
+    if not isinstance(model, str | PathLike | Checkpoint | InforMinModel | StModel) and not is_sentence_transformer(
+        model
+    ):
         raise UsageError(
             f"is a {type(model).__name__}",
             option="model",
@@ -45,10 +53,11 @@ def refuse_arguments(model: object, args: object, tokenizer: object, kwargs: dic
     for name, (reason, instead) in REFUSED.items():
         if kwargs.get(name) is not None:
             raise UsageError(f"is not supported: {reason}", option=name, fix=instead)
+    return Checkpoint(model, args.model_revision) if isinstance(model, str | PathLike) else model
 
 
 def load_for_training(
-    model: str | PathLike | InforMinModel,
+    model: Checkpoint | InforMinModel,
     args: InforMinTrainingArguments,
     tokenizer: PreTrainedTokenizerBase | None,
     hub_id: str | None,
@@ -56,7 +65,7 @@ def load_for_training(
     """Return the arguments resolved for the model, the model, its tokenizer, and its entry in training.json.
 
     Args:
-        model: Hub id or folder of the encoder; a SentenceTransformer; or a loaded model, which has no entry.
+        model: Files of the encoder; a SentenceTransformer; or a loaded model, which has no entry.
         args: Arguments of the run.
         tokenizer: Tokenizer; None for the encoder's own.
         hub_id: Hub id of an encoder that is a local folder.
@@ -64,20 +73,19 @@ def load_for_training(
     if is_sentence_transformer(model):
         args = args.resolve("model", *describe_object(model))
         return args, *_load_general(model, args, None)
-    if not isinstance(model, str | PathLike):
-        assert tokenizer is not None  # see `refuse_arguments`
+    if not isinstance(model, Checkpoint):
+        assert tokenizer is not None  # see `checked_model`
         name = model.config.name_or_path or model.config.model_type
         return args.resolve(name, model.config, embedding_of(model)), model, pad_right(tokenizer), None
-    model_name, revision = str(model), args.model_revision
-    config, embedding = describe_encoder(model_name, args)
-    args = args.resolve(model_name, config, embedding)
+    config, embedding = describe_encoder(model, args)
+    args = args.resolve(model.name, config, embedding)
     if is_general(config):
-        return args, *_load_general(model_name, args, hub_id)
-    tokenizer = pad_right(tokenizer) if tokenizer else load_tokenizer(model_name, config, revision)
+        return args, *_load_general(model, args, hub_id)
+    tokenizer = pad_right(tokenizer) if tokenizer else load_tokenizer(model)
     set_seed(args.seed)  # for newly initialized heads
-    loaded = load_model(config, model_name, args.model_settings, revision, args.embedding)
+    loaded = load_model(model, args.model_settings, args.embedding)
     lower_case(tokenizer, embedding_of(loaded))
-    return args, loaded, tokenizer, describe_model(model_name, loaded, tokenizer, revision, hub_id)
+    return args, loaded, tokenizer, describe_model(model, loaded, tokenizer, hub_id)
 
 
 def _load_general(
@@ -89,7 +97,6 @@ def _load_general(
     loaded = load_st_model(
         model,
         args.embedding,
-        revision=args.model_revision,
         trust_remote_code=args.trust_remote_code,
         code_revision=args.code_revision,
         train_dense=args.train_dense,
@@ -100,8 +107,8 @@ def _load_general(
     if not any(module.__class__.__name__ == "Dense" for module in loaded.st) and not args.train_dense:
         raise UsageError("is false, but the model has no Dense module", option="train_dense", fix="Leave it out.")
     entry = None
-    if isinstance(model, str):
-        entry = describe_general(model, loaded.encoder.files_sha256, args.model_revision, hub_id)
+    if isinstance(model, Checkpoint):
+        entry = describe_general(model, loaded.encoder.files_sha256, hub_id)
     return loaded, loaded.tokenizer, entry
 
 

@@ -11,6 +11,7 @@ from transformers import PreTrainedConfig, TrainingArguments
 
 from informin.errors import UsageError
 from informin.evaluation.measures import Measure
+from informin.models.checkpoint import Checkpoint
 from informin.models.embedding_config import EmbeddingConfig
 from informin.models.sentence_transformers_files import load_embedding_config
 from informin.objectives import OBJECTIVES, Term
@@ -252,7 +253,7 @@ class InforMinTrainingArguments(EncoderOptions, TermOptions, TrainingArguments):
         checks.check_objective(self)
         general = is_general(config)
         row, from_paper = paper_row(self.objective, config), published(self, config)
-        embedding = embedding or load_embedding_config(model_name, config, self.model_revision)
+        embedding = embedding or load_embedding_config(Checkpoint(model_name, self.model_revision), config)
         embedding = embedding.for_training(self.pooler, self.prompt, self.export_prompt)
         values: dict[str, Any] = filled_in(self, config)
         values |= {"pooler": embedding.pooling, "prompt": embedding.in_training.prompt}

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 from datasets import Dataset, IterableDataset
 from transformers import PreTrainedTokenizerBase, TrainerState
 from transformers.trainer_pt_utils import AcceleratorConfig
-from transformers.utils.hub import extract_commit_hash
 
 from informin import __version__
 from informin.evaluation.development import Development
@@ -20,8 +19,8 @@ from informin.files import last_name
 from informin.guide.cache import CachedGuide
 from informin.guide.replay import replay_path
 from informin.models.architectures import InforMinModel
+from informin.models.checkpoint import Checkpoint
 from informin.models.encoder import settings_sha256, starting_sha256
-from informin.models.loading import optional_file
 from informin.objectives import OBJECTIVES
 from informin.publishing.metadata import license_of
 from informin.publishing.record import SCHEMA
@@ -54,45 +53,43 @@ DEFAULTS |= {
 
 
 def describe_model(
-    model_name: str,
+    checkpoint: Checkpoint,
     model: InforMinModel,
     tokenizer: PreTrainedTokenizerBase,
-    revision: str | None = None,
     hub_id: str | None = None,
 ) -> dict:
     """Return the entry `base_model` of the record.
 
     Args:
-        model_name: Hub id or folder of the encoder.
+        checkpoint: Files of the encoder.
         model: Model before the first step.
         tokenizer: Its tokenizer.
-        revision: Branch, tag or commit on the Hub.
-        hub_id: Hub id, if `model_name` is a folder.
+        hub_id: Hub id, if the checkpoint is a folder.
     """
-    folder = Path(model_name)
-    return {
-        "name": last_name(folder) if folder.is_dir() else model_name,
-        "hub_id": hub_id or (None if folder.is_dir() else model_name),
-        "revision": extract_commit_hash(optional_file(model_name, "config.json", revision), None),
-        "weights_sha256": starting_sha256(model, model_name, revision),
-        "settings_sha256": settings_sha256(model.config, tokenizer),
-    }
+    settings = settings_sha256(model.config, tokenizer)
+    return _source(checkpoint, hub_id) | _checksums(starting_sha256(model, checkpoint), settings)
 
 
-def describe_general(model_name: str, sha256: str, revision: str | None = None, hub_id: str | None = None) -> dict:
+def describe_general(checkpoint: Checkpoint, sha256: str, hub_id: str | None = None) -> dict:
     """Return the entry `base_model` of the record for a SentenceTransformer; see `describe_model`.
 
     Args:
         sha256: SHA-256 of its files.
     """
-    folder = Path(model_name)
+    return _source(checkpoint, hub_id) | _checksums(sha256, sha256)
+
+
+def _source(checkpoint: Checkpoint, hub_id: str | None) -> dict:
+    """Return where a model comes from; `hub_id` is that of a folder."""
     return {
-        "name": last_name(folder) if folder.is_dir() else model_name,
-        "hub_id": hub_id or (None if folder.is_dir() else model_name),
-        "revision": extract_commit_hash(optional_file(model_name, "modules.json", revision), None),
-        "weights_sha256": sha256,
-        "settings_sha256": sha256,
+        "name": last_name(checkpoint.name) if checkpoint.is_folder else checkpoint.name,
+        "hub_id": hub_id or (None if checkpoint.is_folder else checkpoint.name),
+        "revision": checkpoint.commit,
     }
+
+
+def _checksums(weights: str, settings: str) -> dict:
+    return {"weights_sha256": weights, "settings_sha256": settings}
 
 
 def describe_sentences(sentences: Dataset | IterableDataset) -> dict:
@@ -140,7 +137,7 @@ def describe_inputs(
     return {name: value for name, value in inputs.items() if value is not None}
 
 
-def provenance(model_name: str, data: DataArguments, card: CardArguments, revision: str | None) -> dict:
+def provenance(checkpoint: Checkpoint, data: DataArguments, card: CardArguments) -> dict:
     """Return the facts about a run that the trainer cannot derive.
 
     Returns:
@@ -153,24 +150,23 @@ def provenance(model_name: str, data: DataArguments, card: CardArguments, revisi
         "data": {"sources": sources, "hub_id": hub_id, "description": card.data_description},
         "language": card.language or ("en" if hub_id == HUB_DATA else None),
         "license": None,
-        **({"license": card.license} if card.license else license_of(model_name, revision, card.base_model)),
+        **({"license": card.license} if card.license else license_of(checkpoint, card.base_model)),
     }
 
 
-def with_source(known: dict, entry: dict | None, model_name: str | None, revision: str | None) -> dict:
+def with_source(known: dict, entry: dict | None, checkpoint: Checkpoint | None) -> dict:
     """Return the facts about a run with those of its source model: `base_model`, and the license if none is given.
 
     Args:
         known: See `provenance`.
         entry: From `describe_model`; None for a model in memory.
-        model_name: Hub id or folder; None for a model in memory.
-        revision: Revision on the Hub.
+        checkpoint: Its files; None for a model in memory.
     """
     if entry:
         known = known | {"base_model": entry}
-    if model_name is None or "license" in known:
+    if checkpoint is None or "license" in known:
         return known
-    return known | license_of(model_name, revision, (entry or {}).get("hub_id"))
+    return known | license_of(checkpoint, (entry or {}).get("hub_id"))
 
 
 def _data_names(args: DataArguments) -> tuple[str | None, list[str]]:

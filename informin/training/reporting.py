@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, IterableDataset
 
+from informin.models.checkpoint import Checkpoint
 from informin.models.embedding_config import embedding_of
 from informin.publishing.trainer import PublishingTrainer
 from informin.training.drift import report_drift
@@ -20,7 +21,7 @@ class ReportingTrainer(PublishingTrainer, ABC):
     """A Trainer whose export prints a report.
 
     Attributes:
-        began_with: Name of the encoder that the run started from; None for a model that was passed as an object.
+        began_with: Files of the encoder before training; None for a model that was passed as an object.
         sentences: Training sentences; None for tokenized rows.
         throughput: Measures the training speed.
     """
@@ -29,7 +30,7 @@ class ReportingTrainer(PublishingTrainer, ABC):
     model: Any
     eval_dataset: Any
     known: dict
-    began_with: str | None
+    began_with: Checkpoint | None
     sentences: Dataset | IterableDataset | None
     throughput: Throughput
     _reported_step = 0

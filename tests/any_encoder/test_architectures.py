@@ -11,8 +11,9 @@ from transformers import AutoModel, AutoTokenizer
 
 import run_unsup
 from informin.models.architectures import ARCHITECTURES, architecture_of
+from informin.models.checkpoint import Checkpoint
 from informin.models.encoder import load_encoder
-from informin.models.loading import load_config, load_model
+from informin.models.loading import load_model
 from informin.publishing.export import export_checkpoint
 from informin.publishing.published import check_export, published_files
 from informin.views.attention import prepare_encoder
@@ -84,7 +85,7 @@ def test_export_gives_the_same_embeddings_in_other_libraries(trainer, name, tmp_
     with torch.no_grad():
         hidden, mask = plain(**batch).last_hidden_state, batch["attention_mask"][..., None]
     np.testing.assert_allclose((hidden * mask).sum(1) / mask.sum(1), expected, atol=1e-5)
-    head = load_model(load_config(str(folder)), str(folder), PLAIN | {"projection_head": "mlp"}).mlp
+    head = load_model(Checkpoint(folder), PLAIN | {"projection_head": "mlp"}).mlp
     assert head.dense.weight.equal(run.model.mlp.dense.weight)
 
 
@@ -144,9 +145,7 @@ def test_view_dropout_rate_applies_only_in_training(trainer, tmp_path):
     assert [read(tmp_path / "run" / "checkpoint-2")[name] for name in names] == [0.25] * 3
     assert [read(tmp_path / "export")[name] for name in names] == [0.0] * 3
     # Loading the checkpoint also restores the encoder's own rates.
-    again = load_model(
-        load_config(str(tmp_path / "run" / "checkpoint-2")), str(tmp_path / "run" / "checkpoint-2"), PLAIN
-    )
+    again = load_model(Checkpoint(tmp_path / "run" / "checkpoint-2"), PLAIN)
     assert [getattr(again.config, name) for name in names] == [0.0] * 3
 
 

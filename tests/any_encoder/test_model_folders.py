@@ -21,6 +21,7 @@ from informin.cli import fit as fit_command
 from informin.cli import train as train_command
 from informin.errors import UsageError
 from informin.models import st_encoder
+from informin.models.checkpoint import Checkpoint
 from informin.models.encoder import load_encoder
 from informin.training.backends import describe_encoder
 from tests.any_encoder.folders import PLACES, in_router, modules, pickle
@@ -86,7 +87,7 @@ def test_settings_cannot_load_a_pickle(general, runs, place, file, key):
     PLACES[place](general)
     refused(general, found=f"{place}{file}: {key}.weights_only is False; expected one of: True")
     with raises_usage(option="model_name", found=f"{key}.weights_only is False"):
-        describe_encoder(str(general), OPTIONS)
+        describe_encoder(Checkpoint(general), OPTIONS)
 
 
 def test_such_a_pickle_would_run(general, tmp_path):
@@ -334,7 +335,7 @@ def test_links_in_modules_stay_inside(model, backend, tmp_path, name):
     link.symlink_to(outside)
     refused(model, backend, found=f"{name} is a link to a file outside of the folder")
     with raises_usage(option="model_name", found=f"{name} is a link"):
-        describe_encoder(str(model), OPTIONS)
+        describe_encoder(Checkpoint(model), OPTIONS)
 
 
 @pytest.mark.parametrize("route", ["../x", "/x", "a/../../x", "x\\y", "", "."])
@@ -492,7 +493,7 @@ def test_names_are_printable(name, backend, tmp_path, monkeypatch, bert):
         shutil.copytree(bert, name)
     for load in (
         lambda: load_encoder(name, backend=backend),
-        lambda: describe_encoder(name, SimpleNamespace(**vars(OPTIONS) | {"backend": backend})),
+        lambda: describe_encoder(Checkpoint(name), SimpleNamespace(**vars(OPTIONS) | {"backend": backend})),
     ):
         with pytest.raises(UsageError) as caught:
             load()

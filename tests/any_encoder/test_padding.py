@@ -9,8 +9,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Pooling, Router, Transformer
 from transformers import AutoTokenizer, GPT2Config, GPT2Model
 
+from informin.models.checkpoint import Checkpoint
 from informin.models.encoder import load_encoder
-from informin.models.loading import load_config, load_model
+from informin.models.loading import load_model
 from informin.models.padding import require_independent
 from tests.any_encoder.helpers import change, sentence_transformer
 from tests.any_encoder.st_models import DECODER, LENGTH, save_tokenizer
@@ -100,7 +101,7 @@ def test_given_tokenizer_pads_on_the_right(bert, tmp_path):
     from tests.any_encoder.helpers import FOUR_STEPS, InforMinTrainer, InforMinTrainingArguments
 
     args = InforMinTrainingArguments(str(tmp_path / "run"), **FOUR_STEPS, eval_strategy="no", report_to=[])
-    model = load_model(load_config(str(bert)), str(bert), args.model_settings)
+    model = load_model(Checkpoint(bert), args.model_settings)
     for given in (model, str(bert)):
         tokenizer = AutoTokenizer.from_pretrained(bert, padding_side="left")
         run = InforMinTrainer(given, args, make_sentences(32), processing_class=tokenizer)

@@ -5,9 +5,10 @@ import pytest
 import torch
 
 import modeling_informin
+from informin.models.checkpoint import Checkpoint
 from informin.models.encode import encode
 from informin.models.encoder import load_encoder
-from informin.models.loading import load_config, load_model
+from informin.models.loading import load_model
 from informin.publishing.export import export_checkpoint
 from tests.any_encoder.helpers import PLAIN, SENTENCES, read
 from tests.conftest import tokenizer_of
@@ -40,7 +41,7 @@ def test_mean_in_half_precision_is_rounded_once():
 @pytest.mark.parametrize("pooling", modeling_informin.POOLINGS)
 def test_embedding_follows_settings_and_is_normalized_outside_training(encoder, pooling):
     settings = {"projection_head": "mlp", "lm_head": False, "pooling": pooling}
-    model = load_model(load_config(str(encoder)), str(encoder), settings)
+    model = load_model(Checkpoint(encoder), settings)
     batch = tokenizer_of(encoder)(SENTENCES, padding=True, return_tensors="pt")
     model.config.informin["normalize"] = True
     outputs = model.eval()(**batch)
@@ -70,7 +71,7 @@ def test_queue_uses_the_pooling_of_the_model(trainer, pooling):
 
 
 def test_settings_of_older_versions_mean_cls_without_normalization(bert, tmp_path):
-    model = load_model(load_config(str(bert)), str(bert), PLAIN)
+    model = load_model(Checkpoint(bert), PLAIN)
     model.config.informin = {"pooling": "cls", "projection_head": "none", "lm_head": False, "max_seq_length": 32}
     model.save_pretrained(tmp_path)
     tokenizer_of(bert).save_pretrained(tmp_path)

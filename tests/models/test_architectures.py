@@ -7,6 +7,7 @@ from torch import nn
 from transformers import AlbertConfig, AlbertModel, AutoModel, AutoModelForMaskedLM, XLMConfig
 
 from informin.models.architectures import ARCHITECTURES, architecture_of
+from informin.models.checkpoint import Checkpoint
 from informin.models.encode import max_length
 from informin.models.loading import load_config, load_model
 from modeling_informin import InforMinMixin, make_model_class
@@ -36,8 +37,7 @@ def test_attentions_are_the_modules_that_return_maps(folder_of, name):
 @pytest.mark.parametrize("name", WITH_HEAD)
 def test_language_model_head_has_the_name_in_checkpoints(folder_of, name):
     folder, head = folder_of(name), ARCHITECTURES[name].lm_head
-    config = load_config(str(folder))
-    model = load_model(config, str(folder), dict(SETTINGS))
+    model = load_model(Checkpoint(folder), dict(SETTINGS))
     plain = {key.partition(".")[0] for key in load_file(folder / "model.safetensors")}
     assert plain == {model.base_model_prefix, head}
     assert type(model) is ARCHITECTURES[name].model
@@ -51,7 +51,7 @@ def test_language_model_head_has_the_name_in_checkpoints(folder_of, name):
 @pytest.mark.parametrize("name", ABSOLUTE)
 def test_longest_input_uses_all_positions(folder_of, name):
     """One more token exceeds the positions."""
-    model, config = AutoModel.from_pretrained(folder_of(name)), load_config(str(folder_of(name)))
+    model, config = AutoModel.from_pretrained(folder_of(name)), load_config(Checkpoint(folder_of(name)))
     longest = max_length(config, tokenizer_of(folder_of(name)))
     ids = torch.full((1, longest + 1), 7)
     assert model(ids[:, :longest]).last_hidden_state.shape == (1, longest, 32)
@@ -61,7 +61,7 @@ def test_longest_input_uses_all_positions(folder_of, name):
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_dropouts_lists_every_rate(folder_of, name):
-    config, row = load_config(str(folder_of(name))), ARCHITECTURES[name]
+    config, row = load_config(Checkpoint(folder_of(name))), ARCHITECTURES[name]
     rates = dict(zip(row.dropouts, (0.25, 0.5, 0.125)))
     model = AutoModel.from_config(type(config)(**(config.to_dict() | rates)))
     assert {module.p for module in model.modules() if isinstance(module, nn.Dropout)} == set(rates.values())
@@ -75,7 +75,7 @@ def test_encoder_without_a_row_gets_one(folder_of):
     assert (row.lm_head, row.attention, row.onnx_inputs) == (None, None, None) and row.attentions(nn.Module()) == []
     assert row.model is architecture_of(AlbertConfig()).model is make_model_class(AlbertModel, dropouts=row.dropouts)
     assert row.model.__name__ == "AlbertForInforMinCL" and issubclass(row.model, InforMinMixin)
-    model = load_model(load_config(str(folder_of("albert"))), str(folder_of("albert")), SETTINGS | {"lm_head": False})
+    model = load_model(Checkpoint(folder_of("albert")), SETTINGS | {"lm_head": False})
     assert type(model) is row.model and type(model.base_model) is AlbertModel and model.base_model.pooler is None
 
 

@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import informin.models.encoder as encoders
+from informin.models.checkpoint import Checkpoint
 from informin.models.encoder import load_encoder, starting_sha256
 from informin.models.loading import load_config, load_model, load_saved
 from informin.publishing.export import export_folder
@@ -73,14 +74,14 @@ def test_sha256_changes_with_configuration_tokenizer_and_weights(copied, bert):
 
 def export_without_head(start: Path, folder: Path) -> Path:
     settings = SETTINGS | {"projection_head": "none"}
-    export_folder(load_model(load_config(str(start)), str(start), settings), tokenizer_of(start), folder)
+    export_folder(load_model(Checkpoint(start), settings), tokenizer_of(start), folder)
     return folder
 
 
 def checkpoint(start: Path, folder: Path) -> Path:
     """A checkpoint of a training with all heads: names have our prefix and include the language-model head."""
     settings = SETTINGS | {"lm_head": True}
-    load_model(load_config(str(start)), str(start), settings).save_pretrained(folder)
+    load_model(Checkpoint(start), settings).save_pretrained(folder)
     tokenizer_of(start).save_pretrained(folder)
     return folder
 
@@ -98,16 +99,16 @@ STARTING_ENCODERS = {
 @pytest.mark.parametrize("start", STARTING_ENCODERS)
 def test_starting_sha256_equals_that_of_the_encoder(ours, bert, roberta, tmp_path, monkeypatch, start, projection_head):
     """Computed from a model in training with other heads; the checkpoint is reloaded only for a missing head."""
-    plain = bert if load_config(str(ours)).model_type == "bert" else roberta
+    plain = bert if load_config(Checkpoint(ours)).model_type == "bert" else roberta
     folder = str(STARTING_ENCODERS[start](plain, ours, tmp_path / "start"))
     expected = load_encoder(folder, ("cls",)).weights_sha256()
     settings = SETTINGS | {"projection_head": projection_head, "lm_head": start in ("plain", "checkpoint")}
-    model = load_model(load_config(folder), folder, settings)
+    model = load_model(Checkpoint(folder), settings)
     model.heads["own"] = torch.nn.Linear(2, 2)
     loaded = []
     monkeypatch.setattr(encoders, "load_saved", lambda *args: loaded.append(args) or load_saved(*args))
-    assert starting_sha256(model, folder) == expected
+    assert starting_sha256(model, Checkpoint(folder)) == expected
     assert bool(loaded) == (start in ("export", "checkpoint") and projection_head == "none")
     with torch.no_grad():
         model.base_model.embeddings.word_embeddings.weight[3, 3] += 1e-3
-    assert bool(loaded) or starting_sha256(model, folder) != expected
+    assert bool(loaded) or starting_sha256(model, Checkpoint(folder)) != expected

@@ -11,6 +11,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from informin.errors import UsageError
+from informin.models.checkpoint import Checkpoint
 from informin.models.encoder import load_encoder
 from informin.models.loading import load_config, load_model, load_saved, load_tokenizer
 from informin.models.trainable import refuse_without_dropout
@@ -77,7 +78,7 @@ def test_special_tokens_outside_of_the_vocabulary(model):
     path.write_text(json.dumps(words))
     found = f"{model}: {TOGETHER}: its token [MASK] has the id 99, and the model has 34 tokens"
     with raises_usage(option="model_name", found=found, fix="Copy tokenizer.json"):
-        load_tokenizer(str(model), load_config(str(model)))
+        load_tokenizer(Checkpoint(model))
 
 
 REAL = sorted((SHARED / "models").glob("*/config.json"))
@@ -99,16 +100,16 @@ def without(folder: Path, *prefixes: str) -> Path:
 
 
 def train(folder: Path, **settings):
-    return load_model(load_config(str(folder)), str(folder), SETTINGS | settings)
+    return load_model(Checkpoint(folder), SETTINGS | settings)
 
 
 def saved(folder: Path):
-    return load_saved(load_config(str(folder)), str(folder))
+    return load_saved(Checkpoint(folder))
 
 
 def test_missing_encoder_weights_are_an_error(encoder, tmp_path):
     """In training and elsewhere. If the language-model head is missing too, the error names the encoder."""
-    prefix = load_config(str(encoder)).model_type
+    prefix = load_config(Checkpoint(encoder)).model_type
     folder = shutil.copytree(encoder, tmp_path / "model")
     without(folder, f"{prefix}.encoder.layer.1.output.dense.", "cls.", "lm_head.")
     for load, names in ((train, f"{prefix}."), (saved, "")):

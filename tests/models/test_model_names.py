@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from informin.errors import UsageError
+from informin.models.checkpoint import Checkpoint
 from informin.models.encoder import load_encoder
 from informin.models.loading import load_config
 from tests.conftest import raises_usage
@@ -48,7 +49,7 @@ OFFLINE = "there is no such folder, and it is not in the local cache of the Hub,
 def test_names_of_missing_models(folder_with_models, monkeypatch, name, message):
     monkeypatch.setenv("HOME", str(folder_with_models))
     expected = f"`model_name` {name}{message}".replace("HOME", str(folder_with_models))
-    for load in (load_config, lambda name: load_encoder(name, ("cls",))):
+    for load in (lambda name: load_config(Checkpoint(name)), lambda name: load_encoder(name, ("cls",))):
         with pytest.raises(UsageError) as caught:
             load(name)
         assert str(caught.value) == expected
@@ -66,10 +67,10 @@ def test_names_of_missing_models(folder_with_models, monkeypatch, name, message)
 def test_hub_errors_are_explained(folder_with_models, logged_in, bert, monkeypatch, name, revision, problem):
     logged_in.add_repo("alice/bare", {"notes.txt": b""})
     logged_in.add_repo("alice/bert", {path.name: path.read_bytes() for path in bert.iterdir()})
-    assert load_config("alice/bert").model_type == "bert"
+    assert load_config(Checkpoint("alice/bert")).model_type == "bert"
     if revision == "unreachable":
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:1")
         where = "http://127.0.0.1:1/{repo_id}/resolve/{revision}/{filename}"
         monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", where)
     with raises_usage(option="model_name", found=f"{name} cannot be loaded: there is no such folder, and {problem}"):
-        load_config(name, revision)
+        load_config(Checkpoint(name, revision))

@@ -14,8 +14,9 @@ import run_export
 import run_unsup
 from informin.errors import UsageError
 from informin.files import damage, leads_outside, write_manifest
+from informin.models.checkpoint import Checkpoint
 from informin.models.encoder import load_encoder
-from informin.models.loading import load_config, load_model, load_saved, load_tokenizer
+from informin.models.loading import load_model, load_saved, load_tokenizer
 from informin.publishing.export import export_folder
 from modeling_informin import HEAD_FILE
 from tests.conftest import raises_usage, tokenizer_of
@@ -27,7 +28,7 @@ INDEX = "model.safetensors.index.json"
 @pytest.fixture(scope="module")
 def exported(bert, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("exported") / "model"
-    export_folder(load_model(load_config(str(bert)), str(bert), dict(SETTINGS)), tokenizer_of(bert), folder)
+    export_folder(load_model(Checkpoint(bert), dict(SETTINGS)), tokenizer_of(bert), folder)
     return folder
 
 
@@ -57,7 +58,7 @@ def shard(folder: Path, name: str, index: str = INDEX) -> None:
 def refused(folder: Path) -> str:
     """Return the error that every loader raises for the folder."""
     said = set()
-    for load in (load_encoder, lambda name: load_model(load_config(name), name, dict(SETTINGS, pooling="auto"))):
+    for load in (load_encoder, lambda name: load_model(Checkpoint(name), dict(SETTINGS, pooling="auto"))):
         with pytest.raises(UsageError) as caught:
             load(str(folder))
         said.add(str(caught.value))
@@ -106,7 +107,7 @@ def test_weights_outside_of_the_folder_are_refused(model):
     assert "config.json names 'inner/outside.safetensors', which is outside of the folder" in refused(model)
     shutil.move(model.parent / "outside.safetensors", model / "named.safetensors")
     change(model, "config.json", transformers_weights="named.safetensors")
-    load_saved(load_config(str(model)), str(model))
+    load_saved(Checkpoint(model))
     shard_index = "named.safetensors.index.json"
     shutil.move(model / "named.safetensors", model / "model.safetensors")
     shard(model, "../half.safetensors", shard_index)
@@ -118,7 +119,7 @@ def test_tokenizer_outside_of_the_folder_is_refused(model):
     shutil.move(model / "tokenizer.json", model.parent / "tokenizer.5.0.0.json")
     change(model, "tokenizer_config.json", fast_tokenizer_files=["../tokenizer.5.0.0.json"])
     with raises_usage(option="model_name", found="tokenizer_config.json names '../tokenizer.5.0.0.json', which"):
-        load_tokenizer(str(model), load_config(str(model)))
+        load_tokenizer(Checkpoint(model))
 
 
 @pytest.mark.parametrize(

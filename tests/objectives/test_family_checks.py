@@ -6,6 +6,7 @@ from dataclasses import fields
 
 import pytest
 
+from informin.models.checkpoint import Checkpoint
 from informin.models.loading import load_config
 from informin.objectives import OBJECTIVES
 from informin.training.command_line import parse
@@ -150,6 +151,6 @@ def test_published_values_fill_in_only_options_in_use(objective, encoder):
     assert "self_contrast" in on if objective == "scd" else not [term for term in on.values() if term.weight]
     unread = {own.name for term in OBJECTIVES[objective].terms if term.name not in on for own in fields(term)}
     left_open = InforMinTrainingArguments(objective=objective, use_cpu=True, **dict.fromkeys(weights, 0))
-    filled = published(left_open, load_config(str(encoder)))
+    filled = published(left_open, load_config(Checkpoint(encoder)))
     assert "learning_rate" in filled and not filled.keys() & unread
     assert all(getattr(args, name) == value for name, value in filled.items())

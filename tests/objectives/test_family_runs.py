@@ -11,6 +11,7 @@ from transformers import AutoConfig, AutoModel
 
 import run_export
 import run_unsup
+from informin.models.checkpoint import Checkpoint
 from informin.models.encoder import load_encoder
 from informin.models.loading import load_config
 from informin.views.attention import ViewDropout
@@ -71,7 +72,7 @@ def test_run_prints_its_terms_and_records_its_options(run, encoder):
     listed = [term.split()[0] for term in terms]
     assert listed == [*TERMS[objective], "loss"]
     options = {k: v for k, v in read_json(folder / "training.json")["options"].items() if k not in NOT_THE_OBJECTIVES}
-    row = SCD_ROWS[load_config(str(encoder)).model_type] if objective == "scd" else {}
+    row = SCD_ROWS[load_config(Checkpoint(encoder)).model_type] if objective == "scd" else {}
     assert options == OPTIONS[objective] | row
     settings = read_json(folder / "config.json")["informin"]
     assert settings["objective"] == objective and settings["pooling"] == "cls"

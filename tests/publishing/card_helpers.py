@@ -9,7 +9,8 @@ from huggingface_hub import ModelCard
 
 from informin.evaluation.results import add_task, environment, new_results, save_results
 from informin.evaluation.senteval import TASKS
-from informin.models.loading import load_config, load_model
+from informin.models.checkpoint import Checkpoint
+from informin.models.loading import load_model
 from informin.publishing.export import export_folder
 from informin.publishing.record import save_record
 from tests.conftest import tokenizer_of
@@ -65,7 +66,7 @@ RECORD = {
 
 def export_of(encoder: Path, folder: Path, record: dict | None = RECORD, **settings) -> Path:
     """Return the exported folder of an untrained encoder."""
-    model = load_model(load_config(str(encoder)), str(encoder), SETTINGS | settings)
+    model = load_model(Checkpoint(encoder), SETTINGS | settings)
     export_folder(model, tokenizer_of(encoder), folder, record)
     return folder
 

@@ -17,9 +17,10 @@ from informin.adapters.linear import LinearAdapter
 from informin.adapters.prediction import RECIPES
 from informin.adapters.vectors import load_vectors
 from informin.cli import embed, fit
+from informin.models.checkpoint import Checkpoint
 from informin.models.embed_file import embed_file
 from informin.models.encoder import load_encoder
-from informin.models.loading import load_config, load_model
+from informin.models.loading import load_model
 from informin.publishing.adapted import SETTINGS
 from informin.publishing.export import export_checkpoint
 from informin.publishing.onnx import export_onnx, load_onnx_encoder
@@ -119,7 +120,7 @@ def test_documents_are_smoothed_and_the_card_is_complete(adapted):
 def test_it_is_not_trained(adapted):
     _, folder = adapted
     with raises_usage(option="model_name", found="has a linear adapter"):
-        load_model(load_config(str(folder)), str(folder), dict(SETTINGS))
+        load_model(Checkpoint(folder), dict(SETTINGS))
 
 
 @pytest.mark.parametrize("damage", ["shape", "nan", "missing"])

@@ -6,6 +6,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from informin.adapters.linear import LinearAdapter
+from informin.models.checkpoint import Checkpoint
 from informin.models.encoder import load_encoder
 from informin.publishing.adapted import adapter_card, save_adapted, save_adapted_st
 from informin.publishing.card import render_card
@@ -27,7 +28,7 @@ OTHER = {"license": "other", "license_name": "my-license", "license_link": "http
 
 
 def shown(name: str = "adapted", source: str = "base", prompt: str = "old ", classes: str = "ours") -> str:
-    return adapter_card(name, source, 1234, LinearAdapter(), None, prompt, classes)
+    return adapter_card(name, Checkpoint(source), 1234, LinearAdapter(), None, prompt, classes)
 
 
 def structure(card: str) -> tuple:
@@ -75,9 +76,9 @@ def test_plain_names_are_shown_in_the_code():
 def test_license_of_a_model(tmp_path, front, kept):
     """For training, the one that the user names replaces all of it."""
     (tmp_path / "README.md").write_text(f"---\nlanguage: en\n{front}\n---\n# Base\n")
-    assert license_of(str(tmp_path)) == kept
+    assert license_of(Checkpoint(tmp_path)) == kept
     for given, expected in (({}, {"license": None} | kept), ({"license": "mit"}, {"license": "mit"})):
-        told = provenance(str(tmp_path), DataArguments(train_file=["a.txt"]), CardArguments(**given), None)
+        told = provenance(Checkpoint(tmp_path), DataArguments(train_file=["a.txt"]), CardArguments(**given))
         assert {name: value for name, value in told.items() if name.startswith("license")} == expected
 
 
@@ -86,9 +87,9 @@ def test_license_of_the_base_model_is_in_every_card(bert, tmp_path):
     front = "".join(f"{name}: {value}\n" for name, value in OTHER.items())
     (base / "README.md").write_text(f"---\n{front}---\n# Base\n")
     vectors = LinearAdapter().fit(load_encoder(str(base))(make_sentences(40))["mean"])
-    save_adapted(str(base), vectors, tmp_path / "native", texts=40)
+    save_adapted(Checkpoint(base), vectors, tmp_path / "native", texts=40)
     save_adapted_st(load_encoder(str(base), backend="st"), vectors, tmp_path / "st", texts=40)
-    trained = with_record(export_of(bert, tmp_path / "trained"), **license_of(str(base)))
+    trained = with_record(export_of(bert, tmp_path / "trained"), **license_of(Checkpoint(base)))
     (trained / "README.md").write_text(render_card(trained))
     for folder in ("native", "st", "trained"):
         data = ModelCard((tmp_path / folder / "README.md").read_text()).data.to_dict()
@@ -99,9 +100,9 @@ def test_license_file_of_a_model_on_the_hub(bert, tmp_path):
     base = sentence_transformer(bert, tmp_path / "base")
     (base / "README.md").write_text("---\nlicense: other\nlicense_name: own\nlicense_link: LICENSE\n---\n")
     link = "https://huggingface.co/org/base/blob/main/LICENSE"
-    assert license_of(str(base), hub_id="org/base") == OTHER | {"license_name": "own", "license_link": link}
+    assert license_of(Checkpoint(base), hub_id="org/base") == OTHER | {"license_name": "own", "license_link": link}
     (base / "README.md").write_text("---\nlicense: other\nlicense_link: ../LICENSE\n---\n")
-    assert license_of(str(base), hub_id="org/base") == {"license": "other"}
+    assert license_of(Checkpoint(base), hub_id="org/base") == {"license": "other"}
 
 
 @pytest.mark.parametrize("value", ["<b>", "https://a/b)<b>", "a\nb", "javascript:x", ["a"], 7, {"a": 1}, "x" * 600])

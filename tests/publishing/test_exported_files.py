@@ -9,8 +9,9 @@ import torch
 
 import run_export
 import run_unsup
+from informin.models.checkpoint import Checkpoint
 from informin.models.encode import encode
-from informin.models.loading import load_config, load_model
+from informin.models.loading import load_model
 from informin.publishing.export import export_folder
 from tests.conftest import make_sentences, save_bert, save_roberta, tokenizer_of
 from tests.publishing.export_helpers import read_json
@@ -79,8 +80,7 @@ def test_tokenizer_files_omit_truncation_padding_and_paths(tmp_path, make, longe
     cutting = dict(direction="Right", max_length=8, strategy="LongestFirst", stride=0)
     fixed = backend | {"truncation": cutting, "padding": padding | {"pad_token": "[PAD]"}}
     (base / "tokenizer.json").write_text(json.dumps(fixed))
-    config = load_config(str(base))
-    model = load_model(config, str(base), {"projection_head": "mlp", "lm_head": False})
+    model = load_model(Checkpoint(base), {"projection_head": "mlp", "lm_head": False})
     tokenizer = tokenizer_of(base)
     tokenizer(["the dog"], truncation=True, padding="max_length", max_length=5)
     export_folder(model, tokenizer, tmp_path / "export")

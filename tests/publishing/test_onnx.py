@@ -17,6 +17,7 @@ import run_export
 from informin.errors import OnnxMismatchError
 from informin.evaluation import load_pairs, score_pairs
 from informin.models.architectures import ARCHITECTURES
+from informin.models.checkpoint import Checkpoint
 from informin.models.encoder import load_encoder
 from informin.models.loading import load_config, load_model
 from informin.publishing.export import export_folder
@@ -37,7 +38,7 @@ def exported(request, tmp_path_factory) -> Path:
     start = request.getfixturevalue(request.param)
     folder = tmp_path_factory.mktemp("exported")
     settings = {"objective": "informin", "pooling": "cls", "projection_head": "mlp", "lm_head": True}
-    model = load_model(load_config(str(start)), str(start), settings)
+    model = load_model(Checkpoint(start), settings)
     export_folder(model, tokenizer_of(start), folder)
     assert export_onnx(folder) == folder / MODEL
     assert quantize_onnx(folder) == folder / QUANTIZED
@@ -65,7 +66,7 @@ def test_other_architectures(folder_of, tmp_path, name):
     """Pooling, normalization and prompts follow the settings."""
     start = folder_of(name)
     settings = {"pooling": "mean", "projection_head": "none", "lm_head": False, "prompt": "the old "}
-    model = load_model(load_config(str(start)), str(start), settings)
+    model = load_model(Checkpoint(start), settings)
     model.config.informin["normalize"] = True
     export_folder(model, tokenizer_of(start), tmp_path)
     export_onnx(tmp_path)
@@ -80,7 +81,7 @@ def test_other_architectures(folder_of, tmp_path, name):
 def test_layout_is_that_of_optimum(exported, file):
     """Both names and order, because libraries pass inputs by name or by position."""
     names = ["input_ids", "attention_mask", "token_type_ids"]
-    names = names if load_config(str(exported)).model_type == "bert" else names[:2]
+    names = names if load_config(Checkpoint(exported)).model_type == "bert" else names[:2]
     opened = session(exported / file)
     assert [(tensor.name, tensor.type) for tensor in opened.get_inputs()] == [(name, "tensor(int64)") for name in names]
     assert [tensor.shape for tensor in opened.get_inputs()] == [["batch_size", "sequence_length"]] * len(names)
@@ -199,7 +200,7 @@ def test_a_pooler_of_bert_is_left_out(tmp_path):
     from transformers import BertModel
 
     folder = save_bert(tmp_path, num_hidden_layers=1)
-    model = BertModel(load_config(str(folder)))
+    model = BertModel(load_config(Checkpoint(folder)))
     assert model.pooler is not None
     model.save_pretrained(folder)
     export_onnx(folder)
@@ -250,7 +251,7 @@ def test_packages_that_are_not_installed(tmp_path, monkeypatch):
 def checkpoint(bert, tmp_path) -> Path:
     """A folder that run_export.py accepts, without ONNX files."""
     settings = {"objective": "informin", "pooling": "cls", "projection_head": "mlp", "lm_head": False}
-    export_folder(load_model(load_config(str(bert)), str(bert), settings), tokenizer_of(bert), tmp_path / "checkpoint")
+    export_folder(load_model(Checkpoint(bert), settings), tokenizer_of(bert), tmp_path / "checkpoint")
     return tmp_path / "checkpoint"
 
 

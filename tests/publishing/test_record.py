@@ -9,7 +9,8 @@ from datasets import Dataset
 
 from informin.errors import UndefinedScoreError
 from informin.evaluation.results import environment
-from informin.models.loading import load_config, load_model, load_tokenizer
+from informin.models.checkpoint import Checkpoint
+from informin.models.loading import load_model, load_tokenizer
 from informin.publishing.export import export_checkpoint
 from informin.training.data_options import CardArguments, DataArguments
 from informin.training.record import describe_model, describe_sentences, provenance
@@ -85,14 +86,12 @@ def test_undefined_score_is_null(bert, data, tmp_path, monkeypatch):
 
 def facts(model_name, *, revision=None, sentences=("a", "b"), data=None, **card) -> dict:
     """Return the facts that are recorded before the first step."""
-    name, data = str(model_name), DataArguments(**data or {"train_file": ["x.txt"]})
+    files, data = Checkpoint(model_name, revision), DataArguments(**data or {"train_file": ["x.txt"]})
     if isinstance(sentences, tuple):
         sentences = Dataset.from_dict({"text": list(sentences)})
-    told = provenance(name, data, CardArguments(**card), revision)
-    config = load_config(name, revision)
-    model = load_model(config, name, {"projection_head": "mlp", "lm_head": False}, revision)
-    tokenizer = load_tokenizer(name, config, revision)
-    base = describe_model(name, model, tokenizer, revision, told["hub_id"])
+    told = provenance(files, data, CardArguments(**card))
+    model = load_model(files, {"projection_head": "mlp", "lm_head": False})
+    base = describe_model(files, model, load_tokenizer(files), told["hub_id"])
     return told | {"base_model": base, "data": describe_sentences(sentences) | told["data"]}
 
 

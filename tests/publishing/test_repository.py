@@ -40,8 +40,8 @@ def test_recipes_parse_and_name_weights_with_their_forms(path, bert):
     term = weights.get(recipe["objective"])
     assert {"projection_head", *([f"{term}_weight", f"{term}_form"] if term else [])} <= recipe.keys()
     assert read_options_file(str(path)) == recipe
-    model_name, *options = parse(["--config", str(path), "--model_name", str(bert), "--bf16", "false"])
-    assert model_name == str(bert)
+    checkpoint, *options = parse(["--config", str(path), "--model_name", str(bert), "--bf16", "false"])
+    assert checkpoint.name == str(bert)
     for name in recipe.keys() - {"model_name"}:
         holder = next(group for group in options if hasattr(group, name))
         value = recipe[name] if name not in ("train_file",) else [recipe[name]]

@@ -10,8 +10,9 @@ import run_push
 from informin import program
 from informin.errors import PushError
 from informin.evaluation.results import add_task, new_results, save_results
+from informin.models.checkpoint import Checkpoint
 from informin.models.encoder import load_encoder
-from informin.models.loading import load_config, load_model
+from informin.models.loading import load_model
 from informin.publishing.export import export_folder
 from tests.conftest import tokenizer_of
 from tests.hub_server import HubServer
@@ -33,7 +34,7 @@ LOST = "no connection to the Hub ("
 def export(bert: Path, folder: Path, seed: int = 0) -> Path:
     """Return an exported folder. Each seed gives other weights."""
     torch.manual_seed(seed)
-    model = load_model(load_config(str(bert)), str(bert), SETTINGS)
+    model = load_model(Checkpoint(bert), SETTINGS)
     model.get_input_embeddings().weight.data += seed
     export_folder(model, tokenizer_of(bert), folder)
     return folder

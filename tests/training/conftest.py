@@ -8,6 +8,7 @@ import pytest
 
 import run_unsup
 from informin.files import write_manifest
+from informin.models.checkpoint import Checkpoint
 from informin.models.loading import load_config
 from informin.training.command_line import parse
 from informin.training.options import InforMinTrainingArguments
@@ -48,7 +49,7 @@ def python(model):
 
     def python(name: str | None = None, **given) -> dict:
         args = InforMinTrainingArguments(use_cpu=True, **given)
-        return vars(args.resolve(name or model(), load_config(name or model())))
+        return vars(args.resolve(name or model(), load_config(Checkpoint(name or model()))))
 
     return python
 

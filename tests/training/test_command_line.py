@@ -75,8 +75,8 @@ def test_yaml_values_are_converted(options, yaml, expected):
 def test_yaml_file_may_contain_the_model_name(model, tmp_path):
     path = tmp_path / "run.yaml"
     path.write_text(f"model_name: {model('roberta', 1024)}\nobjective: simcse\nuse_cpu: true")
-    name, *_, args = parse(["--config", str(path)])
-    assert name == model("roberta", 1024)
+    checkpoint, *_, args = parse(["--config", str(path)])
+    assert checkpoint.name == model("roberta", 1024)
     assert (args.learning_rate, args.per_device_train_batch_size) == (3e-5, 512)
 
 
@@ -231,5 +231,5 @@ def test_resume_from_checkpoint(options, argv, expected):
 
 
 def test_dashes_are_accepted_instead_of_underscores(model):
-    name, *_, args = parse([f"--model-name={model()}", "--use-cpu=true", "--learning-rate=1e-4"])
-    assert name == model() and args.learning_rate == 1e-4
+    checkpoint, *_, args = parse([f"--model-name={model()}", "--use-cpu=true", "--learning-rate=1e-4"])
+    assert checkpoint.name == model() and args.learning_rate == 1e-4

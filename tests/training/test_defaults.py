@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from informin.models.checkpoint import Checkpoint
 from informin.models.loading import load_config
 from informin.objectives import OBJECTIVES
 from informin.training import defaults
@@ -103,7 +104,7 @@ def test_resolve_keeps_given_options(model, monkeypatch, name, given, filled, ho
         setattr(chosen, name, given)
     for encoder in (("bert", 1024), ("roberta", 768)):
         for args in (chosen, left_open):
-            resolved = args.resolve(model(*encoder), load_config(model(*encoder)))
+            resolved = args.resolve(model(*encoder), load_config(Checkpoint(model(*encoder))))
             assert getattr(resolved, name) == given or args is left_open
         assert getattr(args, name) is None, "the original object is unchanged"
     assert getattr(resolved, name) == filled, "the value for the second encoder"
@@ -117,9 +118,9 @@ RESOLVED["guided"] = {"guided_weight": 1.0, "pooler": "mean", "eval_strategy": "
 def test_resolve_is_idempotent_and_does_not_change_its_object(model, objective):
     args = InforMinTrainingArguments(objective=objective, use_cpu=True, **RESOLVED[objective])
     before = asdict(args)
-    resolved = args.resolve(model("roberta"), load_config(model("roberta")))
+    resolved = args.resolve(model("roberta"), load_config(Checkpoint(model("roberta"))))
     assert asdict(args) == before and resolved is not args
-    again = resolved.resolve(model("roberta"), load_config(model("roberta")))
+    again = resolved.resolve(model("roberta"), load_config(Checkpoint(model("roberta"))))
     assert asdict(again) == asdict(resolved) and again == resolved
     assert args.learning_rate is None and resolved.learning_rate is not None
 
@@ -127,7 +128,7 @@ def test_resolve_is_idempotent_and_does_not_change_its_object(model, objective):
 @pytest.mark.parametrize("objective", RESOLVED)
 def test_replace_keeps_resolved_values(model, objective):
     args = InforMinTrainingArguments(objective=objective, use_cpu=True, **RESOLVED[objective])
-    config = load_config(model("roberta"))
+    config = load_config(Checkpoint(model("roberta")))
     resolved = args.resolve(model("roberta"), config)
     other = replace(resolved, seed=2).resolve(model("roberta"), config)
     assert other.seed == 2 and replace(other, seed=resolved.seed) == resolved
@@ -138,7 +139,7 @@ def test_replace_keeps_resolved_values(model, objective):
 
 def test_resolved_weight_can_be_replaced(model):
     """Options of a term that is turned off still have their defaults."""
-    resolved = InforMinTrainingArguments(use_cpu=True).resolve(model(), load_config(model()))
+    resolved = InforMinTrainingArguments(use_cpu=True).resolve(model(), load_config(Checkpoint(model())))
     off = replace(resolved, reconstruction_weight=0)
     assert [term.name for term in off.terms] == ["contrast"]
 
@@ -155,7 +156,7 @@ def test_none_means_not_set(python, name):
 
 def test_to_dict_has_the_options_of_the_terms(arguments, bert):
     """Trackers and Trainer's log use `to_dict`."""
-    args = arguments(objective="micse", queue_size=8).resolve(str(bert), load_config(str(bert)))
+    args = arguments(objective="micse", queue_size=8).resolve(str(bert), load_config(Checkpoint(bert)))
     assert args.to_dict() | {"queue_size": 8, "attention_mi_weight": 2.5e-3, "temperature": 0.05} == args.to_dict()
     assert term_options().keys() <= args.to_dict().keys() and json.loads(args.to_json_string())["queue_size"] == 8
 
@@ -187,7 +188,7 @@ def test_values_from_the_paper_are_logged_in_one_line(options, model, caplog, ar
 
 @pytest.mark.parametrize("processes, batch", [("1", 128), ("4", 32), ("3", 42), ("1000", 1)])
 def test_batch_of_the_paper_is_split_across_processes(model, monkeypatch, processes, batch):
-    config = load_config(model())
+    config = load_config(Checkpoint(model()))
     left_open, given = (InforMinTrainingArguments(use_cpu=True, per_device_train_batch_size=b) for b in (None, 7))
     monkeypatch.setattr(defaults, "processes", lambda: int(processes))
     assert filled_in(left_open, config)["per_device_train_batch_size"] == batch
@@ -207,9 +208,9 @@ def test_batch_of_the_paper_is_split_across_processes(model, monkeypatch, proces
 def test_uneven_split_of_the_batch_logs_a_warning(model, monkeypatch, caplog, processes, given, said):
     args = InforMinTrainingArguments(use_cpu=True, **given)
     monkeypatch.setattr(defaults, "processes", lambda: int(processes))
-    uneven = uneven_batch(args, load_config(model()))
+    uneven = uneven_batch(args, load_config(Checkpoint(model())))
     assert uneven is None if said is None else said in uneven
-    args.resolve(model(), load_config(model()))
+    args.resolve(model(), load_config(Checkpoint(model())))
     assert [message for message in caplog.messages if "split evenly" in message] == ([uneven] if said else [])
 
 

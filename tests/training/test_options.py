@@ -11,6 +11,7 @@ import pytest
 from transformers import HfArgumentParser, TrainingArguments
 
 from informin.evaluation.measures import ALL
+from informin.models.checkpoint import Checkpoint
 from informin.models.loading import load_config
 from informin.objectives import OBJECTIVES, Objective, Term
 from informin.objectives.terms import option
@@ -87,7 +88,7 @@ def test_sharded_weights_exclude_a_queue_and_packing(model, monkeypatch, name, p
         for given in ({}, {"queue_size": 8}, {"padding_free": True})
     )
     monkeypatch.setattr(checks, "_launched_with", lambda launched: launched == plugin)
-    config = load_config(model())
+    config = load_config(Checkpoint(model()))
     assert plain.resolve(model(), config).padding_free is False
     with raises_usage(option="queue_size", found=f"whole weights for its momentum encoder, and {name} shards them"):
         queue.resolve(model(), config)
@@ -143,7 +144,7 @@ def test_choose_metric_returns_a_copy_with_the_metric_and_its_direction(given, m
 def test_objective_may_change_before_resolve(model):
     args, other = (InforMinTrainingArguments(objective=name, use_cpu=True) for name in ("micse", "simcse"))
     args.objective = "simcse"
-    args, other = (each.resolve(model(), load_config(model())) for each in (args, other))
+    args, other = (each.resolve(model(), load_config(Checkpoint(model()))) for each in (args, other))
     assert args == other and args.warmup_steps == 0 and [term.name for term in args.terms] == ["contrast"]
 
 
