@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import cast
 
 import numpy as np
 import torch
@@ -14,12 +13,8 @@ from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 from informin.distributed import gather_with_gradient
 from informin.errors import UsageError, counted
 from informin.evaluation.development import as_development
-from informin.models.architectures import InforMinModel
-from informin.models.checkpoint import Checkpoint
-from informin.models.embedding_config import embedding_of
-from informin.models.st_model import StModel, embed_any, longest_read
+from informin.models.model import Model
 from informin.models.texts import as_texts
-from informin.models.trainable import refuse_other_heads
 from informin.objectives.terms import fill_heads
 from informin.publishing.sharded import join, own_share
 from informin.training import inputs
@@ -28,7 +23,6 @@ from informin.training.guided_data import GuidedData, add_guide
 from informin.training.history import TERM
 from informin.training.nan_check import NaNCheck
 from informin.training.options import InforMinTrainingArguments
-from informin.training.prepare import prepare_model
 from informin.training.progress import Progress, replace_progress
 from informin.training.record import describe_inputs, describe_sentences, with_source
 from informin.training.report import headline
@@ -55,7 +49,7 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
 
     Args:
         model: Encoder to train: a Hub id, a folder, a SentenceTransformer, or a model from
-            `informin.models.loading.load_model`. Its heads are newly initialized.
+            `informin.models.loading.load_trainable`. Its heads are newly initialized.
         args: Training arguments. Options that are None are filled in for this encoder.
         train_dataset: Sentences (a list, an array, a column of a data set, an iterator, a data set or rows with the
             column `text`), or tokenized rows with `input_ids` and `attention_mask`.
@@ -86,32 +80,28 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         **kwargs,
     ):
         args = InforMinTrainingArguments() if args is None else args
-        model = inputs.checked_model(model, args, processing_class, kwargs)
-        files = model if isinstance(model, Checkpoint) else None
+        given = inputs.checked_model(model, args, processing_class, kwargs)
         show_messages(args)
         development = as_development(eval_dataset)
         args = args.choose_metric(development.measures if development else None)
         self.known = dict(provenance or {})
         hub_id = self.known.pop("hub_id", None)
-        args, model, tokenizer, entry = inputs.load_for_training(model, args, processing_class, hub_id)
-        self.known = with_source(self.known, entry, files)
-        if not isinstance(model, StModel):
-            refuse_other_heads(model, {name: args.model_settings[name] for name in ("projection_head", "lm_head")})
+        args, trained = inputs.load_for_training(given, args, processing_class)
+        self.known = with_source(self.known, trained, hub_id)
+        tokenizer = trained.tokenizer
         with args.main_process_first(desc="data"):
-            tokens = longest_read(model, tokenizer, args.embedding)
-            rows, sentences = inputs.training_rows(train_dataset, tokenizer, args, tokens)
+            rows, sentences = inputs.training_rows(train_dataset, tokenizer, args, trained.length)
         if sentences is not None:
             self.known["data"] = describe_sentences(sentences) | (self.known.get("data") or {})
         refuse_few_sentences(rows, args)
         collator = data_collator or DataCollatorWithPadding(tokenizer)
-        own = model.encoder if isinstance(model, StModel) else None
-        data = add_guide(files, model.config.hidden_size, args, rows, sentences, tokenizer, own)
-        self._prepare(model, args, SentenceTokens(tokenizer, args.prompt or "", tokens), data)
-        self.began_with, self.sentences = files, sentences
-        self.known["inputs"] = describe_inputs(args, model, rows, sentences, data.guides)
+        data = add_guide(trained, args, rows, sentences)
+        self._prepare(trained, args, data)
+        self.trained, self.sentences = trained, sentences
+        self.known["inputs"] = describe_inputs(args, trained.module, rows, sentences, data.guides)
         self.throughput, self.losses = Throughput(), NaNCheck(args)
         super().__init__(
-            model,
+            trained.module,
             args,
             train_dataset=data.rows,
             eval_dataset=development,
@@ -124,10 +114,9 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         for callback in (AfterStep(), SeedProcesses(), EpochStart(), self.throughput):
             self.add_callback(callback)
 
-    def _prepare(
-        self, model: InforMinModel | StModel, args: InforMinTrainingArguments, tokens: SentenceTokens, data: GuidedData
-    ) -> None:
+    def _prepare(self, trained: Model, args: InforMinTrainingArguments, data: GuidedData) -> None:
         """Create the terms and their heads, and prepare the encoder and the views for them."""
+        model, tokens = trained.module, SentenceTokens(trained.tokenizer, args.prompt or "", trained.length)
         self._add_general = data.general
         self._step_values: dict[str, Tensor] = {}  # of the last forward pass
         self._means = TermMeans()  # since the last log entry
@@ -140,7 +129,7 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         single = view.same_tokens and not (compared or args.view_dropout)
         self._stack_views = StackedViews(tokens.tokenizer, masking, view, single, tokens)
         fill_heads(model, self.terms)
-        prepare_model(model, args, self._map_layers, self._stack_views.copies, compared and view.same_tokens)
+        trained.prepare(args, self._map_layers, self._stack_views.copies, compared and view.same_tokens)
         for term in self.terms:
             if term.guide_needs:
                 term.prepare(data.guides[term.guide_needs.sentences])
@@ -210,11 +199,10 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         if isinstance(sentences, str):
             return self.encode([sentences])[0]
         sentences = as_texts(sentences)
-        model, embedding, whole = self.whole_model, embedding_of(self.model).in_training, not self.is_fsdp_enabled
+        model, whole, size = self.whole_model, not self.is_fsdp_enabled, self.args.per_device_eval_batch_size
         own = own_share(self.accelerator, whole, sentences)
-        tokenizer, size = cast(PreTrainedTokenizerBase, self.processing_class), self.args.per_device_eval_batch_size
         with self._leaving_on_signal() as progress, self.accelerator.autocast():
-            embeddings = embed_any(model, tokenizer, own, size, embedding, progress)
+            embeddings = self.trained.embed(model, own, size, progress)
         return join(self.accelerator, whole, embeddings, len(sentences))  # not above: a signal can end one process
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:

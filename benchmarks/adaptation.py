@@ -48,7 +48,7 @@ from informin.evaluation.senteval_files import senteval_folder
 from informin.evaluation.table import samples
 from informin.evaluation.whitening import whitened
 from informin.files import sha256
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 from informin.textfiles import read_sentences, require_file
 
 
@@ -66,8 +66,8 @@ class Data:
 
 def score(name: str, bf16: bool, data: Data, whitening: WhiteningOptions | None) -> dict:
     """Return the results of run_eval.py, and in `dev` the Spearman x 100 on STS-B dev."""
-    (results,) = score_encoder(load_encoder(name, bf16=bf16), data.tasks, whitening)
-    encoder = load_encoder(name, bf16=True)
+    (results,) = score_encoder(load_model(name, bf16=bf16), data.tasks, whitening)
+    encoder = load_model(name, bf16=True)
 
     def encode(sentences: Sequence[str]):
         return encoder(sentences)[encoder.poolers[0]]
@@ -148,7 +148,7 @@ def load(args: argparse.Namespace) -> Data:
         raise UsageError(f"{file} has {found}", option="train_file", needed=f"{args.batch_size} or more, for one batch")
     folder = senteval_folder(args.senteval_dir)
     tasks = load_tasks(folder, chosen_tasks(args.tasks, "test") if args.tasks else [], labels=args.labels)
-    weights = load_encoder(args.model_name).weights_sha256()
+    weights = load_model(args.model_name).weights_sha256()
     return Data(file, sentences, sha256(file), tasks, load_stsb_dev(folder), weights)
 
 

@@ -48,9 +48,9 @@ def score(model_name: str, labels: Path, senteval: Path) -> dict[str, float]:
     """Return the scores of a model."""
     from informin.evaluation import load_stsb_dev, score_pairs
     from informin.evaluation.labels import load_labels, score_labels
-    from informin.models.encoder import load_encoder
+    from informin.models.open_model import load_model
 
-    encoder = load_encoder(model_name, length=64)
+    encoder = load_model(model_name, length=64)
 
     def encode(sentences):
         return next(iter(encoder(sentences).values()))

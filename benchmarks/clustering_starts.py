@@ -21,11 +21,11 @@ sys.path.insert(0, str(ROOT))
 
 from informin.evaluation.geometry import unit
 from informin.evaluation.labels import LabeledSentences, clustering, load_labels
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 
 
 def v_measures(model: str, labeled: LabeledSentences, starts: int, bf16: bool) -> list[float]:
-    (x,) = load_encoder(model, bf16=bf16)(labeled.sentences).values()
+    (x,) = load_model(model, bf16=bf16)(labeled.sentences).values()
     names, y = np.unique(labeled.labels, return_inverse=True)
     with threadpool_limits(1):
         return clustering(unit(x).astype(np.float32), y, len(names), starts)

@@ -25,8 +25,8 @@ import torch
 from report import report, spread
 
 from informin.models.checkpoint import Checkpoint
-from informin.models.encoder import load_encoder
-from informin.models.loading import load_model, load_tokenizer
+from informin.models.loading import load_tokenizer, load_trainable
+from informin.models.open_model import in_memory, load_model
 from informin.publishing.export import export_folder
 from informin.publishing.onnx import QUANTIZED, export_onnx, load_onnx_encoder, quantize_onnx
 from informin.textfiles import read_sentences
@@ -42,7 +42,7 @@ def sides_of(model: str, pooler: str, length: int, bf16: bool, folder: str) -> d
     encoder = Transformer(model, max_seq_length=length)
     modules = [encoder, Pooling(encoder.get_embedding_dimension(), pooling_mode=pooler)]
     theirs = SentenceTransformer(modules=modules, device="cpu")
-    ours = load_encoder(model, (pooler,), length=length, bf16=bf16)
+    ours = load_model(model, (pooler,), length=length, bf16=bf16)
 
     def encode(sentences):
         with torch.autocast("cpu", torch.bfloat16) if bf16 else nullcontext():
@@ -52,7 +52,9 @@ def sides_of(model: str, pooler: str, length: int, bf16: bool, folder: str) -> d
     if not bf16:
         exported = Path(folder, f"{Path(model).name}-{pooler}")
         settings = {"pooling": pooler, "projection_head": "none", "lm_head": False, "max_seq_length": length}
-        export_folder(load_model(Checkpoint(model), settings), load_tokenizer(Checkpoint(model)), exported)
+        export_folder(
+            in_memory(load_trainable(Checkpoint(model), settings), load_tokenizer(Checkpoint(model))), exported
+        )
         export_onnx(exported)
         quantize_onnx(exported)
         sides[SIDES[2]] = load_onnx_encoder(exported, QUANTIZED)

@@ -22,13 +22,13 @@ from report import report, spread
 from informin.evaluation.scoring import Tasks, load_tasks, score_encoder
 from informin.evaluation.senteval import chosen_tasks
 from informin.evaluation.senteval_files import senteval_folder
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 
 SIDES = ("sentence-transformers", "here")
 
 
 def ours(args: argparse.Namespace, tasks: Tasks) -> dict[str, float]:
-    encoder = load_encoder(args.model_name, (args.pooler,), length=args.length)
+    encoder = load_model(args.model_name, (args.pooler,), length=args.length)
     (found,) = score_encoder(encoder, tasks)
     return {name: entry["score"] for name, entry in found["tasks"].items()}
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from informin.guide.cache import load_guide
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 from informin.textfiles import read_sentences
 from informin.training.command_line import parse
 from trainer_informin import InforMinTrainer
@@ -41,7 +41,7 @@ def measure(model_name: str, sentences: list[str]) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         argv = f"--model_name={model_name} --recipe=adapt --output_dir={folder}/run --guide_cache={folder}/guide"
         _, _, _, args = parse(argv.split())
-        encoder = load_encoder(model_name, (args.model_settings["pooling"],), bf16=args.bf16)
+        encoder = load_model(model_name, (args.model_settings["pooling"],), bf16=args.bf16)
         guide = lap("embeddings", lambda: load_guide(Path(folder, "guide"), encoder, sentences))
         lap("neighborhoods", lambda: guide.neighborhood_means(args.neighbor_count))
         trainer = InforMinTrainer(model_name, args, sentences)

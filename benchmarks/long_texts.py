@@ -44,7 +44,7 @@ from informin.evaluation.pairs import GradedPairs, score_pairs
 from informin.evaluation.senteval import load_stsb_dev, load_task
 from informin.files import write_json
 from informin.models.checkpoint import Checkpoint
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 from informin.publishing.adapted import save_adapted
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
@@ -104,7 +104,7 @@ METHODS = (BEFORE, MATRIX, *CLOSED, *TRAINED, *OTHERS)
 
 def encoder_of(name: str) -> Encode:
     """Return the function that embeds texts with a model, in bf16 and at its own maximum length."""
-    encoder = load_encoder(name, bf16=True)
+    encoder = load_model(name, bf16=True)
     return lambda texts: encoder(texts)[encoder.poolers[0]]
 
 

@@ -47,7 +47,7 @@ from informin.evaluation.collections import load_collection
 from informin.evaluation.geometry import effective_rank, unit
 from informin.evaluation.labels import load_labels, neighbor_accuracy
 from informin.files import write_json
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 
 MOST_FITTED, MOST_SCORED = 10_000, 5_000  # rows of a domain
 Encode = Callable[[list[str]], np.ndarray]
@@ -118,7 +118,7 @@ def encoder_of(name: str) -> Encode:
     model, _, pooler = name.partition(":")
     if Path(model).is_dir() and not Path(model, "config.json").exists():
         return wordllama(Path(model))
-    encoder = load_encoder(model, (pooler or "mean",), 256, 64)
+    encoder = load_model(model, (pooler or "mean",), 256, 64)
     return lambda texts: encoder(texts)[pooler or "mean"]
 
 

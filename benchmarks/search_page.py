@@ -14,7 +14,7 @@ sys.path[:0] = [str(ROOT)]
 import numpy as np
 
 from informin.demo.index import make_index
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 
 QUERIES, CLUSTERS = 30, 1_000
 
@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--model_name", required=True)
     parser.add_argument("--sentences", type=int, nargs="+", required=True, help="Numbers of vectors.")
     args = parser.parse_args()
-    encoder = load_encoder(args.model_name)
+    encoder = load_model(args.model_name)
     seconds = []
     for query in range(QUERIES + 1):
         start = time.perf_counter()

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from informin.evaluation.logistic import LogisticPath
 from informin.evaluation.senteval import BINARY, load_task
 from informin.evaluation.transfer import FOLDS, GRID, SEED
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 
 
 def training_sets(labels: np.ndarray, outer_folds: int) -> np.ndarray:
@@ -63,7 +63,7 @@ def main() -> None:
     )
     args = parser.parse_args()
     task = load_task(args.senteval_dir, args.task)
-    encoder = load_encoder(args.model_name, [args.pooler])
+    encoder = load_model(args.model_name, [args.pooler])
     x, y = encoder(task.texts[0])[encoder.poolers[0]], task.labels == 1
     masks = training_sets(y, args.outer_folds)
     print(

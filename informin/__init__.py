@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from informin.models.loading import load_model
+    from informin.models.open_model import load_model
     from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
 __version__ = "0.2.0"
@@ -16,7 +16,7 @@ __all__ = ["InforMinTrainer", "InforMinTrainingArguments", "load_model"]
 _HOMES = {
     "InforMinTrainer": "trainer_informin",
     "InforMinTrainingArguments": "trainer_informin",
-    "load_model": "informin.models.loading",
+    "load_model": "informin.models.open_model",
 }
 
 

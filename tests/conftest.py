@@ -36,6 +36,8 @@ from transformers import (
 
 from informin.errors import UsageError
 from informin.models.checkpoint import Checkpoint
+from informin.models.open_model import open_model
+from informin.training.options import InforMinTrainingArguments
 from tests.hub_server import HubServer
 
 ROOT = Path(__file__).parent.parent
@@ -91,6 +93,11 @@ def raises_usage(option=None, **contained: str):
     assert info.value.option == option, info.value
     for name, text in contained.items():
         assert text in (getattr(info.value, name) or ""), f"{name}: {info.value}"
+
+
+def resolve_for(args: InforMinTrainingArguments, name: str | Path) -> InforMinTrainingArguments:
+    """Return the arguments resolved for a model."""
+    return args.resolve(open_model(Checkpoint(name), args))
 
 
 def make_sentences(count: int, seed: int = 0) -> list[str]:

@@ -11,7 +11,7 @@ import yaml
 
 from informin.evaluation.measures import KINDS
 from informin.evaluation.results import IDENTITY, load_results, new_results
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 from informin.studies.plan import normalized, read_study
 from informin.studies.runs import runs_of
 from informin.studies.summary import save_study
@@ -113,13 +113,13 @@ def test_peer_trains_and_saves_a_model_that_both_libraries_load(name, model, tmp
     args = adaptation.parser().parse_args(["--model_name", model, "--max_steps", "2", "--learning_rate", "1e-2"])
     args.batch_size = 8
     kept = adaptation_peers.train(adaptation_peers.PEERS[name], args, sentences, 1, tmp_path)
-    encoder = load_encoder(str(tmp_path / "model"))
+    encoder = load_model(str(tmp_path / "model"))
     assert np.isfinite(kept["loss"]) and encoder.poolers == ("mean",)
-    assert encoder.length == load_encoder(model).length != adaptation_peers.LENGTH
+    assert encoder.length == load_model(model).length != adaptation_peers.LENGTH
     own = encoder(sentences)["mean"]
     theirs = SentenceTransformer(str(tmp_path / "model"), device="cpu").encode(sentences)
     np.testing.assert_allclose(own, theirs, atol=1e-5)
-    assert np.abs(own - load_encoder(model)(sentences)["mean"]).max() > 0.01
+    assert np.abs(own - load_model(model)(sentences)["mean"]).max() > 0.01
 
 
 def test_gist_does_not_use_a_sentence_as_its_own_negative(model):

@@ -11,7 +11,8 @@ import torch
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
 from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_config, load_model
+from informin.models.loading import load_config, load_trainable
+from informin.models.open_model import in_memory
 from informin.publishing.export import export_folder
 from modeling_informin import BertForInforMinCL, RobertaForInforMinCL
 from tests.conftest import make_sentences, raises_usage, tokenizer_of
@@ -20,7 +21,7 @@ CLASSES = {"bert": BertForInforMinCL, "roberta": RobertaForInforMinCL}
 
 
 def build(folder, projection_head="mlp", lm_head=False):
-    return load_model(Checkpoint(folder), {"projection_head": projection_head, "lm_head": lm_head})
+    return load_trainable(Checkpoint(folder), {"projection_head": projection_head, "lm_head": lm_head})
 
 
 def tokens(folder, count=5):
@@ -188,7 +189,7 @@ def test_exported_folder_gives_equal_embeddings_in_other_libraries(tmp_path, enc
     model, tokenizer = build(encoder, lm_head=True), tokenizer_of(encoder)
     tokenizer(["the dog"], truncation=True, max_length=3)  # sets the truncation of the tokenizer
     folder = tmp_path / "export"
-    export_folder(model, tokenizer, folder)
+    export_folder(in_memory(model, tokenizer), folder)
     (tmp_path / "elsewhere").mkdir()
     run = subprocess.run(
         [sys.executable, "-c", READ, str(folder), str(tmp_path / "again")],
@@ -220,7 +221,7 @@ def test_export_is_a_plain_encoder_with_a_separate_projection_head(tmp_path, enc
     from safetensors import safe_open
 
     model = build(encoder, lm_head=True)
-    export_folder(model, AutoTokenizer.from_pretrained(encoder), tmp_path)
+    export_folder(in_memory(model, AutoTokenizer.from_pretrained(encoder)), tmp_path)
     with safe_open(tmp_path / "model.safetensors", "pt") as file:
         assert set(file.keys()) == set(model.base_model.state_dict())
     config = json.loads((tmp_path / "config.json").read_text())
@@ -233,7 +234,7 @@ def test_export_is_a_plain_encoder_with_a_separate_projection_head(tmp_path, enc
 
 def test_a_head_that_cannot_be_downloaded_is_an_error(tmp_path, bert, monkeypatch):
     """If the connection fails between the weights and the head, the head must not be random."""
-    export_folder(build(bert), AutoTokenizer.from_pretrained(bert), tmp_path)
+    export_folder(in_memory(build(bert), AutoTokenizer.from_pretrained(bert)), tmp_path)
 
     def lost(name, file, **options):
         assert options.get("_raise_exceptions_for_connection_errors", True)
@@ -247,7 +248,7 @@ def test_a_head_that_cannot_be_downloaded_is_an_error(tmp_path, bert, monkeypatc
 
 def test_a_model_without_a_projection_head_requests_no_file(tmp_path, bert):
     model = build(bert)
-    export_folder(model, AutoTokenizer.from_pretrained(bert), tmp_path)
+    export_folder(in_memory(model, AutoTokenizer.from_pretrained(bert)), tmp_path)
     config = AutoConfig.from_pretrained(tmp_path)
     config.informin = config.informin | {"projection_head": "none"}
     assert not any(name.startswith("mlp") for name in type(model).from_pretrained(tmp_path, config=config).state_dict())

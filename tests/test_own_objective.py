@@ -12,11 +12,9 @@ from transformers import AutoModel
 
 import run_export
 import run_unsup
-from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_config
 from informin.objectives import OBJECTIVES
 from informin.training.options import InforMinTrainingArguments, arguments_class
-from tests.conftest import raises_usage
+from tests.conftest import raises_usage, resolve_for
 from trainer_informin import InforMinTrainer
 
 
@@ -79,7 +77,7 @@ def test_outside_objective_trains_resumes_and_exports(own, tmp_path, capsys):
 
 def test_published_values_checks_and_flags_of_an_outside_objective(own, capsys, bert):
     args = arguments_class()(objective="spread")
-    args = args.resolve(str(bert), load_config(Checkpoint(bert)))
+    args = resolve_for(args, bert)
     assert (args.per_device_train_batch_size, args.learning_rate, args.spread_weight) == (24, 2e-3, 0.25)
     assert pickle.loads(pickle.dumps(args)) == copy.copy(args) == args
     assert run_unsup.main(own("run", spread_power=0)) == 2

@@ -13,8 +13,8 @@ from informin.models import packing
 from informin.models.architectures import ARCHITECTURES
 from informin.models.checkpoint import Checkpoint
 from informin.models.encode import encode
-from informin.models.encoder import load_encoder
 from informin.models.loading import load_saved
+from informin.models.open_model import load_model
 from informin.models.packing import Packed, can_pack, layer_forward, packed_forward
 from informin.training.options import InforMinTrainingArguments
 from tests.conftest import FOUR_STEPS, WORDS, make_sentences, raises_usage, tokenizer_of
@@ -137,7 +137,7 @@ def test_attention_dropout_only_in_training(bert):
 
 @pytest.mark.parametrize("name", [*PACKED, "distilbert", "modernbert"])
 def test_encode_equals_padded_batches(folder_of, name, monkeypatch):
-    encoder = load_encoder(str(folder_of(name)), ("cls",), batch_size=5)
+    encoder = load_model(str(folder_of(name)), ("cls",), batch_size=5)
     read = []
     monkeypatch.setattr(encode_module, "packed_forward", lambda *args: read.append(1) or packed_forward(*args))
     packed = encoder(SENTENCES)["cls"]
@@ -161,7 +161,7 @@ def batches_of(encoder, monkeypatch, most: int) -> tuple[np.ndarray, list, list]
 
 @pytest.mark.parametrize("pooling", modeling_informin.POOLINGS)
 def test_long_batches_are_cut_and_give_the_same_embeddings(bert, pooling, monkeypatch):
-    encoder = load_encoder(str(bert), (pooling,), batch_size=8)
+    encoder = load_model(str(bert), (pooling,), batch_size=8)
     whole, masks, counts = batches_of(encoder, monkeypatch, 10**6)
     assert counts == [len(mask) for mask in masks] == [8, len(SENTENCES) - 8]
     found, masks, counts = batches_of(encoder, monkeypatch, 30)
@@ -171,7 +171,7 @@ def test_long_batches_are_cut_and_give_the_same_embeddings(bert, pooling, monkey
 
 
 def test_sentence_above_the_maximum_of_tokens_is_a_batch_of_its_own(bert, monkeypatch):
-    encoder = load_encoder(str(bert), ("cls",), batch_size=8)
+    encoder = load_model(str(bert), ("cls",), batch_size=8)
     found, masks, counts = batches_of(encoder, monkeypatch, 1)
     assert counts == [1] * len(SENTENCES) and masks[0].sum() > 1
     assert np.isfinite(found).all()

@@ -17,7 +17,7 @@ from transformers import AutoModel
 
 import run_unsup
 from informin.evaluation import pairs
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 from informin.training.checkpoints import complete_checkpoints, step_of
 from tests import forked
 from tests.conftest import ROOT, SHARED
@@ -32,7 +32,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 def embedding_weights(folder: Path) -> str:
     """Return the checksum of encoder and projection head, independent of the names in the folder."""
-    return load_encoder(str(folder)).weights_sha256()
+    return load_model(str(folder)).weights_sha256()
 
 
 def assert_same_weights(first: Path, second: Path) -> None:

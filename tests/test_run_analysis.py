@@ -12,7 +12,7 @@ import run_eval
 from informin.evaluation import score_pairs
 from informin.evaluation.senteval import load_task
 from informin.figures import paper_figures as figures
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 from run_unsup import main as train
 from tests.conftest import make_sentences
 from tests.senteval_data import small_counts, write_senteval
@@ -73,7 +73,7 @@ def test_alignment_equals_the_trainers_and_colors_use_run_eval(draw, bert, rober
     _, _, again = draw("alignment", **options)
     assert again == rows and scored == [str(roberta), str(bert), str(roberta)]
     (pairs,) = load_task(data, "STS-B", "dev").subsets
-    encoder = load_encoder(str(bert), ["mean"])
+    encoder = load_model(str(bert), ["mean"])
     expected = score_pairs(lambda wanted: encoder(wanted)["mean"], pairs)
     assert rows[0]["name"] == "tiny-bert"
     for name in ("alignment", "uniformity"):
@@ -82,7 +82,7 @@ def test_alignment_equals_the_trainers_and_colors_use_run_eval(draw, bert, rober
 
 
 def test_results_of_another_split_or_pooler_are_not_used_for_the_average(bert, data, tmp_path):
-    encoder = load_encoder(str(bert), ["mean"])
+    encoder = load_model(str(bert), ["mean"])
     found = {"weights_sha256": encoder.weights_sha256(), "pooler": "mean", "whitening": None, "split": "test"}
     found |= {"max_length": encoder.length, "precision": "fp32"}
     assert figures.is_of(found, encoder)
@@ -105,7 +105,7 @@ def test_tsne_of_a_sample(draw, bert, roberta, sentences):
 def test_cosines(draw, bert, data):
     code, _, rows = draw("cosines", model_name=bert, pooler="cls", senteval_dir=data, split="test")
     (pairs,) = load_task(data, "STS-B", "test").subsets
-    x = load_encoder(str(bert), ["cls"])([pairs.sentences1[3], pairs.sentences2[3]])["cls"]
+    x = load_model(str(bert), ["cls"])([pairs.sentences1[3], pairs.sentences2[3]])["cls"]
     expected = x[0] @ x[1] / np.linalg.norm(x[0]) / np.linalg.norm(x[1])
     assert code == 0 and len(rows) == len(pairs)
     assert float(rows[3]["cosine"]) == pytest.approx(expected, abs=1e-5)
@@ -145,7 +145,7 @@ def test_drift_against_another(draw, bert, roberta, data, tmp_path):
     kept = sum(int(row["neighbors_kept"]) for row in rows) / 5
     assert lines[2].split()[-2:] == ["100.0", f"{kept:.1f}"] and kept < 60
     (pairs,) = load_task(data, "STS-B", "dev").subsets
-    encoders = [load_encoder(str(name), ["mean"]) for name in (bert, roberta)]
+    encoders = [load_model(str(name), ["mean"]) for name in (bert, roberta)]
     scores = [score_pairs(lambda wanted, e=e: e(wanted)["mean"], pairs)["spearman"] for e in encoders]
     assert next(line for line in lines if line.startswith("STS-B dev")).split()[-2:] == [f"{x:.2f}" for x in scores]
     assert any(line.startswith("tiny-roberta changed neighborhoods: sentences kept") for line in lines)

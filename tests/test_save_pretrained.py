@@ -8,8 +8,8 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from informin.models.checkpoint import Checkpoint
-from informin.models.encoder import load_encoder
-from informin.models.loading import load_model
+from informin.models.loading import load_trainable
+from informin.models.open_model import in_memory, load_model
 from informin.models.tokenizer import load_tokenizer
 from informin.publishing.export import export_folder
 from informin.publishing.published import check_export
@@ -23,7 +23,7 @@ FILES = {"max_seq_length": 12, "do_lower_case": True, "prompts": {"query": "old 
 
 def build(encoder, **informin):
     """Return a model with other settings than the defaults, and its tokenizer."""
-    model = load_model(Checkpoint(encoder), {"projection_head": "mlp", "lm_head": False})
+    model = load_trainable(Checkpoint(encoder), {"projection_head": "mlp", "lm_head": False})
     model.config.informin |= informin
     return model, load_tokenizer(Checkpoint(encoder))
 
@@ -39,7 +39,7 @@ def by_st(folder, **how) -> np.ndarray:
 
 
 def by_us(folder) -> np.ndarray:
-    (embeddings,) = load_encoder(str(folder), device="cpu")(TEXTS).values()
+    (embeddings,) = load_model(str(folder), device="cpu")(TEXTS).values()
     return embeddings
 
 
@@ -85,7 +85,7 @@ def test_adapter_is_saved_for_sentence_transformers(bert, tmp_path, normalize):
 def test_settings_of_the_loaded_folder_are_saved_again(bert, tmp_path):
     """They are in other files than config.json, both of an export and of a folder that save_pretrained wrote."""
     model, tokenizer = build(bert, pooling="mean", sentence_transformers=FILES, prompt="a ")
-    export_folder(model, tokenizer, tmp_path / "0")
+    export_folder(in_memory(model, tokenizer), tmp_path / "0")
     for i in range(2):
         model = AutoModel.from_pretrained(tmp_path / str(i), trust_remote_code=True)
         save(model, AutoTokenizer.from_pretrained(tmp_path / str(i)), tmp_path / str(i + 1))

@@ -12,7 +12,7 @@ import pytest
 
 from informin import temporary
 from informin.guide import cache
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 from informin.temporary import TemporaryFolder, new_file, remove_leftovers
 from informin.training.lock import only_run_in
 from tests.conftest import ROOT, make_sentences, raises_usage
@@ -125,7 +125,7 @@ def test_full_disk_is_an_error(bert, tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    encoder = load_encoder(str(bert), ("cls",), device="cpu")
+    encoder = load_model(str(bert), ("cls",), device="cpu")
     with raises_usage(
         option="guide_cache", found="cannot be written: [Errno 28] No space left on device", fix="free space"
     ):

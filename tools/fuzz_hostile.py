@@ -12,8 +12,8 @@ import numpy as np
 from huggingface_hub import constants
 from sentence_transformers import SentenceTransformer
 
-from informin.models.encoder import load_encoder
 from informin.models.lora import LoRA
+from informin.models.open_model import load_model
 from tests.any_encoder.folders import in_router, in_subfolder, pickle
 from tests.any_encoder.st_models import save_family
 from tests.conftest import make_sentences, save_bert
@@ -67,7 +67,7 @@ def hostile_kinds() -> dict[str, tuple[Callable[[], object], str, str]]:
 
     def read(name: str) -> None:
         with patch.object(constants, "HF_HUB_CACHE", cache):
-            embeddings = load_encoder(f"hostile-{name}", device="cpu")(make_sentences(4))["st"]
+            embeddings = load_model(f"hostile-{name}", device="cpu")(make_sentences(4))["st"]
         if not np.isfinite(embeddings).all():
             raise RuntimeError("wrong result without an error")
 

@@ -27,8 +27,8 @@ from informin.evaluation.retrieval import load_retrieval_pairs
 from informin.evaluation.search import bm25_ranking, search_ranking
 from informin.files import write_json
 from informin.models.checkpoint import Checkpoint
-from informin.models.encoder import load_encoder
-from informin.models.loading import load_model, load_tokenizer
+from informin.models.loading import load_tokenizer, load_trainable
+from informin.models.open_model import load_model
 from informin.publishing.card import write_card
 from informin.report.page import page
 from informin.studies.plan import check_options, read_study
@@ -245,11 +245,11 @@ def _vector_files() -> None:
 
 def _embed() -> None:
     """Load a folder as evaluation and training do."""
-    for embeddings in load_encoder("model", device="cpu")(make_sentences(4)).values():
+    for embeddings in load_model("model", device="cpu")(make_sentences(4)).values():
         require(embeddings.shape[0] == 4 and np.isfinite(embeddings).all())
     checkpoint = Checkpoint("model")
     load_tokenizer(checkpoint)
-    load_model(checkpoint, {"pooling": "auto", "projection_head": "mlp", "lm_head": False})
+    load_trainable(checkpoint, {"pooling": "auto", "projection_head": "mlp", "lm_head": False})
 
 
 def _card() -> None:

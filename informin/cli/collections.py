@@ -16,7 +16,8 @@ from informin.evaluation.scoring import encode_with_bar
 from informin.evaluation.search import FUSION_DEPTH, bm25_search, fused_ranking, search_ranking, search_table
 from informin.evaluation.similarity import COSINE
 from informin.evaluation.table import prompts_note, render, similarity_note
-from informin.models.encoder import Encoder, load_encoder
+from informin.models.model import Model
+from informin.models.open_model import load_model
 
 
 def is_collection(path: str) -> bool:
@@ -39,7 +40,7 @@ def search(args: argparse.Namespace, names: list[str]) -> None:
     notes: list[str] = []
     for model_name in args.model_name:
         how = (model_name, args.pooler, args.max_length, args.batch_size, args.device, args.bf16)
-        encoder = load_encoder(*how, prompt=args.prompt, **backend_of(args))
+        encoder = load_model(*how, prompt=args.prompt, **backend_of(args))
         queries, documents = sides_of(encoder, args) or (encoder, encoder)
         for pooler in encoder.poolers:
             label = f"{Path(model_name).resolve().name}, {pooler}"
@@ -67,5 +68,5 @@ def search(args: argparse.Namespace, names: list[str]) -> None:
         print(f"% {note}" if args.format == "latex" else note)
 
 
-def _encode(encoder: Encoder, pooler: str, texts: Sequence[str]) -> np.ndarray:
+def _encode(encoder: Model, pooler: str, texts: Sequence[str]) -> np.ndarray:
     return encode_with_bar(encoder, texts)[pooler]

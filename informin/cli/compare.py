@@ -18,7 +18,7 @@ from informin.cli.compare_table import Entry, Sizes
 from informin.cli.texts import add_encoder_options, add_text_options, embed_in_memory, encoder_of, read_texts
 from informin.errors import UsageError, error_line, one_line
 from informin.files import last_name
-from informin.models.encoder import Encoder
+from informin.models.model import Model
 from informin.outputs import only_writer, refuse_used
 
 logger = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ def _score(texts: list[str], vectors: np.ndarray, encode: Callable, seed: int) -
     return score_halves(test) if len(test.first) else None
 
 
-def _score_model(entry: Entry, name: str, drawn: list[str], args: argparse.Namespace) -> Encoder:
+def _score_model(entry: Entry, name: str, drawn: list[str], args: argparse.Namespace) -> Model:
     encoder = encoder_of(args, name)
     (pooler,) = encoder.poolers
     entry.dimensions, entry.length, entry.prompt = encoder.dimensions, encoder.length, encoder.prompt

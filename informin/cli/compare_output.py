@@ -17,14 +17,14 @@ from informin.evaluation.results import environment
 from informin.evaluation.table import render
 from informin.figures.model_comparison import model_comparison
 from informin.files import write_json
-from informin.models.encoder import Encoder
+from informin.models.model import Model
 from informin.outputs import new_folder, refuse_existing, save_text
 from informin.report.page import write_page
 
 TIMED, ROUNDS = 256, 3  # texts, and rounds in which each model embeds them once
 
 
-def texts_per_second(encoders: dict[str, Encoder], texts: list[str], seed: int = 0) -> dict[str, list[float]]:
+def texts_per_second(encoders: dict[str, Model], texts: list[str], seed: int = 0) -> dict[str, list[float]]:
     """Measure the speed of each model on the same random sample of texts, alternating between the models."""
     sample = [texts[i] for i in np.random.default_rng(seed).permutation(len(texts))[:TIMED]]
     speeds: dict[str, list[float]] = {label: [] for label in encoders}

@@ -16,7 +16,7 @@ from informin.evaluation.senteval import TASKS, chosen_tasks
 from informin.evaluation.senteval_files import senteval_folder
 from informin.evaluation.table import FORMATS
 from informin.models.encode import POOLERS
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 from informin.outputs import only_writers
 
 
@@ -107,10 +107,10 @@ def evaluate(args: argparse.Namespace) -> int | None:
     how = (args.pooler, args.max_length, args.batch_size, args.device, args.bf16)
     more = {"prompt": args.prompt, **backend_of(args)}
     for model_name in args.model_name[1:]:
-        load_encoder(model_name, *how, **more)  # report a wrong name before scoring the first model
+        load_model(model_name, *how, **more)  # report a wrong name before scoring the first model
     rows = []
     for model_name in args.model_name:
-        encoder = load_encoder(model_name, *how, **more)
+        encoder = load_model(model_name, *how, **more)
         kept = outputs and {pooler: outputs(model_name, pooler) for pooler in encoder.poolers}
         sides = sides_of(encoder, args) if args.retrieval else None
         with first_only(only_writers((kept or {}).values())):

@@ -12,11 +12,9 @@ from informin.cli.source_rows import SourceRows
 from informin.evaluation.drift import draw, drift_table
 from informin.evaluation.similarity import COSINE
 from informin.evaluation.table import render
-from informin.models.checkpoint import Checkpoint
-from informin.models.encoder import Encoder
-from informin.models.st_encoder import StEncoder
+from informin.models.model import Model
 from informin.outputs import new_folder
-from informin.publishing.adapted import save_adapted, save_adapted_st
+from informin.publishing.adapted import save_adapted
 from informin.report.page import PAGE
 
 ADAPTER, DOCUMENTS = "adapter.safetensors", "documents.npy"
@@ -28,7 +26,7 @@ vectors /= np.linalg.norm(vectors, axis=-1, keepdims=True)"""
 def save_model(
     args: argparse.Namespace,
     adapter: LinearAdapter,
-    encoder: Encoder,
+    encoder: Model,
     vectors: np.ndarray,
     texts: list[str],
     source: SourceRows,
@@ -43,10 +41,7 @@ def save_model(
         for warning in drift["warnings"]:
             print(f"Warning: the adapter {warning}")
     with new_folder(args.output_dir, "output_dir") as new:
-        if isinstance(encoder, StEncoder):
-            save_adapted_st(encoder, adapter, new, texts=len(texts), drift=drift)
-        else:
-            save_adapted(Checkpoint(args.model_name), adapter, new, texts=len(texts), drift=drift)
+        save_adapted(encoder, adapter, new, texts=len(texts), drift=drift)
         if args.documents:
             np.save(new / DOCUMENTS, _documents(args.documents, adapter, vectors))
             source.save(new / DOCUMENTS)
@@ -55,7 +50,7 @@ def save_model(
         print(f"The model compares embeddings by {encoder.similarity}, the adapted one by cosine, as it was fitted.")
     if args.documents:
         print(source.told(Path(args.output_dir, DOCUMENTS)), end="")
-    trust = ", trust_remote_code=True" if args.trust_remote_code and isinstance(encoder, StEncoder) else ""
+    trust = ", trust_remote_code=True" if encoder.trusted else ""
     print(f'Load it with:\n  SentenceTransformer("{args.output_dir}"{trust})')
     if encoder.routed:
         print("Embed queries with its encode_query, and documents with its encode_document.")

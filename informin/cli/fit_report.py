@@ -15,7 +15,7 @@ from informin.evaluation.drift import FEWEST, SAMPLE, SEED, general_sentences, m
 from informin.evaluation.results import environment
 from informin.evaluation.snapshot import take_snapshot
 from informin.files import last_name
-from informin.models.encoder import Encoder
+from informin.models.model import Model
 from informin.publishing.report_record import save_report
 from informin.report.page import write_page
 
@@ -27,7 +27,7 @@ def changes_of(
     known: dict[str, np.ndarray],
     sample: Sequence[str],
     adapter: LinearAdapter,
-    encoder: Encoder | None = None,
+    encoder: Model | None = None,
     senteval_dir: str | None = None,
 ) -> dict:
     """Measure how an adapter changes the embeddings of texts and, with an encoder, of general sentences.
@@ -81,7 +81,7 @@ def save_fit(
     args: argparse.Namespace,
     folder: Path,
     adapter: LinearAdapter,
-    encoder: Encoder | None,
+    encoder: Model | None,
     shape: tuple[int, ...],
     predicted: Prediction | None,
     changes: dict,

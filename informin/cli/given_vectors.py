@@ -5,7 +5,7 @@ import torch
 
 from informin.adapters.rows import read_rows, unit_rows
 from informin.errors import UsageError
-from informin.models.encoder import Encoder
+from informin.models.model import Model
 
 EMBEDDED = 5  # texts that are embedded again
 SPREAD_OF = 500  # rows that measure how far apart texts are
@@ -25,7 +25,7 @@ def check_rows(name: str, vectors: np.ndarray, texts: list[str]) -> None:
         )
 
 
-def check_vectors(name: str, vectors: np.ndarray, texts: list[str], encoder: Encoder, seed: int = 0) -> None:
+def check_vectors(name: str, vectors: np.ndarray, texts: list[str], encoder: Model, seed: int = 0) -> None:
     """Embed five texts and compare them with their rows, by direction.
 
     Args:

@@ -10,7 +10,8 @@ from informin.bars import hidden
 from informin.cli.source_rows import SourceRows
 from informin.errors import UsageError
 from informin.evaluation.together import encode_together
-from informin.models.encoder import BACKENDS, Encoder, load_encoder
+from informin.models.model import Model
+from informin.models.open_model import BACKENDS, load_model
 from informin.models.prompts import named_prompt, side_of, side_prompts
 from informin.textfiles import is_blank, read_sentences
 from informin.training.sentences import find_files
@@ -49,11 +50,11 @@ def add_backend_options(parser: argparse.ArgumentParser) -> None:
 
 
 def backend_of(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of `add_backend_options` for `load_encoder`."""
+    """Return the options of `add_backend_options` for `load_model`."""
     return {name: getattr(args, name) for name in ("backend", "trust_remote_code", "code_revision")}
 
 
-def sides_of(encoder: Encoder, args: argparse.Namespace) -> tuple[Encoder, Encoder] | None:
+def sides_of(encoder: Model, args: argparse.Namespace) -> tuple[Model, Model] | None:
     """Return the encoder for queries and for documents; None if it embeds both in the same way.
 
     A prompt for one side comes first, then `prompt`, then those that the checkpoint stores. A model with a Router also
@@ -67,7 +68,7 @@ def sides_of(encoder: Encoder, args: argparse.Namespace) -> tuple[Encoder, Encod
     return encoder.for_side("query", prompts[0]), encoder.for_side("document", prompts[1])
 
 
-def encoder_of(args: argparse.Namespace, model_name: str | None = None) -> Encoder:
+def encoder_of(args: argparse.Namespace, model_name: str | None = None) -> Model:
     """Load a model with the options of `add_encoder_options`. Default: the model that the options name.
 
     In a model with a Router, texts are documents unless `prompt_name` is that of queries.
@@ -75,7 +76,7 @@ def encoder_of(args: argparse.Namespace, model_name: str | None = None) -> Encod
     if args.prompt_name and args.prompt is not None:
         raise UsageError("cannot be combined with `prompt`", option="prompt_name", fix="Leave one of them out.")
     how = (model_name or args.model_name, (args.pooler,), args.max_length, args.batch_size, args.device, args.bf16)
-    encoder = load_encoder(*how, prompt=args.prompt, **backend_of(args))
+    encoder = load_model(*how, prompt=args.prompt, **backend_of(args))
     if not args.prompt_name:
         return encoder.for_side("document", encoder.prompt) if encoder.routed else encoder
     side = side_of(args.prompt_name)
@@ -110,7 +111,7 @@ def read_with_rows(args: argparse.Namespace) -> tuple[list[str], SourceRows]:
     return texts, source
 
 
-def embed_in_memory(encoder: Encoder, texts: list[str]) -> np.ndarray:
+def embed_in_memory(encoder: Model, texts: list[str]) -> np.ndarray:
     """Return the embeddings (N, d) of texts, with a progress bar. With several processes, each embeds a share."""
     (pooler,) = encoder.poolers
     with tqdm(total=len(texts), desc="embed", unit=" texts", leave=False, disable=hidden()) as bar:

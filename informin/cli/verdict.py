@@ -17,13 +17,13 @@ from informin.adapters.prediction import (
 )
 from informin.distributed import rank
 from informin.errors import UsageError
-from informin.models.encoder import Encoder
+from informin.models.model import Model
 
 AUTO = "auto"
 
 
 def chosen_adapter(
-    args: argparse.Namespace, encoder: Encoder | None, vectors: np.ndarray, texts: list[str]
+    args: argparse.Namespace, encoder: Model | None, vectors: np.ndarray, texts: list[str]
 ) -> tuple[LinearAdapter, Prediction | None]:
     """Return the adapter to fit and its predicted effect, and print the verdict.
 

@@ -10,7 +10,7 @@ from informin.demo.sentences import Sentences
 from informin.errors import UsageError, counted, error_line
 from informin.models.checkpoint import Checkpoint
 from informin.models.embed_file import embed_cached, embed_file
-from informin.models.encoder import Encoder
+from informin.models.model import Model
 
 MOST_MODELS = 2
 REPORT = "report.html"  # in a model's folder or repository
@@ -18,7 +18,7 @@ LARGEST = 10 * 2**20  # bytes of it; ours have up to 3 MB
 
 
 def load_search(
-    encoders: Sequence[Encoder], sentences: Sentences, embeddings: Sequence[str | Path] | None = None
+    encoders: Sequence[Model], sentences: Sentences, embeddings: Sequence[str | Path] | None = None
 ) -> Search:
     """Embed the sentences with each encoder, with a progress bar, or load their vectors.
 

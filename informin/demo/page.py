@@ -19,7 +19,7 @@ from informin.demo.search import HITS, Search
 from informin.demo.sentences import load_labeled_sentences
 from informin.demo.server import LOCAL, address_of, listen, start
 from informin.errors import UsageError
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 
 if TYPE_CHECKING:
     import fastapi
@@ -147,5 +147,5 @@ def space_page(models: Sequence[str], sentences: str | Path) -> "gradio.Blocks":
         models: One or two Hub ids.
         sentences: See `load_labeled_sentences`.
     """
-    encoders = [load_encoder(name) for name in models]
+    encoders = [load_model(name) for name in models]
     return build_page(load_search(encoders, load_labeled_sentences(sentences)))

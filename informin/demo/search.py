@@ -15,7 +15,7 @@ from informin.demo.index import MOST_EXACT, Ranking, make_index, rows_of, unit_r
 from informin.demo.sentences import Sentences
 from informin.errors import UsageError
 from informin.evaluation.similarity import COSINE, prepared
-from informin.models.encoder import Encoder
+from informin.models.model import Model
 from informin.textfiles import MOST_CHARACTERS
 
 HITS = 10
@@ -34,7 +34,7 @@ class SearchModel:
     """
 
     name: str
-    encoder: Encoder
+    encoder: Model
     vectors: np.ndarray
     measure: str = COSINE
 

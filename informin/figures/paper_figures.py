@@ -22,7 +22,8 @@ from informin.evaluation.senteval_files import senteval_folder
 from informin.evaluation.table import Row, Table, difference, render
 from informin.figures import plots, run_plots
 from informin.figures.redundancy import probe
-from informin.models.encoder import Encoder, load_encoder
+from informin.models.model import Model
+from informin.models.open_model import load_model
 from informin.textfiles import read_sentences, require_file, without_blanks
 from informin.training.checkpoints import read_history
 
@@ -149,18 +150,18 @@ def drift(
 
 def encoders(
     names: Sequence[str], pooler: str = "auto", batch_size: int = 64, device: str | None = None
-) -> Iterator[tuple[str, Encoder]]:
+) -> Iterator[tuple[str, Model]]:
     """Yield each checkpoint with a label: the last part of its name if these are unique, else the full name.
 
     Args:
-        pooler: See `load_encoder`; `auto` uses the pooling stored in each checkpoint.
+        pooler: See `load_model`; `auto` uses the pooling stored in each checkpoint.
     """
     short = [Path(name).name for name in names]
     for name, label in zip(names, short if len(set(short)) == len(names) else names):
-        yield label, load_encoder(name, [pooler], batch_size=batch_size, device=device)
+        yield label, load_model(name, [pooler], batch_size=batch_size, device=device)
 
 
-def encode_with(encoder: Encoder) -> Callable[[Sequence[str]], np.ndarray]:
+def encode_with(encoder: Model) -> Callable[[Sequence[str]], np.ndarray]:
     """Return an encode() with a progress bar, for the encoder's only pooler."""
     return lambda sentences: encode_with_bar(encoder, sentences)[encoder.poolers[0]]
 
@@ -182,7 +183,7 @@ def read_lines(file: str) -> list[str]:
     return lines
 
 
-def is_of(results: dict, encoder: Encoder) -> bool:
+def is_of(results: dict, encoder: Model) -> bool:
     """Return whether results of `informin eval` belong to this checkpoint, pooler and length."""
     names = ("pooler", "whitening", "max_length", "precision", "split")
     if [results[name] for name in names] != [encoder.poolers[0], None, encoder.length, "fp32", "test"]:

@@ -1,6 +1,6 @@
 """A guide whose embeddings are computed once and cached in a file.
 
-guide = load_guide("outputs/guides", load_encoder("all-MiniLM-L6-v2"), sentences)
+guide = load_guide("outputs/guides", load_model("all-MiniLM-L6-v2"), sentences)
 guide.embeddings                      # (N, d), unit vectors
 guide.nearest(10)                     # (N, 10) indices and cosines of the nearest neighbors
 """

@@ -48,7 +48,7 @@ class Guide(Protocol):
 
 
 class SentenceEncoder(Protocol):
-    """The encoder behind a guide. `informin.models.encoder.Encoder` is the implementation."""
+    """The encoder behind a guide. `informin.models.model.Model` is the implementation."""
 
     @property
     def name(self) -> str:

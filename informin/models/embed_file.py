@@ -14,7 +14,7 @@ from informin.distributed import first_only, gather_objects, on_first, rank, wor
 from informin.errors import WRITABLE, UsageError, counted, error_line, is_write_error
 from informin.files import sha256
 from informin.models.embedding_files import Progress, is_intact, load_record, record_of, refuse_foreign, save_record
-from informin.models.encoder import Encoder
+from informin.models.model import Model
 from informin.outputs import only_writer
 
 logger = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 CHUNK = 4_096  # texts embedded and recorded at once
 
 
-def embed_file(encoder: Encoder, texts: Sequence[str], path: str | Path) -> np.ndarray:
+def embed_file(encoder: Model, texts: Sequence[str], path: str | Path) -> np.ndarray:
     """Embed texts into a `.npy` file and return it as a memory map.
 
     The file appears when it is complete, next to the record `NAME.npy.json` with its checksum. Until then, the rows are
@@ -45,7 +45,7 @@ def embed_file(encoder: Encoder, texts: Sequence[str], path: str | Path) -> np.n
     return _embed_described(encoder, texts, Path(path), _description(encoder, texts))
 
 
-def embed_cached(encoder: Encoder, texts: Sequence[str], folder: str | Path) -> np.ndarray:
+def embed_cached(encoder: Model, texts: Sequence[str], folder: str | Path) -> np.ndarray:
     """Return `embed_file` of a file in a cache folder, which a checksum of the texts and the encoder names.
 
     A damaged file is embedded again, with a warning.
@@ -60,7 +60,7 @@ def embed_cached(encoder: Encoder, texts: Sequence[str], folder: str | Path) -> 
     return _embed_described(encoder, texts, path, description)
 
 
-def _description(encoder: Encoder, texts: Sequence[str]) -> dict:
+def _description(encoder: Model, texts: Sequence[str]) -> dict:
     return {"texts": _digest(texts), "encoder": encoder.sha256(), "rows": len(texts)}
 
 
@@ -72,7 +72,7 @@ def _digest(texts: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-def _embed_described(encoder: Encoder, texts: Sequence[str], path: Path, description: dict) -> np.ndarray:
+def _embed_described(encoder: Model, texts: Sequence[str], path: Path, description: dict) -> np.ndarray:
     """Embed texts into a file; see `embed_file`."""
     with first_only(only_writer(path)):
         if on_first(lambda: _is_finished(path, description)):
@@ -130,7 +130,7 @@ def _finish(progress: Progress, path: Path, description: dict) -> None:
         raise _unwritable(path, error) from None
 
 
-def _embed_missing(encoder: Encoder, texts: Sequence[str], progress: Progress) -> None:
+def _embed_missing(encoder: Model, texts: Sequence[str], progress: Progress) -> None:
     """Embed this process's chunks that are not recorded yet."""
     (pooler,) = encoder.poolers
     own = progress.starts()[rank() :: world_size()]

@@ -89,6 +89,8 @@ class EmbeddingConfig:
                 option="model_name",
                 fix="Train the model that the adapter was fitted on, then fit the adapter again.",
             )
+        if pooler not in ("auto", self.pooling, *POOLINGS):
+            raise UsageError(f"is {pooler}", option="pooler", needed=f"one of: auto, {', '.join(POOLINGS)}")
         prompts = self._with_prompt(self.in_training.prompt if prompt is None else prompt, export_prompt)
         if pooler == "auto" and self.pooling is None and self.problem:
             raise UsageError(
@@ -110,7 +112,7 @@ class EmbeddingConfig:
 def embedding_of(model: Any) -> EmbeddingConfig:
     """Return how a model in training computes embeddings."""
     embedding = EmbeddingConfig.from_settings(model.config.informin)
-    assert embedding is not None  # `load_model` sets the pooling
+    assert embedding is not None  # `load_trainable` sets the pooling
     return embedding
 
 

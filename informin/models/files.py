@@ -19,7 +19,7 @@ TEMPLATES = "additional_chat_templates"  # a folder of the tokenizer
 
 
 class NotNativeError(UsageError):
-    """A model is none of the native architectures. A SentenceTransformer may still load it; see `load_encoder`."""
+    """A model is none of the native architectures. A SentenceTransformer may still load it; see `load_model`."""
 
 
 def check_name(model_name: str) -> None:

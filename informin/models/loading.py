@@ -8,21 +8,23 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
+from torch import nn
 from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
 from transformers.utils import SAFE_WEIGHTS_NAME
+from transformers.utils import logging as logs
 
-from informin.errors import UsageError, counted
+from informin.errors import UsageError, counted, error_line
 from informin.models.architectures import ARCHITECTURES, InforMinModel, architecture_of
 from informin.models.checkpoint import Checkpoint
 from informin.models.embedding_config import EmbeddingConfig
 from informin.models.files import NotNativeError, cannot_load
 from informin.models.model_config import load_config, log_once, own_code
+from informin.models.native_checks import refuse_unsafe
 from informin.models.sentence_transformers_files import load_embedding_config
 from informin.models.tokenizer import load_tokenizer
-from informin.models.trainable import refuse_unsafe
 from modeling_informin import HEAD_FILE, HEADS, TRAINING_HEADS
 
-__all__ = ["load_config", "load_model", "load_saved", "load_tokenizer"]
+__all__ = ["load_config", "load_saved", "load_tokenizer", "load_trainable"]
 BERT_POOLER = "pooler."
 # Prefixes of weights that checkpoints usually have next to the encoder: pretraining heads and this project's heads.
 USUAL_HEADS = (
@@ -38,7 +40,7 @@ USUAL_HEADS = (
 )
 
 
-def load_model(checkpoint: Checkpoint, settings: dict, embedding: EmbeddingConfig | None = None) -> InforMinModel:
+def load_trainable(checkpoint: Checkpoint, settings: dict, embedding: EmbeddingConfig | None = None) -> InforMinModel:
     """Load an encoder in float32 for training, with its heads; the projection head may be newly initialized.
 
     Args:
@@ -160,6 +162,17 @@ def _check_report(model: PreTrainedModel, model_name: str, report: dict) -> None
 
 
 @contextmanager
+def without_warnings() -> Iterator[None]:
+    """Hide transformers' warnings about a checkpoint that was loaded before."""
+    verbosity = logs.get_verbosity()
+    logs.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logs.set_verbosity(verbosity)
+
+
+@contextmanager
 def _without_load_report() -> Iterator[None]:
     """Hide transformers' table of weights that do not fit; `load_weights` reports them in one line."""
     log = logging.getLogger("transformers.modeling_utils")
@@ -221,3 +234,12 @@ def _missing_head(model: PreTrainedModel, checkpoint: Checkpoint) -> set[str]:
         return set()
     with safe_open(weights, "pt") as file:
         return {name for name in model.state_dict() if name.startswith("mlp.")} - set(file.keys())
+
+
+def to_device(model: nn.Module, device: str | None) -> None:
+    """Move a model to a device for inference; None for a GPU if there is one."""
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        model.eval().to(device)
+    except (RuntimeError, AssertionError) as error:  # PyTorch without CUDA raises AssertionError
+        raise UsageError(f"{device} cannot be used: {error_line(error)}", option="device") from None

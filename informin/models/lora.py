@@ -58,6 +58,8 @@ class LoRA:
             transformer.add_adapter(config)
         except (ValueError, TypeError) as error:  # an unknown kind of layer
             raise UsageError(f"peft cannot adapt this model: {error_line(error)}", option="lora_r") from None
+        for settings in transformer.peft_config.values():
+            settings.target_modules = sorted(settings.target_modules)  # a set is saved in any order
         for weight in transformer.parameters():
             if weight.requires_grad:  # peft gives them the data type of the frozen weights
                 weight.data = weight.data.float()

@@ -89,3 +89,8 @@ def _check(model_name: str, where: str, values: Mapping, known: Mapping[str, Kin
         fits, needed = known[name]
         if not fits(value):
             raise UsageError(f"{model_name}: {path} in {file} is {value!r:.60}", option="model_name", needed=needed)
+
+
+def similarity_of(declared: str, normalized: bool) -> str:
+    """Return the similarity function of embeddings: for unit vectors, the dot product is the cosine."""
+    return COSINE if normalized and declared == "dot" else declared

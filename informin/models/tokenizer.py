@@ -1,10 +1,12 @@
 """Load and check the tokenizer of an encoder."""
 
 import copy
+from pathlib import Path
 
 from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
 
 from informin.errors import UsageError, counted, error_line
+from informin.files import read_json, write_json
 from informin.models.architectures import OFFSET_POSITIONS
 from informin.models.checkpoint import Checkpoint, once
 from informin.models.encode import max_length
@@ -12,6 +14,11 @@ from informin.models.model_config import load_config
 from informin.models.sentence_transformers_files import load_embedding_config
 
 TOKENIZER_FILES = ("tokenizer_config.json", "tokenizer.json", "special_tokens_map.json")
+# Traces of the machine that loaded a tokenizer, and of earlier calls.
+TOKENIZER_TRACES = (
+    *("is_local", "local_files_only", "name_or_path", "backend"),
+    *("max_length", "stride", "pad_to_multiple_of", "truncation_strategy"),
+)
 COPY_TOKENIZER = "Copy tokenizer.json and tokenizer_config.json from the checkpoint that the model was trained from."
 
 
@@ -100,3 +107,20 @@ def forget_truncation(tokenizer: PreTrainedTokenizerBase) -> None:
     """Reset the truncation and padding of the last call, which save_pretrained would write to tokenizer.json."""
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()
+
+
+def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Save the tokenizer's files in a form that transformers 4 can load too."""
+    forget_truncation(tokenizer)
+    tokenizer.save_pretrained(folder)
+    path = folder / "tokenizer_config.json"
+    settings = {name: value for name, value in read_json(path).items() if name not in TOKENIZER_TRACES}
+    if settings.get("tokenizer_class") == "TokenizersBackend":  # its name in transformers 5
+        settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+    write_json(path, settings, indent=2, allow_nan=True)
+    path = folder / "tokenizer.json"
+    settings = read_json(path)
+    merges = settings["model"].get("merges") or []
+    if not any(isinstance(pair, str) or " " in "".join(pair) for pair in merges):
+        settings["model"]["merges"] = [" ".join(pair) for pair in merges]  # lists of pairs need tokenizers 0.20
+    write_json(path, settings, indent=2, allow_nan=True)

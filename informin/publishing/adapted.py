@@ -1,7 +1,6 @@
 """Save a model with a linear adapter: the unchanged encoder and a Dense module, with a model card."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,39 +12,30 @@ from informin.evaluation.drift import drift_table
 from informin.evaluation.table import render
 from informin.files import last_name, set_usual_modes
 from informin.interrupts import during
-from informin.models.architectures import architecture_of
 from informin.models.checkpoint import Checkpoint
 from informin.models.dense import Dense
-from informin.models.loading import load_config, load_model, load_tokenizer
-from informin.models.remote_code import remote_code
-from informin.models.sentence_transformers_files import load_embedding_config
-from informin.models.st_encoder import StEncoder
+from informin.models.model import Model
 from informin.outputs import new_folder
 from informin.publishing.card import UNPUBLISHED
 from informin.publishing.card.front_matter import license_metadata
 from informin.publishing.card.markdown import Markdown, code, escape, markdown_table
-from informin.publishing.export import add_dense, export_folder
 from informin.publishing.metadata import known_id, license_of
+from informin.publishing.origin import remove_origins
 
 TEMPLATE = Path(__file__).parent / "templates" / "adapter_card.md"
-SETTINGS = {"pooling": "auto", "prompt": None, "projection_head": "none", "lm_head": False}
 
 
 @during("saving the adapted model")
 def save_adapted(
-    checkpoint: Checkpoint,
-    adapter: LinearAdapter,
-    folder: str | Path,
-    *,
-    texts: int,
-    drift: dict | None = None,
+    model: Model, adapter: LinearAdapter, folder: str | Path, *, texts: int, drift: dict | None = None
 ) -> None:
-    """Save a model with an adapter on its embedding, as a folder for sentence-transformers and AutoModel.
+    """Save a model with an adapter on its embedding, for sentence-transformers and, if it is native, for AutoModel.
 
-    Its modules are Transformer, Pooling, Normalize, Dense and, if the model normalizes its embeddings, Normalize.
+    A native model has the modules Transformer, Pooling, Normalize, Dense and, if the model normalizes its embeddings,
+    Normalize. For others, see `StModel.save_with`.
 
     Args:
-        checkpoint: Files of the encoder that the adapter was fitted on.
+        model: The model that the adapter was fitted on.
         adapter: A fitted adapter.
         folder: A new folder. It appears once it is complete.
         texts: Number of texts that the adapter was fitted on, for the card.
@@ -54,49 +44,14 @@ def save_adapted(
     Raises:
         UsageError: The folder is in use or cannot be written, or the model cannot be loaded.
     """
-    config = load_config(checkpoint)
-    embedding = load_embedding_config(checkpoint, config)
-    model = load_model(checkpoint, dict(SETTINGS))
-    tokenizer = load_tokenizer(checkpoint)
-
-    def write(new: Path) -> str:
-        export_folder(model, tokenizer, new)
-        add_dense(new, _dense(adapter), embedding.normalize)
-        classes = "ours" if architecture_of(config).model._auto_class else "plain"
-        return adapter_card(Path(folder).name, checkpoint, texts, adapter, drift, embedding.prompt, classes)
-
-    _save(Path(folder), write)
-
-
-@during("saving the adapted model")
-def save_adapted_st(
-    encoder: StEncoder, adapter: LinearAdapter, folder: str | Path, *, texts: int, drift: dict | None = None
-) -> None:
-    """Save a SentenceTransformer with an adapter on its embedding; see `StEncoder.save_with` and `save_adapted`."""
-
-    def write(new: Path) -> str:
-        encoder.save_with(_dense(adapter), new)
-        set_usual_modes(new)
-        default = encoder.model.prompts.get(encoder.model.default_prompt_name) or ""
-        classes = "remote" if remote_code(Checkpoint(new)) else "none"
-        return adapter_card(Path(folder).name, Checkpoint(encoder.name), texts, adapter, drift, default, classes)
-
-    _save(Path(folder), write)
-
-
-def _dense(adapter: LinearAdapter) -> Dense:
-    return Dense(adapter.coef_.astype(np.float32), adapter.intercept_.astype(np.float32))
-
-
-def _save(folder: Path, write: Callable[[Path], str]) -> None:
-    """Create a folder with a model card.
-
-    Args:
-        folder: A new folder. It appears once it is complete.
-        write: Writes the model into a new folder, and returns the card.
-    """
+    dense = Dense(adapter.coef_.astype(np.float32), adapter.intercept_.astype(np.float32))
+    source = model.checkpoint or Checkpoint(model.name)
     with new_folder(folder, "output_dir") as new:
-        (new / "README.md").write_text(write(new), encoding="utf-8")
+        classes = model.save_with(dense, new)
+        remove_origins(new, None)
+        set_usual_modes(new)
+        card = adapter_card(Path(folder).name, source, texts, adapter, drift, model.embedding.prompt, classes)
+        (new / "README.md").write_text(card, encoding="utf-8")
 
 
 def adapter_card(

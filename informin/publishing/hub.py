@@ -22,7 +22,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from informin.errors import PushError, UsageError, error_line
 from informin.files import MANIFEST, read_json, sha256, write_json, write_manifest
-from informin.models.st_model import HEADS_FILE, TRAINED_FILE
+from informin.models.st_module import HEADS_FILE, TRAINED_FILE
 from informin.publishing.card import CARD, is_edited, write_card
 from informin.publishing.export import export_checkpoint
 from informin.publishing.origin import remove_origins

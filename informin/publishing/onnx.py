@@ -37,8 +37,8 @@ from informin.models.checkpoint import Checkpoint
 from informin.models.dense import Dense, load_dense
 from informin.models.embedding_config import EmbeddingConfig, lower_case
 from informin.models.encode import embed, encode, max_length
-from informin.models.encoder import load_encoder
 from informin.models.loading import load_config, load_tokenizer
+from informin.models.open_model import load_model
 from informin.models.sentence_transformers_files import load_embedding_config
 from informin.temporary import TemporaryFolder, new_file
 from modeling_informin import has_pooler
@@ -159,8 +159,8 @@ def export_onnx(folder: str | Path) -> Path:
     if not (folder / "config.json").is_file():
         raise UsageError(f"{folder} has no config.json", needed="an exported model")
     refuse_unsupported(folder)
-    encoder = load_encoder(str(folder), ("cls",), device="cpu")
-    model = cast(PreTrainedModel, encoder.model.base_model)
+    encoder = load_model(str(folder), ("cls",), device="cpu")
+    model = cast(PreTrainedModel, encoder.module.base_model)
     if has_pooler(type(model)):
         model.pooler = None  # type: ignore[assignment]  # BERT's pooling layer, which would be a second output
     model.set_attn_implementation("eager")

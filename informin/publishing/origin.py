@@ -7,6 +7,7 @@ from typing import Any
 
 from informin.errors import UsageError
 from informin.files import read_json, write_json
+from informin.models.tokenizer import TOKENIZER_TRACES
 from informin.publishing.metadata import known_id
 from informin.publishing.module_files import LORA_CONFIG, TOKENIZER_CONFIG
 from informin.publishing.record import load_record
@@ -15,11 +16,6 @@ BASE = "base_model_name_or_path"  # the model that low-rank matrices belong to
 NAMES = (
     *(BASE, "_name_or_path", "name_or_path"),
     *("tokenizer_file", "vocab_file", "merges_file", "special_tokens_map_file"),
-)
-# Traces of the machine that loaded a tokenizer, and of earlier calls.
-TOKENIZER_TRACES = (
-    *("is_local", "local_files_only", "name_or_path", "backend"),
-    *("max_length", "stride", "pad_to_multiple_of", "truncation_strategy"),
 )
 LARGE = ("tokenizer.json", "vocab.json", "model.safetensors.index.json")  # files without settings
 MERGE = (

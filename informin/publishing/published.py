@@ -7,22 +7,22 @@ from fnmatch import fnmatch
 from glob import escape
 from pathlib import Path, PurePath
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import PreTrainedConfig
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.utils import SAFE_WEIGHTS_NAME
 
-from informin.errors import UsageError, counted, error_line
+from informin.errors import UsageError, error_line
 from informin.files import AGAIN, read_json
 from informin.models.architectures import architecture_of
 from informin.models.checkpoint import Checkpoint
 from informin.models.loading import load_config
+from informin.models.weights import refuse_non_finite
 from informin.publishing.card import CARD
 from informin.publishing.module_files import ROOT, module_files
 from informin.publishing.origin import refuse_local_paths
-from informin.publishing.record import TRAINING, is_general
+from informin.publishing.record import TRAINING, trained_as_st
 from modeling_informin import HEAD_FILE
 
 # Files that belong to one version of the weights.
@@ -81,15 +81,11 @@ def check_export(folder: str | Path) -> None:
     """
     folder = Path(folder)
     refuse_links(folder)
-    general = is_general(folder)
-    needed = ["modules.json"]
-    if not general:
-        architecture = architecture_of(load_our_config(Checkpoint(folder)))
-        needed = [SAFE_WEIGHTS_NAME, *(["modeling_informin.py"] if architecture.model._auto_class else []), *needed]
+    needed, unfinished = (_st_export if trained_as_st(folder) else _native_export)(folder)
     published = published_files(folder)
     weights = [path for path in published if path.suffix == ".safetensors"]
     missing = [name for name in needed if not (folder / name).is_file()] or ([] if weights else ["weights"])
-    if missing or _is_checkpoint(folder, general):
+    if missing or unfinished:
         found = f"{folder} is a checkpoint, which cannot be published"
         raise UsageError(
             f"{found}: it has no {', no '.join(missing)}" if missing else found,
@@ -99,12 +95,17 @@ def check_export(folder: str | Path) -> None:
     refuse_local_paths(folder, published)
 
 
-def _is_checkpoint(folder: Path, general: bool) -> bool:
-    """Return whether a folder has the state of a run, or weights of our class instead of transformers' own."""
-    if general:
-        return (folder / TRAINER_STATE_NAME).is_file()
+def _native_export(folder: Path) -> tuple[list[str], bool]:
+    """Return files that the export of a native model has, and whether the folder has weights of our class instead."""
     config = load_our_config(Checkpoint(folder))
-    return architecture_of(config).model.__name__ in (config.architectures or [])
+    model = architecture_of(config).model
+    code = ["modeling_informin.py"] if model._auto_class else []
+    return [SAFE_WEIGHTS_NAME, *code, "modules.json"], model.__name__ in (config.architectures or [])
+
+
+def _st_export(folder: Path) -> tuple[list[str], bool]:
+    """Return files that an exported SentenceTransformer has, and whether the folder has the state of a run."""
+    return ["modules.json"], (folder / TRAINER_STATE_NAME).is_file()
 
 
 def _check_weights(folder: Path, files: Sequence[Path]) -> None:
@@ -126,15 +127,6 @@ def load_our_config(checkpoint: Checkpoint) -> PreTrainedConfig:
             f"{checkpoint} is not an InforMin-CL model: its config.json has no `informin` settings", needed=EXPORTED
         )
     return config
-
-
-def refuse_non_finite(weights: dict[str, torch.Tensor], before: str = "", within: str = "") -> None:
-    """Raise UsageError if a weight is NaN or infinite. `before` and `within` are added to the message."""
-    if bad := [name for name, tensor in weights.items() if not torch.isfinite(tensor).all()]:
-        raise UsageError(
-            f"{before}NaN or infinity in {counted(len(bad), 'weight')}{within}, such as {bad[0]}",
-            fix="Export an earlier checkpoint, or choose another `dtype`.",
-        )
 
 
 def refuse_links(folder: str | Path, names: Sequence[str] = NO_LINKS) -> None:

@@ -130,8 +130,8 @@ def save_record(folder: str | Path, record: dict) -> None:
     write_json(Path(folder, TRAINING), record)
 
 
-def is_general(folder: str | Path) -> bool:
-    """Return whether a folder is a SentenceTransformer that was trained here; see `informin.models.st_model`."""
+def trained_as_st(folder: str | Path) -> bool:
+    """Return whether a folder is a SentenceTransformer that was trained here; see `informin.models.st`."""
     return ((load_record(folder) or {}).get("options") or {}).get("backend") == "st"
 
 

@@ -9,7 +9,7 @@ from informin.errors import UsageError
 from informin.evaluation.results import load_results, results_files, save_results
 from informin.files import read_json
 from informin.models.embedding_config import EmbeddingConfig
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 from informin.publishing.published import (
     BASE_RESULTS,
     EXPORTED,
@@ -63,13 +63,13 @@ def add_results(folder: str | Path, files: Sequence[str], seeds: Sequence[str] =
 
 def _places(folder: Path, seeds: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Return the file name in results/ and the model's name in it, by the checksum of the weights."""
-    places = {load_encoder(str(folder), device="cpu").weights_sha256(): ("model.json", OWN_RESULTS)}
+    places = {load_model(str(folder), device="cpu").weights_sha256(): ("model.json", OWN_RESULTS)}
     record = load_record(folder) or {}
     if record.get("base_model"):
         places[record["base_model"]["weights_sha256"]] = ("base-{pooler}.json", BASE_RESULTS)
     for other in seeds:
         seed = _seed_of(Path(other), folder, record)
-        checksum = load_encoder(str(other), device="cpu").weights_sha256()
+        checksum = load_model(str(other), device="cpu").weights_sha256()
         places[checksum] = (f"other_seeds/seed{seed}.json", SEED_RESULTS.format(seed))
     return places
 

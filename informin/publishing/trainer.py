@@ -4,6 +4,7 @@ import tempfile
 from abc import ABC, abstractmethod
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +18,7 @@ from transformers.utils import PushInProgress
 from informin.distributed import any_process
 from informin.errors import SaveError, UsageError, error_line
 from informin.files import damage, set_usual_modes
-from informin.models.st_model import StModel
+from informin.models.model import Model
 from informin.models.tokenizer import forget_truncation
 from informin.publishing.export import export_folder
 from informin.publishing.hub import Destination, prepare, push_folder, push_in_background
@@ -34,6 +35,7 @@ class PublishingTrainer(TrainerHooks, ABC):
     push_in_progress: PushInProgress | None  # type: ignore[assignment]
 
     known: dict  # entries of the record that the trainer cannot derive
+    trained: Model  # the model in training
 
     _bones: nn.Module | None = None  # of a model that FSDP shards
     _whole: nn.Module | None = None  # its weights after training
@@ -76,8 +78,7 @@ class PublishingTrainer(TrainerHooks, ABC):
             try:
                 with tempfile.TemporaryDirectory(prefix="informin-save-") as folder:
                     self.write_model(str(Path(folder, "checkpoint")), state_dict={})
-                    model = self.accelerator.unwrap_model(self.model)
-                    export_folder(model, self.tokenizer_of_run, Path(folder, "export"), self.record(), weights=False)
+                    export_folder(self.trained, Path(folder, "export"), self.record(), weights=False)
             except Exception as error:  # from any of the libraries that write the files
                 problem = f"{error_line(error)} ({type(error).__name__})"
         if any_process(problem is not None):
@@ -89,23 +90,20 @@ class PublishingTrainer(TrainerHooks, ABC):
     def write_model(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
         forget_truncation(self.tokenizer_of_run)
         folder = Path(output_dir or output_folder(self.args))
-        model: Any = self.accelerator.unwrap_model(self.model)
-        if not isinstance(model, StModel):
-            super().write_model(output_dir, state_dict)
-        elif self.args.should_save:
-            folder.mkdir(parents=True, exist_ok=True)
-            if state_dict == {}:  # a trial
-                self.tokenizer_of_run.save_pretrained(folder)
-            else:
-                whole: Any = with_weights(self._bones, state_dict) if self._bones and state_dict else model
-                whole.save(folder)
-                whole.save_state(folder)
+        usual = partial(super().write_model, output_dir, state_dict)
         if not self.args.should_save:
-            return  # Trainer calls this in every process
+            return usual()  # Trainer calls this in every process
+        self.trained.save(folder, usual, None if state_dict == {} else partial(self._with_state, state_dict))
         # A pickle of the options, which contains local paths and is not used.
         (folder / TRAINING_ARGS_NAME).unlink(missing_ok=True)
         save_record(folder, self.record())
         set_usual_modes(folder)  # transformers copies the modeling file with its mode
+
+    def _with_state(self, state_dict: dict | None) -> nn.Module:
+        """Return the module with the weights that Trainer gathered, if FSDP shards them."""
+        if self._bones and state_dict:
+            return with_weights(self._bones, state_dict)
+        return self.accelerator.unwrap_model(self.model)
 
     def export(self, folder: str | None = None) -> None:
         """Export the model, by default to the output folder; see `informin.publishing.export`.
@@ -118,7 +116,7 @@ class PublishingTrainer(TrainerHooks, ABC):
         output = output_folder(self.args)
         folder, merge = folder or output, getattr(self.args, "lora_merge", True)
         try:
-            export_folder(self.whole_model, self.tokenizer_of_run, folder, self.record(), merge=merge)
+            export_folder(replace(self.trained, module=self.whole_model), folder, self.record(), merge=merge)
         except (OSError, SafetensorError) as error:
             last = get_last_checkpoint(output)
             complete = last and damage(last, contents=False) is None

@@ -115,8 +115,8 @@ def checkpoint_to_resume(output_dir: str | Path, wanted: str, settings: dict) ->
             fix="Start a new run from its weights: `model_name` FOLDER `output_dir` ANOTHER.",
         )
     record = load_record(checkpoint) or {}
-    general = (record.get("options") or {}).get("backend") == "st"  # whose settings are in the record alone
-    began = {} if general else read_checked(checkpoint / "config.json", SETTINGS, OTHER)
+    config = checkpoint / "config.json"  # that of a SentenceTransformer has no settings of this project
+    began = read_checked(config, SETTINGS, OTHER) if config.is_file() else {}
     found = problem(record, RESUMED)
     if not found and record["steps"] != (steps := steps_taken(checkpoint)):
         found = f"steps is {record['steps']}, but global_step in {TRAINER_STATE_NAME} is {steps}"

@@ -13,8 +13,8 @@ from transformers import HfArgumentParser
 
 from informin.errors import UsageError, error_line
 from informin.models.checkpoint import Checkpoint
+from informin.models.open_model import open_model
 from informin.program import NearestOption
-from informin.training.backends import describe_encoder
 from informin.training.data_options import CardArguments, DataArguments
 from informin.training.encoder_options import EncoderOptions
 from informin.training.options import InforMinTrainingArguments, arguments_class
@@ -74,7 +74,7 @@ def parse(
     except (ValueError, TypeError, ImportError) as error:  # from TrainingArguments
         raise UsageError(f"TrainingArguments: {error_line(error)}", fix="See `informin train --help`.") from None
     checkpoint = Checkpoint(model_name, args.model_revision)
-    return checkpoint, data, card, args.resolve(model_name, *describe_encoder(checkpoint, args))
+    return checkpoint, data, card, args.resolve(open_model(checkpoint, args))
 
 
 def prompt_of_rows(given: Mapping) -> dict[str, str]:

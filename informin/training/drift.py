@@ -1,13 +1,12 @@
 """Measure at the end of a run how much training changed the embeddings; see `informin.evaluation.drift`."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from datasets import Dataset, IterableDataset
-from transformers.utils import logging as logs
 
 from informin.errors import InforMinError, error_line
 from informin.evaluation.drift import FEWEST, draw, general_sentences, measure_drift, stsb_dev
@@ -15,12 +14,7 @@ from informin.evaluation.embedding_cache import embed_once
 from informin.evaluation.paired import paired_scores
 from informin.evaluation.pairs import GradedPairs
 from informin.evaluation.snapshot import take_snapshot
-from informin.models.checkpoint import Checkpoint
-from informin.models.embedding_config import embedding_of
-from informin.models.encode import embed
-from informin.models.encoder import load_encoder
-from informin.models.st_encoder import POOLER, load_st_encoder
-from informin.models.st_model import StModel
+from informin.models.model import Model
 from informin.publishing.card import write_card
 from informin.publishing.record import save_record
 from informin.training.options import InforMinTrainingArguments
@@ -32,17 +26,15 @@ class EncodingTrainer(Protocol):
     """What this module needs from a trainer after training and export.
 
     Attributes:
-        began_with: Files of the encoder before training, loaded again for the old embeddings; None if unknown.
+        trained: The model in training.
         sentences: Column `text`; None for tokenized rows.
         eval_dataset: Development data; None without evaluation.
         known: Entries of the record that the trainer cannot derive itself.
     """
 
     args: InforMinTrainingArguments
-    model: Any
-    processing_class: Any
     accelerator: Any
-    began_with: Checkpoint | None
+    trained: Model
     sentences: Dataset | IterableDataset | None
     eval_dataset: Any
     known: dict
@@ -73,8 +65,8 @@ def report_drift(trainer: EncodingTrainer, senteval_dir: str | None, folder: str
         the others, and if the changes were not measured.
     """
     sentences = trainer.sentences
-    if trainer.began_with is None or sentences is None:
-        logger.info("Drift was not measured: it requires the name of the original encoder, and sentences.")
+    if sentences is None:
+        logger.info("Drift was not measured: it requires sentences.")
         return None
     if isinstance(sentences, IterableDataset):
         logger.info("Drift was not measured: the sentences are a stream, which is only read in training.")
@@ -90,7 +82,8 @@ def report_drift(trainer: EncodingTrainer, senteval_dir: str | None, folder: str
         new = embed_once(trainer.encode, wanted)  # in all processes
         if not trainer.is_world_process_zero():
             return None
-        old = embed_once(starting_encoder(trainer, trainer.began_with), wanted)
+        with trainer.accelerator.autocast():
+            old = embed_once(trainer.trained.original(trainer.args), wanted)
         drift = measure_drift(old, new, texts, pairs).record()
         trainer.known["drift"] = drift
         save_record(folder, trainer.record())
@@ -104,53 +97,6 @@ def report_drift(trainer: EncodingTrainer, senteval_dir: str | None, folder: str
     except (InforMinError, OSError, torch.OutOfMemoryError) as error:  # must not make a finished run fail
         logger.warning(f"Drift could not be measured or written: {error_line(error)}")
         return None
-
-
-def starting_encoder(trainer: EncodingTrainer, checkpoint: Checkpoint) -> Callable[[Sequence[str]], np.ndarray]:
-    """Return an encode function of the original encoder, with the pooling and prompt of `trainer.encode`."""
-    args, embedding = trainer.args, embedding_of(trainer.model).in_training
-    if isinstance(trainer.model, StModel):
-        return _starting_general(trainer, trainer.model, checkpoint, embedding.prompt)
-    if commit := trainer.known["base_model"]["revision"]:  # the branch may have moved
-        checkpoint = Checkpoint(checkpoint.name, commit)
-    verbosity = logs.get_verbosity()
-    logs.set_verbosity_error()  # warnings about the checkpoint were printed before training
-    try:
-        encoder = load_encoder(checkpoint, [embedding.pooling or "cls"], device=str(args.device), prompt="")
-    finally:
-        logs.set_verbosity(verbosity)
-
-    def encode(sentences: Sequence[str]) -> np.ndarray:
-        with trainer.accelerator.autocast():
-            return embed(encoder.model, trainer.processing_class, sentences, args.per_device_eval_batch_size, embedding)
-
-    return encode
-
-
-def _starting_general(
-    trainer: EncodingTrainer, model: StModel, checkpoint: Checkpoint, prompt: str
-) -> Callable[[Sequence[str]], np.ndarray]:
-    """Return `starting_encoder` for a SentenceTransformer; with LoRA, the model in training without its matrices."""
-    args, size = trainer.args, trainer.args.per_device_eval_batch_size
-    original = None
-    if model.lora is None:
-        original = load_st_encoder(
-            checkpoint,
-            batch_size=size,
-            device=str(args.device),
-            prompt=prompt,
-            trust_remote_code=args.trust_remote_code,
-            code_revision=args.code_revision,
-        )
-
-    def encode(sentences: Sequence[str]) -> np.ndarray:
-        with trainer.accelerator.autocast():
-            if original is not None:
-                return original(sentences)[POOLER]
-            with model.before_training():
-                return model.encode(sentences, size, prompt)
-
-    return encode
 
 
 def _pairs(senteval_dir: str | None) -> GradedPairs | None:

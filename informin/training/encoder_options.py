@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal, Optional
 
-from informin.models.encoder import BACKENDS
 from informin.models.lora import AUTO, LoRA
+from informin.models.open_model import BACKENDS
 from informin.objectives.terms import option, require
 
 

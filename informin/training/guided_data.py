@@ -1,22 +1,21 @@
 """Add a guide's embeddings and general sentences to the training data."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import datasets
-from transformers import PreTrainedTokenizerBase
 
 from informin.errors import UsageError
 from informin.guide.cache import CachedGuide, load_guide
 from informin.guide.neighbors import require_neighbors
 from informin.guide.protocol import GuideNeeds
 from informin.guide.replay import GeneralSentences, load_general_sentences
-from informin.models.checkpoint import Checkpoint
-from informin.models.encoder import Encoder, UnknownPoolingError, load_encoder
-from informin.models.st_encoder import StEncoder
+from informin.models.model import Model
+from informin.models.native import UnknownPoolingError
+from informin.models.open_model import load_model
 from informin.objectives import Term
 from informin.training.heartbeat import Heartbeat
 from informin.training.options import InforMinTrainingArguments
@@ -43,20 +42,16 @@ class GuidedData:
 
 
 def add_guide(
-    checkpoint: Checkpoint | None,
-    dimension: int,
+    model: Model,
     args: InforMinTrainingArguments,
     rows: Any,
     sentences: datasets.Dataset | datasets.IterableDataset | None,
-    tokenizer: PreTrainedTokenizerBase,
-    own: StEncoder | None = None,
 ) -> GuidedData:
     """Add what the terms and the view need from a guide.
 
     Args:
-        checkpoint, dimension, sentences: See `load_guides`.
+        model, sentences: See `load_guides`.
         rows: `input_ids` and `attention_mask` of the training sentences.
-        own: The SentenceTransformer in training, before the first step; None for a native encoder.
     """
     if args.replay_file and not args.replay_weight:
         raise UsageError(
@@ -65,39 +60,33 @@ def add_guide(
             fix="Set `replay_weight`, or leave `replay_file` out.",
         )
     texts = load_general_sentences(args.replay_file) if args.replay_weight else None
-    guides = load_guides(checkpoint, dimension, args, sentences, texts, own)
+    guides = load_guides(model, args, sentences, texts)
     if "training" in guides:
         rows = rows.add_column("row", range(len(rows)))
     general = None
     if texts is not None:
         assert args.max_seq_length and args.replay_size  # filled in by `resolve` and `training_rows`
-        tokens = tokenize(texts, tokenizer, args.max_seq_length, args.prompt or "")
-        general = GeneralSentences(tokens, args.replay_size, tokenizer)
+        tokens = tokenize(texts, model.tokenizer, args.max_seq_length, args.prompt or "")
+        general = GeneralSentences(tokens, args.replay_size, model.tokenizer)
     return GuidedData(rows, guides, general)
 
 
 def load_guides(
-    checkpoint: Checkpoint | None,
-    dimension: int,
+    model: Model,
     args: InforMinTrainingArguments,
     sentences: datasets.Dataset | datasets.IterableDataset | None,
     general: datasets.Dataset | None,
-    own: StEncoder | None = None,
 ) -> dict[str, CachedGuide]:
     """Load the guides of the `training` and of the `general` sentences that the run needs.
 
     Args:
-        checkpoint: Files of the encoder in training, which is its own guide unless `args.guide_model` names another
-            one; None if the trainer was given a model.
-        dimension: Dimension of its embeddings.
+        model: The model in training, which is its own guide unless `args.guide_model` names another one.
         sentences: Column `text`; None if the trainer was given tokens.
         general: See `load_general_sentences`.
-        own: See `add_guide`.
 
     Raises:
         UsageError: No term or view uses `guide_model`, or its dimension does not fit. There are no sentences to embed,
-            or too few for the number of neighbors. There is no encoder to load as the guide. Also as
-            `load_encoder`.
+            or too few for the number of neighbors. Also as `load_model`.
     """
     needs = guide_needs(args)
     if not needs:
@@ -113,35 +102,25 @@ def load_guides(
     embedded = {need.sentences: title for title, need in needs.items()}
     if "training" in embedded:
         _require_sentences(sentences, needs, embedded["training"])
-    encoder = own if own and args.guide_model is None else _load_guide_model(checkpoint, args)
+    with _guide(model, args) as guide:
+        return _embedded_by(guide, model.dimensions, args, embedded, {"training": sentences, "general": general})
+
+
+def _embedded_by(
+    guide: Model, dimension: int, args: InforMinTrainingArguments, embedded: Iterable[str], texts: dict[str, Any]
+) -> dict[str, CachedGuide]:
+    """Return a guide's embeddings of the `embedded` kinds of `texts`, which are compared with `dimension` numbers."""
     for term in args.terms:
-        if term.guide_needs and term.guide_needs.same_dimension and encoder.dimensions != dimension:
+        if term.guide_needs and term.guide_needs.same_dimension and guide.dimensions != dimension:
             raise UsageError(
-                f"compares embeddings with the guide's, which have {encoder.dimensions} dimensions; those of the "
+                f"compares embeddings with the guide's, which have {guide.dimensions} dimensions; those of the "
                 f"encoder have {dimension}",
                 option=term.weight,
                 fix=f"Use a `guide_model` with {dimension} dimensions, or leave `{term.weight}` out.",
             )
     folder = Path(args.guide_cache or Path(args.run_dir, FOLDER))
-    texts: dict[str, Any] = {"training": sentences, "general": general}
-    same = at_length(own, args) if encoder is own else nullcontext()
-    with Heartbeat(args.run_dir, args.device), args.main_process_first(desc="guide"), same:
-        return {name: load_guide(folder, encoder, texts[name]["text"]) for name in embedded}
-
-
-@contextmanager
-def at_length(encoder: StEncoder, args: InforMinTrainingArguments) -> Iterator[None]:
-    """Let the encoder in training be its own guide, on the device, in the precision and with the length of training."""
-    assert args.max_seq_length  # see `training_rows`
-    before = encoder.length, encoder.bf16
-    encoder.model.to(args.device)
-    encoder.bf16 = args.mixed_precision == "bf16"
-    encoder.limit(min(encoder.length, args.max_seq_length))
-    try:
-        yield
-    finally:
-        encoder.bf16 = before[1]
-        encoder.limit(before[0])
+    with Heartbeat(args.run_dir, args.device), args.main_process_first(desc="guide"):
+        return {name: load_guide(folder, guide, texts[name]["text"]) for name in embedded}
 
 
 def guide_needs(args: InforMinTrainingArguments) -> dict[str, GuideNeeds]:
@@ -163,26 +142,18 @@ def _require_sentences(sentences: object, needs: dict[str, GuideNeeds], title: s
         require_neighbors(need.neighbors, len(sentences), need.neighbors_option)
 
 
-def _load_guide_model(checkpoint: Checkpoint | None, args: InforMinTrainingArguments) -> Encoder:
-    """Load the guide on the device and in the precision of the training."""
-    guide = args.guide_model or checkpoint
-    options_of_guide: dict[str, Any] = {"poolers": ("auto",)}
-    if args.guide_model is None:  # with the settings of the training
-        options_of_guide = {"poolers": (args.pooler,), "prompt": args.prompt}
-        options_of_guide["length"] = args.max_seq_length
-    if guide is None:
-        raise UsageError(
-            "The guide is the encoder before training, which cannot be loaded: the trainer was given a model, not its "
-            "name",
-            fix="Give the trainer the name of the encoder, or set `guide_model`.",
-        )
+def _guide(model: Model, args: InforMinTrainingArguments) -> AbstractContextManager[Model]:
+    """Return the guide on the device and in the precision of the training."""
+    name = args.guide_model
+    if name is None:
+        return model.guide(args)
     device = None if args.device.type == "cpu" else str(args.device)
+    how: dict[str, Any] = {"device": device, "bf16": args.mixed_precision == "bf16"}
     try:
-        options_of_guide["trust_remote_code"] = args.trust_remote_code
-        return load_encoder(guide, device=device, bf16=args.mixed_precision == "bf16", **options_of_guide)
+        return nullcontext(load_model(name, trust_remote_code=args.trust_remote_code, **how))
     except UnknownPoolingError:
         raise UsageError(
-            f"{guide} does not specify the pooling of its sentence embeddings",
+            f"{name} does not specify the pooling of its sentence embeddings",
             option="guide_model",
             needed="an embedding model saved by sentence-transformers or by this project",
         ) from None

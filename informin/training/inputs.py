@@ -5,21 +5,15 @@ from os import PathLike
 from typing import Any
 
 import datasets
-import torch
-from transformers import PreTrainedTokenizerBase, set_seed
+from transformers import PreTrainedTokenizerBase
 
 from informin.errors import UsageError
-from informin.models.architectures import InforMinModel
 from informin.models.checkpoint import Checkpoint
-from informin.models.embedding_config import embedding_of, lower_case
-from informin.models.loading import load_model, load_tokenizer
-from informin.models.st_model import StModel, describe_object, is_sentence_transformer, load_st_model
-from informin.models.tokenizer import pad_right
-from informin.training.backends import describe_encoder, is_general
+from informin.models.model import Model
+from informin.models.open_model import is_model, needs_tokenizer, open_model
 from informin.training.given_data import as_data
 from informin.training.lengths import fitting_length, token_counts, warn_of_truncation
 from informin.training.options import InforMinTrainingArguments
-from informin.training.record import describe_general, describe_model
 from informin.training.sentences import draw_sample, tokenize_and_count
 from informin.training.streams import own_share
 
@@ -38,15 +32,13 @@ def checked_model(model: Any, args: InforMinTrainingArguments, tokenizer: object
     Raises:
         UsageError: An argument has the wrong type or is not supported.
     """
-    if not isinstance(model, str | PathLike | Checkpoint | InforMinModel | StModel) and not is_sentence_transformer(
-        model
-    ):
+    if not is_model(model):
         raise UsageError(
             f"is a {type(model).__name__}",
             option="model",
-            needed="the name of an encoder, a SentenceTransformer, or a model from `load_model`",
+            needed="the name of an encoder, a SentenceTransformer, or a model from `load_trainable`",
         )
-    if isinstance(model, InforMinModel) and tokenizer is None:
+    if needs_tokenizer(model) and tokenizer is None:
         raise UsageError("is missing", option="processing_class", needed="the tokenizer of the given model")
     if not isinstance(args, InforMinTrainingArguments):
         raise UsageError(f"is a {type(args).__name__}", option="args", needed="InforMinTrainingArguments")
@@ -57,62 +49,21 @@ def checked_model(model: Any, args: InforMinTrainingArguments, tokenizer: object
 
 
 def load_for_training(
-    model: Checkpoint | InforMinModel,
-    args: InforMinTrainingArguments,
-    tokenizer: PreTrainedTokenizerBase | None,
-    hub_id: str | None,
-) -> tuple[InforMinTrainingArguments, InforMinModel | StModel, PreTrainedTokenizerBase, dict | None]:
-    """Return the arguments resolved for the model, the model, its tokenizer, and its entry in training.json.
+    given: Any, args: InforMinTrainingArguments, tokenizer: PreTrainedTokenizerBase | None
+) -> tuple[InforMinTrainingArguments, Model]:
+    """Return the arguments resolved for a model, and the model with its weights.
 
     Args:
-        model: Files of the encoder; a SentenceTransformer; or a loaded model, which has no entry.
+        given: See `open_model`.
         args: Arguments of the run.
-        tokenizer: Tokenizer; None for the encoder's own.
-        hub_id: Hub id of an encoder that is a local folder.
+        tokenizer: Tokenizer; None for the model's own.
     """
-    if is_sentence_transformer(model):
-        args = args.resolve("model", *describe_object(model))
-        return args, *_load_general(model, args, None)
-    if not isinstance(model, Checkpoint):
-        assert tokenizer is not None  # see `checked_model`
-        name = model.config.name_or_path or model.config.model_type
-        return args.resolve(name, model.config, embedding_of(model)), model, pad_right(tokenizer), None
-    config, embedding = describe_encoder(model, args)
-    args = args.resolve(model.name, config, embedding)
-    if is_general(config):
-        return args, *_load_general(model, args, hub_id)
-    tokenizer = pad_right(tokenizer) if tokenizer else load_tokenizer(model)
-    set_seed(args.seed)  # for newly initialized heads
-    loaded = load_model(model, args.model_settings, args.embedding)
-    lower_case(tokenizer, embedding_of(loaded))
-    return args, loaded, tokenizer, describe_model(model, loaded, tokenizer, hub_id)
+    model = open_model(given, args, tokenizer)
+    args = args.resolve(model)
+    return args, model.trainable(args, tokenizer)
 
 
-def _load_general(
-    model: object, args: InforMinTrainingArguments, hub_id: str | None
-) -> tuple[StModel, PreTrainedTokenizerBase, dict | None]:
-    """Load a SentenceTransformer; see `load_for_training`."""
-    assert args.embedding is not None  # see `resolve`
-    set_seed(args.seed)  # for newly initialized low-rank matrices
-    loaded = load_st_model(
-        model,
-        args.embedding,
-        trust_remote_code=args.trust_remote_code,
-        code_revision=args.code_revision,
-        train_dense=args.train_dense,
-        lora=args.lora,
-        dtype=torch.bfloat16 if args.bf16 else torch.float32,
-        settings={name: value for name, value in args.model_settings.items() if name != "prompt"},
-    )
-    if not any(module.__class__.__name__ == "Dense" for module in loaded.st) and not args.train_dense:
-        raise UsageError("is false, but the model has no Dense module", option="train_dense", fix="Leave it out.")
-    entry = None
-    if isinstance(model, Checkpoint):
-        entry = describe_general(model, loaded.encoder.files_sha256, hub_id)
-    return loaded, loaded.tokenizer, entry
-
-
-def settings_in_training(model: InforMinModel | StModel, args: InforMinTrainingArguments) -> dict:
+def settings_in_training(model: Any, args: InforMinTrainingArguments) -> dict:
     """Return `config.informin` for a model in training: options of the run, pooling and prompts.
 
     Raises:
@@ -123,7 +74,7 @@ def settings_in_training(model: InforMinModel | StModel, args: InforMinTrainingA
         raise UsageError(
             f"is {args.view_dropout_rate}, and the model was built with {rate}",
             option="view_dropout_rate",
-            fix="Load the model with informin.models.loading.load_model and `args.model_settings`.",
+            fix="Load the model with informin.models.loading.load_trainable and `args.model_settings`.",
         )
     assert args.embedding is not None  # see `resolve`
     kept = {name: built[name] for name in ("dropouts",) if name in built}

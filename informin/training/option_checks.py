@@ -1,22 +1,18 @@
 """Checks of the training arguments: ranges, combinations of options, and what the encoder supports."""
 
 import math
-import os
 from dataclasses import fields
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from accelerate.utils import str_to_bool
-from transformers import PreTrainedConfig
 from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 
 from informin.errors import UsageError, counted
 from informin.evaluation.measures import ALL
-from informin.models.architectures import ARCHITECTURES, architecture_of
 from informin.models.embedding_config import POOLINGS
-from informin.models.st_encoder import POOLER
+from informin.models.st_loading import POOLER
 from informin.objectives import OBJECTIVES
-from informin.objectives.terms import Term, require
+from informin.objectives.terms import require
 from informin.training.defaults import save_strategy
 
 if TYPE_CHECKING:
@@ -152,8 +148,7 @@ def check_views(args: "InforMinTrainingArguments") -> None:
     fits = rates is None or (len(rates) == 2 and 0 <= rates[0] < rates[1] < 1)
     needed = "two increasing rates, at least 0 and below 1, such as 0.05 0.15"
     require(fits, "view_dropout", rates, needed)
-    own = (POOLER,) if args.backend == "st" else ()
-    rate, poolers = args.view_dropout_rate, ("auto", *POOLINGS, *own)
+    rate, poolers = args.view_dropout_rate, ("auto", *POOLINGS, POOLER)
     require(rate is None or 0 < rate < 1, "view_dropout_rate", rate, "a rate above 0 and below 1")
     if args.export_prompt and args.prompt is None:
         raise UsageError(
@@ -250,76 +245,6 @@ def check_terms(args: "InforMinTrainingArguments") -> None:
             option="gradient_checkpointing",
             fix="Leave use_reentrant off, which is the default.",
         )
-
-
-def check_encoder(args: "InforMinTrainingArguments", config: PreTrainedConfig) -> None:
-    """Raise UsageError for options that the encoder's architecture does not support."""
-    row = architecture_of(config)
-    maps = [name for name, other in ARCHITECTURES.items() if other.attention]
-    heads = [name for name, other in ARCHITECTURES.items() if other.lm_head]
-    for term in args.terms:
-        if term.reads_maps and row.attention is None:
-            _refuse_for(config, term.weight, "attention maps", f"Set `{term.weight}` to 0", maps)
-        if term.lm_head and row.lm_head is None:
-            _refuse_for(config, term.weight, "a language-model head", f"Set `{term.weight}` to 0", heads)
-        _check_memory(args, term)
-    if args.view_dropout and row.attention is None:
-        instead = "Use `view_dropout_rate`, one rate for both views"
-        _refuse_for(config, "view_dropout", "attention dropout that can be set per view", instead, maps)
-    if args.padding_free and (reason := unpackable(args, config)):
-        raise UsageError(f"cannot be combined with {reason}", option="padding_free", fix="Leave one out.")
-    if args.gradient_checkpointing and not row.model.supports_gradient_checkpointing:
-        able = [name for name, other in ARCHITECTURES.items() if other.model.supports_gradient_checkpointing]
-        _refuse_for(config, "gradient_checkpointing", "layers that can be recomputed", "Leave it out", able)
-
-
-def _check_memory(args: "InforMinTrainingArguments", term: Term) -> None:
-    if args.gradient_cache_chunk_size and term.reads_maps:
-        raise UsageError(
-            f"discards activations until they are recomputed, and `{term.weight}` needs the attention maps of the "
-            "whole batch at once",
-            option="gradient_cache_chunk_size",
-            fix="Leave one out.",
-        )
-    if term.follows_weights and (sharding := sharded_by(args)):
-        raise UsageError(
-            f"needs whole weights for its momentum encoder, and {sharding[0]} shards them across processes",
-            option=term.weight,
-            fix=f"Set `{term.weight}` to 0, or use another file from configs/accelerate.",
-        )
-
-
-def _refuse_for(config: PreTrainedConfig, name: str | None, needed: str, instead: str, able: list[str]) -> None:
-    raise UsageError(
-        f"needs {needed}, which is not supported for the architecture {config.model_type!r}",
-        option=name,
-        fix=f"{instead}, or use one of these encoders: {', '.join(able)}.",
-    )
-
-
-def unpackable(args: "InforMinTrainingArguments", config: PreTrainedConfig) -> str | None:
-    """Return the first option or property that requires padded batches, or None."""
-    reasons = {
-        f"the architecture {config.model_type!r}": not architecture_of(config).packs,
-        "`view_dropout`": args.view_dropout is not None,
-        "attention maps": any(term.reads_maps for term in args.terms),
-        "`gradient_checkpointing`": args.gradient_checkpointing,
-        "`torch_compile`": args.torch_compile,
-        "`neftune_noise_alpha`": args.neftune_noise_alpha is not None,  # scaled by the padded length of the batch
-        **dict.fromkeys(sharded_by(args), True),
-    }
-    return next((reason for reason, holds in reasons.items() if holds), None)
-
-
-def sharded_by(args: "InforMinTrainingArguments") -> list[str]:
-    """Return which of FSDP and DeepSpeed shard weights, gradients or optimizer state across processes."""
-    plugins = {"FSDP": args.fsdp, "DeepSpeed": args.deepspeed}
-    return [name for name, given in plugins.items() if given or _launched_with(name.upper())]
-
-
-def _launched_with(plugin: str) -> bool:
-    """Return whether accelerate launch enabled FSDP or DEEPSPEED."""
-    return str_to_bool(os.environ.get(f"ACCELERATE_USE_{plugin}", "false")) == 1
 
 
 def refuse_absent_reporters(report_to: str | list[str] | None) -> None:

@@ -3,21 +3,19 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, make_dataclass, replace
-from functools import cache, partial
+from functools import cache
 from typing import Any, ClassVar, Literal, Optional
 
 import torch
-from transformers import PreTrainedConfig, TrainingArguments
+from transformers import TrainingArguments
 
 from informin.errors import UsageError
 from informin.evaluation.measures import Measure
-from informin.models.checkpoint import Checkpoint
 from informin.models.embedding_config import EmbeddingConfig
-from informin.models.sentence_transformers_files import load_embedding_config
+from informin.models.model import Model
 from informin.objectives import OBJECTIVES, Term
 from informin.objectives.terms import option
 from informin.training import option_checks as checks
-from informin.training.backends import check_general, is_general
 from informin.training.checkpoints import LAST
 from informin.training.defaults import default_output_dir, filled_in, paper_row, published, refuse_unused, uneven_batch
 from informin.training.encoder_options import EncoderOptions
@@ -234,40 +232,33 @@ class InforMinTrainingArguments(EncoderOptions, TermOptions, TrainingArguments):
             self.metric_for_best_model = None
         checks.check_metric(self)
 
-    def resolve(
-        self, model_name: str, config: PreTrainedConfig, embedding: EmbeddingConfig | None = None
-    ) -> "InforMinTrainingArguments":
-        """Return a copy in which the options that are None are filled in for an encoder.
+    def resolve(self, model: Model) -> "InforMinTrainingArguments":
+        """Return a copy in which the options that are None are filled in for a model.
 
         Resolving a resolved object changes nothing. `max_seq_length` stays None if the objective derives it from the
         sentences, and `metric_for_best_model` until the evaluation data is known (`choose_metric`).
 
         Args:
-            model_name: Hub id or folder of the encoder.
-            config: Its configuration.
-            embedding: How a loaded model computes embeddings; None loads it from the files of the encoder.
+            model: From `informin.models.open_model.open_model`; it needs no weights.
 
         Raises:
             UsageError: The encoder does not support the options, or its pooling is unknown.
         """
         checks.check_objective(self)
-        general = is_general(config)
+        config = model.config
         row, from_paper = paper_row(self.objective, config), published(self, config)
-        embedding = embedding or load_embedding_config(Checkpoint(model_name, self.model_revision), config)
-        embedding = embedding.for_training(self.pooler, self.prompt, self.export_prompt)
+        embedding = model.embedding.for_training(self.pooler, self.prompt, self.export_prompt)
         values: dict[str, Any] = filled_in(self, config)
         values |= {"pooler": embedding.pooling, "prompt": embedding.in_training.prompt}
-        values["backend"] = "st" if general else "native"
-        if general:
-            values |= {"projection_head": self.projection_head or "none", "padding_free": self.padding_free or False}
+        values |= {"backend": model.backend} | model.defaults(self)
         resolved = replace(self, **values)
         resolved.embedding = embedding
         resolved.paper_row = row.name if row and from_paper else self.paper_row
         if resolved.padding_free is None:
-            resolved.padding_free = resolved.device.type == "cpu" and checks.unpackable(resolved, config) is None
-        (check_general if general else partial(checks.check_encoder, config=config))(resolved)
+            resolved.padding_free = model.packs(resolved)
+        model.check(resolved)
         if resolved.output_dir is None:
-            resolved.output_dir = default_output_dir(model_name, resolved)
+            resolved.output_dir = default_output_dir(model.name, resolved)
         if self.process_index == 0 and (uneven := uneven_batch(self, config)):
             logger.warning(uneven)
         if self.verbose and row and from_paper:
@@ -332,7 +323,7 @@ class InforMinTrainingArguments(EncoderOptions, TermOptions, TrainingArguments):
 
     @property
     def model_settings(self) -> dict:
-        """The settings for `informin.models.loading.load_model`, which end up in `config.informin`.
+        """The settings for `informin.models.loading.load_trainable`, which end up in `config.informin`.
 
         The pooling auto and the prompt None mean those of the checkpoint.
         """

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from datasets import Dataset, IterableDataset
-from transformers import PreTrainedTokenizerBase, TrainerState
+from transformers import TrainerState
 from transformers.trainer_pt_utils import AcceleratorConfig
 
 from informin import __version__
@@ -18,9 +18,8 @@ from informin.evaluation.senteval_files import HUB_DATA
 from informin.files import last_name
 from informin.guide.cache import CachedGuide
 from informin.guide.replay import replay_path
-from informin.models.architectures import InforMinModel
 from informin.models.checkpoint import Checkpoint
-from informin.models.encoder import settings_sha256, starting_sha256
+from informin.models.model import Model
 from informin.objectives import OBJECTIVES
 from informin.publishing.metadata import license_of
 from informin.publishing.record import SCHEMA
@@ -52,46 +51,6 @@ DEFAULTS |= {
 }  # the resolved values
 
 
-def describe_model(
-    checkpoint: Checkpoint,
-    model: InforMinModel,
-    tokenizer: PreTrainedTokenizerBase,
-    hub_id: str | None = None,
-) -> dict:
-    """Return the entry `base_model` of the record.
-
-    Args:
-        checkpoint: Files of the encoder.
-        model: Model before the first step.
-        tokenizer: Its tokenizer.
-        hub_id: Hub id, if the checkpoint is a folder.
-    """
-    settings = settings_sha256(model.config, tokenizer)
-    return _source(checkpoint, hub_id) | _checksums(starting_sha256(model, checkpoint), settings)
-
-
-def describe_general(checkpoint: Checkpoint, sha256: str, hub_id: str | None = None) -> dict:
-    """Return the entry `base_model` of the record for a SentenceTransformer; see `describe_model`.
-
-    Args:
-        sha256: SHA-256 of its files.
-    """
-    return _source(checkpoint, hub_id) | _checksums(sha256, sha256)
-
-
-def _source(checkpoint: Checkpoint, hub_id: str | None) -> dict:
-    """Return where a model comes from; `hub_id` is that of a folder."""
-    return {
-        "name": last_name(checkpoint.name) if checkpoint.is_folder else checkpoint.name,
-        "hub_id": hub_id or (None if checkpoint.is_folder else checkpoint.name),
-        "revision": checkpoint.commit,
-    }
-
-
-def _checksums(weights: str, settings: str) -> dict:
-    return {"weights_sha256": weights, "settings_sha256": settings}
-
-
 def describe_sentences(sentences: Dataset | IterableDataset) -> dict:
     """Return the entry `data` of the record; `sentences` has the column `text`."""
     number: dict[str, object] = {"sentences": None, "sha256": None}  # a stream is only read in training
@@ -106,7 +65,7 @@ def describe_sentences(sentences: Dataset | IterableDataset) -> dict:
 
 def describe_inputs(
     args: InforMinTrainingArguments,
-    model: InforMinModel,
+    model: Any,
     rows: object,
     sentences: Dataset | IterableDataset | None,
     guides: dict[str, CachedGuide],
@@ -154,19 +113,18 @@ def provenance(checkpoint: Checkpoint, data: DataArguments, card: CardArguments)
     }
 
 
-def with_source(known: dict, entry: dict | None, checkpoint: Checkpoint | None) -> dict:
+def with_source(known: dict, model: Model, hub_id: str | None) -> dict:
     """Return the facts about a run with those of its source model: `base_model`, and the license if none is given.
 
     Args:
         known: See `provenance`.
-        entry: From `describe_model`; None for a model in memory.
-        checkpoint: Its files; None for a model in memory.
+        model: The model in training, before the first step. A model in memory has no source.
+        hub_id: Hub id of a model in a local folder.
     """
-    if entry:
-        known = known | {"base_model": entry}
-    if checkpoint is None or "license" in known:
+    if model.checkpoint is None:
         return known
-    return known | license_of(checkpoint, (entry or {}).get("hub_id"))
+    known = known | {"base_model": model.record_entry(hub_id)}
+    return known if "license" in known else known | license_of(model.checkpoint, known["base_model"]["hub_id"])
 
 
 def _data_names(args: DataArguments) -> tuple[str | None, list[str]]:
@@ -185,7 +143,7 @@ class RecordedTrainer(Protocol):
 
     args: InforMinTrainingArguments
     state: TrainerState
-    model: Any
+    trained: Model
     eval_dataset: Any
     known: dict
     throughput: Throughput
@@ -205,7 +163,7 @@ def training_record(trainer: RecordedTrainer) -> dict:
         "drift": None,  # until the end of a run
         **trainer.known,
         "objective": describe_objective(args),
-        **(_general_entries(trainer.model) if args.backend == "st" else {}),
+        **trainer.trained.record_entries,
         **weights_settings(args, trainer.eval_dataset),
         "history": [_scores(entry) for entry in evaluations(state, defined=False)],
         "steps": state.global_step,
@@ -214,11 +172,6 @@ def training_record(trainer: RecordedTrainer) -> dict:
         "sentences_per_second": trainer.throughput.sentences_per_second,
         "environment": environment(args.device),
     }
-
-
-def _general_entries(model: Any) -> dict:
-    """Return the entries of the record that only a SentenceTransformer has."""
-    return {"dimensions": model.config.hidden_size, "remote_code": model.runs_code}
 
 
 def describe_objective(args: InforMinTrainingArguments) -> dict:

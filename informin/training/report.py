@@ -18,7 +18,7 @@ from informin.evaluation.measures import ALL
 from informin.files import read_json
 from informin.models.embedding_config import EmbeddingConfig
 from informin.objectives import OBJECTIVES
-from informin.publishing.record import is_general, load_record
+from informin.publishing.record import load_record
 from informin.publishing.report_record import REPORT, logged, save_report
 from informin.training.history import logged_scores, logged_terms
 from informin.training.options import InforMinTrainingArguments
@@ -141,19 +141,17 @@ def load_lines(folder: str) -> str:
     AutoModel gives the embedding only if it is the [CLS] vector of the sentence alone. For other pooling, prompts and
     normalization, sentence-transformers applies what the folder specifies.
     """
-    if is_general(folder):
-        trust = ", trust_remote_code=True" if (load_record(folder) or {}).get("remote_code") else ""
-        return (
-            "\nLoad the model:\n    from sentence_transformers import SentenceTransformer\n"
-            f'    model = SentenceTransformer("{folder}"{trust})'
+    has_class, embedding = Path(folder, "modeling_informin.py").is_file(), None
+    if has_class:
+        embedding = EmbeddingConfig.from_settings(read_json(Path(folder, "config.json")).get("informin"))
+    if embedding and embedding.pooling == "cls" and not embedding.normalize and not embedding.prompt:
+        library, line = (
+            "transformers import AutoModel",
+            f'AutoModel.from_pretrained("{folder}", trust_remote_code=True)',
         )
-    embedding = EmbeddingConfig.from_settings(read_json(Path(folder, "config.json"))["informin"])
-    plain = embedding is not None and embedding.pooling == "cls" and not embedding.normalize and not embedding.prompt
-    model = f'AutoModel.from_pretrained("{folder}", trust_remote_code=True)'
-    if plain and Path(folder, "modeling_informin.py").is_file():
-        library, line = "transformers import AutoModel", model
     else:
-        library, line = "sentence_transformers import SentenceTransformer", f'SentenceTransformer("{folder}")'
+        trust = ", trust_remote_code=True" if (load_record(folder) or {}).get("remote_code") else ""
+        library, line = "sentence_transformers import SentenceTransformer", f'SentenceTransformer("{folder}"{trust})'
     return f"\nLoad the model:\n    from {library}\n    model = {line}"
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, IterableDataset
 
-from informin.models.checkpoint import Checkpoint
 from informin.models.embedding_config import embedding_of
 from informin.publishing.trainer import PublishingTrainer
 from informin.training.drift import report_drift
@@ -21,7 +20,6 @@ class ReportingTrainer(PublishingTrainer, ABC):
     """A Trainer whose export prints a report.
 
     Attributes:
-        began_with: Files of the encoder before training; None for a model that was passed as an object.
         sentences: Training sentences; None for tokenized rows.
         throughput: Measures the training speed.
     """
@@ -30,7 +28,6 @@ class ReportingTrainer(PublishingTrainer, ABC):
     model: Any
     eval_dataset: Any
     known: dict
-    began_with: Checkpoint | None
     sentences: Dataset | IterableDataset | None
     throughput: Throughput
     _reported_step = 0

@@ -4,6 +4,7 @@ import copy
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length, rotate
 from informin.distributed import any_process
 from informin.errors import UsageError
 from informin.files import damage, write_manifest
-from informin.models.st_model import StModel
+from informin.models.model import Model
 from informin.objectives import Term
 from informin.training.callbacks import EpochStart
 from informin.training.checkpoints import LAST, checkpoint_to_resume, epoch_start, lacks_score, set_aside_damaged
@@ -58,6 +59,7 @@ class ResumableTrainer(TrainerHooks):
     optimizer: Any
     lr_scheduler: Any
     known: dict
+    trained: Model
     terms: tuple[Term, ...]
     throughput: Throughput
     losses: NaNCheck
@@ -280,18 +282,18 @@ class ResumableTrainer(TrainerHooks):
 
     def load_checkpoint(self, checkpoint: str, model: nn.Module | None = None) -> None:
         """Load the weights of a checkpoint, for a SentenceTransformer from its own format."""
-        own = self.accelerator.unwrap_model(model or self.model)
-        if isinstance(own, StModel) and not self.is_fsdp_enabled:
-            own.load(checkpoint)
-        else:
-            super().load_checkpoint(checkpoint, model)
+        if self.is_fsdp_enabled:
+            return super().load_checkpoint(checkpoint, model)
+        usual = partial(super().load_checkpoint, checkpoint, model)
+        self.trained.load_weights(checkpoint, self.accelerator.unwrap_model(model or self.model), usual)
 
     def load_best_model(self) -> None:
         """Load the best checkpoint if it is intact; otherwise keep the model after the last step."""
         best = self.state.best_model_checkpoint
         problem = damage(best) if best else "its folder is unknown"
-        if best and problem is None and isinstance(self.model, StModel):
-            return self.load_checkpoint(best)
+        if best and problem is None and not self.is_fsdp_enabled:
+            module = self.accelerator.unwrap_model(self.model)
+            return self.trained.load_weights(best, module, super().load_best_model)
         if problem is None:
             return super().load_best_model()
         logger.warning(

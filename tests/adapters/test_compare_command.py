@@ -12,7 +12,7 @@ from informin.cli import compare as command
 from informin.cli import compare_output
 from informin.cli import embed as embed_command
 from informin.cli.compare_table import Entry
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 from tests.any_encoder.st_models import static
 from tests.conftest import make_sentences
 
@@ -39,7 +39,7 @@ def compare(*words, file, **options) -> int:
 
 
 def expected(folder, texts=TEXTS):
-    encoder = load_encoder(str(folder), device="cpu")
+    encoder = load_model(str(folder), device="cpu")
     (pooler,) = encoder.poolers
     encode = lambda some: encoder(some)[pooler]  # noqa: E731
     return score_halves(make_test(texts, encode(texts), encode))
@@ -112,7 +112,7 @@ def test_embeddings_of_whole_texts_have_no_rank(words, file, tmp_path, capsys):
 
 def test_rows_of_a_sample_of_whole_texts_are_chosen(words, file, tmp_path):
     """The mean cosine is that of the sampled rows."""
-    encoder = load_encoder(str(words), device="cpu")
+    encoder = load_model(str(words), device="cpu")
     np.save(tmp_path / "all.npy", encoder(TEXTS)["st"])
     assert compare(words, tmp_path / "all.npy", file=file, max_texts=90, output_dir=tmp_path / "out") == 0
     model, whole = json.loads((tmp_path / "out" / "compare.json").read_text())["models"]

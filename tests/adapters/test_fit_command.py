@@ -11,7 +11,7 @@ from informin import program
 from informin.cli import analyze, compare, embed, fit, study, train
 from informin.cli.given_vectors import check_vectors
 from informin.cli.source_rows import SourceRows
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 from tests.any_encoder.st_models import static
 from tests.conftest import make_sentences, raises_usage
 
@@ -22,8 +22,8 @@ pytestmark = pytest.mark.usefixtures("logging_as_before")
 @pytest.fixture(scope="module", params=["native", "st"])
 def encoder(request, bert, tmp_path_factory):
     if request.param == "native":
-        return load_encoder(str(bert), ["mean"], device="cpu")
-    return load_encoder(str(static(tmp_path_factory.mktemp("models") / "words")), device="cpu")
+        return load_model(str(bert), ["mean"], device="cpu")
+    return load_model(str(static(tmp_path_factory.mktemp("models") / "words")), device="cpu")
 
 
 def embedded(encoder, texts=TEXTS) -> np.ndarray:
@@ -207,7 +207,7 @@ def words(tmp_path_factory):
 
 @pytest.mark.parametrize("wrong", ["order", "model"])
 def test_fit_refuses_vectors_that_are_not_those_of_the_texts(files, words, tmp_path, capsys, wrong):
-    vectors = embedded(load_encoder(str(words), device="cpu"))
+    vectors = embedded(load_model(str(words), device="cpu"))
     np.save("x.npy", vectors[::-1] if wrong == "order" else np.random.default_rng(0).normal(size=vectors.shape))
     options = ["--model_name", str(words), "--embeddings", "x.npy", "--output_dir", "o", "--train_file", *files]
     assert fit.main(options) == 2
@@ -217,7 +217,7 @@ def test_fit_refuses_vectors_that_are_not_those_of_the_texts(files, words, tmp_p
 
 @pytest.mark.parametrize("documents", [True, False])
 def test_fit_with_a_model_lists_the_rows_beside_the_documents(files, words, tmp_path, documents):
-    np.save("x.npy", embedded(load_encoder(str(words), device="cpu")).astype(np.float16))
+    np.save("x.npy", embedded(load_model(str(words), device="cpu")).astype(np.float16))
     options = ["--model_name", str(words), "--embeddings", "x.npy", "--output_dir", "o", "--train_file", *files]
     assert fit.main([*options, *(["--documents", "adapted"] if documents else [])]) == 0
     assert (tmp_path / "o" / "documents.rows.tsv").exists() == documents

@@ -12,8 +12,8 @@ from transformers import AutoModel, AutoTokenizer
 import run_unsup
 from informin.models.architectures import ARCHITECTURES, architecture_of
 from informin.models.checkpoint import Checkpoint
-from informin.models.encoder import load_encoder
-from informin.models.loading import load_model
+from informin.models.loading import load_trainable
+from informin.models.open_model import load_model
 from informin.publishing.export import export_checkpoint
 from informin.publishing.published import check_export, published_files
 from informin.views.attention import prepare_encoder
@@ -61,7 +61,7 @@ def test_training_changes_every_weight_or_is_refused(trainer, name, objective):
 
 @pytest.mark.parametrize("name", ALL)
 def test_export_gives_the_same_embeddings_in_other_libraries(trainer, name, tmp_path):
-    """With AutoModel without remote code, sentence-transformers, and `load_encoder`."""
+    """With AutoModel without remote code, sentence-transformers, and `load_model`."""
     run = trainer(name, pooler="mean")
     run.train()
     folder = tmp_path / "export"
@@ -73,8 +73,8 @@ def test_export_gives_the_same_embeddings_in_other_libraries(trainer, name, tmp_
     }
     own_class = name in ("bert", "roberta")
     assert (folder / "modeling_informin.py").exists() == ("auto_map" in read(folder)) == own_class
-    expected, encoder = run.encode(SENTENCES), load_encoder(str(folder))
-    assert type(encoder.model) is type(run.model) and encoder.poolers == ("mean",) and not encoder.normalized
+    expected, encoder = run.encode(SENTENCES), load_model(str(folder))
+    assert type(encoder.module) is type(run.model) and encoder.poolers == ("mean",) and not encoder.normalized
     np.testing.assert_allclose(encoder(SENTENCES)["mean"], expected, atol=1e-5)
     np.testing.assert_allclose(by_sentence_transformers(folder), expected, atol=1e-5)
     plain, tokenizer = (
@@ -85,7 +85,7 @@ def test_export_gives_the_same_embeddings_in_other_libraries(trainer, name, tmp_
     with torch.no_grad():
         hidden, mask = plain(**batch).last_hidden_state, batch["attention_mask"][..., None]
     np.testing.assert_allclose((hidden * mask).sum(1) / mask.sum(1), expected, atol=1e-5)
-    head = load_model(Checkpoint(folder), PLAIN | {"projection_head": "mlp"}).mlp
+    head = load_trainable(Checkpoint(folder), PLAIN | {"projection_head": "mlp"}).mlp
     assert head.dense.weight.equal(run.model.mlp.dense.weight)
 
 
@@ -145,7 +145,7 @@ def test_view_dropout_rate_applies_only_in_training(trainer, tmp_path):
     assert [read(tmp_path / "run" / "checkpoint-2")[name] for name in names] == [0.25] * 3
     assert [read(tmp_path / "export")[name] for name in names] == [0.0] * 3
     # Loading the checkpoint also restores the encoder's own rates.
-    again = load_model(Checkpoint(tmp_path / "run" / "checkpoint-2"), PLAIN)
+    again = load_trainable(Checkpoint(tmp_path / "run" / "checkpoint-2"), PLAIN)
     assert [getattr(again.config, name) for name in names] == [0.0] * 3
 
 
@@ -166,7 +166,7 @@ def test_command_trains_and_resumes(command, folder_of, name, tmp_path, capsys):
         == 0
     )
     assert read(tmp_path / "run", "training.json")["steps"] == 6
-    encoder = load_encoder(str(tmp_path / "run"))
+    encoder = load_model(str(tmp_path / "run"))
     assert encoder.poolers == (more.get("pooler", "cls"),)
     np.testing.assert_allclose(
         by_sentence_transformers(tmp_path / "run"), encoder(SENTENCES)[encoder.poolers[0]], atol=1e-5

@@ -18,7 +18,7 @@ from informin.cli import embed as embed_command
 from informin.cli import eval as eval_command
 from informin.cli import fit as fit_command
 from informin.errors import UsageError
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 from tests.any_encoder.helpers import changed, general_trainer, interrupted, sentence_transformer, weights
 from tests.any_encoder.st_models import FAMILIES, NATIVE, save_family
 from tests.conftest import ROOT, make_sentences, save_bert
@@ -54,7 +54,7 @@ def arguments(model: Path, **options) -> list[str]:
 def embed(model: Path, out: Path) -> None:
     """Equal to sentence-transformers, from Python and from the command."""
     trust = model.name == "remote"
-    encoder = load_encoder(str(model), device="cpu", trust_remote_code=trust)
+    encoder = load_model(str(model), device="cpu", trust_remote_code=trust)
     close(next(iter(encoder(TEXTS).values())), reference(model, trust).encode(TEXTS))
     file = out / "texts.txt"
     file.write_text("\n".join(TEXTS))

@@ -20,10 +20,9 @@ from informin.cli import eval as eval_command
 from informin.cli import fit as fit_command
 from informin.cli import train as train_command
 from informin.errors import UsageError
-from informin.models import st_encoder
+from informin.models import st_loading
 from informin.models.checkpoint import Checkpoint
-from informin.models.encoder import load_encoder
-from informin.training.backends import describe_encoder
+from informin.models.open_model import load_model, open_model
 from tests.any_encoder.folders import PLACES, in_router, modules, pickle
 from tests.any_encoder.helpers import change, read
 from tests.conftest import make_sentences, raises_usage
@@ -31,7 +30,7 @@ from tests.conftest import make_sentences, raises_usage
 TEXTS = make_sentences(6)
 SETTINGS = "sentence_bert_config.json"
 PICKLES = {"weights_only": False, "use_safetensors": False}
-OPTIONS = SimpleNamespace(backend="auto", pooler="auto", lora_r=None, model_revision=None, trust_remote_code=False)
+OPTIONS = SimpleNamespace(backend="auto", pooler="auto", lora_r=None, trust_remote_code=False, code_revision=None)
 # The native backend loads the first, and sentence-transformers the second.
 BACKENDS = {"native": "bert", "st": "labse"}
 
@@ -70,7 +69,7 @@ def runs(tmp_path):
 
 def refused(folder: Path, backend: str = "auto", **contained: str) -> None:
     with raises_usage(option="model_name", **contained) as caught:
-        load_encoder(str(folder), device="cpu", backend=backend)
+        load_model(str(folder), device="cpu", backend=backend)
     assert str(caught.value).isprintable()
 
 
@@ -87,7 +86,7 @@ def test_settings_cannot_load_a_pickle(general, runs, place, file, key):
     PLACES[place](general)
     refused(general, found=f"{place}{file}: {key}.weights_only is False; expected one of: True")
     with raises_usage(option="model_name", found=f"{key}.weights_only is False"):
-        describe_encoder(Checkpoint(general), OPTIONS)
+        open_model(Checkpoint(general), OPTIONS)
 
 
 def test_such_a_pickle_would_run(general, tmp_path):
@@ -105,7 +104,7 @@ def test_pickles_are_never_loaded(general, runs, monkeypatch, module, unchecked)
     """Not even if the settings were not checked."""
     pickle(general / module, runs(general))
     if unchecked:
-        monkeypatch.setattr(st_encoder, "check_modules", lambda *_: None)
+        monkeypatch.setattr(st_loading, "check_modules", lambda *_: None)
         monkeypatch.setattr("informin.models.model_config.check_modules", lambda *_: None)
         change(general, SETTINGS, model_args={"weights_only": False})
     refused(general, found="Weights only load failed")
@@ -189,7 +188,7 @@ ALLOWED = {
 def test_usual_settings_are_accepted(general):
     """Also with other keys that code in the repository may read, if that is trusted."""
     change(general, SETTINGS, **ALLOWED)
-    encoder = load_encoder(str(general), device="cpu")
+    encoder = load_model(str(general), device="cpu")
     assert encoder.length == 18
     expected = SentenceTransformer(str(general), device="cpu").encode(TEXTS)
     np.testing.assert_allclose(encoder(TEXTS)["st"], expected, atol=1e-5)
@@ -200,10 +199,10 @@ def test_trusted_code_may_have_settings_of_its_own(general):
     own = {"model_args": {"trust_remote_code": True, "attn_implementation": "eager"}, "own": {"rank": 4}}
     change(general, SETTINGS, **own)
     with raises_usage(option="model_name", found="cannot be loaded: ", fix="Check that its files"):
-        load_encoder(str(general), trust_remote_code=True)  # sentence-transformers' own module has no such setting
+        load_model(str(general), trust_remote_code=True)  # sentence-transformers' own module has no such setting
     change(general, SETTINGS, model_args=PICKLES)
     with raises_usage(option="model_name", found="model_args.weights_only is False"):
-        load_encoder(str(general), trust_remote_code=True)
+        load_model(str(general), trust_remote_code=True)
 
 
 # Classes
@@ -216,7 +215,7 @@ CLASSES = ("torch.Evil", "evil.Evil", "sentence_transformers.evil.Evil", "os.sys
 def test_modules_of_other_packages_are_code(model, backend, runs, monkeypatch, name, place):
     """Not only for versions of sentence-transformers that ask: it is never called."""
     runs(model, "torch.py", "evil.py", "os.py", "sentence_transformers/evil.py")
-    monkeypatch.setattr(st_encoder, "_load", None)
+    monkeypatch.setattr(st_loading, "_load", None)
     if place == "modules.json":
         modules(model, 1, type=name)
     else:
@@ -229,21 +228,21 @@ def test_modules_of_other_packages_are_code(model, backend, runs, monkeypatch, n
 def test_native_backend_does_not_guess_a_module_by_its_last_name(model, backend):
     modules(model, 1, type="evil.Pooling")
     with raises_usage(option="pooler", found="modules.json lists Transformer, evil.Pooling"):
-        load_encoder(str(model), backend="native")
+        load_model(str(model), backend="native")
 
 
 @pytest.mark.parametrize("name", ["torch.Evil", "torch.hub.load", "torch.nn.functional.relu", "evil.Evil", 5, ["x"]])
 def test_activations_are_layers_of_torch(general, runs, monkeypatch, name):
     runs(general, "torch.py", "evil.py")
     change(general / "2_Dense", "config.json", activation_function=name)
-    monkeypatch.setattr(st_encoder, "_load", None)
+    monkeypatch.setattr(st_loading, "_load", None)
     refused(general, found="it would run ")
 
 
 @pytest.mark.parametrize("name", ["torch.nn.Tanh", "torch.nn.modules.activation.GELU"])
 def test_activations_of_torch_are_accepted(general, name):
     change(general / "2_Dense", "config.json", activation_function=name)
-    load_encoder(str(general), device="cpu")
+    load_model(str(general), device="cpu")
 
 
 @pytest.mark.parametrize("name", ["evil.Tok", "torch.Tok", "sentence_transformers.evil.Tok", "os.system"])
@@ -279,9 +278,9 @@ def test_version_of_the_library(general, monkeypatch):
     monkeypatch.setattr("sentence_transformers.__version__", "5.7.0")
     found = "needs sentence-transformers 6.2 or newer, and 5.7.0 is installed"
     with raises_usage(option="model_name", found=found, fix="pip install -U 'informin-cl[st]'"):
-        load_encoder(str(general))
+        load_model(str(general))
     pyproject = (Path(__file__).parents[2] / "pyproject.toml").read_text()
-    assert f'"sentence-transformers>={st_encoder.OLDEST},<' in pyproject
+    assert f'"sentence-transformers>={st_loading.OLDEST},<' in pyproject
 
 
 # Paths
@@ -335,7 +334,7 @@ def test_links_in_modules_stay_inside(model, backend, tmp_path, name):
     link.symlink_to(outside)
     refused(model, backend, found=f"{name} is a link to a file outside of the folder")
     with raises_usage(option="model_name", found=f"{name} is a link"):
-        describe_encoder(Checkpoint(model), OPTIONS)
+        open_model(Checkpoint(model), OPTIONS)
 
 
 @pytest.mark.parametrize("route", ["../x", "/x", "a/../../x", "x\\y", "", "."])
@@ -407,7 +406,7 @@ def test_adapter_of_a_model_on_the_hub(bert, train, logged_in, tmp_path):
     run.train()
     run.export(tmp_path / "adapter")
     change(tmp_path / "adapter", "adapter_config.json", base_model_name_or_path="alice/base")
-    loaded = load_encoder(str(tmp_path / "adapter"), device="cpu")
+    loaded = load_model(str(tmp_path / "adapter"), device="cpu")
     np.testing.assert_allclose(loaded(TEXTS)["st"], run.encode(TEXTS), atol=2e-6)
     config = json.loads(files["config.json"]) | {"attn_implementation": "owner/kernel"}
     logged_in.add_repo("alice/kernel", files | {"config.json": json.dumps(config).encode()})
@@ -476,7 +475,7 @@ def test_damaged_tokenizers(model, backend, values):
 def test_paths_that_are_too_long(model, backend, path):
     modules(model, 1, path=path)
     with pytest.raises(UsageError):
-        load_encoder(str(model), device="cpu", backend=backend)
+        load_model(str(model), device="cpu", backend=backend)
 
 
 def test_first_module_without_a_tokenizer(general):
@@ -492,8 +491,8 @@ def test_names_are_printable(name, backend, tmp_path, monkeypatch, bert):
     if "\0" not in name and "\udcff" not in name:
         shutil.copytree(bert, name)
     for load in (
-        lambda: load_encoder(name, backend=backend),
-        lambda: describe_encoder(Checkpoint(name), SimpleNamespace(**vars(OPTIONS) | {"backend": backend})),
+        lambda: load_model(name, backend=backend),
+        lambda: open_model(Checkpoint(name), SimpleNamespace(**vars(OPTIONS) | {"backend": backend})),
     ):
         with pytest.raises(UsageError) as caught:
             load()

@@ -10,8 +10,8 @@ from sentence_transformers.models import Pooling, Router, Transformer
 from transformers import AutoTokenizer, GPT2Config, GPT2Model
 
 from informin.models.checkpoint import Checkpoint
-from informin.models.encoder import load_encoder
-from informin.models.loading import load_model
+from informin.models.loading import load_trainable
+from informin.models.open_model import load_model
 from informin.models.padding import require_independent
 from tests.any_encoder.helpers import change, sentence_transformer
 from tests.any_encoder.st_models import DECODER, LENGTH, save_tokenizer
@@ -28,7 +28,7 @@ def padded_left(folder):
 def require_same(folder, backend, expected=None) -> None:
     """Check embeddings in one batch against those of one text at a time, by this project or given."""
     together, alone = (
-        next(iter(load_encoder(str(folder), device="cpu", backend=backend, batch_size=size)(TEXTS).values()))
+        next(iter(load_model(str(folder), device="cpu", backend=backend, batch_size=size)(TEXTS).values()))
         for size in (len(TEXTS), 1)
     )
     np.testing.assert_allclose(together, alone, atol=1e-5)
@@ -71,7 +71,7 @@ def test_left_padding_of_decoders(family, tmp_path):
     model.save_pretrained(str(tmp_path / "gpt2"), create_model_card=False)
     require_same(tmp_path / "gpt2", "st", model.encode(TEXTS, batch_size=1))
     require_same(family("qwen3"), "st")
-    assert load_encoder(str(family("qwen3")), device="cpu").tokenizer.padding_side == "left"
+    assert load_model(str(family("qwen3")), device="cpu").tokenizer.padding_side == "left"
 
 
 def test_left_padding_of_every_route(bert, tmp_path):
@@ -79,7 +79,7 @@ def test_left_padding_of_every_route(bert, tmp_path):
     routes = ([Transformer(str(start)), Pooling(32)] for _ in range(2))
     router = Router.for_query_document(*routes, default_route="document")
     SentenceTransformer(modules=[router], device="cpu").save_pretrained(str(tmp_path / "model"))
-    model = load_encoder(str(tmp_path / "model"), device="cpu").model
+    model = load_model(str(tmp_path / "model"), device="cpu").module
     for task in ("query", "document"):
         alone, together = (model.encode(TEXTS, batch_size=size, task=task) for size in (1, len(TEXTS)))
         np.testing.assert_allclose(alone, together, atol=1e-5)
@@ -101,7 +101,7 @@ def test_given_tokenizer_pads_on_the_right(bert, tmp_path):
     from tests.any_encoder.helpers import FOUR_STEPS, InforMinTrainer, InforMinTrainingArguments
 
     args = InforMinTrainingArguments(str(tmp_path / "run"), **FOUR_STEPS, eval_strategy="no", report_to=[])
-    model = load_model(Checkpoint(bert), args.model_settings)
+    model = load_trainable(Checkpoint(bert), args.model_settings)
     for given in (model, str(bert)):
         tokenizer = AutoTokenizer.from_pretrained(bert, padding_side="left")
         run = InforMinTrainer(given, args, make_sentences(32), processing_class=tokenizer)
@@ -141,7 +141,7 @@ def test_maximum_length(bert, tmp_path, kind, file, backend):
     (folder / "sentence_bert_config.json").unlink()
     (folder / file).write_text(json.dumps({"max_seq_length": stated, "do_lower_case": False}))
     change(folder, "tokenizer_config.json", model_max_length=tokens)
-    encoder = load_encoder(str(folder), device="cpu", backend=backend)
+    encoder = load_model(str(folder), device="cpu", backend=backend)
     assert encoder.length == expected
     long = [" ".join(WORDS * 3)]
     theirs = SentenceTransformer(str(folder), device="cpu")
@@ -153,7 +153,7 @@ def test_maximum_length(bert, tmp_path, kind, file, backend):
 def test_positions_of_roberta_start_later(roberta, tmp_path, backend):
     folder = sentence_transformer(roberta, tmp_path / "model")
     (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 512, "do_lower_case": False}))
-    encoder = load_encoder(str(folder), device="cpu", backend=backend)
+    encoder = load_model(str(folder), device="cpu", backend=backend)
     assert encoder.length == 64 and next(iter(encoder([" ".join(WORDS * 3)]).values())).shape == (1, 32)
 
 

@@ -7,8 +7,8 @@ import torch
 import modeling_informin
 from informin.models.checkpoint import Checkpoint
 from informin.models.encode import encode
-from informin.models.encoder import load_encoder
-from informin.models.loading import load_model
+from informin.models.loading import load_trainable
+from informin.models.open_model import load_model
 from informin.publishing.export import export_checkpoint
 from tests.any_encoder.helpers import PLAIN, SENTENCES, read
 from tests.conftest import tokenizer_of
@@ -41,7 +41,7 @@ def test_mean_in_half_precision_is_rounded_once():
 @pytest.mark.parametrize("pooling", modeling_informin.POOLINGS)
 def test_embedding_follows_settings_and_is_normalized_outside_training(encoder, pooling):
     settings = {"projection_head": "mlp", "lm_head": False, "pooling": pooling}
-    model = load_model(Checkpoint(encoder), settings)
+    model = load_trainable(Checkpoint(encoder), settings)
     batch = tokenizer_of(encoder)(SENTENCES, padding=True, return_tensors="pt")
     model.config.informin["normalize"] = True
     outputs = model.eval()(**batch)
@@ -71,11 +71,11 @@ def test_queue_uses_the_pooling_of_the_model(trainer, pooling):
 
 
 def test_settings_of_older_versions_mean_cls_without_normalization(bert, tmp_path):
-    model = load_model(Checkpoint(bert), PLAIN)
+    model = load_trainable(Checkpoint(bert), PLAIN)
     model.config.informin = {"pooling": "cls", "projection_head": "none", "lm_head": False, "max_seq_length": 32}
     model.save_pretrained(tmp_path)
     tokenizer_of(bert).save_pretrained(tmp_path)
-    encoder = load_encoder(str(tmp_path))
+    encoder = load_model(str(tmp_path))
     assert (encoder.poolers, encoder.normalized, encoder.prompt, encoder.length) == (("cls",), False, "", 66)
     export_checkpoint(tmp_path, tmp_path / "export")
     assert [module["type"].rpartition(".")[2] for module in read(tmp_path / "export", "modules.json")] == [

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from informin.models.embedding_config import EmbeddingConfig
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 from informin.publishing.export import export_checkpoint
 from informin.training.report import prompt_line
 from modeling_informin import with_default_prompt
@@ -46,10 +46,10 @@ def test_given_prompt_is_exported_only_on_request(bert, trainer, tmp_path, given
     assert "training_prompt" not in read(tmp_path / "export")["informin"]
     trained = run.encode(SENTENCES)
     default = written["prompts"].get(written["default_prompt_name"], "")
-    encoder = load_encoder(str(tmp_path / "export"))
+    encoder = load_model(str(tmp_path / "export"))
     assert encoder.prompt == default
     np.testing.assert_allclose(by_sentence_transformers(tmp_path / "export"), encoder(SENTENCES)["mean"], atol=1e-5)
-    plain = load_encoder(str(tmp_path / "export"), prompt="")
+    plain = load_model(str(tmp_path / "export"), prompt="")
     longer = [given["prompt"] + sentence for sentence in SENTENCES]
     np.testing.assert_allclose(plain(longer)["mean"], trained, atol=1e-5)
     assert plain.truncated == {s for s in longer if len(s.split()) > LENGTH - 2}

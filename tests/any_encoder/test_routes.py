@@ -18,7 +18,7 @@ from informin.demo.load import load_search
 from informin.demo.sentences import Sentences
 from informin.evaluation.collections import load_collection
 from informin.evaluation.retrieval import load_retrieval_pairs, score_retrieval
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 from tests.any_encoder.helpers import general_trainer
 from tests.conftest import make_sentences, raises_usage
 from tests.evaluation.test_collections import DOCUMENTS, QUERIES, tsv  # noqa: F401
@@ -134,14 +134,14 @@ def test_a_fitted_folder_ranks_as_its_documents(routed, tmp_path, capsys, kind):
     theirs, documents = library(tmp_path / "out"), np.load(tmp_path / "out" / "documents.npy")
     found = theirs.encode_document(texts)
     np.testing.assert_allclose(found / np.linalg.norm(found, axis=1, keepdims=True), documents, atol=1e-5)
-    queries = load_encoder(str(tmp_path / "out"), device="cpu").for_side("query", "")(TEXTS[:5])["st"]
+    queries = load_model(str(tmp_path / "out"), device="cpu").for_side("query", "")(TEXTS[:5])["st"]
     np.testing.assert_allclose(queries, theirs.encode_query(TEXTS[:5]), atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["whole", "other default", "no default"])
 def test_the_search_page_uses_both_routes(routed, tmp_path, monkeypatch, kind):
     monkeypatch.setattr("informin.demo.load.constants.HF_HOME", str(tmp_path))
-    found = load_search([load_encoder(str(routed(kind)), device="cpu")], Sentences(TEXTS, None))
+    found = load_search([load_model(str(routed(kind)), device="cpu")], Sentences(TEXTS, None))
     theirs = library(routed(kind))
     similar = theirs.similarity(theirs.encode_query(["the old dog"]), theirs.encode_document(found.sentences.texts))
     best = np.argsort(-similar.numpy()[0])[:5]
@@ -153,10 +153,10 @@ def test_the_search_page_uses_both_routes(routed, tmp_path, monkeypatch, kind):
 def test_other_texts_take_the_default_route_if_there_is_one(routed):
     for kind in ("whole", "other default"):
         np.testing.assert_allclose(
-            load_encoder(str(routed(kind)), device="cpu")(TEXTS)["st"], library(routed(kind)).encode(TEXTS), atol=1e-5
+            load_model(str(routed(kind)), device="cpu")(TEXTS)["st"], library(routed(kind)).encode(TEXTS), atol=1e-5
         )
     with raises_usage(option="model_name", found="has a Router without a default route", fix="`retrieval`"):
-        load_encoder(str(routed("no default")), device="cpu")(TEXTS)
+        load_model(str(routed("no default")), device="cpu")(TEXTS)
 
 
 @pytest.mark.parametrize(

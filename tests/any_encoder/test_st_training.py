@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
 import run_unsup
-from informin.models.encoder import load_encoder
-from informin.models.st_model import StModel
+from informin.models.open_model import load_model
+from informin.models.st_module import StModule
 from informin.publishing.export import export_checkpoint
 from informin.publishing.published import check_export, published_files
 from tests.any_encoder.helpers import change, changed, interrupted, read, sentence_transformer, weights
@@ -27,7 +27,7 @@ def loaded(folder, trust: bool = False) -> SentenceTransformer:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_training_changes_weights_and_export_gives_the_same_embeddings(train, family, name, tmp_path):
     run = train(name)
-    assert isinstance(run.model, StModel) and run.args.backend == "st"
+    assert isinstance(run.model, StModule) and run.args.backend == "st"
     before = weights(run.model)
     run.train()
     unchanged = set(before) - changed(before, weights(run.model))
@@ -50,7 +50,7 @@ def test_training_changes_weights_and_export_gives_the_same_embeddings(train, fa
 
 
 def load_by_us(folder, name: str) -> np.ndarray:
-    return load_encoder(str(folder), device="cpu", trust_remote_code=name == "remote")(TEXTS)["st"]
+    return load_model(str(folder), device="cpu", trust_remote_code=name == "remote")(TEXTS)["st"]
 
 
 @pytest.mark.parametrize("name", FAMILIES)

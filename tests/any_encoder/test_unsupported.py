@@ -12,8 +12,8 @@ import modeling_informin
 import run_export
 import run_unsup
 from informin.models.checkpoint import Checkpoint
-from informin.models.encoder import load_encoder
-from informin.models.loading import load_model, load_saved
+from informin.models.loading import load_saved, load_trainable
+from informin.models.open_model import in_memory, load_model
 from informin.publishing.export import export_folder
 from informin.training.options import InforMinTrainingArguments
 from tests.any_encoder.helpers import (
@@ -146,7 +146,7 @@ def test_longest_prompt_that_fits(trainer):
 
 def test_prompt_without_room_for_a_sentence_is_an_error(bert):
     with raises_usage(option="prompt", found="has 3 tokens", fix="set `max_length` to 6 or more"):
-        load_encoder(str(bert), ("mean",), length=5, prompt="the old dog")
+        load_model(str(bert), ("mean",), length=5, prompt="the old dog")
 
 
 def test_view_dropout_rate_replaces_rates_per_view(trainer):
@@ -159,7 +159,7 @@ def test_view_dropout_rate_replaces_rates_per_view(trainer):
 
 def test_model_built_with_another_rate_is_refused(bert, trainer, tmp_path):
     args = InforMinTrainingArguments(str(tmp_path / "run"), **FOUR_STEPS, view_dropout_rate=0.2, eval_strategy="no")
-    model = load_model(Checkpoint(bert), args.model_settings)
+    model = load_trainable(Checkpoint(bert), args.model_settings)
     InforMinTrainer(model, args, make_sentences(32), processing_class=tokenizer_of(bert))
     args = InforMinTrainingArguments(str(tmp_path / "run"), **FOUR_STEPS, eval_strategy="no")
     with raises_usage(option="view_dropout_rate", found="is None, and the model was built with 0.2"):
@@ -167,13 +167,13 @@ def test_model_built_with_another_rate_is_refused(bert, trainer, tmp_path):
 
 
 def test_loaded_model_keeps_its_settings(bert, tmp_path):
-    """The trainer keeps pooling, prompt and normalization that `load_model` found."""
+    """The trainer keeps pooling, prompt and normalization that `load_trainable` found."""
     start = sentence_transformer(bert, tmp_path / "start")
     args = InforMinTrainingArguments(str(tmp_path / "run"), **FOUR_STEPS, eval_strategy="no")
-    model = load_model(Checkpoint(start), args.model_settings)
+    model = load_trainable(Checkpoint(start), args.model_settings)
     run = InforMinTrainer(model, args, make_sentences(32), processing_class=tokenizer_of(start))
     assert (run.args.pooler, run.args.prompt) == ("mean", "the old ") and model.config.informin["normalize"] is True
-    np.testing.assert_allclose(run.encode(SENTENCES), load_encoder(str(start))(SENTENCES)["mean"], atol=1e-5)
+    np.testing.assert_allclose(run.encode(SENTENCES), load_model(str(start))(SENTENCES)["mean"], atol=1e-5)
 
 
 def test_onnx_export_of_an_untested_architecture_is_refused(trainer, tmp_path, capsys):
@@ -194,18 +194,18 @@ def test_invalid_prompts_are_refused(bert, tmp_path):
         )
     ):
         with raises_usage(option="model_name", found=message):
-            load_encoder(str(change(shutil.copytree(start, tmp_path / str(number)), name, **values)))
+            load_model(str(change(shutil.copytree(start, tmp_path / str(number)), name, **values)))
 
 
 def test_damaged_or_missing_projection_head(folder_of, tmp_path):
     """A damaged file is an error. Without the file, the model has no head."""
     folder = folder_of("distilbert")
-    model = load_model(Checkpoint(folder), PLAIN | {"projection_head": "mlp"})
-    export_folder(model, tokenizer_of(folder), tmp_path / "export")
+    model = load_trainable(Checkpoint(folder), PLAIN | {"projection_head": "mlp"})
+    export_folder(in_memory(model, tokenizer_of(folder)), tmp_path / "export")
     head = tmp_path / "export" / modeling_informin.HEAD_FILE
     head.write_bytes(head.read_bytes()[:50])
     with raises_usage(option="model_name", found="cannot be loaded: "):
-        load_encoder(str(tmp_path / "export"))
+        load_model(str(tmp_path / "export"))
     head.unlink()
     saved = load_saved(Checkpoint(tmp_path / "export"))
     assert saved.config.informin["projection_head"] == "none"

@@ -10,7 +10,7 @@ from huggingface_hub import constants
 from informin.cli.embed import main as embed
 from informin.demo.load import find_report, load_search, short_names
 from informin.demo.sentences import Sentences, load_labeled_sentences
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 from tests.conftest import raises_usage
 from tests.demo.helpers import TableEncoder, save
 
@@ -43,7 +43,7 @@ def test_vectors_of_informin_embed(bert, sentences_file, tmp_path, home, monkeyp
     file = tmp_path / "vectors.npy"
     options = ["--pooler", "mean", "--device", "cpu"]
     assert embed(["--model_name", str(bert), "--train_file", str(sentences_file), "--output", str(file), *options]) == 0
-    encoder = load_encoder(str(bert), ("mean",), device="cpu")
+    encoder = load_model(str(bert), ("mean",), device="cpu")
     monkeypatch.setattr(type(encoder), "__call__", lambda *_: pytest.fail("embedded again"))
     search = load_search([encoder], load_labeled_sentences(sentences_file), [file])
     vectors = np.load(file)

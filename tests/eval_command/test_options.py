@@ -12,7 +12,7 @@ from scipy.stats import pearsonr
 import run_eval
 from informin.cli import eval as eval_command
 from informin.evaluation.senteval import TRANSFER_TASKS, load_task
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 from tests.conftest import make_sentences, tokenizer_of
 from tests.eval_command.helpers import changed, line, read
 
@@ -46,7 +46,7 @@ def test_whitening(run, bert, data, tmp_path, file, dimensions):
     flags = ["--whitening"] if dimensions is None else ["--whitening", str(dimensions)]
     flags += ["--whitening_file", str(sentences)] if file else []
     code, out, _ = run(*flags, tasks=["STS-B", "SICK-R"], output=tmp_path / "a.json")
-    found, encoder = read(tmp_path / "a.json"), load_encoder(str(bert), ("cls",))
+    found, encoder = read(tmp_path / "a.json"), load_model(str(bert), ("cls",))
     digest = hashlib.sha256(sentences.read_bytes()).hexdigest()
     fitted_on = f"fit.txt (SHA-256 {digest})" if file else "the sentences of each task"
     assert code == 0 and found["whitening"] == {"dimensions": dimensions, "fitted_on": fitted_on}
@@ -207,9 +207,9 @@ def test_options_reach_the_encoder(run, bert, monkeypatch):
 
     def spy(*inputs, prompt, **backend):
         calls.append((*inputs, prompt, *backend.values()))
-        return load_encoder(*inputs[:4], "cpu", inputs[5], prompt=prompt)
+        return load_model(*inputs[:4], "cpu", inputs[5], prompt=prompt)
 
-    monkeypatch.setattr(eval_command, "load_encoder", spy)
+    monkeypatch.setattr(eval_command, "load_model", spy)
     backend = dict(backend="native", code_revision="v1")
     how = dict(prompt="the", device="mps", batch_size=3, max_length=9, pooler=["mean", "cls"])
     run("--bf16", "--trust_remote_code", tasks="STS-B", **how, **backend)

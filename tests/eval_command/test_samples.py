@@ -8,7 +8,7 @@ import pytest
 from informin.cli import eval as eval_command
 from informin.evaluation.labels import load_labels, score_labels
 from informin.evaluation.measures import LABELS
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 from tests.conftest import make_sentences
 from tests.eval_command.helpers import another, changed, line, read
 
@@ -39,7 +39,7 @@ def test_samples_need_no_senteval(run, titles, faq, tmp_path, encoded, monkeypat
     first, second, seconds = out.split("\n\n")
     assert first.splitlines()[0] == "titles: 60 sentences of 2 classes, x 100" and seconds.startswith("Seconds")
     assert second.splitlines()[0] == "faq: search, 12 queries among 24 documents, x 100"
-    expected = score_labels(lambda s: load_encoder(str(bert), ("cls",))(s)["cls"], load_labels(titles, "labels"))
+    expected = score_labels(lambda s: load_model(str(bert), ("cls",))(s)["cls"], load_labels(titles, "labels"))
     found = read(output)["tasks"]["titles"]["measures"]
     assert found == pytest.approx(expected, abs=1e-4)
     assert line(first, "tiny-bert, cls") == [f"{found[name]:.2f}" for name in LABELS]

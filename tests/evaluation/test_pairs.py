@@ -12,7 +12,7 @@ from informin.errors import UndefinedScoreError, UsageError
 from informin.evaluation import GradedPairs, load_pairs, load_stsb_dev, score_pairs
 from informin.evaluation.geometry import alignment, uniformity
 from informin.evaluation.senteval import STSB_DEV
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 from tests.conftest import SHARED, make_sentences
 
 SENTEVAL = SHARED / "data/senteval"
@@ -253,7 +253,7 @@ def test_alignment_and_uniformity_do_not_change_with_rotation_and_length():
 
 def test_pairs_from_a_file_are_scored_by_a_model(bert, pairs_file):
     """Compared with scipy on embeddings of single sentences."""
-    encoder, pairs = load_encoder(str(bert), ["cls"], device="cpu"), load_pairs(pairs_file)
+    encoder, pairs = load_model(str(bert), ["cls"], device="cpu"), load_pairs(pairs_file)
     scores = score_pairs(lambda sentences: encoder(sentences)["cls"], pairs)
     x, y = (np.stack([encoder([s])["cls"][0] for s in side]) for side in (pairs.sentences1, pairs.sentences2))
     expected = 100 * spearmanr(list(map(cosine, x, y)), pairs.scores).statistic

@@ -11,7 +11,8 @@ import run_eval
 import run_export
 import run_unsup
 from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_model
+from informin.models.loading import load_trainable
+from informin.models.open_model import in_memory
 from informin.publishing.export import export_folder
 from tests.conftest import make_sentences, save_bert, save_roberta, tokenizer_of
 from tests.models.encoder_helpers import SETTINGS
@@ -34,7 +35,7 @@ def ours(request, tmp_path_factory) -> Path:
     save = {"bert": save_bert, "roberta": save_roberta}[request.param]
     start = save(tmp_path_factory.mktemp("start"), num_hidden_layers=3)
     folder = tmp_path_factory.mktemp("ours")
-    export_folder(load_model(Checkpoint(start), dict(SETTINGS)), tokenizer_of(start), folder)
+    export_folder(in_memory(load_trainable(Checkpoint(start), dict(SETTINGS)), tokenizer_of(start)), folder)
     return folder
 
 
@@ -66,7 +67,7 @@ def exported(bert, roberta, tmp_path_factory) -> dict[str, Path]:
     folders = {}
     for start in (bert, roberta):
         folder = folders[start.name] = tmp_path_factory.mktemp("exported") / start.name
-        export_folder(load_model(Checkpoint(start), dict(SETTINGS)), tokenizer_of(start), folder)
+        export_folder(in_memory(load_trainable(Checkpoint(start), dict(SETTINGS)), tokenizer_of(start)), folder)
     return folders
 
 

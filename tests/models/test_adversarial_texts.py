@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
 from informin.models.encode import encode
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 from informin.models.packing import can_pack
 from modeling_informin import pool
 from tests.conftest import OTHERS, SIZES
@@ -74,7 +74,7 @@ def test_packed_padded_and_unpadded_reading_agree(folder):
     assert lengths.min() == 2 and lengths.max() == LENGTH and (lengths == 3).any() and len(texts) == 2_000
     assert sum(tokenizer.pad_token_id in ids for ids in tokens) > 500
     assert can_pack(model) == (model.config.model_type not in ("mpnet", "modernbert", "distilbert"))
-    read = {"library": load_encoder(str(folder), ("mean",), length=LENGTH, batch_size=100)(texts)["mean"]}
+    read = {"library": load_model(str(folder), ("mean",), length=LENGTH, batch_size=100)(texts)["mean"]}
     read["padded"], read["unpadded"] = np.empty_like(read["library"]), np.empty_like(read["library"])
     with torch.inference_mode():
         for start in range(0, len(texts), 100):

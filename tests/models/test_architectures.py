@@ -9,7 +9,7 @@ from transformers import AlbertConfig, AlbertModel, AutoModel, AutoModelForMaske
 from informin.models.architectures import ARCHITECTURES, architecture_of
 from informin.models.checkpoint import Checkpoint
 from informin.models.encode import max_length
-from informin.models.loading import load_config, load_model
+from informin.models.loading import load_config, load_trainable
 from modeling_informin import InforMinMixin, make_model_class
 from tests.conftest import raises_usage, tokenizer_of
 
@@ -37,7 +37,7 @@ def test_attentions_are_the_modules_that_return_maps(folder_of, name):
 @pytest.mark.parametrize("name", WITH_HEAD)
 def test_language_model_head_has_the_name_in_checkpoints(folder_of, name):
     folder, head = folder_of(name), ARCHITECTURES[name].lm_head
-    model = load_model(Checkpoint(folder), dict(SETTINGS))
+    model = load_trainable(Checkpoint(folder), dict(SETTINGS))
     plain = {key.partition(".")[0] for key in load_file(folder / "model.safetensors")}
     assert plain == {model.base_model_prefix, head}
     assert type(model) is ARCHITECTURES[name].model
@@ -75,7 +75,7 @@ def test_encoder_without_a_row_gets_one(folder_of):
     assert (row.lm_head, row.attention, row.onnx_inputs) == (None, None, None) and row.attentions(nn.Module()) == []
     assert row.model is architecture_of(AlbertConfig()).model is make_model_class(AlbertModel, dropouts=row.dropouts)
     assert row.model.__name__ == "AlbertForInforMinCL" and issubclass(row.model, InforMinMixin)
-    model = load_model(Checkpoint(folder_of("albert")), SETTINGS | {"lm_head": False})
+    model = load_trainable(Checkpoint(folder_of("albert")), SETTINGS | {"lm_head": False})
     assert type(model) is row.model and type(model.base_model) is AlbertModel and model.base_model.pooler is None
 
 

@@ -9,7 +9,7 @@ import torch
 
 import informin.models.encode as encode_module
 from informin.models.cpu_threads import BATCHES_PER_CORE, _use_one_thread, parallel_map
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 from informin.models.packing import packed_forward
 from tests.conftest import make_sentences
 
@@ -127,7 +127,7 @@ def test_one_core_or_few_batches_run_in_the_thread_of_the_caller(threads, number
 @pytest.mark.parametrize("bf16", [False, True])
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_embeddings_equal_those_of_one_thread(bert, pooling, bf16, monkeypatch):
-    encoder = load_encoder(str(bert), (pooling,), batch_size=4, bf16=bf16)
+    encoder = load_model(str(bert), (pooling,), batch_size=4, bf16=bf16)
     used, counts = set(), []
 
     def spy(*args):
@@ -147,8 +147,8 @@ def test_embeddings_equal_those_of_one_thread(bert, pooling, bf16, monkeypatch):
 
 
 def test_error_of_progress_stops_the_threads_and_restores_the_mode(bert, monkeypatch):
-    encoder = load_encoder(str(bert), ("cls",), batch_size=1)
-    encoder.model.train()
+    encoder = load_model(str(bert), ("cls",), batch_size=1)
+    encoder.module.train()
     started = []
 
     def slow(*args):
@@ -163,5 +163,5 @@ def test_error_of_progress_stops_the_threads_and_restores_the_mode(bert, monkeyp
     with cores(CORES), pytest.raises(KeyboardInterrupt):
         encoder(SENTENCES, fail)
     assert 1 <= len(started) < len(SENTENCES) / 2
-    assert encoder.model.training and {module.training for module in encoder.model.modules()} == {True}
+    assert encoder.module.training and {module.training for module in encoder.module.modules()} == {True}
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("ThreadPoolExecutor")]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from informin.errors import UsageError
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 from modeling_informin import HEAD_FILE
 from tests.models.loading_helpers import change, config, refusal
 
@@ -134,5 +134,5 @@ def test_damaged_folders(model, commands, tmp_path, capsys, damage, message):
 def test_damaged_files_of_sentence_transformers(model, damage, message):
     damage(model)
     with pytest.raises(UsageError) as caught:
-        load_encoder(str(model))
+        load_model(str(model))
     assert message.replace("MODEL", str(model)) in str(caught.value)

@@ -6,12 +6,12 @@ import torch
 
 from informin.models.checkpoint import Checkpoint
 from informin.models.encode import encode
-from informin.models.loading import load_model
+from informin.models.loading import load_trainable
 from tests.conftest import WORDS, make_sentences, tokenizer_of
 
 
 def build(folder):
-    return load_model(Checkpoint(folder), {"projection_head": "mlp", "lm_head": False})
+    return load_trainable(Checkpoint(folder), {"projection_head": "mlp", "lm_head": False})
 
 
 def cls_of(model, tokenizer, sentence: str) -> np.ndarray:

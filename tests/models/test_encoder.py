@@ -11,7 +11,7 @@ from transformers import AutoModel, BartConfig, GPT2Config, T5Config
 
 from informin.errors import UsageError
 from informin.models.encode import POOLERS
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 from modeling_informin import HEAD_FILE
 from tests.conftest import WORDS, raises_usage, tokenizer_of
 from tests.models.encoder_helpers import SENTENCES, one_by_one, saved_again
@@ -24,40 +24,40 @@ def change_json(path: Path, **changes) -> None:
 
 
 def test_our_checkpoints_store_their_pooling(ours):
-    encoder = load_encoder(str(ours))
+    encoder = load_model(str(ours))
     assert (encoder.name, encoder.poolers, encoder.normalized, encoder.bf16) == (str(ours), ("cls",), False, False)
-    assert encoder.length == {"bert": 66, "roberta": 64}[encoder.model.config.model_type]
-    assert type(encoder.model).__name__.endswith("ForInforMinCL")
-    assert load_encoder(str(ours), ("mean", "cls", "mlp", "mean")).poolers == ("mean", "cls", "mlp")
+    assert encoder.length == {"bert": 66, "roberta": 64}[encoder.module.config.model_type]
+    assert type(encoder.module).__name__.endswith("ForInforMinCL")
+    assert load_model(str(ours), ("mean", "cls", "mlp", "mean")).poolers == ("mean", "cls", "mlp")
     with raises_usage(option="pooler", found="is auto mean", needed="auto alone"):
-        load_encoder(str(ours), ("auto", "mean"))
+        load_model(str(ours), ("auto", "mean"))
     trained = load_file(ours / HEAD_FILE)["dense.weight"]
-    assert torch.equal(encoder.model.mlp.dense.weight, trained)
+    assert torch.equal(encoder.module.mlp.dense.weight, trained)
 
 
 def test_checkpoint_without_its_projection_head(ours, tmp_path):
     """Saving with a plain class loses the head but keeps its settings."""
     plain = saved_again(ours, tmp_path / "saved-again")
     assert json.loads((plain / "config.json").read_text())["informin"]["projection_head"] == "mlp"
-    expected = load_encoder(str(ours))(SENTENCES)["cls"]
-    first, second = load_encoder(str(plain)), load_encoder(str(plain))
+    expected = load_model(str(ours))(SENTENCES)["cls"]
+    first, second = load_model(str(plain)), load_model(str(plain))
     np.testing.assert_allclose(first(SENTENCES)["cls"], expected, atol=1e-6)
     assert first.poolers == ("cls",) and first.weights_sha256() == second.weights_sha256()
     with raises_usage(option="pooler", found=f"is mlp, but {plain} has no projection head"):
-        load_encoder(str(plain), ("mlp",))
+        load_model(str(plain), ("mlp",))
 
 
 def test_plain_checkpoint_requires_a_pooler(bert):
     found = f"is auto, but the pooling of {bert} is unknown: it has no sentence-transformers files"
     needed = "one of: cls, mean, last, first_last, embeddings_last, last2, mlp"
     with raises_usage(option="pooler", found=found, needed=needed):
-        load_encoder(str(bert))
+        load_model(str(bert))
 
 
 @pytest.mark.parametrize("pooler", [pooler for pooler in POOLERS if pooler != "mlp"])
 def test_plain_checkpoint_with_a_pooler(encoder, pooler):
     """Compared with a plain AutoModel."""
-    embeddings = load_encoder(str(encoder), (pooler,))(SENTENCES)[pooler]
+    embeddings = load_model(str(encoder), (pooler,))(SENTENCES)[pooler]
     model = AutoModel.from_pretrained(encoder)
     np.testing.assert_allclose(embeddings, one_by_one(model, tokenizer_of(encoder), pooler, SENTENCES), atol=2e-6)
 
@@ -71,7 +71,7 @@ def test_plain_checkpoint_with_a_pooler(encoder, pooler):
 )
 def test_pooling_that_a_plain_checkpoint_lacks_is_refused(bert, pooler, found, needed):
     with raises_usage(option="pooler", found=found.replace("MODEL", str(bert)), needed=needed):
-        load_encoder(str(bert), ("cls", pooler))
+        load_model(str(bert), ("cls", pooler))
 
 
 @pytest.mark.parametrize(
@@ -88,19 +88,19 @@ def test_pooling_that_a_plain_checkpoint_lacks_is_refused(bert, pooler, found, n
 )
 def test_invalid_options_are_refused(bert, options, option, found, needed):
     with raises_usage(option=option, found=found, needed=needed):
-        load_encoder(str(bert), ("cls",), **options)
+        load_model(str(bert), ("cls",), **options)
 
 
 @pytest.mark.parametrize("length", [3, 66])
 def test_lengths_at_the_edge(bert, length):
-    encoder = load_encoder(str(bert), ("cls",), length)
+    encoder = load_model(str(bert), ("cls",), length)
     encoder([" ".join(WORDS * 3)])
     assert encoder.length == length
 
 
 def test_roberta_accepts_two_tokens_fewer_than_positions(roberta):
     with raises_usage(option="max_length", found="is 65", needed="3 to 64 tokens"):
-        load_encoder(str(roberta), ("cls",), 65)
+        load_model(str(roberta), ("cls",), 65)
 
 
 def cut_weights(folder: Path) -> None:
@@ -159,7 +159,7 @@ def test_damaged_checkpoints(copied, damage, message):
     folder = copied()
     damage(folder)
     with pytest.raises(UsageError) as caught:
-        load_encoder(str(folder), ("cls",))
+        load_model(str(folder), ("cls",))
     assert str(caught.value).startswith(message.replace("MODEL", str(folder)))
 
 
@@ -169,15 +169,15 @@ def test_other_architectures_are_refused(copied, config):
     config().save_pretrained(folder)
     found = f"{folder} has the architecture '{config.model_type}'"
     with raises_usage(option="model_name", found=found, needed="an encoder like BERT"):
-        load_encoder(str(folder), ("mean",))
+        load_model(str(folder), ("mean",))
 
 
 def test_half_precision_weights_are_loaded_in_float32(copied, bert):
     folder = copied()
     AutoModel.from_pretrained(bert).half().save_pretrained(folder)
     assert {x.dtype for x in load_file(folder / "model.safetensors").values()} == {torch.float16}
-    encoder = load_encoder(str(folder), ("mean",))
-    assert {p.dtype for p in encoder.model.parameters()} == {torch.float32}
+    encoder = load_model(str(folder), ("mean",))
+    assert {p.dtype for p in encoder.module.parameters()} == {torch.float32}
     rounded = AutoModel.from_pretrained(bert).half().float()
     expected = one_by_one(rounded, tokenizer_of(bert), "mean", SENTENCES)
     np.testing.assert_allclose(encoder(SENTENCES)["mean"], expected, atol=2e-6)

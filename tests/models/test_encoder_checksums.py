@@ -1,5 +1,6 @@
 """Checksums of weights, settings and starting encoders."""
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -8,10 +9,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-import informin.models.encoder as encoders
+from informin.models import native
 from informin.models.checkpoint import Checkpoint
-from informin.models.encoder import load_encoder, starting_sha256
-from informin.models.loading import load_config, load_model, load_saved
+from informin.models.loading import load_config, load_saved, load_trainable
+from informin.models.open_model import in_memory, load_model
 from informin.publishing.export import export_folder
 from tests.conftest import tokenizer_of
 from tests.models.encoder_helpers import SENTENCES, SETTINGS, saved_again
@@ -21,25 +22,25 @@ pytestmark = pytest.mark.usefixtures("quiet")
 
 def test_weights_sha256_depends_on_weights_and_not_on_folders(copied, bert):
     """The plain checkpoint has no BERT pooler, so each load initializes a random one."""
-    first = load_encoder(str(bert), ("cls",)).weights_sha256()
+    first = load_model(str(bert), ("cls",)).weights_sha256()
     folder = copied()
     assert re.fullmatch(r"[0-9a-f]{64}", first)
-    assert load_encoder(str(folder), ("mean",), length=9).weights_sha256() == first
+    assert load_model(str(folder), ("mean",), length=9).weights_sha256() == first
     weights = load_file(folder / "model.safetensors")
     weights["bert.encoder.layer.1.output.dense.bias"][3] += 1e-3
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    assert load_encoder(str(folder), ("cls",)).weights_sha256() != first
+    assert load_model(str(folder), ("cls",)).weights_sha256() != first
 
 
 def test_sha256_covers_everything_that_affects_embeddings(copied, bert):
-    first = load_encoder(str(bert), ("cls",))
+    first = load_model(str(bert), ("cls",))
     assert re.fullmatch(r"[0-9a-f]{64}", first.sha256())
     first(SENTENCES)  # tokenizers keep the truncation and padding of the last call
     folder = copied()
-    same = load_encoder(str(folder), ("cls",), batch_size=3)
+    same = load_model(str(folder), ("cls",), batch_size=3)
     assert same.sha256() == first.sha256(), "not with the folder or the batch"
     options = [dict(poolers=("mean",)), dict(length=9), dict(prompt="query: "), dict(bf16=True)]
-    found = {first.sha256(), *(load_encoder(str(bert), **(dict(poolers=("cls",)) | how)).sha256() for how in options)}
+    found = {first.sha256(), *(load_model(str(bert), **(dict(poolers=("cls",)) | how)).sha256() for how in options)}
     assert len(found) == 1 + len(options)
 
 
@@ -47,11 +48,11 @@ def edited(folder: Path, name: str, **changes) -> str:
     """Return the checksum after changing values in a JSON file of the folder."""
     path = folder / name
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-    return load_encoder(str(folder), ("cls",)).sha256()
+    return load_model(str(folder), ("cls",)).sha256()
 
 
 def test_sha256_changes_with_configuration_tokenizer_and_weights(copied, bert):
-    first = load_encoder(str(bert), ("cls",)).sha256()
+    first = load_model(str(bert), ("cls",)).sha256()
     words = json.loads((bert / "tokenizer.json").read_text())["model"]
     vocabulary = words["vocab"] | {"dog": words["vocab"]["cat"], "cat": words["vocab"]["dog"]}
     changes = [
@@ -66,7 +67,7 @@ def test_sha256_changes_with_configuration_tokenizer_and_weights(copied, bert):
     weights = load_file(folder / "model.safetensors")
     weights["bert.encoder.layer.1.output.dense.bias"][3] += 1e-3
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    found.append(load_encoder(str(folder), ("cls",)).sha256())
+    found.append(load_model(str(folder), ("cls",)).sha256())
     assert len({first, *found}) == 1 + len(found)
     assert edited(copied(bert, "version"), "config.json", transformers_version="5.0.0") == first
     assert edited(copied(bert, "side"), "tokenizer_config.json", padding_side="left") == first  # always on the right
@@ -74,14 +75,14 @@ def test_sha256_changes_with_configuration_tokenizer_and_weights(copied, bert):
 
 def export_without_head(start: Path, folder: Path) -> Path:
     settings = SETTINGS | {"projection_head": "none"}
-    export_folder(load_model(Checkpoint(start), settings), tokenizer_of(start), folder)
+    export_folder(in_memory(load_trainable(Checkpoint(start), settings), tokenizer_of(start)), folder)
     return folder
 
 
 def checkpoint(start: Path, folder: Path) -> Path:
     """A checkpoint of a training with all heads: names have our prefix and include the language-model head."""
     settings = SETTINGS | {"lm_head": True}
-    load_model(Checkpoint(start), settings).save_pretrained(folder)
+    load_trainable(Checkpoint(start), settings).save_pretrained(folder)
     tokenizer_of(start).save_pretrained(folder)
     return folder
 
@@ -101,14 +102,15 @@ def test_starting_sha256_equals_that_of_the_encoder(ours, bert, roberta, tmp_pat
     """Computed from a model in training with other heads; the checkpoint is reloaded only for a missing head."""
     plain = bert if load_config(Checkpoint(ours)).model_type == "bert" else roberta
     folder = str(STARTING_ENCODERS[start](plain, ours, tmp_path / "start"))
-    expected = load_encoder(folder, ("cls",)).weights_sha256()
+    expected = load_model(folder, ("cls",)).weights_sha256()
     settings = SETTINGS | {"projection_head": projection_head, "lm_head": start in ("plain", "checkpoint")}
-    model = load_model(Checkpoint(folder), settings)
+    model = load_trainable(Checkpoint(folder), settings)
     model.heads["own"] = torch.nn.Linear(2, 2)
     loaded = []
-    monkeypatch.setattr(encoders, "load_saved", lambda *args: loaded.append(args) or load_saved(*args))
-    assert starting_sha256(model, Checkpoint(folder)) == expected
+    began = dataclasses.replace(in_memory(model), checkpoint=Checkpoint(folder))
+    monkeypatch.setattr(native, "load_saved", lambda *args: loaded.append(args) or load_saved(*args))
+    assert began.starting_sha256() == expected
     assert bool(loaded) == (start in ("export", "checkpoint") and projection_head == "none")
     with torch.no_grad():
         model.base_model.embeddings.word_embeddings.weight[3, 3] += 1e-3
-    assert bool(loaded) or starting_sha256(model, Checkpoint(folder)) != expected
+    assert bool(loaded) or began.starting_sha256() != expected

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from transformers import AutoModel
 
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 from tests.conftest import raises_usage, tokenizer_of
 from tests.models.encoder_helpers import SENTENCES, one_by_one
 
@@ -50,7 +50,7 @@ def verbose(bert: Path, folder: Path, pooling: dict, *more: str, length: int | N
 def assert_as_sentence_transformers(folder: Path, pooler: str, normalized: bool, length: int) -> None:
     from sentence_transformers import SentenceTransformer
 
-    encoder = load_encoder(str(folder))
+    encoder = load_model(str(folder))
     assert (encoder.poolers, encoder.normalized, encoder.length) == ((pooler,), normalized, length)
     embeddings = encoder(SENTENCES)[pooler]
     assert embeddings.dtype == np.float32
@@ -70,7 +70,7 @@ def test_folders_of_current_sentence_transformers(bert, tmp_path, pooler, normal
 def test_folders_of_older_sentence_transformers(bert, tmp_path, mode, normalize, length):
     folder = verbose(bert, tmp_path / "st", {mode}, *(["Normalize"] if normalize else []), length=length)
     if length == 512:  # more than the model reads: sentence-transformers would fail on long sentences
-        assert load_encoder(str(folder)).length == 66
+        assert load_model(str(folder)).length == 66
     else:
         assert_as_sentence_transformers(folder, mode.partition("_")[0], normalize, length or 66)
 
@@ -100,8 +100,8 @@ def test_unsupported_sentence_transformers_require_a_pooler(bert, tmp_path, buil
     """Refused by the native backend, with the reason. With an explicit pooler, embeddings are not normalized."""
     folder = build(bert, tmp_path / "st")
     with raises_usage(option="pooler", found=f"is auto, but the pooling of {folder} is unknown: {problem}"):
-        load_encoder(str(folder), backend="native")
-    encoder = load_encoder(str(folder), ("mean",))
+        load_model(str(folder), backend="native")
+    encoder = load_model(str(folder), ("mean",))
     assert not encoder.normalized
     short = [s for s in SENTENCES if len(s.split()) <= 7]
     expected = one_by_one(AutoModel.from_pretrained(bert), tokenizer_of(bert), "mean", short)
@@ -110,6 +110,6 @@ def test_unsupported_sentence_transformers_require_a_pooler(bert, tmp_path, buil
 
 def test_explicit_pooler_disables_normalization(bert, tmp_path):
     folder = compact(bert, tmp_path / "st", "mean", normalize=True, length=7)
-    encoder = load_encoder(str(folder), ("mean",))
+    encoder = load_model(str(folder), ("mean",))
     assert not encoder.normalized and encoder.length == 7
     assert np.abs(np.linalg.norm(encoder(SENTENCES)["mean"], axis=1) - 1).max() > 0.1

@@ -11,7 +11,7 @@ import yaml
 import run_export
 import run_push
 import run_study
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 from informin.publishing.onnx import export_onnx, load_onnx_encoder
 from tests.conftest import raises_usage
 from tests.models.loading_helpers import change, config, printed, refusal
@@ -107,8 +107,8 @@ def test_code_next_to_a_bert_is_not_run(foreign, commands, capsys):
 
 def test_attention_from_the_hub_is_not_fetched(model):
     """transformers would install code under this name."""
-    expected = load_encoder(str(model))(["the dog"])["cls"]
+    expected = load_model(str(model))(["the dog"])["cls"]
     config(_attn_implementation="kernels-community/flash-attn")(model)
-    encoder = load_encoder(str(model))
-    assert encoder.model.config._attn_implementation == "sdpa"
+    encoder = load_model(str(model))
+    assert encoder.module.config._attn_implementation == "sdpa"
     assert (encoder(["the dog"])["cls"] == expected).all()

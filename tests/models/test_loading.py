@@ -12,9 +12,9 @@ from safetensors.torch import load_file, save_file
 
 from informin.errors import UsageError
 from informin.models.checkpoint import Checkpoint
-from informin.models.encoder import load_encoder
-from informin.models.loading import load_config, load_model, load_saved, load_tokenizer
-from informin.models.trainable import refuse_without_dropout
+from informin.models.loading import load_config, load_saved, load_tokenizer, load_trainable
+from informin.models.native_checks import refuse_without_dropout
+from informin.models.open_model import load_model
 from informin.publishing.export import export_checkpoint
 from modeling_informin import HEAD_FILE
 from tests.conftest import SHARED, raises_usage, tokenizer_of
@@ -87,7 +87,7 @@ REAL = sorted((SHARED / "models").glob("*/config.json"))
 @pytest.mark.skipif(not REAL, reason="real models: ../shared/models is not here")
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.parent.name)
 def test_real_models_are_not_refused(path):
-    assert load_encoder(str(path.parent), ("cls",)).length == 512
+    assert load_model(str(path.parent), ("cls",)).length == 512
 
 
 def without(folder: Path, *prefixes: str) -> Path:
@@ -100,7 +100,7 @@ def without(folder: Path, *prefixes: str) -> Path:
 
 
 def train(folder: Path, **settings):
-    return load_model(Checkpoint(folder), SETTINGS | settings)
+    return load_trainable(Checkpoint(folder), SETTINGS | settings)
 
 
 def saved(folder: Path):
@@ -162,7 +162,7 @@ def test_model_without_position_embeddings_is_refused(tmp_path):
     transformers.FunnelConfig().save_pretrained(tmp_path)
     found = f"{tmp_path} is a funnel model, which has no position embeddings"
     with raises_usage(option="model_name", found=found, needed="an encoder like BERT"):
-        load_encoder(str(tmp_path), ("cls",))
+        load_model(str(tmp_path), ("cls",))
 
 
 def test_without_dropout(encoder, tmp_path):

@@ -7,8 +7,8 @@ import pytest
 
 from informin.errors import UsageError
 from informin.models.checkpoint import Checkpoint
-from informin.models.encoder import load_encoder
 from informin.models.loading import load_config
+from informin.models.open_model import load_model
 from tests.conftest import raises_usage
 
 pytestmark = pytest.mark.usefixtures("small_senteval")
@@ -49,7 +49,7 @@ OFFLINE = "there is no such folder, and it is not in the local cache of the Hub,
 def test_names_of_missing_models(folder_with_models, monkeypatch, name, message):
     monkeypatch.setenv("HOME", str(folder_with_models))
     expected = f"`model_name` {name}{message}".replace("HOME", str(folder_with_models))
-    for load in (lambda name: load_config(Checkpoint(name)), lambda name: load_encoder(name, ("cls",))):
+    for load in (lambda name: load_config(Checkpoint(name)), lambda name: load_model(name, ("cls",))):
         with pytest.raises(UsageError) as caught:
             load(name)
         assert str(caught.value) == expected

@@ -15,8 +15,8 @@ import run_unsup
 from informin.errors import UsageError
 from informin.files import damage, leads_outside, write_manifest
 from informin.models.checkpoint import Checkpoint
-from informin.models.encoder import load_encoder
-from informin.models.loading import load_model, load_saved, load_tokenizer
+from informin.models.loading import load_saved, load_tokenizer, load_trainable
+from informin.models.open_model import in_memory, load_model
 from informin.publishing.export import export_folder
 from modeling_informin import HEAD_FILE
 from tests.conftest import raises_usage, tokenizer_of
@@ -28,7 +28,7 @@ INDEX = "model.safetensors.index.json"
 @pytest.fixture(scope="module")
 def exported(bert, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("exported") / "model"
-    export_folder(load_model(Checkpoint(bert), dict(SETTINGS)), tokenizer_of(bert), folder)
+    export_folder(in_memory(load_trainable(Checkpoint(bert), dict(SETTINGS)), tokenizer_of(bert)), folder)
     return folder
 
 
@@ -58,7 +58,7 @@ def shard(folder: Path, name: str, index: str = INDEX) -> None:
 def refused(folder: Path) -> str:
     """Return the error that every loader raises for the folder."""
     said = set()
-    for load in (load_encoder, lambda name: load_model(Checkpoint(name), dict(SETTINGS, pooling="auto"))):
+    for load in (load_model, lambda name: load_trainable(Checkpoint(name), dict(SETTINGS, pooling="auto"))):
         with pytest.raises(UsageError) as caught:
             load(str(folder))
         said.add(str(caught.value))
@@ -153,7 +153,7 @@ def test_commands_print_one_line(model, command, tmp_path, capsys):
 
 def test_links_and_paths_inside_are_accepted(model, tmp_path):
     """Shards, links within the folder, a linked folder, and unused links to other folders."""
-    expected = load_encoder(str(model))(["the dog"])["cls"]
+    expected = load_model(str(model))(["the dog"])["cls"]
     shard(model, "parts/half.safetensors")
     shutil.move(model / "tokenizer.json", model / "parts" / "tokenizer.json")
     (model / "tokenizer.json").symlink_to("parts/tokenizer.json")
@@ -161,12 +161,12 @@ def test_links_and_paths_inside_are_accepted(model, tmp_path):
     (model / "data").symlink_to(tmp_path)
     (tmp_path / "link").symlink_to(model)
     for folder in (model, tmp_path / "link"):
-        assert np.allclose(load_encoder(str(folder))(["the dog"])["cls"], expected, atol=1e-6)
+        assert np.allclose(load_model(str(folder))(["the dog"])["cls"], expected, atol=1e-6)
 
 
 def test_snapshot_in_the_hub_cache_is_accepted(model, tmp_path):
     """All files are links to blobs of the same repository."""
-    expected = load_encoder(str(model))(["the dog"])["cls"]
+    expected = load_model(str(model))(["the dog"])["cls"]
     snapshot = tmp_path / "models--alice--bert" / "snapshots" / "abc"
     blobs = tmp_path / "models--alice--bert" / "blobs"
     blobs.mkdir(parents=True)
@@ -175,7 +175,7 @@ def test_snapshot_in_the_hub_cache_is_accepted(model, tmp_path):
         link = snapshot / path.relative_to(model)
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(os.path.relpath(blobs / str(i), link.parent))
-    assert (load_encoder(str(snapshot))(["the dog"])["cls"] == expected).all()
+    assert (load_model(str(snapshot))(["the dog"])["cls"] == expected).all()
     (snapshot / "config.json").unlink()
     (snapshot / "config.json").symlink_to(model / "config.json")
     assert "config.json is a link to a file outside of the folder" in refused(snapshot)
@@ -189,13 +189,13 @@ def test_model_from_the_hub_is_checked(logged_in, model):
     logged_in.add_repo(
         "alice/bert", {str(p.relative_to(model)): p.read_bytes() for p in model.rglob("*") if p.is_file()}
     )
-    expected = load_encoder(str(model))(["the dog"])["cls"]
-    assert (load_encoder("alice/bert")(["the dog"])["cls"] == expected).all()
+    expected = load_model(str(model))(["the dog"])["cls"]
+    assert (load_model("alice/bert")(["the dog"])["cls"] == expected).all()
     shard(model, "../half.safetensors")
     logged_in.add_repo("alice/sharded", {p.name: p.read_bytes() for p in model.iterdir() if p.is_file()})
     found = f"alice/sharded: {INDEX} names '../half.safetensors', which is outside of the folder"
     with raises_usage(option="model_name", found=found):
-        load_encoder("alice/sharded")
+        load_model("alice/sharded")
 
 
 @pytest.mark.parametrize("value", [3, None, ["x"], "/etc/passwd", "C:\\x", "..", "a/../b", "a\0b"])

@@ -12,8 +12,8 @@ from transformers import AutoModel
 import run_unsup
 from informin.errors import UsageError
 from informin.models.checkpoint import Checkpoint
-from informin.models.encoder import load_encoder
-from informin.models.loading import load_config, load_model
+from informin.models.loading import load_config, load_trainable
+from informin.models.open_model import in_memory, load_model
 from informin.objectives import OBJECTIVES
 from informin.publishing.export import export_folder
 from modeling_informin import BertForInforMinCL
@@ -25,7 +25,7 @@ SETTINGS = {"projection_head": "mlp", "lm_head": False, "pooling": "cls"}
 @pytest.fixture(scope="module")
 def exported(bert, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("exported") / "model"
-    export_folder(load_model(Checkpoint(bert), dict(SETTINGS)), tokenizer_of(bert), folder)
+    export_folder(in_memory(load_trainable(Checkpoint(bert), dict(SETTINGS)), tokenizer_of(bert)), folder)
     return folder
 
 
@@ -80,7 +80,7 @@ KERNEL = {"_attn_implementation": "kernels-community/flash-attn"}
 )
 def test_invalid_settings_are_refused(model, settings, message):
     configure(model, informin=SETTINGS | settings)
-    for load in (load_config, lambda files: load_config(files, any_encoder=True), load_encoder):
+    for load in (load_config, lambda files: load_config(files, any_encoder=True), load_model):
         with pytest.raises(UsageError) as caught:
             load(Checkpoint(model))
         assert message in str(caught.value) and "\n" not in str(caught.value)
@@ -88,7 +88,7 @@ def test_invalid_settings_are_refused(model, settings, message):
 
 def test_settings_written_by_this_project_are_accepted(model):
     configure(model, informin=SETTINGS | {"dropouts": {"hidden_dropout_prob": 0.2}})
-    assert load_model(Checkpoint(model), dict(SETTINGS)).config.hidden_dropout_prob == 0.2
+    assert load_trainable(Checkpoint(model), dict(SETTINGS)).config.hidden_dropout_prob == 0.2
     for name in OBJECTIVES:  # and those of an objective that this program has not
         load_config(Checkpoint(configure(model, informin=SETTINGS | {"objective": name, "mlm_weight": 0.1})))
     load_config(
@@ -110,14 +110,14 @@ def test_invalid_numbers_are_refused(model, command, capsys, values, message):
     assert run_unsup.main(command(model_name=model)) == 2
     assert f"error: --model_name {model}: {message}" in capsys.readouterr().err
     with raises_usage(option="model_name", found=message.partition(" in ")[0]):
-        load_encoder(str(model))
+        load_model(str(model))
 
 
 def test_flags_that_change_model_output_have_no_effect(model, command, tmp_path):
     """Otherwise transformers refuses to save the trained model, or the model returns a tuple."""
-    expected = load_encoder(str(model))(["the dog"])["cls"]
+    expected = load_model(str(model))(["the dog"])["cls"]
     configure(model, output_attentions=True, output_hidden_states=True, return_dict=False)
-    assert (load_encoder(str(model))(["the dog"])["cls"] == expected).all()
+    assert (load_model(str(model))(["the dog"])["cls"] == expected).all()
     assert run_unsup.main(command(model_name=model)) == 0
     saved = json.loads((tmp_path / "run" / "config.json").read_text())
     assert not {"output_attentions", "output_hidden_states", "return_dict"} & {name for name in saved if saved[name]}
@@ -149,28 +149,28 @@ def test_published_model_class_ignores_dropouts(model):
 def test_own_code_is_logged(bert, model, tmp_path, caplog):
     """If the code is ignored, or if the weights need it. This project's own code is not logged."""
     caplog.set_level("INFO", logger="informin")
-    load_encoder(str(model))
+    load_model(str(model))
     assert caplog.messages == []
     ignored = configure(shutil.copytree(bert, tmp_path / "ignored"), auto_map={"AutoModel": "own.OwnBert"})
-    load_encoder(str(ignored), ("cls",))
+    load_model(str(ignored), ("cls",))
     assert caplog.messages == [
         f"{ignored} names its own code (own.OwnBert), which is not run. It is loaded as a bert model."
     ]
     weights = {name.replace("intermediate", "gated"): x for name, x in load_file(bert / "model.safetensors").items()}
     save_file(weights, ignored / "model.safetensors", {"format": "pt"})
     with raises_usage(option="model_name", found="needs its own code (own.OwnBert, in auto_map), which is never run"):
-        load_encoder(str(ignored), ("cls",))
+        load_model(str(ignored), ("cls",))
 
 
 def test_only_unusual_unused_weights_are_logged(bert, tmp_path, caplog, capfd):
     """Not those of the language-model head, and never as a table."""
     caplog.set_level("INFO", logger="informin")
     model = shutil.copytree(bert, tmp_path / "more")
-    load_encoder(str(model), ("cls",))
+    load_model(str(model), ("cls",))
     assert caplog.messages == []
     weights = load_file(model / "model.safetensors") | {"classifier.weight": torch.zeros(2, 2)}
     save_file(weights, model / "model.safetensors", {"format": "pt"})
-    load_encoder(str(model), ("cls",))
+    load_model(str(model), ("cls",))
     assert caplog.messages == [f"{model} has 1 weight that its encoder does not use, such as classifier.weight."]
     assert "LOAD REPORT" not in capfd.readouterr().err
 
@@ -184,7 +184,7 @@ def test_message_about_dense_names_the_dimensions(bert, tmp_path):
     (model / "2_Dense" / "config.json").write_text(json.dumps({"in_features": 32, "out_features": 16}))
     found = "leaves out its Dense layer, and embeddings have 32 dimensions instead of 16"
     with raises_usage(option="pooler", found=found):
-        load_encoder(str(model), backend="native")
+        load_model(str(model), backend="native")
 
 
 @pytest.mark.parametrize("objective", [{"x": 1}, [None]])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from informin.models.encode import encode
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 from informin.models.texts import as_texts
 from tests.conftest import make_sentences, raises_usage
 
@@ -13,11 +13,11 @@ TEXTS = make_sentences(3)
 
 @pytest.fixture(scope="module")
 def encoders(bert):
-    native = load_encoder(str(bert), ("cls",))
+    native = load_model(str(bert), ("cls",))
     return {
         "native": native,
-        "st": load_encoder(str(bert), ("auto",), backend="st"),
-        "encode": lambda texts: encode(native.model, native.tokenizer, texts),
+        "st": load_model(str(bert), ("auto",), backend="st"),
+        "encode": lambda texts: encode(native.module, native.tokenizer, texts),
     }
 
 

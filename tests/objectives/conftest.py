@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import normalize
 
 from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_model
+from informin.models.loading import load_trainable
 from informin.training.options import arguments_class
 from tests.conftest import make_sentences, tokenizer_of
 from trainer_informin import InforMinTrainer
@@ -54,7 +54,7 @@ def rows(folder, count=6, copies=2):
 
 
 def model_of(folder, projection_head="mlp"):
-    return load_model(Checkpoint(folder), {"projection_head": projection_head})
+    return load_trainable(Checkpoint(folder), {"projection_head": projection_head})
 
 
 def head_values(model, batch, ids=range(6), gather=lambda x: x):

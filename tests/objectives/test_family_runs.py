@@ -12,8 +12,8 @@ from transformers import AutoConfig, AutoModel
 import run_export
 import run_unsup
 from informin.models.checkpoint import Checkpoint
-from informin.models.encoder import load_encoder
 from informin.models.loading import load_config
+from informin.models.open_model import load_model
 from informin.views.attention import ViewDropout
 from tests.objectives.conftest import rows
 from tests.objectives.family_helpers import SCD_ROWS
@@ -113,7 +113,7 @@ def test_resumed_run_equals_an_uninterrupted_one(run, tmp_path):
 def test_export_has_the_encoder_and_the_projection_head(run, tmp_path, capsys, how):
     objective, folder, _, _ = run
     kept = folder / f"checkpoint-{read_json(folder / 'training.json')['kept_step']}"
-    checksums = {load_encoder(str(path), ("cls",), device="cpu").weights_sha256() for path in (kept, folder)}
+    checksums = {load_model(str(path), ("cls",), device="cpu").weights_sha256() for path in (kept, folder)}
     assert len(checksums) == 1, "results of the checkpoint are results of the export"
     if how == "run_export":
         assert run_export.main([str(kept), str(tmp_path / "export")]) == 0

@@ -3,6 +3,8 @@
 import pytest
 from transformers import BertConfig, RobertaConfig
 
+from informin.models.embedding_config import EmbeddingConfig
+from informin.models.native import NativeModel
 from informin.objectives import OBJECTIVES
 from informin.objectives.attention_mi import attention_layers
 from informin.training.command_line import read_options_file
@@ -30,7 +32,8 @@ def recipe(path):
 def test_recipe_equals_its_paper_row(path):
     model_name, options, given = recipe(path)
     config = ENCODERS[model_name]
-    args = InforMinTrainingArguments(use_cpu=True, **given).resolve(model_name, config)
+    model = NativeModel(model_name, None, config, EmbeddingConfig())
+    args = InforMinTrainingArguments(use_cpu=True, **given).resolve(model)
     filled = {name: getattr(args, name) for name in options}
     if "attention_mi_layers" in options:
         filled["attention_mi_layers"] = attention_layers(config.num_hidden_layers, args.attention_mi_layers)

@@ -10,7 +10,8 @@ from huggingface_hub import ModelCard
 from informin.evaluation.results import add_task, environment, new_results, save_results
 from informin.evaluation.senteval import TASKS
 from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_model
+from informin.models.loading import load_trainable
+from informin.models.open_model import in_memory
 from informin.publishing.export import export_folder
 from informin.publishing.record import save_record
 from tests.conftest import tokenizer_of
@@ -66,8 +67,8 @@ RECORD = {
 
 def export_of(encoder: Path, folder: Path, record: dict | None = RECORD, **settings) -> Path:
     """Return the exported folder of an untrained encoder."""
-    model = load_model(Checkpoint(encoder), SETTINGS | settings)
-    export_folder(model, tokenizer_of(encoder), folder, record)
+    model = load_trainable(Checkpoint(encoder), SETTINGS | settings)
+    export_folder(in_memory(model, tokenizer_of(encoder)), folder, record)
     return folder
 
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 import run_unsup
 from informin.evaluation.results import add_task, environment, new_results, save_results
 from informin.evaluation.senteval import TASKS
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 from informin.publishing.published import published_files
 from trainer_informin import InforMinTrainer
 
@@ -93,7 +93,7 @@ def change_weights(folder: Path, **values: torch.Tensor | None) -> None:
 
 
 def weights_sha256(folder: Path) -> str:
-    return load_encoder(str(folder), ("cls",), device="cpu").weights_sha256()
+    return load_model(str(folder), ("cls",), device="cpu").weights_sha256()
 
 
 COMMON = dict(

@@ -19,8 +19,8 @@ from informin.adapters.vectors import load_vectors
 from informin.cli import embed, fit
 from informin.models.checkpoint import Checkpoint
 from informin.models.embed_file import embed_file
-from informin.models.encoder import load_encoder
-from informin.models.loading import load_model
+from informin.models.loading import load_trainable
+from informin.models.open_model import load_model
 from informin.publishing.adapted import SETTINGS
 from informin.publishing.export import export_checkpoint
 from informin.publishing.onnx import export_onnx, load_onnx_encoder
@@ -63,10 +63,10 @@ def test_every_way_to_load_it_gives_the_same_embeddings(adapted):
     from sentence_transformers import SentenceTransformer
 
     source, folder = adapted
-    before = load_encoder(str(source))
+    before = load_model(str(source))
     adapter = chosen().fit(before(TEXTS)["mean"])
     expected = adapter.transform(before(TEXTS)["mean"])
-    encoder = load_encoder(str(folder))
+    encoder = load_model(str(folder))
     if not before.normalized:
         dense = load_file(folder / "3_Dense" / "model.safetensors")
         unit = before(TEXTS)["mean"] / np.linalg.norm(before(TEXTS)["mean"], axis=-1, keepdims=True)
@@ -88,9 +88,9 @@ def test_its_onnx_file_gives_the_same_embeddings(adapted, tmp_path):
     _, folder = adapted
     export_checkpoint(folder, tmp_path / "export")
     export_onnx(tmp_path / "export")
-    expected = load_encoder(str(folder))(TEXTS)["mean"]
+    expected = load_model(str(folder))(TEXTS)["mean"]
     np.testing.assert_allclose(load_onnx_encoder(tmp_path / "export")(TEXTS), expected, atol=1e-5)
-    np.testing.assert_allclose(load_encoder(str(tmp_path / "export"))(TEXTS)["mean"], expected, atol=1e-6)
+    np.testing.assert_allclose(load_model(str(tmp_path / "export"))(TEXTS)["mean"], expected, atol=1e-6)
 
 
 def test_a_server_that_skips_normalize_modules_gives_the_same_embeddings(adapted):
@@ -108,7 +108,7 @@ def test_a_server_that_skips_normalize_modules_gives_the_same_embeddings(adapted
 
 def test_documents_are_smoothed_and_the_card_is_complete(adapted):
     source, folder = adapted
-    vectors = load_encoder(str(source))(TEXTS)["mean"]
+    vectors = load_model(str(source))(TEXTS)["mean"]
     np.testing.assert_allclose(np.load(folder / "documents.npy"), chosen().fit(vectors).smooth(vectors), atol=1e-5)
     card = (folder / "README.md").read_text()
     assert "fitted in closed form on 120 unlabeled texts" in card and "| `self_weight` | 0.7 |" in card
@@ -120,7 +120,7 @@ def test_documents_are_smoothed_and_the_card_is_complete(adapted):
 def test_it_is_not_trained(adapted):
     _, folder = adapted
     with raises_usage(option="model_name", found="has a linear adapter"):
-        load_model(Checkpoint(folder), dict(SETTINGS))
+        load_trainable(Checkpoint(folder), dict(SETTINGS))
 
 
 @pytest.mark.parametrize("damage", ["shape", "nan", "missing"])
@@ -138,7 +138,7 @@ def test_a_damaged_dense_module_is_refused(adapted, tmp_path, damage):
     if damage != "missing":
         save_file(tensors, path)
     with raises_usage(option="model_name", found="3_Dense/model.safetensors"):
-        load_encoder(str(tmp_path / "copy"))
+        load_model(str(tmp_path / "copy"))
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".parquet", ".safetensors"])
@@ -208,16 +208,16 @@ def test_embed_writes_what_sentence_transformers_computes(adapted, tmp_path, cap
 KILLED = """
 import os, signal, sys
 from informin.models import embed_file
-from informin.models.encoder import Encoder
+from informin.models.model import Model
 embed_file.CHUNK = 16
-call = Encoder.__call__
+call = Model.__call__
 def some(encoder, sentences, progress=None):
     some.calls += 1
     if some.calls == 4:
         os.kill(os.getpid(), signal.SIGKILL)
     return call(encoder, sentences, progress)
 some.calls = 0
-Encoder.__call__ = some
+Model.__call__ = some
 from informin.cli import embed
 embed.main(sys.argv[1:])
 """
@@ -231,7 +231,7 @@ def test_embed_resumes_after_sigkill(bert, tmp_path, monkeypatch):
     assert killed.returncode == -signal.SIGKILL and not (tmp_path / "x.npy").exists()
     assert len(os.listdir(tmp_path / ".x.npy.embedding")) == 2 + 3  # rows, description and three chunks
     monkeypatch.setattr("informin.models.embed_file.CHUNK", 16)
-    encoder = load_encoder(str(bert), ("mean",))
+    encoder = load_model(str(bert), ("mean",))
     expected = encoder(TEXTS)["mean"]
     embedded = []
     monkeypatch.setattr(type(encoder), "__call__", spy(type(encoder).__call__, embedded))
@@ -265,5 +265,5 @@ def test_two_processes_embed_what_one_does(bert, tmp_path):
     done, other = (forked.run(process) for process in group)
     assert done.returncode == other.returncode == 0, done.stderr + other.stderr
     assert done.stdout.count("120 texts") == 1
-    expected = load_encoder(str(bert), ("mean",))(TEXTS)["mean"]
+    expected = load_model(str(bert), ("mean",))(TEXTS)["mean"]
     np.testing.assert_allclose(np.load(tmp_path / "x.npy"), expected, atol=1e-5)

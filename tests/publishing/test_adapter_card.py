@@ -7,8 +7,8 @@ from huggingface_hub import ModelCard
 
 from informin.adapters.linear import LinearAdapter
 from informin.models.checkpoint import Checkpoint
-from informin.models.encoder import load_encoder
-from informin.publishing.adapted import adapter_card, save_adapted, save_adapted_st
+from informin.models.open_model import load_model
+from informin.publishing.adapted import adapter_card, save_adapted
 from informin.publishing.card import render_card
 from informin.publishing.metadata import license_of
 from informin.training.data_options import CardArguments, DataArguments
@@ -86,9 +86,9 @@ def test_license_of_the_base_model_is_in_every_card(bert, tmp_path):
     base = sentence_transformer(bert, tmp_path / "base")
     front = "".join(f"{name}: {value}\n" for name, value in OTHER.items())
     (base / "README.md").write_text(f"---\n{front}---\n# Base\n")
-    vectors = LinearAdapter().fit(load_encoder(str(base))(make_sentences(40))["mean"])
-    save_adapted(Checkpoint(base), vectors, tmp_path / "native", texts=40)
-    save_adapted_st(load_encoder(str(base), backend="st"), vectors, tmp_path / "st", texts=40)
+    vectors = LinearAdapter().fit(load_model(str(base))(make_sentences(40))["mean"])
+    for backend in ("native", "st"):
+        save_adapted(load_model(str(base), backend=backend), vectors, tmp_path / backend, texts=40)
     trained = with_record(export_of(bert, tmp_path / "trained"), **license_of(Checkpoint(base)))
     (trained / "README.md").write_text(render_card(trained))
     for folder in ("native", "st", "trained"):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from informin.models.open_model import in_memory
 from informin.publishing.export import export_checkpoint, export_folder
 from informin.publishing.record import load_record
 from informin.publishing.results import add_results
@@ -132,9 +133,9 @@ def test_results_of_earlier_weights_are_removed(export, bert, bert_run, tmp_path
     (export / "onnx" / "model.onnx").write_bytes(b"x")
     (export / "results" / "mine.json").write_text("{}")
     before, trained = published(export), (bert_run.trainer.model, bert_run.trainer.processing_class)
-    export_folder(*trained, export, bert_run.record)
+    export_folder(in_memory(*trained), export, bert_run.record)
     assert published(export) == before and "this model (seed 42)" in (export / "README.md").read_text()
-    export_folder(*trained, export, bert_run.record, torch.bfloat16)
+    export_folder(in_memory(*trained), export, bert_run.record, torch.bfloat16)
     assert set(before) - set(published(export)) == {"results/model.json", "onnx/model.onnx"}
     assert "Not evaluated" in (export / "README.md").read_text() and (export / "results" / "mine.json").exists()
 

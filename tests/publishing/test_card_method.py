@@ -11,7 +11,7 @@ import torch
 
 from informin.models.checkpoint import Checkpoint
 from informin.models.encode import encode
-from informin.models.loading import load_model
+from informin.models.loading import load_trainable
 from informin.objectives import OBJECTIVES
 from informin.publishing.card import CITATIONS, UNPUBLISHED, render_card
 from tests.conftest import ROOT, tokenizer_of
@@ -42,7 +42,7 @@ def test_code_of_the_card_gives_cls(encoder, tmp_path, pinned):
     named = "me/model" if pinned else UNPUBLISHED
     blocks = code_blocks(card)
     assert len(blocks) == 2 and all(named in block for block in blocks)
-    model = load_model(Checkpoint(encoder), dict(SETTINGS))
+    model = load_trainable(Checkpoint(encoder), dict(SETTINGS))
     for block, count in zip(blocks, (3, 2)):
         names = {}
         exec(block.replace(named, str(folder)), names)

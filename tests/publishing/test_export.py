@@ -6,6 +6,7 @@ from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 import run_export
+from informin.models.open_model import in_memory
 from informin.publishing.export import export_checkpoint, export_folder
 from informin.publishing.published import check_export
 from tests.conftest import make_sentences
@@ -66,7 +67,7 @@ def test_export_does_not_change_the_model(run, tmp_path, dtype):
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     settings = model.config.to_dict()
     assert settings["informin"]["lm_head"] and [name for name in before if name.startswith(LM_HEADS)]
-    export_folder(model, tokenizer, tmp_path, dtype=dtype)
+    export_folder(in_memory(model, tokenizer), tmp_path, dtype=dtype)
     assert model.config.to_dict() == settings and model.training
     after = model.state_dict()
     assert after.keys() == before.keys()

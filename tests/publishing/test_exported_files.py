@@ -11,7 +11,8 @@ import run_export
 import run_unsup
 from informin.models.checkpoint import Checkpoint
 from informin.models.encode import encode
-from informin.models.loading import load_model
+from informin.models.loading import load_trainable
+from informin.models.open_model import in_memory
 from informin.publishing.export import export_folder
 from tests.conftest import make_sentences, save_bert, save_roberta, tokenizer_of
 from tests.publishing.export_helpers import read_json
@@ -80,10 +81,10 @@ def test_tokenizer_files_omit_truncation_padding_and_paths(tmp_path, make, longe
     cutting = dict(direction="Right", max_length=8, strategy="LongestFirst", stride=0)
     fixed = backend | {"truncation": cutting, "padding": padding | {"pad_token": "[PAD]"}}
     (base / "tokenizer.json").write_text(json.dumps(fixed))
-    model = load_model(Checkpoint(base), {"projection_head": "mlp", "lm_head": False})
+    model = load_trainable(Checkpoint(base), {"projection_head": "mlp", "lm_head": False})
     tokenizer = tokenizer_of(base)
     tokenizer(["the dog"], truncation=True, padding="max_length", max_length=5)
-    export_folder(model, tokenizer, tmp_path / "export")
+    export_folder(in_memory(model, tokenizer), tmp_path / "export")
     exported = read_json(tmp_path / "export" / "tokenizer.json")
     assert exported["truncation"] is None and exported["padding"] is None
     settings = read_json(tmp_path / "export" / "tokenizer_config.json")

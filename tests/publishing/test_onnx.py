@@ -18,8 +18,8 @@ from informin.errors import OnnxMismatchError
 from informin.evaluation import load_pairs, score_pairs
 from informin.models.architectures import ARCHITECTURES
 from informin.models.checkpoint import Checkpoint
-from informin.models.encoder import load_encoder
-from informin.models.loading import load_config, load_model
+from informin.models.loading import load_config, load_trainable
+from informin.models.open_model import in_memory, load_model
 from informin.publishing.export import export_folder
 from informin.publishing.onnx import MODEL, QUANTIZED, export_onnx, load_onnx_encoder, quantize_onnx
 from informin.publishing.published import check_export, published_files
@@ -38,8 +38,8 @@ def exported(request, tmp_path_factory) -> Path:
     start = request.getfixturevalue(request.param)
     folder = tmp_path_factory.mktemp("exported")
     settings = {"objective": "informin", "pooling": "cls", "projection_head": "mlp", "lm_head": True}
-    model = load_model(Checkpoint(start), settings)
-    export_folder(model, tokenizer_of(start), folder)
+    model = load_trainable(Checkpoint(start), settings)
+    export_folder(in_memory(model, tokenizer_of(start)), folder)
     assert export_onnx(folder) == folder / MODEL
     assert quantize_onnx(folder) == folder / QUANTIZED
     return folder
@@ -66,13 +66,13 @@ def test_other_architectures(folder_of, tmp_path, name):
     """Pooling, normalization and prompts follow the settings."""
     start = folder_of(name)
     settings = {"pooling": "mean", "projection_head": "none", "lm_head": False, "prompt": "the old "}
-    model = load_model(Checkpoint(start), settings)
+    model = load_trainable(Checkpoint(start), settings)
     model.config.informin["normalize"] = True
-    export_folder(model, tokenizer_of(start), tmp_path)
+    export_folder(in_memory(model, tokenizer_of(start)), tmp_path)
     export_onnx(tmp_path)
     assert [tensor.name for tensor in session(tmp_path / MODEL).get_inputs()] == [*ARCHITECTURES[name].onnx_inputs]
     sentences = [*make_sentences(5), LONG, "dog"]
-    expected, embeddings = load_encoder(str(tmp_path))(sentences)["mean"], load_onnx_encoder(tmp_path)(sentences)
+    expected, embeddings = load_model(str(tmp_path))(sentences)["mean"], load_onnx_encoder(tmp_path)(sentences)
     np.testing.assert_allclose(embeddings, expected, atol=1e-5, rtol=0)
     np.testing.assert_allclose(np.linalg.norm(embeddings, axis=1), 1, atol=1e-5)
 
@@ -111,7 +111,7 @@ def test_hidden_states_equal_those_of_torch(exported, batch):
 def test_embeddings_equal_those_of_the_model(exported, batch_size):
     """In the order of the sentences, and truncated only at the model's maximum."""
     sentences = [*make_sentences(7), LONG, "dog", "the " * 20]
-    expected = load_encoder(str(exported), ("cls",), device="cpu")(sentences)["cls"]
+    expected = load_model(str(exported), ("cls",), device="cpu")(sentences)["cls"]
     embeddings = load_onnx_encoder(exported, batch_size=batch_size)(sentences)
     assert embeddings.dtype == np.float32
     np.testing.assert_allclose(embeddings, expected, atol=1e-5, rtol=0)
@@ -251,7 +251,7 @@ def test_packages_that_are_not_installed(tmp_path, monkeypatch):
 def checkpoint(bert, tmp_path) -> Path:
     """A folder that run_export.py accepts, without ONNX files."""
     settings = {"objective": "informin", "pooling": "cls", "projection_head": "mlp", "lm_head": False}
-    export_folder(load_model(Checkpoint(bert), settings), tokenizer_of(bert), tmp_path / "checkpoint")
+    export_folder(in_memory(load_trainable(Checkpoint(bert), settings), tokenizer_of(bert)), tmp_path / "checkpoint")
     return tmp_path / "checkpoint"
 
 

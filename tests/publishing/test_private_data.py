@@ -163,9 +163,9 @@ def test_low_rank_matrices_name_their_source_on_the_hub(outputs, tmp_path):
     assert json.loads((tmp_path / "run" / "adapter_config.json").read_text())["base_model_name_or_path"] == "org/bert"
     check_export(tmp_path / "run")
     # Whole weights next to low-rank ones, or the reverse, would be loaded.
-    export_folder(run.model, run.processing_class, tmp_path / "run", run.record())
+    export_folder(run.trained, tmp_path / "run", run.record())
     assert (tmp_path / "run" / "model.safetensors").exists() and not list((tmp_path / "run").glob("adapter_*"))
-    export_folder(run.model, run.processing_class, tmp_path / "run", run.record(), merge=False)
+    export_folder(run.trained, tmp_path / "run", run.record(), merge=False)
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 

@@ -19,7 +19,7 @@ def test_no_traces_of_the_machine_or_the_data(bert_run, other_seed, bert, senten
     folder = copy(bert_run.folder, tmp_path / "run")
     results = [save(results_of(path, **how), tmp_path) for path, how in ((folder, {}), (bert, {}), (other_seed, {}))]
     add_results(folder, results, [str(other_seed)])
-    export_folder(bert_run.trainer.model, bert_run.trainer.processing_class, folder, bert_run.record)
+    export_folder(bert_run.trainer.trained, folder, bert_run.record)
     words = [*MACHINE.values(), str(Path.home()), str(ROOT), "pytest-of", str(bert_run.folder), str(bert), "optimizer"]
     sentences = [line for line in sentences_file.read_text().splitlines() if line.count(" ") > 3]
     assert len(sentences) > 20 and len(published(folder)) == len(EXPORTED) + 3
@@ -92,7 +92,7 @@ def test_links_are_neither_read_nor_written(bert_run, private_folder, tmp_path, 
         lambda: check_export(folder),
         lambda: published_files(folder),
         lambda: add_results(folder, [results]),
-        lambda: export_folder(bert_run.trainer.model, bert_run.trainer.processing_class, folder, bert_run.record),
+        lambda: export_folder(bert_run.trainer.trained, folder, bert_run.record),
     ):
         with raises_usage(found=f"{link} is a link", needed="private data", fix="Replace each link with a copy of its"):
             use()
@@ -110,7 +110,7 @@ def test_pipes_are_refused_before_they_are_read(bert_run, tmp_path, name):
         lambda: check_export(folder),
         lambda: published_files(folder),
         lambda: add_results(folder, [str(tmp_path / "scores.json")]),
-        lambda: export_folder(bert_run.trainer.model, bert_run.trainer.processing_class, folder, bert_run.record),
+        lambda: export_folder(bert_run.trainer.trained, folder, bert_run.record),
     ):
         with raises_usage(found=f"{folder / name} is a pipe, a socket or a device", needed="only files and folders"):
             use()

@@ -1,5 +1,6 @@
 """training.json: options, data sources, licenses and names on the Hub."""
 
+import dataclasses
 import hashlib
 
 import huggingface_hub
@@ -10,10 +11,11 @@ from datasets import Dataset
 from informin.errors import UndefinedScoreError
 from informin.evaluation.results import environment
 from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_model, load_tokenizer
+from informin.models.loading import load_tokenizer, load_trainable
+from informin.models.open_model import in_memory
 from informin.publishing.export import export_checkpoint
 from informin.training.data_options import CardArguments, DataArguments
-from informin.training.record import describe_model, describe_sentences, provenance
+from informin.training.record import describe_sentences, provenance
 from tests.conftest import raises_usage
 from tests.publishing.export_helpers import COMMON, EXPORTED, Run, copy, published, read_json, weights_sha256
 
@@ -90,8 +92,10 @@ def facts(model_name, *, revision=None, sentences=("a", "b"), data=None, **card)
     if isinstance(sentences, tuple):
         sentences = Dataset.from_dict({"text": list(sentences)})
     told = provenance(files, data, CardArguments(**card))
-    model = load_model(files, {"projection_head": "mlp", "lm_head": False})
-    base = describe_model(files, model, load_tokenizer(files), told["hub_id"])
+    model = load_trainable(files, {"projection_head": "mlp", "lm_head": False})
+    base = dataclasses.replace(in_memory(model, load_tokenizer(files)), name=files.name, checkpoint=files).record_entry(
+        told["hub_id"]
+    )
     return told | {"base_model": base, "data": describe_sentences(sentences) | told["data"]}
 
 

@@ -11,8 +11,8 @@ from informin import program
 from informin.errors import PushError
 from informin.evaluation.results import add_task, new_results, save_results
 from informin.models.checkpoint import Checkpoint
-from informin.models.encoder import load_encoder
-from informin.models.loading import load_model
+from informin.models.loading import load_trainable
+from informin.models.open_model import in_memory, load_model
 from informin.publishing.export import export_folder
 from tests.conftest import tokenizer_of
 from tests.hub_server import HubServer
@@ -34,9 +34,9 @@ LOST = "no connection to the Hub ("
 def export(bert: Path, folder: Path, seed: int = 0) -> Path:
     """Return an exported folder. Each seed gives other weights."""
     torch.manual_seed(seed)
-    model = load_model(Checkpoint(bert), SETTINGS)
+    model = load_trainable(Checkpoint(bert), SETTINGS)
     model.get_input_embeddings().weight.data += seed
-    export_folder(model, tokenizer_of(bert), folder)
+    export_folder(in_memory(model, tokenizer_of(bert)), folder)
     return folder
 
 
@@ -63,7 +63,7 @@ def state(hub: HubServer) -> dict:
 
 def results_of(folder: Path, path: Path, score: float = 70.0) -> Path:
     """Write a results file for this folder's weights, as `add_results` does."""
-    sha256 = load_encoder(str(folder), device="cpu").weights_sha256()
+    sha256 = load_model(str(folder), device="cpu").weights_sha256()
     identity = dict(pooler="cls", normalized=False, prompt=None, whitening=None, max_length=66)
     identity |= dict(precision="fp32", split="test")
     results = new_results("this model", identity | {"weights_sha256": sha256}, {"torch": "2"})

@@ -13,7 +13,7 @@ from huggingface_hub import snapshot_download
 import run_unsup
 from informin.cli import train as train_command
 from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_model
+from informin.models.loading import load_trainable
 from informin.publishing import trainer as publishing_trainer
 from informin.publishing.hub import prepare, push_card, push_folder, push_in_background
 from tests.any_encoder.helpers import general_trainer, sentence_transformer
@@ -156,7 +156,7 @@ def test_a_run_that_cannot_be_pushed_is_not_started(hub, train, tmp_path, monkey
 
 def test_pushing_after_a_run_without_the_option(hub, bert, tmp_path):
     """trainer.push_to_hub(), as in Trainer."""
-    model = load_model(Checkpoint(bert), SETTINGS)
+    model = load_trainable(Checkpoint(bert), SETTINGS)
     tokenizer = tokenizer_of(bert)
     options = dict(eval_strategy="no", use_cpu=True, per_device_train_batch_size=4, hub_model_id="own")
     args = InforMinTrainingArguments(output_dir=str(tmp_path / "run"), **options)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from huggingface_hub import ModelCard
 
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 from tests.conftest import ROOT, make_sentences
 from tests.hub_server import HubServer
 from tests.push.push_helpers import (
@@ -113,7 +113,7 @@ def test_all_libraries_give_the_same_embeddings(hub, folder, tmp_path):
     assert push.returncode == 0, push.stderr[-3000:]
     assert push.stdout.endswith(f"The model is at {hub.url}/alice/m\n") and "Traceback" not in push.stderr
     sentences = make_sentences(20, seed=9)
-    expected = load_encoder(str(folder), device="cpu")(sentences)["cls"]
+    expected = load_model(str(folder), device="cpu")(sentences)["cls"]
     shutil.rmtree(folder)
     sha = hub.commits(REPO)[1].sha
     load = subprocess.run(

@@ -8,11 +8,9 @@ import pytest
 
 import run_unsup
 from informin.files import write_manifest
-from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_config
 from informin.training.command_line import parse
 from informin.training.options import InforMinTrainingArguments
-from tests.conftest import FOUR_STEPS, make_sentences
+from tests.conftest import FOUR_STEPS, make_sentences, resolve_for
 from trainer_informin import InforMinTrainer
 
 
@@ -49,7 +47,7 @@ def python(model):
 
     def python(name: str | None = None, **given) -> dict:
         args = InforMinTrainingArguments(use_cpu=True, **given)
-        return vars(args.resolve(name or model(), load_config(Checkpoint(name or model()))))
+        return vars(resolve_for(args, name or model()))
 
     return python
 

@@ -15,6 +15,7 @@ from informin.training import defaults
 from informin.training.defaults import filled_in, mixed_precision, paper_row, uneven_batch
 from informin.training.options import InforMinTrainingArguments
 from informin.training.term_fields import term_options
+from tests.conftest import resolve_for
 
 COMPARED = [field.name for field in fields(InforMinTrainingArguments) if field.init]
 
@@ -104,7 +105,7 @@ def test_resolve_keeps_given_options(model, monkeypatch, name, given, filled, ho
         setattr(chosen, name, given)
     for encoder in (("bert", 1024), ("roberta", 768)):
         for args in (chosen, left_open):
-            resolved = args.resolve(model(*encoder), load_config(Checkpoint(model(*encoder))))
+            resolved = resolve_for(args, model(*encoder))
             assert getattr(resolved, name) == given or args is left_open
         assert getattr(args, name) is None, "the original object is unchanged"
     assert getattr(resolved, name) == filled, "the value for the second encoder"
@@ -118,9 +119,9 @@ RESOLVED["guided"] = {"guided_weight": 1.0, "pooler": "mean", "eval_strategy": "
 def test_resolve_is_idempotent_and_does_not_change_its_object(model, objective):
     args = InforMinTrainingArguments(objective=objective, use_cpu=True, **RESOLVED[objective])
     before = asdict(args)
-    resolved = args.resolve(model("roberta"), load_config(Checkpoint(model("roberta"))))
+    resolved = resolve_for(args, model("roberta"))
     assert asdict(args) == before and resolved is not args
-    again = resolved.resolve(model("roberta"), load_config(Checkpoint(model("roberta"))))
+    again = resolve_for(resolved, model("roberta"))
     assert asdict(again) == asdict(resolved) and again == resolved
     assert args.learning_rate is None and resolved.learning_rate is not None
 
@@ -128,18 +129,17 @@ def test_resolve_is_idempotent_and_does_not_change_its_object(model, objective):
 @pytest.mark.parametrize("objective", RESOLVED)
 def test_replace_keeps_resolved_values(model, objective):
     args = InforMinTrainingArguments(objective=objective, use_cpu=True, **RESOLVED[objective])
-    config = load_config(Checkpoint(model("roberta")))
-    resolved = args.resolve(model("roberta"), config)
-    other = replace(resolved, seed=2).resolve(model("roberta"), config)
+    resolved = resolve_for(args, model("roberta"))
+    other = resolve_for(replace(resolved, seed=2), model("roberta"))
     assert other.seed == 2 and replace(other, seed=resolved.seed) == resolved
     assert other.objective_options == resolved.objective_options
-    direct = replace(args, seed=2).resolve(model("roberta"), config)
+    direct = resolve_for(replace(args, seed=2), model("roberta"))
     assert replace(other, output_dir=direct.output_dir) == direct
 
 
 def test_resolved_weight_can_be_replaced(model):
     """Options of a term that is turned off still have their defaults."""
-    resolved = InforMinTrainingArguments(use_cpu=True).resolve(model(), load_config(Checkpoint(model())))
+    resolved = resolve_for(InforMinTrainingArguments(use_cpu=True), model())
     off = replace(resolved, reconstruction_weight=0)
     assert [term.name for term in off.terms] == ["contrast"]
 
@@ -156,7 +156,7 @@ def test_none_means_not_set(python, name):
 
 def test_to_dict_has_the_options_of_the_terms(arguments, bert):
     """Trackers and Trainer's log use `to_dict`."""
-    args = arguments(objective="micse", queue_size=8).resolve(str(bert), load_config(Checkpoint(bert)))
+    args = resolve_for(arguments(objective="micse", queue_size=8), bert)
     assert args.to_dict() | {"queue_size": 8, "attention_mi_weight": 2.5e-3, "temperature": 0.05} == args.to_dict()
     assert term_options().keys() <= args.to_dict().keys() and json.loads(args.to_json_string())["queue_size"] == 8
 
@@ -210,7 +210,7 @@ def test_uneven_split_of_the_batch_logs_a_warning(model, monkeypatch, caplog, pr
     monkeypatch.setattr(defaults, "processes", lambda: int(processes))
     uneven = uneven_batch(args, load_config(Checkpoint(model())))
     assert uneven is None if said is None else said in uneven
-    args.resolve(model(), load_config(Checkpoint(model())))
+    resolve_for(args, model())
     assert [message for message in caplog.messages if "split evenly" in message] == ([uneven] if said else [])
 
 

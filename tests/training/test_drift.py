@@ -12,7 +12,9 @@ import run_unsup
 from informin.errors import UsageError
 from informin.evaluation import load_stsb_dev
 from informin.evaluation.drift import MEASURES, draw, measure_drift
-from informin.models.encoder import load_encoder
+from informin.models import native
+from informin.models.native import NativeModel
+from informin.models.open_model import load_model
 from informin.training import drift
 from tests.conftest import make_sentences
 from tests.senteval_data import small_counts, write_senteval
@@ -41,7 +43,7 @@ def test_drift_compares_with_the_original_encoder(command, bert, sentences_file,
     out = capsys.readouterr()
     found = record(tmp_path / "run")["drift"]
     pairs = load_stsb_dev(data)
-    old, new = (load_encoder(str(folder), ["cls"]) for folder in (bert, tmp_path / "run"))
+    old, new = (load_model(str(folder), ["cls"]) for folder in (bert, tmp_path / "run"))
     texts, by_cls = draw(sentences_file.read_text().splitlines()), itemgetter("cls")
     expected = measure_drift(lambda x: by_cls(old(x)), lambda x: by_cls(new(x)), texts, pairs).record()
     assert found["sentences"] == expected["sentences"] == 96 and found["warnings"] == expected["warnings"]
@@ -60,11 +62,11 @@ def test_drift_compares_with_the_original_encoder(command, bert, sentences_file,
 
 
 def test_drift_uses_pooling_and_precision_of_the_run(command, tmp_path, monkeypatch):
-    seen, load = [], drift.load_encoder
-    monkeypatch.setattr(drift, "load_encoder", lambda *args, **kwargs: seen.append(args) or load(*args, **kwargs))
+    seen, load = [], native.embed
+    monkeypatch.setattr(native, "embed", lambda *args: seen.append(args) or load(*args))
     assert run_unsup.main(command(bf16=True)) == 0
     settings = json.loads((tmp_path / "run" / "config.json").read_text())["informin"]
-    assert [args[1] for args in seen] == [[settings["pooling"]]]
+    assert {args[4].pooling for args in seen} == {settings["pooling"]}
     assert run_unsup.main(command(output_dir=tmp_path / "fp32")) == 0
     half, full = (record(tmp_path / name)["drift"]["old"]["uniformity"] for name in ("run", "fp32"))
     assert half != full and half == pytest.approx(full, rel=0.05)
@@ -79,7 +81,7 @@ def test_drift_is_not_measured_on_few_sentences_or_a_stream(command, tmp_path, c
     assert "Changes to the embeddings" not in (tmp_path / "run" / "README.md").read_text()
     stream = IterableDataset.from_generator(lambda: iter(()))
     caplog.set_level("INFO")
-    trainer = SimpleNamespace(began_with="nothing", sentences=stream)
+    trainer = SimpleNamespace(sentences=stream)
     assert drift.report_drift(trainer, None, "folder") is None
     assert "Drift was not measured: the sentences are a stream" in caplog.text
 
@@ -93,7 +95,7 @@ def test_errors_in_drift_do_not_fail_a_finished_run(command, bert, tmp_path, cap
     assert (
         "STS-B dev was not evaluated: " in caplog.text and record(tmp_path / "run")["drift"]["old"]["stsb_dev"] is None
     )
-    monkeypatch.setattr(drift, "load_encoder", gone)
+    monkeypatch.setattr(NativeModel, "original", gone)
     assert run_unsup.main(command(output_dir=tmp_path / "other")) == 0
     assert "Drift could not be measured or written: It is gone." in caplog.text
     assert (tmp_path / "other" / "model.safetensors").is_file() and record(tmp_path / "other")["drift"] is None

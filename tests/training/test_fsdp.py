@@ -13,7 +13,7 @@ import yaml
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 from informin.training.options import InforMinTrainingArguments
 from tests import forked
 from tests.any_encoder.helpers import change, sentence_transformer
@@ -109,7 +109,7 @@ def test_sharded_run_equals_one_process(kind, model, tmp_path):
     expected = alone.encode(make_sentences(8))
     assert np.abs(expected - before).max() > 0.05
     np.testing.assert_allclose(np.load(whole / "embeddings.npy"), expected, atol=1e-6)
-    encoder = load_encoder(str(whole), device="cpu")
+    encoder = load_model(str(whole), device="cpu")
     np.testing.assert_allclose(encoder(make_sentences(8))[encoder.poolers[0]], expected, atol=1e-6)
     theirs = SentenceTransformer(str(whole / "checkpoint-4"), device="cpu") if kind == "qwen3" else None
     if theirs:

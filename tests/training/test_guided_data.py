@@ -11,7 +11,7 @@ import torch
 import run_unsup
 from informin.errors import UsageError
 from informin.guide.cache import CachedGuide
-from informin.models.encoder import load_encoder
+from informin.models.open_model import load_model
 from informin.objectives.contrast import contrast
 from tests.conftest import make_sentences, raises_usage, save_bert, save_roberta, tokenizer_of
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
@@ -85,7 +85,7 @@ def test_second_view_is_mutual_neighbor(build, encoder, tmp_path):
     trainer = build(
         sentences=sentences, objective="simcse", false_negative_fraction=0.1, view="neighbor", view_neighbors=3
     )
-    x = torch.from_numpy(load_encoder(str(encoder), ("cls",), bf16=False)(sentences)["cls"])
+    x = torch.from_numpy(load_model(str(encoder), ("cls",), bf16=False)(sentences)["cls"])
     x = torch.nn.functional.normalize(x, dim=-1)
     places = (x @ x.T).fill_diagonal_(-2).topk(3).indices
     expected = [next((j for j in places[i].tolist() if i in places[j]), i) for i in range(40)]

@@ -11,11 +11,11 @@ from transformers import AutoModel, DataCollatorWithPadding, TrainingArguments, 
 from informin.errors import UsageError
 from informin.evaluation import load_pairs
 from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_config, load_model
+from informin.models.loading import load_trainable
 from informin.training import streams
 from informin.training.data_options import DataArguments
 from informin.training.sentences import load_sentences, tokenize
-from tests.conftest import make_sentences, raises_usage, save_pairs, tokenizer_of
+from tests.conftest import make_sentences, raises_usage, resolve_for, save_pairs, tokenizer_of
 from trainer_informin import InforMinTrainer
 
 SENTENCES = make_sentences(64)
@@ -110,10 +110,9 @@ def test_sentences_are_truncated_at_max_seq_length(bert, unscored):
     ids=["informin", "scd", "micse-mlm"],
 )
 def test_model_name_gives_the_same_weights_as_a_loaded_model(encoder, unscored, options):
-    args, config = unscored(**options), load_config(Checkpoint(encoder))
-    args = args.resolve(str(encoder), config)
+    args = resolve_for(unscored(**options), encoder)
     set_seed(args.seed)
-    model = load_model(Checkpoint(encoder), args.model_settings)
+    model = load_trainable(Checkpoint(encoder), args.model_settings)
     by_hand = trained(model, args, SENTENCES, processing_class=tokenizer_of(encoder))
     by_name = trained(model=str(encoder), args=unscored(**options), train_dataset=SENTENCES)
     assert_same_weights(by_name, by_hand)
@@ -240,7 +239,7 @@ def test_models_of_another_type_are_rejected(bert, unscored):
     ):
         InforMinTrainer(plain, unscored(), SENTENCES, processing_class=tokenizer_of(bert))
     args = unscored()
-    built = load_model(Checkpoint(bert), args.model_settings)
+    built = load_trainable(Checkpoint(bert), args.model_settings)
     with raises_usage(option="processing_class", found="is missing", needed="the tokenizer of the given model"):
         InforMinTrainer(built, args, SENTENCES)
 

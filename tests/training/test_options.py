@@ -11,15 +11,13 @@ import pytest
 from transformers import HfArgumentParser, TrainingArguments
 
 from informin.evaluation.measures import ALL
-from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_config
+from informin.models import native_checks
 from informin.objectives import OBJECTIVES, Objective, Term
 from informin.objectives.terms import option
-from informin.training import option_checks as checks
 from informin.training.command_line import parse
 from informin.training.options import InforMinTrainingArguments, arguments_class
 from informin.training.term_fields import term_options
-from tests.conftest import raises_usage
+from tests.conftest import raises_usage, resolve_for
 from tools import option_stubs
 
 
@@ -87,13 +85,12 @@ def test_sharded_weights_exclude_a_queue_and_packing(model, monkeypatch, name, p
         InforMinTrainingArguments(objective="simcse", use_cpu=True, **given)
         for given in ({}, {"queue_size": 8}, {"padding_free": True})
     )
-    monkeypatch.setattr(checks, "_launched_with", lambda launched: launched == plugin)
-    config = load_config(Checkpoint(model()))
-    assert plain.resolve(model(), config).padding_free is False
+    monkeypatch.setattr(native_checks, "_launched_with", lambda launched: launched == plugin)
+    assert resolve_for(plain, model()).padding_free is False
     with raises_usage(option="queue_size", found=f"whole weights for its momentum encoder, and {name} shards them"):
-        queue.resolve(model(), config)
+        resolve_for(queue, model())
     with raises_usage(option="padding_free", found=f"cannot be combined with {name}"):
-        packed.resolve(model(), config)
+        resolve_for(packed, model())
 
 
 def test_several_gpus_in_one_process_are_rejected(tmp_path, monkeypatch):
@@ -144,7 +141,7 @@ def test_choose_metric_returns_a_copy_with_the_metric_and_its_direction(given, m
 def test_objective_may_change_before_resolve(model):
     args, other = (InforMinTrainingArguments(objective=name, use_cpu=True) for name in ("micse", "simcse"))
     args.objective = "simcse"
-    args, other = (each.resolve(model(), load_config(Checkpoint(model()))) for each in (args, other))
+    args, other = (resolve_for(each, model()) for each in (args, other))
     assert args == other and args.warmup_steps == 0 and [term.name for term in args.terms] == ["contrast"]
 
 

@@ -4,10 +4,8 @@ import json
 
 import pytest
 
-from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_config
 from informin.training.options import InforMinTrainingArguments
-from tests.conftest import raises_usage
+from tests.conftest import raises_usage, resolve_for
 
 GUIDE_OPTIONS = "guided_weight, neighbor_weight, distillation_weight, replay_weight"
 NEEDS_GUIDE = (
@@ -171,6 +169,6 @@ def test_evaluations_without_a_checkpoint_to_load_are_rejected(given, name):
     ],
 )
 def test_checkpoints_are_saved_as_asked(model, given, saved, steps):
-    args = InforMinTrainingArguments(use_cpu=True, **given).resolve(model(), load_config(Checkpoint(model())))
+    args = resolve_for(InforMinTrainingArguments(use_cpu=True, **given), model())
     assert (args.save_strategy, args.save_steps) == (saved, steps)
-    assert args.resolve(model(), load_config(Checkpoint(model()))) == args
+    assert resolve_for(args, model()) == args

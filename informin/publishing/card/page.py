@@ -22,7 +22,7 @@ from informin.publishing.card.scores import (
 from informin.publishing.card.training import citations, environment_note, methods, options_table, source_model, stages
 from informin.publishing.card.usage import EMBEDDINGS, ST, onnx_files, usage
 from informin.publishing.metadata import known_id
-from informin.publishing.record import is_general, load_record, prompt_of_training
+from informin.publishing.record import load_record, prompt_of_training, trained_as_st
 from informin.schema import FLAG, TEXT, Kind, one_of
 from informin.temporary import new_file
 
@@ -89,8 +89,8 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
         UsageError: A file of the folder is not valid.
     """
     folder = Path(folder)
-    general = is_general(folder)
-    config = _general_config(folder) if general else _checked_config(folder)
+    native = not trained_as_st(folder)
+    config = _checked_config(folder) if native else _st_config(folder)
     settings = config["informin"]
     config = single_line(config)
     record = single_line(NO_RECORD | (load_record(folder) or {}))
@@ -109,8 +109,8 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
         method=methods(parts),
         dimensions=_dimensions(folder, record),
         **usage(settings, prompt_of_training(load_record(folder), settings)),
-        has_pooler=not general and "model_args" in read_json(folder / "sentence_bert_config.json"),
-        plain=not general,
+        has_pooler=native and "model_args" in read_json(folder / "sentence_bert_config.json"),
+        plain=native,
         trust=Markdown(", trust_remote_code=True" if record.get("remote_code") else ""),
         repo=in_quotes(repo or UNPUBLISHED),
         published=bool(repo),
@@ -138,7 +138,7 @@ def stamped(page: str) -> str:
     return f"{page}\n{_stamp(page)}\n"
 
 
-def _general_config(folder: Path) -> dict:
+def _st_config(folder: Path) -> dict:
     """Return the prompt of a SentenceTransformer in the form of config.json."""
     values = read_json(folder / "config_sentence_transformers.json")
     prompt = (values.get("prompts") or {}).get(values.get("default_prompt_name"), "")
@@ -152,7 +152,7 @@ def _class_name(config: dict) -> str:
 
 def _dimensions(folder: Path, record: dict) -> int | None:
     """Return the number of dimensions of an embedding; None for a record without it."""
-    if is_general(folder):
+    if "dimensions" in record:
         return record["dimensions"]
     return read_json(folder / "1_Pooling" / "config.json")["word_embedding_dimension"]
 

@@ -7,7 +7,7 @@ from typing import Any
 from informin.files import read_json
 from informin.publishing.card.markdown import Markdown, code, escape, in_quotes
 
-ST = "st"  # the pooling of a SentenceTransformer: `informin.models.st_encoder.POOLER`
+ST = "st"  # the pooling of a SentenceTransformer: `informin.models.st_loading.POOLER`
 EMBEDDINGS = {
     "cls": "the [CLS] vector",
     "mean": "the mean of its token vectors",

@@ -1,10 +1,9 @@
 """Train a SentenceTransformer as it is: its own modules compute the embedding, and it is saved in its own format.
 
-The general path next to the native one. The terms of an objective see the same output as from a native encoder. Terms
+The terms of an objective see the same output as from a native encoder. Terms
 that need internals of the encoder (attention maps, masked tokens, a momentum copy) need a native encoder.
 """
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -20,18 +19,15 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTo
 
 from informin.errors import UsageError, error_line
 from informin.models.checkpoint import Checkpoint
-from informin.models.embedding_config import EmbeddingConfig, embedding_of
-from informin.models.encode import embed
-from informin.models.encode import longest_read as longest_native
+from informin.models.embedding_config import embedding_of
 from informin.models.lora import LoRA, merged, without_lora
-from informin.models.remote_code import refuse_remote_code, remote_code
-from informin.models.st_encoder import POOLER, UNLIMITED, StEncoder, as_encoder, load_st_encoder
+from informin.models.remote_code import remote_code
+from informin.models.st_loading import POOLER, UNLIMITED, load_sentence_transformer
 from modeling_informin import InforMinOutput, with_default_prompt
 
 MODEL_TYPE = "sentence-transformers"
 HEADS_FILE = "heads.safetensors"  # of the objective's terms, in checkpoints
 TRAINED_FILE = "trained.safetensors"  # with LoRA: all weights that training changes, in checkpoints
-SETTINGS_FILE = "config_sentence_transformers.json"
 SAMPLE = ["A dog sleeps.", "The price of the old house by the river fell again last year."]
 TOLERANCE, HALF_TOLERANCE = 1e-3, 0.05  # of embeddings of unit length, the second with weights in bfloat16
 
@@ -46,28 +42,28 @@ class StConfig(PreTrainedConfig):
         self.hidden_size, self.informin = hidden_size, informin or {}
 
 
-class StModel(nn.Module):
+class StModule(nn.Module):
     """A SentenceTransformer with the interface of the native models in training.
 
     Attributes:
-        encoder: The same SentenceTransformer as an encoder of sentences.
+        encoder: The same SentenceTransformer as an `StModel`.
         st: The SentenceTransformer.
         config: Dimension of the embeddings, and `informin`, the settings of the run.
         heads: Heads of the objective's terms.
         tokenizer: A tokenizer of transformers, also for static embeddings.
         lora: Low-rank adaptation; None if training changes the encoder's own weights.
-        trusted: Whether code in the model's repository may run.
-        runs_code: Whether it does.
+        runs_code: Whether code in the model's repository runs.
         chunk_size: See `modeling_informin.InforMinMixin`.
         prompt_tokens: Tokens of the prompt that the pooling leaves out; 0 if it does not.
     """
 
     supports_gradient_checkpointing = True
 
-    def __init__(self, encoder: StEncoder, lora: LoRA | None = None, trust_remote_code: bool = False):
+    def __init__(self, encoder: Any, lora: LoRA | None = None):
         super().__init__()
-        self.encoder, self.st, self.lora, self.trusted = encoder, encoder.model, lora, trust_remote_code
-        self.runs_code = trust_remote_code and remote_code(Checkpoint(encoder.name), with_base=True) is not None
+        self.encoder, self.st, self.lora = encoder, encoder.module, lora
+        files, trusted = encoder.checkpoint, encoder.trusted
+        self.runs_code = bool(trusted and files and remote_code(files, with_base=True))
         self.heads = nn.ModuleDict()
         self.chunk_size: int | None = None
         self.is_static = type(next(iter(self.st))).__name__ == "StaticEmbedding"
@@ -187,84 +183,27 @@ class StModel(nn.Module):
         if self.lora:
             self.load_state_dict(load_file(Path(folder, TRAINED_FILE)), strict=False)
         else:
-            saved = load_st_encoder(Checkpoint(folder), trust_remote_code=self.trusted, device="cpu")
-            self.st.load_state_dict(saved.model.state_dict())
+            saved = load_sentence_transformer(Checkpoint(folder), self.encoder.trusted)
+            self.st.load_state_dict(saved.state_dict())
         if self.heads:
             self.heads.load_state_dict(load_file(Path(folder, HEADS_FILE)))
 
-    @contextmanager
-    def before_training(self) -> Iterator[None]:
-        """Compute the embeddings of the untrained model inside the block, for example for the drift report.
-
-        Requires LoRA, whose matrices are turned off. A model that trains its own weights has no way back.
-        """
+    def encode_untrained(self, sentences: Sequence[str], batch_size: int, prompt: str) -> np.ndarray:
+        """Return `encode` of the model before training; needs LoRA, whose matrices are turned off."""
         with without_lora(self.st):
-            yield
+            return self.encode(sentences, batch_size, prompt)
 
 
-def is_sentence_transformer(model: object) -> bool:
-    """Return whether an object is a SentenceTransformer, without importing sentence-transformers."""
-    library = sys.modules.get("sentence_transformers")
-    return library is not None and isinstance(model, library.SentenceTransformer)
-
-
-def describe_st(checkpoint: Checkpoint) -> tuple[StConfig, EmbeddingConfig]:
-    """Return the configuration and the prompts of a SentenceTransformer, from its files."""
-    values = checkpoint.json(SETTINGS_FILE)
-    prompts, default = values.get("prompts") or {}, values.get("default_prompt_name")
-    files = {"prompts": prompts, "default_prompt_name": default}
-    embedding = EmbeddingConfig(POOLER, prompt=prompts.get(default, ""), files={k: v for k, v in files.items() if v})
-    return StConfig(name_or_path=checkpoint.name), embedding
-
-
-def describe_object(model: Any) -> tuple[StConfig, EmbeddingConfig]:
-    """Return the configuration and the prompts of a SentenceTransformer in memory."""
-    files = {"prompts": dict(model.prompts), "default_prompt_name": model.default_prompt_name}
-    prompt = model.prompts.get(model.default_prompt_name, "")
-    return StConfig(), EmbeddingConfig(POOLER, prompt=prompt, files={k: v for k, v in files.items() if v})
-
-
-def load_st_model(
-    model: Any,
-    embedding: EmbeddingConfig,
-    *,
-    trust_remote_code: bool = False,
-    code_revision: str | None = None,
-    train_dense: bool = True,
-    lora: LoRA | None = None,
-    dtype: torch.dtype = torch.float32,
-    settings: dict | None = None,
-) -> StModel:
-    """Load a SentenceTransformer for training.
+def load_for_training(encoder: Any, args: Any) -> StModule:
+    """Return the module that trains a loaded SentenceTransformer, which it changes.
 
     Args:
-        model: Files of a model, or a SentenceTransformer, which is trained in place.
-        embedding: The resolved prompts.
-        trust_remote_code, code_revision: See `load_encoder`.
-        train_dense: Train Dense modules. False keeps their weights.
-        lora: Train low-rank matrices instead of the encoder's weights.
-        dtype: Data type of frozen weights. Weights that training changes are in float32.
-        settings: `model_settings` of the arguments.
+        encoder: An `StModel` with weights, on the CPU.
+        args: Resolved arguments of the run.
 
     Raises:
-        UsageError: It cannot be loaded; its tokens do not give its embeddings; or it has nothing to train.
+        UsageError: Its tokens do not give its embeddings, or it has nothing to train.
     """
-    prompt = embedding.in_training.prompt
-    if is_sentence_transformer(model):
-        name = str(getattr(model.model_card_data, "base_model", None) or "SentenceTransformer")
-        encoder = as_encoder(model, name, "", prompt=prompt, device="cpu")
-        encoder.files_sha256 = encoder.state_sha256()
-    else:
-        if not trust_remote_code:
-            refuse_remote_code(model)
-        encoder = load_st_encoder(
-            model,
-            device="cpu",
-            prompt=prompt,
-            trust_remote_code=trust_remote_code,
-            code_revision=code_revision,
-            dtype=dtype if lora else torch.float32,
-        )
     if encoder.routed:
         raise UsageError(
             f"{encoder.name} has a Router: training would change the route of documents and not that of queries",
@@ -272,41 +211,25 @@ def load_st_model(
             needed="a model with one route",
             fix="Train the modules of one route as a model of their own, or adapt this one with `informin fit`.",
         )
-    _freeze(encoder.model, train_dense)
-    if lora:
-        lora.add_to(encoder.model)
-    for weight in encoder.model.parameters():
+    _freeze(encoder.module, args.train_dense)
+    if args.lora:
+        args.lora.add_to(encoder.module)
+    for weight in encoder.module.parameters():
         if weight.requires_grad:
             weight.data = weight.data.float()
-    loaded = StModel(encoder, lora, trust_remote_code)
-    loaded.config.informin = (settings or {}) | embedding.settings
+    loaded = StModule(encoder, args.lora)
+    settings = {name: value for name, value in args.model_settings.items() if name != "prompt"}
+    loaded.config.informin = settings | args.embedding.settings
     _require_same_embeddings(loaded)
     _freeze_unused(loaded)
     if not any(weight.requires_grad for weight in loaded.parameters()):
         raise UsageError(f"{encoder.name} has no weights to train", option="model_name")
+    if not args.train_dense and not any(type(module).__name__ == "Dense" for module in loaded.st):
+        raise UsageError("is false, but the model has no Dense module", option="train_dense", fix="Leave it out.")
     return loaded
 
 
-def longest_read(model: Any, tokenizer: PreTrainedTokenizerBase, embedding: EmbeddingConfig | None = None) -> int:
-    """Return the maximum number of tokens per sentence of a model of either path; see `informin.models.encode`."""
-    return model.encoder.length if isinstance(model, StModel) else longest_native(model, tokenizer, embedding)
-
-
-def embed_any(
-    model: Any,
-    tokenizer: PreTrainedTokenizerBase,
-    sentences: Sequence[str],
-    batch_size: int,
-    embedding: EmbeddingConfig,
-    progress: Callable[[int], object] | None = None,
-) -> np.ndarray:
-    """Return the embeddings (N, d) float32 by a model of either path; see `informin.models.encode.embed`."""
-    if isinstance(model, StModel):
-        return model.encode(sentences, batch_size, embedding.prompt, progress)
-    return embed(model, tokenizer, sentences, batch_size, embedding, progress)
-
-
-def refuse_identical_views(model: StModel) -> None:
+def refuse_identical_views(model: StModule) -> None:
     """Raise UsageError if a model without dropout would give two equal views of a sentence."""
     if model.lora and model.lora.dropout:  # has an effect from the first step on
         return
@@ -325,7 +248,7 @@ def refuse_identical_views(model: StModel) -> None:
         )
 
 
-def _tokenizer_of(encoder: StEncoder, is_static: bool) -> PreTrainedTokenizerBase:
+def _tokenizer_of(encoder: Any, is_static: bool) -> PreTrainedTokenizerBase:
     """Return a tokenizer of transformers that gives the tokens that the model reads."""
     own = encoder.tokenizer
     if is_static:
@@ -348,7 +271,7 @@ def _freeze(model: Any, train_dense: bool) -> None:
             module.requires_grad_(False)
 
 
-def _require_same_embeddings(model: StModel) -> None:
+def _require_same_embeddings(model: StModule) -> None:
     """Raise UsageError if the rows of tokens in training would not give the model's own embeddings."""
     encoder, tokenizer = model.encoder, model.tokenizer
     half = _is_half(model)
@@ -371,7 +294,7 @@ def _require_same_embeddings(model: StModel) -> None:
         )
 
 
-def _freeze_unused(model: StModel) -> None:
+def _freeze_unused(model: StModule) -> None:
     """Freeze weights that no embedding depends on, such as BERT's pooler: processes would wait for their gradients."""
     batch = model.tokenizer(SAMPLE, padding=True, return_tensors="pt")
     model.eval()
