@@ -1,7 +1,7 @@
 """Lets the pages of the docs site link to other files of the repository, as they do on GitHub.
 
 README.md becomes the home page. Pages and images outside docs/ that a page links to are added under repository/. A link
-to anything else, such as source code, becomes plain text. A link to a file that does not exist ends the build.
+to anything else, such as source code or the log, becomes plain text. A link to a missing file ends the build.
 """
 
 import os
@@ -16,6 +16,7 @@ DOCS = ROOT / "docs"
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!https?:|mailto:|#)([^)\s#]+)(#[^)\s]*)?\)")
 REFERENCE = re.compile(r"^(\[[^\]]+\]: )(?!https?:)([^\s#]+)(#\S*)?$", re.MULTILINE)
 SHOWN = (".md", ".png", ".svg")
+LOG = (ROOT / "LOG.md", ROOT / "log")  # not on the site
 
 
 def uri_of(path: Path) -> str:
@@ -35,16 +36,21 @@ def target_of(page: Path, link: str) -> Path:
     return target
 
 
+def is_shown(path: Path) -> bool:
+    """Whether a file is on the site."""
+    return path.suffix in SHOWN and not any(path.is_relative_to(log) for log in LOG)
+
+
 def links_in(page: Path) -> set[Path]:
     """The pages and images that a page links to."""
     text = page.read_text(encoding="utf-8")
     links = [match[3] for match in LINK.finditer(text)] + [match[2] for match in REFERENCE.finditer(text)]
-    return {target for target in (target_of(page, link) for link in links) if target.suffix in SHOWN}
+    return {target for target in (target_of(page, link) for link in links) if is_shown(target)}
 
 
 def on_files(files, config):
     """Adds README.md, and what is linked to outside docs/, directly or through other pages."""
-    todo = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LOG.md")]
+    todo = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
     todo += [Path(file.abs_src_path) for file in files if file.src_uri.endswith(".md")]
     seen = set()
     while todo:
@@ -66,7 +72,7 @@ def on_page_markdown(markdown, page, config, files):
 
     def moved(link: str) -> str | None:
         target = target_of(source, link)
-        return os.path.relpath(uri_of(target), here) if target.suffix in SHOWN else None
+        return os.path.relpath(uri_of(target), here) if is_shown(target) else None
 
     def inline(match: re.Match) -> str:
         place = moved(match[3])

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from informin.models.open_model import load_model
     from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = ["InforMinTrainer", "InforMinTrainingArguments", "load_model"]
 
 _HOMES = {

@@ -18,11 +18,9 @@ from informin.training.options import arguments_class
 from tests.conftest import ROOT, raises_usage
 
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LOG.md", "results/README.md")]
-PAGES += sorted((ROOT / "docs").glob("*.md"))
-LOGS = sorted((ROOT / "docs" / "log").glob("*.md"))
-RECIPES = sorted((ROOT / "docs" / "recipes").glob("*.md"))
+PAGES += [ROOT / "results" / "adaptation.md", *sorted((ROOT / "docs").glob("*.md"))]
+LOGS = sorted((ROOT / "log").glob("*.md"))
 TODAYS = [page for page in PAGES if page.name not in ("CHANGELOG.md", "LOG.md")]  # the others also describe the past
-TODAYS += RECIPES
 TOP = "informin|configs|docs|examples|model_cards|benchmarks|results|tests|tools"
 WRITTEN = r"results/(a|b|bert)$"  # created by the commands on the pages
 # Options of other programs on our pages. --help and --config are not dataclass fields.
@@ -53,7 +51,7 @@ def anchors(page: Path) -> list[str]:
     return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
 
 
-@pytest.mark.parametrize("page", [*PAGES, *RECIPES, *LOGS], ids=name)
+@pytest.mark.parametrize("page", [*PAGES, *LOGS], ids=name)
 def test_relative_links_exist(page):
     for target in re.findall(r"\]\((?!https:)([^)\s]+)\)", text(page)):
         path, _, anchor = target.partition("#")
@@ -91,7 +89,7 @@ def test_the_readme_is_short_and_links_to_every_page():
     readme = text(ROOT / "README.md")
     assert len(readme.splitlines()) < 190
     both = readme + text(ROOT / "CONTRIBUTING.md")
-    assert [name(page) for page in PAGES[1:4] + PAGES[5:] if f"({name(page)})" not in both] == []
+    assert [name(page) for page in PAGES[1:4] + PAGES[6:] if f"({name(page)})" not in both] == []
 
 
 @pytest.mark.parametrize("page", TODAYS, ids=name)
@@ -135,7 +133,7 @@ def test_the_readme_lists_all_objectives():
 
 
 def test_every_entry_of_the_log_has_a_verdict():
-    verdicts = re.findall(r"^\* .+ \[(\S+)\]\(docs/log/(\S+)#(\S+)\)$", text(ROOT / "LOG.md"), re.MULTILINE)
+    verdicts = re.findall(r"^\* .+ \[(\S+)\]\(log/(\S+)#(\S+)\)$", text(ROOT / "LOG.md"), re.MULTILINE)
     entries = [(log.name, anchor) for log in LOGS for anchor in anchors(log)[1:]]
     assert sorted((file, anchor) for _, file, anchor in verdicts) == sorted(entries)
     dates = [date for date, _, _ in verdicts]

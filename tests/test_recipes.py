@@ -1,4 +1,4 @@
-"""The code on the pages of docs/recipes runs, on a tiny adapted model, and finds what the vectors say."""
+"""The snippets of docs/recipes.md run, on a tiny adapted model, and find what the vectors say."""
 
 import ast
 import os
@@ -15,10 +15,10 @@ from informin.evaluation.collections import load_collection
 from informin.evaluation.search import search_ranking
 from tests.conftest import ROOT, make_sentences, save_bert
 from tests.publishing.test_adapted import sentence_transformer
-from tools.recipes import read_pages, run_code, same_output
+from tools.recipes import read_recipes, run_code, same_output
 
-RECIPES = read_pages()
-EMBEDS_ITSELF = ("langchain",)  # pages that do not use documents.npy
+RECIPES = read_recipes()
+EMBEDS_ITSELF = ("langchain",)  # snippets that do not use documents.npy
 SEARCHES = {"faiss", "qdrant", "chroma", "langchain", "llamaindex", "onnx-runtime"}
 
 
@@ -42,7 +42,7 @@ def data(tmp_path_factory):
 
 
 def interpreter(name: str) -> str:
-    """The page's own environment if `python -m tools.recipes` made one, else this Python."""
+    """The snippet's own environment if `python -m tools.recipes` made one, else this Python."""
     own = Path(os.environ.get("RECIPE_ENVIRONMENTS", ROOT / "nowhere"), name, "bin", "python")
     return str(own if own.exists() else sys.executable)
 
@@ -56,15 +56,15 @@ def imported(code: str) -> set[str]:
 
 
 def run(name: str, data: Path, code: str | None = None) -> str:
-    """Return what a page's code prints, or other code for its packages. Skips the test if a package is missing."""
-    page, python = RECIPES[name], interpreter(name)
-    packages = imported(page.code) | ({"optimum"} if 'backend="onnx"' in page.code else set())
-    page = replace(page, code=code or page.code)
+    """Return what a snippet prints, or other code for its packages. Skips the test if a package is missing."""
+    recipe, python = RECIPES[name], interpreter(name)
+    packages = imported(recipe.code) | ({"optimum"} if 'backend="onnx"' in recipe.code else set())
+    recipe = replace(recipe, code=code or recipe.code)
     find = f"from importlib.util import find_spec; print(*(p for p in {sorted(packages)} if not find_spec(p)))"
     missing = subprocess.run([python, "-c", find], capture_output=True, text=True, check=True).stdout.strip()
     if missing:
         pytest.skip(f"not installed: {missing}; python -m tools.recipes makes an environment")
-    done = run_code(page, python, data)
+    done = run_code(recipe, python, data)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
@@ -123,13 +123,14 @@ def test_setfit_trains_a_classifier(data):
     assert [line.split()[0] in ("sports", "weather") for line in run("setfit", data).splitlines()[-2:]] == [True, True]
 
 
-def test_every_page_is_complete():
-    overview = (ROOT / "docs" / "recipes.md").read_text()
-    for name, page in RECIPES.items():
-        assert f"(recipes/{name}.md)" in overview
-        assert 10 <= len(page.code.strip().splitlines()) <= 30, name
-        assert page.output.strip(), name
-        assert {"sentence-transformers", "transformers", "torch"} <= page.versions.keys(), name
+def test_every_snippet_is_complete():
+    assert SEARCHES | {"bertopic", "mteb", "setfit"} == RECIPES.keys()
+    for name, recipe in RECIPES.items():
+        assert 10 <= len(recipe.code.strip().splitlines()) <= 40, name
+        assert recipe.output.strip(), name
+        assert (
+            len(recipe.versions) > len({"sentence-transformers", "transformers", "torch"} & recipe.versions.keys()) == 3
+        )
 
 
 def test_outputs_are_compared_by_words_and_rounded_numbers():

@@ -1,5 +1,6 @@
 """The docs site builds without broken links, and its pages have the docstrings they refer to."""
 
+import re
 import subprocess
 import sys
 
@@ -37,6 +38,19 @@ def test_reference_pages_have_the_docstrings(site):
         assert words in (site / "reference" / f"{page}.html").read_text(encoding="utf-8"), page
 
 
+def test_lists_are_rendered_as_lists(site):
+    """No paragraph or item contains the marker of another item, as it does if a line break is missing."""
+    marker = re.compile(r"(?:^|\n)[*-] |[a-z]{3}[.:]\s[2-9]\. [A-Z]")
+    for page in site.rglob("*.html"):
+        blocks = re.findall(r"<(?:p|li)>(.*?)</(?:p|li)>", page.read_text(encoding="utf-8"), re.DOTALL)
+        assert [block for block in blocks if marker.search(block)] == [], page
+
+
+def test_the_log_is_not_on_the_site(site):
+    assert not [page for page in site.rglob("*.html") if page.name in ("LOG.html", "2026-11.html")]
+    assert 'href="log/' not in (site / "results.html").read_text(encoding="utf-8")
+
+
 def test_diagrams_are_rendered_by_mermaid(site):
     assert (site / "architecture.html").read_text(encoding="utf-8").count('<pre class="mermaid">') == 2
 
@@ -60,7 +74,7 @@ def test_a_broken_link_fails_the_build(link, problem, tmp_path):
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs/hooks.py").write_text((ROOT / "docs/hooks.py").read_text(encoding="utf-8"))
     (tmp_path / "docs/training.md").write_text("# Train\n")
-    for name in ("CONTRIBUTING", "CHANGELOG", "LOG"):
+    for name in ("CONTRIBUTING", "CHANGELOG"):
         (tmp_path / f"{name}.md").write_text(f"# {name}\n")
     (tmp_path / "README.md").write_text(f"# Home\n\n[a link]({link})\n")
     settings = {"site_name": "t", "strict": True, "hooks": ["docs/hooks.py"], "exclude_docs": "hooks.py\n"}

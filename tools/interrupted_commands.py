@@ -1,6 +1,6 @@
 """Interrupt every command that writes, and check what it leaves and whether the same command then works.
 
-    python -m tools.interrupted_commands > results/interruptions.md
+    python -m tools.interrupted_commands > table.md
 
 Each command is stopped while it writes: by SIGTERM, by SIGKILL, by a full disk, by a read-only disk, and by a second
 run with the same output. The disks are small tmpfs mounts, so these rows need root. Then two processes of `embed`,
@@ -340,10 +340,6 @@ number of files in a folder. `.informin-*` and locks of a killed process are rem
 the same folder. "second run": while the first is stopped, the same command starts a second time. The exit code and the
 last line are those of the second; the first then ends with 0. The last rows are two processes of `accelerate launch`,
 of which one is killed. They show the other process.
-
-```bash
-python -m tools.interrupted_commands > results/interruptions.md
-```
 """
 
 

@@ -1,8 +1,8 @@
-"""Run the code of docs/recipes, each page in an environment of its own, and compare with the output on the page.
+"""Run the snippets of docs/recipes.md, each in an environment of its own, and compare with the outputs on the page.
 
-    python -m tools.recipes --model_name MODEL --folder FOLDER [--page faiss ...] [--collection FOLDER]
+    python -m tools.recipes --model_name MODEL --folder FOLDER [--only faiss ...] [--collection FOLDER]
 
-An environment has the versions that the page names. FOLDER keeps the environments, about 1 GB each, and the adapted
+An environment has the versions that the snippet names. FOLDER keeps the environments, about 1 GB each, and the adapted
 model. To run tests/test_recipes.py in these environments, set RECIPE_ENVIRONMENTS=FOLDER/environments.
 """
 
@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ROOT / "docs" / "recipes"
+PAGE = ROOT / "docs" / "recipes.md"
 SENTENCES = ROOT / "informin" / "general_sentences.txt"
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 ROUNDING = 0.005  # by how much a printed number may differ: machines round differently
 
 
 @dataclass
-class Page:
-    """A recipe: its code, the output shown below the code, and the versions of the packages that it was run with."""
+class Recipe:
+    """A snippet: its code, the output shown below the code, and the versions of the packages that it was run with."""
 
     name: str
     code: str
@@ -33,24 +33,31 @@ class Page:
     versions: dict[str, str]
 
 
-def read_page(path: Path) -> Page:
-    """Read a recipe. It has one python block, a text block after it, and a line that begins with `Run with`."""
-    text = path.read_text(encoding="utf-8")
+def read_section(name: str, text: str) -> Recipe:
+    """Read a section: a python block, perhaps a text block after it, and a line that begins with `Run with`."""
     (code,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    output = re.findall(r"^```text\n(.*?)^```", text.partition(code)[2], re.MULTILINE | re.DOTALL)[0]
+    output = re.search(r"^```text\n(.*?)^```", text.partition(code)[2], re.MULTILINE | re.DOTALL)
     line = re.search(r"^Run with (.*?)$\n(?:\n|\Z)", text, re.MULTILINE | re.DOTALL)[1]
     versions = dict(re.findall(r"([\w-]+)\s+(\d[\w.]*\d)", line.partition(" on Python")[0]))
-    return Page(path.stem, code, output, versions)
+    return Recipe(name, code, output[1] if output else "", versions)
 
 
-def read_pages() -> dict[str, Page]:
-    """Return all recipes by name."""
-    return {path.stem: read_page(path) for path in sorted(PAGES.glob("*.md"))}
+def read_recipes() -> dict[str, Recipe]:
+    """Return all snippets by name. Code, output and versions above the first section apply to all."""
+    first, *sections = re.split(r"^## ", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    shared, recipes = read_section("", first), {}
+    for section in sections:
+        title, _, text = section.partition("\n")
+        own = read_section(title.lower().replace(" ", "-"), text)
+        output, versions = own.output or shared.output, shared.versions | own.versions
+        recipes[own.name] = Recipe(own.name, f"{shared.code}\n{own.code}", output, versions)
+    return recipes
 
 
-def make_environment(page: Page, folder: Path) -> Path:
-    """Create a virtual environment with the page's packages, unless it exists, and return its interpreter."""
-    python, needed = folder / "bin" / "python", sorted(f"{name}=={version}" for name, version in page.versions.items())
+def make_environment(recipe: Recipe, folder: Path) -> Path:
+    """Create a virtual environment with a snippet's packages, unless it exists, and return its interpreter."""
+    python = folder / "bin" / "python"
+    needed = sorted(f"{name}=={version}" for name, version in recipe.versions.items())
     installed = folder / "installed.txt"
     if not installed.exists() or installed.read_text().split() != needed:
         shutil.rmtree(folder, ignore_errors=True)
@@ -68,8 +75,10 @@ def adapt(model_name: str, folder: Path) -> None:
     subprocess.run(command, cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True)
 
 
-def run_code(page: Page, python: str | Path, data: Path, collection: Path | None = None) -> subprocess.CompletedProcess:
-    """Run a page's code in a copy of a folder, without network access to the Hub.
+def run_code(
+    recipe: Recipe, python: str | Path, data: Path, collection: Path | None = None
+) -> subprocess.CompletedProcess:
+    """Run a snippet in a copy of a folder, without network access to the Hub.
 
     Args:
         data: Folder with `documents.txt` and the model `better`.
@@ -82,7 +91,7 @@ def run_code(page: Page, python: str | Path, data: Path, collection: Path | None
         if collection:
             shutil.copytree(collection, Path(folder, "collection"))
         environment |= {"XDG_CACHE_HOME": f"{folder}/.cache", "MTEB_CACHE": f"{folder}/.cache/mteb"}
-        Path(folder, "recipe.py").write_text(page.code, encoding="utf-8")
+        Path(folder, "recipe.py").write_text(recipe.code, encoding="utf-8")
         command = [python, "recipe.py"]
         return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900)
 
@@ -97,12 +106,12 @@ def same_output(shown: str, printed: str) -> bool:
 
 
 def main() -> int:
-    """Run the pages. Returns 1 if one of them fails or prints something else."""
+    """Run the snippets. Returns 1 if one of them fails or prints something else."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    pages = read_pages()
+    recipes = read_recipes()
     parser.add_argument("--model_name", required=True)
     parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("--page", nargs="+", default=list(pages), choices=list(pages))
+    parser.add_argument("--only", nargs="+", default=list(recipes), choices=list(recipes))
     parser.add_argument("--collection", type=Path, default=ROOT.parent / "shared" / "data" / "retrieval" / "cisi")
     args = parser.parse_args()
     data = args.folder.resolve() / "data"
@@ -110,11 +119,11 @@ def main() -> int:
         data.mkdir(parents=True, exist_ok=True)
         adapt(args.model_name, data)
     failed = 0
-    for name in args.page:
-        python = make_environment(pages[name], args.folder.resolve() / "environments" / name)
-        collection = args.collection if "collection/" in pages[name].code else None
-        done = run_code(pages[name], python, data, collection)
-        passed = done.returncode == 0 and same_output(pages[name].output, done.stdout)
+    for name in args.only:
+        python = make_environment(recipes[name], args.folder.resolve() / "environments" / name)
+        collection = args.collection if "collection/" in recipes[name].code else None
+        done = run_code(recipes[name], python, data, collection)
+        passed = done.returncode == 0 and same_output(recipes[name].output, done.stdout)
         failed += not passed
         print(f"{name}: {'as on the page' if passed else 'differs from the page'}")
         if not passed:

@@ -1,9 +1,15 @@
-"""Take the README's screenshots of the search page, and of a report, with headless Chromium.
+r"""Take the README's screenshots of the search page, and of a report, with headless Chromium.
 
     pip install playwright
     python -m tools.screenshots --search MODEL OTHER --sentences FILE --query QUERY --report report.html
 
-Writes docs/images/search-page.png and docs/images/report.png. docs/search-page.md has the command of the images there.
+Writes docs/images/search-page.png and docs/images/report.png. The commands of the images there:
+
+    informin fit --model_name all-MiniLM-L6-v2 --train_file ../shared/data/domain/banking77_train.tsv \
+        --output_dir all-MiniLM-L6-v2-banking77
+    python -m tools.screenshots --search all-MiniLM-L6-v2 all-MiniLM-L6-v2-banking77 \
+        --sentences ../shared/data/domain/banking77_test.tsv \
+        --query "I lost my phone, can I still use the app?" --report all-MiniLM-L6-v2-banking77/report.html
 """
 
 import argparse

@@ -109,7 +109,7 @@ class FaissIndex:
         try:
             import faiss
         except ImportError:
-            fix = "Install it: pip install 'informin-cl[search]', or search fewer sentences."
+            fix = "Install the extra `search` (see Install in README), or search fewer sentences."
             needed = f"the package faiss-cpu above {MOST_EXACT:,} sentences"
             raise UsageError(f"{len(vectors):,} sentences", needed=needed, fix=fix) from None
         lists = int(len(vectors) ** 0.5)

@@ -39,7 +39,7 @@ def require_gradio():
     try:
         import gradio
     except ImportError:
-        fix = "Install it: pip install 'informin-cl[demo]'"
+        fix = "Install the extra `demo` (see Install in README)."
         raise UsageError("The search page needs the package gradio, which is not installed", fix=fix) from None
     return gradio
 

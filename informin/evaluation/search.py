@@ -60,7 +60,7 @@ def bm25_search(collection: Collection, depth: int = DEPTH) -> tuple[np.ndarray,
     try:
         import bm25s
     except ImportError:
-        fix = "Install it: pip install 'informin-cl[search]', or leave out `bm25`."
+        fix = "Install the extra `search` (see Install in README), or leave out `bm25`."
         raise UsageError("needs the package bm25s, which is not installed", option="bm25", fix=fix) from None
     shape = len(collection.queries), min(depth, len(collection.documents))
     ranking, ranks = np.full(shape, -1), np.zeros(shape, dtype=np.int64)

@@ -13,7 +13,7 @@ from torch import nn
 from informin.errors import UsageError, error_line
 
 ADAPTER_FILE = "adapter_model.safetensors"
-EXTRA = "Install it: pip install 'informin-cl[lora]'."
+EXTRA = "Install the extra `lora` (see Install in README)."
 AUTO = ["auto"]
 
 

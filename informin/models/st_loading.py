@@ -77,14 +77,14 @@ def require_library(model_name: str, reason: UsageError | None) -> Any:
         raise UsageError(
             f"{model_name} needs the package sentence-transformers, which is not installed{why}",
             option="model_name",
-            fix="Install it: pip install 'informin-cl[st]'.",
+            fix="Install the extra `st` (see Install in README).",
         ) from None
     found = sentence_transformers.__version__
     if Version(found) < Version(OLDEST):
         raise UsageError(
             f"{model_name} needs sentence-transformers {OLDEST} or newer, and {found} is installed",
             option="model_name",
-            fix="Upgrade it: pip install -U 'informin-cl[st]'.",
+            fix=f"Upgrade it: pip install -U 'sentence-transformers>={OLDEST}'.",
         )
     return sentence_transformers
 

@@ -121,5 +121,5 @@ def test_missing_package_is_named(train, monkeypatch):
         return own(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with raises_usage(option="lora_r", found="peft", fix="pip install 'informin-cl[lora]'"):
+    with raises_usage(option="lora_r", found="peft", fix="the extra `lora`"):
         train("qwen3")

@@ -1,4 +1,4 @@
-"""Every family of models with every action: the table in docs/compatibility.md. No cell is left out.
+"""Every family of models with every action: the table in docs/models.md. No cell is left out.
 
 python -m tests.any_encoder.test_matrix prints the table. A cell is `yes`, or the beginning of the one-line refusal.
 """
@@ -165,7 +165,7 @@ def table(model_of: Callable[[str], Path]) -> str:
 @functools.cache
 def shown() -> dict[tuple[str, str], str]:
     """Return the cells of the table in the docs, by family and action."""
-    page = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
     rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("|")]
     return {
         (name, action): text

@@ -277,7 +277,7 @@ def test_code_is_found_at_any_depth(general, place, file, values, code):
 def test_version_of_the_library(general, monkeypatch):
     monkeypatch.setattr("sentence_transformers.__version__", "5.7.0")
     found = "needs sentence-transformers 6.2 or newer, and 5.7.0 is installed"
-    with raises_usage(option="model_name", found=found, fix="pip install -U 'informin-cl[st]'"):
+    with raises_usage(option="model_name", found=found, fix="pip install -U 'sentence-transformers>=6.2'"):
         load_model(str(general))
     pyproject = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     assert f'"sentence-transformers>={st_loading.OLDEST},<' in pyproject

@@ -173,7 +173,7 @@ def test_missing_package_is_named(family, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without)
     found = "needs the package sentence-transformers, which is not installed"
     for name, reason in (("qwen3", "has the architecture 'qwen3'"), ("labse", "modules.json lists Transformer, ")):
-        with raises_usage(option="model_name", found=found, fix="pip install 'informin-cl[st]'") as caught:
+        with raises_usage(option="model_name", found=found, fix="the extra `st`") as caught:
             load_model(str(family(name)))
         assert reason in caught.value.found
 

@@ -147,7 +147,7 @@ def test_gradio_is_missing(monkeypatch, capsys, sentences_file):
     error = capsys.readouterr().err
     assert error == (
         "error: The search page needs the package gradio, which is not installed. "
-        "Install it: pip install 'informin-cl[demo]'\n"
+        "Install the extra `demo` (see Install in README).\n"
     )
 
 

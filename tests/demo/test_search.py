@@ -99,5 +99,5 @@ def test_faiss_is_missing(monkeypatch):
 
     found = builtins.__import__
     monkeypatch.setattr(builtins, "__import__", without)
-    with raises_usage(found="2 sentences", needed="the package faiss-cpu", fix="pip install 'informin-cl[search]'"):
+    with raises_usage(found="2 sentences", needed="the package faiss-cpu", fix="the extra `search`"):
         make_index(np.eye(2, dtype=np.float32), most_exact=1)
