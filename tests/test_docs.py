@@ -22,7 +22,7 @@ PAGES += [ROOT / "results" / "adaptation.md", *sorted((ROOT / "docs").glob("*.md
 LOGS = sorted((ROOT / "log").glob("*.md"))
 TODAYS = [page for page in PAGES if page.name not in ("CHANGELOG.md", "LOG.md")]  # the others also describe the past
 TOP = "informin|configs|docs|examples|model_cards|benchmarks|results|tests|tools"
-WRITTEN = r"results/(a|b|bert)$"  # created by the commands on the pages
+WRITTEN = r"results/(a|b|bert)$|my_term.py$"  # created by the commands on the pages, or by the reader
 # Options of other programs on our pages. --help and --config are not dataclass fields.
 OTHERS = {
     "config_file",

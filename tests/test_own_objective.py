@@ -1,9 +1,11 @@
 """An objective from one file outside the package: its flags, training, resuming, export. See own_objective.py."""
 
 import copy
+import dataclasses
 import importlib
 import json
 import pickle
+from pathlib import Path
 
 import pytest
 import torch
@@ -91,12 +93,33 @@ def test_published_values_checks_and_flags_of_an_outside_objective(own, capsys, 
     assert "--spread_weight X Of the spread. Default: 0.25 for spread, else 0 (off)." in shown
 
 
-def test_builtin_arguments_reject_options_of_an_outside_objective():
-    with raises_usage(option="objective", found="spread_weight, spread_power", fix="arguments_class()"):
-        InforMinTrainingArguments(objective="spread")
-    with pytest.raises(TypeError, match="spread_weight"):
-        InforMinTrainingArguments(spread_weight=1.0)
+def test_the_order_of_imports_does_not_matter():
+    """The class was imported before the objective, which adds options to it."""
+    args = InforMinTrainingArguments(objective="spread", spread_weight=1.0, use_cpu=True)
+    assert isinstance(args, InforMinTrainingArguments) and args.spread_weight == 1.0
+    assert dataclasses.replace(args, seed=3).spread_weight == 1.0
     assert arguments_class() is arguments_class() is not InforMinTrainingArguments
+
+
+def test_arguments_of_an_own_class_need_the_objective_first():
+    class Mine(InforMinTrainingArguments):
+        pass
+
+    with raises_usage(option="objective", found="spread_weight, spread_power", fix="before you define a class"):
+        Mine(objective="spread")
+
+
+def test_a_file_is_imported_on_the_command_line(own, tmp_path, capsys):
+    del OBJECTIVES["spread"]
+    file = str(Path(__file__).with_name("own_objective.py"))
+    assert run_unsup.main([*own("run"), "--import", file]) == 0
+    assert read(tmp_path / "run/training.json")["options"]["spread_power"] == 2
+    (tmp_path / "broken.py").write_text("1 / 0")
+    assert run_unsup.main([*own("other"), f"--import={tmp_path}/broken.py"]) == 2
+    assert f"error: --import {tmp_path}/broken.py: ZeroDivisionError: division by zero" in capsys.readouterr().err
+    for wrong in (["--import", str(tmp_path / "none.py")], ["--import"]):
+        assert run_unsup.main([*own("other"), *wrong]) == 2
+        assert "which is no file; expected a Python file" in capsys.readouterr().err
 
 
 def test_outside_objective_trains_from_python(bert, sentences_file, pairs_file, tmp_path):

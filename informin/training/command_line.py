@@ -3,9 +3,12 @@
 import difflib
 import json
 import re
+import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, NoReturn, Optional, get_type_hints
 
@@ -30,6 +33,7 @@ OFTEN_USED = (
 ).split()
 VIEWS = ("objective projection_head view view_dropout view_dropout_rate guide_model guide_cache replay_file").split()
 PROGRAM = {
+    "import": "Python file to run first, with an objective, a term or a view of your own. May be repeated.",
     "model_name": "Encoder to train: Hub id or local folder. Required.",
     "config": "YAML file with options. The command line overrides it.",
 }
@@ -55,6 +59,7 @@ def parse(
         UsageError: An option is wrong, or the model cannot be used.
         SystemExit: After `--help`.
     """
+    argv = import_files(argv)
     parser = Parser()
     given = parser.given(argv)
     path = given_file(given.pop("recipe", None), given.pop("config", None))
@@ -68,13 +73,43 @@ def parse(
     try:
         data, card = (kind(**values) for kind, values in zip(kinds, own))
         given |= prompt_of_rows(given) if data.prompt_column else {}
-        args = arguments_class()(**given)
+        args = InforMinTrainingArguments(**given)
     except UsageError:
         raise
     except (ValueError, TypeError, ImportError) as error:  # from TrainingArguments
         raise UsageError(f"TrainingArguments: {error_line(error)}", fix="See `informin train --help`.") from None
     checkpoint = Checkpoint(model_name, args.model_revision)
     return checkpoint, data, card, args.resolve(open_model(checkpoint, args))
+
+
+def import_files(argv: Sequence[str]) -> list[str]:
+    """Run the files that `--import` names, and return the other arguments.
+
+    Raises:
+        UsageError: There is no such file, or it raises an error.
+    """
+    words, others = iter(argv), []
+    for word in words:
+        name, _, path = word.partition("=")
+        if name == "--import":
+            _import_file(Path(path or next(words, "")))
+        else:
+            others.append(word)
+    return others
+
+
+def _import_file(path: Path) -> None:
+    if not path.is_file():
+        raise UsageError(f"is {path}, which is no file", option="import", needed="a Python file")
+    spec = spec_from_file_location(path.stem, path, loader=SourceFileLoader(path.stem, str(path)))
+    assert spec is not None and spec.loader is not None  # the loader is given
+    module = module_from_spec(spec)
+    sys.modules[path.stem] = module  # dataclasses and pickle look it up
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[path.stem]
+        raise UsageError(f"{path}: {type(error).__name__}: {error_line(error)}", option="import") from error
 
 
 def prompt_of_rows(given: Mapping) -> dict[str, str]:
@@ -174,7 +209,7 @@ class Parser(NearestOption, HfArgumentParser):
         known = own_fields()
         own = [[field.name for field in fields(kind)] for kind in (DataArguments, CardArguments)]
         groups = {
-            "model": ["model_name", "recipe", "config", *(field.name for field in fields(EncoderOptions))],
+            "model": ["model_name", "recipe", "config", "import", *(field.name for field in fields(EncoderOptions))],
             "objective": [*VIEWS, *term_options()],
             "data and evaluation data": ["max_seq_length", "max_train_samples", *own[0]],
             "model card": own[1],
@@ -246,7 +281,7 @@ def read_options_file(path: str | Path) -> dict:
         UsageError: It is not a file of options, or a key is not an option.
     """
     values = read_mapping(path, f"`config` {path}", "lines of `option: value`")
-    known = [name for name in option_names() if name not in ("recipe", "config")]
+    known = [name for name in option_names() if name not in ("recipe", "config", "import")]
     unknown = sorted(str(key) for key in values if key not in known)
     if unknown:
         similar = [match for key in unknown for match in difflib.get_close_matches(key, known, n=1)]

@@ -123,7 +123,7 @@ def check_objective(args: "InforMinTrainingArguments") -> None:
         raise UsageError(
             f"{name} has options that this class lacks: {', '.join(missing)}",
             option="objective",
-            fix="Build the arguments with informin.training.options.arguments_class(), after importing the objective.",
+            fix="Import the file with the objective before you define a class of arguments.",
         )
 
 

@@ -1,5 +1,7 @@
 """The training arguments: transformers' TrainingArguments with the options of objectives and views."""
 
+import copy
+import inspect
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, make_dataclass, replace
@@ -36,6 +38,7 @@ class InforMinTrainingArguments(EncoderOptions, TermOptions, TrainingArguments):
 
     Attributes:
         paper_row: Name of the row of published values that `resolve` used; None if it used none.
+        resolved_for: Name of the model that `resolve` filled the options in for; None before.
         embedding: How the encoder computes embeddings in this run; None before `resolve`.
 
     Raises:
@@ -113,6 +116,9 @@ class InforMinTrainingArguments(EncoderOptions, TermOptions, TrainingArguments):
     paper_row: Optional[str] = field(
         init=False, default=None, compare=False, metadata={"help": "Row of published values that was used."}
     )
+    resolved_for: Optional[str] = field(
+        init=False, default=None, compare=False, metadata={"help": "Model that the options were filled in for."}
+    )
     embedding: Optional[EmbeddingConfig] = field(
         init=False, default=None, compare=False, metadata={"help": "Resolved pooling, prompt and maximum length."}
     )
@@ -188,6 +194,10 @@ class InforMinTrainingArguments(EncoderOptions, TermOptions, TrainingArguments):
 
     _argument_group_name: ClassVar[str] = "training"  # for HfArgumentParser
 
+    def __new__(cls, *args, **kwargs):
+        """Create an object with the options of all objectives and views, also of those that were imported since."""
+        return super().__new__(arguments_class() if cls is InforMinTrainingArguments else cls)
+
     def __post_init__(self):
         if self.recipe is not None:
             self._apply_recipe(self.recipe)
@@ -196,19 +206,22 @@ class InforMinTrainingArguments(EncoderOptions, TermOptions, TrainingArguments):
         refuse_unused(self)
         checks.refuse_without_effect(self)
         checks.check_saving(self)
-        # Check with BERT-base's values for options that are still None; `resolve` fills in those for the encoder.
+        # Check a copy with BERT-base's values for options that are None; `resolve` fills in those for the encoder.
         values = filled_in(self) | {name: v for name, v in STAND_INS.items() if getattr(self, name) is None}
-        unresolved = dict.fromkeys(values)
-        if self.metric_for_best_model is None:
-            unresolved["greater_is_better"] = self.greater_is_better
-        self.__dict__.update(values)
+        whole = copy.copy(self)
+        whole.__dict__.update(values, resolved_for="BERT-base")
+        whole._check()
+        own = {"resolved_for", *values} | ({"greater_is_better"} if self.metric_for_best_model is None else set())
+        self.__dict__.update({name: value for name, value in vars(whole).items() if name not in own})
+
+    def _check(self) -> None:
+        """Bring options into the form that TrainingArguments expects, and check them. None of them is None."""
         self._normalize()
         super().__post_init__()
         checks.refuse_absent_reporters(self.report_to)
         checks.check_views(self)
         checks.check_batches(self)
         checks.check_terms(self)
-        self.__dict__.update(unresolved)
 
     def _apply_recipe(self, recipe: str) -> None:
         """Set the options of the recipe that have their default value, once."""
@@ -235,8 +248,8 @@ class InforMinTrainingArguments(EncoderOptions, TermOptions, TrainingArguments):
     def resolve(self, model: Model) -> "InforMinTrainingArguments":
         """Return a copy in which the options that are None are filled in for a model.
 
-        Resolving a resolved object changes nothing. `max_seq_length` stays None if the objective derives it from the
-        sentences, and `metric_for_best_model` until the evaluation data is known (`choose_metric`).
+        An object that was resolved for this model is returned as it is. `max_seq_length` stays None if the objective
+        derives it from the sentences, and `metric_for_best_model` until the evaluation data is known (`choose_metric`).
 
         Args:
             model: From `informin.models.open_model.open_model`; it needs no weights.
@@ -244,6 +257,8 @@ class InforMinTrainingArguments(EncoderOptions, TermOptions, TrainingArguments):
         Raises:
             UsageError: The encoder does not support the options, or its pooling is unknown.
         """
+        if self.resolved_for == model.name:
+            return self
         checks.check_objective(self)
         config = model.config
         row, from_paper = paper_row(self.objective, config), published(self, config)
@@ -252,7 +267,7 @@ class InforMinTrainingArguments(EncoderOptions, TermOptions, TrainingArguments):
         values |= {"pooler": embedding.pooling, "prompt": embedding.in_training.prompt}
         values |= {"backend": model.backend} | model.defaults(self)
         resolved = replace(self, **values)
-        resolved.embedding = embedding
+        resolved.embedding, resolved.resolved_for = embedding, model.name
         resolved.paper_row = row.name if row and from_paper else self.paper_row
         if resolved.padding_free is None:
             resolved.padding_free = model.packs(resolved)
@@ -281,7 +296,10 @@ class InforMinTrainingArguments(EncoderOptions, TermOptions, TrainingArguments):
             return self
         if self.metric_for_best_model is None:
             metric = "spearman" if measures is None or "spearman" in measures else next(iter(measures))
-            return replace(self, metric_for_best_model=f"eval_{metric}", greater_is_better=None)
+            chosen = copy.copy(self)
+            chosen.metric_for_best_model, chosen.greater_is_better = f"eval_{metric}", None
+            checks.check_metric(chosen)
+            return chosen
         metric = self.metric_for_best_model.removeprefix("eval_")
         if measures is not None and metric not in measures:
             raise UsageError(
@@ -293,6 +311,11 @@ class InforMinTrainingArguments(EncoderOptions, TermOptions, TrainingArguments):
         return self
 
     @property
+    def _values(self) -> dict[str, Any]:
+        """All options, with values for BERT-base instead of None until `resolve`."""
+        return vars(self) if self.resolved_for else vars(self) | filled_in(self)
+
+    @property
     def run_dir(self) -> str:
         """Return `output_dir`, which `resolve` fills in."""
         assert self.output_dir is not None
@@ -301,7 +324,7 @@ class InforMinTrainingArguments(EncoderOptions, TermOptions, TrainingArguments):
     @property
     def terms(self) -> tuple[Term, ...]:
         """The terms of the objective with a weight above 0. Values for BERT-base are used until `resolve`."""
-        values = vars(self) | filled_in(self)
+        values = self._values
         kinds = OBJECTIVES[self.objective].terms
         built = [kind(**{own.name: values[own.name] for own in fields(kind)}) for kind in kinds]
         return tuple(term for term in built if term.strength > 0)
@@ -309,13 +332,13 @@ class InforMinTrainingArguments(EncoderOptions, TermOptions, TrainingArguments):
     @property
     def second_view(self) -> View:
         """How the second view of a sentence is made, with its options."""
-        values, kind = vars(self) | filled_in(self), VIEWS[self.view]
+        values, kind = self._values, VIEWS[self.view]
         return kind(**{own.name: values[own.name] for own in fields(kind)})
 
     @property
     def objective_options(self) -> dict:
         """The options of the objective that have an effect and a value."""
-        values = vars(self) | filled_in(self)
+        values = self._values
         own = [field.name for term in self.terms for field in fields(term)]
         view = [] if self.view == "dropout" else ["view", *(field.name for field in fields(self.second_view))]
         names = ("objective", "view_dropout", "view_dropout_rate", *view, *own)
@@ -327,7 +350,7 @@ class InforMinTrainingArguments(EncoderOptions, TermOptions, TrainingArguments):
 
         The pooling auto and the prompt None mean those of the checkpoint.
         """
-        values = vars(self) | filled_in(self)
+        values = self._values
         return {
             "pooling": self.pooler,
             "prompt": self.prompt,
@@ -337,6 +360,15 @@ class InforMinTrainingArguments(EncoderOptions, TermOptions, TrainingArguments):
             **self.objective_options,
         }
 
+
+def _show_options(kind: type) -> type:
+    """Let help() and notebooks show the options, which `__new__` would hide."""
+    own = inspect.signature(vars(kind)["__init__"])
+    kind.__signature__ = own.replace(parameters=[*own.parameters.values()][1:])  # type: ignore[attr-defined]
+    return kind
+
+
+_show_options(InforMinTrainingArguments)
 
 # Values for the checks of TrainingArguments, which would choose defaults of its own.
 STAND_INS = {"output_dir": "trainer_output", "metric_for_best_model": "eval_spearman"}
@@ -358,7 +390,8 @@ def _extended(kinds: tuple[type[Term] | type[View], ...]) -> type[InforMinTraini
     base = InforMinTrainingArguments
     # Pickle cannot find a class that is made at run time by its name.
     namespace = {"__module__": __name__, "__doc__": base.__doc__, "__reduce__": lambda args: (_empty, (), vars(args))}
-    return make_dataclass(base.__name__, term_fields(kinds), bases=(base,), namespace=namespace, repr=False)
+    kind = make_dataclass(base.__name__, term_fields(kinds), bases=(base,), namespace=namespace, repr=False)
+    return _show_options(kind)
 
 
 def _empty() -> InforMinTrainingArguments:
