@@ -22,6 +22,7 @@ import huggingface_hub
 import pytest
 import torch
 import transformers
+from markupsafe import Markup
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     AutoConfig,
@@ -35,6 +36,8 @@ from transformers import (
 )
 
 from informin.errors import UsageError
+from informin.evaluation import paired, snapshot
+from informin.report import charts
 from tests.hub_server import HubServer
 
 ROOT = Path(__file__).parent.parent
@@ -71,6 +74,10 @@ def pytest_xdist_make_scheduler(config, log):
     from xdist.scheduler import WorkStealingScheduling
 
     return WorkStealingScheduling(config, log) if config.getvalue("dist") == "load" else None
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "full_reports: reports of runs are computed and drawn; see `quick_reports`")
 
 
 def pytest_collection_finish():
@@ -258,6 +265,19 @@ def private_cache(tmp_path, monkeypatch):
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets-cache")
+
+
+@pytest.fixture(autouse=True)
+def quick_reports(request, monkeypatch):
+    """Make the report of a run cheap: two columns instead of t-SNE, 20 resamples, and charts that are not drawn.
+
+    Everything else of the report happens as always. These three are more than half of the time of a training of four
+    steps. Tests of these modules, those marked `full_reports`, and forked processes do the whole work.
+    """
+    if request.path.parent.name not in ("evaluation", "report") and not request.node.get_closest_marker("full_reports"):
+        monkeypatch.setattr(snapshot, "layouts", lambda x, y: (x[:, :2], y[:, :2]))
+        monkeypatch.setattr(paired, "RESAMPLES", 20)
+        monkeypatch.setattr(charts, "as_svg", lambda figure, name, label, titles=None: Markup("<svg></svg>"))
 
 
 @pytest.fixture
