@@ -13,7 +13,9 @@ import functools
 import gc
 import logging
 import random
+import shutil
 import signal
+import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -60,6 +62,12 @@ FOUR_STEPS = dict(  # of training, scored at two of them
     **dict(per_device_train_batch_size=16, learning_rate=1e-3, max_steps=4, eval_steps=2, logging_steps=2),
     **dict(bf16=False, use_cpu=True, disable_tqdm=True),
 )
+
+# Tests write many small files: in memory, if there is enough of it and programs may run there.
+MEMORY = Path("/dev/shm")
+if "TMPDIR" not in os.environ and MEMORY.is_dir() and os.access(MEMORY, os.W_OK):
+    if shutil.disk_usage(MEMORY).free > 4 * 2**30 and not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC:
+        os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 
 # A test suite in the background or under nohup ignores signals that its programs must handle.
 signal.signal(signal.SIGINT, signal.default_int_handler)
