@@ -11,6 +11,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # the models are tiny: threads wo
 
 import functools
 import gc
+import importlib.metadata
 import logging
 import random
 import shutil
@@ -36,6 +37,8 @@ from transformers import (
     RobertaConfig,
     RobertaForMaskedLM,
 )
+
+importlib.metadata.version = functools.cache(importlib.metadata.version)  # records read six versions again and again
 
 from informin.errors import UsageError
 from informin.evaluation import paired, snapshot
@@ -273,6 +276,7 @@ def private_cache(tmp_path, monkeypatch):
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets-cache")
+    monkeypatch.setattr(datasets.config, "SLEEP_TIME_ON_THREADS_SHUTDOWN", 0.2)  # seconds, instead of 5, for streams
 
 
 @pytest.fixture(autouse=True)
