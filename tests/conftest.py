@@ -11,9 +11,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # the models are tiny: threads wo
 
 import functools
 import gc
+import importlib.metadata
 import logging
 import random
+import shutil
 import signal
+import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +25,7 @@ import huggingface_hub
 import pytest
 import torch
 import transformers
+from markupsafe import Markup
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     AutoConfig,
@@ -34,9 +38,13 @@ from transformers import (
     RobertaForMaskedLM,
 )
 
+importlib.metadata.version = functools.cache(importlib.metadata.version)  # records read six versions again and again
+
 from informin.errors import UsageError
+from informin.evaluation import paired, snapshot
 from informin.models.checkpoint import Checkpoint
 from informin.models.open_model import open_model
+from informin.report import charts
 from informin.training.options import InforMinTrainingArguments
 from tests.hub_server import HubServer
 
@@ -61,6 +69,12 @@ FOUR_STEPS = dict(  # of training, scored at two of them
     **dict(bf16=False, use_cpu=True, disable_tqdm=True),
 )
 
+# Tests write many small files: in memory, if there is enough of it and programs may run there.
+MEMORY = Path("/dev/shm")
+if "TMPDIR" not in os.environ and MEMORY.is_dir() and os.access(MEMORY, os.W_OK):
+    if shutil.disk_usage(MEMORY).free > 4 * 2**30 and not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC:
+        os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
+
 # A test suite in the background or under nohup ignores signals that its programs must handle.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -74,6 +88,10 @@ def pytest_xdist_make_scheduler(config, log):
     from xdist.scheduler import WorkStealingScheduling
 
     return WorkStealingScheduling(config, log) if config.getvalue("dist") == "load" else None
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "full_reports: reports of runs are computed and drawn; see `quick_reports`")
 
 
 def pytest_collection_finish():
@@ -266,6 +284,20 @@ def private_cache(tmp_path, monkeypatch):
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets-cache")
+    monkeypatch.setattr(datasets.config, "SLEEP_TIME_ON_THREADS_SHUTDOWN", 0.2)  # seconds, instead of 5, for streams
+
+
+@pytest.fixture(autouse=True)
+def quick_reports(request, monkeypatch):
+    """Make the report of a run cheap: two columns instead of t-SNE, 20 resamples, and charts that are not drawn.
+
+    Everything else of the report happens as always. These three are more than half of the time of a training of four
+    steps. Tests of these modules, those marked `full_reports`, and forked processes do the whole work.
+    """
+    if request.path.parent.name not in ("evaluation", "report") and not request.node.get_closest_marker("full_reports"):
+        monkeypatch.setattr(snapshot, "layouts", lambda x, y: (x[:, :2], y[:, :2]))
+        monkeypatch.setattr(paired, "RESAMPLES", 20)
+        monkeypatch.setattr(charts, "as_svg", lambda figure, name, label, titles=None: Markup("<svg></svg>"))
 
 
 @pytest.fixture

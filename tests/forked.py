@@ -13,8 +13,10 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
@@ -22,6 +24,7 @@ from pathlib import Path
 import torch
 
 ROOT = Path(__file__).parent.parent
+_execute = subprocess.Popen._execute_child
 FORKSERVER = multiprocessing.get_context("forkserver")
 FORKSERVER.set_forkserver_preload(["tests.preloaded"])
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))  # for the server
@@ -118,13 +121,14 @@ def script(name: str, arguments: list[str], before: str | None = None, **how) ->
     return Forked(_run_script, name, list(map(str, arguments)), before, **how)
 
 
-def module(name: str, arguments: list[str], **how) -> Forked:
-    """Start a module as `python -m NAME ARGUMENTS` would."""
-    return Forked(_run_module, name, list(map(str, arguments)), **how)
+def module(name: str, arguments: list[str], before: str | None = None, **how) -> Forked:
+    """Start a module as `python -m NAME ARGUMENTS` would; `before` is code to execute first."""
+    return Forked(_run_module, name, list(map(str, arguments)), before, **how)
 
 
-def _run_module(name: str, arguments: list[str]) -> None:
+def _run_module(name: str, arguments: list[str], before: str | None = None) -> None:
     sys.argv = [name, *arguments]
+    exec(before or "", {})
     runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
@@ -142,6 +146,73 @@ def python(code: str, arguments: list[str], **how) -> Forked:
 def _run_code(code: str, arguments: list[str]) -> None:
     sys.argv = ["-c", *arguments]
     exec(code, {"__name__": "__main__"})
+
+
+def fork_children() -> None:
+    """From now on, `subprocess.Popen` forks this process for `sys.executable` with a script or a module.
+
+    Streams, environment, session, signals and exit code of the child are as usual.
+    """
+    subprocess.Popen._execute_child = _fork_or_execute
+
+
+def _fork_or_execute(popen, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *rest) -> None:
+    words = [os.fspath(word) for word in args] if isinstance(args, (list, tuple)) else []
+    if words[:1] != [sys.executable] or "-c" in words[:3]:
+        return _execute(popen, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *rest)
+    streams, new_session = rest[3:9], rest[14]
+    sys.stdout.flush()
+    sys.stderr.flush()
+    popen.pid = os.fork()
+    if not popen.pid:
+        code = 1
+        try:
+            for number, stream in enumerate((streams[0], streams[3], streams[5])):
+                if stream != -1:
+                    os.dup2(stream, number)
+            for number in {*map(int, os.listdir("/proc/self/fd"))} - {0, 1, 2, *pass_fds}:
+                with suppress(OSError):
+                    os.close(number)
+            if new_session:
+                os.setsid()
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                if callable(signal.getsignal(number)):
+                    signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+            code = _exit_code([word for word in words[1:] if word != "-u"], cwd, env)
+        finally:
+            os._exit(code)
+    popen._child_created = True
+    popen._close_pipe_fds(*streams)
+
+
+def _exit_code(words: list[str], cwd: Path | None, env: Mapping[str, str] | None) -> int:
+    """Run `python WORDS` in this process, and return the exit code as the interpreter would."""
+    if cwd:
+        os.chdir(cwd)
+    if env is not None:
+        os.environ.clear()
+        os.environ.update(env)
+    sys.stdout.reconfigure(line_buffering=True)
+    try:
+        if words[0] == "-m":
+            _run_module(words[1], words[2:])
+        else:
+            sys.argv = words
+            runpy.run_path(words[0], run_name="__main__")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+    return 0
+
+
+# Code to execute first in a program whose own Python processes are to be forked from it.
+CHILDREN_ARE_FORKS = "from tests import forked; forked.fork_children()"
 
 
 def group(code: str, arguments_of: Sequence[list[str]], env: Mapping[str, str] = os.environ) -> list[Forked]:

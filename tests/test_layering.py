@@ -259,13 +259,9 @@ def test_functions_are_under_50_lines(name):
     assert {function: lines for function, lines in functions(MODULES[name]) if lines >= 50} == {}
 
 
-@pytest.mark.parametrize(
-    "name, most",
-    [
-        ("trainer_informin", 250),
-        *((n, 150) for n in modules_in("informin.cli")),
-        *((n, 12) for n in MODULES if n.startswith("run_")),
-    ],
-)
-def test_sizes(name, most):
-    assert len(MODULES[name].read_text(encoding="utf-8").splitlines()) < most
+def test_no_file_has_more_than_450_lines():
+    """Of the library and at the top level. Checkpoints contain modeling_informin.py, so it cannot be divided."""
+    lines = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in MODULES.items()}
+    own = {name for name in lines if not inside(name, "benchmarks", "examples")}
+    assert {"informin.studies.runner", "trainer_informin", "modeling_informin"} <= own
+    assert {name: lines[name] for name in own if lines[name] > (550 if name == "modeling_informin" else 450)} == {}

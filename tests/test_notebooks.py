@@ -1,10 +1,18 @@
 """The notebooks in examples/ run on small data, and their saved outputs are complete."""
 
+import json
 import shutil
+import socketserver
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import pytest
 
+from tests import forked
 from tests.conftest import make_sentences, save_bert
 from tests.publishing.test_adapted import sentence_transformer
 from tools.notebooks import NOTEBOOKS, execute, last_state, path_in
@@ -35,6 +43,42 @@ def folder(tmp_path):
     return tmp_path
 
 
+# Asks the test to run `python -m NAME WORDS`, and ends like it.
+CLIENT = """#!{python} -SE
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX) as connection:
+    connection.connect({address!r})
+    connection.sendall(json.dumps([sys.argv[2], sys.argv[3:], os.getcwd(), dict(os.environ)]).encode() + b"\\n")
+    code, out, err = json.loads(connection.makefile().readline())
+sys.stdout.write(out)
+sys.stderr.write(err)
+sys.exit(code)
+"""
+
+
+class Commands(socketserver.StreamRequestHandler):
+    """Runs a command in a fork of a process that has loaded torch."""
+
+    def handle(self) -> None:
+        name, words, folder, environment = json.loads(self.rfile.readline())
+        done = forked.run(forked.module(name, words, env=environment, cwd=folder), timeout=300)
+        self.wfile.write(json.dumps([done.returncode, done.stdout, done.stderr]).encode() + b"\n")
+
+
+@pytest.fixture
+def python(monkeypatch):
+    """Commands of a notebook are forks."""
+    with tempfile.TemporaryDirectory() as folder:
+        client, address = Path(folder, "python"), str(Path(folder, "socket"))
+        client.write_text(CLIENT.format(python=sys.executable, address=address))
+        client.chmod(0o755)
+        monkeypatch.setattr("tools.notebooks.sys", SimpleNamespace(executable=str(client)))
+        with socketserver.ThreadingUnixStreamServer(address, Commands) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            yield
+            server.shutdown()
+
+
 def outputs_of(notebook) -> list:
     return [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
 
@@ -49,9 +93,9 @@ def kinds(notebook) -> list[str]:
     return found
 
 
-@pytest.mark.timeout(600)  # each command loads torch
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", NAMES)
-def test_it_runs(name, folder):
+def test_it_runs(name, folder, python):
     notebook = execute(nbformat.from_dict(SAVED[name]), folder)
     for output in outputs_of(notebook):
         assert output.get("name") != "stderr" or "Traceback" not in output.text

@@ -20,6 +20,7 @@ from informin.cli import eval as eval_
 from informin.errors import InforMinError, PushError, SaveError, UndefinedScoreError, UsageError
 from informin.models.loading import load_trainable
 from informin.training.command_line import Parser
+from tests import forked
 from tests.conftest import ROOT, raises_usage
 from tests.test_run import ENVIRONMENT
 from tools.help_texts import STAMP, help_of
@@ -95,16 +96,17 @@ def test_saved_help_of_another_transformers_is_not_printed(monkeypatch, tmp_path
     ],
 )
 def test_command_lists_its_subcommands(words, code, said):
-    argv = [sys.executable, "-m", "informin", *words]
-    done = subprocess.run(argv, capture_output=True, text=True, env=ENVIRONMENT)
+    done = forked.run(forked.module("informin", words, env=ENVIRONMENT))
     printed = done.stderr if code else done.stdout
     assert done.returncode == code and printed.startswith(said) and "Traceback" not in done.stderr
     assert code == 0 or "informin: error: " in done.stderr or "informin push: error: " in done.stderr
 
 
 def test_names_of_the_package_are_imported_on_first_use():
-    code = "import sys, informin; assert 'torch' not in sys.modules; from informin import *; print(InforMinTrainer)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT)
+    code = "import sys, informin; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, env=ENVIRONMENT)
+    code = "from informin import *; print(InforMinTrainer)"
+    done = forked.run(forked.python(code, [], env=ENVIRONMENT))
     assert done.stdout == "<class 'trainer_informin.InforMinTrainer'>\n"
     assert informin.load_trainable is load_trainable and {*informin.__all__} <= {*dir(informin)}
     with pytest.raises(AttributeError, match="no attribute 'load'"):

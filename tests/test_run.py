@@ -41,6 +41,7 @@ def assert_same_weights(first: Path, second: Path) -> None:
     assert [name for name in ours if not torch.equal(ours[name], theirs[name])] == []
 
 
+@pytest.mark.full_reports
 @pytest.mark.parametrize(
     "options",
     [dict(objective="simcse"), dict(objective="informin", mlm_weight=0.1)],
@@ -245,7 +246,7 @@ def test_two_processes(command, tmp_path):
 def test_ctrl_c_under_torchrun_prints_how_to_resume(command, tmp_path):
     """A terminal sends it to all processes. torchrun forwards it again, and ends with its own traceback."""
     arguments = command(per_device_train_batch_size=8, max_steps=4000, eval_steps=10)
-    torchrun = "import os; os.setsid(); from torch.distributed.run import main; main()"
+    torchrun = f"{forked.CHILDREN_ARE_FORKS}\nimport os; os.setsid(); from torch.distributed.run import main; main()"
     log, words = tmp_path / "log.txt", ["--standalone", "--nproc_per_node=2", ROOT / "run_unsup.py", *arguments]
     process = forked.python(torchrun, words, env=ENVIRONMENT, log=log)
     wait_until((tmp_path / "run" / "checkpoint-10" / "manifest.json").exists, process, log)
@@ -263,7 +264,7 @@ def test_ctrl_c_under_torchrun_prints_how_to_resume(command, tmp_path):
 def test_accelerate_launch(command, tmp_path):
     config, arguments = ROOT / "configs" / "accelerate" / "cpu_2procs.yaml", command(per_device_train_batch_size=8)
     words = [f"--config_file={config}", ROOT / "run_unsup.py", *arguments]
-    done = forked.run(forked.module("accelerate.commands.launch", words, env=ENVIRONMENT))
+    done = forked.run(forked.module("accelerate.commands.launch", words, forked.CHILDREN_ARE_FORKS, env=ENVIRONMENT))
     assert done.returncode == 0, done.stderr[-3000:]
     assert "2 process(es), fp32" in done.stdout and (tmp_path / "run" / "model.safetensors").is_file()
 

@@ -1,14 +1,13 @@
 """run_unsup.py: wrong options and inputs end with a one-line error, and leave no files."""
 
 import shutil
-import subprocess
-import sys
 
 import pytest
 from transformers import AutoModel
 
 import run_unsup
-from tests.conftest import ROOT, make_sentences, save_bert
+from tests import forked
+from tests.conftest import make_sentences, save_bert
 from tests.test_run import ENVIRONMENT
 
 
@@ -109,11 +108,6 @@ def test_exploding_loss_exits_with_1(command, capsys):
 
 
 def test_exit_code_of_the_script(command, tmp_path):
-    run = subprocess.run(
-        [sys.executable, str(ROOT / "run_unsup.py"), *command(train_file="nowhere.txt")],
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-    )
+    run = forked.run(forked.script("run_unsup.py", command(train_file="nowhere.txt"), env=ENVIRONMENT))
     assert run.returncode == 2 and "Traceback" not in run.stderr
     assert "error: --train_file: nowhere.txt does not exist." in run.stderr

@@ -30,6 +30,28 @@ def write():
 atexit.register(write)
 """
 
+# Runs the installed script for each command that it reads, in a fork, so that torch and transformers load only once.
+# No module of this project is imported before the fork.
+RUNNER = """
+import atexit, gc, json, os, runpy, sys
+import datasets, matplotlib.figure, scipy.stats, sentence_transformers, sklearn.cluster, sklearn.manifold, torch
+from transformers import BertModel, Trainer
+
+assert not [name for name in sys.modules if name.partition(".")[0].endswith("informin")]
+gc.freeze()  # a collection in a fork would copy all memory
+atexit.unregister(sys.modules["witness"].write)
+for line in sys.stdin:
+    script, *words = json.loads(line)
+    child = os.fork()
+    if not child:
+        atexit.register(sys.modules["witness"].write)
+        os.dup2(os.open("out.txt", os.O_CREAT | os.O_TRUNC | os.O_WRONLY), 1)
+        os.dup2(os.open("err.txt", os.O_CREAT | os.O_TRUNC | os.O_WRONLY), 2)
+        sys.argv = [script, *words]
+        runpy.run_path(script, run_name="__main__")
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
 
 def sources() -> list[Path]:
     """Return the files of a clean clone plus those not committed yet, relative to the checkout."""
@@ -55,7 +77,7 @@ def wheel(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory):
-    """Return a function that runs `informin` from the wheel in an empty folder and returns its stdout."""
+    """A function that runs `informin` from the wheel in an empty folder and returns its stdout."""
     environment, elsewhere = tmp_path_factory.mktemp("environment"), tmp_path_factory.mktemp("elsewhere")
     venv.create(environment)
     paths = sysconfig.get_paths(vars={"base": str(environment), "platbase": str(environment)})
@@ -67,14 +89,22 @@ def installed(wheel, tmp_path_factory):
     own = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "WITNESS": str(elsewhere / "witness.jsonl")}
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
+    (environment / "runner.py").write_text(RUNNER)
+    command = [str(Path(paths["scripts"], "python")), str(environment / "runner.py")]
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    runner = subprocess.Popen(command, cwd=elsewhere, env=inherited | own, **pipes)
+
     def run(*arguments: object) -> str:
         words = [str(Path(paths["scripts"], "informin")), *map(str, arguments)]
-        done = subprocess.run(words, cwd=elsewhere, env=inherited | own, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        print(json.dumps(words), file=runner.stdin, flush=True)
+        code, out = runner.stdout.readline(), (elsewhere / "out.txt").read_text()
+        assert code == "0\n", out + (elsewhere / "err.txt").read_text()
+        return out
 
     run.folder, run.environment = elsewhere, environment
-    return run
+    yield run
+    runner.stdin.close()
+    assert runner.wait(60) == 0
 
 
 def pip(*words: str) -> None:

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 from dataclasses import replace
 
@@ -16,6 +15,7 @@ import pytest
 from informin.cli.search import main
 from informin.demo.page import answer, app_of, build_page, serve
 from informin.demo.server import address_of, listen, url_of
+from tests import forked
 from tests.conftest import ROOT, raises_usage
 from tests.demo.helpers import AFTER, BEFORE, search_of
 
@@ -153,14 +153,13 @@ def test_gradio_is_missing(monkeypatch, capsys, sentences_file):
 
 def test_command(bert, sentences_file, tmp_path):
     """It serves until Ctrl-C, and leaves nothing in the temporary folder."""
-    command = [sys.executable, "-m", "informin", "search", str(bert), str(bert), "--pooler", "mean", "--device", "cpu"]
+    words = ["search", bert, bert, "--pooler", "mean", "--device", "cpu", "--sentences", sentences_file]
     (tmp_path / "temporary").mkdir()
     environment = os.environ | {"HF_HOME": str(tmp_path / "home"), "GRADIO_SERVER_NAME": "0.0.0.0"}
     environment |= {"TMPDIR": str(tmp_path / "temporary")}
-    with subprocess.Popen(
-        [*command, "--sentences", str(sentences_file)],
-        **dict(cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True),
-    ) as process:
+    home = "import os; from huggingface_hub import constants; constants.HF_HOME = os.environ['HF_HOME']"
+    process = forked.module("informin", words, home, env=environment)
+    try:
         assert process.stdout.readline() == f"96 sentences from {sentences_file}\n"
         found = re.fullmatch(
             r"The search page is at (http://127.0.0.1:\d+/) \(Ctrl-C stops it\)\n", process.stdout.readline()
@@ -171,5 +170,7 @@ def test_command(bert, sentences_file, tmp_path):
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
         assert process.stderr.read().strip() in ("interrupted", "Interrupted.", "")
+    finally:
+        process.kill()
     assert [path for path in (tmp_path / "temporary").rglob("*") if path.is_file()] == []
     assert len(list((tmp_path / "home" / "informin-cl" / "embeddings").glob("*.npy"))) == 1

@@ -11,6 +11,7 @@ import pytest
 
 from informin.evaluation.senteval_files import HUB_DATA, HUB_SENTEVAL
 from informin.training.sentences import HUB_SENTENCES
+from tests import forked
 from tests.conftest import ROOT, make_sentences
 
 
@@ -43,25 +44,37 @@ def tiny(hub, bert):
     return hub
 
 
-def run(endpoint: str, home: Path, *options: str) -> subprocess.CompletedProcess:
+# The Hub and the caches of a process that has already imported its client, which reads the environment once.
+CLIENT = """
+import os
+import datasets
+from huggingface_hub import constants
+
+home = os.environ["HF_HOME"]
+constants.ENDPOINT, constants.HF_HUB_OFFLINE = os.environ["HF_ENDPOINT"], False
+constants.HUGGINGFACE_CO_URL_TEMPLATE = constants.ENDPOINT + "/{repo_id}/resolve/{revision}/{filename}"
+constants.HF_HOME, constants.HF_HUB_CACHE = home, home + "/hub"
+constants.HF_TOKEN_PATH = home + "/token"
+datasets.config.HF_DATASETS_CACHE = home + "/datasets"
+"""
+
+
+def run(endpoint: str, home: Path, *options: str, fork: bool = True) -> subprocess.CompletedProcess:
     own = ("SENTEVAL_DATA", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
     environment = {name: value for name, value in os.environ.items() if name not in own}
     environment |= {"HF_ENDPOINT": endpoint, "HF_HOME": str(home), "HF_HUB_OFFLINE": "0", "OMP_NUM_THREADS": "1"}
     arguments = "--model_name=org/tiny --max_steps=2 --eval_steps=2 --per_device_train_batch_size=16 --bf16=false"
-    return subprocess.run(
-        [sys.executable, str(ROOT / "run_unsup.py"), *arguments.split(), "--disable_tqdm=true", *options],
-        env=environment,
-        cwd=home.parent,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    words = [*arguments.split(), "--disable_tqdm=true", *options]
+    if fork:
+        return forked.run(forked.script("run_unsup.py", words, CLIENT, env=environment, cwd=home.parent))
+    command = [sys.executable, str(ROOT / "run_unsup.py"), *words]
+    return subprocess.run(command, env=environment, cwd=home.parent, capture_output=True, text=True, timeout=120)
 
 
 def test_a_model_name_is_enough(tiny, tmp_path):
     """Model, sentences and STS-B dev come from the Hub. A second run downloads no data again."""
     tiny.add_repo(HUB_DATA, default_data(), kind="dataset")
-    first = run(tiny.url, tmp_path / "home")
+    first = run(tiny.url, tmp_path / "home", fork=False)
     assert first.returncode == 0, first.stderr[-3000:]
     assert ": 64 sentences, " in first.stdout and "STS-B dev, Spearman x 100" in first.stdout
     assert len(list(tmp_path.glob("outputs/tiny-informin-batch*-lr3e-5-seed42/model.safetensors"))) == 1

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from huggingface_hub import ModelCard
 
+import run_push
 from informin.models.open_model import load_model
-from tests.conftest import ROOT, make_sentences
+from tests.conftest import make_sentences
 from tests.hub_server import HubServer
 from tests.push.push_helpers import (
     REPO,
@@ -66,11 +67,11 @@ def test_nothing_hostile_is_uploaded(
                 assert data.keys() == {"library_name", "pipeline_tag", "tags"} and "<" not in str(data)
 
 
-def environment(hub: HubServer, home: Path, **more: str) -> dict[str, str]:
+def environment(hub: HubServer, home: Path) -> dict[str, str]:
     dropped = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
     kept = {name: value for name, value in os.environ.items() if name not in dropped}
     own = {"HF_ENDPOINT": hub.url, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1", "OMP_NUM_THREADS": "1"}
-    return kept | own | more
+    return kept | own
 
 
 LOAD = """
@@ -100,18 +101,11 @@ print(json.dumps([type(pinned).__name__, {name: value.tolist() for name, value i
 """
 
 
-def test_all_libraries_give_the_same_embeddings(hub, folder, tmp_path):
+def test_all_libraries_give_the_same_embeddings(hub, folder, tmp_path, monkeypatch, capsys):
     """Pushed by the command, then loaded in four ways by a new process with an empty cache and without the folder."""
-    push = subprocess.run(
-        [sys.executable, str(ROOT / "run_push.py"), "model", "m"],
-        env=environment(hub, tmp_path / "home", HF_TOKEN="hf_alice"),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert push.returncode == 0, push.stderr[-3000:]
-    assert push.stdout.endswith(f"The model is at {hub.url}/alice/m\n") and "Traceback" not in push.stderr
+    monkeypatch.chdir(tmp_path)
+    assert run_push.main(["model", "m"]) == 0
+    assert capsys.readouterr().out.endswith(f"The model is at {hub.url}/alice/m\n")
     sentences = make_sentences(20, seed=9)
     expected = load_model(str(folder), device="cpu")(sentences)["cls"]
     shutil.rmtree(folder)

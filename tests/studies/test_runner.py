@@ -290,7 +290,7 @@ def test_killed_study_resumes(write, tmp_path):
     path = write(base=base, recipes={"simcse": {"objective": "simcse"}}, baseline=None, seeds=[3], tasks=["STS-B"])
     (run,) = runs_of(read_study(path), tmp_path / "out")
     arguments = [str(path), "--output", str(tmp_path / "out")]
-    parent = forked.script("run_study.py", arguments, log=tmp_path / "study.txt")
+    parent = forked.script("run_study.py", arguments, forked.CHILDREN_ARE_FORKS, log=tmp_path / "study.txt")
     end = time.monotonic() + 90
     while not (run.model / "checkpoint-10" / "manifest.json").exists():
         assert parent.poll() is None and time.monotonic() < end, (run.folder / "log.txt").read_text()
@@ -306,7 +306,7 @@ def test_killed_study_resumes(write, tmp_path):
         fcntl.flock(lock, fcntl.LOCK_EX)  # released when the subprocess dies
     assert not (run.model / "training.json").exists()
 
-    again = forked.run(forked.script("run_study.py", arguments))
+    again = forked.run(forked.script("run_study.py", arguments, forked.CHILDREN_ARE_FORKS))
     assert again.returncode == 0, again.stdout + again.stderr
     assert "[1/1] simcse seed 3 resumes from its checkpoint\n[1/1] simcse seed 3: STS-B " in again.stdout
     finished = json.loads((run.folder / "run.json").read_text())

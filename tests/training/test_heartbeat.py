@@ -15,6 +15,8 @@ from tests.forked import Forked
 from tests.test_run import ENVIRONMENT
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
+PATIENCE = 1.0  # seconds
+HEARD = 0.3  # seconds after which both processes have heard each other
 WORKER = """
 import os, sys, time
 import torch, torch.distributed as dist
@@ -25,10 +27,10 @@ rank, out, seconds = int(sys.argv[1]), sys.argv[2], float(sys.argv[3])
 os.environ["MASTER_ADDR"] = "127.0.0.1"
 dist.init_process_group("gloo", init_method=f"file://{out}/init", rank=rank, world_size=2, timeout=timedelta(minutes=5))
 try:
-    with Heartbeat(out, torch.device("cpu"), every=0.1, patience=2):
+    with Heartbeat(out, torch.device("cpu"), every=0.05, patience=float(sys.argv[4])):
         print("watching", flush=True)
         time.sleep(seconds)
-        if len(sys.argv) < 5:
+        if len(sys.argv) < 6:
             dist.barrier()
 except LostProcessError as error:
     print(error, file=sys.stderr)
@@ -44,7 +46,9 @@ def start(tmp_path):
     begun = []
 
     def both(*seconds: float, more: tuple[str, ...] = ()) -> list[Forked]:
-        begun.extend(forked.python(WORKER, [rank, tmp_path, wait, *more]) for rank, wait in enumerate(seconds))
+        begun.extend(
+            forked.python(WORKER, [rank, tmp_path, wait, PATIENCE, *more]) for rank, wait in enumerate(seconds)
+        )
         for process in begun:
             assert process.stdout.readline() == "watching\n"
         return begun
@@ -59,11 +63,11 @@ def start(tmp_path):
 def test_a_silent_process(start, gone):
     """The process is stopped and closes no connection, like a machine that lost its network."""
     processes = start(*(3600 if rank == gone else 0 for rank in range(2)))
-    time.sleep(1)
+    time.sleep(HEARD)
     os.kill(processes[gone].pid, signal.SIGSTOP)
     _, said = processes[1 - gone].communicate(timeout=60)
     assert processes[1 - gone].returncode == 1
-    assert f"error: Process {gone} of 2 on " in said and "has been silent for 2 s" in said
+    assert f"error: Process {gone} of 2 on " in said and f"has been silent for {PATIENCE:g} s" in said
     assert "No checkpoint was saved. Run the same command on all machines again." in said
 
 
@@ -77,12 +81,12 @@ def test_a_killed_process(start):
 
 
 def test_slow_processes_are_not_lost(start):
-    processes = start(0, 3)
+    processes = start(0, 1.8 * PATIENCE)
     for process in processes:
         assert process.communicate(timeout=60)[0] == "done\n" and process.returncode == 0
 
 
-@pytest.mark.parametrize("seconds", [(0, 4), (4, 0)], ids=["first", "second"])
+@pytest.mark.parametrize("seconds", [(0, 2 * PATIENCE), (2 * PATIENCE, 0)], ids=["first", "second"])
 def test_finished_processes_are_not_lost(start, seconds):
     """The first process, which the others query, stays until they are done."""
     processes = start(*seconds, more=("no barrier",))
@@ -92,17 +96,17 @@ def test_finished_processes_are_not_lost(start, seconds):
 
 def test_a_process_that_is_silent_after_the_first_has_finished(start):
     first, second = start(0, 3600, more=("no barrier",))
-    time.sleep(1)
+    time.sleep(HEARD)
     os.kill(second.pid, signal.SIGSTOP)
     _, said = first.communicate(timeout=60)
     assert first.returncode == 1 and "error: Process 1 of 2 on " in said
 
 
 def test_a_suspended_process_does_not_report_others(start):
-    processes = start(0, 5)
+    processes = start(0, 3 * PATIENCE)
     for process in processes:
         os.kill(process.pid, signal.SIGSTOP)
-    time.sleep(3)
+    time.sleep(1.5 * PATIENCE)
     for process in processes:
         os.kill(process.pid, signal.SIGCONT)
     for process in processes:
@@ -134,7 +138,7 @@ from informin.cli import train
 from informin.guide import cache
 from informin.publishing import trainer as publishing
 from informin.training import drift, heartbeat
-heartbeat.Heartbeat.__init__.__defaults__ = (0.1, 4.0)
+heartbeat.Heartbeat.__init__.__defaults__ = (0.1, 3.0)
 who, where = int(sys.argv[1]), sys.argv[2]
 places = dict(
     data=(train, "load_sentences"), guide=(cache, "_embed"), evaluation=(trainer_informin, "embed_any"),
@@ -167,6 +171,6 @@ def test_a_process_stopped_anywhere_in_a_program(command, tmp_path, where, gone)
             process.kill()
             process.communicate()
     assert processes[1 - gone].returncode == 1
-    assert f"error: Process {gone} of 2" in said and "has been silent for 4 s" in said
+    assert f"error: Process {gone} of 2" in said and "has been silent for 3 s" in said
     left = [path.name for path in tmp_path.rglob(".informin-*")]
     assert left == [] or gone == 0, "those of a stopped process are its own"

@@ -11,6 +11,8 @@ import run_unsup
 from informin.evaluation import pairs
 from informin.files import write_manifest
 from informin.publishing.record import load_record
+from informin.training.checkpoints import LAST
+from informin.training.command_line import parse
 from informin.training.resume_checks import differences
 from tests.conftest import make_sentences, save_bert, save_pairs
 from tests.test_run import assert_same_weights
@@ -258,9 +260,14 @@ def test_resuming_past_the_last_step_is_refused(command, interrupted_run, capsys
     assert not (interrupted_run / "model.safetensors").exists()
 
 
-@pytest.mark.parametrize("word", ["true", "True", "yes", "last"])
-def test_true_means_last(command, interrupted_run, finished_run, word):
-    assert run_unsup.main([*command(), "--resume_from_checkpoint", word]) == 0
+@pytest.mark.parametrize("word", [[], ["true"], ["True"], ["yes"], ["last"]], ids=str)
+def test_true_means_last(command, word):
+    _, _, _, args = parse([*command(), "--resume_from_checkpoint", *word])
+    assert args.resume_from_checkpoint == LAST
+
+
+def test_yes_resumes(command, interrupted_run, finished_run):
+    assert run_unsup.main([*command(), "--resume_from_checkpoint", "yes"]) == 0
     assert_same_weights(interrupted_run / "checkpoint-4", finished_run / "checkpoint-4")
 
 
