@@ -43,7 +43,6 @@ from informin.evaluation.labels import clustering, neighbor_accuracy
 from informin.evaluation.pairs import GradedPairs, score_pairs
 from informin.evaluation.senteval import load_stsb_dev, load_task
 from informin.files import write_json
-from informin.models.checkpoint import Checkpoint
 from informin.models.open_model import load_model
 from informin.publishing.adapted import save_adapted
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
@@ -209,7 +208,7 @@ class Bench:
         options, guide = budget | trained.options, {}
         if trained.adapted_guide:
             save_adapted(
-                Checkpoint(self.args.model_name), self._matrix().fit(texts), folder / "adapted", texts=len(texts)
+                load_model(self.args.model_name), self._matrix().fit(texts), folder / "adapted", texts=len(texts)
             )
             guide = {"guide_model": str(folder / "adapted")}
         args = InforMinTrainingArguments(

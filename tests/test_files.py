@@ -8,7 +8,7 @@ import pytest
 
 from informin.evaluation.results import load_results
 from informin.files import damage, last_name, read_json, sha256, write_json
-from informin.models.files import find_config
+from informin.models.checkpoint import Checkpoint
 from tests.conftest import raises_usage
 
 NAN = float("nan")
@@ -32,7 +32,7 @@ def test_pipes_are_not_read(tmp_path):
     (tmp_path / "run").mkdir()
     os.mkfifo(tmp_path / "run" / "config.json")
     with raises_usage(option="model_name", found="the folder has no config.json"):
-        find_config(str(tmp_path / "run"))
+        Checkpoint(tmp_path / "run").require_config()
     os.mkfifo(tmp_path / "run" / "manifest.json")
     assert "no readable manifest.json" in damage(tmp_path / "run")
 

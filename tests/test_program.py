@@ -18,7 +18,7 @@ from informin import __version__, errors, interrupts, program
 from informin.cli import COMMANDS, analyze, export, push, study, train
 from informin.cli import eval as eval_
 from informin.errors import InforMinError, PushError, SaveError, UndefinedScoreError, UsageError
-from informin.models.loading import load_trainable
+from informin.models.open_model import load_model
 from informin.training.command_line import Parser
 from tests import forked
 from tests.conftest import ROOT, raises_usage
@@ -108,7 +108,7 @@ def test_names_of_the_package_are_imported_on_first_use():
     code = "from informin import *; print(InforMinTrainer)"
     done = forked.run(forked.python(code, [], env=ENVIRONMENT))
     assert done.stdout == "<class 'trainer_informin.InforMinTrainer'>\n"
-    assert informin.load_trainable is load_trainable and {*informin.__all__} <= {*dir(informin)}
+    assert informin.load_model is load_model and {*informin.__all__} <= {*dir(informin)}
     with pytest.raises(AttributeError, match="no attribute 'load'"):
         informin.load  # noqa: B018
 

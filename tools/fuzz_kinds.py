@@ -281,9 +281,9 @@ def _train() -> None:
 
 def _trainer(data_folder: str) -> InforMinTrainer:
     with chdir(data_folder):
-        name, data, card, args = parse([f"--{name}={value}" for name, value in RUN.items()])
-        known = provenance(Checkpoint(name), data, card, args.model_revision)
-        return InforMinTrainer(name, args, load_sentences(data, args.seed), load_development(data), provenance=known)
+        files, data, card, args = parse([f"--{name}={value}" for name, value in RUN.items()])
+        known = provenance(files, data, card)
+        return InforMinTrainer(files, args, load_sentences(data, args.seed), load_development(data), provenance=known)
 
 
 def _resume(trainer: InforMinTrainer) -> None:

@@ -80,7 +80,7 @@ program.run(main)
 PLACES = {
     "guide embedding": ("run_unsup", "informin.guide.cache", "normalize", "1", True),
     "the scoring of labels": ("run_eval", "informin.evaluation.labels", "clustering", "1", False),  # by k-means
-    "export": ("run_unsup", "informin.publishing.export", "_save_tokenizer", "2", True),
+    "export": ("run_unsup", "informin.models.native_files", "save_tokenizer", "2", True),
     "the drift report": ("run_unsup", "informin.training.drift", "measure_drift", "1", False),
 }
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)

@@ -21,7 +21,7 @@ from tests.test_layering import MODULES, reachable
 
 gradio = pytest.importorskip("gradio")
 # Packages that the app can do without, gradio, which the card names, and what comes with it or with transformers.
-OPTIONAL = {"gradio", "fastapi", "uvicorn", "packaging", "tokenizers", "faiss", "sentence_transformers"}
+OPTIONAL = {"gradio", "fastapi", "uvicorn", "packaging", "tokenizers", "faiss", "sentence_transformers", "peft"}
 IMPORTED_AS = {"scikit-learn": "sklearn"}
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import run_eval
 from informin.evaluation import scoring
-from informin.models.model import Model
+from informin.models.native import NativeModel
 from tests.senteval_data import small_counts, write_senteval
 
 FRACTION = 0.01  # of the examples of each task; the smallest has 16
@@ -43,13 +43,13 @@ def run(bert, data, capsys):
 @pytest.fixture
 def encoded(monkeypatch) -> list[str]:
     """Record the encoded sentences in order."""
-    seen, original = [], Model.__call__
+    seen, original = [], NativeModel.__call__
 
     def spy(self, sentences, progress=None):
         seen.extend(sentences)
         return original(self, sentences, progress)
 
-    monkeypatch.setattr(Model, "__call__", spy)
+    monkeypatch.setattr(NativeModel, "__call__", spy)
     return seen
 
 

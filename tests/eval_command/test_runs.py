@@ -18,7 +18,7 @@ from transformers import AutoModel
 from informin.evaluation import results as results_module
 from informin.evaluation import scoring, senteval
 from informin.evaluation.senteval import STS_TASKS, TASKS, TRANSFER_TASKS, load_task
-from informin.models.model import Model
+from informin.models.native import NativeModel
 from informin.models.open_model import load_model
 from tests.conftest import ROOT, SHARED, tokenizer_of
 from tests.eval_command.helpers import another, line, read, scores
@@ -89,8 +89,8 @@ def test_keys_of_results_are_documented(run, data, bert, tmp_path):
 
 def test_shared_sentences_count_for_the_first_task(run, tmp_path, monkeypatch):
     """All STS years have the same sentences here."""
-    original = Model.__call__
-    monkeypatch.setattr(Model, "__call__", lambda *inputs: time.sleep(0.2) or original(*inputs))
+    original = NativeModel.__call__
+    monkeypatch.setattr(NativeModel, "__call__", lambda *inputs: time.sleep(0.2) or original(*inputs))
     run(output=tmp_path / "a.json", tasks=["STS12", "STS13", "STS-B"])
     seconds = {name: task["seconds"]["encode"] for name, task in read(tmp_path / "a.json")["tasks"].items()}
     assert seconds["STS12"] > 0.2 > seconds["STS13"] and seconds["STS-B"] > 0.2
@@ -162,7 +162,7 @@ def test_resumed_results_equal_uninterrupted_results(run, tmp_path, monkeypatch,
 
     with monkeypatch.context() as patch:
         if where == "encoding":
-            patch.setattr(Model, "__call__", interrupted(Model.__call__, 2))
+            patch.setattr(NativeModel, "__call__", interrupted(NativeModel.__call__, 2))
         else:
             patch.setattr(scoring, "score_transfer", interrupted(scoring.score_transfer, 0))
         code, out, err = run(output=tmp_path / "halves", **options)

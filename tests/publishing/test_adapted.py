@@ -20,8 +20,8 @@ from informin.cli import embed, fit
 from informin.models.checkpoint import Checkpoint
 from informin.models.embed_file import embed_file
 from informin.models.loading import load_trainable
+from informin.models.native import FOR_ADAPTER
 from informin.models.open_model import load_model
-from informin.publishing.adapted import SETTINGS
 from informin.publishing.export import export_checkpoint
 from informin.publishing.onnx import export_onnx, load_onnx_encoder
 from informin.publishing.published import published_files
@@ -120,7 +120,7 @@ def test_documents_are_smoothed_and_the_card_is_complete(adapted):
 def test_it_is_not_trained(adapted):
     _, folder = adapted
     with raises_usage(option="model_name", found="has a linear adapter"):
-        load_trainable(Checkpoint(folder), dict(SETTINGS))
+        load_trainable(Checkpoint(folder), dict(FOR_ADAPTER))
 
 
 @pytest.mark.parametrize("damage", ["shape", "nan", "missing"])
@@ -208,7 +208,7 @@ def test_embed_writes_what_sentence_transformers_computes(adapted, tmp_path, cap
 KILLED = """
 import os, signal, sys
 from informin.models import embed_file
-from informin.models.model import Model
+from informin.models.native import NativeModel as Model
 embed_file.CHUNK = 16
 call = Model.__call__
 def some(encoder, sentences, progress=None):

@@ -1,10 +1,12 @@
 """Training with a guide: the effect of each option, and options that are rejected."""
 
+import dataclasses
 import json
 import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -184,10 +186,13 @@ def test_guide_may_have_another_dimension_and_tokenizer(build, tmp_path, roberta
         build(**WAYS["distillation"], guide_model=str(roberta))
 
 
-def test_trainer_given_a_model_needs_guide_model(build, encoder):
+def test_a_model_in_memory_is_its_own_guide(build, encoder, tmp_path):
+    """It gives the embeddings that its name gives."""
     trainer = build(**WAYS["similarity"])
-    with raises_usage(found="the trainer was given a model, not its name", fix="`guide_model`"):
-        InforMinTrainer(trainer.model, trainer.args, make_sentences(40), processing_class=trainer.processing_class)
+    args = dataclasses.replace(trainer.args, guide_cache=str(tmp_path / "own"))
+    InforMinTrainer(trainer.model, args, make_sentences(40), processing_class=trainer.processing_class)
+    one, other = (np.load(next(Path(folder).glob("*.npy"))) for folder in (tmp_path / "own", trainer.args.guide_cache))
+    np.testing.assert_allclose(one.astype(np.float32), other.astype(np.float32), atol=2e-3)
 
 
 @pytest.mark.parametrize(

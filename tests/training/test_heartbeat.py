@@ -133,7 +133,8 @@ def test_training_distinguishes_lost_processes_from_other_errors(bert, tmp_path,
 PROGRAM = """
 import os, sys, time
 import torch.distributed as dist
-import run_unsup, trainer_informin
+import run_unsup
+from informin.models import native
 from informin.cli import train
 from informin.guide import cache
 from informin.publishing import trainer as publishing
@@ -141,7 +142,7 @@ from informin.training import drift, heartbeat
 heartbeat.Heartbeat.__init__.__defaults__ = (0.1, 3.0)
 who, where = int(sys.argv[1]), sys.argv[2]
 places = dict(
-    data=(train, "load_sentences"), guide=(cache, "_embed"), evaluation=(trainer_informin, "embed_any"),
+    data=(train, "load_sentences"), guide=(cache, "_embed"), evaluation=(native, "embed"),
     export=(publishing, "export_folder"), drift=(drift, "measure_drift"), push=(train, "finish"),
 )
 module, name = places[where]

@@ -156,7 +156,7 @@ def test_disk_full_during_the_export(command, tmp_path, capsys, monkeypatch):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("informin.publishing.export.save_file", full)
+    monkeypatch.setattr("informin.models.native_files.save_file", full)
     message = fails(capsys, command(), code=1)
     run = tmp_path / "run"
     assert f"The model could not be written to {run}: [Errno 28] No space left on device." in message
