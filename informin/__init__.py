@@ -7,16 +7,40 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from informin.models.open_model import load_model
+    from informin.adapters.linear import LinearAdapter
+    from informin.jobs.compare import compare
+    from informin.jobs.embed import embed
+    from informin.jobs.evaluate import evaluate
+    from informin.jobs.fit import fit
+    from informin.jobs.models import load_model
+    from modeling_informin import BertForInforMinCL, RobertaForInforMinCL
     from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
 __version__ = "0.3.0"
-__all__ = ["InforMinTrainer", "InforMinTrainingArguments", "load_model"]
+__all__ = [
+    "BertForInforMinCL",
+    "InforMinTrainer",
+    "InforMinTrainingArguments",
+    "LinearAdapter",
+    "RobertaForInforMinCL",
+    "compare",
+    "embed",
+    "evaluate",
+    "fit",
+    "load_model",
+]
 
 _HOMES = {
+    "BertForInforMinCL": "modeling_informin",
     "InforMinTrainer": "trainer_informin",
     "InforMinTrainingArguments": "trainer_informin",
-    "load_model": "informin.models.open_model",
+    "LinearAdapter": "informin.adapters.linear",
+    "RobertaForInforMinCL": "modeling_informin",
+    "compare": "informin.jobs.compare",
+    "embed": "informin.jobs.embed",
+    "evaluate": "informin.jobs.evaluate",
+    "fit": "informin.jobs.fit",
+    "load_model": "informin.jobs.models",
 }
 
 
@@ -27,4 +51,4 @@ def __getattr__(name: str):
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -18,7 +18,6 @@ from informin import __version__, errors, interrupts, program
 from informin.cli import COMMANDS, analyze, export, push, study, train
 from informin.cli import eval as eval_
 from informin.errors import InforMinError, PushError, SaveError, UndefinedScoreError, UsageError
-from informin.models.open_model import load_model
 from informin.training.command_line import Parser
 from tests import forked
 from tests.conftest import ROOT, raises_usage
@@ -102,15 +101,28 @@ def test_command_lists_its_subcommands(words, code, said):
     assert code == 0 or "informin: error: " in done.stderr or "informin push: error: " in done.stderr
 
 
+PUBLIC = {
+    *("fit", "compare", "embed", "evaluate", "load_model", "LinearAdapter"),
+    *("InforMinTrainer", "InforMinTrainingArguments", "BertForInforMinCL", "RobertaForInforMinCL"),
+}
+
+
 def test_names_of_the_package_are_imported_on_first_use():
     code = "import sys, informin; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, env=ENVIRONMENT)
     code = "from informin import *; print(InforMinTrainer)"
     done = forked.run(forked.python(code, [], env=ENVIRONMENT))
     assert done.stdout == "<class 'trainer_informin.InforMinTrainer'>\n"
-    assert informin.load_model is load_model and {*informin.__all__} <= {*dir(informin)}
     with pytest.raises(AttributeError, match="no attribute 'load'"):
         informin.load  # noqa: B018
+
+
+def test_the_package_lists_its_public_names():
+    """Also after its subpackages were imported, as here."""
+    assert {name for name in dir(informin) if not name.startswith("__")} == PUBLIC == {*informin.__all__}
+    for name in PUBLIC:
+        found = getattr(informin, name)
+        assert found.__name__ == name and found.__doc__, name
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from informin.evaluation.collections import Collection, load_collection
 from informin.evaluation.labels import load_labels
 from informin.evaluation.measures import KINDS
 from informin.evaluation.pairs import load_pairs
-from informin.evaluation.report import show
+from informin.evaluation.report import tables_text
 from informin.evaluation.results import add_task, load_all_results, new_results
 from informin.evaluation.retrieval import load_retrieval_pairs
 from informin.evaluation.search import bm25_ranking, search_ranking
@@ -163,7 +163,7 @@ def _of_data() -> dict[str, Kind]:
     def table(name: str) -> None:
         rows = load_all_results([name])
         for form in ("text", "markdown", "latex", "json"):
-            show(rows, [], False, form)
+            tables_text(rows, [], False, form)
 
     return {
         "labels, JSONL": read(lambda path: load_labels(path, "labels"), "labels.jsonl", JSON_LINES),

@@ -90,14 +90,14 @@ COMMANDS = {
     ),
     "fit --model_name": Command(
         "fit --model_name st --train_file s.txt --output_dir w/o --documents smoothed --recipe documents",
-        "informin.cli.fit_output.save_fit",
+        "informin.jobs.fit_files.save_report",
     ),
-    "fit --embeddings": Command("fit --embeddings v.npy --output_dir w/o", "informin.cli.fit_output.save_fit"),
+    "fit --embeddings": Command("fit --embeddings v.npy --output_dir w/o", "informin.jobs.fit_files.save_report"),
     "compare --output_dir": Command(
-        "compare v.npy --train_file s.txt --output_dir w/o", "informin.cli.compare_output.write_page"
+        "compare v.npy --train_file s.txt --output_dir w/o", "informin.jobs.compare_files.write_page"
     ),
     "compare --write_texts": Command(
-        "compare --train_file s.txt --write_texts w/o.jsonl", "informin.cli.compare_output.save_text"
+        "compare --train_file s.txt --write_texts w/o.jsonl", "informin.jobs.compare_files.save_text"
     ),
     "eval --output": Command(
         "eval --model_name bert --pooler mean --labels l.tsv --output w/o.json", "informin.evaluation.labels.clustering"
@@ -307,7 +307,7 @@ def one_killed(inputs: Path, name: str, killed: int) -> tuple[list[str], list[st
     """Kill one of two processes, then run both again; return a row of the table and what is wrong with it."""
     command = COMMANDS[name]
     # A place where both processes still work. Each has one or two chunks of texts.
-    place = "informin.cli.fit.chosen_adapter" if name == "fit --model_name" else command.place
+    place = "informin.jobs.fit.chosen_adapter" if name == "fit --model_name" else command.place
     command = replace(command, place=place, call=1)
     with workplace(inputs, command) as folder:
         forked.run(start(folder, command.words))

@@ -51,13 +51,26 @@ def load_vectors(path: str | Path) -> np.ndarray:
     except DAMAGED as error:
         problem = error_line(error) or type(error).__name__
         raise UsageError(f"{path} cannot be read: {problem}", option="embeddings") from None
+    return check_vectors(array, str(path))
+
+
+def check_vectors(array: np.ndarray, name: str) -> np.ndarray:
+    """Return embeddings (n, d) as an array that adapters can use.
+
+    Args:
+        array: Any array.
+        name: What holds it, for messages.
+
+    Raises:
+        UsageError: It is not a matrix of floating-point numbers, or contains NaN or infinity.
+    """
     if array.ndim != 2 or array.dtype.kind != "f" or len(array) < 1 or array.shape[1] < 2:
-        found = f"{path} holds an array of shape {array.shape} and type {array.dtype}"
+        found = f"{name} holds an array of shape {array.shape} and type {array.dtype}"
         raise UsageError(found, option="embeddings", needed=MATRIX)
     if array.dtype.itemsize > 8:
         array = array.astype(np.float64)
     for start in range(0, len(array), CHUNK):
-        require_finite(read_rows(array, slice(start, start + CHUNK)), start, str(path))
+        require_finite(read_rows(array, slice(start, start + CHUNK)), start, name)
     return array
 
 

@@ -4,12 +4,12 @@ import argparse
 from pathlib import Path
 
 from informin import program
+from informin.cli.model_options import add_model_options, add_text_options, model_options
 from informin.cli.processes import processes
-from informin.cli.texts import add_encoder_options, add_text_options, encoder_of, read_with_rows
 from informin.distributed import on_first, rank
-from informin.errors import UsageError, counted
-from informin.models.embed_file import embed_file
-from informin.outputs import refuse_unwritable
+from informin.errors import counted
+from informin.jobs.embed import embed, refuse_output
+from informin.jobs.text_files import read_texts
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -20,22 +20,21 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--output", required=True, metavar="FILE.npy", help="File to write: (texts, dimensions) float32."
     )
-    add_encoder_options(parser)
+    add_model_options(parser)
     args = parser.parse_args(argv)
-    return program.exit_code(lambda: embed(args), parser.option_names(), "The same command resumes.")
+    return program.exit_code(lambda: work(args), parser.option_names(), "The same command resumes.")
 
 
-def embed(args: argparse.Namespace) -> None:
+def work(args: argparse.Namespace) -> None:
     """Read the texts, embed them, and print the shape."""
-    if Path(args.output).suffix != ".npy":
-        raise UsageError(f"is {args.output}", option="output", needed="a name ending in .npy")
+    output = Path(args.output)
     with processes("The same command resumes."):
-        on_first(lambda: refuse_unwritable(args.output, "output"))
-        texts, source = read_with_rows(args)
-        on_first(lambda: source.refuse_other(Path(args.output)))
-        vectors = embed_file(encoder_of(args), texts, args.output)
+        refuse_output(output)
+        texts, source = read_texts(args.train_file, args.text_column)
+        on_first(lambda: source.refuse_other(output))
+        vectors = embed(args.model_name, texts, output=args.output, **model_options(args))
         if rank() == 0:
-            source.save(Path(args.output))
+            source.save(output)
         print(f"{args.output}: {counted(len(vectors), 'text')}, {vectors.shape[1]} dimensions, float32")
         if source.blank:
-            print(f"{source.line()}\n{source.told(Path(args.output))}", end="")
+            print(f"{source.line()}\n{source.told(output)}", end="")

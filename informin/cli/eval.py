@@ -1,23 +1,19 @@
 """Score encoders on STS and transfer tasks, labeled sentences and retrieval."""
 
 import argparse
+from typing import Any
 
 from informin import program
-from informin.cli.collections import is_collection, search
-from informin.cli.eval_output import output_paths
+from informin.cli.model_options import add_backend_options, model_options
 from informin.cli.processes import processes
-from informin.cli.texts import add_backend_options, backend_of, sides_of
-from informin.distributed import first_only
-from informin.errors import UsageError
-from informin.evaluation.report import load_others, refuse_other_samples, show, write_report
+from informin.evaluation.report import load_others
 from informin.evaluation.results import load_all_results
-from informin.evaluation.scoring import ALL_DIMENSIONS, load_tasks, score_encoder, whitening_options
-from informin.evaluation.senteval import TASKS, chosen_tasks
-from informin.evaluation.senteval_files import senteval_folder
+from informin.evaluation.scoring import ALL_DIMENSIONS
+from informin.evaluation.senteval import TASKS
 from informin.evaluation.table import FORMATS
+from informin.jobs.collections import is_collection
+from informin.jobs.evaluate import Evaluation, evaluate
 from informin.models.encode import POOLERS
-from informin.models.open_model import load_model
-from informin.outputs import only_writers
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -25,7 +21,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser()
     args = options.parse_args(argv)
     kept = f"Finished tasks are in {args.output}. The same command resumes." if args.output else "Nothing was saved."
-    return program.exit_code(lambda: joined(args), options.option_names(), kept)
+    return program.exit_code(lambda: work(args), options.option_names(), kept)
 
 
 def parser() -> program.Parser:
@@ -74,56 +70,35 @@ def parser() -> program.Parser:
     return parser
 
 
-def joined(args: argparse.Namespace) -> int | None:
-    """Score with all processes of `accelerate launch`."""
+def work(args: argparse.Namespace) -> int | None:
+    """Score every model and print the tables, or print those of saved results. Returns 1 if a score is undefined."""
+    names = ("senteval_dir", "split", "whitening", "whitening_file", "output")
+    how: dict[str, Any] = {name: getattr(args, name) for name in names} | dict(model_options(args))
+    how["compare"] = args.compare or ()
+    prompts = {"query_prompt": args.query_prompt, "document_prompt": args.document_prompt}
     with processes("Run the same command again."):
-        return evaluate(args)
-
-
-def evaluate(args: argparse.Namespace) -> int | None:
-    """Score every model, then print the tables."""
-    if args.report:
-        report(args)
-        return None
-    for option in ("query_prompt", "document_prompt"):
-        if getattr(args, option) is not None and not args.retrieval:
-            raise UsageError("has no effect without `retrieval`", option=option)
-    collections = [path for path in args.retrieval if is_collection(path)]
-    if collections:
-        search(args, collections)
-        args.retrieval = [path for path in args.retrieval if path not in collections]
-        if not (args.tasks or args.labels or args.retrieval):
+        if args.report:
+            print_saved(args.report, how, args.format, args.seeds)
             return None
-    elif args.bm25:
-        raise UsageError("has no effect without a test collection in `retrieval`", option="bm25")
-    outputs = output_paths(args)
-    others = load_others(args.compare, len(args.model_name) * len(args.pooler), args.split)
-    asked = args.tasks or ([] if args.labels or args.retrieval else ["all"])
-    names = chosen_tasks(asked, args.split)
-    whitening = whitening_options(args.whitening, args.whitening_file)
-    folder = senteval_folder(args.senteval_dir) if names else None
-    tasks = load_tasks(folder, names, args.split, args.labels, args.retrieval)
-    refuse_other_samples(others, tasks)
-    how = (args.pooler, args.max_length, args.batch_size, args.device, args.bf16)
-    more = {"prompt": args.prompt, **backend_of(args)}
-    for model_name in args.model_name[1:]:
-        load_model(model_name, *how, **more)  # report a wrong name before scoring the first model
-    rows = []
-    for model_name in args.model_name:
-        encoder = load_model(model_name, *how, **more)
-        kept = outputs and {pooler: outputs(model_name, pooler) for pooler in encoder.poolers}
-        sides = sides_of(encoder, args) if args.retrieval else None
-        with first_only(only_writers((kept or {}).values())):
-            rows += score_encoder(encoder, tasks, whitening, kept, sides)
-    asked = [results | {"tasks": {name: results["tasks"][name] for name in tasks.data}} for results in rows]
-    show(asked, others, args.seeds, args.format)
-    return 1 if any(results["tasks"][name]["score"] is None for results in rows for name in tasks.data) else 0
+        # Their tables are printed before the tasks are scored, which can take long.
+        if collections := [path for path in args.retrieval if is_collection(path)]:
+            print(evaluate(args.model_name, retrieval=collections, bm25=args.bm25, **prompts, **how).table(args.format))
+        files = [path for path in args.retrieval if path not in collections]
+        if not collections:
+            how |= {"bm25": args.bm25, **prompts}
+        elif files:
+            how |= prompts
+        elif not (args.tasks or args.labels):
+            return None
+        result = evaluate(args.model_name, tasks=args.tasks or (), labels=args.labels, retrieval=files, **how)
+        print(result.table(args.format, seeds=args.seeds))
+        return 1 if any(score is None for row in result.scores.values() for score in row.values()) else 0
 
 
-def report(args: argparse.Namespace) -> None:
-    """Print the tables of saved results."""
-    rows = load_all_results(args.report)
-    others = load_others(args.compare, len(rows), args.split)
-    show(rows, others, args.seeds, args.format)
-    if args.output:
-        write_report(args.output, rows, others, args.seeds)
+def print_saved(paths: list[str], how: dict[str, Any], form: str, seeds: bool) -> None:
+    """Print the tables of saved results, and write them if there is an output."""
+    rows = load_all_results(paths)
+    saved = Evaluation(rows, load_others(how["compare"], len(rows), how["split"]))
+    print(saved.table(form, seeds=seeds))
+    if how["output"]:
+        saved.save(how["output"], seeds=seeds)

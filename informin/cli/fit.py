@@ -1,26 +1,29 @@
 """Adapt a model or its embeddings to your texts in closed form, without training or labels."""
 
 import argparse
-import time
+from pathlib import Path
 
 from informin import program
 from informin.adapters.prediction import RECIPES
-from informin.adapters.vectors import load_vectors
-from informin.cli.fit_output import save_model, save_vectors
-from informin.cli.given_vectors import check_rows, check_vectors
+from informin.cli.model_options import add_model_options, add_text_options, model_options
 from informin.cli.processes import processes
-from informin.cli.source_rows import SourceRows
-from informin.cli.texts import (
-    add_encoder_options,
-    add_text_options,
-    embed_in_memory,
-    encoder_of,
-    read_with_rows,
-)
-from informin.cli.verdict import AUTO, chosen_adapter
 from informin.distributed import first_only, rank
 from informin.errors import UsageError, counted
+from informin.evaluation.drift import drift_table
+from informin.evaluation.similarity import COSINE
+from informin.evaluation.table import render
+from informin.jobs.fit import FitResult, fit, refuse_pooler
+from informin.jobs.fit_files import ADAPTER, DOCUMENTS, write_fit
+from informin.jobs.source_rows import SourceRows
+from informin.jobs.text_files import read_texts
+from informin.jobs.verdict import AUTO, reason, verdict_line
+from informin.models.model import Model
 from informin.outputs import only_writer, refuse_used
+from informin.report.page import PAGE
+
+NUMPY_LINES = """from safetensors.numpy import load_file
+vectors = queries @ load_file("{folder}/adapter.safetensors")["coef"].T
+vectors /= np.linalg.norm(vectors, axis=-1, keepdims=True)"""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -49,58 +52,86 @@ def main(argv: list[str] | None = None) -> int:
     add("--seed", type=int, default=0, help="Seed of the sample of texts, if there are more than 50,000.")
     add("--senteval_dir",
         help="SentEval's data/downstream, to report STS-B dev. Default: $SENTEVAL_DATA, or not scored.")  # fmt: skip
-    add_encoder_options(parser)
+    add_model_options(parser)
     args = parser.parse_args(argv)
-    return program.exit_code(lambda: fit(args), parser.option_names(), "Nothing was written.")
+    return program.exit_code(lambda: work(args), parser.option_names(), "Nothing was written.")
 
 
-def fit(args: argparse.Namespace) -> None:
-    """Lock the output folder, and fit."""
-    _check(args)
+def work(args: argparse.Namespace) -> None:
+    """Read the texts, fit, print what was found, and save it. The output folder is locked meanwhile."""
+    _check_inputs(args.model_name, args.embeddings, args.train_file, args.pooler)
     refuse_used(args.output_dir, "output_dir")
     with processes("Run the same command again."), first_only(only_writer(args.output_dir, "output_dir")):
-        _fit(args)
+        texts, source = read_texts(args.train_file, args.text_column) if args.train_file else (None, SourceRows())
+        if source.blank:
+            print(source.line())
+        own = {name: getattr(args, name) for name in ("embeddings", "recipe", "n_neighbors", "seed", "senteval_dir")}
+        weights = {"whitening": args.whitening, "self_weight": args.self_weight}
+        result = fit(args.model_name, texts, **own, **weights, **model_options(args))
+        print_prediction(result)
+        result.refuse_harm()
+        if rank() > 0:
+            return
+        print_fit(result)
+        write_fit(result, args.output_dir, args.documents, source)
+        if result.encoder:
+            print_model(result.encoder, args.output_dir, args.documents, source)
+        else:
+            print_adapter(Path(args.output_dir), source)
 
 
-def _fit(args: argparse.Namespace) -> None:
-    """Embed, fit, report and save."""
-    texts, source = read_with_rows(args) if args.train_file else ([], SourceRows())
-    if source.blank:
-        print(source.line())
-    vectors = load_vectors(args.embeddings) if args.embeddings else None
-    if vectors is not None and texts:
-        check_rows(args.embeddings, vectors, texts)
-    encoder = encoder_of(args) if args.model_name else None
-    if vectors is None:
-        assert encoder is not None  # `_check` requires a model or embeddings
-        vectors = embed_in_memory(encoder, texts)
-    elif encoder:
-        check_vectors(args.embeddings, vectors, texts, encoder, args.seed)
-    adapter, predicted = chosen_adapter(args, encoder, vectors, texts)
-    start = time.monotonic()
-    adapter.fit(vectors)
-    if rank() > 0:
-        return
-    distinct = f", {adapter.n_samples_:,} of them distinct," if adapter.n_samples_ < len(vectors) else ""
+def _check_inputs(model_name: str | None, embeddings: str | None, train_file: list[str] | None, pooler: str) -> None:
+    if not model_name and not embeddings:
+        raise UsageError("is missing", option="model_name", fix="Give --model_name with --train_file, or --embeddings.")
+    if model_name and not train_file:
+        raise UsageError("is missing", option="train_file", fix="--model_name needs the texts.")
+    if model_name:
+        refuse_pooler(pooler)
+
+
+def print_prediction(result: FitResult) -> None:
+    """Print the recipe, unless it was given, and the verdict. Only the first of several processes prints."""
+    auto, predicted = result.options["recipe"] == AUTO, result.prediction
+    if predicted is None and auto:
+        print("Recipe: documents. For titles, questions and other short texts, use --recipe short_texts.")
+    elif predicted and auto:
+        print(f"Recipe: {result.recipe}, {reason(predicted)}.")
+    if predicted:
+        print(f"Verdict: {verdict_line(predicted)}")
+
+
+def print_fit(result: FitResult) -> None:
+    """Print how the adapter was fitted and, with a model, what it changes."""
+    adapter, (rows, dimensions) = result.adapter, result.vectors.shape
+    distinct = f", {adapter.n_samples_:,} of them distinct," if adapter.n_samples_ < rows else ""
     print(
-        f"Fitted on {counted(len(vectors), 'embedding')}{distinct} of {vectors.shape[1]} dimensions in "
-        f"{time.monotonic() - start:.1f} s. Weight of the fitted map against the identity: {adapter.strength_:.2f}."
+        f"Fitted on {counted(rows, 'embedding')}{distinct} of {dimensions} dimensions in {result.seconds:.1f} s. "
+        f"Weight of the fitted map against the identity: {adapter.strength_:.2f}."
     )
     if adapter.strength_ < 0.5:
         print("Few texts for this dimension: the adapter changes little. Add texts for a larger effect.")
-    if encoder:
-        save_model(args, adapter, encoder, vectors, texts, source, predicted)
-    else:
-        save_vectors(args, adapter, vectors, texts, source)
+    if result.encoder and result.drift:
+        print(render(drift_table({"adapted": result.drift}, "before"), "text"))
+        for warning in result.drift["warnings"]:
+            print(f"Warning: the adapter {warning}")
 
 
-def _check(args: argparse.Namespace) -> None:
-    program.require_seed(args.seed)
-    if not args.model_name and not args.embeddings:
-        raise UsageError("is missing", option="model_name", fix="Give --model_name with --train_file, or --embeddings.")
-    if args.model_name and not args.train_file:
-        raise UsageError("is missing", option="train_file", fix="--model_name needs the texts.")
-    if args.model_name and args.pooler != "auto":
-        raise UsageError(
-            f"is {args.pooler}", option="pooler", needed="auto", fix="The output keeps the pooling of the model."
-        )
+def print_model(encoder: Model, folder: str, documents: str | None, source: SourceRows) -> None:
+    """Print what is in the folder of an adapted model, and how to load it."""
+    if encoder.similarity != COSINE:
+        print(f"The model compares embeddings by {encoder.similarity}, the adapted one by cosine, as it was fitted.")
+    if documents:
+        print(source.told(Path(folder, DOCUMENTS)), end="")
+    more = ", trust_remote_code=True" if encoder.trusted else ""
+    print(f'Load it with:\n  SentenceTransformer("{folder}"{more})')
+    if encoder.routed:
+        print("Embed queries with its encode_query, and documents with its encode_document.")
+    print(f"Report: {Path(folder, PAGE)}")
+
+
+def print_adapter(folder: Path, source: SourceRows) -> None:
+    """Print what is in the folder of an adapter, and how to apply it."""
+    print(f"{folder / ADAPTER}: the adapter\n{folder / DOCUMENTS}: the texts' vectors for your index")
+    print(source.told(folder / DOCUMENTS), end="")
+    print(f"Report: {folder / PAGE}")
+    print(f"Apply it to queries with NumPy:\n\n{NUMPY_LINES.format(folder=folder)}")

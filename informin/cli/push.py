@@ -4,15 +4,7 @@ import argparse
 from pathlib import Path
 
 from informin import program
-from informin.cli.push_space import (
-    add_space_options,
-    prepare_space,
-    space_options,
-    space_sentences,
-    upload_space,
-    write_files,
-)
-from informin.demo.sentences import Sentences
+from informin.cli.push_space import Space, add_space_options, prepare_space, space_of, upload_space, write_files
 from informin.errors import PushError, UsageError
 from informin.publishing.card import write_card
 from informin.publishing.hub import card_files, prepare, push_card, push_folder, refuse_bad_name
@@ -52,7 +44,7 @@ def parser() -> program.Parser:
 def push(args: argparse.Namespace) -> None:
     """Add results to the folder, check the repositories, list the files and upload them."""
     refuse_bad_name(args.repo)
-    searched = space_sentences(args)
+    space = space_of(args)
     check_export(args.folder)
     if args.seeds and not args.results:
         raise UsageError("is set without `results`", option="seeds", fix="Give the results of these runs.")
@@ -62,29 +54,29 @@ def push(args: argparse.Namespace) -> None:
     if args.dry_run:
         write_card(args.folder, args.repo)
         show(args.folder, chosen(args.folder))
-        if searched:
-            show_space(args, searched)
-        print(f"Nothing was uploaded to {args.repo}{f' and {args.space}' if searched else ''}.")
+        if space:
+            show_space(space, args.repo)
+        print(f"Nothing was uploaded to {args.repo}{f' and {space.repo}' if space else ''}.")
         return
     new = not args.update_card
     to = prepare(args.repo, args.private or None, None, args.branch, args.overwrite, args.folder, create=new)
-    space = prepare_space(args) if searched else None
+    page = prepare_space(space, args.private, args.overwrite) if space else None
     show(args.folder, chosen(args.folder))
     try:
         print(f"{'The model' if new else 'The card'} is at {upload(args.folder, to)}", flush=True)
     except PushError as error:
-        error.finish |= space_options(args)
+        error.finish |= space.options if space else {}
         raise
-    if searched and space:
-        print(f"The search page is at {upload_space(args, space, to.repo, searched)}")
+    if space and page:
+        print(f"The search page is at {upload_space(space, page, to.repo, args.folder, args.overwrite)}")
 
 
-def show_space(args: argparse.Namespace, searched: Sentences) -> None:
+def show_space(space: Space, repo: str) -> None:
     """Print the files of the Space with their sizes, and its package in one line."""
     with TemporaryFolder() as folder:
-        paths = write_files(Path(folder), args, args.repo, searched)
+        paths = write_files(Path(folder), space, repo)
         package = [path for path in paths if path.parts[0] == "informin"]
-        print(f"Space {args.space}:")
+        print(f"Space {space.repo}:")
         for path in (path for path in paths if path not in package):
             print(f"{Path(folder, path).stat().st_size:>13,}  {path.as_posix()}")
         size = sum(Path(folder, path).stat().st_size for path in package)

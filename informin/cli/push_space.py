@@ -1,6 +1,7 @@
 """The options and steps of `informin push --space`."""
 
 import argparse
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,51 +26,65 @@ def add_space_options(parser: argparse.ArgumentParser) -> None:
         help="Hub id of a model that the Space compares with, such as the model before training.")  # fmt: skip
 
 
-def space_options(args: argparse.Namespace) -> dict[str, str | bool]:
-    """Return the options that are set."""
-    return {name: value for name in NAMES if (value := getattr(args, name))}
+@dataclass(frozen=True)
+class Space:
+    """The Space to publish.
+
+    Attributes:
+        repo: Its repository.
+        sentences: What its visitors search.
+        compare: Hub id of a model that it compares with.
+        options: The options that describe it, as they were given.
+    """
+
+    repo: str
+    sentences: Sentences
+    compare: str | None
+    options: dict[str, str | bool]
 
 
-def space_sentences(args: argparse.Namespace) -> Sentences | None:
+def space_of(args: argparse.Namespace) -> Space | None:
     """Check the options and read the sentences of the Space; None without a Space.
 
     Raises:
         UsageError: An option is set without `space`, a name is not valid, the file cannot be read, or gradio is
             missing.
     """
+    options = {name: value for name in NAMES if (value := getattr(args, name))}
     if not args.space:
-        for option in space_options(args):
+        for option in options:
             raise UsageError("is set without `space`", option=option, fix="Name the Space with `space`.")
         return None
     refuse_bad_name(args.space)
     if args.space_compare:
         refuse_bad_name(args.space_compare)
     require_gradio()
-    return load_labeled_sentences(args.space_sentences or PACKAGED, option="space_sentences")
+    sentences = load_labeled_sentences(args.space_sentences or PACKAGED, option="space_sentences")
+    return Space(args.space, sentences, args.space_compare, options)
 
 
-def prepare_space(args: argparse.Namespace) -> Destination:
+def prepare_space(space: Space, private: bool, overwrite: bool) -> Destination:
     """Check that the Space can be pushed, and create it if it does not exist; see `prepare`.
 
     Raises:
         UsageError: As `prepare`; or the Hub does not have the model to compare with.
     """
-    to = prepare(args.space, args.private or None, None, None, args.overwrite, kind=SPACE)
-    if args.space_compare and not to.api.repo_exists(args.space_compare):
-        raise UsageError(f"is {args.space_compare}, which the Hub does not have", option="space_compare")
+    to = prepare(space.repo, private or None, None, None, overwrite, kind=SPACE)
+    if space.compare and not to.api.repo_exists(space.compare):
+        raise UsageError(f"is {space.compare}, which the Hub does not have", option="space_compare")
     return to
 
 
-def write_files(folder: Path, args: argparse.Namespace, repo: str, sentences: Sentences) -> list[Path]:
-    """Write the Space's files and return their paths, relative to the folder."""
-    models = [repo, *([args.space_compare] if args.space_compare else [])]
-    write_space(folder, f"Search with {repo.rpartition('/')[2]}", models, sentences)
+def write_files(folder: Path, space: Space, repo: str) -> list[Path]:
+    """Write the Space's files for a model and return their paths, relative to the folder."""
+    models = [repo, *([space.compare] if space.compare else [])]
+    write_space(folder, f"Search with {repo.rpartition('/')[2]}", models, space.sentences)
     return sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
 
 
-def upload_space(args: argparse.Namespace, to: Destination, repo: str, sentences: Sentences) -> str:
-    """Upload the Space of a model on the Hub, and return its URL."""
-    finish: dict[str, Any] = {"folder": args.folder, "repo": repo, "update_card": True} | space_options(args)
+def upload_space(space: Space, to: Destination, repo: str, source: str, overwrite: bool) -> str:
+    """Upload the Space of a model on the Hub, which was pushed from the folder `source`, and return its URL."""
+    finish: dict[str, Any] = {"folder": source, "repo": repo, "update_card": True} | space.options
     with TemporaryFolder() as folder:
-        write_files(Path(folder), args, repo, sentences)
-        return push_space(folder, to, finish | ({"overwrite": True} if args.overwrite else {}))
+        write_files(Path(folder), space, repo)
+        return push_space(folder, to, finish | ({"overwrite": True} if overwrite else {}))

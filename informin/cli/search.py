@@ -3,12 +3,13 @@
 import argparse
 
 from informin import program
-from informin.cli.texts import add_encoder_options, encoder_of
+from informin.cli.model_options import add_model_options, model_options
 from informin.demo.load import load_search
 from informin.demo.page import build_page, require_gradio, serve
 from informin.demo.sentences import load_labeled_sentences
 from informin.demo.server import LOCAL, wait
 from informin.errors import counted
+from informin.jobs.models import load_model
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -29,7 +30,7 @@ def main(argv: list[str] | None = None) -> int:
         help="Other host names under which the page is opened, such as that of a reverse proxy. All others are "
         "refused.")  # fmt: skip
     add("--port", type=int, help="Port. Default: the first free one from 7860.")
-    add_encoder_options(parser)
+    add_model_options(parser)
     args = parser.parse_args(argv)
     return program.exit_code(lambda: search(args), parser.option_names())
 
@@ -39,7 +40,7 @@ def search(args: argparse.Namespace) -> None:
     require_gradio()
     sentences = load_labeled_sentences(args.sentences, args.text_column)
     names = [name for name in (args.model, args.other) if name]
-    encoders = [encoder_of(argparse.Namespace(**vars(args) | {"model_name": name})) for name in names]
+    encoders = [load_model(name, **model_options(args)) for name in names]
     found = load_search(encoders, sentences, args.embeddings)
     print(f"{counted(len(found), 'sentence')} from {args.sentences}")
     url = serve(build_page(found), args.host, args.port, args.allowed_hosts)

@@ -62,31 +62,31 @@ def parser() -> program.Parser:
 def work(args: argparse.Namespace) -> int | None:
     """Run the study, or report on it."""
     if args.study.endswith(".json"):
-        redraw(args)
+        changing = {name: getattr(args, name) for name in ("set", "labels", "seeds", "jobs", "keep_checkpoints")}
+        redraw(args.study, [f"`{name}`" for name, value in changing.items() if value])
         return None
     study = read_study(args.study, args.set, args.seeds, args.labels)
     runs = runs_of(study, args.output)
     if not args.report:
-        return run_study(study, runs, args)
+        return run_study(study, runs, args.output, args.jobs, args.keep_checkpoints)
     report(study, runs, args.output)
     return None
 
 
-def redraw(args: argparse.Namespace) -> None:
-    """Write table, numbers and plot again from a summary.json."""
-    given = [f"`{name}`" for name in ("set", "labels", "seeds", "jobs", "keep_checkpoints") if getattr(args, name)]
+def redraw(summary: str, given: list[str]) -> None:
+    """Write table, numbers and plot again from a summary.json, unless options are given that cannot apply."""
     if given:
         raise UsageError(
-            f"{args.study} is a summary.json: its runs are finished, so {', '.join(given)} cannot change them",
+            f"{summary} is a summary.json: its runs are finished, so {', '.join(given)} cannot change them",
             fix="Leave these options out, or run the study from its YAML file.",
         )
-    show(*load_study(args.study), Path(args.study).parent)
+    show(*load_study(summary), Path(summary).parent)
 
 
-def run_study(study: Study, runs: list[Run], args: argparse.Namespace) -> int:
+def run_study(study: Study, runs: list[Run], output: str, jobs: int | None, keep_checkpoints: bool) -> int:
     """Run everything that is not finished, then write the report."""
     gpus = visible_gpus()
-    jobs = max(1, len(gpus)) if args.jobs is None else args.jobs
+    jobs = max(1, len(gpus)) if jobs is None else jobs
     if jobs < 1:
         raise UsageError(f"is {jobs}", option="jobs", needed="1 or more")
     if gpus:
@@ -94,9 +94,9 @@ def run_study(study: Study, runs: list[Run], args: argparse.Namespace) -> int:
     check_options(study)
     if study.scored and _unfinished(study, runs):
         check_data(study)
-    refuse_foreign(Path(args.output, study.name), PLOTS)
-    make_folder(args.output, "output")
-    with Runner(study.tasks, args.keep_checkpoints, jobs, gpus, study.samples) as runner:
+    refuse_foreign(Path(output, study.name), PLOTS)
+    make_folder(output, "output")
+    with Runner(study.tasks, keep_checkpoints, jobs, gpus, study.samples) as runner:
         progress = Progress(study, runs, runner, jobs)
         progress.process()
     if runner.received:
@@ -104,7 +104,7 @@ def run_study(study: Study, runs: list[Run], args: argparse.Namespace) -> int:
         return 128 + runner.received
     missing = _unfinished(study, runs)
     if len(missing) < len(runs):
-        report(study, runs, args.output)
+        report(study, runs, output)
     for run in missing:
         outcome = progress.outcomes.get(run.name, "was not run")
         print(f"Missing: {run.name} {outcome}. Run the same command again to retry.")

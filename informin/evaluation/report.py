@@ -1,7 +1,7 @@
 """Print and save tables of several results, optionally compared with other results."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from informin.errors import UsageError, one_line
 from informin.evaluation.results import load_all_results
@@ -53,26 +53,29 @@ def refuse_other_samples(others: list[dict], tasks: Tasks) -> None:
                 )
 
 
-def show(rows: list[dict], others: list[dict], seeds: bool, form: str) -> None:
-    """Print tables as text, Markdown or LaTeX, or the results as JSON."""
+def tables_text(rows: list[dict], others: list[dict], seeds: bool, form: str) -> str:
+    """Return tables and notes as text, Markdown or LaTeX, or the results as JSON."""
     if form == "json":
-        print(json.dumps(rows, indent=1, ensure_ascii=False))
-        return
+        return json.dumps(rows, indent=1, ensure_ascii=False)
     tables = all_tables(rows, others, seeds) if form == "text" else score_tables(rows, others, seeds)
-    print("\n\n".join(render(table, form) for table in tables))
-    for note in map(one_line, footnotes(rows)):
-        print(f"% {note}" if form == "latex" else f"\n{note}")
+    shown = "\n\n".join(render(table, form) for table in tables)
+    return shown + "".join(
+        f"\n% {note}" if form == "latex" else f"\n\n{note}" for note in map(one_line, footnotes(rows))
+    )
 
 
-def write_report(folder: str, rows: list[dict], others: list[dict], seeds: bool) -> None:
+def write_report(folder: str, rows: list[dict], others: list[dict], seeds: bool, before: Sequence[str] = ()) -> None:
     """Write FOLDER/table.md, and FOLDER/summary.json with all results.
+
+    Args:
+        before: Other parts of table.md, which come first.
 
     Raises:
         UsageError: The folder has other files with these names, or cannot be written.
     """
-    shown = [render(table, "markdown") for table in all_tables(rows, others, seeds)]
+    shown = [render(table, "markdown") for table in all_tables(rows, others, seeds)] if rows or not before else []
     refuse_foreign(folder)
-    table = "\n\n".join([*shown, *map(one_line, footnotes(rows))]) + "\n"
+    table = "\n\n".join([*before, *shown, *map(one_line, footnotes(rows))]) + "\n"
     save_texts(folder, {SUMMARY: summary_text({}, rows), TABLE: table})
 
 

@@ -47,7 +47,7 @@ def of_comparison(path: Path) -> dict[str, Any]:
     shown, data, rows = record["shown"], record["data"], record["figure"]
     table = Table(shown["title"], shown["columns"], [Row(row["label"], row["values"]) for row in shown["rows"]])
     return {
-        "title": f"Embedding models on {', '.join(data['files'])}",
+        "title": f"Embedding models on {', '.join(data['files']) or counted(data['texts'], 'text')}",
         "subtitle": f"informin compare, {counted(len(record['models']), 'model')}, {counted(data['texts'], 'text')}",
         "verdict": verdicts.of_comparison(record["models"]),
         "heading": "Models, best first",

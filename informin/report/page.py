@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from informin.errors import WRITABLE, UsageError, counted, error_line
 from informin.evaluation.drift import drift_table
 from informin.evaluation.measures import ALL, KINDS, Measure
@@ -16,6 +14,7 @@ from informin.publishing.record import TRAINING, load_record
 from informin.publishing.report_record import REPORT, load_report
 from informin.report import charts, verdicts
 from informin.report.comparison import COMPARE, of_comparison
+from informin.report.html import PAGES
 from informin.temporary import new_file
 
 PAGE = "report.html"
@@ -27,7 +26,6 @@ EMPTY: dict[str, Any] = {  # parts that not all pages have
 # In the head of every page: this one's, and that of pages of earlier versions.
 GENERATED = ('<meta name="generator" content="informin">', "content=\"default-src 'none'; style-src 'unsafe-inline'\">")
 HEAD = 1_000  # characters
-TEMPLATES = Path(__file__).parent / "templates"
 
 
 def write_page(folder: str | Path) -> Path:
@@ -72,14 +70,7 @@ def page(folder: str | Path) -> str:
 
 def render(content: Mapping[str, Any]) -> str:
     """Return the HTML of a page; the template lists what `content` may have. All texts are escaped."""
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("report.html").render(EMPTY | dict(content))
+    return PAGES.get_template("report.html").render(EMPTY | dict(content))
 
 
 def _of_fit(folder: Path, record: dict) -> dict:

@@ -35,6 +35,9 @@ class Verdict:
         """A sign that does not depend on color."""
         return SYMBOLS[self.kind]
 
+    def __str__(self) -> str:
+        return f"{self.word}. {self.sentence} {self.reliability}"
+
 
 def of_fit(record: Mapping) -> Verdict:
     """Return the verdict of `informin fit`, which predicts without labels."""

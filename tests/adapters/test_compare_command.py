@@ -9,9 +9,10 @@ import pytest
 from informin.adapters.comparison import score_halves
 from informin.adapters.prediction import make_test
 from informin.cli import compare as command
-from informin.cli import compare_output
 from informin.cli import embed as embed_command
-from informin.cli.compare_table import Entry
+from informin.jobs import compare as job
+from informin.jobs import compare_files
+from informin.jobs.compare_table import Entry
 from informin.models.open_model import load_model
 from tests.any_encoder.st_models import static
 from tests.conftest import make_sentences
@@ -135,14 +136,14 @@ def test_a_model_that_fails_does_not_lose_the_others(words, file, tmp_path, caps
 
 
 def test_foreign_errors_are_reported_in_the_row(words, file, tmp_path, monkeypatch, capsys):
-    real = command.encoder_of
+    real = job.text_encoder
 
-    def failing(args, name):
+    def failing(name, options):
         if name == "broken":
             raise RuntimeError("own code\nfailed")
-        return real(args, name)
+        return real(name, options)
 
-    monkeypatch.setattr(command, "encoder_of", failing)
+    monkeypatch.setattr(job, "text_encoder", failing)
     assert compare("broken", words, file=file) == 1
     assert "broken: RuntimeError: own code failed" in capsys.readouterr().out
 
@@ -155,9 +156,9 @@ def test_nothing_is_saved_if_every_model_fails(file, tmp_path, capsys):
 def test_speed_is_measured_in_turns(monkeypatch):
     calls = []
     times = iter(range(100))
-    monkeypatch.setattr(compare_output.time, "perf_counter", lambda: float(next(times)))
+    monkeypatch.setattr(compare_files.time, "perf_counter", lambda: float(next(times)))
     encoders = {name: lambda some, name=name: calls.append((name, tuple(some))) for name in "ab"}
-    speeds = compare_output.texts_per_second(encoders, TEXTS)
+    speeds = compare_files.texts_per_second(encoders, TEXTS)
     assert [name for name, _ in calls] == ["a", "b"] * 3 and len({texts for _, texts in calls}) == 1
     assert speeds == {"a": [256.0] * 3, "b": [256.0] * 3}
     assert Entry("a", speeds=[3.0, 1.0, 2.0]).speed == 2.0

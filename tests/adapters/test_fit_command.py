@@ -9,8 +9,8 @@ import pytest
 
 from informin import program
 from informin.cli import analyze, compare, embed, fit, study, train
-from informin.cli.given_vectors import check_vectors
-from informin.cli.source_rows import SourceRows
+from informin.jobs.given_vectors import check_vectors
+from informin.jobs.source_rows import SourceRows
 from informin.models.open_model import load_model
 from tests.any_encoder.st_models import static
 from tests.conftest import make_sentences, raises_usage
@@ -137,7 +137,7 @@ def test_fewer_vectors_than_texts_are_refused_before_the_model_is_loaded(files, 
     np.save("x.npy", np.ones((39, 6)))
     options = ["--embeddings", "x.npy", "--output_dir", "o", "--train_file", *files]
     assert fit.main([*options, *(["--model_name", "no/model"] if model else [])]) == 2
-    assert "x.npy has 39 rows, and the files have 40 texts" in capsys.readouterr().err
+    assert "x.npy has 39 rows, and there are 40 texts" in capsys.readouterr().err
 
 
 SEEDS = {

@@ -10,8 +10,8 @@ import pytest
 from scipy.stats import pearsonr
 
 import run_eval
-from informin.cli import eval as eval_command
 from informin.evaluation.senteval import TRANSFER_TASKS, load_task
+from informin.models import open_model
 from informin.models.open_model import load_model
 from tests.conftest import make_sentences, tokenizer_of
 from tests.eval_command.helpers import changed, line, read
@@ -209,14 +209,14 @@ def test_options_reach_the_encoder(run, bert, monkeypatch):
         calls.append((*inputs, prompt, *backend.values()))
         return load_model(*inputs[:4], "cpu", inputs[5], prompt=prompt)
 
-    monkeypatch.setattr(eval_command, "load_model", spy)
+    monkeypatch.setattr(open_model, "load_model", spy)
     backend = dict(backend="native", code_revision="v1")
     how = dict(prompt="the", device="mps", batch_size=3, max_length=9, pooler=["mean", "cls"])
     run("--bf16", "--trust_remote_code", tasks="STS-B", **how, **backend)
     run(tasks="STS-B", device=None)
     assert calls == [
-        (str(bert), ["mean", "cls"], 9, 3, "mps", True, "the", "native", True, "v1"),
-        (str(bert), ["cls"], None, 64, None, False, None, "auto", False, None),
+        (str(bert), ("mean", "cls"), 9, 3, "mps", True, "the", "native", True, "v1"),
+        (str(bert), ("cls",), None, 64, None, False, None, "auto", False, None),
     ]
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from informin.cli import eval as eval_command
 from informin.evaluation.labels import load_labels, score_labels
 from informin.evaluation.measures import LABELS
+from informin.jobs import evaluate as job
 from informin.models.open_model import load_model
 from tests.conftest import make_sentences
 from tests.eval_command.helpers import another, changed, line, read
@@ -32,7 +32,7 @@ def faq(tmp_path) -> Path:
 
 
 def test_samples_need_no_senteval(run, titles, faq, tmp_path, encoded, monkeypatch, bert):
-    monkeypatch.setattr(eval_command, "senteval_folder", lambda given: pytest.fail("SentEval's data is not needed"))
+    monkeypatch.setattr(job, "senteval_folder", lambda given: pytest.fail("SentEval's data is not needed"))
     output = tmp_path / "out.json"
     code, out, _ = run(labels=titles, retrieval=faq, senteval_dir=None, output=output)
     assert code == 0 and list(read(output)["tasks"]) == ["titles", "faq"] and len(encoded) == len(set(encoded))

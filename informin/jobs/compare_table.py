@@ -1,4 +1,4 @@
-"""The table of `informin compare`: models, best first, and notes."""
+"""The table of a comparison: models, best first, and notes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -93,7 +93,7 @@ def notes(entries: list[Entry], sizes: Sizes) -> Iterator[str]:
         if entry.error:
             yield f"{entry.label}: {entry.error}"
         elif entry.score is None and sizes.held_out:
-            yield f"{entry.label}: no rank, because it has no embeddings of halves. See --write_texts."
+            yield f"{entry.label}: no rank, because it has no embeddings of halves. See `write_texts`."
         if entry.alike:
             yield (
                 f"{entry.label}: the mean cosine of the texts is {entry.mean_cosine:.2f}. Above {MOST_ALIKE}, the rank "

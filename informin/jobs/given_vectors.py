@@ -1,8 +1,12 @@
-"""Checks that the embeddings a user gives are those of the model and the texts."""
+"""The embeddings that a user gives: read them, and check that they are those of the model and the texts."""
+
+from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
+from informin.adapters import vectors as adapter_vectors
 from informin.adapters.rows import read_rows, unit_rows
 from informin.errors import UsageError
 from informin.models.model import Model
@@ -15,11 +19,23 @@ FARTHEST = 0.2
 ROUNDING = 1e-3  # distance that is always allowed, for texts that are all alike
 
 
+def given_vectors(embeddings: str | Path | ArrayLike) -> tuple[np.ndarray, str]:
+    """Return embeddings (N, d) from a file or an array, and their name in messages.
+
+    Raises:
+        UsageError: As `informin.adapters.vectors.load_vectors`.
+    """
+    if isinstance(embeddings, str | Path):
+        return adapter_vectors.load_vectors(embeddings), str(embeddings)
+    name = "the array"
+    return adapter_vectors.check_vectors(np.asarray(embeddings), name), name
+
+
 def check_rows(name: str, vectors: np.ndarray, texts: list[str]) -> None:
     """Raise UsageError if there is not one row per text."""
     if len(vectors) != len(texts):
         raise UsageError(
-            f"{name} has {len(vectors):,} rows, and the files have {len(texts):,} texts",
+            f"{name} has {len(vectors):,} rows, and there are {len(texts):,} texts",
             option="embeddings",
             fix="Give one row per text, in the order of the texts without blank lines.",
         )

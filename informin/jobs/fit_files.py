@@ -1,9 +1,9 @@
-"""What `informin fit` measures for its report, and the report itself."""
+"""What a fit measures for its report, and the folder that it writes."""
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,12 +15,17 @@ from informin.evaluation.drift import FEWEST, SAMPLE, SEED, general_sentences, m
 from informin.evaluation.results import environment
 from informin.evaluation.snapshot import take_snapshot
 from informin.files import last_name
+from informin.jobs.source_rows import SourceRows
 from informin.models.model import Model
+from informin.outputs import new_folder
+from informin.publishing.adapted import save_adapted
 from informin.publishing.report_record import save_report
 from informin.report.page import write_page
 
-PATHS = ("train_file", "embeddings")
-LEFT_OUT = ("model_name", "output_dir", "senteval_dir", "seed", "n_neighbors", "whitening", "self_weight", "device")
+if TYPE_CHECKING:
+    from informin.jobs.fit import FitResult
+
+ADAPTER, DOCUMENTS = "adapter.safetensors", "documents.npy"
 
 
 def changes_of(
@@ -28,7 +33,7 @@ def changes_of(
     sample: Sequence[str],
     adapter: LinearAdapter,
     encoder: Model | None = None,
-    senteval_dir: str | None = None,
+    senteval_dir: str | Path | None = None,
 ) -> dict:
     """Measure how an adapter changes the embeddings of texts and, with an encoder, of general sentences.
 
@@ -42,7 +47,7 @@ def changes_of(
     found: dict = dict.fromkeys(("drift", "general", "snapshot"))
     if len(sample) < FEWEST:
         return found
-    pairs = stsb_dev(senteval_dir) if encoder else None
+    pairs = stsb_dev(str(senteval_dir) if senteval_dir else None) if encoder else None
     general = general_sentences() if encoder else []
     wanted = [*sample, *(pairs.texts() if pairs else []), *general]
     others = list(dict.fromkeys(text for text in wanted if text not in known))
@@ -77,33 +82,55 @@ def sample_of_vectors(vectors: np.ndarray, texts: list[str]) -> dict[str, np.nda
     return dict(zip(names, read_rows(vectors, rows)))
 
 
-def save_fit(
-    args: argparse.Namespace,
-    folder: Path,
-    adapter: LinearAdapter,
-    encoder: Model | None,
-    shape: tuple[int, ...],
-    predicted: Prediction | None,
-    changes: dict,
+def prediction_record(predicted: Prediction | None) -> dict | None:
+    """Return `prediction` of report.json."""
+    return asdict(predicted) | {"verdict": predicted.verdict} if predicted else None
+
+
+def write_fit(
+    result: "FitResult", folder: str | Path, documents: str | None = None, source: SourceRows | None = None
 ) -> None:
-    """Write report.json and report.html into a folder."""
-    options = {name: value for name, value in vars(args).items() if value not in (None, False, "")}
-    options = {name: value for name, value in options.items() if name not in (*PATHS, *LEFT_OUT)}
-    named = {name: getattr(args, name) for name in PATHS if getattr(args, name)}
-    files = {
-        name: [last_name(one) for one in ([value] if isinstance(value, str) else value)]
-        for name, value in named.items()
-    }
-    prediction = asdict(predicted) | {"verdict": predicted.verdict} if predicted else None
-    values = {
-        "model": last_name(args.model_name) if args.model_name else None,
-        "texts": shape[0],
-        "dimensions": shape[1],
-        "options": {name: ", ".join(value) for name, value in files.items()} | options | adapter.get_params(),
-        "strength": float(adapter.strength_),
-        "prediction": prediction,
+    """Write a model's folder with the adapter, or the adapter itself, with the report. The folder must be locked.
+
+    Args:
+        result: The fit.
+        folder: Missing or empty. It appears once it is complete.
+        documents: `adapted` or `smoothed`: also write documents.npy, the vectors of the texts. Default: adapted for
+            embeddings alone.
+        source: The rows of files that the texts come from.
+
+    Raises:
+        UsageError: The folder is in use or cannot be written.
+    """
+    source = source or SourceRows()
+    encoder, adapter, rows = result.encoder, result.adapter, len(result.vectors)
+    with new_folder(folder, "output_dir") as new:
+        if encoder is None:
+            adapter.save(new / ADAPTER)
+        else:
+            save_adapted(encoder, adapter, new, texts=rows, drift=result.drift)
+        if documents or encoder is None:
+            smoothed = documents == "smoothed"
+            np.save(new / DOCUMENTS, adapter.smooth(result.vectors) if smoothed else adapter.transform(result.vectors))
+            source.save(new / DOCUMENTS)
+        save_report(new, "fit", _record(result, documents, source))
+        write_page(new)
+
+
+def _record(result: "FitResult", documents: str | None, source: SourceRows) -> dict:
+    """Return the values of report.json."""
+    encoder, (rows, dimensions) = result.encoder, result.vectors.shape
+    files = {"train_file": source.files, "embeddings": [result.embeddings] if result.embeddings else []}
+    named = {name: ", ".join(map(last_name, paths)) for name, paths in files.items() if paths}
+    given = {"text_column": source.column, "documents": documents, **result.options}
+    options = {name: value for name, value in given.items() if value not in (None, False, "")}
+    return {
+        "model": last_name(encoder.name) if encoder else None,
+        "texts": rows,
+        "dimensions": dimensions,
+        "options": named | options | result.adapter.get_params(),
+        "strength": float(result.adapter.strength_),
+        "prediction": prediction_record(result.prediction),
         "environment": environment(encoder.device if encoder else torch.device("cpu")),
-        **changes,
+        **result.changes,
     }
-    save_report(folder, "fit", values)
-    write_page(folder)

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,10 +17,14 @@ class SourceRows:
     Attributes:
         rows: For each file its path, and the rows of its texts. Rows count from 0, without a header.
         blank: Number of rows that were skipped.
+        files: The files and folders as they were given.
+        column: Column with the texts, if it was given.
     """
 
     rows: list[tuple[Path, list[int]]] = field(default_factory=list)
     blank: int = 0
+    files: Sequence[str] = ()
+    column: str | None = None
 
     def line(self) -> str:
         """Return what was skipped."""

@@ -1,25 +1,29 @@
-"""What `informin compare` measures and writes besides the scores: speed, the figure, and the files."""
+"""What a comparison measures and writes besides the scores: speed, the figure, and the files."""
 
-import argparse
 import json
 import platform
 import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from informin.adapters.prediction import halves
-from informin.cli.compare_table import Entry, Sizes, notes, ranked, table
 from informin.errors import counted
 from informin.evaluation.results import environment
 from informin.evaluation.table import render
 from informin.figures.model_comparison import model_comparison
 from informin.files import write_json
+from informin.jobs.compare_table import Entry, Sizes, notes, ranked
 from informin.models.model import Model
 from informin.outputs import new_folder, refuse_existing, save_text
 from informin.report.page import write_page
+
+if TYPE_CHECKING:
+    from informin.jobs.compare import Comparison
 
 TIMED, ROUNDS = 256, 3  # texts, and rounds in which each model embeds them once
 
@@ -55,27 +59,34 @@ def device_name(device: torch.device) -> str:
     return named[1] if named else platform.processor() or platform.machine()
 
 
-def print_entries(entries: list[Entry], sizes: Sizes) -> None:
-    """Print the table and its notes."""
-    print("\n".join([render(table(entries, sizes), "text"), *all_notes(entries, sizes)]))
+def write_comparison(comparison: "Comparison", folder: str | Path, files: Sequence[str] = ()) -> list[str]:
+    """Write compare.json, table.md, the figure and report.html to a new folder, which appears once it is complete.
 
+    Args:
+        comparison: The comparison.
+        folder: Missing or empty folder, which must be locked.
+        files: The files of the texts, for the record.
 
-def save_entries(args: argparse.Namespace, entries: list[Entry], sizes: Sizes) -> None:
-    """Write compare.json, table.md, the figure and report.html to a new folder, which appears once it is complete."""
-    with new_folder(args.output_dir, "output_dir") as new:
-        write_json(new / "compare.json", _record(args, entries, sizes))
-        listed = "\n".join(f"* {note}" for note in all_notes(entries, sizes))
-        text = f"{render(table(entries, sizes), 'markdown')}\n\n{listed}\n"
+    Returns:
+        The names of the files.
+    """
+    entries, sizes = comparison.entries, comparison.sizes
+    with new_folder(folder, "output_dir") as new:
+        write_json(new / "compare.json", _record(comparison, files))
+        listed = "\n".join(f"* {note}" for note in comparison.notes)
+        text = f"{render(comparison.table, 'markdown')}\n\n{listed}\n"
         (new / "table.md").write_text(text, encoding="utf-8")
         if rows := _figure_rows(entries):
             model_comparison(rows, sizes.held_out, new / "figure")
         write_page(new)
-        names = sorted(path.name for path in new.iterdir())
-    print(f"Saved in {args.output_dir}: {', '.join(names)}")
+        return sorted(path.name for path in new.iterdir())
 
 
-def write_texts(path: str, drawn: list[str], held_out: np.ndarray) -> None:
+def write_texts(path: str | Path, drawn: list[str], held_out: np.ndarray) -> int:
     """Write the texts to embed elsewhere: the drawn ones, then both halves of the held-out ones.
+
+    Returns:
+        The number of rows.
 
     Raises:
         UsageError: Another file exists at the path, or it cannot be written.
@@ -86,12 +97,12 @@ def write_texts(path: str, drawn: list[str], held_out: np.ndarray) -> None:
     if not (Path(path).is_file() and Path(path).read_bytes() == content.encode()):
         refuse_existing(path, "write_texts")
         save_text(path, content)
-    print(f"{path}: {counted(len(drawn), 'text')} and the halves of {len(held_out):,} of them, {len(rows):,} rows")
-    print("Embed the rows in this order, and pass the file of embeddings in place of a model.")
+    return len(rows)
 
 
-def _record(args: argparse.Namespace, entries: list[Entry], sizes: Sizes) -> dict:
+def _record(comparison: "Comparison", files: Sequence[str]) -> dict:
     """Return the content of compare.json: the models in the order of the table, and what report.html shows."""
+    entries = comparison.entries
     device = next((entry.device for entry in entries if entry.device), torch.device("cpu"))
     models = []
     for entry, score, gap in ranked(entries):
@@ -105,12 +116,12 @@ def _record(args: argparse.Namespace, entries: list[Entry], sizes: Sizes) -> dic
             row |= {"clear": gap.clear, "adapted_rank": score.adapted_rank, "verdict": score.adapter.verdict}
             row |= {"adapter_gain": score.adapter.gain, "error_of_gain": score.adapter.error}
         models.append(row)
-    files = [Path(name).name for name in args.train_file]
-    data = {"files": files, "seed": args.seed, **vars(sizes)}
+    named = [Path(name).name for name in files]
+    data = {"files": named, "seed": comparison.seed, **vars(comparison.sizes)}
     record = {"data": data, "environment": environment(device) | {"device": device_name(device)}, "models": models}
-    listed = table(entries, sizes)
+    listed = comparison.table
     rows = [{"label": row.label, "values": dict(row.values)} for row in listed.rows]
-    shown = {"title": listed.title, "columns": listed.columns, "rows": rows, "notes": all_notes(entries, sizes)}
+    shown = {"title": listed.title, "columns": listed.columns, "rows": rows, "notes": comparison.notes}
     return record | {"shown": shown, "figure": _figure_rows(entries)}
 
 

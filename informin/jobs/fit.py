@@ -1,0 +1,236 @@
+"""Adapt a model or its embeddings to texts in closed form, without training or labels."""
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
+from typing_extensions import Unpack
+
+from informin.adapters.linear import LinearAdapter
+from informin.adapters.prediction import HURTS, RECIPES, Prediction
+from informin.distributed import first_only, rank
+from informin.errors import UsageError, counted
+from informin.evaluation.drift import draw, drift_table
+from informin.files import last_name
+from informin.jobs.fit_files import changes_of, prediction_record, sample_of_vectors, vectors_of, write_fit
+from informin.jobs.given_vectors import check_rows, check_vectors, given_vectors
+from informin.jobs.models import (
+    ModelKeywords,
+    ModelOptions,
+    embed_in_memory,
+    options_of,
+    refuse_other_pooling,
+    text_encoder,
+)
+from informin.jobs.verdict import AUTO, chosen_adapter, reason, verdict_line
+from informin.models.model import Model
+from informin.models.texts import as_texts
+from informin.outputs import only_writer
+from informin.program import require_seed
+from informin.report.html import tables_html, values_html
+from informin.report.verdicts import Verdict, of_fit
+
+DOCUMENTS = ("adapted", "smoothed")
+
+
+@dataclass(repr=False)
+class FitResult:
+    """A fitted adapter, its predicted effect, and what it changes.
+
+    Attributes:
+        adapter: The fitted adapter.
+        recipe: Name of its recipe: `documents` or `short_texts`.
+        prediction: The numbers behind `verdict`; None for embeddings without a model.
+        changes: `drift`, `general` and `snapshot` of report.json. Empty except in the first process.
+        seconds: Time that the final fit took.
+        vectors: (N, d) embeddings of the texts, before the adapter.
+        encoder: The model; None for embeddings without one.
+        embeddings: File of the embeddings, if one was given.
+        options: Recipe and model options as they were given, for the report.
+    """
+
+    adapter: LinearAdapter
+    recipe: str
+    prediction: Prediction | None
+    changes: dict
+    seconds: float
+    vectors: np.ndarray
+    encoder: Model | None
+    embeddings: str | None
+    options: dict
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the adapter is likely to help, in words. It is predicted without labels."""
+        return of_fit({"prediction": prediction_record(self.prediction)})
+
+    @property
+    def drift(self) -> dict | None:
+        """What the adapter changes on a sample of the texts; None for fewer than 30 texts."""
+        return self.changes.get("drift")
+
+    def refuse_harm(self) -> None:
+        """Raise UsageError if the recipe was auto, and the adapter is likely to hurt."""
+        if self.options["recipe"] == AUTO and self.prediction and self.prediction.verdict == HURTS:
+            raise UsageError(
+                "auto finds that the adapter is likely to hurt",
+                option="recipe",
+                fix=f"Use the model as it is, or write the adapter anyway with the recipe {self.recipe}.",
+            )
+
+    def save(self, output_dir: str | Path, *, documents: str | None = None) -> None:
+        """Write the folder that `informin fit` writes: the model with the adapter, or the adapter itself.
+
+        With several processes, all of them call this function, and the first writes.
+
+        Args:
+            output_dir: Missing or empty folder. It appears once it is complete.
+            documents: Also write documents.npy, the vectors of the texts for an index: `adapted`, or `smoothed`, each
+                also averaged with its nearest texts. Default: adapted for embeddings without a model.
+
+        Raises:
+            UsageError: The folder is in use or cannot be written. Or the recipe was auto, and the adapter is likely to
+                hurt: give the recipe to write it anyway.
+        """
+        self.refuse_harm()
+        if documents not in (None, *DOCUMENTS):
+            raise UsageError(f"is {documents}", option="documents", needed=f"one of: {', '.join(DOCUMENTS)}")
+        with first_only(only_writer(output_dir, "output_dir")):
+            if rank() == 0:
+                write_fit(self, output_dir, documents)
+
+    def summary(self) -> dict[str, str]:
+        """Return the main figures by their names."""
+        rows, dimensions = self.vectors.shape
+        found = {
+            "fitted on": f"{counted(rows, 'embedding')} of {dimensions} dimensions, in {self.seconds:.1f} s",
+            "recipe": self.recipe + (f", {reason(self.prediction)}" if self._was_chosen and self.prediction else ""),
+            "weight of the fitted map": f"{self.adapter.strength_:.2f}, against the identity",
+        }
+        if self.prediction:
+            found["verdict"] = verdict_line(self.prediction)
+        return found | {f"warning {i}": f"the adapter {text}" for i, text in enumerate(self._warnings, start=1)}
+
+    @property
+    def _title(self) -> str:
+        return f"Adapter for {last_name(self.encoder.name) if self.encoder else 'embeddings'}"
+
+    @property
+    def _was_chosen(self) -> bool:
+        return self.options["recipe"] == AUTO
+
+    @property
+    def _warnings(self) -> list[str]:
+        return self.drift["warnings"] if self.drift else []
+
+    def __repr__(self) -> str:
+        return "\n".join([self._title, *(f"  {name}: {value}" for name, value in self.summary().items())])
+
+    def _repr_html_(self) -> str:
+        tables = [drift_table({"adapted": self.drift}, "before")] if self.drift else []
+        return values_html(self._title, self.summary()) + tables_html(tables)
+
+
+def fit(
+    model: str | Path | Model | None = None,
+    texts: Iterable[str] | None = None,
+    *,
+    embeddings: str | Path | ArrayLike | None = None,
+    recipe: str = AUTO,
+    n_neighbors: int = 10,
+    whitening: float | None = None,
+    self_weight: float | None = None,
+    seed: int = 0,
+    senteval_dir: str | Path | None = None,
+    **options: Unpack[ModelKeywords],
+) -> FitResult:
+    """Adapt a model, or embeddings from any source, to your texts in closed form, without training or labels.
+
+    Args:
+        model: Hub id, folder, or a model from `load_model`. The adapter is saved as a part of it.
+        texts: N texts: a list, or another iterable of strings. A model needs them.
+        embeddings: (N, d) embeddings of the texts, or a file of them (.npy, .parquet or .safetensors). Without a model,
+            they can be from any source. With one, they must be this model's, and save the time to embed.
+        recipe: `documents` for search, with whitening; `short_texts` for titles and questions, without; `auto` for the
+            one with the larger predicted gain.
+        n_neighbors: Number of neighbors of each text.
+        whitening: Exponent of the whitening, from 0 (none) to 0.5 (full). Default: that of the recipe.
+        self_weight: Fraction of a text in its own neighborhood mean. Default: that of the recipe.
+        seed: Seed of the held-out texts, and of the sample of texts if there are more than 50,000.
+        senteval_dir: SentEval's data/downstream, to measure STS-B dev. Default: $SENTEVAL_DATA, or not measured.
+        options: How the model embeds; see `informin.jobs.models.ModelOptions`.
+
+    Returns:
+        The adapter, its verdict, and `save`, which writes the adapted model.
+
+    Raises:
+        UsageError: An option, the model, the texts or the embeddings cannot be used.
+
+    Example:
+        >>> import informin, numpy as np
+        >>> result = informin.fit(embeddings=np.random.default_rng(0).normal(size=(500, 16)))
+        >>> result.adapter.transform(result.vectors).shape
+        (500, 16)
+    """
+    how = ModelOptions(**options)
+    require_seed(seed)
+    _check(model, texts, embeddings, recipe, how)
+    texts = [] if texts is None else as_texts(texts, "texts")
+    if model is not None and not texts:
+        raise UsageError("is empty", option="texts", needed="one text or more")
+    vectors, name = (None, "") if embeddings is None else given_vectors(embeddings)
+    if vectors is not None and texts:
+        check_rows(name, vectors, texts)
+    encoder = None if model is None else text_encoder(model, how)
+    if isinstance(model, Model):
+        refuse_other_pooling(model)
+    if vectors is None:
+        assert encoder is not None  # `_check` requires a model or embeddings
+        vectors = embed_in_memory(encoder, texts)
+    elif encoder:
+        check_vectors(name, vectors, texts, encoder, seed)
+    given = {"n_neighbors": n_neighbors, "whitening": whitening, "self_weight": self_weight}
+    chosen, adapter, predicted = chosen_adapter(recipe, given, encoder, vectors, texts, seed)
+    start = time.monotonic()
+    adapter.fit(vectors)
+    seconds = time.monotonic() - start
+    changes = _changes(adapter, encoder, vectors, texts, senteval_dir) if rank() == 0 else {}
+    file = name if isinstance(embeddings, str | Path) else None
+    recorded = {"recipe": recipe} | options_of(model, how)
+    return FitResult(adapter, chosen, predicted, changes, seconds, vectors, encoder, file, recorded)
+
+
+def _check(model, texts, embeddings, recipe: str, how: ModelOptions) -> None:
+    if model is None and embeddings is None:
+        raise UsageError("is missing", option="model", fix="Give a model with texts, or `embeddings`.")
+    if model is not None and texts is None:
+        raise UsageError("is missing", option="texts", fix="A model needs the texts.")
+    if recipe not in (AUTO, *RECIPES):
+        raise UsageError(f"is {recipe}", option="recipe", needed=f"one of: {', '.join((AUTO, *sorted(RECIPES)))}")
+    if model is not None:
+        refuse_pooler(how.pooler)
+
+
+def refuse_pooler(pooler: str | Sequence[str]) -> None:
+    """Raise UsageError for another pooling than the model's own."""
+    if pooler != "auto":
+        raise UsageError(
+            f"is {pooler}", option="pooler", needed="auto", fix="The output keeps the pooling of the model."
+        )
+
+
+def _changes(
+    adapter: LinearAdapter,
+    encoder: Model | None,
+    vectors: np.ndarray,
+    texts: list[str],
+    senteval_dir: str | Path | None,
+) -> dict:
+    if encoder:
+        sample = draw(texts)
+        return changes_of(vectors_of(sample, vectors, texts), sample, adapter, encoder, senteval_dir)
+    known = sample_of_vectors(vectors, texts)
+    return changes_of(known, list(known), adapter)

@@ -1,0 +1,168 @@
+"""`informin.fit`: the adapter, its verdict, and the folder that `informin fit` writes."""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from sentence_transformers import SentenceTransformer
+
+import informin
+from informin.adapters.prediction import HURTS, Prediction
+from informin.cli import fit as command
+from informin.jobs import verdict
+from tests.conftest import raises_usage
+from tests.jobs.conftest import TEXTS, embedded
+
+VECTORS = np.random.default_rng(0).normal(size=(320, 12))
+VOLATILE = ("README.md", "report.html", "report.json")  # with the name of the folder, and versions
+
+
+def contents(folder) -> dict[str, object]:
+    """Return the content of each file. The order of the metadata of .safetensors files varies."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name not in VOLATILE)
+    return {path.relative_to(folder).as_posix(): content(path) for path in files}
+
+
+def content(path) -> object:
+    if path.suffix == ".safetensors":
+        return {name: (x.shape, x.tobytes()) for name, x in load_file(path).items()}
+    return path.read_bytes()
+
+
+def report(folder) -> dict:
+    return json.loads((folder / "report.json").read_text())
+
+
+@pytest.mark.parametrize("kind", ["words", "sentences"])
+def test_the_folder_is_that_of_the_command(request, kind, file, tmp_path, capfd):
+    model = request.getfixturevalue(kind)
+    options = ["--documents=smoothed", "--device=cpu", "--seed=3", "--recipe=documents", f"--train_file={file}"]
+    assert command.main([f"--model_name={model}", f"--output_dir={tmp_path / 'a'}", *options]) == 0
+    printed = capfd.readouterr().out
+    result = informin.fit(model, iter(TEXTS), seed=3, recipe="documents", device="cpu")
+    result.save(tmp_path / "b", documents="smoothed")
+    assert contents(tmp_path / "a") == contents(tmp_path / "b") and "documents.npy" in contents(tmp_path / "b")
+    one, other = report(tmp_path / "a"), report(tmp_path / "b")
+    assert one["options"].pop("train_file") == "texts.txt" and one == other
+    assert result.drift == one["drift"] and result.recipe == "documents"
+    assert result.prediction.gain == one["prediction"]["gain"]
+    assert str(result.verdict).lower().startswith(result.prediction.verdict)
+    assert f"Verdict: {result.prediction.verdict}" in printed
+    loaded = SentenceTransformer(str(tmp_path / "b"), device="cpu").encode(TEXTS[:5], normalize_embeddings=True)
+    np.testing.assert_allclose(loaded, result.adapter.transform(result.vectors[:5]), atol=1e-5)
+
+
+def test_a_loaded_model_is_the_model(sentences, tmp_path):
+    informin.fit(sentences, TEXTS, device="cpu", recipe="documents").save(tmp_path / "a")
+    model = informin.load_model(sentences, device="cpu")
+    informin.fit(model, TEXTS, recipe="documents").save(tmp_path / "b")
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+def test_embeddings_are_an_array_or_a_file(tmp_path):
+    np.save(tmp_path / "x.npy", VECTORS)
+    result = informin.fit(embeddings=tmp_path / "x.npy", recipe="short_texts")
+    result.save(tmp_path / "a")
+    informin.fit(embeddings=VECTORS.tolist(), recipe="short_texts").save(tmp_path / "b")
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    coefficients = load_file(tmp_path / "a" / "adapter.safetensors")["coef"]
+    np.testing.assert_allclose(coefficients, result.adapter.coef_)
+    assert result.prediction is None and "cannot be judged" in result.verdict.sentence
+    assert report(tmp_path / "a")["options"]["embeddings"] == "x.npy"
+
+
+def test_embeddings_of_the_model_save_the_time_to_embed(words):
+    vectors = embedded(informin.load_model(words, device="cpu"))
+    given = informin.fit(words, TEXTS, embeddings=vectors, device="cpu")
+    own = informin.fit(words, TEXTS, device="cpu")
+    np.testing.assert_array_equal(given.adapter.coef_, own.adapter.coef_)
+    with raises_usage(option="embeddings", found="the array has other embeddings than"):
+        informin.fit(words, TEXTS, embeddings=vectors[::-1], device="cpu")
+    with raises_usage(option="embeddings", found="the array has 319 rows, and there are 320 texts"):
+        informin.fit(words, TEXTS, embeddings=vectors[1:], device="cpu")
+
+
+@pytest.fixture
+def harmful(monkeypatch):
+    """Every adapter that auto chooses is likely to hurt."""
+
+    def choose(test, **options):
+        return "documents", options, Prediction(-0.5, 0.1, 80)
+
+    monkeypatch.setattr(verdict, "choose", choose)
+
+
+def test_an_adapter_that_is_likely_to_hurt_is_not_saved(harmful, words, tmp_path):
+    result = informin.fit(words, TEXTS, device="cpu")
+    assert result.prediction.verdict == HURTS and result.verdict.word == "Likely to hurt"
+    with raises_usage(option="recipe", found="likely to hurt", fix="with the recipe documents"):
+        result.save(tmp_path / "out")
+    assert not list(tmp_path.iterdir()) and result.adapter.coef_.shape == (16, 16)
+    informin.fit(words, TEXTS, recipe="documents", device="cpu").save(tmp_path / "out")
+    assert (tmp_path / "out" / "modules.json").exists()
+
+
+def test_the_command_prints_the_verdict_and_writes_nothing_then(harmful, words, file, tmp_path, capfd):
+    options = [f"--model_name={words}", f"--train_file={file}", f"--output_dir={tmp_path / 'out'}", "--device=cpu"]
+    assert command.main(options) == 2
+    out, err = capfd.readouterr()
+    assert [line.partition(":")[0] for line in out.splitlines()] == ["Recipe", "Verdict"] and HURTS in out
+    assert err.startswith("error: --recipe auto finds that the adapter is likely to hurt.") and err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_in_use_is_kept(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").write_text("")
+    with raises_usage(option="output_dir", found="is in use"):
+        informin.fit(embeddings=VECTORS).save(tmp_path / "out")
+    with raises_usage(option="documents", found="is raw", needed="adapted, smoothed"):
+        informin.fit(embeddings=VECTORS).save(tmp_path / "new", documents="raw")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["mine", "out"]
+
+
+MISTAKES = {
+    "nothing": ("model", {}),
+    "no texts": ("texts", {"model": "m"}),
+    "empty": ("texts", {"model": "m", "texts": []}),
+    "one string": ("texts", {"model": "m", "texts": "texts.txt"}),
+    "numbers": ("texts", {"model": "m", "texts": ["a", 1.5]}),
+    "pooler": ("pooler", {"model": "m", "texts": ["a"], "pooler": "cls"}),
+    "recipe": ("recipe", {"embeddings": VECTORS, "recipe": "best"}),
+    "seed": ("seed", {"embeddings": VECTORS, "seed": -1}),
+    "kind of model": ("model", {"model": 5, "texts": ["a"]}),
+    "vector": ("embeddings", {"embeddings": VECTORS[0]}),
+    "integers": ("embeddings", {"embeddings": [[1, 2], [3, 4]]}),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_errors(mistake):
+    option, given = MISTAKES[mistake]
+    with raises_usage(option=option):
+        informin.fit(**given)
+
+
+def test_unknown_keywords_are_errors():
+    with pytest.raises(TypeError, match="promt"):
+        informin.fit(embeddings=VECTORS, promt="query: ")
+
+
+def test_a_loaded_model_keeps_its_own_options(sentences):
+    model = informin.load_model(sentences, device="cpu", pooler="cls")
+    with raises_usage(option="pooler", needed="auto", fix="keeps the pooling"):
+        informin.fit(model, TEXTS)
+    with raises_usage(option="batch_size", found="has no effect on a model that is loaded already"):
+        informin.fit(informin.load_model(sentences, device="cpu"), TEXTS, batch_size=8)
+
+
+def test_results_show_their_figures(words, tmp_path):
+    result = informin.fit(words, TEXTS, device="cpu")
+    shown = repr(result)
+    assert "Adapter for words" in shown and f"verdict: {result.prediction.verdict}" in shown
+    assert "fitted on: 320 embeddings of 16 dimensions" in shown and len(shown.splitlines()) < 12
+    result.encoder.name = "<b>words"
+    html = result._repr_html_()
+    assert "Adapter for &lt;b&gt;words" in html and "<b>" not in html
+    assert html.count("<table") == html.count("</table>") == 2 and "neighbors kept" in html
