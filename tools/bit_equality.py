@@ -39,7 +39,7 @@ GUIDED = dict(objective="guided", guided_weight=1, max_seq_length=32)
 TEXTS = ("--train_file", "sentences.txt")
 # JSON entries that differ between two runs of the same code, and files with many of them.
 VOLATILE = {"environment", "seconds", "sentences_per_second", "informin", "transformers_version", "__version__"}
-VOLATILE |= {"eval_runtime", "texts_per_second", "turns"}
+VOLATILE |= {"eval_runtime", "texts_per_second", "texts/s", "turns"}
 SKIPPED = {"trainer_state.json", "manifest.json"}
 
 Runs = dict[str, list[list[str]]]
