@@ -1,6 +1,5 @@
 """Kinds of files to fuzz: an example of each, and the code that reads it."""
 
-import argparse
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -15,8 +14,8 @@ import pyarrow.parquet as pq
 import yaml
 from safetensors.numpy import save_file
 
-from informin.cli import fit, train
 from informin.cli import study as study_command
+from informin.cli import train
 from informin.evaluation.collections import Collection, load_collection
 from informin.evaluation.labels import load_labels
 from informin.evaluation.measures import KINDS
@@ -26,6 +25,7 @@ from informin.evaluation.results import add_task, load_all_results, new_results
 from informin.evaluation.retrieval import load_retrieval_pairs
 from informin.evaluation.search import bm25_ranking, search_ranking
 from informin.files import write_json
+from informin.jobs.fit import fit
 from informin.models.checkpoint import Checkpoint
 from informin.models.loading import load_tokenizer, load_trainable
 from informin.models.open_model import load_model
@@ -228,9 +228,7 @@ def _of_vectors() -> dict[str, Kind]:
 
 def _fit(name: str) -> None:
     """Read vectors and fit an adapter on them, as `informin fit` does."""
-    options = dict.fromkeys(("model_name", "train_file", "documents", "whitening", "self_weight", "senteval_dir"))
-    options |= dict(embeddings=name, output_dir="fitted", pooler="auto", recipe="auto", n_neighbors=10, seed=0)
-    fit.fit(argparse.Namespace(**options))
+    fit(embeddings=name).save("fitted")
     require(np.isfinite(np.load("fitted/documents.npy")).all())
 
 
