@@ -24,7 +24,7 @@ from informin.training.history import TERM
 from informin.training.nan_check import NaNCheck
 from informin.training.options import InforMinTrainingArguments
 from informin.training.progress import Progress, replace_progress
-from informin.training.record import describe_inputs, describe_sentences, with_source
+from informin.training.record import describe_inputs, describe_sentences, with_source_model
 from informin.training.report import headline
 from informin.training.reporting import ReportingTrainer, show_messages
 from informin.training.resuming import ResumableTrainer
@@ -87,7 +87,7 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         self.known = dict(provenance or {})
         hub_id = self.known.pop("hub_id", None)
         args, trained = inputs.load_for_training(given, args, processing_class)
-        self.known = with_source(self.known, trained, hub_id)
+        self.known = with_source_model(self.known, trained, hub_id)
         tokenizer = trained.tokenizer
         with args.main_process_first(desc="data"):
             rows, sentences = inputs.training_rows(train_dataset, tokenizer, args, trained.length)

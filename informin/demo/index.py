@@ -135,7 +135,7 @@ def make_index(vectors: np.ndarray, most_exact: int = MOST_EXACT, similarity: st
     return ExactIndex(vectors, similarity) if exact else FaissIndex(vectors)
 
 
-def unit_rows(vectors: np.ndarray, rows: list[int] | None = None) -> np.ndarray:
+def scaled_rows(vectors: np.ndarray, rows: list[int] | None = None) -> np.ndarray:
     """Return rows of an array as unit vectors (N, d) float32; see `rows_of`."""
     return rows_of(vectors, rows, unit)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from informin.demo.index import MOST_EXACT, Ranking, make_index, rows_of, unit_rows
+from informin.demo.index import MOST_EXACT, Ranking, make_index, rows_of, scaled_rows
 from informin.demo.sentences import Sentences
 from informin.errors import UsageError
 from informin.evaluation.similarity import COSINE, prepared
@@ -86,7 +86,7 @@ class Search:
         rows = sentences.distinct()
         self.sentences = sentences.take(rows)
         self.models = list(models)
-        self.vectors = [unit_rows(model.vectors, rows) for model in models]  # (N, d) each
+        self.vectors = [scaled_rows(model.vectors, rows) for model in models]  # (N, d) each
         self._indices = [
             make_index(vectors if one.measure == COSINE else rows_of(one.vectors, rows), most_exact, one.measure)
             for one, vectors in zip(self.models, self.vectors)

@@ -13,7 +13,14 @@ from informin.bars import hidden
 from informin.distributed import first_only, gather_objects, on_first, rank, world_size
 from informin.errors import WRITABLE, UsageError, counted, error_line, is_write_error
 from informin.files import sha256
-from informin.models.embedding_files import Progress, is_intact, load_record, record_of, refuse_foreign, save_record
+from informin.models.embedding_files import (
+    Progress,
+    is_intact,
+    load_embedding_record,
+    record_of,
+    refuse_foreign,
+    save_embedding_record,
+)
 from informin.models.model import Model
 from informin.outputs import only_writer
 
@@ -99,7 +106,7 @@ def _is_finished(path: Path, description: dict) -> bool:
     refuse_foreign(path)
     if not path.exists():
         return False
-    record = load_record(path)
+    record = load_embedding_record(path)
     if record is None or {name: record[name] for name in description} != description:
         raise UsageError(f"{path} exists and contains other embeddings", fix="Choose another file, or delete it.")
     if not is_intact(path):
@@ -124,7 +131,7 @@ def _finish(progress: Progress, path: Path, description: dict) -> None:
                 fix="Use a folder that all machines share, and run the same command again.",
             )
         dimensions = np.load(progress.rows, mmap_mode="r").shape[1]
-        save_record(path, description | {"dimensions": dimensions, "sha256": sha256(progress.rows)})
+        save_embedding_record(path, description | {"dimensions": dimensions, "sha256": sha256(progress.rows)})
         progress.finish()
     except OSError as error:
         raise _unwritable(path, error) from None

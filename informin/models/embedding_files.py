@@ -44,7 +44,7 @@ def record_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.json")
 
 
-def load_record(path: Path) -> dict | None:
+def load_embedding_record(path: Path) -> dict | None:
     """Return the record of a file; None if there is none, or another file has its name."""
     with suppress(UsageError):
         record = read_json(record_of(path))
@@ -52,7 +52,7 @@ def load_record(path: Path) -> dict | None:
     return None
 
 
-def save_record(path: Path, values: dict) -> None:
+def save_embedding_record(path: Path, values: dict) -> None:
     write_json(record_of(path), {"kind": KIND, **values})
 
 
@@ -61,7 +61,7 @@ def refuse_foreign(path: Path) -> None:
 
     A link to embeddings is read, but a link to nothing would be replaced.
     """
-    if os.path.lexists(record_of(path)) and load_record(path) is None:
+    if os.path.lexists(record_of(path)) and load_embedding_record(path) is None:
         raise UsageError(
             f"{record_of(path)} exists and is no record of embeddings", fix="Choose another output, or delete the file."
         )
@@ -71,7 +71,7 @@ def refuse_foreign(path: Path) -> None:
 
 def is_intact(path: Path) -> bool:
     """Return whether a file matches the checksum in its record."""
-    record = load_record(path)
+    record = load_embedding_record(path)
     return record is not None and path.is_file() and sha256(path) == record["sha256"]
 
 

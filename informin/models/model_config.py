@@ -68,7 +68,7 @@ def _stored_config(checkpoint: Checkpoint) -> PreTrainedConfig:
     if config is None or config.is_encoder_decoder or type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
         raise _no_encoder(checkpoint.name, values)
     check_encoder(checkpoint.name, config)
-    check_numbers(checkpoint.name, values)
+    check_config_numbers(checkpoint.name, values)
     if code := own_code(config):
         log_once(f"{checkpoint} names its own code ({code}), which is not run. It is loaded as a {name} model.")
     config._attn_implementation = None  # transformers would download code that this names
@@ -99,7 +99,7 @@ def _no_encoder(model_name: str, values: dict) -> NotNativeError:
     )
 
 
-def check_numbers(model_name: str, values: dict) -> None:
+def check_config_numbers(model_name: str, values: dict) -> None:
     """Raise UsageError for quantized weights, invalid dropout rates, and numbers that are not finite."""
     if values.get("quantization_config"):
         raise UsageError(

@@ -29,7 +29,7 @@ from informin.models.remote_code import remote_code
 from informin.models.sentence_transformers_files import stored_prompts
 from informin.models.settings import COSINE, similarity_of
 from informin.models.st_loading import POOLER, UNLIMITED, files_sha256, load_sentence_transformer, quiet
-from informin.models.st_module import StModule, load_for_training, refuse_identical_views
+from informin.models.st_module import StModule, refuse_identical_views, trainable_module
 from informin.models.texts import as_texts
 from informin.models.weights import refuse_non_finite, weights_sha256
 from informin.objectives.terms import Term
@@ -305,7 +305,7 @@ class StModel(Model):
         dtype = torch.bfloat16 if half else torch.float32
         before = copy.deepcopy(self) if self.checkpoint is None and args.measure_drift and not args.lora else None
         encoder = self.load(device="cpu", prompt=prompt, dtype=dtype)
-        module = load_for_training(encoder, args)
+        module = trainable_module(encoder, args)
         if before:
             before = before.load(device="cpu", prompt=prompt)
         return replace(encoder, module=module, config=module.config, tokenizer=module.tokenizer, before=before)

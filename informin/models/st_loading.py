@@ -17,7 +17,7 @@ from informin.files import sha256
 from informin.models.checkpoint import Checkpoint
 from informin.models.files import cannot_load
 from informin.models.loading import BERT_POOLER
-from informin.models.model_config import check_numbers, check_sizes
+from informin.models.model_config import check_config_numbers, check_sizes
 from informin.models.model_folder import check_modules, check_paths, folders_of
 from informin.models.modules import all_modules, joined
 from informin.models.remote_code import refuse_remote_code
@@ -95,7 +95,7 @@ def _check_numbers(checkpoint: Checkpoint) -> None:
         values = checkpoint.json(joined(path, "config.json"))
         for part in (values, values.get("text_config")):
             if isinstance(part, dict):
-                check_numbers(checkpoint.name, part)
+                check_config_numbers(checkpoint.name, part)
                 check_sizes(checkpoint.name, SimpleNamespace(**part))
 
 

@@ -194,7 +194,7 @@ class StModule(nn.Module):
             return self.encode(sentences, batch_size, prompt)
 
 
-def load_for_training(encoder: Any, args: Any) -> StModule:
+def trainable_module(encoder: Any, args: Any) -> StModule:
     """Return the module that trains a loaded SentenceTransformer, which it changes.
 
     Args:

@@ -36,7 +36,7 @@ from informin.outputs import new_folder, refuse_used
 from informin.publishing.card import write_card
 from informin.publishing.module_files import LORA_CONFIG, LORA_WEIGHTS
 from informin.publishing.origin import remove_origins
-from informin.publishing.published import MADE_FROM_WEIGHTS, load_our_config, published_files, refuse_links
+from informin.publishing.published import MADE_FROM_WEIGHTS, load_our_config, published_files, refuse_linked_files
 from informin.publishing.record import load_record, save_record, trained_as_st
 from informin.temporary import TemporaryFolder
 
@@ -67,7 +67,7 @@ def export_folder(
         UsageError: A weight is NaN or infinite in this data type, or a file in the folder is a link.
     """
     folder = Path(folder)
-    refuse_links(folder)
+    refuse_linked_files(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryFolder(folder) as partial:  # the disk may be full
         new = Path(partial)

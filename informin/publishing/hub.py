@@ -26,7 +26,7 @@ from informin.models.st_module import HEADS_FILE, TRAINED_FILE
 from informin.publishing.card import CARD, is_edited, write_card
 from informin.publishing.export import export_checkpoint
 from informin.publishing.origin import remove_origins
-from informin.publishing.published import PATTERNS, check_export, published_files, refuse_links
+from informin.publishing.published import PATTERNS, check_export, published_files, refuse_linked_files
 from informin.publishing.record import TRAINING, load_record
 from informin.temporary import TemporaryFolder
 
@@ -217,7 +217,7 @@ def push_in_background(checkpoint: str, to: Destination, message: str, state_as:
                 _upload(to, state, f"{message}, checkpoint", path_in_repo=state_as)
 
     with _logged(checkpoint, to):
-        refuse_links(checkpoint, ["*"])
+        refuse_linked_files(checkpoint, ["*"])
         export_checkpoint(checkpoint, exported)
         write_card(exported, to.repo)
         if state_as:

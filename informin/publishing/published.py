@@ -51,13 +51,13 @@ def published_files(folder: str | Path) -> list[Path]:
     did not write are not published.
 
     Raises:
-        UsageError: One of them is a link; see `refuse_links`.
+        UsageError: One of them is a link; see `refuse_linked_files`.
     """
     folder = Path(folder)
-    refuse_links(folder)  # the names are read from some of these files
+    refuse_linked_files(folder)  # the names are read from some of these files
     names = dict.fromkeys([*ALWAYS, *module_files(folder), *_added_results(folder)])
     paths = {path for name in names for path in (PurePath(name), *PurePath(name).parents)}
-    refuse_links(folder, [escape(path.as_posix()) for path in paths])
+    refuse_linked_files(folder, [escape(path.as_posix()) for path in paths])
     return sorted(Path(name) for name in names if (folder / name).is_file())
 
 
@@ -80,7 +80,7 @@ def check_export(folder: str | Path) -> None:
             NaN or infinite.
     """
     folder = Path(folder)
-    refuse_links(folder)
+    refuse_linked_files(folder)
     needed, unfinished = (_st_export if trained_as_st(folder) else _native_export)(folder)
     published = published_files(folder)
     weights = [path for path in published if path.suffix == ".safetensors"]
@@ -129,7 +129,7 @@ def load_our_config(checkpoint: Checkpoint) -> PreTrainedConfig:
     return config
 
 
-def refuse_links(folder: str | Path, names: Sequence[str] = NO_LINKS) -> None:
+def refuse_linked_files(folder: str | Path, names: Sequence[str] = NO_LINKS) -> None:
     """Raise UsageError if a file in the folder is a link, so that no private file is published or overwritten.
 
     Pipes, sockets and devices are rejected too, because reading one may never end. The folder itself may be a link.

@@ -16,7 +16,7 @@ from informin.publishing.published import (
     OWN_RESULTS,
     SEED_RESULTS,
     check_export,
-    refuse_links,
+    refuse_linked_files,
 )
 from informin.publishing.record import load_record, prompt_of_training
 
@@ -37,7 +37,7 @@ def add_results(folder: str | Path, files: Sequence[str], seeds: Sequence[str] =
             of this run, or the folder contains links.
     """
     folder = Path(folder)
-    refuse_links(folder)
+    refuse_linked_files(folder)
     places = _places(folder, seeds)
     used = _settings(folder)
     placed = {}

@@ -122,11 +122,11 @@ def checkpoint_to_resume(output_dir: str | Path, wanted: str, settings: dict) ->
         found = f"steps is {record['steps']}, but global_step in {TRAINER_STATE_NAME} is {steps}"
     if found:
         raise UsageError(f"{checkpoint / TRAINING}: {found}", fix=OTHER)
-    refuse_other_heads(checkpoint, began.get("informin", {}) | record["options"], settings)
+    refuse_changed_heads(checkpoint, began.get("informin", {}) | record["options"], settings)
     return checkpoint
 
 
-def refuse_other_heads(checkpoint: Path, began: dict, now: dict) -> None:
+def refuse_changed_heads(checkpoint: Path, began: dict, now: dict) -> None:
     """Raise UsageError if a resumed run would have other heads than its checkpoint.
 
     Args:

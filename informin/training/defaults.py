@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from informin.training.options import InforMinTrainingArguments
 
 SHARED = ("objective", "view_dropout")  # options of every objective
-GENERAL = {
+WITHOUT_PAPER = {
     "per_device_train_batch_size": 128,
     "learning_rate": 3e-5,
     "warmup_steps": 0,
@@ -50,7 +50,7 @@ def filled_in(args: "InforMinTrainingArguments", config: PreTrainedConfig | None
     saved = args.save_strategy or save_strategy(args)
     shared |= mixed_precision(args) | {"save_strategy": saved}
     shared |= {"save_steps": args.eval_steps or 125} if saved == "steps" else {}
-    values = GENERAL | own_options(args) | shared | published(args, config)
+    values = WITHOUT_PAPER | own_options(args) | shared | published(args, config)
     return {name: value for name, value in values.items() if value is not None and getattr(args, name) is None}
 
 
@@ -70,7 +70,7 @@ def published(args: "InforMinTrainingArguments", config: PreTrainedConfig | None
     )
     if args.view_dropout_rate is not None:  # replaces the two rates
         unused |= {"view_dropout"}
-    batch = max(1, row.batch_size // processes())
+    batch = max(1, row.batch_size // number_of_processes())
     values = {"per_device_train_batch_size": batch, "learning_rate": row.learning_rate} | row.options
     return {name: v for name, v in values.items() if name not in unused and getattr(args, name) is None}
 
@@ -83,7 +83,7 @@ def own_options(args: "InforMinTrainingArguments") -> dict[str, Any]:
 
 def uneven_batch(args: "InforMinTrainingArguments", config: PreTrainedConfig) -> str | None:
     """Return a warning if the paper's batch size is used and cannot be split evenly across processes."""
-    row, number = paper_row(args.objective, config), processes()
+    row, number = paper_row(args.objective, config), number_of_processes()
     if row is None or args.per_device_train_batch_size is not None or row.batch_size % number == 0:
         return None
     each = max(1, row.batch_size // number)
@@ -157,10 +157,10 @@ def mixed_precision(args: "InforMinTrainingArguments") -> dict[str, bool]:
 def default_output_dir(model_name: str, args: "InforMinTrainingArguments") -> str:
     """Return outputs/MODEL-OBJECTIVE-batchN-lrX-seedN, with the batch size summed over processes."""
     rate = f"{args.learning_rate:g}".replace("e-0", "e-")
-    batch = (args.per_device_train_batch_size or 1) * processes()
+    batch = (args.per_device_train_batch_size or 1) * number_of_processes()
     return f"outputs/{last_name(model_name)}-{args.objective}-batch{batch}-lr{rate}-seed{args.seed}"
 
 
-def processes() -> int:
+def number_of_processes() -> int:
     """Return the number of processes that the launcher started."""
     return int(os.environ.get("WORLD_SIZE", 1))

@@ -17,7 +17,7 @@ from huggingface_hub.utils.sha import sha_fileobj
 from informin.errors import counted
 
 LARGE = 10**9  # bytes; only a sample of larger files is hashed
-BLOCKS, BLOCK = 256, 2**20  # number and size in bytes of the sampled blocks, including the first and the last
+BLOCKS, BLOCK_BYTES = 256, 2**20  # number and size in bytes of the sampled blocks, including the first and the last
 
 
 def fingerprint(path: str | Path) -> dict:
@@ -29,8 +29,8 @@ def fingerprint(path: str | Path) -> dict:
         else:
             digest = hashlib.sha256()
             for number in range(BLOCKS):
-                file.seek((size - BLOCK) * number // (BLOCKS - 1))
-                digest.update(file.read(BLOCK))
+                file.seek((size - BLOCK_BYTES) * number // (BLOCKS - 1))
+                digest.update(file.read(BLOCK_BYTES))
             checksum = digest.hexdigest()
     return {"name": Path(path).name, "size": size, "sha256": checksum}
 

@@ -15,7 +15,7 @@ from informin.training.given_data import as_data
 from informin.training.lengths import fitting_length, token_counts, warn_of_truncation
 from informin.training.options import InforMinTrainingArguments
 from informin.training.sentences import draw_sample, tokenize_and_count
-from informin.training.streams import own_share
+from informin.training.streams import stream_share
 
 # Arguments of Trainer that InforMinTrainer does not support, with the reason and what to do instead.
 REFUSED = {
@@ -102,7 +102,7 @@ def training_rows(
         args.max_seq_length = fitting_length([] if sentences is None else counts(), longest)
     rows = data if sentences is None else sentences
     if isinstance(rows, datasets.IterableDataset):
-        rows = own_share(rows, args)
+        rows = stream_share(rows, args)
     if sentences is not None:
         rows, cut = tokenize_and_count(rows, tokenizer, args.max_seq_length, prompt)
         if args.process_index == 0:

@@ -113,7 +113,7 @@ def provenance(checkpoint: Checkpoint, data: DataArguments, card: CardArguments)
     }
 
 
-def with_source(known: dict, model: Model, hub_id: str | None) -> dict:
+def with_source_model(known: dict, model: Model, hub_id: str | None) -> dict:
     """Return the facts about a run with those of its source model: `base_model`, and the license if none is given.
 
     Args:

@@ -48,7 +48,7 @@ def shard_rows(shards: list[tuple], text_column: str | None, prompt_column: str 
             yield {"text": sentence}
 
 
-def own_share(stream: datasets.IterableDataset, args: InforMinTrainingArguments) -> datasets.IterableDataset:
+def stream_share(stream: datasets.IterableDataset, args: InforMinTrainingArguments) -> datasets.IterableDataset:
     """Return the rows of this process. Of every W consecutive batches, each of the W processes takes one, by rank.
 
     All processes read the whole stream. If they read different shards, some would get more batches than others, and

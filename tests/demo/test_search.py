@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from informin.demo import index
-from informin.demo.index import ExactIndex, FaissIndex, make_index, unit_rows
+from informin.demo.index import ExactIndex, FaissIndex, make_index, scaled_rows
 from tests.conftest import raises_usage
 from tests.demo.helpers import AFTER, BEFORE, search_of
 
@@ -66,8 +66,8 @@ def test_unit_rows_of_blocks(monkeypatch):
     monkeypatch.setattr(index, "BLOCK", 3)
     vectors = np.random.default_rng(0).normal(size=(8, 4))
     expected = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    assert np.allclose(unit_rows(vectors), expected) and unit_rows(vectors).dtype == np.float32
-    assert np.allclose(unit_rows(vectors, [5, 0, 5, 7]), expected[[5, 0, 5, 7]])
+    assert np.allclose(scaled_rows(vectors), expected) and scaled_rows(vectors).dtype == np.float32
+    assert np.allclose(scaled_rows(vectors, [5, 0, 5, 7]), expected[[5, 0, 5, 7]])
 
 
 def test_faiss_above_the_limit():
@@ -75,7 +75,7 @@ def test_faiss_above_the_limit():
     pytest.importorskip("faiss")
     draw = np.random.default_rng(0)
     centers = draw.normal(size=(50, 16))
-    vectors = unit_rows(centers[draw.integers(0, 50, 4_000)] + 0.3 * draw.normal(size=(4_000, 16)))
+    vectors = scaled_rows(centers[draw.integers(0, 50, 4_000)] + 0.3 * draw.normal(size=(4_000, 16)))
     exact, near = make_index(vectors), make_index(vectors, most_exact=3_999)
     assert isinstance(exact, ExactIndex) and isinstance(near, FaissIndex)
     found = []

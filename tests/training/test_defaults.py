@@ -190,7 +190,7 @@ def test_values_from_the_paper_are_logged_in_one_line(options, model, caplog, ar
 def test_batch_of_the_paper_is_split_across_processes(model, monkeypatch, processes, batch):
     config = load_config(Checkpoint(model()))
     left_open, given = (InforMinTrainingArguments(use_cpu=True, per_device_train_batch_size=b) for b in (None, 7))
-    monkeypatch.setattr(defaults, "processes", lambda: int(processes))
+    monkeypatch.setattr(defaults, "number_of_processes", lambda: int(processes))
     assert filled_in(left_open, config)["per_device_train_batch_size"] == batch
     assert paper_row("informin", config).name == "InforMin-CL, table 3, bert-base"
     assert "per_device_train_batch_size" not in filled_in(given, config)
@@ -207,7 +207,7 @@ def test_batch_of_the_paper_is_split_across_processes(model, monkeypatch, proces
 )
 def test_uneven_split_of_the_batch_logs_a_warning(model, monkeypatch, caplog, processes, given, said):
     args = InforMinTrainingArguments(use_cpu=True, **given)
-    monkeypatch.setattr(defaults, "processes", lambda: int(processes))
+    monkeypatch.setattr(defaults, "number_of_processes", lambda: int(processes))
     uneven = uneven_batch(args, load_config(Checkpoint(model())))
     assert uneven is None if said is None else said in uneven
     resolve_for(args, model())

@@ -19,7 +19,7 @@ def test_fingerprint_of_a_file(tmp_path):
 def test_fingerprint_of_a_large_file_covers_start_and_end(tmp_path, monkeypatch, place, seen):
     monkeypatch.setattr(fingerprints, "LARGE", 2**16)
     monkeypatch.setattr(fingerprints, "BLOCKS", 5)
-    monkeypatch.setattr(fingerprints, "BLOCK", 64)
+    monkeypatch.setattr(fingerprints, "BLOCK_BYTES", 64)
     path = tmp_path / "large"
     path.write_bytes(os.urandom(2**20))
     before = fingerprint(path)
