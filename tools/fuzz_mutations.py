@@ -41,6 +41,8 @@ class Format:
 def mutated(data: bytes, form: Format | None, source: random.Random) -> bytes:
     """Return a file with one to three mutations, only of its bytes if it has no format."""
     for _ in range(source.choice((1, 1, 1, 2, 3))):
+        if not data:  # after a cut at the beginning
+            break
         try:
             by_value = form and source.choice((True, True, True, False))
             data = _by_value(data, form, source) if by_value else _by_byte(data, form, source)
