@@ -27,7 +27,7 @@ def embed(
     With several processes, all of them call this function, each embeds a share, and each gets all embeddings.
 
     Args:
-        model: Hub id, folder, or a model from `load_model`.
+        model: Hub id, folder, SentenceTransformer, or a model from `load_model`.
         texts: N texts: a list, or another iterable of strings.
         output: A .npy file to write. It appears once it is complete. After an interruption, the same call resumes.
         options: How the model embeds; see `informin.jobs.models.ModelOptions`.

@@ -150,7 +150,7 @@ def fit(
     """Adapt a model, or embeddings from any source, to your texts in closed form, without training or labels.
 
     Args:
-        model: Hub id, folder, or a model from `load_model`. The adapter is saved as a part of it.
+        model: Hub id, folder, SentenceTransformer, or a model from `load_model`. The adapter is saved as a part of it.
         texts: N texts: a list, or another iterable of strings. A model needs them.
         embeddings: (N, d) embeddings of the texts, or a file of them (.npy, .parquet or .safetensors). Without a model,
             they can be from any source. With one, they must be this model's, and save the time to embed.

@@ -1,9 +1,9 @@
-"""The models of a job: names, folders or loaded encoders, and how they embed texts."""
+"""The models of a job: names, folders or loaded models, and how they embed texts."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 from tqdm import tqdm
@@ -15,6 +15,9 @@ from informin.evaluation.together import encode_together
 from informin.models import open_model
 from informin.models.model import Model
 from informin.models.prompts import named_prompt, side_of, side_prompts
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
 
 
 @dataclass(frozen=True)
@@ -69,11 +72,11 @@ class ModelKeywords(TypedDict, total=False):
     code_revision: str | None
 
 
-def load_model(name: str | Path, **options: Unpack[ModelKeywords]) -> Model:
+def load_model(name: "str | Path | SentenceTransformer", **options: Unpack[ModelKeywords]) -> Model:
     """Load an embedding model from a folder or the Hub, for `fit`, `compare`, `embed` and `evaluate`.
 
     Args:
-        name: Hub id or folder.
+        name: Hub id or folder, or a SentenceTransformer, which is used as it is.
         options: How it embeds texts; see `informin.jobs.models.ModelOptions`.
 
     Returns:
@@ -87,7 +90,7 @@ def load_model(name: str | Path, **options: Unpack[ModelKeywords]) -> Model:
         raise UsageError("cannot be combined with `prompt`", option="prompt_name", fix="Leave one of them out.")
     poolers = (how.pooler,) if isinstance(how.pooler, str) else tuple(how.pooler)
     encoder = open_model.load_model(
-        str(name),
+        name if open_model.is_sentence_transformer(name) else str(name),
         poolers,
         how.max_length,
         how.batch_size,
@@ -106,17 +109,19 @@ def load_model(name: str | Path, **options: Unpack[ModelKeywords]) -> Model:
     return encoder.for_side(side, named_prompt(encoder.prompts, how.prompt_name))
 
 
-def loaded(model: str | Path | Model, options: ModelOptions) -> Model:
+def loaded(model: Any, options: ModelOptions) -> Model:
     """Return a loaded model, or load it by its name.
 
     Raises:
         UsageError: As `load_model`; or an option is set for a model that is loaded already.
     """
-    if isinstance(model, str | Path):
+    if isinstance(model, str | Path) or open_model.is_sentence_transformer(model):
         return load_model(model, **asdict(options))
     if not isinstance(model, Model):
         raise UsageError(
-            f"is a {type(model).__name__}", option="model", needed="a name, a folder, or a model from `load_model`"
+            f"is a {type(model).__name__}",
+            option="model",
+            needed="a name, a folder, a SentenceTransformer, or a model from `load_model`",
         )
     for name in options.changed:
         raise UsageError("has no effect on a model that is loaded already", option=name, fix="Give it to `load_model`.")
@@ -135,9 +140,11 @@ def text_encoder(model: str | Path | Model, options: ModelOptions) -> Model:
     return encoder.for_side("document", encoder.prompt) if encoder.routed and not encoder.task else encoder
 
 
-def models_of(models: str | Path | Model | Iterable[str | Path | Model], option: str) -> list[str | Path | Model]:
+def models_of(models: Any, option: str) -> list[str | Path | Model]:
     """Return one model or several as a list. Raise UsageError, for this option, if there is none."""
-    found = [models] if isinstance(models, str | Path | Model) else list(models)
+    alone = isinstance(models, str | Path | Model) or open_model.is_sentence_transformer(models)
+    found: list = [models] if alone else list(models)
+    found = [load_model(one) if open_model.is_sentence_transformer(one) else one for one in found]
     if not found:
         raise UsageError("is empty", option=option, needed="one model or more")
     return found
@@ -158,9 +165,7 @@ def options_of(model: str | Path | Model | None, options: ModelOptions) -> dict:
 
 def refuse_other_pooling(encoder: Model) -> None:
     """Raise UsageError if a loaded model does not embed as it stores, since a folder with an adapter does."""
-    stored = encoder.embedding
-    own = (encoder.poolers, encoder.normalized)
-    if encoder.backend == "native" and own != ((stored.pooling,), stored.normalize):
+    if not encoder.embeds_as_stored:
         raise UsageError(
             f"is {encoder.poolers[0]}, set for {encoder.name}",
             option="pooler",

@@ -117,6 +117,11 @@ class Model(ABC):
         """Device of the weights."""
 
     @property
+    def embeds_as_stored(self) -> bool:
+        """Whether it embeds with the pooling and normalization of its files."""
+        return True
+
+    @property
     def routed(self) -> bool:
         """Whether queries and documents go through different modules."""
         return False

@@ -141,6 +141,11 @@ class NativeModel(Model):
         return self.config.hidden_size
 
     @property
+    def embeds_as_stored(self) -> bool:
+        stored = self.embedding
+        return (self.poolers, self.normalized) == ((stored.pooling,), stored.normalize)
+
+    @property
     def device(self) -> torch.device:
         return self.module.device
 

@@ -45,7 +45,7 @@ def save_adapted(
         UsageError: The folder is in use or cannot be written, or the model cannot be loaded.
     """
     dense = Dense(adapter.coef_.astype(np.float32), adapter.intercept_.astype(np.float32))
-    source = model.checkpoint or Checkpoint(model.name)
+    source = model.checkpoint or (Checkpoint(model.name) if "/" in model.name else None)
     with new_folder(folder, "output_dir") as new:
         classes = model.save_with(dense, new)
         remove_origins(new, None)
@@ -56,7 +56,7 @@ def save_adapted(
 
 def adapter_card(
     name: str,
-    source: Checkpoint,
+    source: Checkpoint | None,
     texts: int,
     adapter: LinearAdapter,
     drift: dict | None,
@@ -67,13 +67,13 @@ def adapter_card(
 
     Args:
         name: Name of the model, the last part of its folder.
-        source: Files of the encoder.
+        source: Files of the encoder; None for a SentenceTransformer whose origin is unknown.
         classes: What AutoModel loads: `ours` or `plain` (a native encoder), `remote` (code in the folder), or `none`.
     """
-    hub_id = None if Path(source.name).exists() else known_id(source.name)
-    base = hub_id or last_name(source.name)
+    hub_id = None if source is None or Path(source.name).exists() else known_id(source.name)
+    base = hub_id or (last_name(source.name) if source else "SentenceTransformer")
     metadata = ModelCardData(
-        **license_metadata(license_of(source)),
+        **license_metadata(license_of(source) if source else {}),
         library_name="sentence-transformers",
         pipeline_tag="sentence-similarity",
         tags=["sentence-transformers", "sentence-similarity", "feature-extraction", "informin-cl", "linear-adapter"],

@@ -60,6 +60,25 @@ def test_a_loaded_model_is_the_model(sentences, tmp_path):
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
+def test_a_sentence_transformer_is_a_model(sentences, words, tmp_path):
+    """Also one whose origin is unknown."""
+    for number, folder in enumerate((sentences, words)):
+        model = SentenceTransformer(str(folder), device="cpu")
+        if number:
+            model.model_card_data.base_model = None
+        before = model.encode(TEXTS)
+        result = informin.fit(model, TEXTS, recipe="short_texts")
+        np.testing.assert_array_equal(result.vectors, informin.embed(model, TEXTS))
+        np.testing.assert_allclose(result.vectors, before, atol=1e-6)
+        result.save(tmp_path / str(number))
+        adapted = SentenceTransformer(str(tmp_path / str(number)), device="cpu")
+        expected = result.adapter.transform(before)
+        found = adapted.encode(TEXTS)
+        np.testing.assert_allclose(found / np.linalg.norm(found, axis=1, keepdims=True), expected, atol=1e-5)
+    assert "base_model" not in (tmp_path / "1" / "README.md").read_text()
+    assert len(informin.compare([model, str(words)], TEXTS).entries) == 2
+
+
 def test_embeddings_are_an_array_or_a_file(tmp_path):
     np.save(tmp_path / "x.npy", VECTORS)
     result = informin.fit(embeddings=tmp_path / "x.npy", recipe="short_texts")
