@@ -100,8 +100,13 @@ class StModel(Model):
             UsageError: The length or the prompt does not fit, or the model cannot embed a text.
         """
         name = self.name
-        fit_to_positions(module)
-        own = module.get_max_seq_length()
+        try:
+            fit_to_positions(module)
+            own = module.get_max_seq_length()
+        except UsageError:
+            raise
+        except Exception as error:  # a Router may have a route without modules
+            raise cannot_load(name, error) from None
         if isinstance(own, int | float) and not own >= 3:
             found = f"{name} has the maximum length {own}"
             raise UsageError(found, option="model_name", needed="room for 3 tokens")

@@ -346,6 +346,12 @@ def test_routes_are_inside(general, route):
     refused(general, found="0_R/router_config.json names ")
 
 
+def test_routes_have_modules(general):
+    in_router(general)
+    change(general / "0_R", "router_config.json", structure={"query": []})
+    refused(general, found="cannot be loaded: index 0 is out of range")
+
+
 def test_routers_cannot_be_endless(general):
     in_router(general)
     change(general / "0_R", "router_config.json", types={"r": "sentence_transformers.models.Router"})
