@@ -67,7 +67,7 @@ def work(args: argparse.Namespace) -> int | None:
     study = read_study(args.study, args.set, args.seeds, args.labels)
     runs = runs_of(study, args.output)
     if not args.report:
-        return run_study(study, runs, args)
+        return run_and_report(study, runs, args)
     report(study, runs, args.output)
     return None
 
@@ -83,7 +83,7 @@ def redraw(args: argparse.Namespace) -> None:
     show(*load_study(args.study), Path(args.study).parent)
 
 
-def run_study(study: Study, runs: list[Run], args: argparse.Namespace) -> int:
+def run_and_report(study: Study, runs: list[Run], args: argparse.Namespace) -> int:
     """Run everything that is not finished, then write the report."""
     gpus = visible_gpus()
     jobs = max(1, len(gpus)) if args.jobs is None else args.jobs

@@ -13,13 +13,13 @@ import pytest
 from huggingface_hub import ModelCard
 
 from informin.models.encoder import load_encoder
-from tests.conftest import ROOT, make_sentences
+from tests.conftest import make_sentences
 from tests.hub_server import HubServer
 from tests.push.push_helpers import (
     REPO,
     remote,
 )
-from tests.push_command.run_push_helpers import UPLOADED, fails
+from tests.push_command.helpers import UPLOADED, fails
 from trainer_informin import InforMinTrainer
 
 pytestmark = pytest.mark.usefixtures("logged_in", "logging_as_before")
@@ -103,7 +103,7 @@ print(json.dumps([type(pinned).__name__, {name: value.tolist() for name, value i
 def test_all_libraries_give_the_same_embeddings(hub, folder, tmp_path):
     """Pushed by the command, then loaded in four ways by a new process with an empty cache and without the folder."""
     push = subprocess.run(
-        [sys.executable, str(ROOT / "run_push.py"), "model", "m"],
+        [sys.executable, "-m", "informin", "push", "model", "m"],
         env=environment(hub, tmp_path / "home", HF_TOKEN="hf_alice"),
         cwd=tmp_path,
         capture_output=True,
