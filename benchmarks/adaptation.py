@@ -3,10 +3,10 @@
     python benchmarks/adaptation.py --model_name MODEL --train_file FILE --labels FILE ... --output PEERS
     python benchmarks/adaptation.py --output PEERS --table STUDIES/adaptation/summary.json
 
-Our own rows come from `run_study.py configs/studies/adaptation.yaml --output STUDIES`. The peers are the unsupervised
+Our own rows come from `informin study configs/studies/adaptation.yaml --output STUDIES`. The peers are the unsupervised
 losses of sentence-transformers, trained with its own trainer at its documented learning rates, on the same sentences:
 80 steps of batch size 64, 32 tokens, linear decay without warm-up, encoder in bf16 and loss in float32. Two more rows
-need no training: whitening fitted on the sentences, and the encoder before training. All are scored like run_eval.py,
+need no training: whitening fitted on the sentences, and the encoder before training. All are scored like informin eval,
 with STS-B dev under bf16 as in our training.
 
 A run has the folder PEERS/PEER/TRAINFILE/seedN with results.json; its weights are deleted after scoring. Finished runs
@@ -65,7 +65,7 @@ class Data:
 
 
 def score(name: str, bf16: bool, data: Data, whitening: WhiteningOptions | None) -> dict:
-    """Return the results of run_eval.py, and in `dev` the Spearman x 100 on STS-B dev."""
+    """Return the results of informin eval, and in `dev` the Spearman x 100 on STS-B dev."""
     (results,) = score_encoder(load_model(name, bf16=bf16), data.tasks, whitening)
     encoder = load_model(name, bf16=True)
 
@@ -160,14 +160,14 @@ def parser() -> program.Parser:
     add("--model_name", help="Folder or Hub id of a sentence-transformers model.")
     add("--train_file", metavar="FILE", help="Sentences: TXT, or TSV, CSV or JSONL with a column text.")
     add("--labels", nargs="+", default=[], metavar="FILE", help="Labeled files of the study.")
-    add("--tasks", nargs="*", default=["sts"], help="Tasks of run_eval.py; empty for none. Default: sts.")
-    add("--senteval_dir", help="SentEval's data/downstream. Default: as run_eval.py.")
+    add("--tasks", nargs="*", default=["sts"], help="Tasks of informin eval; empty for none. Default: sts.")
+    add("--senteval_dir", help="SentEval's data/downstream. Default: as informin eval.")
     add("--only", nargs="+", choices=list(TITLES), default=list(TITLES), help="Rows to run. Default: all.")
     add("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5])
     add("--max_steps", type=int, default=80)
     add("--batch_size", type=int, default=64)
     add("--learning_rate", type=float, help="Learning rate instead of each peer's own.")
-    text = "Score under bfloat16 autocast, as run_study.py does for runs trained with it."
+    text = "Score under bfloat16 autocast, as informin study does for runs trained with it."
     add("--bf16", action="store_true", help=text)
     add("--table", metavar="SUMMARY", help="summary.json of the study: print tables of its runs and of the peers.")
     add("--reference", default="adapt", help="With --table: recipe to compare with the others.")

@@ -5,7 +5,7 @@
 Each round embeds the same sentences with every library in turn, in one process, with the default batch size of each
 (32 in sentence-transformers, 64 here). Speedups are computed within a round, and the table shows their median. It
 also shows the lowest cosine similarity to the embeddings of sentence-transformers. With bf16, both use autocast. The
-8-bit model is exported with `run_export.py --onnx --int8`.
+8-bit model is exported with `informin export --onnx --int8`.
 """
 
 import argparse

@@ -29,7 +29,7 @@ class UsageError(InforMinError, ValueError):
 
     Args:
         found: What is wrong, with the value that was found. Follows the option's name, as in "is -1".
-        option: Name of the option concerned. `run_*.py` print it as a flag.
+        option: Name of the option concerned. The command line prints it as a flag.
         needed: What is expected instead.
         fix: What to do, as a full sentence.
 
@@ -108,7 +108,7 @@ class PushError(InforMinError, RuntimeError):
     """An upload failed. The model is saved on disk.
 
     Attributes:
-        finish: Options of run_push.py that finish the upload: folder, repo and, if given, branch, overwrite and
+        finish: Options of `informin push` that finish the upload: folder, repo and, if given, branch, overwrite and
             update_card.
     """
 

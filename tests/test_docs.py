@@ -62,7 +62,7 @@ def test_relative_links_exist(page):
 
 @pytest.mark.parametrize("page", TODAYS, ids=name)
 def test_paths_on_the_pages_exist(page):
-    """Words such as configs/studies/main.yaml or run_eval.py. A * matches any part, and arguments may follow."""
+    """Words such as configs/studies/main.yaml or run_unsup.py. A * matches any part, and arguments may follow."""
     words = set(re.findall(rf"(?<![\w/.$-])((?:{TOP})/[\w./*-]+|[\w*]+\.py)(?![\w/$\{{-])", text(page)))
     words = {word.rstrip("./") for word in words if "NAME" not in word and not re.match(WRITTEN, word)}
     assert [word for word in words if not [*ROOT.glob(word), *ROOT.glob(f"{word}.*")]] == []

@@ -233,7 +233,7 @@ def test_heads_and_terms_are_named_only_in_their_modules():
     "name", [name for name in (*modules_in("informin"), "trainer_informin") if name not in ABOUT_FLAGS]
 )
 def test_the_library_does_not_mention_flags(name):
-    """Errors of the library name options. The scripts print them as flags."""
+    """Errors of the library name options. The command line prints them as flags."""
     tree = ast.parse(MODULES[name].read_text(encoding="utf-8"))
     texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     described = {ast.get_docstring(node, clean=False) for node in ast.walk(tree) if isinstance(node, WITH_DOCSTRINGS)}

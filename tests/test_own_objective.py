@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModel
 
-import run_export
 import run_unsup
+from informin.cli import export as export_command
 from informin.objectives import OBJECTIVES
 from informin.training.options import InforMinTrainingArguments, arguments_class
 from tests.conftest import raises_usage, resolve_for
@@ -69,7 +69,7 @@ def test_outside_objective_trains_resumes_and_exports(own, tmp_path, capsys):
 
     # Without the objective's file, an export works and lacks only the head.
     del OBJECTIVES["spread"]
-    assert run_export.main([str(tmp_path / "whole/checkpoint-4"), str(tmp_path / "again")]) == 0
+    assert export_command.main([str(tmp_path / "whole/checkpoint-4"), str(tmp_path / "again")]) == 0
     OBJECTIVES["spread"] = None  # for the fixture
     for name in ("model.safetensors", "projection_head/model.safetensors", "config.json"):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "halves" / name).read_bytes(), name

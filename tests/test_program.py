@@ -25,22 +25,20 @@ from tests.test_run import ENVIRONMENT
 from tools.help_texts import STAMP, help_of
 
 MODULES = {"train": train, "eval": eval_, "study": study, "push": push, "export": export, "analyze": analyze}
-SCRIPTS = {"run_unsup": "train", "run_analysis": "analyze"} | {
-    f"run_{c}": c for c in ("eval", "study", "push", "export")
-}
+RUN_UNSUP = str(ROOT / "run_unsup.py")
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="/proc says what a process has loaded")
 @pytest.mark.parametrize(
-    "name, number, said",
+    "command, number, said",
     [
-        *((name, signal.SIGINT, "Interrupted.\n") for name in (*SCRIPTS, "informin")),
-        ("run_unsup", signal.SIGTERM, "Interrupted by SIGTERM.\n"),
-        ("run_unsup", signal.SIGHUP, "Interrupted by SIGHUP.\n"),
+        *((["-m", "informin", name], signal.SIGINT, "Interrupted.\n") for name in MODULES),
+        ([RUN_UNSUP], signal.SIGINT, "Interrupted.\n"),
+        ([RUN_UNSUP], signal.SIGTERM, "Interrupted by SIGTERM.\n"),
+        ([RUN_UNSUP], signal.SIGHUP, "Interrupted by SIGHUP.\n"),
     ],
 )
-def test_signal_during_imports_prints_one_line(name, number, said):
-    command = [str(ROOT / f"{name}.py")] if name in SCRIPTS else ["-m", "informin", "train"]
+def test_signal_during_imports_prints_one_line(command, number, said):
     process = subprocess.Popen(
         [sys.executable, *command, "--nothing"],
         cwd=ROOT,
@@ -59,14 +57,14 @@ def test_signal_during_imports_prints_one_line(name, number, said):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_answers_without_importing_torch(command):
-    """The saved text is what the subcommand itself prints; scripts and `informin COMMAND` print the same."""
+    """The saved text is what the subcommand itself prints; run_unsup.py prints that of `informin train`."""
     stamp, _, saved = (program.HELP / f"{command}.txt").read_text(encoding="utf-8").partition("\n")
     if stamp != STAMP:
         pytest.skip(f"the saved text is of {stamp}, and {STAMP} is installed: the subcommand prints its own help")
     assert saved == help_of(command), "save it again: python -m tools.help_texts"
     assert saved.startswith(f"usage: informin {command} ")
-    scripts = [[str(ROOT / f"{name}.py"), "-h"] for name, own in SCRIPTS.items() if own == command]
-    for words in (["-m", "informin", command, "--help"], *scripts):
+    script = [[RUN_UNSUP, "-h"]] if command == "train" else []
+    for words in (["-m", "informin", command, "--help"], *script):
         argv = [sys.executable, "-X", "importtime", *words]
         done = subprocess.run(argv, capture_output=True, text=True, check=True, env=ENVIRONMENT)
         assert done.stdout == saved

@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-import run_eval
-import run_study
+from informin.cli import eval as eval_command
+from informin.cli import study as study_command
 from informin.studies.summary import load_study
 from informin.summaries import read_summary, write_summary
 from tests.conftest import ROOT, raises_usage
@@ -51,7 +51,7 @@ def test_other_files_are_rejected(text, tmp_path):
 def test_table_of_a_study_from_its_summary(folder, tmp_path, capsys):
     """Identical bytes, and the plot is drawn."""
     shutil.copy(folder / "summary.json", tmp_path)
-    assert run_study.main([str(tmp_path / "summary.json")]) == 0
+    assert study_command.main([str(tmp_path / "summary.json")]) == 0
     assert (tmp_path / "table.md").read_bytes() == (folder / "table.md").read_bytes()
     assert (tmp_path / "plot.png").stat().st_size > 10_000
     assert read_summary(tmp_path / "summary.json")[1] == read_summary(folder / "summary.json")[1]
@@ -60,7 +60,7 @@ def test_table_of_a_study_from_its_summary(folder, tmp_path, capsys):
 @pytest.mark.parametrize("folder", EVALUATIONS, ids=lambda folder: folder.name)
 def test_table_of_an_evaluation_from_its_summary(folder, tmp_path, capsys):
     against = ["--seeds", "--compare", str(RESULTS / "simcse")] if folder.name == "informin" else []
-    assert run_eval.main(["--report", str(folder), "--output", str(tmp_path), *against]) == 0
+    assert eval_command.main(["--report", str(folder), "--output", str(tmp_path), *against]) == 0
     assert (tmp_path / "table.md").read_bytes() == (folder / "table.md").read_bytes()
     assert read_summary(tmp_path / "summary.json") == read_summary(folder / "summary.json")
 
@@ -86,11 +86,11 @@ def test_every_run_has_scores_seed_options_and_checksum():
 
 
 def test_options_that_cannot_change_a_finished_study_are_refused(capsys):
-    code = run_study.main([str(STUDIES[0] / "summary.json"), "--seeds", "1", "--set", "batch=2"])
+    code = study_command.main([str(STUDIES[0] / "summary.json"), "--seeds", "1", "--set", "batch=2"])
     assert code == 2 and "--set, --seeds cannot change them" in capsys.readouterr().err
 
 
 def test_summary_with_another_schema_is_refused(tmp_path, capsys):
     write_summary(tmp_path / "summary.json", {"schema": 1}, [])
-    assert run_study.main([str(tmp_path / "summary.json")]) == 2
+    assert study_command.main([str(tmp_path / "summary.json")]) == 2
     assert "has schema 1; expected 2" in capsys.readouterr().err

@@ -292,7 +292,7 @@ def _resume(trainer: InforMinTrainer) -> None:
 
 
 def _results() -> dict:
-    """Return results of run_eval.py with two tasks and one sample of each kind."""
+    """Return results of `informin eval` with two tasks and one sample of each kind."""
     results = new_results("model", IDENTITY | {"weights_sha256": "0" * 64, "split": "test"}, {})
     entry = {"score": 70.0, "n": 24, "truncated": 0, "seconds": {"encode": 1.0, "score": 1.0}, "data": {"f": "0" * 64}}
     parts = {"mean": 70.0, "wmean": 70.0, "pearson": 70.0, "subsets": {}}

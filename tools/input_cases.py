@@ -122,7 +122,7 @@ OPTIONS = {
     "--recipe=adpt": dict(recipe="adpt"),
 }
 EVALUATION = [
-    "run_eval.py",
+    "eval",
     "--model_name",
     "bert",
     "--pooler",
@@ -132,40 +132,40 @@ EVALUATION = [
     "--senteval_dir",
     "senteval",
 ]
-LABELS = ["run_eval.py", "--model_name", "bert", "--pooler", "cls", "--labels"]
+LABELS = ["eval", "--model_name", "bert", "--pooler", "cls", "--labels"]
 OTHERS = {
-    "run_eval.py --labels of one class": [*LABELS, "one-class.tsv"],
-    "run_eval.py --labels, every sentence its own class": [*LABELS, "own-classes.tsv"],
-    "run_analysis.py drift, two sentences": [
-        *("run_analysis.py", "drift", "--model_name", "run", "--compare", "bert", "--pooler", "cls"),
+    "informin eval --labels of one class": [*LABELS, "one-class.tsv"],
+    "informin eval --labels, every sentence its own class": [*LABELS, "own-classes.tsv"],
+    "informin analyze drift, two sentences": [
+        *("analyze", "drift", "--model_name", "run", "--compare", "bert", "--pooler", "cls"),
         *("--sentences", "one.txt"),
     ],
-    "run_eval.py --compare, a FIFO": [*LABELS, "own-classes.tsv", "--compare", "fifo"],
-    "run_study.py ..yaml": ["run_study.py", "..yaml"],
-    "run_study.py, aliases": ["run_study.py", "laughs.yaml"],
-    "run_study.py, a grid of 10^4": ["run_study.py", "grid.yaml"],
-    "run_study.py, a YAML constructor that fails": ["run_study.py", "tag.yaml"],
-    "run_push.py, README.md is a FIFO": ["run_push.py", "piped", "me/model", "--dry_run"],
-    "run_eval.py --whitening 0": [*EVALUATION, "--whitening", "0"],
-    "run_eval.py --whitening --whitening_file, one sentence": [
+    "informin eval --compare, a FIFO": [*LABELS, "own-classes.tsv", "--compare", "fifo"],
+    "informin study ..yaml": ["study", "..yaml"],
+    "informin study, aliases": ["study", "laughs.yaml"],
+    "informin study, a grid of 10^4": ["study", "grid.yaml"],
+    "informin study, a YAML constructor that fails": ["study", "tag.yaml"],
+    "informin push, README.md is a FIFO": ["push", "piped", "me/model", "--dry_run"],
+    "informin eval --whitening 0": [*EVALUATION, "--whitening", "0"],
+    "informin eval --whitening --whitening_file, one sentence": [
         *EVALUATION,
         "--whitening",
         "--whitening_file",
         "one.txt",
     ],
-    "run_eval.py --whitening_file, a FIFO": [*EVALUATION, "--whitening", "--whitening_file", "fifo"],
-    "run_eval.py --poler cls": [*EVALUATION, "--poler", "cls"],
-    "run_eval.py, no data and no Hub": ["run_eval.py", "--model_name", "bert", "--pooler", "cls"],
-    "run_analysis.py, an unknown model_type with auto_map": [
-        *("run_analysis.py", "tsne", "--model_name", "evil", "--pooler", "cls", "--sentences", "s.txt")
+    "informin eval --whitening_file, a FIFO": [*EVALUATION, "--whitening", "--whitening_file", "fifo"],
+    "informin eval --poler cls": [*EVALUATION, "--poler", "cls"],
+    "informin eval, no data and no Hub": ["eval", "--model_name", "bert", "--pooler", "cls"],
+    "informin analyze, an unknown model_type with auto_map": [
+        *("analyze", "tsne", "--model_name", "evil", "--pooler", "cls", "--sentences", "s.txt")
     ],
-    "run_export.py, an unknown model_type with auto_map": ["run_export.py", "evil", "evil-out"],
-    "run_export.py of a cut checkpoint": ["run_export.py", "cut", "cut-out"],
-    "run_push.py, vocab.txt is a link": ["run_push.py", "linked-file", "me/model", "--dry_run"],
-    "run_push.py, onnx/ is a link": ["run_push.py", "linked-folder", "me/model", "--dry_run"],
-    "run_push.py, README.md is a link": ["run_push.py", "linked-card", "me/model", "--dry_run"],
-    'run_push.py, repository m"); import os; ("': ["run_push.py", "linked-no", 'm"); import os; ("', "--dry_run"],
-    "run_analysis.py tsne of a FIFO": ["run_analysis.py", "tsne", "--model_name", "run", "--sentences", "fifo"],
+    "informin export, an unknown model_type with auto_map": ["export", "evil", "evil-out"],
+    "informin export of a cut checkpoint": ["export", "cut", "cut-out"],
+    "informin push, vocab.txt is a link": ["push", "linked-file", "me/model", "--dry_run"],
+    "informin push, onnx/ is a link": ["push", "linked-folder", "me/model", "--dry_run"],
+    "informin push, README.md is a link": ["push", "linked-card", "me/model", "--dry_run"],
+    'informin push, repository m"); import os; ("': ["push", "linked-no", 'm"); import os; ("', "--dry_run"],
+    "informin analyze tsne of a FIFO": ["analyze", "tsne", "--model_name", "run", "--sentences", "fifo"],
 }
 
 
@@ -196,7 +196,7 @@ CHANGED = {
 
 def training(output_dir: str, **changes) -> list[str]:
     options = TRAIN | {"output_dir": output_dir} | changes
-    return ["run_unsup.py", *(f"--{name}={value}" for name, value in options.items() if value is not None)]
+    return ["train", *(f"--{name}={value}" for name, value in options.items() if value is not None)]
 
 
 def changed(index: int, options: dict, own: Path) -> list[str]:
@@ -227,5 +227,5 @@ def rows() -> dict[str, list[str]]:
         how = GUIDED | dict(distillation_weight=1, guide_cache=f"cache-{i}", output_dir=f"new-cache-{i}")
         commands[f"a guide's cached embeddings, {text}"] = training(**how)
     commands |= OTHERS
-    commands["run_push.py, NaN in the weights"] = ["run_push.py", "nan", "me/model", "--dry_run"]
+    commands["informin push, NaN in the weights"] = ["push", "nan", "me/model", "--dry_run"]
     return commands

@@ -19,10 +19,9 @@ ENVIRONMENT["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 
 
 def call(folder: Path, command: list[str], stdin: str = "y\n") -> tuple[int, str]:
-    """Run a command. Return its exit code and the last line of stderr, or of stdout if stderr is empty."""
-    script, *arguments = command
+    """Run an `informin` command. Return its exit code and the last line of stderr, or of stdout if stderr is empty."""
     run = subprocess.run(
-        [sys.executable, str(ROOT / script), *arguments],
+        [sys.executable, "-m", "informin", *command],
         cwd=folder,
         env=ENVIRONMENT,
         input=stdin,

@@ -62,9 +62,9 @@ def kill_one(process: subprocess.Popen, run: Path, source: random.Random) -> str
 PAUSED = """
 import importlib, sys, time
 from informin import program
-script, module, name, call = sys.argv[1:5]
+command, module, name, call = sys.argv[1:5]
 del sys.argv[1:5]
-main = importlib.import_module(script).main
+main = importlib.import_module(f"informin.cli.{command}").main
 work, calls = getattr(importlib.import_module(module), name), []
 def pause(*args, **kwargs):
     calls.append(name)
@@ -78,10 +78,10 @@ program.run(main)
 # By the description in the last line of output: arguments of PAUSED, and whether temporary output is open. The
 # tokenizer is also saved before training, where a signal waits for the first step.
 PLACES = {
-    "guide embedding": ("run_unsup", "informin.guide.cache", "normalize", "1", True),
-    "the scoring of labels": ("run_eval", "informin.evaluation.labels", "clustering", "1", False),  # by k-means
-    "export": ("run_unsup", "informin.models.native_files", "save_tokenizer", "2", True),
-    "the drift report": ("run_unsup", "informin.training.drift", "measure_drift", "1", False),
+    "guide embedding": ("train", "informin.guide.cache", "normalize", "1", True),
+    "the scoring of labels": ("eval", "informin.evaluation.labels", "clustering", "1", False),  # by k-means
+    "export": ("train", "informin.models.native_files", "save_tokenizer", "2", True),
+    "the drift report": ("train", "informin.training.drift", "measure_drift", "1", False),
 }
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
 TRAINING = dict(model_name="bert", train_file="s.txt", output_dir="out", eval_strategy="no", objective="simcse")
@@ -101,8 +101,8 @@ def save_inputs(folder: Path) -> None:
     (folder / "tmp").mkdir()
 
 
-def arguments_of(program: str) -> list[str]:
-    options = SCORING if program == "run_eval" else TRAINING
+def arguments_of(command: str) -> list[str]:
+    options = SCORING if command == "eval" else TRAINING
     return [f"--{option}={value}" for option, value in options.items()]
 
 
@@ -126,9 +126,9 @@ def leftovers(folder: Path) -> list[str]:
     return sorted(path.name for path in {*hidden, *folder.glob("tmp/*")})
 
 
-def result(folder: Path, program: str) -> object:
+def result(folder: Path, command: str) -> object:
     """Return the output of a program, for comparison."""
-    if program == "run_eval":
+    if command == "eval":
         return json.loads((folder / "out" / "scores.json").read_text())["tasks"]["labels"]["measures"]
     return {name: tensor.tolist() for name, tensor in load_file(folder / "out" / "model.safetensors").items()}
 
@@ -141,13 +141,13 @@ def interrupt(folder: Path, place: str, number: int) -> tuple[int, str, list[str
     return process.returncode, said.splitlines()[-1] if said else "", leftovers(folder)
 
 
-def rerun(folder: Path, program: str) -> tuple[object, list[str]]:
+def rerun(folder: Path, command: str) -> tuple[object, list[str]]:
     """Run a program to its end, from the checkpoint if there is one; return its result and leftover files."""
     more = ["--resume_from_checkpoint=last"] if complete_checkpoints(folder / "out") else []
-    done = forked.run(forked.script(f"{program}.py", [*arguments_of(program), *more], **where(folder)))
+    done = forked.run(forked.module("informin", [command, *arguments_of(command), *more], **where(folder)))
     if done.returncode:
         raise RuntimeError(done.stderr)
-    return result(folder, program), leftovers(folder)
+    return result(folder, command), leftovers(folder)
 
 
 def problems(place: str, number: int, through: object) -> list[str]:
@@ -173,19 +173,19 @@ def problems(place: str, number: int, through: object) -> list[str]:
     return [what for what, fine in held.items() if not fine]
 
 
-def undisturbed(program: str) -> object:
-    """Return the result of a program without a signal."""
+def undisturbed(command: str) -> object:
+    """Return the result of a command without a signal."""
     with tempfile.TemporaryDirectory() as name:
         save_inputs(Path(name))
-        return rerun(Path(name), program)[0]
+        return rerun(Path(name), command)[0]
 
 
 def signals_outside_training() -> int:
     """Send every signal at every place. Return how many cases are wrong."""
-    wrong, through = 0, {program: undisturbed(program) for program in {program for program, *_ in PLACES.values()}}
-    for place, (program, *_) in PLACES.items():
+    wrong, through = 0, {command: undisturbed(command) for command in {command for command, *_ in PLACES.values()}}
+    for place, (command, *_) in PLACES.items():
         for number in NUMBERS:
-            if found := problems(place, number, through[program]):
+            if found := problems(place, number, through[command]):
                 wrong += 1
                 print(f"         WRONG: {', '.join(found)}")
     return wrong

@@ -61,7 +61,8 @@ def parser() -> program.Parser:
     add = figure(
         figures.alignment, "Alignment and uniformity on STS-B, colored by the average of the 7 STS tests.", "pairs"
     )
-    add("--results", nargs="+", default=[], metavar="FILE", help="Results of run_eval.py, to reuse their STS averages.")
+    text = "Results of `informin eval`, to reuse their STS averages."
+    add("--results", nargs="+", default=[], metavar="FILE", help=text)
     add = figure(figures.tsne, "t-SNE of sentences, colored by K-means cluster.", "sentences")
     add("--clusters", type=int, default=10, help="Number of K-means clusters. Default: 10.")
     figure(figures.cosines, "Cosine of STS-B pairs against their gold score.", "pairs")

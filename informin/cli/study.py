@@ -68,7 +68,7 @@ def work(args: argparse.Namespace) -> int | None:
     study = read_study(args.study, args.set, args.seeds, args.labels)
     runs = runs_of(study, args.output)
     if not args.report:
-        return run_study(study, runs, args.output, args.jobs, args.keep_checkpoints)
+        return run_and_report(study, runs, args.output, args.jobs, args.keep_checkpoints)
     report(study, runs, args.output)
     return None
 
@@ -83,7 +83,7 @@ def redraw(summary: str, given: list[str]) -> None:
     show(*load_study(summary), Path(summary).parent)
 
 
-def run_study(study: Study, runs: list[Run], output: str, jobs: int | None, keep_checkpoints: bool) -> int:
+def run_and_report(study: Study, runs: list[Run], output: str, jobs: int | None, keep_checkpoints: bool) -> int:
     """Run everything that is not finished, then write the report."""
     gpus = visible_gpus()
     jobs = max(1, len(gpus)) if jobs is None else jobs

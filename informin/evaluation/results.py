@@ -157,7 +157,7 @@ def _parsed(path: str | Path) -> Any:
         return parse_json(regular_text(path))
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"{path} cannot be read: {error_line(error)}", needed="a results file of run_eval.py"
+            f"{path} cannot be read: {error_line(error)}", needed="a results file of `informin eval`"
         ) from None
 
 
@@ -193,7 +193,7 @@ def results_files(path: str | Path) -> list[Path]:
     path = Path(path)
     files = sorted(path.glob("*.json"), key=_natural) if path.is_dir() else [path]
     if not files:
-        raise UsageError(f"{path} contains no .json file", needed="a folder with results of run_eval.py")
+        raise UsageError(f"{path} contains no .json file", needed="a folder with results of `informin eval`")
     return files
 
 

@@ -100,7 +100,7 @@ class WhiteningOptions:
 
 
 def whitening_options(dimensions: float | None, file: str | None) -> WhiteningOptions | None:
-    """Return the whitening that the options `whitening` and `whitening_file` of run_eval.py describe.
+    """Return the whitening that the options `whitening` and `whitening_file` of `informin eval` describe.
 
     Args:
         dimensions: Number of dimensions to keep, or ALL_DIMENSIONS; None for no whitening.

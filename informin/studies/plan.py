@@ -7,9 +7,9 @@ grid       mapping from options to lists of values; every recipe runs with every
 seeds      list of seeds
 baseline   recipe to compare the others with, paired by seed and grid combination; or a mapping from recipes to their
            baselines
-tasks      tasks of run_eval.py: sts, transfer or names. Without tasks, only the development score is reported.
-labels     labeled files to score on, as for run_eval.py
-retrieval  files of retrieval pairs to score on, as for run_eval.py
+tasks      tasks of `informin eval`: sts, transfer or names. Without tasks, only the development score is reported.
+labels     labeled files to score on, as for `informin eval`
+retrieval  files of retrieval pairs to score on, as for `informin eval`
 before     true: also score the encoders before training
 
 `recipes` and `seeds` are required. The option `config: FILE` in base or in a recipe starts from a file of options,
@@ -87,7 +87,7 @@ class Study:
 
     @property
     def scored(self) -> list[str]:
-        """Tasks of run_eval.py that runs are scored on, including samples."""
+        """Tasks of `informin eval` that runs are scored on, including samples."""
         return [*self.tasks, *self.samples]
 
     @property
@@ -382,7 +382,7 @@ def _before(path: Path, given, settings: Sequence[Setting], scored: Sequence[str
         )
     if any("model_revision" in setting.options for setting in settings):
         raise UsageError(
-            f"{path}: before cannot be combined with model_revision, which run_eval.py does not support",
+            f"{path}: before cannot be combined with model_revision, which `informin eval` does not support",
             fix="Leave one of them out.",
         )
     kept = [*READING, "senteval_dir", "use_cpu"]

@@ -1,4 +1,4 @@
-"""Train and score the unfinished runs of a study in subprocesses of run_unsup.py and run_eval.py. Requires POSIX."""
+"""Train and score the unfinished runs of a study: subprocesses of `informin train` and `eval`. Requires POSIX."""
 
 import fcntl
 import os
@@ -27,7 +27,7 @@ from informin.training.checkpoints import LAST
 
 INFORMIN = [sys.executable, "-m", "informin"]
 FINISHED, BUSY, STOPPED = "finished", "is being run by another process", "was stopped"
-UNDEFINED = 1  # exit code of run_eval.py if a score is undefined, and of Python after an exception
+UNDEFINED = 1  # exit code of `informin eval` if a score is undefined, and of Python after an exception
 LOG_LINES = 6  # lines of a failed run's log to print
 
 

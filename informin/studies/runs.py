@@ -3,7 +3,7 @@
 OUTPUT/runs/SETTING-DIGEST/seedN    one run, shared by all studies that contain it; DIGEST is a hash of the options
     options.yaml                    options for run_unsup.py
     model/                          its output_dir
-    results.json                    results of run_eval.py
+    results.json                    results of `informin eval`
     seconds.json                    time spent on training and scoring so far
     run.json                        written when the run is finished: see `run_record`
     log.txt                         output of both commands
@@ -141,7 +141,7 @@ def run_record(run: Run) -> dict:
                      kept_step and environment are copied from training.json: see `informin.publishing.record`
     weights_sha256   SHA-256 of the scored weights, null without scores
     dev              name of the development pairs; spearman (x 100), alignment, uniformity at the kept step, or null
-    scores, averages scores of run_eval.py, x 100; null if undefined or if a group is incomplete
+    scores, averages scores of `informin eval`, x 100; null if undefined or if a group is incomplete
     samples          all measures of each labeled or retrieval sample by name, and the SHA-256 of its file
     seconds          training and scoring, including interrupted attempts
 

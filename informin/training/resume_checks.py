@@ -89,7 +89,7 @@ def refuse_finished_run(reached: int, planned: int, checkpoint: str | Path) -> N
             "planned",
             option=RESUME,
             fix="Increase `max_steps` or `num_train_epochs`, or export the checkpoint: "
-            f"python run_export.py {checkpoint} NEW_FOLDER",
+            f"python -m informin export {checkpoint} NEW_FOLDER",
         )
 
 

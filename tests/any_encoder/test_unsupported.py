@@ -9,8 +9,8 @@ from torch import nn
 from transformers import AutoConfig, AutoModel
 
 import modeling_informin
-import run_export
 import run_unsup
+from informin.cli import export as export_command
 from informin.models.checkpoint import Checkpoint
 from informin.models.loading import load_saved, load_trainable
 from informin.models.open_model import in_memory, load_model
@@ -178,7 +178,7 @@ def test_loaded_model_keeps_its_settings(bert, tmp_path):
 
 def test_onnx_export_of_an_untested_architecture_is_refused(trainer, tmp_path, capsys):
     trainer("albert").export(tmp_path / "export")
-    assert run_export.main([str(tmp_path / "export"), str(tmp_path / "again"), "--onnx"]) == 2
+    assert export_command.main([str(tmp_path / "export"), str(tmp_path / "again"), "--onnx"]) == 2
     assert "The architecture 'albert' cannot be exported to ONNX; expected one of: bert, rob" in capsys.readouterr().err
     assert not (tmp_path / "again").exists()
 

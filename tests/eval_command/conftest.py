@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-import run_eval
+from informin.cli import eval as eval_command
 from informin.evaluation import scoring
 from informin.models.native import NativeModel
 from tests.senteval_data import small_counts, write_senteval
@@ -34,7 +34,7 @@ def run(bert, data, capsys):
             values = value if isinstance(value, (list, tuple)) else [value]
             argv += [] if value is None else [f"--{name}", *map(str, values)]
         capsys.readouterr()
-        code = run_eval.main(argv)
+        code = eval_command.main(argv)
         return code, *capsys.readouterr()
 
     return run

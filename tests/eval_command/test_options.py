@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import pearsonr
 
-import run_eval
+from informin.cli import eval as eval_command
 from informin.evaluation.senteval import TRANSFER_TASKS, load_task
 from informin.models import open_model
 from informin.models.open_model import load_model
@@ -123,7 +123,7 @@ def test_unusable_whitening_files_are_rejected(run, tmp_path, encoded, lines, fl
 )
 def test_unknown_options_and_choices_are_rejected(option):
     with pytest.raises(SystemExit, match="2"):
-        run_eval.main(["--model_name", "x", *option])
+        eval_command.main(["--model_name", "x", *option])
 
 
 def test_damaged_data_is_found_before_scoring(run, data, tmp_path, encoded):

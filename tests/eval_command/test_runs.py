@@ -20,7 +20,7 @@ from informin.evaluation import scoring, senteval
 from informin.evaluation.senteval import STS_TASKS, TASKS, TRANSFER_TASKS, load_task
 from informin.models.native import NativeModel
 from informin.models.open_model import load_model
-from tests.conftest import ROOT, SHARED, tokenizer_of
+from tests.conftest import SHARED, tokenizer_of
 from tests.eval_command.helpers import another, line, read, scores
 from tests.senteval_data import small_counts
 
@@ -236,7 +236,7 @@ def test_unwritable_output_is_an_error(run, tmp_path):
 def command(*options: str, home: Path) -> subprocess.CompletedProcess:
     environment = {name: value for name, value in os.environ.items() if name != "SENTEVAL_DATA"}
     environment |= {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    arguments = [sys.executable, str(ROOT / "run_eval.py"), *options]
+    arguments = [sys.executable, "-m", "informin", "eval", *options]
     return subprocess.run(arguments, env=environment, cwd=home, capture_output=True, text=True, timeout=120)
 
 

@@ -148,9 +148,9 @@ def test_nan_is_not_written(tmp_path, value):
 @pytest.mark.parametrize(
     "content, found, needed",
     [
-        (None, "PATH cannot be read: ", "a results file of run_eval.py"),
-        ('{"schema": 1, "tas', "PATH cannot be read: ", "a results file of run_eval.py"),
-        (b"\xff\xfe", "PATH cannot be read: ", "a results file of run_eval.py"),
+        (None, "PATH cannot be read: ", "a results file of `informin eval`"),
+        ('{"schema": 1, "tas', "PATH cannot be read: ", "a results file of `informin eval`"),
+        (b"\xff\xfe", "PATH cannot be read: ", "a results file of `informin eval`"),
         ("[]", "PATH is not a results file: it is a list; expected a mapping", ""),
         ('{"schema": 2, "tasks": {}}', "PATH is not a results file: model is missing", ""),
         ('{"schema": 1}', "PATH is not a results file: model is missing", ""),

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import transformers
 
-import run_analysis
-import run_eval
-import run_export
 import run_unsup
+from informin.cli import analyze as analyze_command
+from informin.cli import eval as eval_command
+from informin.cli import export as export_command
 from informin.models.checkpoint import Checkpoint
 from informin.models.loading import load_trainable
 from informin.models.open_model import in_memory
@@ -87,7 +87,7 @@ def commands(command, data, sentences_file, tmp_path):
     tasks = ["--tasks", "STS-B", "--split", "dev", "--senteval_dir", str(data)]
     return {
         "unsup": lambda model: run_unsup.main(command(model_name=model, eval_strategy="no", eval_pairs=None)),
-        "eval": lambda model: run_eval.main(["--model_name", str(model), *tasks, *where]),
-        "analysis": lambda model: run_analysis.main(["tsne", "--model_name", str(model), *tsne, *where]),
-        "export": lambda model: run_export.main([str(model), str(tmp_path / "export")]),
+        "eval": lambda model: eval_command.main(["--model_name", str(model), *tasks, *where]),
+        "analysis": lambda model: analyze_command.main(["tsne", "--model_name", str(model), *tsne, *where]),
+        "export": lambda model: export_command.main([str(model), str(tmp_path / "export")]),
     }

@@ -8,9 +8,9 @@ import pytest
 import transformers
 import yaml
 
-import run_export
-import run_push
-import run_study
+from informin.cli import export as export_command
+from informin.cli import push as push_command
+from informin.cli import study as study_command
 from informin.models.open_model import load_model
 from informin.publishing.onnx import export_onnx, load_onnx_encoder
 from tests.conftest import raises_usage
@@ -52,9 +52,9 @@ def of_another_architecture(folder: Path) -> None:
 def test_architecture_defined_by_the_checkpoint_is_refused(foreign, commands, write_study, capsys):
     of_another_architecture(foreign)
     calls = commands | {
-        "push": lambda model: run_push.main([str(model), "alice/m", "--dry_run"]),
-        "onnx": lambda model: run_export.main([str(model), f"{model}-onnx", "--onnx"]),
-        "study": lambda model: run_study.main([str(write_study(model)), "--output", f"{model}-study"]),
+        "push": lambda model: push_command.main([str(model), "alice/m", "--dry_run"]),
+        "onnx": lambda model: export_command.main([str(model), f"{model}-onnx", "--onnx"]),
+        "study": lambda model: study_command.main([str(write_study(model)), "--output", f"{model}-study"]),
     }
     pooler = f"--pooler is cls, but {foreign} has the architecture 'foreign': sentence-transformers loads it with its"
     for name, call in calls.items():

@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-import run_export
 import run_unsup
+from informin.cli import export as export_command
 from informin.errors import UsageError
 from informin.files import damage, leads_outside, write_manifest
 from informin.models.checkpoint import Checkpoint
@@ -143,7 +143,7 @@ def test_commands_print_one_line(model, command, tmp_path, capsys):
     shard(model, "../half.safetensors")
     for main, argv in (
         (run_unsup.main, command(model_name=model)),
-        (run_export.main, [str(model), str(tmp_path / "export")]),
+        (export_command.main, [str(model), str(tmp_path / "export")]),
     ):
         assert main(argv) == 2
         err = capsys.readouterr().err

@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModel
 
-import run_export
 import run_unsup
+from informin.cli import export as export_command
 from informin.models.checkpoint import Checkpoint
 from informin.models.loading import load_config
 from informin.models.open_model import load_model
@@ -109,14 +109,14 @@ def test_resumed_run_equals_an_uninterrupted_one(run, tmp_path):
     assert still == []
 
 
-@pytest.mark.parametrize("how", ["run", "run_export"])
+@pytest.mark.parametrize("how", ["run", "informin export"])
 def test_export_has_the_encoder_and_the_projection_head(run, tmp_path, capsys, how):
     objective, folder, _, _ = run
     kept = folder / f"checkpoint-{read_json(folder / 'training.json')['kept_step']}"
     checksums = {load_model(str(path), ("cls",), device="cpu").weights_sha256() for path in (kept, folder)}
     assert len(checksums) == 1, "results of the checkpoint are results of the export"
-    if how == "run_export":
-        assert run_export.main([str(kept), str(tmp_path / "export")]) == 0
+    if how == "informin export":
+        assert export_command.main([str(kept), str(tmp_path / "export")]) == 0
         assert (tmp_path / "export" / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
         folder = tmp_path / "export"
     plain = AutoModel.from_config(AutoConfig.from_pretrained(folder), add_pooling_layer=False)

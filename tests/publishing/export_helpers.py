@@ -105,7 +105,7 @@ COMMON = dict(
 
 
 def results_of(folder: Path, score: float = 70.0, **how) -> dict:
-    """Return the results that run_eval.py would write for a folder."""
+    """Return the results that `informin eval` would write for a folder."""
     read = dict(pooler="cls", normalized=False, prompt=None, whitening=None, max_length=66)
     read |= dict(precision="fp32", split="test")
     identity = {"weights_sha256": weights_sha256(folder), **read, **how}

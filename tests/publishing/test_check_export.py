@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-import run_export
+from informin.cli import export as export_command
 from informin.publishing.published import check_export
 from tests.conftest import raises_usage
 from tests.publishing.export_helpers import change_weights, copy
@@ -47,7 +47,7 @@ def cut(folder: Path) -> None:
 def test_damaged_checkpoint_is_refused(bert_run, tmp_path, capsys, damage, message):
     checkpoint = copy(bert_run.kept, tmp_path / "checkpoint-1")
     damage(checkpoint)
-    assert run_export.main([str(checkpoint), str(tmp_path / "export")]) == 2
+    assert export_command.main([str(checkpoint), str(tmp_path / "export")]) == 2
     error = capsys.readouterr().err
     error = error[error.index("error: ") :].strip()
     assert message in error and "\n" not in error
@@ -55,7 +55,7 @@ def test_damaged_checkpoint_is_refused(bert_run, tmp_path, capsys, damage, messa
 
 
 def test_other_models_are_refused(bert, tmp_path, capsys):
-    assert run_export.main([str(bert), str(tmp_path / "export")]) == 2
+    assert export_command.main([str(bert), str(tmp_path / "export")]) == 2
     assert f"{bert} is not an InforMin-CL model: its config.json has no `informin`" in capsys.readouterr().err
     assert not (tmp_path / "export").exists()
 
@@ -66,7 +66,7 @@ def test_check_export_names_the_command_that_repairs_a_checkpoint(bert_run, tmp_
     command = error.value.fix.partition("Export it first: ")[2]
     assert command == f"python -m informin export {bert_run.kept} NEW_FOLDER"
     monkeypatch.chdir(tmp_path)
-    assert run_export.main(command.split()[4:]) == 0
+    assert export_command.main(command.split()[4:]) == 0
     check_export("NEW_FOLDER")
 
 

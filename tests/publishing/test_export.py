@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
-import run_export
+from informin.cli import export as export_command
 from informin.models.open_model import in_memory
 from informin.publishing.export import export_checkpoint, export_folder
 from informin.publishing.published import check_export
@@ -120,7 +120,7 @@ def test_the_record_of_a_checkpoint_describes_its_own_weights(run, tmp_path):
 
 
 def test_an_export_can_be_exported(run, tmp_path):
-    assert run_export.main([str(run.folder), str(tmp_path / "again")]) == 0
+    assert export_command.main([str(run.folder), str(tmp_path / "again")]) == 0
     again = snapshot(tmp_path / "again")
     assert {name for name in EXPORTED if again[name] != (run.folder / name).read_bytes()} == set()
 
@@ -128,7 +128,7 @@ def test_an_export_can_be_exported(run, tmp_path):
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_precision(run, tmp_path, capsys, dtype):
     folder = tmp_path / "half"
-    assert run_export.main([str(run.kept), str(folder), f"--dtype={dtype}"]) == 0
+    assert export_command.main([str(run.kept), str(folder), f"--dtype={dtype}"]) == 0
     assert capsys.readouterr().out.split() == published(folder) == EXPORTED
     assert read_json(folder / "config.json")["dtype"] == dtype
     for name in ("model.safetensors", "projection_head/model.safetensors"):
@@ -148,7 +148,7 @@ def test_half_precision(run, tmp_path, capsys, dtype):
 def test_weights_that_are_not_finite_are_refused(bert_run, tmp_path, capsys, value, dtype):
     checkpoint = copy(bert_run.kept, tmp_path / "checkpoint-1")
     change_weights(checkpoint, mlp__dense__bias=torch.full([32], value))
-    assert run_export.main([str(checkpoint), str(tmp_path / "new" / "export"), f"--dtype={dtype}"]) == 2
+    assert export_command.main([str(checkpoint), str(tmp_path / "new" / "export"), f"--dtype={dtype}"]) == 2
     error = capsys.readouterr().err
     assert f"error: NaN or infinity in 1 weight in torch.{dtype}, such as mlp.dense.bias." in error
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-1"]
@@ -172,14 +172,14 @@ def test_a_target_with_files_is_refused(bert_run, tmp_path, capsys, held):
         target.mkdir()
         (target / "notes.txt").write_text("mine")
     before = snapshot(tmp_path)
-    assert run_export.main([str(bert_run.kept), str(target)]) == 2
+    assert export_command.main([str(bert_run.kept), str(target)]) == 2
     assert f"error: {target} is in use; expected a new folder." in capsys.readouterr().err
     assert snapshot(tmp_path) == before
 
 
 def test_target_below_a_file_is_refused(bert_run, tmp_path, capsys):
     (tmp_path / "file").write_text("mine")
-    assert run_export.main([str(bert_run.kept), str(tmp_path / "file" / "export")]) == 2
+    assert export_command.main([str(bert_run.kept), str(tmp_path / "file" / "export")]) == 2
     assert "error: " in capsys.readouterr().err
 
 

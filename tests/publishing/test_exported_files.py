@@ -7,8 +7,8 @@ import os
 import pytest
 import torch
 
-import run_export
 import run_unsup
+from informin.cli import export as export_command
 from informin.models.checkpoint import Checkpoint
 from informin.models.encode import encode
 from informin.models.loading import load_trainable
@@ -103,7 +103,7 @@ def test_file_modes_follow_the_umask(command, tmp_path, umask, mode):
     before = os.umask(umask)
     try:
         assert run_unsup.main(command()) == 0
-        assert run_export.main([str(tmp_path / "run" / "checkpoint-4"), str(tmp_path / "new" / "export")]) == 0
+        assert export_command.main([str(tmp_path / "run" / "checkpoint-4"), str(tmp_path / "new" / "export")]) == 0
     finally:
         os.umask(before)
     written = [*(tmp_path / "run").rglob("*"), *(tmp_path / "new").rglob("*"), tmp_path / "run", tmp_path / "new"]

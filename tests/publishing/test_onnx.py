@@ -13,7 +13,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 import informin.publishing.onnx
-import run_export
+from informin.cli import export as export_command
 from informin.errors import OnnxMismatchError
 from informin.evaluation import load_pairs, score_pairs
 from informin.models.architectures import ARCHITECTURES
@@ -244,25 +244,23 @@ def test_packages_that_are_not_installed(tmp_path, monkeypatch):
             use(tmp_path)
 
 
-# run_export.py
+# `informin export`
 
 
 @pytest.fixture
 def checkpoint(bert, tmp_path) -> Path:
-    """A folder that run_export.py accepts, without ONNX files."""
+    """A folder that `informin export` accepts, without ONNX files."""
     settings = {"objective": "informin", "pooling": "cls", "projection_head": "mlp", "lm_head": False}
     export_folder(in_memory(load_trainable(Checkpoint(bert), settings), tokenizer_of(bert)), tmp_path / "checkpoint")
     return tmp_path / "checkpoint"
 
 
 @pytest.mark.usefixtures("logging_as_before")
-def test_run_export_writes_both_files_and_prints_the_loss_of_8_bits(
-    checkpoint, tmp_path, monkeypatch, capsys, pairs_file
-):
+def test_export_writes_both_files_and_prints_the_loss_of_8_bits(checkpoint, tmp_path, monkeypatch, capsys, pairs_file):
     pairs = load_pairs(pairs_file)
     monkeypatch.setattr("informin.cli.export.load_stsb_dev", lambda folder: pairs)
     folder = tmp_path / "exported"
-    assert run_export.main([str(checkpoint), str(folder), "--onnx", "--int8", "--senteval_dir=senteval"]) == 0
+    assert export_command.main([str(checkpoint), str(folder), "--onnx", "--int8", "--senteval_dir=senteval"]) == 0
     scores = {
         Path(name).name: score_pairs(load_onnx_encoder(folder, name), pairs)["spearman"] for name in (MODEL, QUANTIZED)
     }
@@ -280,13 +278,13 @@ def test_run_export_writes_both_files_and_prints_the_loss_of_8_bits(
 
 
 @pytest.mark.usefixtures("logging_as_before")
-def test_run_export_when_the_onnx_file_is_wrong(checkpoint, tmp_path, monkeypatch, capsys):
+def test_export_when_the_onnx_file_is_wrong(checkpoint, tmp_path, monkeypatch, capsys):
     def refuse(*_):
         raise OnnxMismatchError("The ONNX file gives other embeddings.")
 
     monkeypatch.setattr(informin.publishing.onnx, "_refuse_difference", refuse)
     folder = tmp_path / "exported"
-    assert run_export.main([str(checkpoint), str(folder), "--onnx"]) == 1
+    assert export_command.main([str(checkpoint), str(folder), "--onnx"]) == 1
     message = f"error: The ONNX file gives other embeddings. The other files of {folder} are complete.\n"
     assert capsys.readouterr().err.endswith(message)
     check_export(folder)
@@ -294,13 +292,13 @@ def test_run_export_when_the_onnx_file_is_wrong(checkpoint, tmp_path, monkeypatc
 
 
 @pytest.mark.usefixtures("logging_as_before")
-def test_run_export_checks_options_before_it_writes(checkpoint, tmp_path, monkeypatch, capsys):
+def test_export_checks_options_before_it_writes(checkpoint, tmp_path, monkeypatch, capsys):
     folder = tmp_path / "exported"
-    assert run_export.main([str(checkpoint), str(folder), "--int8"]) == 2
+    assert export_command.main([str(checkpoint), str(folder), "--int8"]) == 2
     assert "--int8 is set without --onnx. Set both." in capsys.readouterr().err
-    assert run_export.main([str(checkpoint), str(folder), "--onnx", "--int8", f"--senteval_dir={tmp_path}"]) == 2
+    assert export_command.main([str(checkpoint), str(folder), "--onnx", "--int8", f"--senteval_dir={tmp_path}"]) == 2
     assert "sts-dev.csv" in capsys.readouterr().err
     monkeypatch.setattr(informin.publishing.onnx, "find_spec", lambda name: None)
-    assert run_export.main([str(checkpoint), str(folder), "--onnx"]) == 2
+    assert export_command.main([str(checkpoint), str(folder), "--onnx"]) == 2
     assert "pip install onnx onnxscript onnxruntime" in capsys.readouterr().err
     assert not folder.exists()

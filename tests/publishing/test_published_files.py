@@ -15,7 +15,7 @@ from tests.publishing.export_helpers import EXPORTED, MACHINE, copy, published, 
 
 
 def test_no_traces_of_the_machine_or_the_data(bert_run, other_seed, bert, sentences_file, tmp_path):
-    """Searches all bytes of all published files, including results of run_eval.py."""
+    """Searches all bytes of all published files, including results of `informin eval`."""
     folder = copy(bert_run.folder, tmp_path / "run")
     results = [save(results_of(path, **how), tmp_path) for path, how in ((folder, {}), (bert, {}), (other_seed, {}))]
     add_results(folder, results, [str(other_seed)])
@@ -52,7 +52,7 @@ def test_only_files_of_the_export_are_published(bert_run, tmp_path):
     ],
 )
 def test_only_results_of_add_results_are_published(bert_run, tmp_path, name):
-    """run_eval.py may have written them there, and they contain the path of the model."""
+    """`informin eval` may have written them there, and they contain the path of the model."""
     folder = copy(bert_run.folder, tmp_path / "run")
     save_results(folder / "results" / name, results_of(folder))
     assert published(folder) == EXPORTED

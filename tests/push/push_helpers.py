@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 from transformers import AutoModel
 
-import run_push
 from informin import program
+from informin.cli import push as push_command
 from informin.errors import PushError
 from informin.evaluation.results import add_task, new_results, save_results
 from informin.models.checkpoint import Checkpoint
@@ -81,7 +81,7 @@ def finish(error: PushError | str) -> int:
     words = shlex.split(command)
     arguments = words[4:]
     assert words[:4] == ["python", "-m", "informin", "push"]
-    return run_push.main(arguments)
+    return push_command.main(arguments)
 
 
 def equal_weights(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:

@@ -6,7 +6,7 @@ import huggingface_hub
 import pytest
 from huggingface_hub import HfApi
 
-import run_push
+from informin.cli import push as push_command
 from informin.errors import UsageError
 from informin.publishing.hub import prepare, push_card, push_folder, push_in_background
 from tests.conftest import raises_usage
@@ -181,7 +181,7 @@ def test_a_card_edited_on_the_hub_is_kept(hub, folder):
     prepare(REPO, overwrite=True)
     card.write_text(card.read_text() + "\nEdited here.\n")
     prepare(REPO, folder=folder)
-    assert run_push.main([str(folder), REPO]) == 0
+    assert push_command.main([str(folder), REPO]) == 0
     assert remote(hub)["README.md"].endswith(b"Edited here.\n")
 
 

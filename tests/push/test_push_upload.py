@@ -5,7 +5,7 @@ import hashlib
 import pytest
 from huggingface_hub import snapshot_download
 
-import run_push
+from informin.cli import push as push_command
 from informin.errors import PushError
 from informin.publishing.hub import prepare, push_card, push_folder
 from tests.conftest import raises_usage
@@ -140,7 +140,7 @@ def test_a_card_of_other_weights_is_refused(hub, folder, bert, tmp_path, held):
     with raises_usage(found=f"alice/m does not have the weights of {folder}", fix="first, without `update_card`."):
         push_card(folder, to)
     assert state(hub) == before
-    assert run_push.main([str(folder), REPO]) == 0
+    assert push_command.main([str(folder), REPO]) == 0
     assert remote(hub)[WEIGHTS] == (folder / WEIGHTS).read_bytes()
     push_card(folder, to)
 

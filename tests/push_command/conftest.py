@@ -9,7 +9,7 @@ import run_unsup
 from tests.push.push_helpers import (
     REPO,
 )
-from tests.push_command.run_push_helpers import FLAGS, OPTIONS
+from tests.push_command.helpers import FLAGS, OPTIONS
 
 
 @pytest.fixture(scope="session")

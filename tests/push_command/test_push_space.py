@@ -1,4 +1,4 @@
-"""run_push.py --space, with tests/hub_server.py as the Hub."""
+"""`informin push --space`, with tests/hub_server.py as the Hub."""
 
 import json
 from pathlib import Path
@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from huggingface_hub import SpaceCard
 
-import run_push
+from informin.cli import push as push_command
 from tests.push.push_helpers import REPO, finish, remote, state
-from tests.push_command.run_push_helpers import UPLOADED, fails
+from tests.push_command.helpers import UPLOADED, fails
 
 pytest.importorskip("gradio")
 pytestmark = pytest.mark.usefixtures("logged_in", "logging_as_before")
@@ -31,7 +31,7 @@ def test_model_and_space(hub, folder, mine, capsys):
     """The Space names the model and its base. Other columns of the sentences are not published."""
     hub.add_repo("org/base", {"config.json": b"{}"})
     options = ["--space", "my-space", "--space_sentences", str(mine), "--space_compare", "org/base", "--private"]
-    assert run_push.main([str(folder), "m", *options]) == 0
+    assert push_command.main([str(folder), "m", *options]) == 0
     out = capsys.readouterr().out
     assert f"The model is at {hub.url}/alice/m\n" in out
     assert out.endswith(f"The search page is at {hub.url}/spaces/alice/my-space\n")
@@ -53,10 +53,10 @@ def test_model_and_space(hub, folder, mine, capsys):
 def test_again(hub, folder, mine):
     """The same Space is updated: modules that are gone disappear, and files of its owner stay."""
     command = [str(folder), REPO, "--space", SPACE]
-    assert run_push.main(command) == 0
+    assert push_command.main(command) == 0
     assert files_of(hub)["sentences.jsonl"].count(b"\n") == 1762
     hub.commit(SPACE, {"informin/old.py": b"old", "picture.png": b"mine"}, kind="space", author="alice")
-    assert run_push.main([*command, "--space_sentences", str(mine), "--update_card"]) == 0
+    assert push_command.main([*command, "--space_sentences", str(mine), "--update_card"]) == 0
     files = files_of(hub)
     assert "informin/old.py" not in files and files["picture.png"] == b"mine"
     assert files["sentences.jsonl"].count(b"\n") == 2
@@ -64,7 +64,7 @@ def test_again(hub, folder, mine):
 
 def test_dry_run(hub, folder, capsys, monkeypatch):
     monkeypatch.delenv("HF_TOKEN")
-    assert run_push.main([str(folder), REPO, "--space", SPACE, "--dry_run"]) == 0
+    assert push_command.main([str(folder), REPO, "--space", SPACE, "--dry_run"]) == 0
     out = capsys.readouterr().out
     assert hub.requests == [] and "Space alice/my-space:\n" in out
     assert {line.split("  ")[-1].partition("/")[0] for line in out.partition("my-space:\n")[2].splitlines()[:-1]} == TOP
@@ -90,13 +90,13 @@ def test_wrong_options(hub, folder, mine, capsys):
 
 
 def test_a_space_that_was_edited_by_hand(hub, folder, capsys):
-    assert run_push.main([str(folder), REPO, "--space", SPACE]) == 0
+    assert push_command.main([str(folder), REPO, "--space", SPACE]) == 0
     card = files_of(hub)["README.md"].replace(b"Search with m", b"My search")
     hub.commit(SPACE, {"README.md": card}, kind="space", author="alice")
     before = state(hub)
     error = fails(capsys, 2, folder, REPO, "--space", SPACE)
     assert "alice/my-space has a README.md that was edited by hand" in error and state(hub) == before
-    assert run_push.main([str(folder), REPO, "--space", SPACE, "--overwrite"]) == 0
+    assert push_command.main([str(folder), REPO, "--space", SPACE, "--overwrite"]) == 0
     assert b"My search" not in files_of(hub)["README.md"]
 
 

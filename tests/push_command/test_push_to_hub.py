@@ -29,7 +29,7 @@ from tests.push.push_helpers import (
     remote,
     state,
 )
-from tests.push_command.run_push_helpers import UPLOADED
+from tests.push_command.helpers import UPLOADED
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
 STATE = {"optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json", "training_args.bin"}

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from huggingface_hub import ModelCard
 
-import run_push
+from informin.cli import push as push_command
 from informin.models.open_model import load_model
 from tests.conftest import make_sentences
 from tests.hub_server import HubServer
@@ -20,7 +20,7 @@ from tests.push.push_helpers import (
     REPO,
     remote,
 )
-from tests.push_command.run_push_helpers import UPLOADED, fails
+from tests.push_command.helpers import UPLOADED, fails
 from trainer_informin import InforMinTrainer
 
 pytestmark = pytest.mark.usefixtures("logged_in", "logging_as_before")
@@ -104,7 +104,7 @@ print(json.dumps([type(pinned).__name__, {name: value.tolist() for name, value i
 def test_all_libraries_give_the_same_embeddings(hub, folder, tmp_path, monkeypatch, capsys):
     """Pushed by the command, then loaded in four ways by a new process with an empty cache and without the folder."""
     monkeypatch.chdir(tmp_path)
-    assert run_push.main(["model", "m"]) == 0
+    assert push_command.main(["model", "m"]) == 0
     assert capsys.readouterr().out.endswith(f"The model is at {hub.url}/alice/m\n")
     sentences = make_sentences(20, seed=9)
     expected = load_model(str(folder), device="cpu")(sentences)["cls"]

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
-import run_study
+from informin.cli import study as study_command
 from informin.studies.plan import check_options, read_study, without_paths
 from informin.studies.runs import runs_of
 from informin.studies.table import name_of
@@ -118,7 +118,7 @@ def test_files_replace_samples_of_the_same_name(write):
 
 
 def test_samples_are_read_before_anything_runs(write, stub, tmp_path, capsys):
-    assert run_study.main([str(write(labels=["no/a.tsv"])), "--output", str(tmp_path / "out")]) == 2
+    assert study_command.main([str(write(labels=["no/a.tsv"])), "--output", str(tmp_path / "out")]) == 2
     assert capsys.readouterr().err == "error: --labels: no/a.tsv does not exist. Check the path.\n"
     assert calls(stub) == []
 
@@ -180,7 +180,7 @@ def test_encoders_before_training(write, bert, roberta):
 )
 def test_invalid_study_files_are_rejected(write, stub, tmp_path, capsys, changes, message):
     path = write(**changes)
-    assert run_study.main([str(path), "--output", str(tmp_path / "out")]) == 2
+    assert study_command.main([str(path), "--output", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"error: {path}: ") and message in error and error.count("\n") == 1
     assert not (tmp_path / "out").exists()
@@ -203,19 +203,19 @@ def test_invalid_study_files_are_rejected(write, stub, tmp_path, capsys, changes
 def test_invalid_options_are_rejected(write, stub, tmp_path, capsys, options, message):
     path = write(grid={"mlm_weight": [0.5]})
     options = [option.format(file=path) for option in options]
-    assert run_study.main([str(path), "--output", str(tmp_path / "out"), *options]) == 2
+    assert study_command.main([str(path), "--output", str(tmp_path / "out"), *options]) == 2
     assert message in capsys.readouterr().err
 
 
 def test_missing_study_file_is_rejected(tmp_path, capsys):
-    assert run_study.main([str(tmp_path / "nowhere.yaml")]) == 2
+    assert study_command.main([str(tmp_path / "nowhere.yaml")]) == 2
     assert "nowhere.yaml cannot be read: " in capsys.readouterr().err
 
 
 def test_duplicate_recipes_are_rejected(tmp_path, capsys):
     path = tmp_path / "twice.yaml"
     path.write_text("recipes:\n  a: {mlm_weight: 0.1}\n  b: {}\n  a: {mlm_weight: 0.2}\nseeds: [1]\n")
-    assert run_study.main([str(path)]) == 2
+    assert study_command.main([str(path)]) == 2
     error = capsys.readouterr().err
     assert "twice.yaml cannot be read: found 'a' twice" in error and "line 4, column 3" in error
 
@@ -238,7 +238,7 @@ def test_file_name_runs_is_rejected(write):
 )
 def test_mistake_in_the_last_recipe_is_found_before_the_first_run(write, stub, tmp_path, capsys, options, message):
     path = write(recipes={"cold": {"temperature": 0.05}, "warm": options})
-    assert run_study.main([str(path), "--output", str(tmp_path / "out")]) == 2
+    assert study_command.main([str(path), "--output", str(tmp_path / "out")]) == 2
     assert message in capsys.readouterr().err
     assert calls(stub) == [] and not (tmp_path / "out").exists()
 

@@ -1,4 +1,4 @@
-"""run_study.py: running, resuming and interrupting the runs of a study."""
+"""`informin study`: running, resuming and interrupting the runs of a study."""
 
 import fcntl
 import json
@@ -13,7 +13,7 @@ import psutil
 import pytest
 import yaml
 
-import run_study
+from informin.cli import study as study_command
 from informin.files import write_manifest
 from informin.studies import runner as study_runner
 from informin.studies.plan import read_study
@@ -28,7 +28,7 @@ def test_complete_study(write, stub, tmp_path, capsys):
     """Runs are ordered by seed, files and report are complete, and no run is repeated by any study."""
     output = tmp_path / "out"
     arguments = ["--output", str(output)]
-    assert run_study.main([str(write(tasks=["sts"])), *arguments]) == 0
+    assert study_command.main([str(write(tasks=["sts"])), *arguments]) == 0
     both = ("train", "eval")
     assert done(stub) == [(script, t, seed) for seed in (1, 2) for t in (0.05, 0.1) for script in both]
     out = capsys.readouterr().out
@@ -45,10 +45,10 @@ def test_complete_study(write, stub, tmp_path, capsys):
     }
 
     before = done(stub)
-    assert run_study.main([str(write(tasks=["sts"])), *arguments]) == 0
+    assert study_command.main([str(write(tasks=["sts"])), *arguments]) == 0
     assert done(stub) == before and "4 runs, 4 of them already finished" in capsys.readouterr().out
     study = write("other", recipes={"same": {"temperature": "5e-2"}, "new": {"temperature": 0.2}}, baseline=None)
-    assert run_study.main([str(study), *arguments, "--seeds", "1", "--jobs", "2"]) == 0
+    assert study_command.main([str(study), *arguments, "--seeds", "1", "--jobs", "2"]) == 0
     assert done(stub)[len(before) :] == [("train", 0.2, 1)]
     assert "2 runs, 1 of them already finished\n[2/2] new seed 1 starts\n" in capsys.readouterr().out
 
@@ -64,7 +64,7 @@ def test_samples_and_encoder_before_training(write, stub, tmp_path, titles, bert
     """The encoder is scored once, before the runs. All measures are saved, and the first two are compared."""
     path, output = write(labels=["elsewhere/titles.tsv"], tasks=["MR"], before=True), tmp_path / "out"
     arguments = [str(path), "--output", str(output), "--labels", str(titles)]
-    assert run_study.main(arguments) == 0
+    assert study_command.main(arguments) == 0
     first, *others = calls(stub)
     assert first["script"] == "eval" and len(others) == 8
     asked = ["--model_name", str(bert), "--tasks", "MR", "--labels", str(titles), "--device", "cpu"]
@@ -87,15 +87,15 @@ def test_samples_and_encoder_before_training(write, stub, tmp_path, titles, bert
     assert summary["samples"] == {"titles": ["labels", "titles.tsv"]} and summary["missing"] == []
     assert summary["before"]["before training"]["titles/nearest_neighbor"] == 70
 
-    assert run_study.main(arguments) == 0 and len(calls(stub)) == 9
+    assert study_command.main(arguments) == 0 and len(calls(stub)) == 9
     assert "5 runs, 5 of them already finished" in capsys.readouterr().out
 
 
 def test_added_tasks_are_scored_without_training(write, stub, tmp_path, capsys):
     arguments = ["--output", str(tmp_path / "out"), "--seeds", "1"]
-    assert run_study.main([str(write(tasks=["STS12"])), *arguments]) == 0
+    assert study_command.main([str(write(tasks=["STS12"])), *arguments]) == 0
     capsys.readouterr()
-    assert run_study.main([str(write(tasks=["STS12", "MR"])), *arguments]) == 0
+    assert study_command.main([str(write(tasks=["STS12", "MR"])), *arguments]) == 0
     assert [call["script"] for call in calls(stub)] == ["train", "eval"] * 2 + ["eval"] * 2
     assert (
         "[2/2] warm seed 1 is already trained; scoring\n[2/2] warm seed 1: STS12 62.00, MR 62.00 ("
@@ -109,7 +109,7 @@ def test_added_tasks_are_scored_without_training(write, stub, tmp_path, capsys):
 def test_a_failed_run_does_not_stop_the_others(write, stub, tmp_path, capsys):
     (stub / "behavior.json").write_text(json.dumps({"fail": [["train", 0.05, 1], ["eval", 0.1, 2]]}))
     arguments = [str(write(tasks=["MR"])), "--output", str(tmp_path / "out")]
-    assert run_study.main(arguments) == 1
+    assert study_command.main(arguments) == 1
     out = capsys.readouterr().out
     assert "[1/4] cold seed 1 failed with exit code 1; 3 left\n    " in out
     assert "    the stub begins\n    error: as requested\n    (last lines of " in out
@@ -119,7 +119,7 @@ def test_a_failed_run_does_not_stop_the_others(write, stub, tmp_path, capsys):
     assert "warm - cold, MR: without seeds that are missing or undefined in one of the two: 1, 2." in out
     (stub / "behavior.json").write_text("{}")
     before = len(calls(stub))
-    assert run_study.main(arguments) == 0
+    assert study_command.main(arguments) == 0
     assert done(stub)[before:] == [("train", 0.05, 1), ("eval", 0.05, 1), ("eval", 0.1, 2)]
 
 
@@ -143,7 +143,7 @@ def test_interrupted_run_resumes_or_restarts(write, stub, tmp_path, capsys):
     (warm.model / "checkpoint-2").mkdir(parents=True)
     (warm.model / "model.safetensors").write_text("half")
     (warm.folder / "results.json").write_text("of other weights")
-    assert run_study.main([str(path), "--output", str(output), "--seeds", "1"]) == 0
+    assert study_command.main([str(path), "--output", str(output), "--seeds", "1"]) == 0
     first, second = (call["argv"] for call in calls(stub))
     assert first[-2:] == ["--resume_from_checkpoint", "last"] and "--resume_from_checkpoint" not in second
     assert "cold seed 1 resumes from its checkpoint" in capsys.readouterr().out
@@ -154,7 +154,7 @@ def test_undefined_score_is_a_result(write, stub, tmp_path, capsys):
     """The run is finished. The score is null in run.json and a dash in the table, with a note."""
     (stub / "behavior.json").write_text(json.dumps({"undefined": [["MR", 1], ["MR", 2], ["STS12", 2]]}))
     arguments = [str(write(tasks=["STS12", "MR"])), "--output", str(tmp_path / "out")]
-    assert run_study.main(arguments) == 0
+    assert study_command.main(arguments) == 0
     out = capsys.readouterr().out
     assert "[1/4] cold seed 1: STS12 61.50, MR undefined (" in out and "Missing" not in out
     assert "cold seed 2: STS12, MR undefined." in out and "warm seed 1: MR undefined." in out
@@ -162,25 +162,25 @@ def test_undefined_score_is_a_result(write, stub, tmp_path, capsys):
     assert "| cold | 72.00 ± 0.71 (2) | 61.50 (1) |  - |" in (tmp_path / "out" / "tiny" / "table.md").read_text()
     assert [json.loads(path.read_text())["scores"]["MR"] for path in run_json(tmp_path / "out")] == 4 * [None]
     before = done(stub)
-    assert run_study.main(arguments) == 0
+    assert study_command.main(arguments) == 0
     assert done(stub) == before and "4 runs, 4 of them already finished" in capsys.readouterr().out
 
 
 def test_task_data_is_checked_before_training(write, stub, tmp_path, capsys, monkeypatch):
     path, arguments = write(tasks=["MR"]), ["--output", str(tmp_path / "out")]
     monkeypatch.setenv("SENTEVAL_DATA", str(tmp_path / "nowhere"))
-    assert run_study.main([str(path), *arguments]) == 2
+    assert study_command.main([str(path), *arguments]) == 2
     assert "does not exist; expected SentEval's data/downstream" in capsys.readouterr().err
     assert calls(stub) == [] and not (tmp_path / "out").exists()
     data = write_senteval(tmp_path / "own", FRACTION)
     arguments += ["--set", f"senteval_dir={data}"]
-    assert run_study.main([str(path), *arguments]) == 0
+    assert study_command.main([str(path), *arguments]) == 0
     (data / "MR").rename(data / "elsewhere")
-    assert run_study.main([str(path), *arguments]) == 0, "all runs are finished, so the data is not needed"
+    assert study_command.main([str(path), *arguments]) == 0, "all runs are finished, so the data is not needed"
 
 
 def test_checkpoints_are_kept_on_demand(write, stub, tmp_path):
-    assert run_study.main([str(write()), "--output", str(tmp_path), "--seeds", "1", "--keep_checkpoints"]) == 0
+    assert study_command.main([str(write()), "--output", str(tmp_path), "--seeds", "1", "--keep_checkpoints"]) == 0
     assert len(list(tmp_path.glob("runs/*/*/model/checkpoint-4"))) == 2
 
 
@@ -190,12 +190,12 @@ def test_run_locked_by_another_process_is_skipped(write, stub, tmp_path, capsys)
     run.folder.mkdir(parents=True)
     with open(run.folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert run_study.main([str(path), "--output", str(tmp_path), "--seeds", "1"]) == 1
+        assert study_command.main([str(path), "--output", str(tmp_path), "--seeds", "1"]) == 1
     out = capsys.readouterr().out
     assert "[1/2] cold seed 1 is being run by another process; 1 left\n" in out
     assert "Missing: cold seed 1 is being run by another process. Run the same command again to retry." in out
     assert done(stub) == [("train", 0.1, 1)]
-    assert run_study.main([str(path), "--output", str(tmp_path), "--seeds", "1"]) == 0
+    assert study_command.main([str(path), "--output", str(tmp_path), "--seeds", "1"]) == 0
 
 
 def test_run_finished_by_another_process_is_not_repeated(write, stub, tmp_path):
@@ -219,7 +219,7 @@ def test_signal_reaches_each_subprocess_once_and_no_run_starts(write, stub, tmp_
 
     previous = signal.getsignal(signal.SIGTERM)
     threading.Thread(target=interrupt, daemon=True).start()
-    assert run_study.main([str(write()), "--output", str(tmp_path / "out"), "--jobs", str(jobs)]) == 143
+    assert study_command.main([str(write()), "--output", str(tmp_path / "out"), "--jobs", str(jobs)]) == 143
     assert "Interrupted. Finished runs are kept. Run the same command again to resume." in capsys.readouterr().err
     assert json.loads((stub / "signals.json").read_text()) == [signal.SIGTERM]
     assert all(call["leads_session"] for call in calls(stub)), "otherwise Ctrl-C in a terminal would reach it twice"
@@ -233,7 +233,7 @@ def test_jobs_share_the_machine(write, stub, tmp_path, monkeypatch, gpus):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     monkeypatch.setattr(os, "cpu_count", lambda: 9)
     monkeypatch.setattr("informin.cli.study.visible_gpus", lambda: gpus)
-    assert run_study.main([str(write()), "--output", str(tmp_path), *([] if gpus else ["--jobs", "2"])]) == 0
+    assert study_command.main([str(write()), "--output", str(tmp_path), *([] if gpus else ["--jobs", "2"])]) == 0
     made = calls(stub)
     assert len(made) == 4
     if gpus:
@@ -290,7 +290,7 @@ def test_killed_study_resumes(write, tmp_path):
     path = write(base=base, recipes={"simcse": {"objective": "simcse"}}, baseline=None, seeds=[3], tasks=["STS-B"])
     (run,) = runs_of(read_study(path), tmp_path / "out")
     arguments = [str(path), "--output", str(tmp_path / "out")]
-    parent = forked.script("run_study.py", arguments, forked.CHILDREN_ARE_FORKS, log=tmp_path / "study.txt")
+    parent = forked.module("informin", ["study", *arguments], forked.CHILDREN_ARE_FORKS, log=tmp_path / "study.txt")
     end = time.monotonic() + 90
     while not (run.model / "checkpoint-10" / "manifest.json").exists():
         assert parent.poll() is None and time.monotonic() < end, (run.folder / "log.txt").read_text()
@@ -306,7 +306,7 @@ def test_killed_study_resumes(write, tmp_path):
         fcntl.flock(lock, fcntl.LOCK_EX)  # released when the subprocess dies
     assert not (run.model / "training.json").exists()
 
-    again = forked.run(forked.script("run_study.py", arguments, forked.CHILDREN_ARE_FORKS))
+    again = forked.run(forked.module("informin", ["study", *arguments], forked.CHILDREN_ARE_FORKS))
     assert again.returncode == 0, again.stdout + again.stderr
     assert "[1/1] simcse seed 3 resumes from its checkpoint\n[1/1] simcse seed 3: STS-B " in again.stdout
     finished = json.loads((run.folder / "run.json").read_text())

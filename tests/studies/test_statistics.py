@@ -9,7 +9,7 @@ import shlex
 import numpy as np
 import pytest
 
-import run_study
+from informin.cli import study as study_command
 from informin.evaluation.senteval import STS_TASKS
 from informin.evaluation.table import render
 from informin.figures import run_plots
@@ -192,12 +192,12 @@ def test_report_without_running(write, stub, tmp_path, capsys):
     """Starts no run, needs no models, and uses the numbers in the files."""
     path = write(seeds=[1, 2, 3])
     arguments = [str(path), "--output", str(tmp_path / "out")]
-    assert run_study.main([*arguments, "--seeds", "1"]) == 0
+    assert study_command.main([*arguments, "--seeds", "1"]) == 0
     before = calls(stub)
     capsys.readouterr()
     for folder in tmp_path.glob("out/runs/*/seed1/model"):
         folder.rename(folder.with_name("elsewhere"))
-    assert run_study.main([*arguments, "--report"]) == 0
+    assert study_command.main([*arguments, "--report"]) == 0
     assert calls(stub) == before
     out = capsys.readouterr().out
     assert "4 runs not finished: cold seed 2, warm seed 2, cold seed 3, warm seed 3." in out

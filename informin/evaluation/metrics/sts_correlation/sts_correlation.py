@@ -45,7 +45,7 @@ CITATION = """\
 
 
 class StsCorrelation(evaluate.Metric):
-    """Correlations x 100, computed by the function that training and run_eval.py use."""
+    """Correlations x 100, computed by the function that training and `informin eval` use."""
 
     def _info(self) -> evaluate.MetricInfo:
         number = datasets.Value("float64")

@@ -1,4 +1,4 @@
-"""run_push.py from the command line, with tests/hub_server.py as the Hub."""
+"""`informin push` from the command line, with tests/hub_server.py as the Hub."""
 
 import json
 import shutil
@@ -9,7 +9,7 @@ import pytest
 from huggingface_hub import snapshot_download
 from safetensors.torch import load_file, save_file
 
-import run_push
+from informin.cli import push as push_command
 from informin.publishing.published import published_files
 from tests.push.push_helpers import (
     HEAD,
@@ -21,14 +21,14 @@ from tests.push.push_helpers import (
     results_of,
     state,
 )
-from tests.push_command.run_push_helpers import UPLOADED, fails
+from tests.push_command.helpers import UPLOADED, fails
 
 pytestmark = pytest.mark.usefixtures("logged_in", "logging_as_before")
 
 
 def test_push(hub, folder, capsys):
     """It lists what is uploaded and what is not, and uploads it."""
-    assert run_push.main([str(folder), "m", "--private"]) == 0
+    assert push_command.main([str(folder), "m", "--private"]) == 0
     out = capsys.readouterr().out
     sizes = {name: (folder / name).stat().st_size for name in UPLOADED}
     for name in UPLOADED - {"README.md"}:  # which is pinned after that
@@ -38,7 +38,7 @@ def test_push(hub, folder, capsys):
     )
     assert out.endswith(f"The model is at {hub.url}/alice/m\n")
     assert remote(hub) == {name: (folder / name).read_bytes() for name in UPLOADED} and state(hub)[REPO][0]
-    assert run_push.main([str(folder), REPO]) == 0
+    assert push_command.main([str(folder), REPO]) == 0
 
 
 def test_dry_run(hub, folder, capsys, monkeypatch):
@@ -46,7 +46,7 @@ def test_dry_run(hub, folder, capsys, monkeypatch):
     monkeypatch.delenv("HF_TOKEN")
     (folder / "notes.txt").write_text("mine")
     results = results_of(folder, folder.parent / "scores" / "m.json", 12.34)
-    assert run_push.main([str(folder), "bob/m", "--results", str(results), "--dry_run"]) == 0
+    assert push_command.main([str(folder), "bob/m", "--results", str(results), "--dry_run"]) == 0
     assert hub.requests == []
     out = capsys.readouterr().out
     assert out.endswith(
@@ -65,11 +65,11 @@ def test_dry_run(hub, folder, capsys, monkeypatch):
 def test_results_and_update_card(hub, folder, capsys):
     """--results are added to the folder, its card and the Hub. --update_card uploads no weights."""
     results = results_of(folder, folder.parent / "scores" / "m.json", 12.34)
-    assert run_push.main([str(folder), REPO, "--results", str(results)]) == 0
+    assert push_command.main([str(folder), REPO, "--results", str(results)]) == 0
     assert json.loads(remote(hub)["results/model.json"])["model"] == "this model"
     results_of(folder, results, 56.78)
     head, sent = hub.commits(REPO)[0].sha, len(hub.requests)
-    assert run_push.main([str(folder), REPO, "--update_card", "--results", str(results.parent)]) == 0
+    assert push_command.main([str(folder), REPO, "--update_card", "--results", str(results.parent)]) == 0
     assert f"The card is at {hub.url}/alice/m" in capsys.readouterr().out
     assert not [path for _, path in hub.requests[sent:] if "lfs" in path]
     assert hub.commits(REPO)[0].changed == ["README.md", "results/model.json"]
@@ -90,20 +90,20 @@ def test_wrong_options(hub, folder, capsys, tmp_path, bert):
         assert "is not a valid repository name" in fails(capsys, 2, folder, name, "--dry_run")
     assert read_files(folder) == before
     with pytest.raises(SystemExit) as caught:
-        run_push.main([str(folder), REPO, "--force"])
+        push_command.main([str(folder), REPO, "--force"])
     assert caught.value.code == 2
     assert not any(remote(hub, name) for _, name in hub.repos)
 
 
 def test_checkpoint_is_refused_with_the_command_that_exports_it(hub, folder, capsys, tmp_path):
-    import run_export
+    from informin.cli import export as export_command
 
     error = fails(capsys, 2, folder / "checkpoint-4", REPO)
     assert f"{folder / 'checkpoint-4'} is a checkpoint, which cannot be published" in error
     *command, checkpoint, new = error.partition("Export it first: ")[2].split()
     assert command == ["python", "-m", "informin", "export"] and new == "NEW_FOLDER" and hub.requests == []
-    assert run_export.main([checkpoint, str(tmp_path / "new")]) == 0
-    assert run_push.main([str(tmp_path / "new"), REPO]) == 0
+    assert export_command.main([checkpoint, str(tmp_path / "new")]) == 0
+    assert push_command.main([str(tmp_path / "new"), REPO]) == 0
     assert remote(hub).keys() == UPLOADED
 
 
@@ -128,13 +128,13 @@ def test_link_is_refused(hub, folder, capsys, tmp_path, name, to, how):
 
 def test_a_snapshot_in_the_hubs_cache_must_be_copied_first(hub, folder, capsys, tmp_path):
     """In the cache every file is a link. The command in the message creates a folder that can be pushed."""
-    assert run_push.main([str(folder), REPO]) == 0
+    assert push_command.main([str(folder), REPO]) == 0
     snapshot = Path(snapshot_download(REPO))
     error = fails(capsys, 2, snapshot, "other")
     assert f"is a link (so are {len(UPLOADED) - 1} others); expected" in error
     command = error.partition("with the targets of its links: ")[2].replace("NEW_FOLDER", str(tmp_path / "new"))
     subprocess.run(command, shell=True, check=True)
-    assert run_push.main([str(tmp_path / "new"), "other"]) == 0
+    assert push_command.main([str(tmp_path / "new"), "other"]) == 0
     weights = {name: content for name, content in remote(hub, "alice/other").items() if name != "README.md"}
     assert weights == {name: (folder / name).read_bytes() for name in UPLOADED - {"README.md"}}
 
@@ -174,7 +174,7 @@ def test_failed_push_exits_with_1(hub, folder, capsys):
 def test_refused_push_exits_with_2(hub, folder, capsys, monkeypatch):
     hub.add_repo(REPO, {"a.txt": b"mine"}, author="alice")
     assert "has files that InforMin-CL did not upload" in fails(capsys, 2, folder, REPO)
-    assert run_push.main([str(folder), REPO, "--overwrite"]) == 0
+    assert push_command.main([str(folder), REPO, "--overwrite"]) == 0
     assert remote(hub).keys() == UPLOADED | {"a.txt"}
     monkeypatch.setenv("HF_TOKEN", "hf_gone")
     assert "the token is unknown to the Hub" in fails(capsys, 2, folder, REPO)

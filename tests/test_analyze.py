@@ -1,4 +1,4 @@
-"""run_analysis.py: every figure with tiny models, and wrong options."""
+"""`informin analyze`: every figure with tiny models, and wrong options."""
 
 import csv
 import re
@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import run_analysis
-import run_eval
+from informin.cli import analyze as analyze_command
+from informin.cli import eval as eval_command
 from informin.evaluation import score_pairs
 from informin.evaluation.senteval import load_task
 from informin.figures import paper_figures as figures
@@ -47,7 +47,7 @@ def draw(tmp_path, capsys):
         argv = [figure, f"--output={tmp_path / 'figure'}"]
         for name, value in options.items():
             argv += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
-        code = run_analysis.main(argv)
+        code = analyze_command.main(argv)
         out = capsys.readouterr()
         rows = []
         if code == 0:
@@ -60,10 +60,10 @@ def draw(tmp_path, capsys):
     return draw
 
 
-def test_alignment_equals_the_trainers_and_colors_use_run_eval(draw, bert, roberta, data, tmp_path, monkeypatch):
+def test_alignment_equals_the_trainers_and_colors_use_results(draw, bert, roberta, data, tmp_path, monkeypatch):
     results = tmp_path / "bert.json"
     argv = ["--model_name", str(bert), "--pooler", "mean", "--tasks", "sts", "--senteval_dir", str(data)]
-    assert run_eval.main([*argv, "--output", str(results)]) == 0
+    assert eval_command.main([*argv, "--output", str(results)]) == 0
     scored = []
     score = figures.score_encoder
     monkeypatch.setattr(figures, "score_encoder", lambda *args: scored.append(args[0].name) or score(*args))
@@ -178,7 +178,7 @@ def test_folders_with_the_same_name_are_shown_with_paths(draw, bert, sentences, 
             {"sentences": "PATH/blank.txt", "compare": "BERT"},
             "--sentences names PATH/blank.txt, which contains no sentence",
         ),
-        ("alignment", {"senteval_dir": "DATA", "results": "PATH/few.txt"}, "expected a results file of run_eval.py"),
+        ("alignment", {"senteval_dir": "DATA", "results": "PATH/few.txt"}, "a results file of `informin eval`"),
     ],
 )
 def test_wrong_options(draw, bert, data, tmp_path, figure, options, message):

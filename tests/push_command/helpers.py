@@ -1,6 +1,6 @@
 """Options of the tests that push from the command line."""
 
-import run_push
+from informin.cli import push as push_command
 from tests.push.push_helpers import (
     PUBLISHED,
 )
@@ -11,8 +11,8 @@ UPLOADED = PUBLISHED | {"training.json"}
 
 
 def fails(capsys, code: int, *arguments: object) -> str:
-    """Run run_push.py, which must fail, and return its message."""
-    assert run_push.main([str(argument) for argument in arguments]) == code
+    """Run `informin push`, which must fail, and return its message."""
+    assert push_command.main([str(argument) for argument in arguments]) == code
     error = capsys.readouterr().err
     error = error[error.index("error: ") :].strip()
     assert "\n" not in error and "Traceback" not in error
