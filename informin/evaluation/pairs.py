@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from scipy.stats import pearsonr, spearmanr
 
 from informin.errors import UndefinedScoreError, UsageError, counted
 from informin.evaluation.embedding_cache import Encode, embed_once
 from informin.evaluation.geometry import alignment, uniformity, unit
 from informin.evaluation.measures import PAIRS, Measure
+from informin.evaluation.metrics.sts_correlation.formula import spearman_and_pearson, why_undefined
 from informin.evaluation.table_files import as_number, rows_by_column, sentence_in
 
 COLUMNS = ("sentence1", "sentence2", "score")
@@ -118,16 +118,9 @@ def correlations(predicted: np.ndarray, gold: np.ndarray) -> dict[str, float]:
     Raises:
         UndefinedScoreError: There are fewer than two, or one side is constant or not finite.
     """
-    for name, values in (("predictions", predicted), ("grades", gold)):
-        if not np.isfinite(values).all():
-            raise UndefinedScoreError(f"{int((~np.isfinite(values)).sum()):,} of {len(values):,} {name} are not finite")
-        # Treat values equal up to rounding as constant: cosines of equal vectors differ in their last bits.
-        if len(values) < 2 or np.ptp(values) <= 1e-12 * np.abs(values).max():
-            raise UndefinedScoreError(f"all {len(values):,} {name} are equal, so the correlation is undefined")
-    return {
-        "spearman": 100 * float(spearmanr(predicted, gold).statistic),
-        "pearson": 100 * float(pearsonr(predicted, gold).statistic),
-    }
+    if problem := why_undefined(predicted, gold):
+        raise UndefinedScoreError(problem)
+    return spearman_and_pearson(predicted, gold)
 
 
 def read_grade(text: object, path: Path, number: int) -> float:

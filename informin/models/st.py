@@ -100,17 +100,7 @@ class StModel(Model):
             UsageError: The length or the prompt does not fit, or the model cannot embed a text.
         """
         name = self.name
-        try:
-            fit_to_positions(module)
-            own = module.get_max_seq_length()
-        except UsageError:
-            raise
-        except Exception as error:  # a Router may have a route without modules
-            raise cannot_load(name, error) from None
-        if isinstance(own, int | float) and not own >= 3:
-            found = f"{name} has the maximum length {own}"
-            raise UsageError(found, option="model_name", needed="room for 3 tokens")
-        most = int(own) if isinstance(own, int | float) and own < UNLIMITED else UNLIMITED
+        most = _own_length(module, name)
         _set_length(module, name, length, most)
         to_device(module, device)
         default = module.prompts.get(module.default_prompt_name) if module.default_prompt_name else None
@@ -384,6 +374,21 @@ class StModel(Model):
         refuse_non_finite(self.module.state_dict())
         self.module.save(folder, merge=merge and self.module.lora is not None)
         set_usual_modes(folder)
+
+
+def _own_length(module: Any, name: str) -> int:
+    """Return a SentenceTransformer's own maximum number of tokens; `UNLIMITED` if it does not truncate."""
+    try:
+        fit_to_positions(module)
+        own = module.get_max_seq_length()
+    except UsageError:
+        raise
+    except Exception as error:  # a Router may have a route without modules
+        raise cannot_load(name, error) from None
+    if isinstance(own, int | float) and not own >= 3:
+        found = f"{name} has the maximum length {own}"
+        raise UsageError(found, option="model_name", needed="room for 3 tokens")
+    return int(own) if isinstance(own, int | float) and own < UNLIMITED else UNLIMITED
 
 
 def _set_length(model: Any, model_name: str, length: int | None, most: int) -> None:

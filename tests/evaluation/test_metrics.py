@@ -9,7 +9,6 @@ import evaluate
 import numpy as np
 import pytest
 
-from informin.errors import UndefinedScoreError, UsageError
 from informin.evaluation import GradedPairs, score_pairs
 from informin.evaluation.geometry import alignment, uniformity
 from informin.evaluation.pairs import correlations
@@ -96,7 +95,7 @@ def test_sts_correlation_in_batches_and_of_whole_numbers(sts_correlation):
     ],
 )
 def test_undefined_sts_correlation(sts_correlation, predictions, references, message):
-    with pytest.raises(UndefinedScoreError, match=message):
+    with pytest.raises(ValueError, match=message):
         sts_correlation.compute(predictions=predictions, references=references)
     assert sts_correlation.compute(predictions=[1, 2, 3], references=[1, 2, 3])["spearman"] == pytest.approx(100)
 
@@ -137,29 +136,29 @@ def test_with_sentences_the_values_are_those_of_the_log(alignment_uniformity):
     [
         (
             dict(predictions=[[1.0, 2]], references=[[1.0]]),
-            UsageError,
+            ValueError,
             "1, 2 dimensions; expected one",
         ),
-        (dict(predictions=[[1.0, 2], [1.0]], references=[[1.0, 2], [1.0, 2]]), UsageError, "of 1, 2 dimensions"),
+        (dict(predictions=[[1.0, 2], [1.0]], references=[[1.0, 2], [1.0, 2]]), ValueError, "of 1, 2 dimensions"),
         (
             dict(predictions=[[1.0, math.nan]], references=[[math.inf, 2.0]]),
-            UndefinedScoreError,
+            ValueError,
             "2 of the 2 embeddings",
         ),
-        (dict(predictions=[], references=[]), UndefinedScoreError, "two distinct sentences, and there are 0"),
+        (dict(predictions=[], references=[]), ValueError, "two distinct sentences, and there are 0"),
         (
             dict(predictions=[[1.0]], references=[[1.0]], sentences=["a", "a"]),
-            UndefinedScoreError,
+            ValueError,
             "two distinct sentences, and there are 1",
         ),
         (
             dict(predictions=[[1.0]], references=[[2.0]], sentences=["a"]),
-            UsageError,
+            ValueError,
             "`sentences` has 1 texts; expected",
         ),
         (
             dict(predictions=[[1.0]], references=[[2.0]], sentences=(["a"], ["b", "c"])),
-            UsageError,
+            ValueError,
             "`sentences` has 1 and 2 texts; expected two lists of 1, one text for each embedding",
         ),
         (dict(predictions=[[1.0]], references=[[1.0], [2.0]]), ValueError, "Mismatch in the number of predictions"),

@@ -4,8 +4,7 @@ import datasets
 import evaluate
 import numpy as np
 
-from informin.errors import UndefinedScoreError, UsageError
-from informin.evaluation.geometry import alignment, uniformity
+from .formula import alignment, uniformity
 
 DESCRIPTION = """\
 Distribution of embeddings on the unit sphere. Alignment is the mean squared distance |x - y|^2 of positive pairs. \
@@ -26,8 +25,8 @@ Returns:
     uniformity: Log of the mean Gaussian kernel over all pairs of different rows, from -8 to 0; lower is better.
         Needs O(N^2) memory: 36 MB for 3,000 rows.
 Raises:
-    UndefinedScoreError (a ValueError): An embedding is not finite, or there are fewer than two sentences.
-    UsageError (a ValueError): Rows differ in length, or `sentences` is not two lists of N texts.
+    ValueError: An embedding is not finite, there are fewer than two sentences, rows differ in length, or `sentences`
+        is not two lists of N texts.
 Examples:
     >>> metric = evaluate.load("informin/evaluation/metrics/alignment_uniformity")
     >>> metric.compute(predictions=[[1.0, 0.0], [-3.0, 0.0]], references=[[2.0, 0.0], [-1.0, 0.0]])["alignment"]
@@ -67,16 +66,16 @@ class AlignmentUniformity(evaluate.Metric):
         lengths = {len(row) for row in [*predictions, *references]}
         if len(lengths) > 1:
             found = ", ".join(map(str, sorted(lengths)))
-            raise UsageError(f"Found embeddings of {found} dimensions", needed="one dimension for all rows")
+            raise ValueError(f"Found embeddings of {found} dimensions; expected one dimension for all rows.")
         x, y = np.array(predictions, dtype=np.float64), np.array(references, dtype=np.float64)
         both = np.concatenate([x, y])
         broken = int((~np.isfinite(both)).any(axis=-1).sum())
         if broken:
-            raise UndefinedScoreError(f"{broken:,} of the {len(both):,} embeddings are not finite")
+            raise ValueError(f"{broken:,} of the {len(both):,} embeddings are not finite")
         if sentences is not None:
             both = both[_first_rows(sentences, len(x))]
         if len(both) < 2:
-            raise UndefinedScoreError(f"uniformity needs two distinct sentences, and there are {len(both)}")
+            raise ValueError(f"uniformity needs two distinct sentences, and there are {len(both)}")
         return {"alignment": alignment(x, y), "uniformity": uniformity(both)}
 
 
@@ -85,9 +84,7 @@ def _first_rows(sentences, count: int) -> list[int]:
     sides = [list(side) for side in sentences]
     if [len(side) for side in sides] != [count, count]:
         found = " and ".join(str(len(side)) for side in sides)
-        raise UsageError(
-            f"has {found} texts", option="sentences", needed=f"two lists of {count}, one text for each embedding"
-        )
+        raise ValueError(f"`sentences` has {found} texts; expected two lists of {count}, one text for each embedding.")
     first: dict[str, int] = {}
     for row, sentence in enumerate(sides[0] + sides[1]):
         first.setdefault(sentence, row)

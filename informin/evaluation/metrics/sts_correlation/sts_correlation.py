@@ -4,7 +4,7 @@ import datasets
 import evaluate
 import numpy as np
 
-from informin.evaluation.pairs import correlations
+from .formula import spearman_and_pearson, why_undefined
 
 DESCRIPTION = """\
 Correlation between similarities of sentence pairs and human grades: Spearman's rank correlation, which papers on \
@@ -20,7 +20,7 @@ Returns:
     spearman: Spearman correlation x 100, from -100 to 100.
     pearson: Pearson correlation x 100, from -100 to 100.
 Raises:
-    UndefinedScoreError (a ValueError): There are fewer than two pairs, or predictions or references are all equal or
+    ValueError: There are fewer than two pairs, or predictions or references are all equal or
         not finite, so that the correlation is undefined.
 Examples:
     >>> metric = evaluate.load("informin/evaluation/metrics/sts_correlation")
@@ -58,4 +58,7 @@ class StsCorrelation(evaluate.Metric):
         )
 
     def _compute(self, predictions, references) -> dict[str, float]:
-        return correlations(np.asarray(predictions, dtype=np.float64), np.asarray(references, dtype=np.float64))
+        predicted, gold = np.asarray(predictions, dtype=np.float64), np.asarray(references, dtype=np.float64)
+        if problem := why_undefined(predicted, gold):
+            raise ValueError(problem)
+        return spearman_and_pearson(predicted, gold)
