@@ -2,7 +2,7 @@
 
 A model returns one embedding per sentence: the [CLS] vector, or another pooling set in `config.informin`. In training,
 a projection head is applied to the embedding (Gao et al., EMNLP 2021, section 3; Chen et al., COLING 2022, section
-3.1). With masked language modeling, the pretrained language-model head predicts the masked tokens. An objective adds
+4.1). With masked language modeling, the pretrained language-model head predicts the masked tokens. An objective adds
 its own heads to `heads`.
 
 BERT and RoBERTa have classes of their own, which AutoModel loads from published folders with trust_remote_code=True.

@@ -216,8 +216,11 @@ class AttentionMI(Term):
         return {"attention_mi": ami, "attention_mi_positions": positions}
 
 
-MICSE_ROWS = {  # Klein and Nabi (2023), section 4
+MICSE_ROWS = {  # Klein and Nabi (2023), section 3.1
     ("bert", 768): PaperRow(
-        "miCSE, section 4, bert-base", 50, 3e-5, {"warmup_steps": 250, "attention_mi_weight": 2.5e-3, "queue_size": 384}
+        "miCSE, section 3.1, bert-base",
+        50,
+        3e-5,
+        {"warmup_steps": 250, "attention_mi_weight": 2.5e-3, "queue_size": 384},
     ),
 }

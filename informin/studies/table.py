@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from scipy.stats import bootstrap, t
+from scipy.stats import bootstrap, t, ttest_1samp
 
 from informin.errors import counted
 from informin.evaluation.measures import ALL
@@ -19,6 +19,7 @@ from informin.studies.runs import run_name
 SCHEMA = 2
 RESAMPLES = 10_000
 FEWEST = 3  # seeds, for an interval
+LEVEL, HOLM = 0.05, "p (Holm)"
 SIGNAL = "signal"  # verdict of a difference whose intervals exclude 0
 GEOMETRY = ("alignment", "uniformity")
 SEEDS_NOTE = (
@@ -161,15 +162,40 @@ def tables(summary: dict) -> list[Table]:
 
 def _differences(summary: dict, measure: str) -> Table:
     """Return a table of settings minus their baselines by one measure."""
-    columns = ["mean", "95% bootstrap", "95% t", "seeds (n)", "verdict", *(f"seed {seed}" for seed in summary["seeds"])]
+    seeds = [f"seed {seed}" for seed in summary["seeds"]]
+    columns = ["mean", "95% bootstrap", "95% t", "seeds (n)", "verdict", HOLM, *seeds]
     rows = []
-    for gain in summary["differences"]:
+    for gain, p in zip(summary["differences"], holm([p_value(gain) for gain in summary["differences"]])):
         if gain["measure"] == measure:
             both = (gain[kind] and "{:+.2f} to {:+.2f}".format(*gain[kind]) for kind in ("bootstrap", "t"))
             by_seed = (gain["values"].get(seed) for seed in summary["seeds"])
-            cells = [gain["mean"], *both, str(gain["n"]), gain["verdict"], *by_seed]
+            corrected = None if p is None else f"{p:.3f}{', signal' if p < LEVEL else ''}"
+            cells = [gain["mean"], *both, str(gain["n"]), gain["verdict"], corrected, *by_seed]
             rows.append(Row(f"{gain['setting']} - {gain['baseline']}", dict(zip(columns, cells)), signed=True))
     return Table(f"{name_of(measure)}: difference, paired by seed", columns, rows)
+
+
+def p_value(gain: Mapping) -> float | None:
+    """Return the p value of the paired t test of a difference; None for fewer than 3 seeds or equal values."""
+    values = list(gain["values"].values())
+    if len(values) < FEWEST or np.ptp(values) == 0:
+        return None
+    return float(ttest_1samp(values, 0).pvalue)
+
+
+def holm(values: Sequence[float | None]) -> list[float | None]:
+    """Return p values corrected for all comparisons, in the order given; None stays None.
+
+    Source:
+        Holm (1979).
+    """
+    known = sorted((p, i) for i, p in enumerate(values) if p is not None)
+    corrected: list[float | None] = [None] * len(values)
+    largest = 0.0
+    for rank, (p, i) in enumerate(known):
+        largest = max(largest, min(1.0, (len(known) - rank) * p))
+        corrected[i] = largest
+    return corrected
 
 
 def notes(summary: dict) -> list[str]:
@@ -177,8 +203,11 @@ def notes(summary: dict) -> list[str]:
     lines = [SEEDS_NOTE] if summary["differences"] else []
     count = sum(gain["t"] is not None for gain in summary["differences"])
     if count > 1:
-        chance = f"about {0.05 * count:.2g} of them would be signals by chance"
-        lines.append(f"{count} comparisons at 95% without correction: {chance}.")
+        chance = f"about {LEVEL * count:.2g} of them would be signals by chance"
+        lines.append(
+            f"{count} comparisons. The verdict is at 95% without correction: {chance}. {HOLM} is the p value of the "
+            f"paired t test, corrected for all {count} comparisons by Holm's method."
+        )
     for gain in summary["differences"]:
         if gain["left_out"]:
             where = f"{gain['setting']} - {gain['baseline']}, {name_of(gain['measure'])}"

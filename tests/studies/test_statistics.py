@@ -8,13 +8,14 @@ import shlex
 
 import numpy as np
 import pytest
+from scipy.stats import ttest_rel
 
 from informin.cli import study as study_command
 from informin.evaluation.senteval import STS_TASKS
 from informin.evaluation.table import render
 from informin.figures import run_plots
 from informin.studies.plan import read_study
-from informin.studies.table import intervals, notes, plot_rows, summarize, tables, verdict
+from informin.studies.table import holm, intervals, notes, p_value, plot_rows, summarize, tables, verdict
 from informin.training.command_line import parse
 from tests.conftest import raises_usage
 from tests.studies.helpers import calls
@@ -61,7 +62,18 @@ def test_table_matches_manual_computation(three_recipes):
     assert lines[0] == "**STS average: difference, paired by seed**"
     assert all("-:" in cell for cell in lines[3].split("|")[2:-1]), "Markdown requires columns of width 2 or more"
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
-    assert cells[0] == ["", "mean", "95% bootstrap", "95% t", "seeds (n)", "verdict", "seed 1", "seed 2", "seed 3"]
+    assert cells[0] == [
+        "",
+        "mean",
+        "95% bootstrap",
+        "95% t",
+        "seeds (n)",
+        "verdict",
+        "p (Holm)",
+        "seed 1",
+        "seed 2",
+        "seed 3",
+    ]
     assert cells[2] == [
         "warm - cold",
         "+2.00",
@@ -69,6 +81,7 @@ def test_table_matches_manual_computation(three_recipes):
         "-0.48 to +4.48",
         "3",
         "not shown",
+        "0.148",
         "+1.00",
         "+2.00",
         "+3.00",
@@ -80,6 +93,7 @@ def test_table_matches_manual_computation(three_recipes):
         "-1.24 to +1.24",
         "3",
         "not shown",
+        "1.000",
         "+0.50",
         "-0.50",
         "+0.00",
@@ -104,6 +118,20 @@ def test_t_interval_matches_closed_form():
     assert normal == pytest.approx([3 - 2.776445 * math.sqrt(0.5), 3 + 2.776445 * math.sqrt(0.5)], abs=1e-5)
     assert intervals([2.0, 2.0, 2.0]) == ([2.0, 2.0], [2.0, 2.0])
     assert intervals([1.0, 2.0]) == (None, None)
+
+
+def test_holm_corrects_for_all_comparisons():
+    """Against the definition: the k-th smallest of m is multiplied by m - k + 1, and none is below a smaller one."""
+    found = holm([0.01, None, 0.04, 0.03])
+    assert found[1] is None and [found[0], *found[2:]] == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.5, 0.9]) == [1.0, 1.0] and holm([]) == []
+
+
+def test_p_values_are_those_of_the_paired_t_test():
+    one, other = np.array([1.0, 2.5, 2.0, 4.0]), np.array([0.5, 1.0, 2.2, 3.0])
+    gain = {"values": dict(enumerate(one - other))}
+    assert p_value(gain) == pytest.approx(ttest_rel(one, other).pvalue)
+    assert p_value({"values": {1: 0.5, 2: 0.7}}) is None and p_value({"values": dict.fromkeys(range(5), 0.1)}) is None
 
 
 def test_verdicts():
@@ -133,7 +161,8 @@ def test_missing_runs_are_noted_and_left_out_of_pairs(three_recipes):
 
 def test_note_on_multiple_comparisons(three_recipes):
     assert notes(summarize(*three_recipes))[1:] == [
-        "2 comparisons at 95% without correction: about 0.1 of them would be signals by chance."
+        "2 comparisons. The verdict is at 95% without correction: about 0.1 of them would be signals by chance. p "
+        "(Holm) is the p value of the paired t test, corrected for all 2 comparisons by Holm's method."
     ]
     study, records = three_recipes
     records = {key: value for key, value in records.items() if key[0] != "mild"}
