@@ -211,6 +211,29 @@ def test_packages_import_only_lower_layers(package):
         assert [name for name in reachable(module) if inside(name, *WITHOUT.get(package, ()))] == [], module
 
 
+def package_of(module: str) -> str | None:
+    """Return the package of a module, or the file at the top level; None for shared modules."""
+    top, _, inner = module.partition(".")
+    name = inner.partition(".")[0]
+    if top == "informin":
+        return name if name in PACKAGES else None
+    return top if top in ("run_unsup", "trainer_informin", "modeling_informin") else None
+
+
+def test_the_graph_of_the_packages_is_that_of_the_imports():
+    """In docs/architecture.md, without arrows that follow from others."""
+    pairs = {(package_of(one), package_of(other)) for one in MODULES for other in imports(one) if other in MODULES}
+    arrows = {(one, other) for one, other in pairs if one and other and one != other}
+
+    def leads(start: str, end: str, without: tuple[str, str]) -> bool:
+        following = [other for one, other in arrows if one == start and (one, other) != without]
+        return end in following or any(leads(other, end, without) for other in following)
+
+    expected = {arrow for arrow in arrows if not leads(*arrow, arrow)}
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert {*re.findall(r"^    (\w+) --> (\w+)$", text, re.MULTILINE)} == expected
+
+
 @pytest.mark.parametrize("name", SHARED)
 def test_shared_modules_import_no_package(name):
     allowed = [f"informin.{other}" for other in SHARED]
