@@ -6,8 +6,8 @@ For each objective, one batch of real sentences is computed without padding, in 
 processes. Dropout is off, since its random numbers differ; a masked word distinguishes the two views instead. Each way
 is compared with one process that computes padded rows at once: the difference of the loss, and the largest difference
 of the gradient as a fraction of the largest gradient. A queue is empty in the first step, so it has no row.
-tests/test_packing.py, tests/training/test_gradient_cache.py and tests/training/test_distributed.py check the same on
-small encoders, with queues, and that recomputed chunks reuse their dropout masks.
+tests/models/test_packing.py, tests/training/test_gradient_cache.py and tests/training/test_distributed.py check the
+same on small encoders, with queues, and that recomputed chunks reuse their dropout masks.
 """
 
 import argparse

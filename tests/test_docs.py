@@ -8,14 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sentence_transformers import SentenceTransformer
 from transformers import AutoModel
 
+import informin
 from informin import __version__
 from informin.objectives import GUIDED, OBJECTIVES, Views
 from informin.objectives.false_negatives import FalseNegatives
 from informin.training.command_line import option_names
 from informin.training.options import arguments_class
-from tests.conftest import ROOT, raises_usage
+from tests.conftest import ROOT, make_sentences, raises_usage
+from tests.models.any_encoder.helpers import sentence_transformer
 
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LOG.md", "results/README.md")]
 PAGES += [ROOT / "results" / "adaptation.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -174,6 +177,25 @@ def test_the_example_term_in_contributing_works(monkeypatch, tmp_path):
         arguments_class()(str(tmp_path), use_cpu=True, **options | {"variance_target": 0})
 
 
+def test_the_first_screen_of_the_readme_says_what_this_is():
+    screen = "\n".join(text(ROOT / "README.md").splitlines()[:40])
+    names = ("BertForInforMinCL", "RobertaForInforMinCL", "InforMinTrainer", "push_to_hub", "informin.fit")
+    commands = ('pip install -e ".[st]"', "accelerate launch run_unsup.py --model_name bert-base-uncased")
+    loading = "AutoModel.from_pretrained(", "trust_remote_code=True"
+    assert [part for part in (*names, *commands, *loading) if part not in screen] == []
+
+
+def test_a_finished_model_is_adapted_as_in_the_readme(monkeypatch, tmp_path, bert, capsys):
+    """With a small model."""
+    model = sentence_transformer(bert, tmp_path / "model")
+    example = re.search(r"^result = informin\.fit.*?(?=```)", text(ROOT / "README.md"), re.MULTILINE | re.DOTALL)
+    lines = example[0].replace("sentence-transformers/all-MiniLM-L6-v2", str(model))
+    monkeypatch.chdir(tmp_path)
+    exec(lines, {"informin": informin, "texts": make_sentences(300)})
+    assert "verdict" in capsys.readouterr().out.lower()
+    assert SentenceTransformer(str(tmp_path / "better"), device="cpu").encode("the dog").shape == (32,)
+
+
 def test_the_example_in_the_readme_trains(monkeypatch, tmp_path, bert):
     """With a small encoder instead of BERT, and another folder."""
     example = re.compile(r"^from informin import .*?(?=```)", re.MULTILINE | re.DOTALL)
@@ -185,7 +207,7 @@ def test_the_example_in_the_readme_trains(monkeypatch, tmp_path, bert):
     monkeypatch.chdir(ROOT)
     exec(textwrap.dedent(lines), written := {})
     state = written["trainer"].state
-    assert state.global_step == 27 and state.max_steps == 27  # an epoch of SimCSE's batches of 64
+    assert state.global_step == 13 and state.max_steps == 13  # an epoch of the paper's batches of 128
     model = AutoModel.from_pretrained(tmp_path / "run", trust_remote_code=True)
     trained = written["trainer"].model.base_model.state_dict()
     assert all(torch.equal(tensor, trained[name]) for name, tensor in model.base_model.state_dict().items())

@@ -211,6 +211,11 @@ def test_packages_import_only_lower_layers(package):
         assert [name for name in reachable(module) if inside(name, *WITHOUT.get(package, ()))] == [], module
 
 
+def test_tests_have_the_folders_of_the_code():
+    folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and not path.name.startswith("_")}
+    assert folders <= {*PACKAGES}, "README says that tests/ mirrors informin/"
+
+
 def package_of(module: str) -> str | None:
     """Return the package of a module, or the file at the top level; None for shared modules."""
     top, _, inner = module.partition(".")

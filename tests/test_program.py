@@ -20,8 +20,8 @@ from informin.cli import eval as eval_
 from informin.errors import InforMinError, PushError, SaveError, UndefinedScoreError, UsageError
 from informin.training.command_line import Parser
 from tests import forked
+from tests.cli.test_run import ENVIRONMENT
 from tests.conftest import ROOT, raises_usage
-from tests.test_run import ENVIRONMENT
 from tools.help_texts import STAMP, help_of
 
 MODULES = {"train": train, "eval": eval_, "study": study, "push": push, "export": export, "analyze": analyze}

@@ -28,8 +28,8 @@ from sentence_transformers.models import Dense
 from tqdm import tqdm
 
 from tests import forked
-from tests.any_encoder.helpers import sentence_transformer
 from tests.conftest import make_sentences, save_bert, save_pairs, save_roberta
+from tests.models.any_encoder.helpers import sentence_transformer
 
 ENVIRONMENT = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 SHARED = dict(per_device_train_batch_size=16, learning_rate=1e-3, max_steps=8, eval_steps=4, logging_steps=2, seed=5)

@@ -14,9 +14,9 @@ from sentence_transformers import SentenceTransformer
 
 from informin.models.lora import LoRA
 from informin.models.open_model import load_model
-from tests.any_encoder.folders import in_router, in_subfolder, pickle
-from tests.any_encoder.st_models import save_family
 from tests.conftest import make_sentences, save_bert
+from tests.models.any_encoder.folders import in_router, in_subfolder, pickle
+from tests.models.any_encoder.st_models import save_family
 from tools.fuzz_mutations import JSON
 
 CANARY = "canary"  # in the working folder of a case

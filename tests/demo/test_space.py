@@ -16,7 +16,7 @@ from informin.demo.sentences import LABEL, Sentences, load_labeled_sentences
 from informin.demo.space import REQUIREMENTS, SENTENCES, requirements, write_space
 from informin.publishing.card import is_edited
 from tests.conftest import make_sentences
-from tests.push.push_helpers import export
+from tests.publishing.push.push_helpers import export
 from tests.test_layering import MODULES, reachable
 
 gradio = pytest.importorskip("gradio")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from informin.models.model import Model
-from tests.any_encoder.helpers import sentence_transformer
-from tests.any_encoder.st_models import static
 from tests.conftest import make_sentences
+from tests.models.any_encoder.helpers import sentence_transformer
+from tests.models.any_encoder.st_models import static
 
 TEXTS = make_sentences(320)
 

@@ -11,9 +11,9 @@ import pytest
 from informin.models.checkpoint import Checkpoint, once
 from informin.models.model_config import load_config
 from informin.models.tokenizer import load_tokenizer
-from tests.any_encoder.helpers import sentence_transformer
 from tests.conftest import make_sentences, raises_usage, save_pairs
 from tests.forked import Forked
+from tests.models.any_encoder.helpers import sentence_transformer
 
 ADAPT = "--model_name m --recipe adapt --max_steps 1 --train_file sentences.txt --eval_pairs pairs.tsv --output_dir out"
 ADAPT += " --per_device_train_batch_size 16 --bf16 false --measure_drift false"

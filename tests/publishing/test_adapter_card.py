@@ -13,8 +13,8 @@ from informin.publishing.card import render_card
 from informin.publishing.metadata import license_of
 from informin.training.data_options import CardArguments, DataArguments
 from informin.training.record import provenance
-from tests.any_encoder.helpers import general_trainer, sentence_transformer
 from tests.conftest import make_sentences
+from tests.models.any_encoder.helpers import general_trainer, sentence_transformer
 from tests.publishing.card_helpers import export_of, tables, with_record
 
 pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")

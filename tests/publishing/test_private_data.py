@@ -8,9 +8,9 @@ import pytest
 from informin.cli import export, fit, push
 from informin.publishing.export import export_folder
 from informin.publishing.published import check_export, published_files
-from tests.any_encoder.helpers import change, general_trainer, sentence_transformer
-from tests.any_encoder.st_models import save_family
 from tests.conftest import make_sentences, raises_usage, save_bert
+from tests.models.any_encoder.helpers import change, general_trainer, sentence_transformer
+from tests.models.any_encoder.st_models import save_family
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
 STRAYS = [

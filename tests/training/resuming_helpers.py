@@ -7,7 +7,7 @@ from informin.training.sentences import load_sentences
 
 
 def assert_same_weights_of_export(folder: Path, checkpoint: Path) -> None:
-    from tests.test_run import embedding_weights
+    from tests.cli.test_run import embedding_weights
 
     assert embedding_weights(folder) == embedding_weights(checkpoint)
 

@@ -16,9 +16,9 @@ from sentence_transformers import SentenceTransformer
 from informin.models.open_model import load_model
 from informin.training.options import InforMinTrainingArguments
 from tests import forked
-from tests.any_encoder.helpers import change, sentence_transformer
-from tests.any_encoder.st_models import save_family
 from tests.conftest import FOUR_STEPS, ROOT, make_sentences, save_pairs
+from tests.models.any_encoder.helpers import change, sentence_transformer
+from tests.models.any_encoder.st_models import save_family
 from trainer_informin import InforMinTrainer
 
 HOW = FOUR_STEPS | dict(objective="guided", guided_weight=1.0, guided_neighbors=0, max_seq_length=16)

@@ -10,9 +10,9 @@ from transformers import Trainer
 from informin.errors import LostProcessError
 from informin.training import heartbeat
 from tests import forked
+from tests.cli.test_run import ENVIRONMENT
 from tests.conftest import make_sentences
 from tests.forked import Forked
-from tests.test_run import ENVIRONMENT
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
 PATIENCE = 1.0  # seconds

@@ -7,8 +7,8 @@ from filelock import FileLock
 import run_unsup
 from informin.training.lock import only_run_in
 from tests import forked
+from tests.cli.test_run_errors import fails
 from tests.conftest import raises_usage
-from tests.test_run_errors import fails
 
 
 def test_a_locked_folder_is_refused(command, tmp_path, capsys):

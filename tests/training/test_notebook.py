@@ -12,8 +12,8 @@ import run_unsup
 from informin.training.options import InforMinTrainingArguments
 from informin.training.report import load_lines
 from tests import forked
+from tests.cli.test_run import ENVIRONMENT, assert_same_weights
 from tests.conftest import make_sentences, raises_usage
-from tests.test_run import ENVIRONMENT, assert_same_weights
 from trainer_informin import InforMinTrainer
 
 OPTIONS = dict(max_steps=3, per_device_train_batch_size=8, use_cpu=True, bf16=False, logging_steps=1, seed=5)

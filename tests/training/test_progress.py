@@ -13,8 +13,8 @@ from informin.evaluation.labels import LabeledSentences
 from informin.evaluation.pairs import GradedPairs
 from informin.training.history import logged_scores
 from informin.training.progress import Progress, scores
+from tests.cli.test_run import ENVIRONMENT
 from tests.conftest import ROOT
-from tests.test_run import ENVIRONMENT
 
 SCORES = {"eval_spearman": 83.474, "eval_alignment": 0.15, "eval_uniformity": -2.4}
 PAIRS = Development((GradedPairs("STS-B dev", [], [], None),))

@@ -13,9 +13,9 @@ import run_unsup
 from informin.evaluation import pairs
 from informin.files import damage, write_manifest
 from informin.publishing.record import load_record
-from tests.any_encoder.folders import Marker
-from tests.test_run import assert_same_weights
-from tests.test_run_errors import fails
+from tests.cli.test_run import assert_same_weights
+from tests.cli.test_run_errors import fails
+from tests.models.any_encoder.folders import Marker
 from tests.training.resuming_helpers import assert_same_weights_of_export
 
 

@@ -14,9 +14,9 @@ from informin.publishing.record import load_record
 from informin.training.checkpoints import LAST
 from informin.training.command_line import parse
 from informin.training.resume_checks import differences
+from tests.cli.test_run import assert_same_weights
+from tests.cli.test_run_errors import fails
 from tests.conftest import make_sentences, save_bert, save_pairs
-from tests.test_run import assert_same_weights
-from tests.test_run_errors import fails
 from tests.training.resuming_helpers import assert_same_weights_of_export
 
 
