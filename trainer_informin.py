@@ -53,8 +53,9 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         args: Training arguments. Options that are None are filled in for this encoder.
         train_dataset: Sentences (a list, an array, a column of a data set, an iterator, a data set or rows with the
             column `text`), or tokenized rows with `input_ids` and `attention_mask`.
-        eval_dataset: `GradedPairs` or the path of a file with them, `LabeledSentences`, `RetrievalPairs`, or a list
-            with at most one of each kind. None with `eval_strategy="no"`.
+        eval_dataset: `GradedPairs` or the path of a file with them, `LabeledSentences`, `RetrievalPairs`, a function
+            from `encode` to scores, an evaluator of sentence-transformers, or a list or a dictionary of these; see
+            `informin.evaluation.development.as_development`. None with `eval_strategy="no"`.
         processing_class: Tokenizer. None loads the encoder's own, which requires a Hub id or a folder.
         data_collator: Turns a list of rows into a batch. None pads to the longest row.
         provenance: Facts for training.json that the trainer cannot derive; see `informin.training.record.provenance`.
@@ -83,7 +84,8 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         given = inputs.checked_model(model, args, processing_class, kwargs)
         show_messages(args)
         development = as_development(eval_dataset)
-        args = args.choose_metric(development.measures if development else None)
+        own = [one.name for one in development.own] if development else []
+        args = args.choose_metric(development.measures if development else None, own)
         self.known = dict(provenance or {})
         hub_id = self.known.pop("hub_id", None)
         args, trained = inputs.load_for_training(given, args, processing_class)
@@ -219,13 +221,25 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         scores, problems = development.score(self.encode)
         for name, problem in problems.items():
             logger.warning(f"No score of {name} at step {self.state.global_step}: {problem}.")
+        scores |= development.own_scores(self.encode)
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in scores.items()}
+        self._require_best_metric(metrics, metric_key_prefix)
         metrics[f"{metric_key_prefix}_runtime"] = time.perf_counter() - start
         self.log(metrics)
         if not self.is_in_train:
             self.state.log_history[-1]["aside"] = True  # not part of the run, and maybe on other data
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
+
+    def _require_best_metric(self, metrics: dict[str, float], prefix: str) -> None:
+        """Raise UsageError if an evaluation in training did not give the metric that selects the best checkpoint."""
+        wanted = (self.args.metric_for_best_model or "").removeprefix("eval_")
+        if self.is_in_train and wanted and self.args.load_best_model_at_end and f"{prefix}_{wanted}" not in metrics:
+            raise UsageError(
+                f"is {wanted}, which the evaluation did not give",
+                option="metric_for_best_model",
+                needed=f"one of: {', '.join(name.removeprefix(f'{prefix}_') for name in metrics)}",
+            )
 
     def predict(self, test_dataset, ignore_keys=None, metric_key_prefix: str = "test"):
         """Raise UsageError: an encoder makes no predictions."""

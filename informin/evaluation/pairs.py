@@ -30,6 +30,9 @@ class GradedPairs:
     kind: ClassVar[str] = "pairs"
     measures: ClassVar[dict[str, Measure]] = PAIRS
 
+    def __post_init__(self):
+        object.__setattr__(self, "scores", np.asarray(self.scores))  # a list is accepted, too
+
     @classmethod
     def of_rows(cls, name: str, rows: Sequence[tuple[str, str, float]]) -> "GradedPairs":
         """Create pairs from rows of two sentences and their grade."""

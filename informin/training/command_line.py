@@ -20,6 +20,7 @@ from informin.models.open_model import open_model
 from informin.program import NearestOption
 from informin.training.data_options import CardArguments, DataArguments
 from informin.training.encoder_options import EncoderOptions
+from informin.training.option_checks import require_known_metric
 from informin.training.options import InforMinTrainingArguments, arguments_class
 from informin.training.recipes import recipe_file
 from informin.training.term_fields import term_options
@@ -78,6 +79,7 @@ def parse(
         raise
     except (ValueError, TypeError, ImportError) as error:  # from TrainingArguments
         raise UsageError(f"TrainingArguments: {error_line(error)}", fix="See `informin train --help`.") from None
+    require_known_metric(args)
     checkpoint = Checkpoint(model_name, args.model_revision)
     return checkpoint, data, card, args.resolve(open_model(checkpoint, args))
 

@@ -12,6 +12,12 @@ def logged_terms(entry: Mapping) -> dict[str, float]:
     return {name.removeprefix(TERM): value for name, value in entry.items() if name.startswith(TERM)}
 
 
+def own_scores(entry: Mapping) -> dict[str, float]:
+    """Return the scores of the user's own evaluations in a log entry by name."""
+    others = {name.removeprefix("eval_"): value for name, value in entry.items() if name.startswith("eval_")}
+    return {name: value for name, value in others.items() if name not in ALL and name != "runtime"}
+
+
 def logged_scores(entry: Mapping) -> dict[str, float]:
     """Return the evaluation scores in a log entry by measure; empty for other entries."""
     return {name: entry[f"eval_{name}"] for name in ALL if f"eval_{name}" in entry}

@@ -19,7 +19,10 @@ from informin.training.streams import stream_share
 
 # Arguments of Trainer that InforMinTrainer does not support, with the reason and what to do instead.
 REFUSED = {
-    "compute_metrics": ("there are no labels to compare predictions with", "Override `evaluate` instead."),
+    "compute_metrics": (
+        "there are no predictions to compare with labels",
+        "Give `eval_dataset` a function: it gets an `encode` function, and returns scores by name.",
+    ),
     "preprocess_logits_for_metrics": ("evaluation encodes sentences and computes no logits", None),
     "compute_loss_func": ("the objective defines the loss", "Add a loss to informin/objectives instead."),
     "model_init": ("the model is built only once", "Create one trainer per trial instead."),

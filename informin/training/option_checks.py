@@ -166,14 +166,16 @@ def check_views(args: "InforMinTrainingArguments") -> None:
 
 
 def check_metric(args: "InforMinTrainingArguments") -> None:
-    """Raise UsageError for an unknown metric or a wrong direction, and set `greater_is_better`.
+    """Raise UsageError for a wrong direction of a metric, and set `greater_is_better`, true for unknown ones.
 
     Alignment and uniformity are better when lower; Trainer would keep the highest.
     """
     if args.metric_for_best_model is None:
         return
     metric = args.metric_for_best_model.removeprefix("eval_")
-    require(metric in ALL, "metric_for_best_model", args.metric_for_best_model, f"one of: {', '.join(ALL)}")
+    if metric not in ALL:  # a score of the user's own; `require_known_metric` is for runs without
+        args.greater_is_better = args.greater_is_better is not False
+        return
     if args.greater_is_better is ALL[metric].lower_is_better:
         raise UsageError(
             f"is {args.greater_is_better}, which would keep the checkpoint with the worst {metric}",
@@ -181,6 +183,13 @@ def check_metric(args: "InforMinTrainingArguments") -> None:
             fix="Leave it out.",
         )
     args.greater_is_better = not ALL[metric].lower_is_better
+
+
+def require_known_metric(args: "InforMinTrainingArguments") -> None:
+    """Raise UsageError for a metric that this project does not have."""
+    given = args.metric_for_best_model
+    known = given is None or given.removeprefix("eval_") in ALL
+    require(known, "metric_for_best_model", given, f"one of: {', '.join(ALL)}")
 
 
 def check_batches(args: "InforMinTrainingArguments") -> None:

@@ -3,7 +3,7 @@
 import copy
 import inspect
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from functools import cache
 from typing import Any, ClassVar, Literal, Optional
@@ -283,11 +283,14 @@ class InforMinTrainingArguments(EncoderOptions, TermOptions, TrainingArguments):
             logger.info(f"From the paper ({row.name}{'' if exact else other}): {shown}")
         return resolved
 
-    def choose_metric(self, measures: Mapping[str, Measure] | None) -> "InforMinTrainingArguments":
+    def choose_metric(
+        self, measures: Mapping[str, Measure] | None, own: Sequence[str] = ()
+    ) -> "InforMinTrainingArguments":
         """Return a copy whose best checkpoint is selected by eval_spearman, or by the first metric that is scored.
 
         Args:
             measures: Measures of the evaluation data; None without evaluation data.
+            own: Names of the user's own evaluations, whose scores are known once they were computed.
 
         Raises:
             UsageError: `metric_for_best_model` is set and is not scored.
@@ -295,13 +298,16 @@ class InforMinTrainingArguments(EncoderOptions, TermOptions, TrainingArguments):
         if self.eval_strategy == "no":
             return self
         if self.metric_for_best_model is None:
-            metric = "spearman" if measures is None or "spearman" in measures else next(iter(measures))
+            first = next(iter([*(measures or ()), *own]), "spearman")
+            metric = "spearman" if measures is None or "spearman" in measures else first
             chosen = copy.copy(self)
             chosen.metric_for_best_model, chosen.greater_is_better = f"eval_{metric}", None
             checks.check_metric(chosen)
             return chosen
         metric = self.metric_for_best_model.removeprefix("eval_")
-        if measures is not None and metric not in measures:
+        if not own:
+            checks.require_known_metric(self)
+        if measures is not None and metric not in measures and not own:
             raise UsageError(
                 f"is {metric}, which is not scored in this run",
                 option="metric_for_best_model",

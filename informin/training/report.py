@@ -185,8 +185,8 @@ def drift_lines(drift: dict) -> list[tuple[str, str]]:
 def _best(scored: list[dict], args: InforMinTrainingArguments) -> dict:
     """Return the evaluation with the best score, the last of several equal ones."""
     metric = (args.metric_for_best_model or "eval_spearman").removeprefix("eval_")
-    sign = -1 if ALL[metric].lower_is_better else 1
-    values = [(sign * logged_scores(entry)[metric], entry) for entry in reversed(scored)]
+    sign = 1 if args.greater_is_better or (metric in ALL and not ALL[metric].lower_is_better) else -1
+    values = [(sign * entry.get(f"eval_{metric}", math.nan), entry) for entry in reversed(scored)]
     return max(values, key=lambda pair: pair[0] if math.isfinite(pair[0]) else -math.inf)[1]
 
 

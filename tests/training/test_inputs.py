@@ -161,7 +161,7 @@ def test_supported_arguments_of_trainer(bert, unscored):
 @pytest.mark.parametrize(
     "name, reason, fix",
     [
-        ("compute_metrics", "there are no labels", "Override `evaluate`"),
+        ("compute_metrics", "there are no predictions to compare", "Give `eval_dataset` a function"),
         ("preprocess_logits_for_metrics", "evaluation encodes sentences", ""),
         ("compute_loss_func", "the objective defines the loss", "Add a loss"),
         ("model_init", "the model is built only once", "Create one trainer per trial"),
@@ -263,7 +263,8 @@ def test_objective_may_be_set_after_construction(bert, arguments):
 def test_evaluation_data_of_another_type_are_rejected(bert, unscored, given):
     with pytest.raises(UsageError) as error:
         InforMinTrainer(bert, unscored(), SENTENCES, given)
-    assert f"`eval_dataset` is a {type(given).__name__}" in str(error.value)
+    found = "has a NoneType with the name dev" if isinstance(given, dict) else f"is a {type(given).__name__}"
+    assert f"`eval_dataset` {found}" in str(error.value)
 
 
 def test_data_set_without_text_is_rejected(bert, unscored):
