@@ -51,14 +51,15 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         model: Encoder to train: a Hub id, a folder, a SentenceTransformer, or a model from
             `informin.models.loading.load_trainable`. Its heads are newly initialized.
         args: Training arguments. Options that are None are filled in for this encoder.
-        train_dataset: Sentences (a list, an array, a column of a data set, an iterator, a data set or rows with the
-            column `text`), or tokenized rows with `input_ids` and `attention_mask`.
+        train_dataset: Sentences (a list, an array, a column of a data set, an iterator, a data set or rows with a
+            column of sentences, a `DatasetDict`), or tokenized rows with `input_ids` and `attention_mask`.
         eval_dataset: `GradedPairs` or the path of a file with them, `LabeledSentences`, `RetrievalPairs`, a function
             from `encode` to scores, an evaluator of sentence-transformers, or a list or a dictionary of these; see
             `informin.evaluation.development.as_development`. None with `eval_strategy="no"`.
         processing_class: Tokenizer. None loads the encoder's own, which requires a Hub id or a folder.
         data_collator: Turns a list of rows into a batch. None pads to the longest row.
         provenance: Facts for training.json that the trainer cannot derive; see `informin.training.record.provenance`.
+        text_column: Column of the sentences in `train_dataset`. Default: `text`, `sentence`, or the only column.
         kwargs: `callbacks`, `optimizers` and `optimizer_cls_and_kwargs` of Trainer.
 
     Raises:
@@ -78,6 +79,7 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         processing_class: PreTrainedTokenizerBase | None = None,
         data_collator=None,
         provenance: dict | None = None,
+        text_column: str | None = None,
         **kwargs,
     ):
         args = InforMinTrainingArguments() if args is None else args
@@ -92,7 +94,7 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         self.known = with_source_model(self.known, trained, hub_id)
         tokenizer = trained.tokenizer
         with args.main_process_first(desc="data"):
-            rows, sentences = inputs.training_rows(train_dataset, tokenizer, args, trained.length)
+            rows, sentences = inputs.training_rows(train_dataset, tokenizer, args, trained.length, text_column)
         if sentences is not None:
             self.known["data"] = describe_sentences(sentences) | (self.known.get("data") or {})
         refuse_few_sentences(rows, args)
@@ -240,6 +242,14 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
                 option="metric_for_best_model",
                 needed=f"one of: {', '.join(name.removeprefix(f'{prefix}_') for name in metrics)}",
             )
+
+    def hyperparameter_search(self, *args, **kwargs):
+        """Raise UsageError: `informin study` compares settings, over several seeds."""
+        raise UsageError(
+            "is not supported: one seed per setting selects by chance",
+            option="hyperparameter_search",
+            fix="Use `informin study`, which trains each setting with several seeds.",
+        )
 
     def predict(self, test_dataset, ignore_keys=None, metric_key_prefix: str = "test"):
         """Raise UsageError: an encoder makes no predictions."""

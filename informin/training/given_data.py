@@ -1,6 +1,6 @@
 """Read what a trainer is given as `train_dataset`."""
 
-from collections.abc import Iterable, Mapping, Set, Sized
+from collections.abc import Iterable, Mapping, Sequence, Set, Sized
 from os import PathLike
 from typing import Any
 
@@ -18,21 +18,29 @@ from informin.training.sentences import not_blank
 from informin.training.streams import TEXT
 
 OPTION = "train_dataset"
+NAMES = ("text", "sentence")  # of the column of sentences
+_SETS = datasets.Dataset | datasets.IterableDataset
 REFUSED = str | bytes | PathLike | Mapping | Set
 STRINGS = ("string", "large_string", "string_view")
 
 
-def as_data(data: Any) -> tuple[Any, datasets.Dataset | datasets.IterableDataset | None]:
+def as_data(
+    data: Any, text_column: str | None = None
+) -> tuple[Any, datasets.Dataset | datasets.IterableDataset | None]:
     """Return the rows, and the sentences among them without blank ones; None for tokenized rows.
 
     Args:
         data: Sentences: a list, tuple, NumPy array, pandas Series, Arrow array, column of a data set, or iterator,
-            which is read completely. Rows with the column `text`: a data set, a stream, a DataFrame, an Arrow table, a
-            list of dictionaries. Or tokenized rows with `input_ids`, also of a data set of PyTorch.
+            which is read completely. Rows with a column of sentences: a data set, a stream, a DataFrame, an Arrow
+            table, a list of dictionaries. A `DatasetDict`, whose split train is used, or another dictionary of data
+            sets, which are joined. Or tokenized rows with `input_ids`, also of a data set of PyTorch.
+        text_column: Name of the column of sentences. Default: `text`, `sentence`, or the only column.
 
     Raises:
         UsageError: `data` is something else, or contains something else.
     """
+    if isinstance(data, Mapping) and data and all(isinstance(one, _SETS) for one in data.values()):
+        data = _one_set(data, text_column)
     if isinstance(data, REFUSED) or not (isinstance(data, Iterable) or hasattr(data, "__getitem__")):
         raise UsageError(
             f"is a {type(data).__name__}",
@@ -42,16 +50,17 @@ def as_data(data: Any) -> tuple[Any, datasets.Dataset | datasets.IterableDataset
         )
     data = _as_rows(data)
     if isinstance(data, list):
-        data = _of_list(data)
+        data, text_column = _of_list(data, text_column), None
     if not isinstance(data, datasets.Dataset | datasets.IterableDataset):
         return data, None
     columns = data.column_names or list(next(iter(data), {}))  # a stream may not know its columns
     if not columns:
         raise UsageError("contains no sentences", option=OPTION, needed="sentences, or a data set")
-    if not {"text", "input_ids"} & set(columns):
-        raise UsageError(f"has the columns {shown(columns)}", option=OPTION, needed="a column text or input_ids")
-    if "input_ids" in columns:
+    if "input_ids" in columns and text_column is None:
         return data, None
+    name = _column(columns, text_column, data.features)
+    if name != "text":
+        data = data.select_columns(name).rename_columns({name: "text"})
     _require_text(data)
     sentences = data.select_columns("text")
     if isinstance(sentences, datasets.IterableDataset):
@@ -61,6 +70,35 @@ def as_data(data: Any) -> tuple[Any, datasets.Dataset | datasets.IterableDataset
         found = f"contains no sentences, only {counted(len(sentences), 'blank text')}"
         raise UsageError(found, option=OPTION, needed="sentences, or a data set")
     return data, sentences.select(kept)
+
+
+def _column(columns: Sequence[str], text_column: str | None, kinds: Mapping | None = None) -> str:
+    """Return the name of the column of sentences; `kinds` has the types of the columns, if they are known."""
+    if text_column is not None:
+        if text_column not in columns:
+            found = f"is {text_column}, and the data has the columns {shown(columns)}"
+            raise UsageError(found, option="text_column", needed="one of them")
+        return text_column
+    for name in NAMES:
+        if name in columns:
+            return name
+    if len(columns) == 1 and getattr((kinds or {}).get(columns[0]), "dtype", None) in STRINGS:
+        return columns[0]
+    fix = "Name the column with `text_column`."
+    raise UsageError(f"has the columns {shown(columns)}", option=OPTION, needed="a column text or input_ids", fix=fix)
+
+
+def _one_set(data: Mapping, text_column: str | None) -> Any:
+    """Return the split train of a `DatasetDict`, or the data sets of another dictionary as one."""
+    if isinstance(data, datasets.DatasetDict | datasets.IterableDatasetDict):
+        if "train" not in data:
+            raise UsageError(f"has the splits {shown(data)}", option=OPTION, needed="a split train, or a data set")
+        return data["train"]
+    parts = []
+    for one in data.values():
+        name = _column(one.column_names or ["text"], text_column, one.features)
+        parts.append(one.select_columns(name).rename_columns({} if name == "text" else {name: "text"}))
+    return datasets.concatenate_datasets(parts)
 
 
 def _as_rows(data: Any) -> Any:
@@ -93,14 +131,13 @@ def _of_torch(data: Any) -> Any:
     return data if tokenized else [data[row] for row in range(size)]
 
 
-def _of_list(items: list) -> Any:
+def _of_list(items: list, text_column: str | None = None) -> Any:
     """Return a data set of sentences, or the list if it has tokenized rows."""
     if items and all(isinstance(item, Mapping) for item in items):
-        if "input_ids" in items[0]:
+        if "input_ids" in items[0] and text_column is None:
             return items
-        if not any("text" in item for item in items):
-            raise UsageError(f"has the columns {shown(items[0])}", option=OPTION, needed="a column text or input_ids")
-        items = ["" if item.get("text") is None else item["text"] for item in items]
+        name = _column(list(dict.fromkeys(key for item in items for key in item)), text_column)
+        items = ["" if item.get(name) is None else item[name] for item in items]
     for item in items:
         if not isinstance(item, str):
             raise UsageError(

@@ -25,7 +25,7 @@ REFUSED = {
     ),
     "preprocess_logits_for_metrics": ("evaluation encodes sentences and computes no logits", None),
     "compute_loss_func": ("the objective defines the loss", "Add a loss to informin/objectives instead."),
-    "model_init": ("the model is built only once", "Create one trainer per trial instead."),
+    "model_init": ("the model is built only once", "To compare settings over seeds, use `informin study`."),
 }
 
 
@@ -86,7 +86,11 @@ def settings_in_training(model: Any, args: InforMinTrainingArguments) -> dict:
 
 
 def training_rows(
-    data, tokenizer: PreTrainedTokenizerBase, args: InforMinTrainingArguments, longest: int
+    data,
+    tokenizer: PreTrainedTokenizerBase,
+    args: InforMinTrainingArguments,
+    longest: int,
+    text_column: str | None = None,
 ) -> tuple[object, datasets.Dataset | datasets.IterableDataset | None]:
     """Return tokenized rows with `input_ids` and `attention_mask`, and the sentences, None for rows without text.
 
@@ -95,8 +99,9 @@ def training_rows(
         tokenizer: Tokenizer of the encoder.
         args: Arguments of the run. If `max_seq_length` is None, it is set to a length that fits the sentences.
         longest: Maximum number of tokens that the encoder accepts.
+        text_column: See `as_data`.
     """
-    data, sentences = as_data(data)
+    data, sentences = as_data(data, text_column)
     if sentences is not None:
         sentences = draw_sample(sentences, args.max_train_samples, args.seed)
     prompt = args.prompt or ""

@@ -18,6 +18,21 @@ STREAM = TABLE.to_iterable_dataset()
 UNTYPED = datasets.IterableDataset.from_generator(lambda: ({"text": text} for text in SENTENCES))
 
 
+def test_the_column_can_be_named():
+    reversed_rows = [{"text": "wrong", "body": text} for text in SENTENCES]
+    renamed = TABLE.rename_columns({"text": "body", "other": "text"})
+    for data in (renamed, reversed_rows, STREAM.rename_column("text", "body")):
+        assert [row["text"] for row in as_data(data, "body")[1]] == SENTENCES
+    with raises_usage(option="text_column", found="is body, and the data has the columns n, text, other, list"):
+        as_data(TABLE, "body")
+    with raises_usage(
+        option="train_dataset", found="has the columns n, list", fix="Name the column with `text_column`"
+    ):
+        as_data(TABLE.select_columns(["n", "list"]))
+    with raises_usage(option="train_dataset", found="has the splits test", needed="a split train"):
+        as_data(datasets.DatasetDict(test=TABLE))
+
+
 class Items(torch.utils.data.Dataset):
     """A data set of PyTorch."""
 
@@ -57,6 +72,10 @@ GIVEN = {
     "stream": STREAM,
     "column of a stream": STREAM["other"],
     "stream without types": UNTYPED,
+    "column sentence": TABLE.select_columns(["n", "other"]).rename_column("other", "sentence"),
+    "only column": TABLE.select_columns("other"),
+    "splits": datasets.DatasetDict(train=TABLE, test=TABLE.select([0])),
+    "dictionary of data sets": {"a": TABLE.select(range(2)), "b": TABLE.select_columns("other").select(range(2, 6))},
     "blank ones too": ["", *SENTENCES, "\n "],
 }
 
@@ -112,7 +131,7 @@ def test_iterator_of_tokenized_rows_becomes_a_list():
         (TABLE.select_columns("n").rename_column("n", "text"), "contains 0 in the column text"),
         (datasets.IterableDataset.from_generator(lambda: ({"text": i} for i in range(3))), "contains 0 in the column"),
         ([{"n": 1}], "has the columns n"),
-        (pd.DataFrame({"n": SENTENCES}), "has the columns n"),
+        (pd.DataFrame({"n": SENTENCES, "m": SENTENCES}), "has the columns n, m"),
         ([], "contains no sentences"),
         (iter([]), "contains no sentences"),
         (["", "\n"], "contains no sentences, only 2 blank texts"),

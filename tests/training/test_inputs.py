@@ -164,7 +164,7 @@ def test_supported_arguments_of_trainer(bert, unscored):
         ("compute_metrics", "there are no predictions to compare", "Give `eval_dataset` a function"),
         ("preprocess_logits_for_metrics", "evaluation encodes sentences", ""),
         ("compute_loss_func", "the objective defines the loss", "Add a loss"),
-        ("model_init", "the model is built only once", "Create one trainer per trial"),
+        ("model_init", "the model is built only once", "use `informin study`"),
     ],
 )
 def test_unsupported_arguments_of_trainer_are_rejected(bert, unscored, name, reason, fix):
@@ -216,7 +216,6 @@ def test_list_with_other_items_is_rejected(bert, unscored):
     "data, kind",
     [
         ("sentences.txt", "str"),
-        (datasets.DatasetDict({"train": datasets.Dataset.from_dict({"text": SENTENCES})}), "DatasetDict"),
         (DataCollatorWithPadding(None), "DataCollatorWithPadding"),  # third in Trainer's arguments
         (None, "NoneType"),
     ],
@@ -268,8 +267,8 @@ def test_evaluation_data_of_another_type_are_rejected(bert, unscored, given):
 
 
 def test_data_set_without_text_is_rejected(bert, unscored):
-    with raises_usage(option="train_dataset", found="has the columns sentence, n", needed="text or input_ids"):
-        InforMinTrainer(bert, unscored(), datasets.Dataset.from_dict({"sentence": SENTENCES, "n": range(64)}))
+    with raises_usage(option="train_dataset", found="has the columns phrase, n", needed="text or input_ids"):
+        InforMinTrainer(bert, unscored(), datasets.Dataset.from_dict({"phrase": SENTENCES, "n": range(64)}))
 
 
 def test_changing_objective_options_of_a_trainer_is_rejected(bert, unscored):
