@@ -18,7 +18,7 @@ from informin.models.texts import as_texts
 from informin.objectives.terms import fill_heads
 from informin.publishing.sharded import join, own_share
 from informin.training import inputs
-from informin.training.callbacks import AfterStep, EpochStart, SeedProcesses
+from informin.training.callbacks import AfterStep, EpochStart, LogShortRuns, SeedProcesses
 from informin.training.guided_data import GuidedData, add_guide
 from informin.training.history import TERM
 from informin.training.nan_check import NaNCheck
@@ -115,7 +115,7 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         )
         self.label_names = ["row"]  # losses read this column, so Trainer must not remove it
         replace_progress(self, Progress(development, partial(headline, self)))
-        for callback in (AfterStep(), SeedProcesses(), EpochStart(), self.throughput):
+        for callback in (AfterStep(), LogShortRuns(), SeedProcesses(), EpochStart(), self.throughput):
             self.add_callback(callback)
 
     def _prepare(self, trained: Model, args: InforMinTrainingArguments, data: GuidedData) -> None:

@@ -8,6 +8,7 @@ from huggingface_hub import ModelCardData
 from jinja2 import Environment, StrictUndefined
 
 from informin.adapters.linear import LinearAdapter
+from informin.bars import without_bars
 from informin.evaluation.drift import drift_table
 from informin.evaluation.table import render
 from informin.files import last_name, set_usual_modes
@@ -47,7 +48,8 @@ def save_adapted(
     dense = Dense(adapter.coef_.astype(np.float32), adapter.intercept_.astype(np.float32))
     source = model.checkpoint or (Checkpoint(model.name) if "/" in model.name else None)
     with new_folder(folder, "output_dir") as new:
-        classes = model.save_with(dense, new)
+        with without_bars():
+            classes = model.save_with(dense, new)
         remove_origins(new, None)
         set_usual_modes(new)
         card = adapter_card(Path(folder).name, source, texts, adapter, drift, model.embedding.prompt, classes)

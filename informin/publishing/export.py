@@ -21,6 +21,7 @@ from pathlib import Path
 import torch
 from transformers.utils import SAFE_WEIGHTS_NAME
 
+from informin.bars import without_bars
 from informin.errors import UsageError
 from informin.files import sha256
 from informin.interrupts import during
@@ -71,7 +72,8 @@ def export_folder(
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryFolder(folder) as partial:  # the disk may be full
         new = Path(partial)
-        model.write(new, dtype, weights, merge)
+        with without_bars():
+            model.write(new, dtype, weights, merge)
         remove_origins(new, record)
         stale = [name for name in WHOLE_OR_LORA if not (new / name).exists()]
         if _weights(folder) not in ({}, _weights(new)):

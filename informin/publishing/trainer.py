@@ -15,6 +15,7 @@ from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import HubStrategy, get_last_checkpoint
 from transformers.utils import PushInProgress
 
+from informin.bars import without_bars
 from informin.distributed import any_process
 from informin.errors import SaveError, UsageError, error_line
 from informin.files import damage, set_usual_modes
@@ -93,7 +94,8 @@ class PublishingTrainer(TrainerHooks, ABC):
         usual = partial(super().write_model, output_dir, state_dict)
         if not self.args.should_save:
             return usual()  # Trainer calls this in every process
-        self.trained.save(folder, usual, None if state_dict == {} else partial(self._with_state, state_dict))
+        with without_bars():
+            self.trained.save(folder, usual, None if state_dict == {} else partial(self._with_state, state_dict))
         # A pickle of the options, which contains local paths and is not used.
         (folder / TRAINING_ARGS_NAME).unlink(missing_ok=True)
         save_record(folder, self.record())

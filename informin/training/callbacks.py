@@ -16,6 +16,16 @@ class AfterStep(TrainerCallback):
             head.after_step(model)
 
 
+class LogShortRuns(TrainerCallback):
+    """Logs the loss four times in a run that is too short for the default of `logging_steps`."""
+
+    default, times = 25, 4
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if args.logging_steps == self.default and state.max_steps < self.default * self.times:
+            state.logging_steps = max(1, state.max_steps // self.times)
+
+
 class SeedProcesses(TrainerCallback):
     """Gives each process its own seed for dropout.
 

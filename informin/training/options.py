@@ -18,6 +18,7 @@ from informin.models.model import Model
 from informin.objectives import OBJECTIVES, Term
 from informin.objectives.terms import option
 from informin.training import option_checks as checks
+from informin.training.callbacks import LogShortRuns
 from informin.training.checkpoints import LAST
 from informin.training.defaults import default_output_dir, filled_in, paper_row, published, refuse_unused, uneven_batch
 from informin.training.encoder_options import EncoderOptions
@@ -174,7 +175,9 @@ class InforMinTrainingArguments(EncoderOptions, TermOptions, TrainingArguments):
         None,
         "Metric that selects the best checkpoint. Default: eval_spearman; without pairs eval_v_measure or eval_mrr_10.",
     )
-    logging_steps: float = option(25, "Steps between log lines.")
+    logging_steps: float = option(
+        LogShortRuns.default, "Steps between log lines. In runs of fewer than 100 steps, a quarter of them by default."
+    )
     dataloader_drop_last: bool = option(
         True, "Drop the last, incomplete batch of an epoch. Required for several processes."
     )

@@ -137,3 +137,18 @@ def test_the_model_of_an_evaluator():
     assert model.similarity_pairwise(both, both).shape == (2,)
     with raises_usage(option="eval_dataset", found="truncate_dim"):
         model.truncate_embeddings(2)
+
+
+SHORT = [(8, {}, [2, 4, 6, 8]), (3, {}, [1, 2, 3]), (8, {"logging_steps": 3}, [3, 6])]
+
+
+@pytest.mark.parametrize("steps, given, expected", SHORT)
+def test_losses_of_short_runs_are_logged(bert, tmp_path, capfd, steps, given, expected):
+    options = {name: value for name, value in FOUR_STEPS.items() if name != "logging_steps"} | {"max_steps": steps}
+    args = InforMinTrainingArguments(str(tmp_path / "run"), eval_strategy="no", **(options | given))
+    run = InforMinTrainer(str(bert), args, SENTENCES)
+    capfd.readouterr()
+    run.train()
+    run.export()
+    assert [entry["step"] for entry in run.state.log_history if "loss" in entry] == expected
+    assert "Writing model shards" not in capfd.readouterr().err
