@@ -11,6 +11,7 @@ import informin
 from informin.adapters.prediction import HURTS, Prediction
 from informin.cli import fit as command
 from informin.jobs import verdict
+from informin.jobs.verdict import verdict_line
 from tests.conftest import raises_usage
 from tests.jobs.conftest import TEXTS, embedded
 
@@ -47,8 +48,8 @@ def test_the_folder_is_that_of_the_command(request, kind, file, tmp_path, capfd)
     assert one["options"].pop("train_file") == "texts.txt" and one == other
     assert result.drift == one["drift"] and result.recipe == "documents"
     assert result.prediction.gain == one["prediction"]["gain"]
-    assert str(result.verdict).lower().startswith(result.prediction.verdict)
-    assert f"Verdict: {result.prediction.verdict}" in printed
+    verdict = verdict_line(result.prediction)
+    assert f"Verdict: {verdict}" in printed and verdict.startswith(result.verdict.word.lower())
     loaded = SentenceTransformer(str(tmp_path / "b"), device="cpu").encode(TEXTS[:5], normalize_embeddings=True)
     np.testing.assert_allclose(loaded, result.adapter.transform(result.vectors[:5]), atol=1e-5)
 
@@ -179,7 +180,7 @@ def test_a_loaded_model_keeps_its_own_options(sentences):
 def test_results_show_their_figures(words, tmp_path):
     result = informin.fit(words, TEXTS, device="cpu")
     shown = repr(result)
-    assert "Adapter for words" in shown and f"verdict: {result.prediction.verdict}" in shown
+    assert "Adapter for words" in shown and f"verdict: {verdict_line(result.prediction)}" in shown
     assert "fitted on: 320 embeddings of 16 dimensions" in shown and len(shown.splitlines()) < 12
     result.encoder.name = "<b>words"
     html = result._repr_html_()
