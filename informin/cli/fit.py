@@ -9,7 +9,7 @@ from informin.cli.model_options import add_model_options, add_text_options, mode
 from informin.cli.processes import processes
 from informin.distributed import first_only, rank
 from informin.errors import UsageError, counted
-from informin.evaluation.drift import drift_table
+from informin.evaluation.drift import MAIN, drift_table
 from informin.evaluation.similarity import COSINE
 from informin.evaluation.table import render
 from informin.jobs.fit import FitResult, fit, refuse_pooler
@@ -106,12 +106,12 @@ def print_fit(result: FitResult) -> None:
     distinct = f", {adapter.n_samples_:,} of them distinct," if adapter.n_samples_ < rows else ""
     print(
         f"Fitted on {counted(rows, 'embedding')}{distinct} of {dimensions} dimensions in {result.seconds:.1f} s. "
-        f"Weight of the fitted map against the identity: {adapter.strength_:.2f}."
+        f"Strength: {adapter.strength_:.2f} (1 is the full effect)."
     )
     if adapter.strength_ < 0.5:
-        print("Few texts for this dimension: the adapter changes little. Add texts for a larger effect.")
+        print("There are few texts for this dimension, so the adapter changes little. Add texts for a larger effect.")
     if result.encoder and result.drift:
-        print(render(drift_table({"adapted": result.drift}, "before"), "text"))
+        print(render(drift_table({"adapted": result.drift}, "before", MAIN), "text"))
         for warning in result.drift["warnings"]:
             print(f"Warning: the adapter {warning}")
 

@@ -13,7 +13,7 @@ from informin.adapters.linear import LinearAdapter
 from informin.adapters.prediction import HURTS, RECIPES, Prediction
 from informin.distributed import first_only, rank
 from informin.errors import UsageError, counted
-from informin.evaluation.drift import draw, drift_table
+from informin.evaluation.drift import MAIN, draw, drift_table
 from informin.files import last_name
 from informin.jobs.fit_files import changes_of, prediction_record, sample_of_vectors, vectors_of, write_fit
 from informin.jobs.given_vectors import check_rows, check_vectors, given_vectors
@@ -108,7 +108,7 @@ class FitResult:
         found = {
             "fitted on": f"{counted(rows, 'embedding')} of {dimensions} dimensions, in {self.seconds:.1f} s",
             "recipe": self.recipe + (f", {reason(self.prediction)}" if self._was_chosen and self.prediction else ""),
-            "weight of the fitted map": f"{self.adapter.strength_:.2f}, against the identity",
+            "strength": f"{self.adapter.strength_:.2f} (1 is the full effect; with few texts, it is less)",
         }
         if self.prediction:
             found["verdict"] = verdict_line(self.prediction)
@@ -130,7 +130,7 @@ class FitResult:
         return "\n".join([self._title, *(f"  {name}: {value}" for name, value in self.summary().items())])
 
     def _repr_html_(self) -> str:
-        tables = [drift_table({"adapted": self.drift}, "before")] if self.drift else []
+        tables = [drift_table({"adapted": self.drift}, "before", MAIN)] if self.drift else []
         return values_html(self._title, self.summary()) + tables_html(tables)
 
 

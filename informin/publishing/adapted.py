@@ -8,7 +8,7 @@ from huggingface_hub import ModelCardData
 from jinja2 import Environment, StrictUndefined
 
 from informin.adapters.linear import LinearAdapter
-from informin.evaluation.drift import drift_table
+from informin.evaluation.drift import MAIN, drift_table
 from informin.evaluation.table import render
 from informin.files import last_name, set_usual_modes
 from informin.interrupts import during
@@ -93,7 +93,7 @@ def adapter_card(
         prompt=code(" ".join(prompt.split())) if prompt else "",
         classes=classes,
         options=Markdown(markdown_table(["Option", "Value"], rows)),
-        drift=Markdown(render(drift_table({"adapted": drift}, "before"), "markdown") if drift else ""),
+        drift=Markdown(render(drift_table({"adapted": drift}, "before", MAIN), "markdown") if drift else ""),
     )
 
 
