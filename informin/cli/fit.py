@@ -17,6 +17,7 @@ from informin.jobs.fit_files import ADAPTER, DOCUMENTS, write_fit
 from informin.jobs.source_rows import SourceRows
 from informin.jobs.text_files import read_texts
 from informin.jobs.verdict import AUTO, reason, verdict_line
+from informin.models.checkpoint import SAYS_NOTHING
 from informin.models.model import Model
 from informin.outputs import only_writer, refuse_used
 from informin.report.page import PAGE
@@ -52,6 +53,9 @@ def main(argv: list[str] | None = None) -> int:
     add("--seed", type=int, default=0, help="Seed of the sample of texts, if there are more than 50,000.")
     add("--senteval_dir",
         help="SentEval's data/downstream, to report STS-B dev. Default: $SENTEVAL_DATA, or not scored.")  # fmt: skip
+    add("--name",
+        help="What the report and the card call the model. Default: the name of its folder or on the Hub or, for a "
+        "folder such as model, the title of its card.")  # fmt: skip
     add_model_options(parser)
     args = parser.parse_args(argv)
     return program.exit_code(lambda: work(args), parser.option_names(), "Nothing was written.")
@@ -65,7 +69,10 @@ def work(args: argparse.Namespace) -> None:
         texts, source = read_texts(args.train_file, args.text_column) if args.train_file else (None, SourceRows())
         if source.blank:
             print(source.line())
-        own = {name: getattr(args, name) for name in ("embeddings", "recipe", "n_neighbors", "seed", "senteval_dir")}
+        own = {
+            name: getattr(args, name)
+            for name in ("embeddings", "recipe", "n_neighbors", "seed", "senteval_dir", "name")
+        }
         weights = {"whitening": args.whitening, "self_weight": args.self_weight}
         result = fit(args.model_name, texts, **own, **weights, **model_options(args))
         print_prediction(result)
@@ -74,6 +81,8 @@ def work(args: argparse.Namespace) -> None:
             return
         print_fit(result)
         write_fit(result, args.output_dir, args.documents, source)
+        if result.name and SAYS_NOTHING.fullmatch(result.name):
+            print(f"The report and the card call the model {result.name}. Use --name to give it another name.")
         if result.encoder:
             print_model(result.encoder, args.output_dir, args.documents, source)
         else:

@@ -1,6 +1,7 @@
 """`informin.fit`: the adapter, its verdict, and the folder that `informin fit` writes."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -182,7 +183,38 @@ def test_results_show_their_figures(words, tmp_path):
     shown = repr(result)
     assert "Adapter for words" in shown and f"verdict: {verdict_line(result.prediction)}" in shown
     assert "fitted on: 320 embeddings of 16 dimensions" in shown and len(shown.splitlines()) < 12
-    result.encoder.name = "<b>words"
+    result.name = "<b>words"
     html = result._repr_html_()
     assert "Adapter for &lt;b&gt;words" in html and "<b>" not in html
     assert html.count("<table") == html.count("</table>") == 2 and "neighbors kept" in html
+
+
+@pytest.mark.parametrize(
+    ("folder", "card", "given", "expected"),
+    [
+        ("model", "---\nlicense: mit\n---\n\n# all-MiniLM-L6-v2\nText\n", None, "all-MiniLM-L6-v2"),
+        ("checkpoint-80", "# My-model\n", None, "My-model"),
+        ("model", "# A model for tickets\n", None, "model"),  # a sentence
+        ("model", None, None, "model"),
+        ("tickets", "# all-MiniLM-L6-v2\n", None, "tickets"),
+        ("model", "# all-MiniLM-L6-v2\n", "my tickets", "my tickets"),
+    ],
+)
+def test_the_name_of_the_model(words, tmp_path, capfd, folder, card, given, expected):
+    model = shutil.copytree(words, tmp_path / folder)
+    if card:
+        (model / "README.md").write_text(card)
+    assert f"Adapter for {expected}\n" in repr(informin.fit(model, TEXTS, name=given, device="cpu", recipe="documents"))
+    if card is None or given:
+        (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
+        options = ["--device=cpu", "--recipe=documents", f"--train_file={tmp_path / 'texts.txt'}"]
+        named = [f"--name={given}"] if given else []
+        assert command.main([f"--model_name={model}", f"--output_dir={tmp_path / 'out'}", *options, *named]) == 0
+        assert ("Use --name" in capfd.readouterr().out) == (given is None)
+        assert report(tmp_path / "out")["model"] == expected
+        assert f"This model is `{expected}` with" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_a_blank_name_is_an_error(words):
+    with raises_usage(option="name", found="is blank"):
+        informin.fit(words, TEXTS, name=" ")
