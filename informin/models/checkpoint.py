@@ -51,7 +51,7 @@ class Checkpoint:
 
     @property
     def title(self) -> str:
-        """The last part of the name or, for a folder whose name says nothing, such as `model`, the title of its card."""
+        """The last part of the name or, for a folder with a name such as `model`, the title of its card."""
         name = last_name(self.name)
         card = self.path("README.md") if self.is_folder and SAYS_NOTHING.fullmatch(name) else None
         found = TITLE.search(Path(card).read_text(encoding="utf-8", errors="replace")) if card else None
