@@ -2,23 +2,25 @@
 
 import json
 import re
-import textwrap
+import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer
+from accelerate.commands.launch import launch_command_parser
 from transformers import AutoModel
 
-import informin
+import run_unsup
 from informin import __version__
 from informin.objectives import GUIDED, OBJECTIVES, Views
 from informin.objectives.false_negatives import FalseNegatives
 from informin.training.command_line import option_names
 from informin.training.options import arguments_class
-from tests.conftest import ROOT, make_sentences, raises_usage
-from tests.models.any_encoder.helpers import sentence_transformer
+from tests.conftest import ROOT, raises_usage
 
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LOG.md", "results/README.md")]
 PAGES += [ROOT / "results" / "adaptation.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -177,39 +179,85 @@ def test_the_example_term_in_contributing_works(monkeypatch, tmp_path):
         arguments_class()(str(tmp_path), use_cpu=True, **options | {"variance_target": 0})
 
 
-def test_the_first_screen_of_the_readme_says_what_this_is():
-    screen = "\n".join(text(ROOT / "README.md").splitlines()[:40])
-    names = ("BertForInforMinCL", "RobertaForInforMinCL", "InforMinTrainer", "push_to_hub", "informin.fit")
-    commands = ('pip install -e ".[st]"', "accelerate launch run_unsup.py --model_name bert-base-uncased")
-    loading = "AutoModel.from_pretrained(", "trust_remote_code=True"
-    assert [part for part in (*names, *commands, *loading) if part not in screen] == []
+FIRST_SCREEN = 40  # lines
+NAMES = (
+    "BertForInforMinCL` and `RobertaForInforMinCL",
+    "from informin import InforMinTrainer, InforMinTrainingArguments",
+    "accelerate launch run_unsup.py --model_name bert-base-uncased",
+    ", trust_remote_code=True)",
+    "push_to_hub()",
+    "informin.fit(",
+)
 
 
-def test_a_finished_model_is_adapted_as_in_the_readme(monkeypatch, tmp_path, bert, capsys):
-    """With a small model."""
-    model = sentence_transformer(bert, tmp_path / "model")
-    example = re.search(r"^result = informin\.fit.*?(?=```)", text(ROOT / "README.md"), re.MULTILINE | re.DOTALL)
-    lines = example[0].replace("sentence-transformers/all-MiniLM-L6-v2", str(model))
-    monkeypatch.chdir(tmp_path)
-    exec(lines, {"informin": informin, "texts": make_sentences(300)})
-    assert "verdict" in capsys.readouterr().out.lower()
-    assert SentenceTransformer(str(tmp_path / "better"), device="cpu").encode("the dog").shape == (32,)
+def blocks(language: str) -> list[str]:
+    """Return the blocks of code of the README in a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", text(ROOT / "README.md"), re.MULTILINE | re.DOTALL)
 
 
-def test_the_example_in_the_readme_trains(monkeypatch, tmp_path, bert):
-    """With a small encoder instead of BERT, and another folder."""
-    example = re.compile(r"^from informin import .*?(?=```)", re.MULTILINE | re.DOTALL)
-    lines = example.search(text(ROOT / "README.md"))[0]
-    assert len([line for line in lines.splitlines() if line]) == 6
-    for old, new in (("bert-base-uncased", bert), ("outputs/python", tmp_path / "run")):
-        assert old in lines
-        lines = lines.replace(old, str(new))
+def replaced(code: str, values: dict[str, object]) -> str:
+    for old, new in values.items():
+        code = code.replace(old, str(new))
+    return code
+
+
+def test_the_first_screen_of_the_readme_shows_what_this_is():
+    screen = "\n".join(text(ROOT / "README.md").splitlines()[:FIRST_SCREEN])
+    assert [found for found in NAMES if found not in screen] == []
+    assert "docs/training.md" in screen and "docs/search.md" in screen and screen.count("```") == 8
+
+
+def test_the_install_line_of_the_readme_works(tmp_path):
+    """pip finds the package and the extra in the checkout. It does not look for dependencies, which needs a network."""
+    line = next(line for block in blocks("bash") for line in block.splitlines() if "pip install -e" in line)
+    words = shlex.split(line, comments=True)
+    assert words[:2] == ["pip", "install"]
+    options = ["--dry-run", "--no-deps", "--no-build-isolation", "--no-index", f"--report={tmp_path / 'report.json'}"]
+    copied = shutil.copytree(
+        ROOT, tmp_path / "clone", ignore=shutil.ignore_patterns(".*", "outputs", "results", "docs")
+    )
+    done = subprocess.run([sys.executable, "-m", *words, *options], cwd=copied, capture_output=True, text=True)
+    assert done.returncode == 0 and "does not provide the extra" not in done.stderr, done.stderr
+    (found,) = json.loads((tmp_path / "report.json").read_text())["install"]
+    assert found["metadata"]["name"] == "informin-cl" and found["requested_extras"] == ["st"]
+
+
+@pytest.mark.usefixtures("logged_in")
+def test_every_python_block_of_the_readme_runs(monkeypatch, tmp_path, bert, hub):
+    """One after the other, with a small encoder for both models, a Hub on this machine, and other folders."""
     monkeypatch.chdir(ROOT)
-    exec(textwrap.dedent(lines), written := {})
-    state = written["trainer"].state
-    assert state.global_step == 13 and state.max_steps == 13  # an epoch of the paper's batches of 128
-    model = AutoModel.from_pretrained(tmp_path / "run", trust_remote_code=True)
-    trained = written["trainer"].model.base_model.state_dict()
-    assert all(torch.equal(tensor, trained[name]) for name, tensor in model.base_model.state_dict().items())
+    values = {
+        "bert-base-uncased": bert,
+        "sentence-transformers/all-MiniLM-L6-v2": tmp_path / "my-model",
+        "outputs/my-model": tmp_path / "my-model",
+        '"better"': f'"{tmp_path / "better"}"',
+        "InforMinTrainingArguments(": "InforMinTrainingArguments(use_cpu=True, disable_tqdm=True, ",
+    }
+    written: dict = {}
+    found = blocks("python")
+    assert len(found) == 4
+    for code in found:
+        exec(replaced(code, values), written)
+    state, trained = written["trainer"].state, written["trainer"].model.base_model.state_dict()
+    assert state.global_step == state.max_steps == 13  # an epoch of InforMin-CL's batches of 128
+    assert {"model.safetensors", "README.md"} <= hub.files("alice/my-model").keys()
+    loaded = written["model"].base_model.state_dict()
+    assert all(torch.equal(tensor, trained[name]) for name, tensor in loaded.items())
     start = AutoModel.from_pretrained(bert, add_pooling_layer=False).state_dict()
     assert not any(torch.equal(trained[name], start[name]) for name in start if name.endswith("weight"))
+    assert written["embeddings"].shape == (2, 32) and (tmp_path / "better" / "report.html").exists()
+
+
+def test_the_launch_command_of_the_readme_trains(monkeypatch, tmp_path, bert):
+    """The script that accelerate runs, with these words, a small encoder, and files instead of the Hub's data."""
+    lines = [line for block in blocks("bash") for line in block.splitlines()]
+    words = shlex.split(next(line for line in lines if line.startswith("accelerate launch")), comments=True)
+    args = launch_command_parser().parse_args([replaced(word, {"bert-base-uncased": bert}) for word in words[2:]])
+    assert args.training_script == "run_unsup.py"
+    data = ["--train_file=informin/general_sentences.txt", "--eval_pairs=examples/quickstart/pairs.tsv"]
+    monkeypatch.chdir(ROOT)
+    few = [f"--output_dir={tmp_path / 'run'}", "--max_steps=2", "--eval_steps=2", "--use_cpu", "--bf16=false"]
+    assert run_unsup.main([*args.training_script_args, *data, *few]) == 0
+    assert (
+        AutoModel.from_pretrained(tmp_path / "run", trust_remote_code=True).config.informin["objective"] == "informin"
+    )

@@ -9,7 +9,7 @@ from informin.cli.model_options import add_model_options, add_text_options, mode
 from informin.cli.processes import processes
 from informin.distributed import first_only, rank
 from informin.errors import UsageError, counted
-from informin.evaluation.drift import drift_table
+from informin.evaluation.drift import MAIN, drift_table
 from informin.evaluation.similarity import COSINE
 from informin.evaluation.table import render
 from informin.jobs.fit import FitResult, fit, refuse_pooler
@@ -17,6 +17,7 @@ from informin.jobs.fit_files import ADAPTER, DOCUMENTS, write_fit
 from informin.jobs.source_rows import SourceRows
 from informin.jobs.text_files import read_texts
 from informin.jobs.verdict import AUTO, reason, verdict_line
+from informin.models.checkpoint import SAYS_NOTHING
 from informin.models.model import Model
 from informin.outputs import only_writer, refuse_used
 from informin.report.page import PAGE
@@ -52,6 +53,9 @@ def main(argv: list[str] | None = None) -> int:
     add("--seed", type=int, default=0, help="Seed of the sample of texts, if there are more than 50,000.")
     add("--senteval_dir",
         help="SentEval's data/downstream, to report STS-B dev. Default: $SENTEVAL_DATA, or not scored.")  # fmt: skip
+    add("--name",
+        help="What the report and the card call the model. Default: the name of its folder or on the Hub or, for a "
+        "folder such as model, the title of its card.")  # fmt: skip
     add_model_options(parser)
     args = parser.parse_args(argv)
     return program.exit_code(lambda: work(args), parser.option_names(), "Nothing was written.")
@@ -65,7 +69,10 @@ def work(args: argparse.Namespace) -> None:
         texts, source = read_texts(args.train_file, args.text_column) if args.train_file else (None, SourceRows())
         if source.blank:
             print(source.line())
-        own = {name: getattr(args, name) for name in ("embeddings", "recipe", "n_neighbors", "seed", "senteval_dir")}
+        own = {
+            name: getattr(args, name)
+            for name in ("embeddings", "recipe", "n_neighbors", "seed", "senteval_dir", "name")
+        }
         weights = {"whitening": args.whitening, "self_weight": args.self_weight}
         result = fit(args.model_name, texts, **own, **weights, **model_options(args))
         print_prediction(result)
@@ -74,6 +81,8 @@ def work(args: argparse.Namespace) -> None:
             return
         print_fit(result)
         write_fit(result, args.output_dir, args.documents, source)
+        if result.name and SAYS_NOTHING.fullmatch(result.name):
+            print(f"The report and the card call the model {result.name}. Use --name to give it another name.")
         if result.encoder:
             print_model(result.encoder, args.output_dir, args.documents, source)
         else:
@@ -106,12 +115,12 @@ def print_fit(result: FitResult) -> None:
     distinct = f", {adapter.n_samples_:,} of them distinct," if adapter.n_samples_ < rows else ""
     print(
         f"Fitted on {counted(rows, 'embedding')}{distinct} of {dimensions} dimensions in {result.seconds:.1f} s. "
-        f"Weight of the fitted map against the identity: {adapter.strength_:.2f}."
+        f"Strength: {adapter.strength_:.2f} (1 is the full effect)."
     )
     if adapter.strength_ < 0.5:
-        print("Few texts for this dimension: the adapter changes little. Add texts for a larger effect.")
+        print("There are few texts for this dimension, so the adapter changes little. Add texts for a larger effect.")
     if result.encoder and result.drift:
-        print(render(drift_table({"adapted": result.drift}, "before"), "text"))
+        print(render(drift_table({"adapted": result.drift}, "before", MAIN), "text"))
         for warning in result.drift["warnings"]:
             print(f"Warning: the adapter {warning}")
 

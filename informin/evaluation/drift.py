@@ -5,7 +5,7 @@ all of `MEASURES` (None if undefined); and `warnings`, a list of messages.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,13 @@ MEASURES = {
     "effective_rank": Measure("effective rank", 0),
     "hubness": Measure("hubness", lower_is_better=True),
     "stsb_dev": Measure("STS-B dev"),
+}
+# Those that need no background, and their meaning.
+MAIN = {
+    "neighbors_kept": "how many of the 10 nearest texts of a text are still among its 10 nearest",
+    "rotated_cosine": "how similar the embeddings are to the old ones, after the best rotation; 1 if nothing changed",
+    "neighbor_distance": "squared distance between texts that were each other's nearest, compared with all pairs",
+    "stsb_dev": "agreement with people on how similar two general English sentences are; higher is better",
 }
 
 
@@ -188,17 +195,19 @@ def stsb_dev(senteval_dir: str | None) -> GradedPairs | None:
     return load_stsb_dev(named) if named else None
 
 
-def drift_table(records: Mapping[str, dict], old: str) -> Table:
+def drift_table(records: Mapping[str, dict], old: str, measures: Iterable[str] = MEASURES) -> Table:
     """Return a table of drift records with the same old encoder: one row per measure, one column per encoder.
 
     Args:
         records: Records by the name of the new encoder.
         old: Name of the old encoder.
+        measures: Names in `MEASURES`.
     """
     first = next(iter(records.values()))
     ends = {old: first["old"]} | {name: record["new"] for name, record in records.items()}
     rows = []
-    for key, measure in MEASURES.items():
+    for key in measures:
+        measure = MEASURES[key]
         values = {name: NOT_SCORED if end.get(key) is None else end[key] for name, end in ends.items()}
         rows.append(Row(measure.title, values, digits=measure.digits))
     return Table(f"Drift on {counted(first['sentences'], 'sentence')}", [old, *records], rows)
@@ -217,8 +226,9 @@ def warnings(old: Mapping[str, Any], new: Mapping[str, Any], trained: bool = Tru
     rank, spread = new["effective_rank"], new["uniformity"]
     if rank < RANK_LEFT * old["effective_rank"] or (spread > ALL_ALIKE and spread > old["uniformity"]):
         found.append(
-            f"collapsed the embeddings: their effective rank is {rank:.0f} (before: {old['effective_rank']:.0f}), and "
-            f"their uniformity {spread:.3f} (before: {old['uniformity']:.3f}; 0 if all are equal). {less}"
+            f"collapsed the embeddings: they use {rank:.0f} directions (effective rank; before: "
+            f"{old['effective_rank']:.0f}), and their uniformity is {spread:.3f} (before: {old['uniformity']:.3f}; 0 "
+            f"if all are equal). {less}"
         )
     near, before = new["neighbor_distance"], old["neighbor_distance"]
     if trained and near is not None and before is not None and near > TORN * before:

@@ -13,7 +13,7 @@ from informin.adapters.linear import LinearAdapter
 from informin.adapters.prediction import HURTS, RECIPES, Prediction
 from informin.distributed import first_only, rank
 from informin.errors import UsageError, counted
-from informin.evaluation.drift import draw, drift_table
+from informin.evaluation.drift import MAIN, draw, drift_table
 from informin.files import last_name
 from informin.jobs.fit_files import changes_of, prediction_record, sample_of_vectors, vectors_of, write_fit
 from informin.jobs.given_vectors import check_rows, check_vectors, given_vectors
@@ -50,6 +50,7 @@ class FitResult:
         encoder: The model; None for embeddings without one.
         embeddings: File of the embeddings, if one was given.
         options: Recipe and model options as they were given, for the report.
+        name: What the report and the card call the model; None for embeddings without a name.
     """
 
     adapter: LinearAdapter
@@ -61,6 +62,7 @@ class FitResult:
     encoder: Model | None
     embeddings: str | None
     options: dict
+    name: str | None
 
     @property
     def verdict(self) -> Verdict:
@@ -108,7 +110,7 @@ class FitResult:
         found = {
             "fitted on": f"{counted(rows, 'embedding')} of {dimensions} dimensions, in {self.seconds:.1f} s",
             "recipe": self.recipe + (f", {reason(self.prediction)}" if self._was_chosen and self.prediction else ""),
-            "weight of the fitted map": f"{self.adapter.strength_:.2f}, against the identity",
+            "strength": f"{self.adapter.strength_:.2f} (1 is the full effect; with few texts, it is less)",
         }
         if self.prediction:
             found["verdict"] = verdict_line(self.prediction)
@@ -116,7 +118,7 @@ class FitResult:
 
     @property
     def _title(self) -> str:
-        return f"Adapter for {last_name(self.encoder.name) if self.encoder else 'embeddings'}"
+        return f"Adapter for {self.name or 'embeddings'}"
 
     @property
     def _was_chosen(self) -> bool:
@@ -130,7 +132,7 @@ class FitResult:
         return "\n".join([self._title, *(f"  {name}: {value}" for name, value in self.summary().items())])
 
     def _repr_html_(self) -> str:
-        tables = [drift_table({"adapted": self.drift}, "before")] if self.drift else []
+        tables = [drift_table({"adapted": self.drift}, "before", MAIN)] if self.drift else []
         return values_html(self._title, self.summary()) + tables_html(tables)
 
 
@@ -145,6 +147,7 @@ def fit(
     self_weight: float | None = None,
     seed: int = 0,
     senteval_dir: str | Path | None = None,
+    name: str | None = None,
     **options: Unpack[ModelKeywords],
 ) -> FitResult:
     """Adapt a model, or embeddings from any source, to your texts in closed form, without training or labels.
@@ -161,6 +164,8 @@ def fit(
         self_weight: Fraction of a text in its own neighborhood mean. Default: that of the recipe.
         seed: Seed of the held-out texts, and of the sample of texts if there are more than 50,000.
         senteval_dir: SentEval's data/downstream, to measure STS-B dev. Default: $SENTEVAL_DATA, or not measured.
+        name: What the report and the card call the model. Default: the name of its folder or on the Hub or, for a
+            folder such as `model`, the title of its card.
         options: How the model embeds; see `informin.jobs.models.ModelOptions`.
 
     Returns:
@@ -178,12 +183,14 @@ def fit(
     how = ModelOptions(**options)
     require_seed(seed)
     _check(model, texts, embeddings, recipe, how)
+    if name is not None and not name.strip():
+        raise UsageError("is blank", option="name", fix="Give a name, or leave it out.")
     texts = [] if texts is None else as_texts(texts, "texts")
     if model is not None and not texts:
         raise UsageError("is empty", option="texts", needed="one text or more")
-    vectors, name = (None, "") if embeddings is None else given_vectors(embeddings)
+    vectors, source = (None, "") if embeddings is None else given_vectors(embeddings)
     if vectors is not None and texts:
-        check_rows(name, vectors, texts)
+        check_rows(source, vectors, texts)
     encoder = None if model is None else text_encoder(model, how)
     if isinstance(model, Model):
         refuse_other_pooling(model)
@@ -191,16 +198,18 @@ def fit(
         assert encoder is not None  # `_check` requires a model or embeddings
         vectors = embed_in_memory(encoder, texts)
     elif encoder:
-        check_vectors(name, vectors, texts, encoder, seed)
+        check_vectors(source, vectors, texts, encoder, seed)
     given = {"n_neighbors": n_neighbors, "whitening": whitening, "self_weight": self_weight}
     chosen, adapter, predicted = chosen_adapter(recipe, given, encoder, vectors, texts, seed)
     start = time.monotonic()
     adapter.fit(vectors)
     seconds = time.monotonic() - start
     changes = _changes(adapter, encoder, vectors, texts, senteval_dir) if rank() == 0 else {}
-    file = name if isinstance(embeddings, str | Path) else None
+    file = source if isinstance(embeddings, str | Path) else None
     recorded = {"recipe": recipe} | options_of(model, how)
-    return FitResult(adapter, chosen, predicted, changes, seconds, vectors, encoder, file, recorded)
+    if name is None and encoder:
+        name = encoder.checkpoint.title if encoder.checkpoint else last_name(encoder.name)
+    return FitResult(adapter, chosen, predicted, changes, seconds, vectors, encoder, file, recorded, name)
 
 
 def _check(model, texts, embeddings, recipe: str, how: ModelOptions) -> None:

@@ -108,7 +108,7 @@ def write_fit(
         if encoder is None:
             adapter.save(new / ADAPTER)
         else:
-            save_adapted(encoder, adapter, new, texts=rows, drift=result.drift)
+            save_adapted(encoder, adapter, new, texts=rows, drift=result.drift, base=result.name)
         if documents or encoder is None:
             smoothed = documents == "smoothed"
             np.save(new / DOCUMENTS, adapter.smooth(result.vectors) if smoothed else adapter.transform(result.vectors))
@@ -125,7 +125,7 @@ def _record(result: "FitResult", documents: str | None, source: SourceRows) -> d
     given = {"text_column": source.column, "documents": documents, **result.options}
     options = {name: value for name, value in given.items() if value not in (None, False, "")}
     return {
-        "model": last_name(encoder.name) if encoder else None,
+        "model": result.name,
         "texts": rows,
         "dimensions": dimensions,
         "options": named | options | result.adapter.get_params(),

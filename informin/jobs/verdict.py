@@ -6,11 +6,12 @@ from informin.adapters.linear import LinearAdapter
 from informin.adapters.prediction import (
     FEWEST,
     MOST_ALIKE,
+    NOT_PREDICTED,
     RECIPES,
-    TRACK_RECORD,
     Prediction,
     choose,
     make_test,
+    track_record,
 )
 from informin.models.model import Model
 
@@ -54,17 +55,12 @@ def reason(predicted: Prediction) -> str:
 
 
 def verdict_line(predicted: Prediction) -> str:
-    """Return the verdict and how often it was right."""
+    """Return the verdict, what it is based on, and how often it was right."""
     if predicted.texts < FEWEST:
         return f"{predicted.verdict} ({predicted.texts} texts of four words or more held out, {FEWEST} needed)."
     if not predicted.reliable:
         return (
-            f"{predicted.verdict} (the mean cosine of the texts is {predicted.mean_cosine:.2f}, above "
-            f"{MOST_ALIKE}, as in encoders that were never trained for embeddings)."
+            f"{NOT_PREDICTED} (the mean cosine of the texts is {predicted.mean_cosine:.2f}, above {MOST_ALIKE}, as in "
+            f"encoders that were never trained for embeddings). {track_record(NOT_PREDICTED)}"
         )
-    given, helped = TRACK_RECORD[predicted.verdict]
-    return (
-        f"{predicted.verdict}. For the first half of {predicted.texts:,} held-out texts, the rank of the "
-        f"second half changes by a factor of {np.exp(-predicted.gain):.2f} (below 1 is better). In our tests, scores "
-        f"rose after {helped} of {given} such verdicts."
-    )
+    return f"{predicted.verdict}. {predicted.rank_change} {track_record(predicted.verdict)}"

@@ -2,6 +2,7 @@
 
 import copy
 import os
+import re
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -11,10 +12,12 @@ from transformers.utils import cached_file
 from transformers.utils.hub import extract_commit_hash
 
 from informin.errors import UsageError
-from informin.files import hub_problem, read_json
+from informin.files import hub_problem, last_name, read_json
 from informin.models.files import NotNativeError, check_name, refuse_links, refuse_outside, similar_names
 
 Found = TypeVar("Found")
+SAYS_NOTHING = re.compile(r"(best_|final_|my_)?(model|encoder|checkpoint|output|export)s?([-_]?\d+)?", re.IGNORECASE)
+TITLE = re.compile(r"^# +(\w[\w.-]*) *$", re.MULTILINE)  # a name, not a sentence
 
 
 class Checkpoint:
@@ -45,6 +48,14 @@ class Checkpoint:
     @property
     def is_folder(self) -> bool:
         return os.path.isdir(self.name)  # Path.is_dir raises for a name that is too long
+
+    @property
+    def title(self) -> str:
+        """The last part of the name or, for a folder with a name such as `model`, the title of its card."""
+        name = last_name(self.name)
+        card = self.path("README.md") if self.is_folder and SAYS_NOTHING.fullmatch(name) else None
+        found = TITLE.search(Path(card).read_text(encoding="utf-8", errors="replace")) if card else None
+        return found[1] if found else name
 
     @property
     def commit(self) -> str | None:

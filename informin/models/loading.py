@@ -173,6 +173,18 @@ def without_warnings() -> Iterator[None]:
 
 
 @contextmanager
+def without_bars() -> Iterator[None]:
+    """Hide transformers' bars for each saved file."""
+    shown = logs.is_progress_bar_enabled()
+    logs.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logs.enable_progress_bar()
+
+
+@contextmanager
 def _without_load_report() -> Iterator[None]:
     """Hide transformers' table of weights that do not fit; `load_weights` reports them in one line."""
     log = logging.getLogger("transformers.modeling_utils")

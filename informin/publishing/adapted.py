@@ -8,13 +8,13 @@ from huggingface_hub import ModelCardData
 from jinja2 import Environment, StrictUndefined
 
 from informin.adapters.linear import LinearAdapter
-from informin.bars import without_bars
-from informin.evaluation.drift import drift_table
+from informin.evaluation.drift import MAIN, drift_table
 from informin.evaluation.table import render
-from informin.files import last_name, set_usual_modes
+from informin.files import set_usual_modes
 from informin.interrupts import during
 from informin.models.checkpoint import Checkpoint
 from informin.models.dense import Dense
+from informin.models.loading import without_bars
 from informin.models.model import Model
 from informin.outputs import new_folder
 from informin.publishing.card import UNPUBLISHED
@@ -28,7 +28,13 @@ TEMPLATE = Path(__file__).parent / "templates" / "adapter_card.md"
 
 @during("saving the adapted model")
 def save_adapted(
-    model: Model, adapter: LinearAdapter, folder: str | Path, *, texts: int, drift: dict | None = None
+    model: Model,
+    adapter: LinearAdapter,
+    folder: str | Path,
+    *,
+    texts: int,
+    drift: dict | None = None,
+    base: str | None = None,
 ) -> None:
     """Save a model with an adapter on its embedding, for sentence-transformers and, if it is native, for AutoModel.
 
@@ -41,6 +47,7 @@ def save_adapted(
         folder: A new folder. It appears once it is complete.
         texts: Number of texts that the adapter was fitted on, for the card.
         drift: The record of `informin.evaluation.drift.Drift`, for the card.
+        base: What the card calls the model. Default: its Hub id, or the name of its folder.
 
     Raises:
         UsageError: The folder is in use or cannot be written, or the model cannot be loaded.
@@ -52,7 +59,7 @@ def save_adapted(
             classes = model.save_with(dense, new)
         remove_origins(new, None)
         set_usual_modes(new)
-        card = adapter_card(Path(folder).name, source, texts, adapter, drift, model.embedding.prompt, classes)
+        card = adapter_card(Path(folder).name, source, texts, adapter, drift, model.embedding.prompt, classes, base)
         (new / "README.md").write_text(card, encoding="utf-8")
 
 
@@ -64,6 +71,7 @@ def adapter_card(
     drift: dict | None,
     prompt: str,
     classes: str,
+    base: str | None = None,
 ) -> str:
     """Return the model card.
 
@@ -71,9 +79,10 @@ def adapter_card(
         name: Name of the model, the last part of its folder.
         source: Files of the encoder; None for a SentenceTransformer whose origin is unknown.
         classes: What AutoModel loads: `ours` or `plain` (a native encoder), `remote` (code in the folder), or `none`.
+        base: What the card calls the encoder, if it has no Hub id.
     """
     hub_id = None if source is None or Path(source.name).exists() else known_id(source.name)
-    base = hub_id or (last_name(source.name) if source else "SentenceTransformer")
+    base = hub_id or base or (source.title if source else "SentenceTransformer")
     metadata = ModelCardData(
         **license_metadata(license_of(source) if source else {}),
         library_name="sentence-transformers",
@@ -95,7 +104,7 @@ def adapter_card(
         prompt=code(" ".join(prompt.split())) if prompt else "",
         classes=classes,
         options=Markdown(markdown_table(["Option", "Value"], rows)),
-        drift=Markdown(render(drift_table({"adapted": drift}, "before"), "markdown") if drift else ""),
+        drift=Markdown(render(drift_table({"adapted": drift}, "before", MAIN), "markdown") if drift else ""),
     )
 
 

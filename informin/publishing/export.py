@@ -21,13 +21,12 @@ from pathlib import Path
 import torch
 from transformers.utils import SAFE_WEIGHTS_NAME
 
-from informin.bars import without_bars
 from informin.errors import UsageError
 from informin.files import sha256
 from informin.interrupts import during
 from informin.models.checkpoint import Checkpoint
 from informin.models.dense import load_dense
-from informin.models.loading import load_saved, load_tokenizer
+from informin.models.loading import load_saved, load_tokenizer, without_bars
 from informin.models.model import Model
 from informin.models.native import NativeModel
 from informin.models.native_files import add_dense

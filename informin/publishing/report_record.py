@@ -15,7 +15,7 @@ After a fit:
 
 model       name of the model, null for embeddings alone; texts, their number; dimensions
 options     all options of the adapter, and how the texts were embedded
-strength    weight of the fitted map against the identity
+strength    how much of its full effect the adapter has: less than 1 with few texts
 prediction  gain, its standard error, the number of held-out texts, the mean cosine of the texts, and the verdict: see
             `informin.adapters.prediction`. Null for embeddings alone
 drift       drift on the texts, as in training.json

@@ -15,10 +15,10 @@ from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import HubStrategy, get_last_checkpoint
 from transformers.utils import PushInProgress
 
-from informin.bars import without_bars
 from informin.distributed import any_process
 from informin.errors import SaveError, UsageError, error_line
 from informin.files import damage, set_usual_modes
+from informin.models.loading import without_bars
 from informin.models.model import Model
 from informin.models.tokenizer import forget_truncation
 from informin.publishing.export import export_folder

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from informin.errors import WRITABLE, UsageError, counted, error_line
-from informin.evaluation.drift import drift_table
+from informin.evaluation.drift import MAIN, MEASURES, drift_table
 from informin.evaluation.measures import ALL, KINDS, Measure
 from informin.evaluation.snapshot import GROUPS, SHOWN
 from informin.files import regular_text
@@ -21,7 +21,8 @@ PAGE = "report.html"
 SUMMARY = "summary.json"
 EMPTY: dict[str, Any] = {  # parts that not all pages have
     **dict.fromkeys(("warnings", "scores", "charts", "tables", "wide", "notes"), ()),
-    **dict.fromkeys(("snapshot", "drift", "general")),
+    **dict.fromkeys(("snapshot", "drift", "general", "geometry")),
+    "measures": {MEASURES[name].title: meaning for name, meaning in MAIN.items()},
 }
 # In the head of every page: this one's, and that of pages of earlier versions.
 GENERATED = ('<meta name="generator" content="informin">', "content=\"default-src 'none'; style-src 'unsafe-inline'\">")
@@ -75,13 +76,15 @@ def render(content: Mapping[str, Any]) -> str:
 
 def _of_fit(folder: Path, record: dict) -> dict:
     texts = f"{counted(record['texts'], 'text')}, {record['dimensions']:,} dimensions"
-    options = record["options"] | {"weight of the fitted map against the identity": f"{record['strength']:.2f}"}
+    options = record["options"] | {
+        "strength": f"{record['strength']:.2f} (1 is the full effect; with few texts, it is less)"
+    }
     return {
         "title": f"Adapter for {record['model'] or 'embeddings'}",
         "subtitle": f"informin fit, {texts}",
         "verdict": verdicts.of_fit(record),
         "warnings": _warnings(record["drift"], "The adapter"),
-        "drift": drift_table({"after": record["drift"]}, "before") if record["drift"] else None,
+        "drift": drift_table({"after": record["drift"]}, "before", MAIN) if record["drift"] else None,
         "options": options,
         "versions": record["environment"],
     }
@@ -101,10 +104,11 @@ def _of_training(folder: Path, record: dict) -> dict:
         "subtitle": f"informin train, {sentences}, {counted(training['steps'], 'step')}, seed {training['seed']}",
         "verdict": verdicts.of_training(record["scores"], training["chosen"], bool(training["history"])),
         "warnings": _warnings(drift, "Training"),
-        "drift": drift_table({"after": drift}, "before") if drift else None,
+        "drift": drift_table({"after": drift}, "before", MAIN) if drift else None,
         "options": {"data": ", ".join(data.get("sources") or []), "seed": training["seed"], **training["options"]},
         "versions": training["environment"],
-        "scores": _score_rows(record["scores"], training),
+        "scores": (rows := _score_rows(record["scores"], training)),
+        "geometry": any("uniformity" in row["name"] for row in rows),
         "charts": [chart for chart in drawn if chart],
     }
 
@@ -112,7 +116,7 @@ def _of_training(folder: Path, record: dict) -> dict:
 def _of_snapshot(record: Mapping) -> dict:
     """Return the parts of the page that show sentences, hubs and the map."""
     snapshot, general = record["snapshot"], record["general"]
-    found: dict[str, Any] = {"general": drift_table({"after": general}, "before")} if general else {}
+    found: dict[str, Any] = {"general": drift_table({"after": general}, "before", MAIN)} if general else {}
     if snapshot is None:
         return found
     numbered = list(enumerate(snapshot["examples"], start=1))

@@ -1,12 +1,19 @@
 """The verdict of a report: whether the run helped, in one sentence, and how reliable that is."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-
-import numpy as np
+from dataclasses import dataclass, fields
 
 from informin.adapters.comparison import RECORD
-from informin.adapters.prediction import CERTAIN, FEWEST, HELPS, HURTS, MOST_ALIKE, TRACK_RECORD, UNCLEAR
+from informin.adapters.prediction import (
+    FEWEST,
+    HELPS,
+    HURTS,
+    MOST_ALIKE,
+    NOT_PREDICTED,
+    UNCLEAR,
+    Prediction,
+    track_record,
+)
 from informin.errors import counted
 from informin.evaluation.measures import ALL
 
@@ -46,28 +53,18 @@ def of_fit(record: Mapping) -> Verdict:
     if found is None:
         sentence = "Embeddings alone cannot be judged, because halves of texts must be embedded for that."
         return Verdict("unclear", "No evidence", sentence, f"Give the model to get a verdict. {measure}")
-    if found["texts"] < FEWEST:
-        sentence = f"Only {counted(found['texts'], 'text')} of four words or more could be held out."
+    predicted = Prediction(*(found[field.name] for field in fields(Prediction)))
+    if predicted.texts < FEWEST:
+        sentence = f"Only {counted(predicted.texts, 'text')} of four words or more could be held out."
         return Verdict("unclear", "No evidence", sentence, f"A verdict needs {FEWEST} or more. {measure}")
-    if found["mean_cosine"] > MOST_ALIKE:
-        sentence = f"The embeddings of the texts are nearly alike: their mean cosine is {found['mean_cosine']:.2f}."
+    if not predicted.reliable:
+        sentence = f"The embeddings of the texts are nearly alike: their mean cosine is {predicted.mean_cosine:.2f}."
         why = f"Above {MOST_ALIKE}, as in encoders that were never trained for embeddings, the test predicts nothing."
-        return Verdict("unclear", "No evidence", sentence, f"{why} {measure}")
-    kind, word = {
-        HELPS: ("good", "Likely to help"),
-        UNCLEAR: ("unclear", "No evidence"),
-        HURTS: ("bad", "Likely to hurt"),
-    }[found["verdict"]]
-    factor, low, high = np.exp([-found["gain"] + sign * CERTAIN * found["error"] for sign in (0, -1, 1)])
-    sentence = (
-        f"For the first half of {found['texts']:,} held-out texts, the rank of the second half changes by a factor of "
-        f"{factor:.2f} (95% interval {low:.2f} to {high:.2f}; below 1 is better)."
-    )
-    given, helped = TRACK_RECORD[found["verdict"]]
-    record_of = (
-        f"This is a prediction without labels. In our tests, scores rose after {helped} of {given} such verdicts."
-    )
-    return Verdict(kind, word, sentence, f"{record_of} {measure}")
+        trust = f"{why} {track_record(NOT_PREDICTED)} {measure}"
+        return Verdict("unclear", NOT_PREDICTED.capitalize(), sentence, trust)
+    kind = {HELPS: "good", UNCLEAR: "unclear", HURTS: "bad"}[predicted.verdict]
+    trust = f"This is a prediction without labels. {track_record(predicted.verdict)} {measure}"
+    return Verdict(kind, predicted.verdict.capitalize(), predicted.rank_change, trust)
 
 
 def of_training(scores: Sequence[Mapping], chosen: bool, evaluated: bool) -> Verdict:

@@ -11,8 +11,8 @@ from informin.adapters.prediction import (
     FEWEST,
     HELPS,
     HURTS,
+    NOT_PREDICTED,
     RECIPES,
-    TRACK_RECORD,
     UNCLEAR,
     VERDICTS,
     HalvesTest,
@@ -21,6 +21,7 @@ from informin.adapters.prediction import (
     halves,
     hold_out,
     make_test,
+    track_record,
 )
 from tests.conftest import ROOT
 
@@ -173,10 +174,28 @@ def test_options_override_both_recipes(monkeypatch):
     assert options == given and judged == [(0.5, 1.0)] * 2
 
 
-def test_track_record_is_that_of_the_report_data():
+def test_the_track_record_is_that_of_the_maps_that_fit_writes():
     cells = json.loads((ROOT / "results/prediction.json").read_text())["cells"]
-    cells = [cell for cell in cells if cell["report"] and cell["map"] != "auto"]
-    for verdict in VERDICTS:
-        gains = [cell["gain"] for cell in cells if cell["predicted"]["halves"][2] == verdict]
-        assert TRACK_RECORD[verdict] == (len(gains), sum(gain > 0 for gain in gains))
-    assert set(prediction.TRACK_RECORD) == set(VERDICTS)
+    record = dict.fromkeys((*VERDICTS, NOT_PREDICTED), (0, 0))
+    for cell in cells:
+        if cell["report"] and cell["map"] in {f"LinearAdapter, {recipe}" for recipe in RECIPES}:
+            gain, error, _, mean_cosine = cell["predicted"]["halves"]
+            predicted = Prediction(gain, error, FEWEST, mean_cosine)
+            given, rose = record[verdict := predicted.verdict if predicted.reliable else NOT_PREDICTED]
+            record[verdict] = (given + 1, rose + (cell["gain"] > 0))
+    assert record == prediction.TRACK_RECORD
+    page = (ROOT / "docs/search.md").read_text(encoding="utf-8")
+    for verdict, (given, rose) in record.items():
+        assert (f"| {rose} of {given} " if given else "| not given |") in page.partition(f"| {verdict} |")[2].split(
+            "\n"
+        )[0]
+
+
+def test_the_track_record_has_a_wilson_interval(monkeypatch):
+    monkeypatch.setitem(prediction.TRACK_RECORD, HELPS, (10, 9))
+    p, n, z = 0.9, 10, 1.959964
+    middle, half = p + z**2 / (2 * n), z * (p * (1 - p) / n + z**2 / (4 * n**2)) ** 0.5
+    low, high = ((middle + sign * half) / (1 + z**2 / n) for sign in (-1, 1))
+    assert f"9 of 10 such adapters (95% interval {low:.0%} to {high:.0%})" in track_record(HELPS)
+    monkeypatch.setitem(prediction.TRACK_RECORD, HELPS, (0, 0))
+    assert track_record(HELPS) == "In our tests, no adapter of `fit` had this verdict."

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from informin.adapters.linear import LinearAdapter
-from informin.adapters.prediction import HELPS, RECIPES, TRACK_RECORD, UNCLEAR, Prediction
+from informin.adapters.prediction import HELPS, NOT_PREDICTED, RECIPES, TRACK_RECORD, UNCLEAR, Prediction
 from informin.jobs import verdict
 from informin.jobs.verdict import chosen_adapter, reason, verdict_line
 from tests.adapters.test_prediction import TEXTS
@@ -70,5 +70,6 @@ def test_vectors_without_a_model_have_no_verdict(recipe, whitening):
 def test_the_verdict_has_its_track_record(monkeypatch):
     monkeypatch.setitem(TRACK_RECORD, HELPS, (20, 17))
     shown = verdict_line(Prediction(0.5, 0.1, 1000))
-    assert shown.startswith(f"{HELPS}.") and "factor of 0.61" in shown and "17 of 20" in shown
+    assert shown.startswith(f"{HELPS}.") and "by -39% (95% interval -50% to -26%;" in shown and "17 of 20" in shown
     assert verdict_line(Prediction(0.5, 0.1, 12)).startswith(f"{UNCLEAR} (12 texts")
+    assert verdict_line(Prediction(0.5, 0.1, 80, mean_cosine=0.8)).startswith(NOT_PREDICTED)

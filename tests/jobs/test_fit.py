@@ -1,6 +1,7 @@
 """`informin.fit`: the adapter, its verdict, and the folder that `informin fit` writes."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import informin
 from informin.adapters.prediction import HURTS, Prediction
 from informin.cli import fit as command
 from informin.jobs import verdict
+from informin.jobs.verdict import verdict_line
 from tests.conftest import raises_usage
 from tests.jobs.conftest import TEXTS, embedded
 
@@ -47,8 +49,8 @@ def test_the_folder_is_that_of_the_command(request, kind, file, tmp_path, capfd)
     assert one["options"].pop("train_file") == "texts.txt" and one == other
     assert result.drift == one["drift"] and result.recipe == "documents"
     assert result.prediction.gain == one["prediction"]["gain"]
-    assert str(result.verdict).lower().startswith(result.prediction.verdict)
-    assert f"Verdict: {result.prediction.verdict}" in printed
+    verdict = verdict_line(result.prediction)
+    assert f"Verdict: {verdict}" in printed and verdict.startswith(result.verdict.word.lower())
     loaded = SentenceTransformer(str(tmp_path / "b"), device="cpu").encode(TEXTS[:5], normalize_embeddings=True)
     np.testing.assert_allclose(loaded, result.adapter.transform(result.vectors[:5]), atol=1e-5)
 
@@ -179,9 +181,40 @@ def test_a_loaded_model_keeps_its_own_options(sentences):
 def test_results_show_their_figures(words, tmp_path):
     result = informin.fit(words, TEXTS, device="cpu")
     shown = repr(result)
-    assert "Adapter for words" in shown and f"verdict: {result.prediction.verdict}" in shown
+    assert "Adapter for words" in shown and f"verdict: {verdict_line(result.prediction)}" in shown
     assert "fitted on: 320 embeddings of 16 dimensions" in shown and len(shown.splitlines()) < 12
-    result.encoder.name = "<b>words"
+    result.name = "<b>words"
     html = result._repr_html_()
     assert "Adapter for &lt;b&gt;words" in html and "<b>" not in html
     assert html.count("<table") == html.count("</table>") == 2 and "neighbors kept" in html
+
+
+@pytest.mark.parametrize(
+    ("folder", "card", "given", "expected"),
+    [
+        ("model", "---\nlicense: mit\n---\n\n# all-MiniLM-L6-v2\nText\n", None, "all-MiniLM-L6-v2"),
+        ("checkpoint-80", "# My-model\n", None, "My-model"),
+        ("model", "# A model for tickets\n", None, "model"),  # a sentence
+        ("model", None, None, "model"),
+        ("tickets", "# all-MiniLM-L6-v2\n", None, "tickets"),
+        ("model", "# all-MiniLM-L6-v2\n", "my tickets", "my tickets"),
+    ],
+)
+def test_the_name_of_the_model(words, tmp_path, capfd, folder, card, given, expected):
+    model = shutil.copytree(words, tmp_path / folder)
+    if card:
+        (model / "README.md").write_text(card)
+    assert f"Adapter for {expected}\n" in repr(informin.fit(model, TEXTS, name=given, device="cpu", recipe="documents"))
+    if card is None or given:
+        (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
+        options = ["--device=cpu", "--recipe=documents", f"--train_file={tmp_path / 'texts.txt'}"]
+        named = [f"--name={given}"] if given else []
+        assert command.main([f"--model_name={model}", f"--output_dir={tmp_path / 'out'}", *options, *named]) == 0
+        assert ("Use --name" in capfd.readouterr().out) == (given is None)
+        assert report(tmp_path / "out")["model"] == expected
+        assert f"This model is `{expected}` with" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_a_blank_name_is_an_error(words):
+    with raises_usage(option="name", found="is blank"):
+        informin.fit(words, TEXTS, name=" ")

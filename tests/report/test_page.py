@@ -72,7 +72,7 @@ def test_long_sentences_are_cut_and_right_to_left_ones_marked(html):
 
 def test_page_has_all_parts(html, fitted):
     record = load_report(fitted)
-    assert "▲ Likely to help." in html and "factor of 0.61 (95% interval 0.50 to 0.74" in html
+    assert "▲ Likely to help." in html and "by -39% (95% interval -50% to -26%" in html
     assert html.count('class="number"') == len(record["snapshot"]["examples"]) == 20
     for heading in ("Warnings", "Neighbors gained and lost", "Map", "Hubs", "Drift", "Options and versions"):
         assert f"<h2>{heading}</h2>" in html
