@@ -53,7 +53,7 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         args: Training arguments. Options that are None are filled in for this encoder.
         train_dataset: Sentences (a list, an array, a column of a data set, an iterator, a data set or rows with a
             column of sentences, a `DatasetDict`), or tokenized rows with `input_ids` and `attention_mask`.
-        eval_dataset: `GradedPairs` or the path of a file with them, `LabeledSentences`, `RetrievalPairs`, a function
+        eval_dataset: `GradedPairs` or the path of a file with them, `LabeledSentences`, `Collection`, a function
             from `encode` to scores, an evaluator of sentence-transformers, or a list or a dictionary of these; see
             `informin.evaluation.development.as_development`. None with `eval_strategy="no"`.
         processing_class: Tokenizer. None loads the encoder's own, which requires a Hub id or a folder.

@@ -12,7 +12,6 @@ import pytest
 
 from informin.cli import fit
 from informin.evaluation.collections import load_collection
-from informin.evaluation.search import search_ranking
 from tests.conftest import ROOT, make_sentences, save_bert
 from tests.publishing.test_adapted import sentence_transformer
 from tools.recipes import read_recipes, run_code, same_output
@@ -97,7 +96,7 @@ def test_mteb_gives_the_scores_of_informin(data):
 
     collection = load_collection(data / "collection")
     encode = SentenceTransformer(str(data / "better"), device="cpu").encode
-    scores = collection.scores(search_ranking(encode, collection))
+    scores = collection.scores(collection.search(encode))
     ndcg, recall = (scores[name].mean() for name in ("ndcg_10", "recall_100"))
     shown = run("mteb", data)
     assert same_output(f"nDCG@10 {ndcg:.2f}, recall@100 {recall:.2f}", shown), shown

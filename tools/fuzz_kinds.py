@@ -16,14 +16,13 @@ from safetensors.numpy import save_file
 
 from informin.cli import study as study_command
 from informin.cli import train
-from informin.evaluation.collections import Collection, load_collection
+from informin.evaluation.collections import Collection, load_collection, load_retrieval_pairs
 from informin.evaluation.labels import load_labels
 from informin.evaluation.measures import KINDS
 from informin.evaluation.pairs import load_pairs
 from informin.evaluation.report import tables_text
 from informin.evaluation.results import add_task, load_all_results, new_results
-from informin.evaluation.retrieval import load_retrieval_pairs
-from informin.evaluation.search import bm25_ranking, search_ranking
+from informin.evaluation.search import bm25_ranking
 from informin.files import write_json
 from informin.jobs.fit import fit
 from informin.models.checkpoint import Checkpoint
@@ -208,7 +207,7 @@ def _of_collections() -> dict[str, Kind]:
 
 def _search(collection: Collection) -> None:
     """Rank and score a collection by the number of each letter in its texts."""
-    ranking = search_ranking(lambda texts: np.array([[text.count(x) for x in "aeiou"] for text in texts]), collection)
+    ranking = collection.search(lambda texts: np.array([[text.count(x) for x in "aeiou"] for text in texts]))
     for scores in (collection.scores(ranking), collection.scores(bm25_ranking(collection))):
         require(
             all(np.isfinite(values).all() and ((0 <= values) & (values <= 100)).all() for values in scores.values())

@@ -1,13 +1,15 @@
-"""Retrieval test collections: documents, queries and graded judgments, in BEIR's layout or as TSV."""
+"""Collections of documents, queries and grades, from a file of pairs or a folder in BEIR's layout or of TSV."""
 
+import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
-from informin.errors import UsageError, counted
+from informin.errors import UndefinedScoreError, UsageError, counted
 from informin.evaluation.collection_files import (
     OPTION,
     Judgments,
@@ -16,8 +18,12 @@ from informin.evaluation.collection_files import (
     read_texts,
     refuse_blank_texts,
 )
+from informin.evaluation.embedding_cache import Encode, embed_once
+from informin.evaluation.grades import grade_in, refuse_contradiction
+from informin.evaluation.measures import SEARCH, Measure
 from informin.evaluation.ranking import per_query_scores, top
-from informin.evaluation.similarity import COSINE, similarities, smallest_difference
+from informin.evaluation.similarity import COSINE, prepared, similarities, smallest_difference
+from informin.evaluation.table_files import is_empty, rows_by_column, sentence_in, text_in
 
 logger = logging.getLogger(__name__)
 
@@ -25,18 +31,20 @@ DEPTH = 100  # documents ranked for each query
 BLOCK = 2**24  # similarities at a time: 64 MiB
 BEIR = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")
 TSV = ("corpus.tsv", "queries.tsv", "qrels.tsv")
+PAIRS = ("query", "document")  # columns
 
 
 @dataclass(frozen=True)
 class Collection:
-    """A test collection.
+    """Documents, and queries with the grades of their relevant documents.
 
     Attributes:
-        name: Name of its folder.
-        documents: Texts of the D documents, in an order that does not depend on the file, because it decides ties.
+        name: Name of its file or folder, in tables.
+        documents: Texts of the D documents, in the order that decides ties.
         queries: Texts of the Q queries that have a relevant document.
         grades: For each query the grades, above 0, of its relevant documents, by index.
-        same: For each query the index of the document with the same id, which is not searched, or -1.
+        same: (Q,) For each query the index of the document that is the query itself, which is not searched, or -1.
+        sha256: SHA-256 of all texts and grades, independent of the name.
     """
 
     name: str
@@ -44,6 +52,91 @@ class Collection:
     queries: list[str]
     grades: list[dict[int, int]]
     same: np.ndarray
+    sha256: str
+
+    kind: ClassVar[str] = "retrieval"
+    measures: ClassVar[dict[str, Measure]] = SEARCH
+
+    @classmethod
+    def of_pairs(
+        cls,
+        name: str,
+        queries: Sequence[str],
+        documents: Sequence[str],
+        negatives: Sequence[str] | None = None,
+        relevance: Sequence[int] | None = None,
+    ) -> "Collection":
+        """Create a collection from N rows of a query and a document.
+
+        Equal texts are one query or one document. A query that is also a document is not searched for itself, unless it
+        is relevant to itself.
+
+        Args:
+            name: Name in tables.
+            queries, documents: N texts each. A query with several relevant documents has a row for each.
+            negatives: Further documents to search among.
+            relevance: N grades, 0 for not relevant; None for all 1. Queries without a relevant document are left out.
+        """
+        negatives, grades = negatives or [], relevance or [1] * len(queries)
+        pool = list(dict.fromkeys([*documents, *negatives]))
+        index = {document: i for i, document in enumerate(pool)}
+        answers: dict[str, dict[int, int]] = {}
+        for query, document, grade in zip(queries, documents, grades):
+            if grade > 0:
+                answers.setdefault(query, {})[index[document]] = grade
+        copies = {query: index.get(query, -1) for query in answers}
+        same = np.array([-1 if copies[query] in right else copies[query] for query, right in answers.items()], int)
+        graded = [] if set(grades) == {1} else [list(map(str, grades))]
+        digest = _sha256(queries, documents, negatives, *graded)
+        return cls(name, pool, list(answers), list(answers.values()), same, digest)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of queries and of documents."""
+        return {"n": len(self.queries), "documents": len(self.documents)}
+
+    def texts(self) -> list[str]:
+        """Return the distinct queries and documents to embed."""
+        return list(dict.fromkeys([*self.queries, *self.documents]))
+
+    def score(self, encode: Encode, encode_queries: Encode | None = None, similarity: str = COSINE) -> dict[str, float]:
+        """Return the mean over queries of each metric of `per_query_scores`, x 100.
+
+        Args:
+            encode, encode_queries, similarity: As for `search`.
+
+        Raises:
+            UndefinedScoreError: No query has a relevant document; or as `search`.
+        """
+        if not self.queries:
+            raise UndefinedScoreError("no query has a relevant document")
+        ranking = self.search(encode, encode_queries=encode_queries, similarity=similarity)
+        return {name: float(values.mean()) for name, values in self.scores(ranking).items()}
+
+    def search(
+        self,
+        encode: Encode,
+        depth: int = DEPTH,
+        encode_queries: Encode | None = None,
+        similarity: str = COSINE,
+    ) -> np.ndarray:
+        """Rank the documents (Q, K) by the similarity of their embeddings to the query's; see `rank`.
+
+        Args:
+            encode: Function from N texts to embeddings (N, d); called once, with the distinct texts.
+            depth: Number of documents to rank.
+            encode_queries: Function for queries, if they are embedded in another way; `encode` then embeds documents.
+            similarity: One of `SIMILARITIES`.
+
+        Raises:
+            UndefinedScoreError: An embedding is not finite.
+        """
+        if encode_queries is None:
+            of_documents = of_queries = embed_once(encode, self.texts())
+        else:
+            of_documents, of_queries = embed_once(encode, self.documents), embed_once(encode_queries, self.queries)
+        queries, documents = of_queries(self.queries), of_documents(self.documents)
+        return self.rank(prepared(similarity, queries), prepared(similarity, documents), depth, similarity)
 
     def scores(self, ranking: np.ndarray) -> dict[str, np.ndarray]:
         """Score rankings: see `per_query_scores`.
@@ -86,6 +179,43 @@ class Collection:
         return ranking
 
 
+def load_retrieval_pairs(path: str | Path, option: str = "eval_retrieval") -> Collection:
+    """Load a TSV, CSV or JSONL file with `query`, `document` and optionally `negative` and `relevance` or `score`.
+
+    Args:
+        option: Name of the option that names the file, without dashes.
+
+    Raises:
+        UsageError: The file or a column does not exist, a query or document is missing or is not text, a grade is
+            not an integer from 0 to 1,000 or contradicts another one, an unknown column may contain the grades, there
+            are fewer than two different documents or no relevant one, or every query is its own document.
+    """
+    path, negatives = Path(path), []
+    grades: dict[tuple[str, str], int] = {}
+    for number, record in rows_by_column(path, option, PAIRS):
+        row = sentence_in(record, "query", path, number), sentence_in(record, "document", path, number)
+        grade = grade_in(record, path, number)
+        refuse_contradiction(f"{path}, line {number}", grade, grades.setdefault(row, grade))
+        if not is_empty(record.get("negative")):
+            negatives.append(text_in(record, "negative", path, number))
+    queries, documents = [query for query, _ in grades], [document for _, document in grades]
+    found = Collection.of_pairs(path.name, queries, documents, negatives, list(grades.values()))
+    if len(found.documents) < 2:
+        raise UsageError(f"{path} has {counted(len(found.documents), 'different document')}", needed="two or more")
+    if not found.queries:
+        raise UsageError(f"{path}: every relevance is 0", needed="a row with relevance 1 or more")
+    relevant = ((query, found.documents[i]) for query, right in zip(found.queries, found.grades) for i in right)
+    if all(query.strip() == document.strip() for query, document in relevant):
+        raise UsageError(
+            f"{path}: in each of the {len(queries):,} rows, query and document are the same text",
+            needed="different texts, because any encoder retrieves a copy first",
+        )
+    distinct = len(set(queries))
+    if without := distinct - len(found.queries):
+        logger.warning(f"{path}: {without:,} of {distinct:,} queries have no relevant document and are left out.")
+    return found
+
+
 def load_collection(folder: str | Path) -> Collection:
     """Load a test collection from a folder.
 
@@ -94,7 +224,7 @@ def load_collection(folder: str | Path) -> Collection:
     * TSV with header lines: `corpus.tsv` and `queries.tsv` (`id`, `text`, optionally `title`) and `qrels.tsv` (`query`,
       `document` and optionally `score`).
 
-    In both, the grades can also be in a column `relevance`.
+    In both, the grades can also be in a column `relevance`. A file of pairs is read by `load_retrieval_pairs`.
 
     Raises:
         UsageError: A file is missing or damaged, a judgment names an unknown id, or no document is relevant to any
@@ -147,5 +277,11 @@ def make_collection(
     same = np.array([index.get(query, -1) if shared_ids else -1 for query in kept])
     if itself := sum(document in grades[query] for query, document in zip(kept, same)):
         logger.warning(f"{name}: {counted(itself, 'relevant document')} with the id of the query, never found.")
-    texts = [documents[document] for document in order]
-    return Collection(name, texts, [queries[n] for n in kept], [grades[n] for n in kept], same)
+    texts, asked = [documents[document] for document in order], [queries[query] for query in kept]
+    right = [grades[query] for query in kept]
+    digest = _sha256(asked, texts, [str(sorted(own.items())) for own in right], list(map(str, same)))
+    return Collection(name, texts, asked, right, same, digest)
+
+
+def _sha256(*parts: Sequence[str]) -> str:
+    return hashlib.sha256("\0\0".join("\0".join(texts) for texts in parts).encode()).hexdigest()

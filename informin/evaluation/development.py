@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from informin.errors import UndefinedScoreError, UsageError
+from informin.evaluation.collections import Collection
 from informin.evaluation.embedding_cache import EmbeddingCache, Encode
 from informin.evaluation.labels import LabeledSentences
 from informin.evaluation.measures import KINDS, Measure
 from informin.evaluation.own import OwnEvaluation, own_evaluation
 from informin.evaluation.pairs import GradedPairs, load_pairs
-from informin.evaluation.retrieval import RetrievalPairs
 
 NEEDED = (
-    "GradedPairs, LabeledSentences, RetrievalPairs, the path of a file of pairs, a function from `encode` to scores, "
+    "GradedPairs, LabeledSentences, Collection, the path of a file of pairs, a function from `encode` to scores, "
     "an evaluator of sentence-transformers, or a list or a dictionary of these"
 )
-DevelopmentSet = GradedPairs | LabeledSentences | RetrievalPairs  # all with kind, name, sha256, measures, texts, score
+DevelopmentSet = GradedPairs | LabeledSentences | Collection  # all with kind, name, sha256, measures, texts, score
 
 
 @dataclass(frozen=True)

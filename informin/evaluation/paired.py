@@ -6,13 +6,12 @@ import numpy as np
 from scipy.stats import rankdata
 
 from informin.errors import UndefinedScoreError
+from informin.evaluation.collections import Collection
 from informin.evaluation.development import DevelopmentSet
 from informin.evaluation.embedding_cache import Encode
 from informin.evaluation.geometry import nearest, unit
 from informin.evaluation.labels import LabeledSentences
 from informin.evaluation.pairs import GradedPairs, cosine
-from informin.evaluation.ranking import per_query_scores
-from informin.evaluation.retrieval import RetrievalPairs, found_grades, ideal_grades
 
 RESAMPLES = 1000
 LEVEL = 95  # %
@@ -22,7 +21,7 @@ Statistic = Callable[[Iterable[np.ndarray]], np.ndarray]  # from R samples (N,) 
 def paired_scores(sets: Sequence[DevelopmentSet], old: Encode, new: Encode) -> list[dict]:
     """Score two encoders on development sets, by the first measure that is defined for parts of a set.
 
-    These are Spearman for graded pairs, 1-NN accuracy for labeled sentences, and nDCG@10 for retrieval pairs. V-measure
+    These are Spearman for graded pairs, 1-NN accuracy for labeled sentences, and nDCG@10 for retrieval. V-measure
     is not the mean of a score per sentence, so it has no bootstrap interval. Sets without a defined score are left out.
 
     Returns:
@@ -68,7 +67,7 @@ def _statistics(one: DevelopmentSet, old: Encode, new: Encode) -> tuple[str, int
         distinct = one.distinct()
         x, y = (_neighbor_is_right(distinct, encode) for encode in (old, new))
         return "nearest_neighbor", len(x), _mean(x), _mean(y)
-    if not one.answers:
+    if not one.queries:
         raise UndefinedScoreError("no query has a relevant document")
     x, y = (_gain(one, encode) for encode in (old, new))
     return "ndcg_10", len(x), _mean(x), _mean(y)
@@ -100,7 +99,8 @@ def _neighbor_is_right(labeled: LabeledSentences, encode: Encode) -> np.ndarray:
     return 100.0 * (labels == labels[neighbors])
 
 
-def _gain(pairs: RetrievalPairs, encode: Encode) -> np.ndarray:
+def _gain(collection: Collection, encode: Encode) -> np.ndarray:
     """Return nDCG@10 x 100 of each query."""
-    queries, documents = (unit(encode(texts)).astype(np.float32) for texts in (list(pairs.answers), pairs.pool()))
-    return per_query_scores(found_grades(pairs, queries, documents), ideal_grades(pairs))["ndcg_10"]
+    sides = (collection.queries, collection.documents)
+    queries, documents = (unit(encode(texts)).astype(np.float32) for texts in sides)
+    return collection.scores(collection.rank(queries, documents))["ndcg_10"]

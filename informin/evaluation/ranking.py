@@ -3,11 +3,6 @@
 import numpy as np
 
 
-def ranking_scores(grades: np.ndarray, ideal: np.ndarray) -> dict[str, float]:
-    """Return the mean over queries of each metric of `per_query_scores`."""
-    return {name: float(values.mean()) for name, values in per_query_scores(grades, ideal).items()}
-
-
 def per_query_scores(grades: np.ndarray, ideal: np.ndarray) -> dict[str, np.ndarray]:
     """Return the scores x 100 of Q queries, each with at least one relevant document.
 

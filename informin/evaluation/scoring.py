@@ -17,9 +17,9 @@ from informin.bars import hidden
 from informin.distributed import gather_objects, rank
 from informin.errors import UndefinedScoreError, UsageError, counted
 from informin.evaluation import results
+from informin.evaluation.collections import Collection, load_retrieval_pairs
 from informin.evaluation.embedding_cache import EmbeddingCache, Encode
 from informin.evaluation.labels import LabeledSentences, load_labels
-from informin.evaluation.retrieval import RetrievalPairs, load_retrieval_pairs
 from informin.evaluation.senteval import TASKS, StsTask, TransferTask, load_task
 from informin.evaluation.similarity import COSINE
 from informin.evaluation.sts import score_sts
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 ALL_DIMENSIONS = math.inf
 # The encoder with its prompt for queries, and with its prompt for documents.
 Sides = tuple["AnyEncoder", "AnyEncoder"]
-Task = StsTask | TransferTask | LabeledSentences | RetrievalPairs
+Task = StsTask | TransferTask | LabeledSentences | Collection
 
 
 class AnyEncoder(Protocol):
@@ -261,12 +261,12 @@ class _Embeddings:
 
     def prompts(self, task: Task) -> dict[str, str] | None:
         """Return the prompts of a task for queries and documents; None if it has only the encoder's own."""
-        return self._sides if self._sides and isinstance(task, RetrievalPairs) else None
+        return self._sides if self._sides and isinstance(task, Collection) else None
 
     def add(self, task: Task) -> list[str]:
         """Encode the sentences of a task, and return them."""
-        if self._sides and isinstance(task, RetrievalPairs):
-            for cache, texts in zip(self._caches, (list(task.answers), task.pool())):
+        if self._sides and isinstance(task, Collection):
+            for cache, texts in zip(self._caches, (task.queries, task.documents)):
                 cache.add(texts)
             return task.texts()
         sentences = task.sentences() if isinstance(task, StsTask | TransferTask) else task.texts()
@@ -336,7 +336,7 @@ def _scores(task: Task, similarity: str, encode: Encode, encode_queries: Encode 
         return score_sts(encode, task, similarity)
     if isinstance(task, TransferTask):
         return score_transfer(encode, task)
-    if isinstance(task, RetrievalPairs):
+    if isinstance(task, Collection):
         measures = task.score(encode, encode_queries, similarity)
     else:
         measures = task.score(encode)

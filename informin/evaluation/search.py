@@ -6,10 +6,8 @@ import numpy as np
 
 from informin.errors import UsageError
 from informin.evaluation.collections import DEPTH, Collection
-from informin.evaluation.embedding_cache import Encode, embed_once
 from informin.evaluation.measures import SEARCH
 from informin.evaluation.ranking import top
-from informin.evaluation.similarity import COSINE, prepared
 from informin.evaluation.table import Row, Table
 
 TRIALS = 10_000
@@ -17,29 +15,6 @@ SIGNS = 2**20  # at a time: 8 MiB, and as much for drawing them
 FUSION = 60  # the constant of reciprocal rank fusion
 FUSION_DEPTH = 2_000  # documents of each ranking that are fused; the complete ranking of small collections
 TESTED = ("ndcg_10", "recall_100")
-
-
-def search_ranking(
-    encode: Encode,
-    collection: Collection,
-    depth: int = DEPTH,
-    encode_queries: Encode | None = None,
-    similarity: str = COSINE,
-) -> np.ndarray:
-    """Rank the documents (Q, K) by the similarity of their embeddings to the query's; see `Collection.rank`.
-
-    Args:
-        encode: From N documents to (N, d); called once, with the distinct documents.
-        depth: Number of documents to rank.
-        encode_queries: From N queries to (N, d); None for `encode`.
-        similarity: One of `SIMILARITIES`.
-
-    Raises:
-        UndefinedScoreError: An embedding is not finite.
-    """
-    documents = embed_once(encode, collection.documents)(collection.documents)
-    queries = embed_once(encode_queries or encode, collection.queries)(collection.queries)
-    return collection.rank(prepared(similarity, queries), prepared(similarity, documents), depth, similarity)
 
 
 def bm25_ranking(collection: Collection, depth: int = DEPTH) -> np.ndarray:

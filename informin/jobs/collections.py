@@ -11,7 +11,7 @@ import numpy as np
 from informin.evaluation.collections import DEPTH, load_collection
 from informin.evaluation.mteb_tasks import load_mteb_task
 from informin.evaluation.scoring import AnyEncoder, Sides, encode_with_bar
-from informin.evaluation.search import FUSION_DEPTH, bm25_search, fused_ranking, search_ranking, search_table
+from informin.evaluation.search import FUSION_DEPTH, bm25_search, fused_ranking, search_table
 from informin.evaluation.similarity import COSINE
 from informin.evaluation.table import Table, prompts_note, similarity_note
 from informin.models.model import Model
@@ -79,7 +79,7 @@ class CollectionSearch:
                 self.notes.append(f"{label}: {prompts_note(queries.prompt or '', documents.prompt or '')}")
             for found, collection in zip(self._rankings, self.collections):
                 of_documents, of_queries = (partial(_encode, side, pooler) for side in (documents, queries))
-                found[label] = search_ranking(of_documents, collection, self.depth, of_queries, encoder.similarity)
+                found[label] = collection.search(of_documents, self.depth, of_queries, encoder.similarity)
 
     def scores(self) -> list[CollectionScores]:
         """Return the scores on each collection."""

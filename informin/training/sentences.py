@@ -21,10 +21,10 @@ from informin import arrowfiles, jsonfiles, quoting, textfiles, textlines
 from informin.arrowfiles import saved_files
 from informin.errors import UsageError, counted, error_line, refuse_undecoded
 from informin.evaluation import GradedPairs, load_pairs, load_stsb_dev
+from informin.evaluation.collections import load_retrieval_pairs
 from informin.evaluation.development import Development, DevelopmentSet
 from informin.evaluation.drift import stsb_dev
 from informin.evaluation.labels import load_labels
-from informin.evaluation.retrieval import load_retrieval_pairs
 from informin.evaluation.senteval_files import HUB_ERRORS, hub_file, senteval_folder
 from informin.models.embedding_config import refuse_long_prompt
 from informin.models.tokenizer import forget_truncation

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from informin.errors import UsageError
-from informin.evaluation.collections import Collection, load_collection, make_collection
+from informin.evaluation.collections import Collection, load_collection, load_retrieval_pairs, make_collection
 from informin.evaluation.mteb_tasks import load_mteb_task
-from informin.evaluation.retrieval import load_retrieval_pairs
-from informin.evaluation.search import bm25_search, fused_ranking, search_ranking
+from informin.evaluation.search import bm25_search, fused_ranking
 from tests.evaluation.test_collections import fake_mteb, random_encode
 
 TEXTS = ["red stone", "blue lake", "old bread"]
@@ -186,7 +185,8 @@ def test_pairs_with_grades_in_another_column_are_refused(tmp_path, column):
     with pytest.raises(UsageError, match=f"line 2: the column '{column}' is not read"):
         load_retrieval_pairs(path)
     path.write_text("query\tdocument\tscore\tid\na\tB\t0\t1\nc\tD\t2\t2\n")
-    assert load_retrieval_pairs(path).relevance == [0, 2]
+    found = load_retrieval_pairs(path)
+    assert (found.queries, found.grades) == (["c"], [{1: 2}])
 
 
 def mteb_task(documents, queries, relevant):
@@ -230,7 +230,7 @@ def test_the_document_with_the_id_of_the_query_counts_as_not_found(documents, ca
     """As in BEIR: it is in no ranking, and its judgment remains."""
     collection = own(documents)
     assert "1 relevant document with the id of the query, never found" in caplog.text
-    ranking = search_ranking(random_encode, collection)
+    ranking = collection.search(random_encode)
     itself = collection.documents.index("text 1", 2)
     assert itself == documents - 1 and itself not in ranking and (ranking == -1).sum() == (documents <= 100)
     best = sorted(ranking[0].tolist(), key=lambda document: document != 0)
@@ -241,7 +241,7 @@ def test_the_document_with_the_id_of_the_query_counts_as_not_found(documents, ca
 def test_scores_with_the_query_itself_equal_trec_eval():
     pytrec_eval = pytest.importorskip("pytrec_eval", reason="pytrec-eval-terrier is not installed")
     collection = own(9)
-    ranking = search_ranking(random_encode, collection)[0]
+    ranking = collection.search(random_encode)[0]
     run = {"q": {str(d): float(-place) for place, d in enumerate(ranking) if d >= 0}}
     judged = {"q": {str(d): grade for d, grade in collection.grades[0].items()}}
     found = pytrec_eval.RelevanceEvaluator(judged, {"map_cut.100", "ndcg_cut.10"}).evaluate(run)["q"]
@@ -262,7 +262,7 @@ def test_nothing_depends_on_the_order_of_the_documents():
     def rankings(order: list[str], depth: int) -> list[list[list[str]]]:
         chosen = {name: documents[name] for name in order}
         collection = make_collection("c", chosen, queries, judged, shared_ids=False)
-        found = search_ranking(random_encode, collection, depth)
+        found = collection.search(random_encode, depth)
         ranking, ranks = bm25_search(collection, depth)
         return [found.tolist(), ranking.tolist(), fused_ranking(found, ranking, len(documents), ranks).tolist()]
 

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from informin.cli import eval as eval_command
-from informin.evaluation.collections import load_collection, make_collection
+from informin.evaluation.collections import Collection, load_collection, make_collection
+from informin.evaluation.development import as_development
 from informin.evaluation.mteb_tasks import load_mteb_task
-from informin.evaluation.search import bm25_ranking, fused_ranking, randomization_test, search_ranking
+from informin.evaluation.search import bm25_ranking, fused_ranking, randomization_test
 from tests.conftest import SHARED, make_sentences, raises_usage
 
 DOCUMENTS, QUERIES = make_sentences(40, 1), make_sentences(6, 2)
@@ -48,12 +49,24 @@ def test_a_query_does_not_find_itself():
     texts = {f"t{i}": text for i, text in enumerate(DOCUMENTS)}
     queries, judged = {name: texts[name] for name in ("t1", "t5")}, {("t1", "t2"): 1, ("t5", "t2"): 1}
     one, other = (make_collection("own", texts, queries, judged, shared_ids=shared) for shared in (True, False))
-    found, with_itself = (search_ranking(random_encode, collection) for collection in (one, other))
+    found, with_itself = (collection.search(random_encode) for collection in (one, other))
     assert with_itself[:, 0].tolist() == [1, 5]
     assert [row[:-1].tolist() for row in found] == [row[1:].tolist() for row in with_itself]
     assert found[:, -1].tolist() == [-1, -1]
     words = [bm25_ranking(collection, 3) for collection in (one, other)]
     assert words[1][:, 0].tolist() == [1, 5] and words[0][:, :2].tolist() == words[1][:, 1:].tolist()
+
+
+def test_a_folder_and_pairs_with_the_same_texts_have_the_same_scores_in_training(tsv):
+    queries, documents, grades = zip(*((QUERIES[q], DOCUMENTS[d], grade) for q, d, grade in JUDGED))
+    pairs, folder = Collection.of_pairs("pairs", queries, documents, DOCUMENTS, grades), load_collection(tsv)
+    (expected, none), (found, problems) = (as_development(one).score(random_encode) for one in (pairs, folder))
+    assert found == expected and 0 < found["map_100"] < 100 and none == problems == {}
+    assert folder.counts == pairs.counts == {"n": 3, "documents": 40}
+    copy = shutil.copytree(tsv, tsv.parent / "copy")
+    assert load_collection(copy).sha256 == folder.sha256
+    (copy / "qrels.tsv").write_text((tsv / "qrels.tsv").read_text().replace("\t3\n", "\t2\n"))
+    assert load_collection(copy).sha256 != folder.sha256
 
 
 def test_fusion_counts_ranks_from_one():
@@ -78,7 +91,7 @@ def test_both_layouts_give_the_same_collection(tsv, beir):
 def test_scores_equal_trec_eval(tsv):
     pytrec_eval = pytest.importorskip("pytrec_eval", reason="pytrec-eval-terrier is not installed")
     collection = load_collection(tsv)
-    ranking = search_ranking(random_encode, collection)
+    ranking = collection.search(random_encode)
     scores = collection.scores(ranking)
     qrel = {str(q): {str(d): grade for d, grade in right.items()} for q, right in enumerate(collection.grades)}
     run = {str(q): {str(d): float(-place) for place, d in enumerate(row)} for q, row in enumerate(ranking)}

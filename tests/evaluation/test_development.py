@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from informin.evaluation import GradedPairs, load_pairs, score_pairs
+from informin.evaluation.collections import Collection
 from informin.evaluation.development import Development, as_development
 from informin.evaluation.labels import LabeledSentences, score_labels
 from informin.evaluation.measures import ALL, KINDS
-from informin.evaluation.retrieval import RetrievalPairs, score_retrieval
 from tests.conftest import raises_usage
 
 PAIRS = GradedPairs("pairs", ["a", "b", "c"], ["b", "c", "a"], np.array([1.0, 5.0, 2.0]))
 LABELS = LabeledSentences("titles", list("abcdefgh"), list("xxxxyyyy"))
-SEARCH = RetrievalPairs("faq", ["a", "b"], ["d", "z"])
+SEARCH = Collection.of_pairs("faq", ["a", "b"], ["d", "z"])
 
 
 def letters(sentences) -> np.ndarray:
@@ -27,7 +27,7 @@ def test_all_sets_are_scored_and_each_sentence_is_encoded_once():
     calls = []
     scores, problems = Development((SEARCH, LABELS, PAIRS)).score(lambda s: calls.append(list(s)) or letters(s))
     assert len(calls) == 1 and sorted(calls[0]) == sorted("abcdefghz")
-    expected = score_pairs(letters, PAIRS) | score_labels(letters, LABELS) | score_retrieval(letters, SEARCH)
+    expected = score_pairs(letters, PAIRS) | score_labels(letters, LABELS) | SEARCH.score(letters)
     assert problems == {} and scores == pytest.approx({name: expected[name] for name in ALL})
     assert list(scores) == list(ALL), "in the order of the kinds, whatever was given first"
 
@@ -69,5 +69,5 @@ def test_eval_dataset_may_be_a_path_a_set_or_a_list(pairs_file):
     [([], "is empty"), ({"a": 1}, "a int with the name a"), ([LABELS, 3], "a int"), ([None], "a NoneType")],
 )
 def test_other_eval_datasets_are_rejected(given, found):
-    with raises_usage(option="eval_dataset", found=found, needed="GradedPairs, LabeledSentences, RetrievalPairs"):
+    with raises_usage(option="eval_dataset", found=found, needed="GradedPairs, LabeledSentences, Collection"):
         as_development(given)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from informin.evaluation.collections import Collection
 from informin.evaluation.labels import LabeledSentences, score_labels
 from informin.evaluation.paired import paired_scores
 from informin.evaluation.pairs import GradedPairs, cosine, score_pairs
-from informin.evaluation.retrieval import RetrievalPairs, score_retrieval
 
 TEXTS = [f"text {i}" for i in range(60)]
 LABELS = [str(i % 3) for i in range(60)]
@@ -22,7 +22,7 @@ def encoder(x: np.ndarray):
 
 PAIRS = GradedPairs("pairs", TEXTS[:30], TEXTS[30:], np.array([i % 3 == 0 for i in range(30)], float) + CENTERS[:30, 0])
 LABELED = LabeledSentences("labels", TEXTS, LABELS)
-QUERIES = RetrievalPairs("queries", TEXTS[:30], TEXTS[30:])
+QUERIES = Collection.of_pairs("queries", TEXTS[:30], TEXTS[30:])
 
 
 def test_scores_are_those_of_each_kind_of_data():
@@ -32,7 +32,7 @@ def test_scores_are_those_of_each_kind_of_data():
         ("labels", "nearest_neighbor", 60),
         ("retrieval", "ndcg_10", 30),
     ]
-    scores = (score_pairs, PAIRS), (score_labels, LABELED), (score_retrieval, QUERIES)
+    scores = (score_pairs, PAIRS), (score_labels, LABELED), (lambda encode, data: data.score(encode), QUERIES)
     for entry, (score, data) in zip(found, scores):
         before, after = (score(encoder(x), data)[entry["measure"]] for x in (WORSE, BETTER))
         assert (entry["old"][0], entry["new"][0]) == pytest.approx((before, after))
@@ -63,6 +63,5 @@ def test_a_clear_change_excludes_zero_and_none_has_zero():
 def test_undefined_scores_are_left_out():
     constant = np.ones((60, 3))
     assert paired_scores([PAIRS], encoder(WORSE), encoder(constant)) == []
-    assert (
-        paired_scores([RetrievalPairs("none", TEXTS[:2], TEXTS[2:4], [], [0, 0])], encoder(WORSE), encoder(WORSE)) == []
-    )
+    none = Collection.of_pairs("none", TEXTS[:2], TEXTS[2:4], [], [0, 0])
+    assert paired_scores([none], encoder(WORSE), encoder(WORSE)) == []

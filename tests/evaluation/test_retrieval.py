@@ -5,9 +5,9 @@ import pytest
 from pytrec_eval import RelevanceEvaluator
 
 from informin.errors import UndefinedScoreError, UsageError
-from informin.evaluation import retrieval
+from informin.evaluation import collections
+from informin.evaluation.collections import Collection, load_retrieval_pairs
 from informin.evaluation.measures import SEARCH
-from informin.evaluation.retrieval import RetrievalPairs, load_retrieval_pairs, score_retrieval
 from tests.evaluation.test_labels import cosine, encoder, write
 
 HEADER = "query\tdocument\n"
@@ -28,8 +28,8 @@ GRADE = '{"query": "a", "document": "b", "relevance": %s}'
 )
 def test_load_retrieval_pairs(tmp_path, name, content):
     pairs = load_retrieval_pairs(write(tmp_path / name, content))
-    assert (pairs.name, pairs.queries, pairs.documents, pairs.negatives) == (name, ["a", "c"], ["B", "D"], ["N"])
-    assert pairs.pool() == ["B", "D", "N"] and pairs.texts() == ["a", "c", "B", "D", "N"]
+    assert (pairs.name, pairs.queries, pairs.documents) == (name, ["a", "c"], ["B", "D", "N"])
+    assert pairs.grades == [{0: 1}, {1: 1}] and pairs.texts() == ["a", "c", "B", "D", "N"]
     assert pairs.counts == {"n": 2, "documents": 3}
 
 
@@ -72,16 +72,20 @@ def test_unusable_files_are_rejected(tmp_path, name, content, message):
 def test_queries_without_a_relevant_document_are_left_out(tmp_path, caplog):
     rows = "a\tA\t2\na\tB\t0\nb\tB\t0\nb\tC\t\nc\tA\t0\n"
     pairs = load_retrieval_pairs(write(tmp_path / "a.tsv", GRADED + rows))
-    assert pairs.answers == {"a": {"A": 2}, "b": {"C": 1}} and pairs.pool() == ["A", "B", "C"]
+    assert (pairs.queries, pairs.grades) == (["a", "b"], [{0: 2}, {2: 1}]) and pairs.documents == ["A", "B", "C"]
     assert pairs.counts == {"n": 2, "documents": 3} and "c" not in pairs.texts()
     assert "1 of 3 queries have no relevant document and are left out." in caplog.text
     with pytest.raises(UndefinedScoreError, match="no query has a relevant document"):
-        score_retrieval(encoder({}), RetrievalPairs("s", ["q"], ["a"], ["b"], [0]))
+        Collection.of_pairs("s", ["q"], ["a"], ["b"], [0]).score(encoder({}))
 
 
 def test_relevance_is_part_of_the_checksum():
-    plain, ones, graded = (RetrievalPairs("s", ["q", "q"], ["a", "b"], [], grades) for grades in (None, [1, 1], [1, 2]))
-    assert plain.sha256 == ones.sha256 != graded.sha256
+    plain, ones, graded, others = (
+        Collection.of_pairs("s", ["q", "q"], ["a", "b"], [], grades) for grades in (None, [1, 1], [1, 2], [0, 1])
+    )
+    assert plain.sha256 == ones.sha256 and len({plain.sha256, graded.sha256, others.sha256}) == 3
+    known = "d9e8a89b1358b5ed696cc8e9199fdc3cb526f0c7d0035b051d241e87fb75387f"  # also stored in training.json
+    assert plain.sha256 == known
 
 
 def search(seed: int = 0):
@@ -90,16 +94,18 @@ def search(seed: int = 0):
     queries, documents = [f"q{i}" for i in range(40)], [f"d{i}" for i in range(40)]
     vectors = {text: source.normal(size=12) for text in [*documents, "n0", "n1", "n2"]}
     vectors |= {query: vectors[document] + source.normal(size=12) for query, document in zip(queries, documents)}
-    pairs = RetrievalPairs("s", [*queries, "q3", "q4"], [*documents, "d9", "d8"], ["n0", "n1", "n2", "q1", "q2", "d5"])
+    pairs = Collection.of_pairs(
+        "s", [*queries, "q3", "q4"], [*documents, "d9", "d8"], ["n0", "n1", "n2", "q1", "q2", "d5"]
+    )
     return pairs, vectors
 
 
 def test_scores_equal_plain_loops(monkeypatch):
     pairs, vectors = search()
     lists, calls = [], []
-    for query in dict.fromkeys(pairs.queries):
-        right = {document for q, document in zip(pairs.queries, pairs.documents) if q == query}
-        others = [document for document in pairs.pool() if document != query]
+    for query, grades in zip(pairs.queries, pairs.grades):
+        right = {pairs.documents[i] for i in grades}
+        others = [document for document in pairs.documents if document != query]
         order = sorted(others, key=lambda document: -cosine(vectors[query], vectors[document]))
         lists.append((sorted(order.index(document) + 1 for document in right), len(right)))
     expected = {
@@ -118,11 +124,11 @@ def test_scores_equal_plain_loops(monkeypatch):
     expected = {name: 100 * np.mean(values) for name, values in expected.items()}
     assert list(expected) == list(SEARCH)
     assert 0 < expected["accuracy_1"] < expected["recall_10"] < expected["accuracy_10"] < 100
-    assert score_retrieval(encoder(vectors, calls), pairs) == pytest.approx(expected)
+    assert pairs.score(encoder(vectors, calls)) == pytest.approx(expected)
     assert calls == [pairs.texts()], "encoded once"
     for block in (1, 130):
-        monkeypatch.setattr(retrieval, "BLOCK", block)
-        assert score_retrieval(encoder(vectors), pairs) == pytest.approx(expected)
+        monkeypatch.setattr(collections, "BLOCK", block)
+        assert pairs.score(encoder(vectors)) == pytest.approx(expected)
 
 
 TREC = {
@@ -136,12 +142,11 @@ TREC = {
 }
 
 
-def trec_scores(pairs: RetrievalPairs, vectors: dict[str, np.ndarray]) -> dict[str, float]:
+def trec_scores(pool: list[str], rows: dict[tuple[str, str], int], vectors: dict[str, np.ndarray]) -> dict[str, float]:
     """Return the scores computed by trec_eval for queries with a relevant document."""
-    pool = pairs.pool()
     names = {document: f"{len(pool) - i:06}" for i, document in enumerate(pool)}  # of equal ones its last name is first
     judged: dict[str, dict[str, int]] = {}
-    for query, document, grade in zip(pairs.queries, pairs.documents, pairs.relevance):
+    for (query, document), grade in rows.items():
         judged.setdefault(query, {})[names[document]] = grade
     judged = {query: grades for query, grades in judged.items() if any(grades.values())}
     run = {}
@@ -172,15 +177,15 @@ def test_scores_equal_trec_eval(documents, highest, tied):
             rows[query, document] = int(source.integers(0, highest + 1)) if i < 27 else 0
     rows |= {(queries[0], name): 1 for name in names[: documents // 2]}
     several = list(rows)
-    pairs = RetrievalPairs(
+    pairs = Collection.of_pairs(
         "s", [q for q, _ in several], [d for _, d in several], [*names, "q0", "q1"], [*rows.values()]
     )
     draw = (lambda: source.choice([-1.0, 1.0], 4)) if tied else (lambda: source.normal(size=16))
     vectors = {text: draw() for text in [*queries, *names]}
-    expected = trec_scores(pairs, vectors)
+    expected = trec_scores(pairs.documents, rows, vectors)
     assert list(expected) == list(SEARCH) and 0 < expected["ndcg_10"] < 100
-    assert documents < 400 or max(map(len, pairs.answers.values())) > 100
-    assert score_retrieval(encoder(vectors), pairs) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    assert documents < 400 or max(map(len, pairs.grades)) > 100
+    assert pairs.score(encoder(vectors)) == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
 def at(rank: int, documents: int = 12) -> dict[str, float]:
@@ -188,7 +193,7 @@ def at(rank: int, documents: int = 12) -> dict[str, float]:
     names = [f"d{i}" for i in range(documents)]
     angles = {name: 0.1 * (i + 1) for i, name in enumerate(names)} | {"q": 0}
     vectors = {name: np.array([np.cos(angle), np.sin(angle)]) for name, angle in angles.items()}
-    return score_retrieval(encoder(vectors), RetrievalPairs("s", ["q"], [names[rank - 1]], names))
+    return Collection.of_pairs("s", ["q"], [names[rank - 1]], names).score(encoder(vectors))
 
 
 @pytest.mark.parametrize(
@@ -206,8 +211,8 @@ def test_one_query_in_closed_form(rank, expected):
 
 def test_recall_is_of_all_relevant_documents_and_accuracy_of_any():
     vectors = {"q": [1, 0], "far": [0, 1], "other": [0.7, 0.7], "near": [0.9, 0.1]}
-    pairs = RetrievalPairs("s", ["q", "q"], ["far", "near"], ["other"])
-    found = score_retrieval(encoder({text: np.array(x, dtype=float) for text, x in vectors.items()}), pairs)
+    pairs = Collection.of_pairs("s", ["q", "q"], ["far", "near"], ["other"])
+    found = pairs.score(encoder({text: np.array(x, dtype=float) for text, x in vectors.items()}))
     assert found["accuracy_1"] == found["mrr_10"] == found["recall_10"] == 100
     assert found["map_100"] == pytest.approx(100 * (1 + 2 / 3) / 2)
     assert found["ndcg_10"] == pytest.approx(100 * (1 + 1 / 2) / (1 + 1 / np.log2(3)))
@@ -215,23 +220,23 @@ def test_recall_is_of_all_relevant_documents_and_accuracy_of_any():
 
 def test_query_is_excluded_from_its_ranking_unless_relevant():
     vectors = {"a": np.array([1.0, 0]), "b": np.array([0.9, 0.1]), "c": np.array([0, 1.0])}
-    assert score_retrieval(encoder(vectors), RetrievalPairs("s", ["a", "b"], ["b", "c"], ["a"]))["accuracy_1"] == 50
-    assert score_retrieval(encoder(vectors), RetrievalPairs("s", ["a", "b"], ["a", "c"]))["accuracy_1"] == 50
+    assert Collection.of_pairs("s", ["a", "b"], ["b", "c"], ["a"]).score(encoder(vectors))["accuracy_1"] == 50
+    assert Collection.of_pairs("s", ["a", "b"], ["a", "c"]).score(encoder(vectors))["accuracy_1"] == 50
 
 
 def test_scores_are_invariant_to_rotation_and_scale():
     pairs, vectors = search()
     turn = np.linalg.qr(np.random.default_rng(1).normal(size=(12, 12)))[0]
     turned = {text: 7 * x @ turn for text, x in vectors.items()}
-    assert score_retrieval(encoder(turned), pairs) == pytest.approx(score_retrieval(encoder(vectors), pairs))
+    assert pairs.score(encoder(turned)) == pytest.approx(pairs.score(encoder(vectors)))
 
 
 def test_ties_are_ranked_by_position():
-    pairs = RetrievalPairs("s", ["q", "r"], ["a", "b"])
-    found = score_retrieval(lambda texts: np.ones((len(texts), 3)), pairs)
+    pairs = Collection.of_pairs("s", ["q", "r"], ["a", "b"])
+    found = pairs.score(lambda texts: np.ones((len(texts), 3)))
     assert (found["mrr_10"], found["accuracy_1"], found["accuracy_10"]) == (75, 50, 100)
 
 
 def test_embeddings_not_finite_have_no_score():
     with pytest.raises(UndefinedScoreError, match="the embeddings of 4 of 4 sentences are not finite"):
-        score_retrieval(lambda texts: np.full((len(texts), 3), np.nan), RetrievalPairs("s", ["q", "r"], ["a", "b"]))
+        Collection.of_pairs("s", ["q", "r"], ["a", "b"]).score(lambda texts: np.full((len(texts), 3), np.nan))

@@ -7,11 +7,10 @@ import pytest
 from scipy.stats import spearmanr
 
 from informin.evaluation import paired, search
-from informin.evaluation.collections import make_collection
+from informin.evaluation.collections import Collection, make_collection
 from informin.evaluation.pairs import GradedPairs
 from informin.evaluation.results import load_results, new_results, resume_results, save_results, similarity_in
-from informin.evaluation.retrieval import RetrievalPairs, score_retrieval
-from informin.evaluation.search import randomization_test, search_ranking
+from informin.evaluation.search import randomization_test
 from informin.evaluation.senteval import StsTask
 from informin.evaluation.similarity import SIMILARITIES, pairwise, prepared, similarities
 from informin.evaluation.sts import score_sts
@@ -51,18 +50,18 @@ def test_collections_are_ranked_by_it(similarity):
     judged = {(f"{i}", names[i]): 1 for i in range(9)}
     queries = {f"{i}": f"{i}" for i in range(9)}
     collection = make_collection("c", dict(zip(names, names)), queries, judged, shared_ids=False)
-    found = search_ranking(encode, collection, 20, similarity=similarity)
+    found = collection.search(encode, 20, similarity=similarity)
     np.testing.assert_array_equal(found, np.argsort(-theirs(similarity, VECTORS[:9], VECTORS[9:]), axis=1)[:, :20])
 
 
 @EACH
 def test_files_of_pairs_are_ranked_by_it(similarity):
     texts = list(map(str, range(40)))
-    pairs = RetrievalPairs("p", texts[:9], texts[9:18], texts[18:])
+    pairs = Collection.of_pairs("p", texts[:9], texts[9:18], texts[18:])
     scores = theirs(similarity, VECTORS[:9], VECTORS[9:])
     ranks = 1 + (scores > np.diag(scores)[:, None]).sum(1)
     expected = 100 * np.where(ranks <= 10, 1 / ranks, 0).mean()
-    assert score_retrieval(encode, pairs, similarity=similarity)["mrr_10"] == pytest.approx(expected)
+    assert pairs.score(encode, similarity=similarity)["mrr_10"] == pytest.approx(expected)
     assert pairs.score(encode, None, similarity)["mrr_10"] == pytest.approx(expected)
 
 
@@ -83,7 +82,7 @@ def test_equal_texts_are_tied_at_any_length(similarity, scale):
     vectors = {"q": scale * np.linspace(2, 1, 32)} | {f"text {i}": x for i, x in enumerate(noise)}
     documents = {f"{i}": f"text {i}" for i in range(8)}
     collection = make_collection("c", documents, {"q": "q"}, {("q", "0"): 1}, shared_ids=False)
-    found = search_ranking(lambda texts: np.array([vectors[x] for x in texts]), collection, similarity=similarity)
+    found = collection.search(lambda texts: np.array([vectors[x] for x in texts]), similarity=similarity)
     assert found.tolist() == [[*range(8)]]
 
 

@@ -10,10 +10,10 @@ from transformers import TrainerState
 from informin.errors import UndefinedScoreError
 from informin.evaluation import load_pairs
 from informin.evaluation import pairs as pairs_module
+from informin.evaluation.collections import Collection
 from informin.evaluation.development import as_development
 from informin.evaluation.labels import LabeledSentences, score_labels
 from informin.evaluation.measures import ALL, LABELS, SEARCH
-from informin.evaluation.retrieval import RetrievalPairs
 from informin.training.report import summary
 from tests.conftest import make_sentences, raises_usage
 from tests.training.trainer_helpers import WeightsAtEvaluation
@@ -105,7 +105,7 @@ def test_report_notes_that_training_lowered_the_score(arguments, pairs_file, aft
 
 SENTENCES = make_sentences(64)
 TITLES = LabeledSentences("titles.tsv", SENTENCES, [sentence.split()[0] for sentence in SENTENCES])
-SEARCH_PAIRS = RetrievalPairs("faq.tsv", SENTENCES[:8], SENTENCES[8:16], SENTENCES[16:30])
+SEARCH_PAIRS = Collection.of_pairs("faq.tsv", SENTENCES[:8], SENTENCES[8:16], SENTENCES[16:30])
 
 
 def test_all_evaluation_sets_are_scored_logged_and_recorded(bert, arguments, pairs_file, capsys):

@@ -16,8 +16,7 @@ from informin.cli import eval as eval_command
 from informin.cli import fit as fit_command
 from informin.demo.load import load_search
 from informin.demo.sentences import Sentences
-from informin.evaluation.collections import load_collection
-from informin.evaluation.retrieval import load_retrieval_pairs, score_retrieval
+from informin.evaluation.collections import load_collection, load_retrieval_pairs
 from informin.models.open_model import load_model
 from tests.conftest import make_sentences, raises_usage
 from tests.evaluation.test_collections import DOCUMENTS, QUERIES, tsv  # noqa: F401
@@ -97,7 +96,7 @@ def test_files_of_pairs_use_both_routes(routed, tmp_path, kind):
     how = ["--model_name", str(routed(kind)), "--retrieval", str(pairs), "--device", "cpu", "--output", str(output)]
     assert eval_command.main(how) == 0
     theirs = library(routed(kind))
-    expected = score_retrieval(theirs.encode_document, load_retrieval_pairs(pairs), theirs.encode_query)
+    expected = load_retrieval_pairs(pairs).score(theirs.encode_document, theirs.encode_query)
     entry = json.loads(output.read_text())["tasks"]["faq"]
     assert entry["measures"] == pytest.approx(expected) and entry["prompts"] == {"query": "", "document": ""}
 

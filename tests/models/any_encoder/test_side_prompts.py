@@ -9,9 +9,8 @@ from sentence_transformers import SentenceTransformer
 from informin.cli import embed as embed_command
 from informin.cli import eval as eval_command
 from informin.cli import fit as fit_command
-from informin.evaluation.collections import load_collection
+from informin.evaluation.collections import load_collection, load_retrieval_pairs
 from informin.evaluation.geometry import unit
-from informin.evaluation.retrieval import load_retrieval_pairs, score_retrieval
 from informin.models.open_model import load_model
 from informin.models.prompts import named_prompt, side_prompts
 from tests.conftest import make_sentences, raises_usage
@@ -125,7 +124,7 @@ def test_files_of_pairs_use_them(model, tmp_path, capsys, options, used):
     assert eval_command.main([*how, *flags(options)]) == 0
     theirs = SentenceTransformer(str(model), device="cpu")
     query, document = (lambda texts, p=prompt: theirs.encode(list(texts), prompt=p) for prompt in used)
-    expected = score_retrieval(document, load_retrieval_pairs(pairs), query)
+    expected = load_retrieval_pairs(pairs).score(document, query)
     results = json.loads((tmp_path / "out.json").read_text())
     entry = results["tasks"]["faq"]
     assert entry["measures"] == pytest.approx(expected) and entry["measures"]["mrr_10"] < 100
