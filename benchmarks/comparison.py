@@ -15,7 +15,7 @@ config.json is read as the unpacked wordllama package. Criteria:
 * crop, keywords, beginning: other queries made from a text; see benchmarks/prediction.py
 * dimensions; isotropy: minus the mean cosine between texts; effective rank of the embeddings
 * neighbors as by words: overlap of the 10 nearest texts with those by TF-IDF
-* neighbors as by the other models: overlap with those of the other models
+* neighbors as by the other models: overlap of the 10 nearest texts with those of the other models
 """
 
 import sys

@@ -27,7 +27,7 @@ def in_batches(tokenizer, sentences: list[str], read: Callable, kind: str) -> np
 
 
 def pooled(hidden: np.ndarray, batch: dict, how: dict) -> np.ndarray:
-    """(N, d), read of token vectors (N, L, d) as `informin` in config.json says."""
+    """Return (N, d), pooled from token vectors (N, L, d) as the entry `informin` of config.json says."""
     hidden, mask = np.asarray(hidden), np.asarray(batch["attention_mask"])
     if how["pooling"] == "mean":
         vectors = (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdims=True)

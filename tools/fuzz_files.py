@@ -77,7 +77,7 @@ def _listing(case: Path) -> set[str]:
 
 
 def _with_leftovers(ending: tuple[str, str], case: Path, before: set[str]) -> tuple[str, str]:
-    """Return the outcome, RAN if code ran, or LEFT for leftover files: temporary ones, and after an error all new."""
+    """Return the outcome, RAN if code ran, or LEFT for leftover files (after an error, any new file)."""
     if (case / CANARY).exists():
         return RAN, ending[1]
     changed = sorted(_listing(case) ^ before)

@@ -93,7 +93,7 @@ def start(python: Path, space: Path, environment: dict[str, str]) -> bool:
 
 
 def wait_for(url: str, process: subprocess.Popen) -> str | None:
-    """Return the page once it is there; None if the app ended."""
+    """Wait for the page and return it; None if the app ended."""
     end = time.monotonic() + START
     while process.poll() is None and time.monotonic() < end:
         try:

@@ -315,7 +315,7 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
 
 def _require(name: str, value: object, fits: bool, needed: str) -> None:
-    """Raise UsageError if an option does not fit."""
+    """Raise UsageError for an option that is out of range."""
     if not fits:
         raise UsageError(f"is {value}", option=name, needed=needed)
 

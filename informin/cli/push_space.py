@@ -67,11 +67,11 @@ def prepare_space(space: Space, private: bool, overwrite: bool) -> Destination:
     """Check that the Space can be pushed, and create it if it does not exist; see `prepare`.
 
     Raises:
-        UsageError: As `prepare`; or the Hub does not have the model to compare with.
+        UsageError: As `prepare`; or the model to compare with is not on the Hub.
     """
     to = prepare(space.repo, private or None, None, None, overwrite, kind=SPACE)
     if space.compare and not to.api.repo_exists(space.compare):
-        raise UsageError(f"is {space.compare}, which the Hub does not have", option="space_compare")
+        raise UsageError(f"is {space.compare}, which is not on the Hub", option="space_compare")
     return to
 
 

@@ -36,6 +36,7 @@ GENERAL = Path(__file__).parents[1] / "general_sentences.txt"
 MOST_GENERAL = 500  # sentences, a sample of that file
 SAMPLE, SEED = 2000, 42  # enough to measure kept neighbors to half a percentage point, in 64 MB
 NOT_SCORED = "not scored"
+CHANGED, FORGOT = "changed neighborhoods", "reduced general ability"  # the beginnings of two warnings
 # Thresholds of warnings, from runs on StackOverflow titles and Banking77 with all-MiniLM-L6-v2 and a weak encoder.
 # TORN, new / old neighbor distance: 0.91 to 1.10 if 1-NN accuracy stayed or rose, 1.20 to 1.90 if it fell by 6 to 14
 # points. FEW_KEPT, %: 89 to 93 if accuracy stayed, 54 to 73 if it fell, but also 54 for a weak encoder that gained 4
@@ -240,13 +241,13 @@ def warnings(old: Mapping[str, Any], new: Mapping[str, Any], trained: bool = Tru
     kept = new["neighbors_kept"]
     if kept < FEW_KEPT:
         found.append(
-            f"changed neighborhoods: sentences kept {kept:.1f}% of their {NEIGHBORS} nearest neighbors. "
+            f"{CHANGED}: sentences kept {kept:.1f}% of their {NEIGHBORS} nearest neighbors. "
             "For a weak encoder this can be an improvement, for a good one it usually is not."
         )
     best, canary = old["stsb_dev"], new["stsb_dev"]
     if best is not None and (canary is None or canary < best - FORGOTTEN):
         now = "has no score" if canary is None else f"fell to {canary:.2f}"
-        found.append(f"reduced general ability: STS-B dev {now} (before: {best:.2f}). {less}")
+        found.append(f"{FORGOT}: STS-B dev {now} (before: {best:.2f}). {less}")
     if new["hubness"] > old["hubness"] + MORE_HUBS:
         found.append(
             f"created hubs: the skewness of neighbor counts rose to {new['hubness']:.2f} (before: "

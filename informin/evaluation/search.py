@@ -57,7 +57,7 @@ def bm25_search(collection: Collection, depth: int = DEPTH) -> tuple[np.ndarray,
 
 
 def _shared_ranks(scores: np.ndarray) -> np.ndarray:
-    """Return the ranks (K,) from 1 of scores in descending order; equal ones share the first of their ranks."""
+    """Return the ranks (K,) from 1 of scores in descending order; ties share the best rank."""
     first = np.r_[True, scores[1:] != scores[:-1]]
     return 1 + np.maximum.accumulate(np.where(first, np.arange(len(scores)), 0))
 

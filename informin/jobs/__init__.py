@@ -1,1 +1,1 @@
-"""What `informin fit`, `compare`, `embed` and `eval` do, as functions: `informin.fit` and so on."""
+"""The functions behind `informin fit`, `compare`, `embed` and `eval`, such as `informin.fit`."""

@@ -154,7 +154,7 @@ def compare(
 
 
 def _labels(models: list[str | Path | Model]) -> list[tuple[str, str | Path | Model]]:
-    """Return the models with their labels in the table: the last part of the name, or all of it if it occurs twice.
+    """Return each model with its label in the table: the last part of its name, or all of it if two models share it.
 
     A model that is given twice counts once. Loaded models with equal names get numbers.
     """
@@ -200,7 +200,7 @@ def _score_file(entry: Entry, name: str, drawn: Drawn, seed: int) -> None:
     if len(vectors) not in (len(texts), complete):
         raise UsageError(
             f"{name} has {len(vectors):,} rows",
-            needed=f"{len(texts):,}, one per text without blank lines, or {complete:,}, those of `write_texts`",
+            needed=f"{len(texts):,}, one per text that is not blank, or {complete:,}, those of `write_texts`",
         )
     own = read_rows(vectors, slice(0, len(sample)) if len(vectors) == complete else np.array(drawn.rows))
     entry.mean_cosine, entry.words = mean_cosine(own), word_agreement(sample, own, seed)

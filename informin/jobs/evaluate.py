@@ -223,7 +223,11 @@ def _output_paths(
     target, names = Path(output), [Path(name).name for name in models]
     if str(output).endswith(".json"):
         if rows > 1:
-            raise UsageError(f"is {output}, one file for several rows", option="output", fix="Give a folder.")
+            raise UsageError(
+                f"is {output}, a single file, and there are {rows} rows of scores",
+                option="output",
+                fix="Give a folder.",
+            )
         on_first(lambda: refuse_unwritable(target))
         return lambda model, pooler: target
     if len(set(names)) < len(names):

@@ -105,7 +105,7 @@ class FitResult:
                 write_fit(self, output_dir, documents)
 
     def summary(self) -> dict[str, str]:
-        """Return the main figures by their names."""
+        """Return the main figures by name."""
         rows, dimensions = self.vectors.shape
         found = {
             "fitted on": f"{counted(rows, 'embedding')} of {dimensions} dimensions, in {self.seconds:.1f} s",

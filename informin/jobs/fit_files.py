@@ -76,7 +76,7 @@ def vectors_of(sample: Sequence[str], vectors: np.ndarray, texts: Sequence[str])
 
 
 def sample_of_vectors(vectors: np.ndarray, texts: list[str]) -> dict[str, np.ndarray]:
-    """Return a sample of embeddings by text, or by number of the row without texts."""
+    """Return a sample of embeddings by text or, without texts, by row number."""
     rows = np.random.default_rng(SEED).permutation(len(vectors))[:SAMPLE]
     names = [" ".join(texts[row].split()) for row in rows] if texts else [f"row {row:,}" for row in rows]
     return dict(zip(names, read_rows(vectors, rows)))

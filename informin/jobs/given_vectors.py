@@ -56,7 +56,7 @@ def check_vectors(name: str, vectors: np.ndarray, texts: list[str], encoder: Mod
     """
     if vectors.shape[1] != encoder.dimensions:
         raise UsageError(
-            f"{name} has {vectors.shape[1]} columns, and {encoder.name} embeds in {encoder.dimensions}",
+            f"{name} has {vectors.shape[1]} dimensions, and {encoder.name} has {encoder.dimensions}",
             option="embeddings",
             fix="Give the embeddings of this model, or leave them out.",
         )
@@ -70,8 +70,8 @@ def check_vectors(name: str, vectors: np.ndarray, texts: list[str], encoder: Mod
     if distances[worst] > FARTHEST * spread + ROUNDING:
         cosine = float(own[worst] @ given[worst])
         raise UsageError(
-            f"{name} has other embeddings than {encoder.name} gives for the texts: in row {drawn[worst]}, counted from "
-            f"0, the cosine between both is {cosine:.3f}",
+            f"{name} does not have the embeddings of {encoder.name} for these texts: in row {drawn[worst]}, counted "
+            f"from 0, the cosine between both is {cosine:.3f}",
             option="embeddings",
             fix="Give the embeddings of this model with the same prompt and maximum length, in the order of the texts, "
             "or leave them out.",

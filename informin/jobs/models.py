@@ -156,7 +156,7 @@ def name_of(model: str | Path | Model) -> str:
 
 
 def options_of(model: str | Path | Model | None, options: ModelOptions) -> dict:
-    """Return how a model embeds, for a record, without its device: the options, or those of a loaded model."""
+    """Return the options of a model for a record, without the device. A loaded model has its own."""
     found = {name: value for name, value in asdict(options).items() if name != "device"}
     if not isinstance(model, Model):
         return found
@@ -164,7 +164,7 @@ def options_of(model: str | Path | Model | None, options: ModelOptions) -> dict:
 
 
 def refuse_other_pooling(encoder: Model) -> None:
-    """Raise UsageError if a loaded model does not embed as it stores, since a folder with an adapter does."""
+    """Raise UsageError if a loaded model uses another pooling than its files, which the adapted model keeps."""
     if not encoder.embeds_as_stored:
         raise UsageError(
             f"is {encoder.poolers[0]}, set for {encoder.name}",

@@ -32,7 +32,7 @@ class SourceRows:
         return f"{counted(self.blank, 'blank row')} skipped, {counted(texts, 'text')} left."
 
     def refuse_other(self, vectors: Path) -> None:
-        """Raise UsageError if there is another list of rows beside a file of embeddings that is to be written."""
+        """Raise UsageError if a list of other rows exists next to the file of embeddings to write."""
         path = rows_file(vectors)
         if path.is_file() and path.read_text(encoding="utf-8", errors="replace") == self._content():
             return
@@ -40,7 +40,7 @@ class SourceRows:
             raise UsageError(f"{path} exists and lists other rows", fix="Choose another output, or delete it.")
 
     def save(self, vectors: Path) -> None:
-        """Write the list of rows beside a file of embeddings, if a row was skipped."""
+        """Write the list of rows next to a file of embeddings if a row was skipped."""
         if self.blank:
             save_text(rows_file(vectors), self._content())
 

@@ -87,7 +87,7 @@ def base_model(checkpoint: Checkpoint, path: str = "") -> str | None:
 
 
 def _on_hub(name: str) -> bool:
-    """Return whether a name is one on the Hub. A folder with this name would be loaded instead."""
+    """Return whether a name is a Hub id. A folder with this name would be loaded instead."""
     try:
         validate_repo_id(name)
     except HFValidationError:

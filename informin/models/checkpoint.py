@@ -23,8 +23,8 @@ TITLE = re.compile(r"^# +(\w[\w.-]*) *$", re.MULTILINE)  # a name, not a sentenc
 class Checkpoint:
     """The small files of a model, in a folder or on the Hub, each read once.
 
-    Whatever reads a model's files takes a checkpoint, so that a run sees one state of them. If a folder changes during
-    a run (a resumed run, an export), create a new one.
+    All code that reads a model's files takes a checkpoint, so that a run sees one version of them. If a folder changes
+    during a run (a resumed run, an export), create a new one.
 
     Attributes:
         name: Hub id or folder.
@@ -42,7 +42,7 @@ class Checkpoint:
 
     @classmethod
     def of(cls, model: "str | os.PathLike | Checkpoint", revision: str | None = None) -> "Checkpoint":
-        """Return a checkpoint as it is, and that of a name."""
+        """Return a checkpoint unchanged, or create one from a name."""
         return model if isinstance(model, Checkpoint) else cls(model, revision)
 
     @property
@@ -122,7 +122,7 @@ class Checkpoint:
 
 
 def once(function: Callable[[Checkpoint], Found]) -> Callable[[Checkpoint], Found]:
-    """Compute what a function finds in a checkpoint once. Callers must not change it."""
+    """Cache the result of a function of a checkpoint. Callers must not change it."""
 
     @wraps(function)
     def known(checkpoint: Checkpoint) -> Found:

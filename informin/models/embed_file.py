@@ -127,7 +127,7 @@ def _finish(progress: Progress, path: Path, description: dict) -> None:
     try:
         if missing := progress.unfinished():  # another process wrote to another disk
             raise UsageError(
-                f"{counted(len(missing), 'chunk')} of other processes did not arrive in {progress.folder}",
+                f"{progress.folder} lacks {counted(len(missing), 'chunk')} of other processes",
                 fix="Use a folder that all machines share, and run the same command again.",
             )
         dimensions = np.load(progress.rows, mmap_mode="r").shape[1]

@@ -57,13 +57,14 @@ def save_embedding_record(path: Path, values: dict) -> None:
 
 
 def refuse_foreign(path: Path) -> None:
-    """Raise UsageError if the name of the record belongs to another file, or that of the embeddings to a link.
+    """Raise UsageError if another file has the name of the record, or a link that of the embeddings.
 
     A link to embeddings is read, but a link to nothing would be replaced.
     """
     if os.path.lexists(record_of(path)) and load_embedding_record(path) is None:
         raise UsageError(
-            f"{record_of(path)} exists and is no record of embeddings", fix="Choose another output, or delete the file."
+            f"{record_of(path)} exists and is not such a record",
+            fix="Choose another output, or delete the file.",
         )
     if not path.exists():
         refuse_existing(path)
@@ -94,7 +95,7 @@ class Progress:
         return list(range(0, self.count, self.chunk))
 
     def begin(self, description: dict, shape: tuple[int, int]) -> None:
-        """Create the folder, or keep that of the same texts and encoder.
+        """Create the folder, or reuse one of the same texts and encoder.
 
         Raises:
             UsageError: The folder contains files that this program did not write.
@@ -154,7 +155,7 @@ class Progress:
             raise UsageError(found, fix="Move or delete it.")
 
     def _problem(self, description: dict, shape: tuple[int, int]) -> str | None:
-        """Return why the folder cannot be used, to follow its name; None if it can."""
+        """Return why the folder cannot be used, as a phrase after its name; None if it can."""
         try:
             if read_json(self.folder / DESCRIPTION) != description:
                 return "are of other texts or another model"
@@ -169,7 +170,7 @@ class Progress:
 
 
 def _is_own(path: Path) -> bool:
-    """Return whether a file in the folder has a name that this program gives, and is no link."""
+    """Return whether a file in the folder is not a link and has a name that this program uses."""
     if path.is_symlink():
         return False
     if path.name.startswith(PREFIX):

@@ -94,7 +94,7 @@ def encode(
 def _batches(
     order: Sequence[int], tokens: Sequence[Sequence[int]], batch_size: int, most: int | None
 ) -> Iterator[Sequence[int]]:
-    """Cut indices of sentences, the longest first, into batches of at most `most` tokens; None for any number.
+    """Split indices of sentences, the longest first, into batches of at most `most` tokens; None for no limit.
 
     A longer sentence is a batch of its own.
     """

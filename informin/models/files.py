@@ -1,4 +1,4 @@
-"""Refuse links and paths out of a model's folder, and suggest similar names for a missing one."""
+"""Refuse links and paths that lead outside of a model's folder, and suggest names for a missing one."""
 
 import difflib
 import glob
@@ -19,7 +19,7 @@ TEMPLATES = "additional_chat_templates"  # a folder of the tokenizer
 
 
 class NotNativeError(UsageError):
-    """A model is none of the native architectures. A SentenceTransformer may still load it; see `load_model`."""
+    """The model does not have a native architecture. A SentenceTransformer may still load it; see `load_model`."""
 
 
 def check_name(model_name: str) -> None:
@@ -37,7 +37,7 @@ def refuse_links(folder: str | Path) -> None:
 
 
 def refuse_links_within(folder: str | Path, path: str) -> None:
-    """Raise UsageError for any link, at any depth of a folder of a model folder, to something outside of the latter."""
+    """Raise UsageError if a link, at any depth of a subfolder, leads outside of the model's folder."""
     for inner, folders, files in os.walk(Path(folder, path)):
         for name in (*folders, *files):
             if (found := Path(inner, name)).is_symlink():

@@ -86,7 +86,7 @@ def lora_layers(model: nn.Module) -> dict[str, Any]:
 
 @contextmanager
 def without_lora(model: nn.Module) -> Iterator[None]:
-    """Turn the low-rank matrices off: the model before training, without a second copy of its weights."""
+    """Disable the low-rank matrices, which gives the model before training without a copy of its weights."""
     layers = lora_layers(model).values()
     for layer in layers:
         layer.enable_adapters(False)

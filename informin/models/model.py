@@ -1,4 +1,4 @@
-"""A model of sentence embeddings, the one class that the rest of the library knows. `open_model` opens one."""
+"""A sentence embedding model: the only model class that the rest of the library uses. `open_model` opens one."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Check what the files of a model folder name: other files, folders, models, and settings of its modules."""
+"""Check the files, folders, models and module settings that the files of a model folder refer to."""
 
 import os
 from collections.abc import Iterator

@@ -48,7 +48,7 @@ FOR_ADAPTER = {"pooling": "auto", "prompt": None, "projection_head": "none", "lm
 
 
 class UnknownPoolingError(NotNativeError):
-    """The files of a model describe no pooling that is supported."""
+    """The model's files describe a pooling that is not supported."""
 
 
 @dataclass

@@ -131,7 +131,7 @@ def is_model(model: object) -> bool:
 
 
 def needs_tokenizer(model: object) -> bool:
-    """Return whether a model does not bring its own tokenizer."""
+    """Return whether a model comes without a tokenizer."""
     return isinstance(model, InforMinModel)
 
 
@@ -170,14 +170,14 @@ def in_memory(model: Any, tokenizer: PreTrainedTokenizerBase | None = None) -> M
 
 
 def _prompts(prompts: dict, default: str | None) -> EmbeddingConfig:
-    """Return how a SentenceTransformer computes embeddings, as far as its prompts tell."""
+    """Return the embedding configuration of a SentenceTransformer, which only has prompts."""
     files = {"prompts": prompts, "default_prompt_name": default}
     prompt = prompts.get(default, "")
     return EmbeddingConfig(POOLER, prompt=prompt, files={name: value for name, value in files.items() if value})
 
 
 def _is_other_architecture(checkpoint: Checkpoint) -> bool:
-    """Return whether a model is no native encoder, rather than a native one with damaged files."""
+    """Return whether a model is not a native encoder, as opposed to one with damaged files."""
     try:
         native = _as_native(checkpoint, any_encoder=True)
     except NotNativeError:

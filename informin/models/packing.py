@@ -1,8 +1,8 @@
 """Run an encoder without padding: the tokens of a batch are packed into one row.
 
 In a batch of sentences of up to 32 tokens, more than a quarter of the positions are padding. Linear layers run on the
-packed tokens (T, d), with the longest sentence first. Attention runs on runs of sentences with the same length, which
-are views of the row and need no mask. On a GPU, where many small matrix products are slow, one kernel handles all
+packed tokens (T, d), with the longest sentence first. Attention handles neighboring sentences of equal length together:
+they are views of the row and need no mask. On a GPU, where many small matrix products are slow, one kernel handles all
 sentences at once. With [CLS] pooling, the last layer computes queries, output and feed-forward of the first token only;
 keys and values are those of all tokens.
 

@@ -1,4 +1,4 @@
-"""Keep embeddings independent of the batch: the side of the padding, and positions that a model does not have.
+"""Keep embeddings independent of the batch: pad on the right side, and truncate to the positions of the model.
 
 Position embeddings are looked up by a token's place in its row. Padding on the left moves all tokens of a short text,
 which changes its embedding, and [CLS] pooling would read a padding token. Decoders with rotary positions may pad left.

@@ -41,7 +41,7 @@ def named_prompt(prompts: Mapping[str, str], name: str) -> str:
 
 
 def side_of(name: str) -> str:
-    """Return the side, query or document, that a name of a prompt is for. Prompts of other names are for documents."""
+    """Return the side (query or document) of a prompt, by its name. Prompts of other names are for documents."""
     return "query" if name.lower() in SIDES["query"] else "document"
 
 

@@ -367,7 +367,7 @@ class StModel(Model):
         cast(StModule, module).load(folder)
 
     def write(self, folder: Path, dtype: torch.dtype, weights: bool = True, merge: bool = True) -> None:
-        """Write the files in the model's own format; as a trial its tokenizer only."""
+        """Write the files in the model's own format, or only its tokenizer if `weights` is False."""
         if not weights:
             self.tokenizer.save_pretrained(folder)
             return

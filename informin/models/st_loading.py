@@ -115,7 +115,7 @@ def _load(library: Any, checkpoint: Checkpoint, trust: bool, code_revision: str 
 
 
 class _Kept(dict):
-    """Options that stay for all modules: sentence-transformers removes `code_revision` at the first one."""
+    """Options that all modules get: sentence-transformers removes `code_revision` after the first one."""
 
     def pop(self, key, *default):
         return self.get(key, *default)

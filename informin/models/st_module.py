@@ -33,7 +33,7 @@ TOLERANCE, HALF_TOLERANCE = 1e-3, 0.05  # of embeddings of unit length, the seco
 
 
 class StConfig(PreTrainedConfig):
-    """Stands for the configuration of a native encoder: `hidden_size` is the dimension of the embeddings."""
+    """Replaces the configuration of a native encoder: `hidden_size` is the dimension of the embeddings."""
 
     model_type = MODEL_TYPE
 
@@ -249,7 +249,7 @@ def refuse_identical_views(model: StModule) -> None:
 
 
 def _tokenizer_of(encoder: Any, is_static: bool) -> PreTrainedTokenizerBase:
-    """Return a tokenizer of transformers that gives the tokens that the model reads."""
+    """Return the transformers tokenizer that gives the tokens that the model reads."""
     own = encoder.tokenizer
     if is_static:
         backend = type(own).from_str(own.to_str()) if hasattr(own, "to_str") else own.backend_tokenizer

@@ -20,6 +20,7 @@ from informin.outputs import new_folder
 from informin.publishing.card import UNPUBLISHED
 from informin.publishing.card.front_matter import license_metadata
 from informin.publishing.card.markdown import Markdown, code, escape, markdown_table
+from informin.publishing.card.worse import worse_by_drift
 from informin.publishing.metadata import known_id, license_of
 from informin.publishing.origin import remove_origins
 
@@ -103,6 +104,8 @@ def adapter_card(
         trust=Markdown(", trust_remote_code=True" if classes == "remote" else ""),
         prompt=code(" ".join(prompt.split())) if prompt else "",
         classes=classes,
+        worse=worse_by_drift(drift, "The adapter"),
+        warnings=drift["warnings"] if drift else [],
         options=Markdown(markdown_table(["Option", "Value"], rows)),
         drift=Markdown(render(drift_table({"adapted": drift}, "before", MAIN), "markdown") if drift else ""),
     )

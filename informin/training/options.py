@@ -227,7 +227,7 @@ class InforMinTrainingArguments(EncoderOptions, TermOptions, TrainingArguments):
         checks.check_terms(self)
 
     def _apply_recipe(self, recipe: str) -> None:
-        """Set the options of the recipe that have their default value, once."""
+        """Apply a recipe to the options that have their default value, once."""
         defaults = {field.name: field.default for field in fields(self) if field.init}
         for name, value in recipe_options(recipe, set(defaults)).items():
             if getattr(self, name) in (None, defaults[name]):

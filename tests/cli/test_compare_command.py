@@ -125,7 +125,7 @@ def test_a_model_that_fails_does_not_lose_the_others(words, file, tmp_path, caps
     broken = tmp_path / "missing"
     assert compare(broken, words, tmp_path / "short.npy", file=file, output_dir=tmp_path / "out") == 1
     out = capsys.readouterr().out
-    assert "short.npy has 3 rows; expected 400, one per text without blank lines, or 5" in out
+    assert "short.npy has 3 rows; expected 400, one per text that is not blank, or 5" in out
     models = json.loads((tmp_path / "out" / "compare.json").read_text())["models"]
     assert next(model["model"] for model in models) == "words" and [bool(m["error"]) for m in models] == [
         False,

@@ -51,7 +51,7 @@ def test_other_vectors_are_refused(encoder, wrong):
         "texts": embedded(encoder, make_sentences(40, seed=7)),
         "prompt": embedded(encoder.with_prompt("small bird today: ")),
     }
-    with raises_usage(option="embeddings", found=f"x.npy has other embeddings than {encoder.name}"):
+    with raises_usage(option="embeddings", found=f"x.npy does not have the embeddings of {encoder.name}"):
         check_vectors("x.npy", others[wrong], TEXTS, encoder)
 
 
@@ -64,12 +64,12 @@ def test_other_vectors_are_refused_where_all_are_alike(encoder):
 
     vectors = Alike()(TEXTS)["mean"]
     check_vectors("x.npy", vectors, TEXTS, Alike())
-    with raises_usage(option="embeddings", found="x.npy has other embeddings than m"):
+    with raises_usage(option="embeddings", found="x.npy does not have the embeddings of m"):
         check_vectors("x.npy", vectors[::-1], TEXTS, Alike())
 
 
 def test_vectors_of_another_width_are_refused(encoder):
-    with raises_usage(option="embeddings", found=f"has 5 columns, and {encoder.name} embeds in {encoder.dimensions}"):
+    with raises_usage(option="embeddings", found=f"has 5 dimensions, and {encoder.name} has {encoder.dimensions}"):
         check_vectors("x.npy", np.ones((40, 5)), TEXTS, encoder)
 
 
@@ -212,7 +212,9 @@ def test_fit_refuses_vectors_that_are_not_those_of_the_texts(files, words, tmp_p
     options = ["--model_name", str(words), "--embeddings", "x.npy", "--output_dir", "o", "--train_file", *files]
     assert fit.main(options) == 2
     error = capsys.readouterr().err.strip().splitlines()[-1]
-    assert error.startswith("error: --embeddings x.npy has other embeddings than") and not (tmp_path / "o").exists()
+    assert (
+        error.startswith("error: --embeddings x.npy does not have the embeddings of") and not (tmp_path / "o").exists()
+    )
 
 
 @pytest.mark.parametrize("documents", [True, False])

@@ -98,7 +98,7 @@ def test_embeddings_of_the_model_save_the_time_to_embed(words):
     given = informin.fit(words, TEXTS, embeddings=vectors, device="cpu")
     own = informin.fit(words, TEXTS, device="cpu")
     np.testing.assert_array_equal(given.adapter.coef_, own.adapter.coef_)
-    with raises_usage(option="embeddings", found="the array has other embeddings than"):
+    with raises_usage(option="embeddings", found="the array does not have the embeddings of"):
         informin.fit(words, TEXTS, embeddings=vectors[::-1], device="cpu")
     with raises_usage(option="embeddings", found="the array has 319 rows, and there are 320 texts"):
         informin.fit(words, TEXTS, embeddings=vectors[1:], device="cpu")

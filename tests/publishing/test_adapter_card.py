@@ -6,6 +6,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from informin.adapters.linear import LinearAdapter
+from informin.evaluation.drift import MEASURES
 from informin.models.checkpoint import Checkpoint
 from informin.models.open_model import load_model
 from informin.publishing.adapted import adapter_card, save_adapted
@@ -58,6 +59,21 @@ def test_plain_names_are_shown_in_the_code():
     assert 'SentenceTransformer("my-model")' in card and 'informin search "my-model"' in card
     assert 'fit --model_name "org/base"' in card and "is `org/base` with" in card
     assert ModelCard(card).data.to_dict() == METADATA | {"base_model": "org/base", "base_model_relation": "finetune"}
+
+
+@pytest.mark.parametrize(("after", "warned"), [(86.56, []), (86.56, ["created hubs: of 3."]), (87.0, []), (None, [])])
+def test_the_card_says_first_where_the_model_is_worse(after, warned):
+    old = dict.fromkeys(MEASURES, 1.0) | {"stsb_dev": 86.73}
+    drift = {"sentences": 40, "old": old, "new": old | {"stsb_dev": after}, "warnings": warned}
+    card = adapter_card("adapted", Checkpoint("base"), 40, LinearAdapter(), drift, "", "none")
+    lines = ["* Spearman x 100 on STS-B dev is 86.56, and 86.73 before."] if after == 86.56 else []
+    lines += [
+        "* The adapter created hubs: see [Changes to the embeddings](#changes-to-the-embeddings)." for _ in warned
+    ]
+    before, _, rest = card.partition("\n## Usage")
+    assert [line for line in before.splitlines() if line.startswith("* ")] == lines
+    assert ("worse than the one it starts from" in before) == bool(lines)
+    assert ("\nThe adapter created hubs: of 3.\n" in rest) == bool(warned)
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,13 @@ from tests.publishing.card_helpers import (
 HUB_DATA = "princeton-nlp/datasets-for-simcse"
 
 
+def worse(card: str) -> list[str]:
+    """Return where the card says that the model is worse than its start, before everything else."""
+    section = card.partition("\n**Where this model is worse than the one it starts from:**\n")[2].partition("\n## ")[0]
+    assert section == "" or card.index("**Where this model is worse") < card.index("\n## Usage")
+    return [line.removeprefix("* ") for line in section.strip().splitlines()]
+
+
 def limits(card: str) -> list[str]:
     section = card.partition("## Limitations\n")[2].partition("\n## ")[0]
     return [line[2:] for line in section.splitlines() if line.startswith("* ")]
@@ -163,7 +170,7 @@ def test_samples_are_in_tables_and_the_model_index(folder):
     assert results["my_titles"][:2] == [("Clustering", "v_measure", 60.5), ("Clustering", "nearest_neighbor", 61.5)]
     assert results["a*b*"][0] == ("Retrieval", "mrr_10", 40.0) and len(results["a*b*"]) == 7
     lower = "Without this training, the source model has a higher V-measure on my_titles (mean pooling): 70.25 "
-    assert [limit for limit in limits(card) if limit.startswith(lower)] and "MRR@10 on" not in card
+    assert [one for one in worse(card) if one.startswith(lower)] and "MRR@10 on" not in card
 
 
 def test_history_of_several_sets(folder):
@@ -269,11 +276,32 @@ def test_a_better_starting_encoder_is_stated(folder):
     put_results(folder, "model.json", dict.fromkeys(STS_TASKS, 70.0) | dict.fromkeys(TRANSFER_TASKS, 80.0))
     put_results(folder, "base-cls.json", dict.fromkeys(STS_TASKS, 69.0) | dict.fromkeys(TRANSFER_TASKS, 81.234))
     put_results(folder, "base-mean.json", dict.fromkeys(STS_TASKS, 72.5))
-    assert [limit for limit in limits(render_card(folder)) if "Without this training" in limit] == [
+    assert worse(render_card(folder)) == [
         "Without this training, the source model has a higher STS average (mean pooling): 72.50 instead of 70.00.",
         "Without this training, the source model has a higher transfer average ([CLS] pooling): 81.23 instead of "
         "80.00.",
     ]
+
+
+def test_lower_scores_and_harmful_changes_are_stated_first(folder):
+    assert worse(render_card(folder)) == []  # 61.23 before, 63.46 after
+    start = {"step": 0, "spearman": 63.466, "alignment": 0.1, "uniformity": -2.0}
+    history = [start, *RECORD["history"][1:]]
+    assert worse(render_card(with_record(folder, history=history))) == [
+        "Spearman x 100 on pairs.tsv is 63.46, and 63.47 before."
+    ]
+    start["spearman"] = 63.456  # equal
+    assert worse(render_card(with_record(folder, history=history))) == []
+    assert worse(render_card(with_record(folder, history=history[1:]))) == []  # not scored before training
+    end = {"stsb_dev": 86.5}
+    warned = ["changed neighborhoods: a.", "moved neighbors apart: 47%.", "reduced general ability: b."]
+    drift = {"sentences": 50, "old": {**end, "stsb_dev": 89.0}, "new": end, "warnings": warned}
+    apart = "Training moved neighbors apart: see [Changes to the embeddings](#changes-to-the-embeddings)."
+    lower = "Spearman x 100 on STS-B dev is 86.50, and 89.00 before."
+    assert worse(render_card(with_record(folder, drift=drift))) == [lower, apart]
+    history[0] = {**start, "spearman": 90.0}
+    same = worse(render_card(with_record(folder, drift=drift, history=history, development="STS-B dev")))
+    assert same == ["Spearman x 100 on STS-B dev is 63.46, and 90.00 before.", apart]
 
 
 def test_half_precision_is_stated(folder, tmp_path):

@@ -3,11 +3,9 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from informin.evaluation.measures import KINDS
-from informin.evaluation.table import samples
 from informin.files import read_json
 from informin.publishing.card.markdown import Markdown, escape
-from informin.publishing.card.scores import Results, pooling_name
+from informin.publishing.card.scores import Results
 from informin.publishing.metadata import NO_LANGUAGE, known_language
 
 
@@ -41,23 +39,3 @@ def _evaluation(results: Results) -> Iterator[str]:
         return
     if not results.base:
         yield "The source model was not evaluated, so the tables do not show what training changed."
-    for score, pooler, theirs, ours in _losses(results.model, results.base):
-        yield (
-            f"Without this training, the source model has a higher {score} ({pooling_name(pooler)}): "
-            f"{theirs:.2f} instead of {ours:.2f}."
-        )
-
-
-def _losses(model: dict, base: dict[str, dict]) -> Iterator[tuple[str, str, float, float]]:
-    """Yield each score that training lowered, as its name, the pooling, the source model's score and this model's."""
-    for group, name in (("sts", "STS average"), ("transfer", "transfer average")):
-        for pooler, before in base.items():
-            ours, theirs = model["average"][group], before["average"][group]
-            if ours is not None and theirs is not None and theirs > ours:
-                yield name, pooler, theirs, ours
-    for pooler, before in base.items():
-        known = samples(before)
-        for sample, entry in samples(model).items():
-            ours, theirs = entry["score"], known.get(sample, {}).get("score")
-            if ours is not None and theirs is not None and theirs > ours:
-                yield f"{next(iter(KINDS[entry['kind']].values())).title} on {sample}", pooler, theirs, ours

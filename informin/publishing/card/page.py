@@ -21,6 +21,7 @@ from informin.publishing.card.scores import (
 )
 from informin.publishing.card.training import citations, environment_note, methods, options_table, source_model, stages
 from informin.publishing.card.usage import EMBEDDINGS, ST, onnx_files, usage
+from informin.publishing.card.worse import worse_after_training
 from informin.publishing.metadata import known_id
 from informin.publishing.record import load_record, prompt_of_training, trained_as_st
 from informin.schema import FLAG, TEXT, Kind, one_of
@@ -126,6 +127,7 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
         drift=changes_table(record["drift"]),
         training=options_table(config, record, parts),
         environment=environment_note(record),
+        worse=worse_after_training(record, results),
         limits=limitations(folder, config, record, results),
         citations=citations([stage["objective"] for stage in parts]),
     )

@@ -84,7 +84,7 @@ def test_wrong_options(hub, folder, mine, capsys):
     error = fails(capsys, 2, folder, REPO, "--space", "alice/other")
     assert "alice/other has files that InforMin-CL did not upload (app.py, 1 in total)" in error
     error = fails(capsys, 2, folder, REPO, "--space", SPACE, "--space_compare", "org/gone")
-    assert "--space_compare is org/gone, which the Hub does not have" in error
+    assert "--space_compare is org/gone, which is not on the Hub" in error
     assert not remote(hub, REPO)
     assert files_of(hub).keys() == {"README.md"}  # which the Hub puts into a new Space
 
