@@ -36,8 +36,10 @@ def parser() -> program.Parser:
     add("--tasks", nargs="+", metavar="TASK",
         help=f"all (default if no files are given), sts, transfer, or names: {', '.join(TASKS)}.")  # fmt: skip
     add("--labels", nargs="+", default=[], metavar="FILE",
-        help="Labeled files, one task each: TSV, CSV or JSONL with columns text and label. Reports V-measure, nearest "
-        "neighbors and 8-shot accuracy.")  # fmt: skip
+        help="Labeled files, one task each: TSV, CSV or JSONL with columns text and label. Rows without a label are "
+        "skipped. Reports V-measure, nearest neighbors and 8-shot accuracy.")  # fmt: skip
+    add("--text_column", metavar="NAME", help="Column of --labels with the texts. Default: text.")
+    add("--label_column", metavar="NAME", help="Column of --labels with the labels. Default: label.")
     add("--retrieval", nargs="+", default=[], metavar="PATH",
         help="Test collections: folders in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/test.tsv) or with "
         "corpus.tsv, queries.tsv and qrels.tsv, or names of mteb tasks. Or files (TSV, CSV, JSONL) with columns query, "
@@ -90,7 +92,8 @@ def work(args: argparse.Namespace) -> int | None:
             how |= prompts
         elif not (args.tasks or args.labels):
             return None
-        result = evaluate(args.model_name, tasks=args.tasks or (), labels=args.labels, retrieval=files, **how)
+        how |= {"labels": args.labels, "text_column": args.text_column, "label_column": args.label_column}
+        result = evaluate(args.model_name, tasks=args.tasks or (), retrieval=files, **how)
         print(result.table(args.format, seeds=args.seeds))
         return 1 if any(score is None for row in result.scores.values() for score in row.values()) else 0
 

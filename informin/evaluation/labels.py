@@ -4,6 +4,7 @@ Labels, such as the tags of StackOverflow titles, are used only for scoring, nev
 """
 
 import hashlib
+import logging
 import math
 import reprlib
 import warnings
@@ -22,10 +23,12 @@ from informin.errors import UsageError, counted
 from informin.evaluation.embedding_cache import Encode, embed_once
 from informin.evaluation.geometry import nearest, unit
 from informin.evaluation.measures import LABELS, Measure
-from informin.evaluation.table_files import rows_by_column, sentence_in
+from informin.evaluation.table_files import is_empty, rows_by_column, sentence_in
 from informin.textfiles import as_text
 
-COLUMNS = ("text", "label")
+logger = logging.getLogger(__name__)
+
+LABEL_COLUMNS = ("text", "label")  # of a file of labeled sentences
 DRAWS = 10  # seeds of K-means, and of the training sentences of few_shot
 SHOTS = 8  # training sentences per class of few_shot
 NEIGHBORS = 10
@@ -69,21 +72,30 @@ class LabeledSentences:
         return score_labels(encode, self)
 
 
-def load_labels(path: str | Path, option: str) -> LabeledSentences:
-    """Load labeled sentences from a TSV, CSV or JSONL file with `text` and `label`, a string or number.
+def load_labels(
+    path: str | Path, option: str, text_column: str = "text", label_column: str = "label"
+) -> LabeledSentences:
+    """Load labeled sentences from a TSV, CSV or JSONL file; skip rows without a label, with a warning.
 
     Args:
         option: Name of the option that names the file, without dashes.
+        text_column: Column with the sentences.
+        label_column: Column with the labels, strings or numbers.
 
     Raises:
-        UsageError: The file or a column does not exist, a row has no text or label, a label is neither text nor a
-            number, there is only one class, no class has two different sentences, or there are too many sentences and
-            classes to cluster.
+        UsageError: The file or a column does not exist, a row has no text, a label is neither text nor a number, there
+            is only one class, no class has two different sentences, or there are too many sentences and classes to
+            cluster.
     """
-    path, texts, labels = Path(path), [], []
-    for number, record in rows_by_column(path, option, COLUMNS):
-        texts.append(sentence_in(record, "text", path, number))
-        labels.append(_label(record["label"], path, number))
+    path, texts, labels, skipped = Path(path), [], [], 0
+    for number, record in rows_by_column(path, option, (text_column,), may_be_empty=(label_column,)):
+        if is_empty(record[label_column]):
+            skipped += 1
+            continue
+        texts.append(sentence_in(record, text_column, path, number))
+        labels.append(_label(record[label_column], path, number))
+    if skipped:
+        logger.warning(f"{path}: {skipped:,} of {counted(skipped + len(texts), 'row')} have no label and are skipped.")
     labeled = LabeledSentences(path.name, texts, labels)
     sizes = Counter(labeled.distinct().labels)
     found = f"{path} has {counted(sizes.total(), 'different sentence')}"
@@ -93,13 +105,13 @@ def load_labels(path: str | Path, option: str) -> LabeledSentences:
         raise UsageError(
             f"{found} with {counted(len(sizes), 'label')}, which makes {comparisons:,} comparisons to cluster them",
             needed=f"up to {MOST_COMPARISONS:,}, sentences times labels",
-            fix="Sample the sentences or labels, or check that `label` is the right column.",
+            fix=f"Sample the sentences or labels, or check that `{label_column}` is the right column.",
         )
     if max(sizes.values()) < 2:
         raise UsageError(
             f"{found}, each with a different label",
             needed="a label with two or more sentences",
-            fix="Check that `label` is the right column.",
+            fix=f"Check that `{label_column}` is the right column.",
         )
     return labeled
 
@@ -108,8 +120,6 @@ def _label(cell: object, path: Path, number: int) -> str:
     not_finite = isinstance(cell, float) and not math.isfinite(cell)
     if isinstance(cell, bool) or not isinstance(cell, str | int | float) or not_finite:
         raise UsageError(f"{path}, line {number}: the label is {reprlib.repr(cell)}", needed="a string or number")
-    if not str(cell).strip():
-        raise UsageError(f"{path}, line {number}: the label is blank", needed=f"{' and '.join(COLUMNS)} in every row")
     return as_text(str(cell), path, number).strip()
 
 

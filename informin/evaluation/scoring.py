@@ -19,7 +19,7 @@ from informin.errors import UndefinedScoreError, UsageError, counted
 from informin.evaluation import results
 from informin.evaluation.collections import Collection, load_retrieval_pairs
 from informin.evaluation.embedding_cache import EmbeddingCache, Encode
-from informin.evaluation.labels import LabeledSentences, load_labels
+from informin.evaluation.labels import LABEL_COLUMNS, LabeledSentences, load_labels
 from informin.evaluation.senteval import TASKS, StsTask, TransferTask, load_task
 from informin.evaluation.similarity import COSINE
 from informin.evaluation.sts import score_sts
@@ -147,6 +147,7 @@ def load_tasks(
     split: str = "test",
     labels: Sequence[str] = (),
     retrieval: Sequence[str] = (),
+    columns: tuple[str, str] = LABEL_COLUMNS,
 ) -> Tasks:
     """Load and check the data of all tasks before the first is scored.
 
@@ -156,6 +157,7 @@ def load_tasks(
         split: Split of the SentEval tasks, test or dev.
         labels: Files for `load_labels`. Each is one task, named after the file.
         retrieval: Files for `load_retrieval_pairs`. Each is one task, named after the file.
+        columns: Columns of `labels` with the sentences and their labels.
 
     Raises:
         UsageError: As `load_task`, `load_labels` and `load_retrieval_pairs`. Also if two tasks have the same name.
@@ -166,14 +168,20 @@ def load_tasks(
         assert folder is not None
         task = load_task(folder, name, split)
         data[name], checksums[name] = task, results.checksums(task.files, folder)
-    loaders: dict[str, Callable[[str, str], Task]] = {"labels": load_labels, "retrieval": load_retrieval_pairs}
+    text, label = columns
+    loaders: dict[str, Callable[[str, str], Task]] = {
+        "labels": partial(load_labels, text_column=text, label_column=label),
+        "retrieval": load_retrieval_pairs,
+    }
+    # Part of the checksum, so that results of other columns of the same file are neither resumed nor compared with.
+    read = "" if columns == LABEL_COLUMNS else f" ({text}, {label})"
     for option, files in (("labels", labels), ("retrieval", retrieval)):
         for file in files:
             name = sample_name(file)
             if name in (*TASKS, *data):
                 raise UsageError(f"{file}: a task {name} already exists", option=option, fix="Rename the file.")
             data[name] = loaders[option](file, option)
-            checksums[name] = {Path(file).name: sha256(file)}
+            checksums[name] = {Path(file).name: sha256(file) + (read if option == "labels" else "")}
     return Tasks(split, data, checksums)
 
 

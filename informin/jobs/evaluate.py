@@ -8,6 +8,7 @@ from typing_extensions import Unpack
 
 from informin.distributed import first_only, on_first
 from informin.errors import UsageError
+from informin.evaluation.labels import LABEL_COLUMNS
 from informin.evaluation.report import load_others, refuse_other_samples, tables_text, write_report
 from informin.evaluation.scoring import (
     ALL_DIMENSIONS,
@@ -107,6 +108,8 @@ def evaluate(
     *,
     tasks: str | Sequence[str] = (),
     labels: Paths = (),
+    text_column: str | None = None,
+    label_column: str | None = None,
     retrieval: Paths = (),
     bm25: bool = False,
     query_prompt: str | None = None,
@@ -124,7 +127,10 @@ def evaluate(
     Args:
         model: Hub id, folder, or a model from `load_model`; or several of them.
         tasks: `all`, `sts`, `transfer`, or names of SentEval tasks. Default: all if no files are given.
-        labels: One labeled file or several, one task each: TSV, CSV or JSONL with the columns text and label.
+        labels: One labeled file or several, one task each: TSV, CSV or JSONL with the columns text and label. Rows
+            without a label are skipped.
+        text_column: Column of `labels` with the texts. Default: text.
+        label_column: Column of `labels` with the labels. Default: label.
         retrieval: Test collections: folders in BEIR's layout, or names of mteb tasks. Or files with the columns query,
             document and optionally relevance (or score) and negative, one task each.
         bm25: With a test collection: add BM25 and its rank fusion with the first model.
@@ -145,13 +151,11 @@ def evaluate(
     Raises:
         UsageError: An option, a model or a file cannot be used.
     """
-    how = ModelOptions(**options)
-    models = models_of(model, "model")
-    if split not in ("test", "dev"):
-        raise UsageError(f"is {split}", option="split", needed="test or dev")
+    how, models = ModelOptions(**options), models_of(model, "model")
+    _refuse_other_splits(split)
     own, found = _listed(labels), _listed(retrieval)
-    collections = [path for path in found if is_collection(path)]
-    files = [path for path in found if path not in collections]
+    collections, files = [[path for path in found if is_collection(path) is folder] for folder in (True, False)]
+    columns = _columns(own, text_column, label_column)
     prompts = {"query_prompt": query_prompt, "document_prompt": document_prompt}
     _refuse_unused({} if found else prompts, "without `retrieval`")
     _refuse_unused({} if collections else {"bm25": bm25 or None}, "without a test collection in `retrieval`")
@@ -163,7 +167,7 @@ def evaluate(
     outputs = _output_paths(output, [name_of(one) for one in models], sum(numbers), whitening, split)
     others = load_others(_listed(compare), sum(numbers), split)
     whitened = whitening_options(whitening, str(whitening_file) if whitening_file else None)
-    data = _load(asked, split, own, files, str(senteval_dir) if senteval_dir else None)
+    data = _load(asked, split, own, files, senteval_dir, columns)
     refuse_other_samples(others, data)
     if data.data:
         for one in models[1:]:
@@ -179,9 +183,28 @@ def evaluate(
     return Evaluation(rows, others, search.scores() if search else [], search.notes if search else [])
 
 
-def _load(tasks: list[str], split: str, labels: list[str], retrieval: list[str], senteval_dir: str | None) -> Tasks:
+def _refuse_other_splits(split: str) -> None:
+    if split not in ("test", "dev"):
+        raise UsageError(f"is {split}", option="split", needed="test or dev")
+
+
+def _columns(labels: list[str], text_column: str | None, label_column: str | None) -> tuple[str, str]:
+    """Return the columns of labeled files."""
+    _refuse_unused({} if labels else {"text_column": text_column, "label_column": label_column}, "without `labels`")
+    return text_column or LABEL_COLUMNS[0], label_column or LABEL_COLUMNS[1]
+
+
+def _load(
+    tasks: list[str],
+    split: str,
+    labels: list[str],
+    retrieval: list[str],
+    senteval_dir: str | Path | None,
+    columns: tuple[str, str],
+) -> Tasks:
     names = chosen_tasks(tasks, split)
-    return load_tasks(senteval_folder(senteval_dir) if names else None, names, split, labels, retrieval)
+    folder = senteval_folder(str(senteval_dir) if senteval_dir else None) if names else None
+    return load_tasks(folder, names, split, labels, retrieval, columns)
 
 
 def _refuse_unused(options: dict, where: str, fix: str | None = None) -> None:

@@ -21,7 +21,7 @@ from informin.evaluation.senteval import STS_TASKS, TASKS, TRANSFER_TASKS, load_
 from informin.models.native import NativeModel
 from informin.models.open_model import load_model
 from tests.cli.eval_command.helpers import another, line, read, scores
-from tests.conftest import SHARED, tokenizer_of
+from tests.conftest import ROOT, SHARED, tokenizer_of
 from tests.senteval_data import small_counts
 
 MINI = SHARED / "models" / "bert-mini-wiki"
@@ -235,7 +235,7 @@ def test_unwritable_output_is_an_error(run, tmp_path):
 
 def command(*options: str, home: Path) -> subprocess.CompletedProcess:
     environment = {name: value for name, value in os.environ.items() if name != "SENTEVAL_DATA"}
-    environment |= {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    environment |= {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     arguments = [sys.executable, "-m", "informin", "eval", *options]
     return subprocess.run(arguments, env=environment, cwd=home, capture_output=True, text=True, timeout=120)
 

@@ -101,3 +101,22 @@ def test_sample_with_nan_embeddings_has_no_score(run, bert, titles, tmp_path):
     code, out, _ = run(model_name=changed(bert, tmp_path / "broken", broken), labels=titles, output=tmp_path / "a.json")
     assert code == 1 and "broken, cls: titles has no score: the embeddings of 60 of 60 sentences are not finite." in out
     assert read(tmp_path / "a.json")["tasks"]["titles"]["score"] is None
+
+
+def test_columns_of_labeled_files(run, tmp_path, encoded):
+    file, output = tmp_path / "tickets.csv", tmp_path / "out.json"
+    rows = [f"{sentence},{n % 2},{n % 3}" for n, sentence in enumerate(make_sentences(60))]
+    file.write_text("\n".join(["title,team,priority", *rows]))
+    options = {"labels": file, "text_column": "title", "senteval_dir": None}
+    code, out, _ = run(**options, label_column="team", output=output)
+    assert code == 0 and out.startswith("tickets: 60 sentences of 2 classes, x 100")
+    assert read(output)["tasks"]["tickets"]["data"]["tickets.csv"].endswith(" (title, team)")
+    encoded.clear()
+    assert run(**options, label_column="team", output=output)[0] == 0 and not encoded
+    code, _, err = run(**options, label_column="priority", compare=output)
+    assert code == 2 and "was scored on another tickets" in err
+
+
+def test_columns_without_labeled_files_are_refused(run, faq):
+    code, _, err = run(retrieval=faq, label_column="tag", senteval_dir=None)
+    assert code == 2 and "--label_column has no effect without --labels" in err
