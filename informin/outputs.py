@@ -3,6 +3,7 @@
     with only_writer("outputs/better"):                   # before the long work: is it new, free and writable?
         ...
         with new_folder("outputs/better") as folder: ...  # the folder appears when the block ends
+        with new_files("outputs/better") as folder: ...   # its files replace those in an existing folder
 
 Temporary folders and locks are next to the output, never inside of it. The exception is an existing folder that must
 stay where it is, such as a mounted one.
@@ -75,6 +76,23 @@ def new_folder(folder: str | Path, option: str | None = None) -> Iterator[Path]:
         raise UsageError(f"{folder} cannot be written: {error_line(error)}", option=option, fix=WRITABLE) from None
 
 
+@contextmanager
+def new_files(folder: str | Path) -> Iterator[Path]:
+    """Yield an empty folder to fill. Its files move to `folder` when the block ends, but not after an error.
+
+    They replace files of the same name; other files are kept. A missing folder is created.
+    """
+    target = Path(os.path.realpath(folder))
+    with TemporaryFolder(target if target.is_dir() else _nearest(target)) as partial:
+        new = Path(partial)
+        yield new
+        target.mkdir(parents=True, exist_ok=True)
+        for path in [path for path in new.rglob("*") if path.is_file()]:
+            place = target / path.relative_to(new)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(path, place)
+
+
 def refuse_used(folder: str | Path, option: str | None = None) -> None:
     """Raise UsageError, for this option, if a folder exists and is not empty."""
     folder = Path(folder)
@@ -102,14 +120,10 @@ def save_texts(folder: str | Path, texts: Mapping[str, str]) -> None:
     Raises:
         UsageError: They cannot be written.
     """
-    target = Path(os.path.realpath(folder))
     try:
-        with TemporaryFolder(target if target.is_dir() else _nearest(target)) as partial:
+        with new_files(folder) as new:
             for name, text in texts.items():
-                Path(partial, name).write_text(text, encoding="utf-8")
-            target.mkdir(parents=True, exist_ok=True)
-            for name in texts:
-                os.replace(Path(partial, name), target / name)
+                (new / name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{folder} cannot be written: {error_line(error)}", fix=WRITABLE) from None
 

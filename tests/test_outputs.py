@@ -14,7 +14,7 @@ from informin.cli import study
 from informin.errors import UsageError
 from informin.evaluation.report import write_report
 from informin.figures import drawing
-from informin.outputs import new_folder, only_writer, refuse_unwritable, refuse_used, save_texts
+from informin.outputs import new_files, new_folder, only_writer, refuse_unwritable, refuse_used, save_texts
 from informin.report.page import GENERATED, PAGE, write_page
 from informin.temporary import PREFIX
 from tests.conftest import raises_usage
@@ -148,6 +148,23 @@ def test_texts_appear_together(tmp_path, monkeypatch):
     assert names(tmp_path) == ["out", "out/a", "out/b"]
 
 
+def test_new_files_replace_those_of_the_same_name(tmp_path):
+    """At the end of the block, in folders too; not after an error."""
+    out = tmp_path / "out"
+    for text in ("old", "new"):
+        with new_files(out) as new:
+            (new / "deep").mkdir()
+            (new / "a").write_text(text)
+            (new / "deep" / "b").write_text(text)
+            assert text == "old" or (out / "a").read_text() == "old"
+        (out / "mine").touch()
+    with pytest.raises(ZeroDivisionError), new_files(out) as new:
+        (new / "a").write_text("unfinished")
+        raise ZeroDivisionError
+    assert names(tmp_path) == ["out", "out/a", "out/deep", "out/deep/b", "out/mine"]
+    assert [(out / name).read_text() for name in ("a", "deep/b")] == ["new", "new"]
+
+
 def fail():
     raise FULL
 
@@ -191,7 +208,7 @@ def test_pages_of_others_are_kept(tmp_path, monkeypatch, mark):
     (tmp_path / PAGE).write_text(f"<html>{mark}")
     assert write_page(tmp_path).read_text() == "new"
     (tmp_path / PAGE).unlink()
-    monkeypatch.setattr("informin.report.page.new_file", lambda path: fail())
+    monkeypatch.setattr("informin.outputs.new_file", lambda path: fail())
     with raises_usage(found=f"{PAGE} cannot be written: [Errno 28]"):
         write_page(tmp_path)
 

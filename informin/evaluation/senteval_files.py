@@ -17,7 +17,7 @@ from huggingface_hub.errors import HTTPError, LocalEntryNotFoundError, OfflineMo
 from informin.errors import UsageError, counted
 from informin.evaluation.senteval import STSB_DEV
 from informin.files import hub_problem, set_usual_modes
-from informin.temporary import TemporaryFolder
+from informin.outputs import new_folder
 
 HUB_DATA = "princeton-nlp/datasets-for-simcse"
 HUB_SENTEVAL = "senteval.tar"
@@ -74,24 +74,18 @@ def unpack(archive: Path, folder: Path) -> None:
         UsageError: The archive is damaged or too large, a member points outside, or the disk is full.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with (
-            TemporaryFolder(folder.parent) as temporary,
-            _decompressed(archive) as file,
-            tarfile.open(fileobj=_Bounded(file), mode="r:") as tar,
-        ):
-            _refuse_large(tar)
-            unpacked = Path(temporary, "unpacked")
-            unpacked.mkdir()
-            tar.extractall(unpacked, filter="data")
-            set_usual_modes(unpacked)
-            unpacked.rename(folder)
-    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise UsageError(f"{archive} cannot be unpacked ({error})", fix=DELETE) from None
-    except OSError as error:  # a full disk, for example
-        raise UsageError(
-            f"{archive} cannot be unpacked in {folder.parent} ({error})", fix="Check the folder and its free space."
-        ) from None
+    with new_folder(folder) as new:
+        try:
+            with _decompressed(archive) as file, tarfile.open(fileobj=_Bounded(file), mode="r:") as tar:
+                _refuse_large(tar)
+                tar.extractall(new, filter="data")
+            set_usual_modes(new)
+        except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
+            raise UsageError(f"{archive} cannot be unpacked ({error})", fix=DELETE) from None
+        except OSError as error:  # a full disk, for example
+            raise UsageError(
+                f"{archive} cannot be unpacked in {folder.parent} ({error})", fix="Check the folder and its free space."
+            ) from None
 
 
 def _decompressed(archive: Path) -> IO[bytes]:

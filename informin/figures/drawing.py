@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from informin.errors import WRITABLE, UsageError, error_line
-from informin.temporary import TemporaryFolder
+from informin.outputs import new_files
 
 PROGRAM = "InforMin-CL"  # in the metadata of the figures
 HEAD = 4_096  # bytes that contain the metadata
@@ -103,18 +103,13 @@ def save(figure: Figure, stem: str | Path, header: Sequence[str], rows: Iterable
         refuse_foreign(stem, header)
     folder, name = Path(stem).parent, Path(stem).name
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryFolder(folder) as unfinished:
-            png, svg, numbers = (Path(unfinished) / f"{name}.{suffix}" for suffix in SUFFIXES)
+        with new_files(folder) as new:
+            png, svg, numbers = (new / f"{name}.{suffix}" for suffix in SUFFIXES)
             figure.savefig(png, metadata={"Software": PROGRAM})
             figure.savefig(svg, metadata={"Date": None, "Creator": PROGRAM})
             with open(numbers, "w", encoding="utf-8", newline="") as file:
                 csv.writer(file).writerows([header, *rows])
-            return (
-                png.replace(folder / png.name),
-                svg.replace(folder / svg.name),
-                numbers.replace(folder / numbers.name),
-            )
+        return folder / png.name, folder / svg.name, folder / numbers.name
     except OSError as error:
         raise UsageError(f"{stem} cannot be written: {error_line(error)}", option="output", fix=WRITABLE) from None
 

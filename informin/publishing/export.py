@@ -14,7 +14,6 @@ onnx/                                   see `informin.publishing.onnx`
 README.md                               the model card, generated from the files above
 """
 
-import os
 import shutil
 from pathlib import Path
 
@@ -32,13 +31,12 @@ from informin.models.native import NativeModel
 from informin.models.native_files import add_dense
 from informin.models.sentence_transformers_files import load_embedding_config
 from informin.models.st_module import TRAINED_FILE
-from informin.outputs import new_folder, refuse_used
+from informin.outputs import new_files, new_folder, refuse_used
 from informin.publishing.card import write_card
 from informin.publishing.module_files import LORA_CONFIG, LORA_WEIGHTS
 from informin.publishing.origin import remove_origins
 from informin.publishing.published import MADE_FROM_WEIGHTS, load_our_config, published_files, refuse_linked_files
 from informin.publishing.record import load_record, save_record, trained_as_st
-from informin.temporary import TemporaryFolder
 
 WHOLE_OR_LORA = (SAFE_WEIGHTS_NAME, LORA_CONFIG, LORA_WEIGHTS)  # in the root of a folder
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -68,9 +66,7 @@ def export_folder(
     """
     folder = Path(folder)
     refuse_linked_files(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryFolder(folder) as partial:  # the disk may be full
-        new = Path(partial)
+    with new_files(folder) as new:  # the disk may be full
         with without_bars():
             model.write(new, dtype, weights, merge)
         remove_origins(new, record)
@@ -78,12 +74,8 @@ def export_folder(
         if _weights(folder) not in ({}, _weights(new)):
             for path in (path for pattern in MADE_FROM_WEIGHTS for path in folder.glob(pattern)):
                 path.unlink()
-        for path in (path for path in new.rglob("*") if path.is_file()):
-            target = folder / path.relative_to(new)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(path, target)
-        for name in stale if weights else ():  # whole weights next to low-rank ones, or the reverse, would be loaded
-            (folder / name).unlink(missing_ok=True)
+    for name in stale if weights else ():  # whole weights next to low-rank ones, or the reverse, would be loaded
+        (folder / name).unlink(missing_ok=True)
     if record:
         save_record(folder, record)
     if weights or (folder / "modules.json").exists():

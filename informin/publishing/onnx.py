@@ -13,7 +13,6 @@ text-embeddings-inference would use it whatever pooling it is asked for.
 """
 
 import logging
-import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -40,7 +39,8 @@ from informin.models.encode import embed, encode, max_length
 from informin.models.loading import load_config, load_tokenizer
 from informin.models.open_model import load_model
 from informin.models.sentence_transformers_files import load_embedding_config
-from informin.temporary import TemporaryFolder, new_file
+from informin.outputs import new_files
+from informin.temporary import new_file
 from modeling_informin import has_pooler
 
 MODEL = "onnx/model.onnx"
@@ -164,14 +164,13 @@ def export_onnx(folder: str | Path) -> Path:
     if has_pooler(type(model)):
         model.pooler = None  # type: ignore[assignment]  # BERT's pooling layer, which would be a second output
     model.set_attn_implementation("eager")
-    with TemporaryFolder(folder) as unfinished:
-        path = Path(unfinished, "model.onnx")
+    with new_files(folder) as new:
+        path = new / MODEL
+        path.parent.mkdir()
         _trace(model, path)
         _refuse_difference(model, OnnxModel(path, model.config), encoder.tokenizer)
-        (folder / "onnx").mkdir(exist_ok=True)
         for stale in (QUANTIZED, SCORES):
             (folder / stale).unlink(missing_ok=True)
-        os.replace(path, folder / MODEL)
     return folder / MODEL
 
 

@@ -1,6 +1,5 @@
 """A Trainer that saves and pushes exported folders."""
 
-import tempfile
 from abc import ABC, abstractmethod
 from concurrent.futures import Future
 from dataclasses import replace
@@ -26,6 +25,7 @@ from informin.publishing.hub import Destination, prepare, push_folder, push_in_b
 from informin.publishing.origin import refuse_local_base
 from informin.publishing.record import save_record
 from informin.publishing.sharded import skeleton, with_weights
+from informin.temporary import TemporaryFolder
 from informin.transformers_private import TrainerHooks
 
 
@@ -77,7 +77,7 @@ class PublishingTrainer(TrainerHooks, ABC):
         problem = None
         if self.is_world_process_zero():
             try:
-                with tempfile.TemporaryDirectory(prefix="informin-save-") as folder:
+                with TemporaryFolder() as folder:
                     self.write_model(str(Path(folder, "checkpoint")), state_dict={})
                     export_folder(self.trained, Path(folder, "export"), self.record(), weights=False)
             except Exception as error:  # from any of the libraries that write the files

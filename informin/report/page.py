@@ -5,17 +5,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from informin.errors import WRITABLE, UsageError, counted, error_line
+from informin.errors import UsageError, counted
 from informin.evaluation.drift import MAIN, MEASURES, drift_table
 from informin.evaluation.measures import ALL, KINDS, Measure
 from informin.evaluation.snapshot import GROUPS, SHOWN
 from informin.files import regular_text
+from informin.outputs import save_text
 from informin.publishing.record import TRAINING, load_record
 from informin.publishing.report_record import REPORT, load_report
 from informin.report import charts, verdicts
 from informin.report.comparison import COMPARE, of_comparison
 from informin.report.html import PAGES
-from informin.temporary import new_file
 
 PAGE = "report.html"
 SUMMARY = "summary.json"
@@ -39,12 +39,7 @@ def write_page(folder: str | Path) -> Path:
     path = Path(folder, PAGE)
     if os.path.lexists(path) and not _is_page(path):
         raise UsageError(f"{path} exists, and this program did not write it", fix="Rename or delete the file.")
-    text = page(folder)
-    try:
-        with new_file(path) as partial:
-            partial.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error_line(error)}", fix=WRITABLE) from None
+    save_text(path, page(folder))
     return path
 
 

@@ -6,6 +6,7 @@ import pytest
 
 import run_unsup
 from informin.cli import report as command
+from informin.errors import UsageError
 from informin.publishing.report_record import load_report, logged
 from informin.report import verdicts
 from informin.report.page import page
@@ -77,10 +78,10 @@ def test_run_without_drift_has_a_short_page(command, tmp_path, capsys):
 
 
 def test_a_page_that_cannot_be_written_does_not_fail_the_run(command, tmp_path, capsys, monkeypatch):
-    def full(*args):
-        raise OSError(28, "No space left on device")
+    def full(path, text):
+        raise UsageError(f"{path} cannot be written: [Errno 28] No space left on device")
 
-    monkeypatch.setattr("informin.report.page.new_file", full)
+    monkeypatch.setattr("informin.report.page.save_text", full)
     assert run_unsup.main(command(measure_drift=False)) == 0
     assert "report.html cannot be written: [Errno 28] No space left on device" in capsys.readouterr().err
     assert (tmp_path / "run" / "model.safetensors").is_file()

@@ -13,6 +13,7 @@ import run_unsup
 from informin.evaluation import pairs
 from informin.files import damage, write_manifest
 from informin.publishing.record import load_record
+from informin.temporary import PREFIX
 from tests.cli.test_run import assert_same_weights
 from tests.cli.test_run_errors import fails
 from tests.models.any_encoder.folders import Marker
@@ -59,7 +60,7 @@ def replace_saves(monkeypatch, replacement) -> None:
     save = torch.save
 
     def chosen(value, path, *rest):
-        return (save if "informin-save-" in str(path) else replacement)(value, path, *rest)
+        return (save if PREFIX in str(path) else replacement)(value, path, *rest)
 
     monkeypatch.setattr(torch, "save", chosen)
 

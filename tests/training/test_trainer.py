@@ -4,6 +4,7 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from transformers import TrainerCallback
@@ -15,7 +16,7 @@ from informin.objectives.reconstruction import reconstruction
 from informin.objectives.terms import Masking
 from informin.training.history import logged_terms
 from informin.views.stacking import StackedViews, step_seed
-from tests.conftest import make_sentences, raises_usage
+from tests.conftest import make_sentences, raises_usage, save_bert
 from trainer_informin import InforMinTrainer
 
 
@@ -241,3 +242,15 @@ def test_mlm_weight_requires_a_model_with_an_lm_head(build):
     with pytest.raises(UsageError) as error:
         InforMinTrainer(trainer.model, trainer.args, trainer.train_dataset, None, trainer.processing_class)
     assert "lm_head = False" in str(error.value)
+
+
+def test_model_revision_selects_the_weights_and_is_recorded(bert, arguments, logged_in, tmp_path):
+    files = {path.name: path.read_bytes() for path in bert.iterdir() if path.is_file()}
+    first = logged_in.add_repo("alice/encoder", files)
+    other = save_bert(tmp_path / "other", initializer_range=0.1)
+    logged_in.commit("alice/encoder", {"model.safetensors": (other / "model.safetensors").read_bytes()})
+    for revision, weights in ((first, bert), (None, other)):
+        args = arguments(eval_strategy="no", model_revision=revision)
+        pinned, expected = (InforMinTrainer(str(name), args, make_sentences(64)) for name in ("alice/encoder", weights))
+        assert np.array_equal(pinned.encode(["a dog"]), expected.encode(["a dog"])), revision
+        assert (pinned.record()["base_model"]["revision"] == first) is (revision == first)
