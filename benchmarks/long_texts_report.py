@@ -36,7 +36,7 @@ def collect(folder: Path, table: Path, figure: Path | None) -> None:
 
 
 def rows_of(cell: dict) -> list[dict]:
-    """Return the rows of a cell: the method itself and, if it was trained, with a matrix afterwards."""
+    """Return the rows of a cell: the method and, for a trained model, the method followed by the matrix."""
     common = {name: cell[name] for name in ("data", "method", "seed")}
     rows = [common | {name: cell[name] for name in ("scores", "cpu", "per_query")}]
     if "then" in cell:

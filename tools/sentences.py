@@ -34,7 +34,7 @@ def split(text: str) -> list[str]:
     """Return the sentences of a text, each on one line, without those of fewer than four words."""
     paragraphs = re.split(r"\n\s*\n|\n\s*(?:[*-]|\d+\.) ", text)
     sentences = [" ".join(one.split()) for paragraph in paragraphs for one in END.split(paragraph)]
-    return [one.lstrip("- ").replace("**", "") for one in sentences if len(re.findall(r"[A-Za-z]{2,}", one)) >= FEWEST]
+    return [one.replace("**", "").lstrip("*- ") for one in sentences if len(re.findall(r"[A-Za-z]{2,}", one)) >= FEWEST]
 
 
 def of_pages() -> Iterator[tuple[str, str]]:

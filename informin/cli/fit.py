@@ -55,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
         help="SentEval's data/downstream, to report STS-B dev. Default: $SENTEVAL_DATA, or not scored.")  # fmt: skip
     add("--name",
         help="What the report and the card call the model. Default: the name of its folder or on the Hub or, for a "
-        "folder such as model, the title of its card.")  # fmt: skip
+        "folder such as model, the title of its card. A Hub id also becomes base_model in the card.")  # fmt: skip
     add_model_options(parser)
     args = parser.parse_args(argv)
     return program.exit_code(lambda: work(args), parser.option_names(), "Nothing was written.")

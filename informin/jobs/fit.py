@@ -165,7 +165,7 @@ def fit(
         seed: Seed of the held-out texts, and of the sample of texts if there are more than 50,000.
         senteval_dir: SentEval's data/downstream, to measure STS-B dev. Default: $SENTEVAL_DATA, or not measured.
         name: What the report and the card call the model. Default: the name of its folder or on the Hub or, for a
-            folder such as `model`, the title of its card.
+            folder such as `model`, the title of its card. A Hub id also becomes `base_model` in the card.
         options: How the model embeds; see `informin.jobs.models.ModelOptions`.
 
     Returns:

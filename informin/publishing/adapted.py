@@ -80,9 +80,10 @@ def adapter_card(
         name: Name of the model, the last part of its folder.
         source: Files of the encoder; None for a SentenceTransformer whose origin is unknown.
         classes: What AutoModel loads: `ours` or `plain` (a native encoder), `remote` (code in the folder), or `none`.
-        base: What the card calls the encoder, if it has no Hub id.
+        base: What the card calls the encoder, if it has no Hub id. Can be one.
     """
-    hub_id = None if source is None or Path(source.name).exists() else known_id(source.name)
+    named = base if base and "/" in base else None  # the name of a folder has no slash
+    hub_id = known_id(source.name if source and not Path(source.name).exists() else named)
     base = hub_id or base or (source.title if source else "SentenceTransformer")
     metadata = ModelCardData(
         **license_metadata(license_of(source) if source else {}),

@@ -61,6 +61,15 @@ def test_plain_names_are_shown_in_the_code():
     assert ModelCard(card).data.to_dict() == METADATA | {"base_model": "org/base", "base_model_relation": "finetune"}
 
 
+@pytest.mark.parametrize(
+    ("given", "hub_id"), [("org/model", "org/model"), ("model", None), ("a b/c", None), (None, None)]
+)
+def test_a_given_hub_id_is_the_base_model(tmp_path, given, hub_id):
+    card = adapter_card("adapted", Checkpoint(tmp_path), 40, LinearAdapter(), None, "", "none", given)
+    assert ModelCard(card).data.to_dict().get("base_model") == hub_id
+    assert f"This model is `{given or tmp_path.name}` with" in card
+
+
 @pytest.mark.parametrize(("after", "warned"), [(86.56, []), (86.56, ["created hubs: of 3."]), (87.0, []), (None, [])])
 def test_the_card_says_first_where_the_model_is_worse(after, warned):
     old = dict.fromkeys(MEASURES, 1.0) | {"stsb_dev": 86.73}

@@ -304,6 +304,24 @@ def test_lower_scores_and_harmful_changes_are_stated_first(folder):
     assert same == ["Spearman x 100 on STS-B dev is 63.46, and 90.00 before.", apart]
 
 
+def test_short_training_is_stated(folder):
+    """250 steps of 2 x 16 sentences at 97.3 per second."""
+    options = RECORD["options"] | {"sentences_per_step": 16, "gradient_accumulation_steps": 2}
+    assert "Training was short: 250 steps in about 82 seconds." in limits(
+        render_card(with_record(folder, options=options))
+    )
+    for changes in ({"sentences_per_second": 13.0}, {"sentences_per_second": None}):
+        assert "Training was short" not in render_card(with_record(folder, options=options, **changes))
+
+
+def test_tasks_are_compared_if_there_is_no_average(folder):
+    put_results(folder, "model.json", {"STS-B": 80.0, "SICK-R": 70.0, "STS12": 60.0})
+    put_results(folder, "base-mean.json", {"STS-B": 82.0, "SICK-R": 69.0, "STS13": 90.0})
+    assert worse(render_card(folder)) == [
+        "Without this training, the source model has a higher score on STS-B (mean pooling): 82.00 instead of 80.00."
+    ]
+
+
 def test_half_precision_is_stated(folder, tmp_path):
     export_checkpoint(folder, tmp_path / "half", "bfloat16")
     said = (

@@ -4,10 +4,12 @@ from collections.abc import Iterator, Mapping
 
 from informin.evaluation.drift import CHANGED, FORGOT, MEASURES
 from informin.evaluation.measures import KINDS, Measure
+from informin.evaluation.senteval import STS_TASKS, TRANSFER_TASKS
 from informin.evaluation.table import samples
 from informin.publishing.card.markdown import Markdown, escape
 from informin.publishing.card.scores import Results, development_sets, pooling_name
 
+TITLES = {"sts": "STS", "transfer": "transfer"}
 STSB_DEV = MEASURES["stsb_dev"].title
 SECTION = "[Changes to the embeddings](#changes-to-the-embeddings)"
 
@@ -64,14 +66,21 @@ def _by_results(results: Results) -> Iterator[Markdown]:
 
 def _losses(model: dict, base: dict[str, dict]) -> Iterator[tuple[str, str, float, float]]:
     """Yield each score that training lowered, as its name, the pooling, the source model's score and this model's."""
-    for group, name in (("sts", "STS average"), ("transfer", "transfer average")):
+    for group, tasks in (("sts", STS_TASKS), ("transfer", TRANSFER_TASKS)):
         for pooler, before in base.items():
-            ours, theirs = model["average"][group], before["average"][group]
-            if ours is not None and theirs is not None and theirs > ours:
-                yield name, pooler, theirs, ours
+            scores = {f"{TITLES[group]} average": [one["average"][group] for one in (model, before)]}
+            if None in next(iter(scores.values())):  # not all tasks were scored
+                scores = {f"score on {task}": [_score(one, task) for one in (model, before)] for task in tasks}
+            for name, (ours, theirs) in scores.items():
+                if ours is not None and theirs is not None and theirs > ours:
+                    yield name, pooler, theirs, ours
     for pooler, before in base.items():
         known = samples(before)
         for sample, entry in samples(model).items():
             ours, theirs = entry["score"], known.get(sample, {}).get("score")
             if ours is not None and theirs is not None and theirs > ours:
                 yield f"{next(iter(KINDS[entry['kind']].values())).title} on {sample}", pooler, theirs, ours
+
+
+def _score(results: dict, task: str) -> float | None:
+    return results["tasks"].get(task, {}).get("score")
