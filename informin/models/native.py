@@ -21,6 +21,7 @@ from informin.models.checkpoint import Checkpoint
 from informin.models.dense import Dense, load_dense
 from informin.models.embedding_config import embedding_of, lower_case, refuse_long_prompt
 from informin.models.encode import POOLERS, embed, encode, longest_read, max_length
+from informin.models.cpu_parts import packed_forward_in_parts
 from informin.models.files import NotNativeError
 from informin.models.loading import (
     load_saved,
@@ -216,13 +217,18 @@ class NativeModel(Model):
     def prepare(self, args: Any, map_layers: Sequence[int], copies: int, dropout_only: bool) -> None:
         module = self.module
         module.chunk_size = args.gradient_cache_chunk_size
-        module.packed_forward = packed_forward if args.padding_free else None
+        module.packed_forward = self._packed_forward(args) if args.padding_free else None
         # None: a masked copy has the encoder's own dropout.
         rates = args.view_dropout and [*args.view_dropout, None][:copies]
         encoder = cast(PreTrainedModel, module.base_model)
         prepare_encoder(encoder, architecture_of(module.config).attentions(encoder), rates, map_layers)
         if dropout_only:
             refuse_without_dropout(encoder)
+
+    def _packed_forward(self, args: Any) -> Callable[..., Any]:
+        # A GPU has no cores to share out, and gradient caching frees what a graph of its own would keep.
+        alone = args.device.type != "cpu" or args.gradient_cache_chunk_size
+        return packed_forward if alone else packed_forward_in_parts
 
     def packs(self, args: Any) -> bool:
         return args.device.type == "cpu" and unpackable(args, self.config) is None
