@@ -18,10 +18,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from informin.errors import UsageError
 from informin.models.architectures import InforMinModel, architecture_of
 from informin.models.checkpoint import Checkpoint
+from informin.models.cpu_parts import packed_forward_in_parts
 from informin.models.dense import Dense, load_dense
 from informin.models.embedding_config import embedding_of, lower_case, refuse_long_prompt
 from informin.models.encode import POOLERS, embed, encode, longest_read, max_length
-from informin.models.cpu_parts import packed_forward_in_parts
 from informin.models.files import NotNativeError
 from informin.models.loading import (
     load_saved,

@@ -24,7 +24,6 @@ from transformers.models.roberta.modeling_roberta import RobertaEmbeddings
 
 from informin.models.architectures import ARCHITECTURES
 
-
 LayersRun = Callable[[list[BertLayer], Tensor, "Packed", bool], Tensor]
 
 

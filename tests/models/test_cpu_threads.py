@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import informin.models.encode as encode_module
-from informin.models.cpu_threads import BATCHES_PER_CORE, use_one_thread, parallel_map
+from informin.models.cpu_threads import BATCHES_PER_CORE, parallel_map, use_one_thread
 from informin.models.open_model import load_model
 from informin.models.packing import packed_forward
 from tests.conftest import make_sentences
