@@ -39,16 +39,16 @@ def run_in_parts(layers: list[BertLayer], hidden: Tensor, packed: Packed, first_
     if len(parts) == 1:
         return run_layers(layers, hidden, packed, first_alone)
     weights = [x for layer in layers for x in layer.parameters() if x.requires_grad]
-    return _Parts.apply(layers, parts, first_alone, hidden, *weights)
+    recorded = torch.is_grad_enabled() and (hidden.requires_grad or bool(weights))
+    return _Parts.apply(layers, parts, first_alone, recorded, hidden, *weights)
 
 
 class _Parts(torch.autograd.Function):
     """The layers, applied to each part in a thread. Each part has its own graph, from detached inputs."""
 
     @staticmethod
-    def forward(ctx: Any, layers, parts, first_alone, hidden, *weights) -> Tensor:
+    def forward(ctx: Any, layers, parts, first_alone, recorded, hidden, *weights) -> Tensor:
         dtype, autocast = torch.get_autocast_dtype("cpu"), torch.is_autocast_enabled("cpu")
-        recorded = any(ctx.needs_input_grad)
         seed = int(torch.randint(2**62, ())) if layers[0].training else 0
 
         def run(number: int, part: Packed, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -58,9 +58,10 @@ class _Parts(torch.autograd.Function):
                 return x, run_layers(layers, x, part, first_alone)
 
         rows = hidden.split([sum(number * length for number, length in part.runs) for part in parts])
-        ctx.graphs = _in_threads(run, range(len(parts)), parts, rows)
-        ctx.weights = weights
-        return torch.cat([output.detach() for _, output in ctx.graphs])
+        graphs = _in_threads(run, range(len(parts)), parts, rows)
+        if recorded:
+            ctx.graphs, ctx.weights = graphs, weights
+        return torch.cat([output.detach() for _, output in graphs])
 
     @staticmethod
     @once_differentiable
@@ -76,7 +77,7 @@ class _Parts(torch.autograd.Function):
         for first, *others in weights:
             for other in others:
                 first.add_(other)
-        return None, None, None, torch.cat(inputs), *(first for first, *_ in weights)
+        return None, None, None, None, torch.cat(inputs), *(first for first, *_ in weights)
 
 
 class OwnDropout(TorchFunctionMode):
@@ -97,12 +98,22 @@ class OwnDropout(TorchFunctionMode):
     def _dropout(self, x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
         if not training or p == 0:
             return x
-        kept = torch.empty_like(x).bernoulli_(1 - p, generator=self.generator).div_(1 - p)
-        return x * kept
+        return x * keep_mask(x, p, self.generator)
 
     def _attention(self, query: Tensor, key: Tensor, value: Tensor, dropout_p: float, scale: float) -> Tensor:
         weights = (query * scale @ key.transpose(-2, -1)).softmax(-1)
         return self._dropout(weights, dropout_p) @ value
+
+
+def keep_mask(x: Tensor, rate: float, generator: torch.Generator) -> Tensor:
+    """Return a random mask like x, 0 with probability `rate`, rounded to 1/65,536, and else what keeps the mean.
+
+    With 16 random bits per number, this is three times as fast as `bernoulli_`.
+    """
+    kept = round((1 - rate) * 2**16)
+    bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None, generator=generator)
+    chosen = bits.view(torch.int16)[: x.numel()].view(x.shape) < kept - 2**15
+    return chosen.to(x.dtype).mul_(2**16 / max(kept, 1))
 
 
 @cache

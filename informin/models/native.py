@@ -226,9 +226,9 @@ class NativeModel(Model):
             refuse_without_dropout(encoder)
 
     def _packed_forward(self, args: Any) -> Callable[..., Any]:
-        # A GPU has no cores to share out, and gradient caching frees what a graph of its own would keep.
-        alone = args.device.type != "cpu" or args.gradient_cache_chunk_size
-        return packed_forward if alone else packed_forward_in_parts
+        # The parts keep their activations until the backward pass, and gradient caching discards them.
+        whole = args.device.type != "cpu" or args.gradient_cache_chunk_size
+        return packed_forward if whole else packed_forward_in_parts
 
     def packs(self, args: Any) -> bool:
         return args.device.type == "cpu" and unpackable(args, self.config) is None
