@@ -117,15 +117,20 @@ def keep_mask(x: Tensor, rate: float, generator: torch.Generator) -> Tensor:
 
 
 @cache
-def _workers(number: int) -> ThreadPoolExecutor:
-    """Return threads that stay, because libraries below PyTorch keep buffers for each new thread."""
-    return ThreadPoolExecutor(number, "informin part", initializer=use_one_thread)
+def _worker(part: int) -> ThreadPoolExecutor:
+    """Return the thread of a part.
+
+    It stays the same, because libraries below PyTorch keep buffers for each thread, and memory that a thread frees is
+    reused by the same thread.
+    """
+    return ThreadPoolExecutor(1, f"part {part}", initializer=use_one_thread)
 
 
 def _in_threads(function: Callable[..., Result], *columns: Sequence) -> list[Result]:
     """Call a function for each row of columns, each in its own thread, and return the results in order."""
     cores = torch.get_num_threads()
     try:
-        return list(_workers(cores).map(function, *columns))
+        calls = [_worker(part).submit(function, *row) for part, row in enumerate(zip(*columns, strict=True))]
+        return [call.result() for call in calls]
     finally:
-        torch.set_num_threads(cores)  # workers that have just started changed the default for new threads
+        torch.set_num_threads(cores)  # threads that have just started changed the default for new ones
