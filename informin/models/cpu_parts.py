@@ -1,7 +1,9 @@
-"""Train on a CPU with one single-threaded PyTorch worker per core, each with its own part of a packed batch.
+"""Train on a CPU with several workers, each with its own part of a packed batch.
 
 By default, PyTorch splits each operation across threads and synchronizes them afterward. Workers that process separate
 sentences synchronize twice per step: after the forward pass of the layers, and after their backward pass.
+Each part has a gradient of its own for every weight, so there are at most `MOST_PARTS`, and a worker can have several
+threads.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,16 +19,17 @@ from torch.overrides import TorchFunctionMode
 from transformers import BertModel
 from transformers.models.bert.modeling_bert import BertLayer
 
-from informin.models.cpu_threads import use_one_thread
+from informin.models.cpu_threads import use_threads
 from informin.models.packing import Packed, packed_forward, run_layers
 
 Result = TypeVar("Result")
+MOST_PARTS = 4
 
 
 def packed_forward_in_parts(
     encoder: BertModel, input_ids: Tensor, mask: Tensor, pooling: str, wanted: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """Compute what `packed_forward` does, with one part of the batch per PyTorch thread.
+    """Compute what `packed_forward` does, in parts of the batch, each with the same number of PyTorch threads.
 
     Without dropout, embeddings and gradients are those of `packed_forward`. With one thread, they are bit-equal.
     """
@@ -34,13 +37,18 @@ def packed_forward_in_parts(
 
 
 def run_in_parts(layers: list[BertLayer], hidden: Tensor, packed: Packed, first_alone: bool) -> Tensor:
-    """Compute what `run_layers` does, with one part of the sentences per PyTorch thread."""
-    parts = packed.split(torch.get_num_threads())
+    """Compute what `run_layers` does, in parts of the sentences, each with the same number of PyTorch threads."""
+    parts = packed.split(number_of_parts(torch.get_num_threads()))
     if len(parts) == 1:
         return run_layers(layers, hidden, packed, first_alone)
     weights = [x for layer in layers for x in layer.parameters() if x.requires_grad]
     recorded = torch.is_grad_enabled() and (hidden.requires_grad or bool(weights))
     return _Parts.apply(layers, parts, first_alone, recorded, hidden, *weights)
+
+
+def number_of_parts(cores: int) -> int:
+    """Return the largest number of parts that divides the number of cores."""
+    return max(number for number in range(1, MOST_PARTS + 1) if cores % number == 0)
 
 
 class _Parts(torch.autograd.Function):
@@ -117,20 +125,21 @@ def keep_mask(x: Tensor, rate: float, generator: torch.Generator) -> Tensor:
 
 
 @cache
-def _worker(part: int) -> ThreadPoolExecutor:
+def _worker(part: int, threads: int) -> ThreadPoolExecutor:
     """Return the thread of a part.
 
     It stays the same, because libraries below PyTorch keep buffers for each thread, and memory that a thread frees is
     reused by the same thread.
     """
-    return ThreadPoolExecutor(1, f"part {part}", initializer=use_one_thread)
+    return ThreadPoolExecutor(1, f"part {part}", initializer=use_threads, initargs=(threads,))
 
 
 def _in_threads(function: Callable[..., Result], *columns: Sequence) -> list[Result]:
     """Call a function for each row of columns, each in its own thread, and return the results in order."""
     cores = torch.get_num_threads()
+    threads = cores // number_of_parts(cores)
     try:
-        calls = [_worker(part).submit(function, *row) for part, row in enumerate(zip(*columns, strict=True))]
+        calls = [_worker(part, threads).submit(function, *row) for part, row in enumerate(zip(*columns, strict=True))]
         return [call.result() for call in calls]
     finally:
         torch.set_num_threads(cores)  # threads that have just started changed the default for new ones

@@ -77,7 +77,10 @@ def test_outputs_and_gradients_equal_those_of_one_thread(folder_of, name, poolin
         torch.testing.assert_close(found[weight], whole[weight], atol=1e-6, rtol=0, msg=weight)
 
 
-def test_each_part_has_a_thread_with_one_core_and_the_settings_of_the_caller(bert, monkeypatch):
+@pytest.mark.parametrize("number, parts", [(CORES, 3), (8, 4), (10, 2)])
+def test_each_part_has_a_thread_with_its_share_of_cores_and_the_settings_of_the_caller(
+    bert, monkeypatch, number, parts
+):
     encoder = AutoModel.from_pretrained(bert).train()
     seen = []
 
@@ -88,15 +91,19 @@ def test_each_part_has_a_thread_with_one_core_and_the_settings_of_the_caller(ber
         return hidden
 
     monkeypatch.setattr(cpu_parts, "run_layers", spy)
-    with cores(CORES), torch.autocast("cpu", torch.bfloat16):
+    with cores(number), torch.autocast("cpu", torch.bfloat16):
         packed_forward_in_parts(encoder, *batch_of(bert), "mean")
-        assert torch.get_num_threads() == CORES
-    assert len(seen) == CORES and threading.get_ident() not in {thread for thread, *_ in seen}
-    assert {tuple(state) for _, *state in seen} == {(1, True, True)}
+        assert torch.get_num_threads() == number
+    assert len(seen) == parts and threading.get_ident() not in {thread for thread, *_ in seen}
+    assert {tuple(state) for _, *state in seen} == {(number // parts, True, True)}
     seen.clear()
-    with cores(CORES), torch.no_grad():
+    with cores(number), torch.no_grad():
         assert not packed_forward_in_parts(encoder, *batch_of(bert), "mean")[0].requires_grad
-    assert {tuple(state) for _, *state in seen} == {(1, False, False)}
+    assert {tuple(state) for _, *state in seen} == {(number // parts, False, False)}
+
+
+def test_cores_that_cannot_be_shared_out_compute_together():
+    assert [cpu_parts.number_of_parts(cores) for cores in (1, 2, 3, 4, 5, 6, 7, 64)] == [1, 2, 3, 4, 1, 3, 1, 4]
 
 
 def test_frozen_weights_get_no_gradient(bert):
