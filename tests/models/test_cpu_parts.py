@@ -184,6 +184,7 @@ def trainer_of(folder, output_dir, **options) -> InforMinTrainer:
         ({}, packed_forward_in_parts),
         (dict(mlm_weight=0.1), packed_forward_in_parts),
         (dict(gradient_cache_chunk_size=8), packed_forward),
+        (dict(bf16=True), packed_forward),
         (dict(padding_free=False), None),
         (dict(view_dropout=[0.1, 0.2]), None),
         (dict(attention_mi_weight=0.1), None),
