@@ -3,17 +3,19 @@
     python benchmarks/throughput.py --model_name MODEL [MODEL ...] --train_file FILE
 
 Both train SimCSE on the same sentences: MultipleNegativesRankingLoss on pairs (s, s) there, the contrastive term here,
-both with [CLS] pooling, without a projection head, with learning rate 3e-5 and gradient clipping at norm 1. Each run is
-a separate process. A round runs all sides one after the other, and ratios are computed within a round, so that other
-load on the machine affects all equally. The table shows the median over rounds. Time is measured from the beginning of
-the first step to the end of the last. Tokenization happens within the step there and before training here, which takes
-less than a hundredth of the time. `padded` is our trainer without `--padding_free`. On a GPU, memory is the peak
-allocated by PyTorch.
+both with the pooling of --pooler, without a projection head, with learning rate 3e-5 and gradient clipping at norm 1.
+Each run is a separate process. A round runs all sides one after the other, and ratios are computed within a round, so
+that other load on the machine affects all equally. The table shows the median over rounds. Time is measured from the
+beginning of the first step to the end of the last. Tokenization happens within the step there and before training here,
+which takes less than a hundredth of the time. `sorted` is sentence-transformers with batches of sentences of similar
+length, which have little padding but harder negatives. `padded` is our trainer without `--padding_free`. On a GPU,
+memory is the peak allocated by PyTorch. The title has the fraction of padding in batches of unsorted sentences.
 """
 
 import argparse
 import json
 import os
+import random
 import resource
 import statistics
 import subprocess
@@ -23,7 +25,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
-SIDES = ("sentence-transformers", "padded", "here")
+SIDES = ("sentence-transformers", "sorted", "padded", "here")
 
 
 def peak_memory() -> float:
@@ -49,7 +51,7 @@ def ours(args: argparse.Namespace, folder: str, padding_free: bool) -> float:
     from informin.training.options import InforMinTrainingArguments
     from trainer_informin import InforMinTrainer
 
-    options = dict(objective="simcse", projection_head="none", pooler="cls", padding_free=padding_free)
+    options = dict(objective="simcse", projection_head="none", pooler=args.pooler, padding_free=padding_free)
     arguments = InforMinTrainingArguments(folder, **options, **shared(args), gradient_cache_chunk_size=args.chunk_size)
     trainer = InforMinTrainer(args.model_name[0], arguments, read_lines(args))
     trainer.train()
@@ -70,11 +72,20 @@ def theirs(args: argparse.Namespace, folder: str) -> float:
     from informin.training.throughput import Throughput
 
     encoder = Transformer(args.model_name[0], max_seq_length=args.length)
-    modules = [encoder, Pooling(encoder.get_embedding_dimension(), pooling_mode="cls")]
+    modules = [encoder, Pooling(encoder.get_embedding_dimension(), pooling_mode=args.pooler)]
     model = SentenceTransformer(modules=modules, device=None if args.gpu else "cpu")
     clock, lines = Throughput(), read_lines(args)
+
+    class SortedTrainer(SentenceTransformerTrainer):
+        def get_batch_sampler(self, dataset, batch_size, *_args, **_kwargs):
+            batches = [list(range(start, start + batch_size)) for start in range(0, len(dataset), batch_size)]
+            return random.Random(1).sample(batches, len(batches))
+
+    if args.side == "sorted":
+        lines.sort(key=lambda line: len(model.tokenizer(line)["input_ids"]))
+    kind = SortedTrainer if args.side == "sorted" else SentenceTransformerTrainer
     options = {name: value for name, value in shared(args).items() if name != "max_seq_length"}
-    trainer = SentenceTransformerTrainer(
+    trainer = kind(
         model=model,
         args=SentenceTransformerTrainingArguments(folder, use_cpu=not args.gpu, **options),
         train_dataset=Dataset.from_dict({"anchor": lines, "positive": lines}),
@@ -92,6 +103,16 @@ def shared(args: argparse.Namespace) -> dict:
     return options | dict(dataloader_drop_last=True, seed=1)
 
 
+def padding(args: argparse.Namespace) -> float:
+    """Return the fraction of padding in batches of the first sentences."""
+    from transformers import AutoTokenizer
+
+    tokenizer, lines = AutoTokenizer.from_pretrained(args.model_name[0]), read_lines(args)
+    lengths = [len(ids) for ids in tokenizer(lines, truncation=True, max_length=args.length)["input_ids"]]
+    batches = [lengths[start : start + args.batch_size] for start in range(0, len(lengths), args.batch_size)]
+    return 1 - sum(lengths) / sum(max(batch) * len(batch) for batch in batches)
+
+
 def measure(args: argparse.Namespace, model: str, precision: str, side: str) -> dict[str, float]:
     """Return speed and memory of one run, in a separate process."""
     command = [sys.executable, __file__, *sys.argv[1:], "--model_name", model, "--precision", precision, "--side", side]
@@ -101,7 +122,7 @@ def measure(args: argparse.Namespace, model: str, precision: str, side: str) -> 
 
 def run_side(args: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        if args.side == SIDES[0]:
+        if args.side in SIDES[:2]:
             speed = theirs(args, folder)
         else:
             speed = ours(args, f"{folder}/run", padding_free=args.side == "here")
@@ -113,6 +134,7 @@ def main() -> None:
     parser.add_argument("--model_name", nargs="+", required=True)
     parser.add_argument("--train_file", required=True)
     parser.add_argument("--precision", nargs="+", choices=["fp32", "bf16"], default=["fp32", "bf16"])
+    parser.add_argument("--pooler", choices=["cls", "mean"], default="cls")
     parser.add_argument("--batch_size", type=int, default=128)
     parser.add_argument("--length", type=int, default=32)
     parser.add_argument("--join", type=int, default=1, help="Number of lines of the file to join into one text.")
@@ -139,7 +161,8 @@ def main() -> None:
                 ratios = [speed / found[SIDES[0]]["sentences_per_second"] for speed, found in zip(speeds, rounds)]
                 memory = statistics.median(found[side]["peak_gib"] for found in rounds)
                 rows.append([f"{name}: {side}", f"{statistics.median(speeds):.1f}", spread(ratios), f"{memory:.2f}"])
-    title = f"Training, batch {args.batch_size}, {args.length} tokens, {args.rounds} rounds of {args.steps} steps"
+    title = f"Training on {Path(args.train_file).stem} ({padding(args):.0%} padding) with {args.pooler} pooling"
+    title += f", batch {args.batch_size}, {args.length} tokens, {args.rounds} rounds of {args.steps} steps"
     columns = ("", "sentences/s", "ratio to sentence-transformers (least to most)", "peak memory, GiB")
     print(report(args.name, title, columns, rows, measured))
 

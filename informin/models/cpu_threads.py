@@ -46,7 +46,7 @@ def parallel_map(number: int) -> Iterator[BatchMap]:
 
         return pool.map(run, batches)
 
-    pool = ThreadPoolExecutor(cores, initializer=_use_one_thread)
+    pool = ThreadPoolExecutor(cores, initializer=use_threads, initargs=(1,))
     try:
         yield run_all
     finally:
@@ -54,7 +54,7 @@ def parallel_map(number: int) -> Iterator[BatchMap]:
         torch.set_num_threads(cores)  # workers changed the default for new threads
 
 
-def _use_one_thread() -> None:
-    """Disable intra-op parallelism in this thread."""
+def use_threads(number: int) -> None:
+    """Set how many threads an operation in this thread uses."""
     torch.get_num_threads()  # the first call in a thread resets the thread's setting to the default
-    torch.set_num_threads(1)
+    torch.set_num_threads(number)

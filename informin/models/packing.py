@@ -9,7 +9,9 @@ keys and values are those of all tokens.
 Both optimizations are exact.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import groupby, pairwise
 from typing import cast
 
 import torch
@@ -21,6 +23,8 @@ from transformers.models.bert.modeling_bert import BertLayer, BertSelfAttention
 from transformers.models.roberta.modeling_roberta import RobertaEmbeddings
 
 from informin.models.architectures import ARCHITECTURES
+
+LayersRun = Callable[[list[BertLayer], Tensor, "Packed", bool], Tensor]
 
 
 @dataclass
@@ -52,6 +56,24 @@ class Packed:
             at=indices[order][mask[order].bool()],
         )
 
+    def split(self, number: int) -> list["Packed"]:
+        """Split the row between sentences into at most `number` rows with about the same number of tokens."""
+        total = len(self.at)
+        ideal = torch.arange(1, number, device=self.at.device) * total / number
+        cuts = [0, *torch.searchsorted(self.starts, ideal).tolist(), len(self.order)]
+        ends = [*self.starts.tolist(), total]
+        return [self._slice(first, last, ends) for first, last in pairwise(cuts) if first < last]
+
+    def _slice(self, first: int, last: int, ends: list[int]) -> "Packed":
+        """Return sentences `first` to `last` - 1 as a row of their own; sentence i starts at ends[i]."""
+        lengths = [end - start for start, end in pairwise(ends[first : last + 1])]
+        return Packed(
+            order=self.order[first:last],
+            runs=[(len(list(same)), length) for length, same in groupby(lengths)],
+            starts=self.starts[first:last] - ends[first],
+            at=self.at[ends[first] : ends[last]],
+        )
+
     def in_order(self, x: Tensor) -> Tensor:
         """Reorder values (N, ...) from the order of the row to the order of the batch."""
         return x[self.order.argsort()]
@@ -67,7 +89,12 @@ def can_pack(encoder: nn.Module) -> bool:
 
 
 def packed_forward(
-    encoder: BertModel, input_ids: Tensor, mask: Tensor, pooling: str, wanted: Tensor | None = None
+    encoder: BertModel,
+    input_ids: Tensor,
+    mask: Tensor,
+    pooling: str,
+    wanted: Tensor | None = None,
+    run: LayersRun | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Compute the embeddings of N sentences of up to L tokens, and the last hidden states of selected tokens.
 
@@ -78,18 +105,18 @@ def packed_forward(
         mask: (N, L), 1 for tokens, 0 for padding.
         pooling: One of `modeling_informin.POOLINGS`.
         wanted: (N, L) bool, the selected tokens; None for none.
+        run: Function to use instead of `run_layers`.
 
     Returns:
         Embeddings (N, d), and hidden states (M, d) of the selected tokens in row-major order, or None.
     """
     packed = Packed.of(mask)
     hidden = _embed(encoder, input_ids, mask, packed)  # (T, d)
-    *layers, last = cast(list[BertLayer], encoder.encoder.layer)
-    for layer in layers:
-        hidden = layer_forward(layer, hidden, packed)
-    if pooling == "cls" and wanted is None:
-        return packed.in_order(layer_forward(last, hidden, packed, first_alone=True)), None
-    hidden = layer_forward(last, hidden, packed)
+    layers = cast(list[BertLayer], list(encoder.encoder.layer))
+    first_alone = pooling == "cls" and wanted is None
+    hidden = (run or run_layers)(layers, hidden, packed, first_alone)
+    if first_alone:
+        return packed.in_order(hidden), None
     vectors = None
     if wanted is not None:
         index = torch.empty_like(mask.flatten())
@@ -110,6 +137,14 @@ def _embed(encoder: BertModel, input_ids: Tensor, mask: Tensor, packed: Packed) 
     hidden = encoder.embeddings(input_ids=ids[None], position_ids=positions[None])[0]
     project = getattr(encoder, "embeddings_project", None)  # ELECTRA's
     return hidden if project is None else project(hidden)
+
+
+def run_layers(layers: list[BertLayer], hidden: Tensor, packed: Packed, first_alone: bool) -> Tensor:
+    """Apply BERT layers to packed tokens (T, d). With `first_alone`, return only first tokens (N, d)."""
+    *layers, last = layers
+    for layer in layers:
+        hidden = layer_forward(layer, hidden, packed)
+    return layer_forward(last, hidden, packed, first_alone)
 
 
 def layer_forward(layer: BertLayer, hidden: Tensor, packed: Packed, first_alone: bool = False) -> Tensor:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import informin.models.encode as encode_module
-from informin.models.cpu_threads import BATCHES_PER_CORE, _use_one_thread, parallel_map
+from informin.models.cpu_threads import BATCHES_PER_CORE, parallel_map, use_threads
 from informin.models.open_model import load_model
 from informin.models.packing import packed_forward
 from tests.conftest import make_sentences
@@ -77,7 +77,7 @@ def test_number_of_threads_is_restored_for_the_caller_and_for_new_threads(stop):
 
 def test_setting_of_another_thread_does_not_reach_a_thread_that_runs_alone():
     def run() -> int:
-        _use_one_thread()
+        use_threads(1)
         in_new_thread(lambda: torch.set_num_threads(CORES))
         return torch.get_num_threads()
 
