@@ -86,8 +86,7 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         given = inputs.checked_model(model, args, processing_class, kwargs)
         show_messages(args)
         development = as_development(eval_dataset)
-        own = [one.name for one in development.own] if development else []
-        args = args.choose_metric(development.measures if development else None, own)
+        args = args.choose_metric(*((development.measures, development.own_measures) if development else (None,)))
         self.known = dict(provenance or {})
         hub_id = self.known.pop("hub_id", None)
         args, trained = inputs.load_for_training(given, args, processing_class)

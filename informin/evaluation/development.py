@@ -56,13 +56,21 @@ class Development:
     @property
     def sha256(self) -> str:
         """SHA-256 of the set, or of the checksums of several sets and the names of your own evaluations."""
-        sums = [*(one.sha256 for one in self.sets), *(f"own {one.name}" for one in self.own)]
-        return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
+        sums = [*(one.sha256 for one in self.sets), *(f"own {one.name} {one.sha256}" for one in self.own)]
+        return sums[0] if len(sums) == len(self.sets) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
 
     @property
     def measures(self) -> dict[str, Measure]:
         """Scores by key. The first one selects the best checkpoint by default."""
         return {key: measure for one in self.sets for key, measure in one.measures.items()}
+
+    @property
+    def own_measures(self) -> dict[str, Measure | None]:
+        """Scores of your own evaluations by name, as far as they are known; None for a function, under its name."""
+        found: dict[str, Measure | None] = {}
+        for one in self.own:
+            found |= one.measures or {one.name: None}
+        return found
 
     def score(self, encode: Encode) -> tuple[dict[str, float], dict[str, str]]:
         """Return all scores, NaN if undefined, and the reasons for undefined scores by name of the set.

@@ -4,7 +4,7 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +15,7 @@ from torch.nn.functional import normalize
 
 from informin.errors import UndefinedScoreError, UsageError
 from informin.evaluation.embedding_cache import Encode
+from informin.evaluation.measures import Measure
 
 NEEDED = "a number, or a dictionary of numbers"
 
@@ -27,14 +28,18 @@ class OwnEvaluation:
         name: Name of the evaluation: that of its only score, or what the names of its scores begin with.
         function: From `encode`, which takes N texts and returns (N, d) float32, to a number or a dictionary of numbers.
         prefix: What the names in a dictionary begin with in the log, after `eval_`.
+        measures: Measures of a set by the names of their scores; empty for a function, whose scores are not known yet.
+        sha256: Checksum of a set; empty for a function.
     """
 
     name: str
     function: Callable[[Encode], Any]
     prefix: str = ""
+    measures: Mapping[str, Measure] = field(default_factory=dict)
+    sha256: str = ""
 
     def score(self, encode: Encode) -> dict[str, float]:
-        """Return the scores by name; NaN under its own name if they are undefined.
+        """Return the scores by name; NaN under their names, or a function's own name, if they are undefined.
 
         Raises:
             UsageError: The function returned something else.
@@ -42,7 +47,7 @@ class OwnEvaluation:
         try:
             found = self.function(encode)
         except UndefinedScoreError:
-            return {self.name: math.nan}
+            return dict.fromkeys(self.measures or [self.name], math.nan)
         if isinstance(found, Real):
             return {self.name: float(found)}
         if not isinstance(found, Mapping) or not all(isinstance(value, Real) for value in found.values()):
@@ -51,7 +56,8 @@ class OwnEvaluation:
                 option="eval_dataset",
                 needed=NEEDED,
             )
-        return {f"{self.prefix}{name}": float(value) for name, value in found.items()}
+        scores = {f"{self.prefix}{name}": float(value) for name, value in found.items()}
+        return {name: scores[name] for name in self.measures or scores}
 
 
 def own_evaluation(given: Any, name: str | None = None) -> OwnEvaluation | None:
@@ -68,7 +74,8 @@ def own_evaluation(given: Any, name: str | None = None) -> OwnEvaluation | None:
     if is_evaluator(given):
         return OwnEvaluation(name or str(given.name or type(given).__name__), _calls(given), prefix)
     if hasattr(given, "score") and name:
-        return OwnEvaluation(name, given.score, prefix)
+        measures = {f"{prefix}{key}": measure for key, measure in given.measures.items()}
+        return OwnEvaluation(name, given.score, prefix, measures, given.sha256)
     if callable(given) and not isinstance(given, type):
         return OwnEvaluation(name or str(getattr(given, "__name__", type(given).__name__)), given, prefix)
     return None

@@ -15,7 +15,8 @@ objective             name; title; active terms in order, each with name, title,
 seed, options         every option that affects the weights
 development           name of the development sets; null without evaluation. development_sha256, their checksum;
                       development_sets, with kind (pairs, labels, retrieval) and name of each. Older records have pairs
-history               step and measures of each evaluation, named as in `informin.evaluation.measures`; null: undefined
+history               step and measures of each evaluation, named as in `informin.evaluation.measures`, and scores of
+                      the user's own evaluations; null: undefined
 earlier               earlier parts of a run whose options, seed or data changed, each with its until_step. The other
                       entries describe the last part
 dimensions            of the embeddings of a SentenceTransformer; missing for native encoders

@@ -149,6 +149,12 @@ def _score_rows(scores: Sequence[Mapping], training: Mapping) -> list[dict[str, 
                 name = f"{names.get(kind, training.get('development'))}, {measure.title}"
                 values = {"before": before, "after": after, "change": change}
                 rows.append({"name": name, "n": ""} | {column: _shown(measure, values, column) for column in values})
+    for key, after in kept.items():
+        if key not in ("step", *ALL) and after is not None:  # a score of the user's own
+            before = first.get(key)
+            cells = {"before": "" if before is None else f"{before:.4g}", "after": f"{after:.4g}"}
+            cells["change"] = "" if before is None else f"{after - before:+.4g}"
+            rows.append({"name": key, "n": "", **cells})
     return rows
 
 

@@ -21,3 +21,8 @@ def own_scores(entry: Mapping) -> dict[str, float]:
 def logged_scores(entry: Mapping) -> dict[str, float]:
     """Return the evaluation scores in a log entry by measure; empty for other entries."""
     return {name: entry[f"eval_{name}"] for name in ALL if f"eval_{name}" in entry}
+
+
+def all_scores(entry: Mapping) -> dict[str, float]:
+    """Return all evaluation scores in a log entry by name, those of the user's own evaluations last."""
+    return logged_scores(entry) | own_scores(entry)

@@ -188,8 +188,13 @@ def check_metric(args: "InforMinTrainingArguments") -> None:
 def require_known_metric(args: "InforMinTrainingArguments") -> None:
     """Raise UsageError for a metric that this project does not have."""
     given = args.metric_for_best_model
-    known = given is None or given.removeprefix("eval_") in ALL
-    require(known, "metric_for_best_model", given, f"one of: {', '.join(ALL)}")
+    if given is not None and given.removeprefix("eval_") not in ALL:
+        raise UsageError(
+            f"is {given}",
+            option="metric_for_best_model",
+            needed=f"one of: {', '.join(ALL)}",
+            fix="For your own score, give `eval_dataset` a function (in Python).",
+        )
 
 
 def check_batches(args: "InforMinTrainingArguments") -> None:

@@ -3,7 +3,7 @@
 import copy
 import inspect
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from functools import cache
 from typing import Any, ClassVar, Literal, Optional
@@ -287,19 +287,20 @@ class InforMinTrainingArguments(EncoderOptions, TermOptions, TrainingArguments):
         return resolved
 
     def choose_metric(
-        self, measures: Mapping[str, Measure] | None, own: Sequence[str] = ()
+        self, measures: Mapping[str, Measure] | None, own: Mapping[str, Measure | None] | None = None
     ) -> "InforMinTrainingArguments":
         """Return a copy whose best checkpoint is selected by eval_spearman, or by the first metric that is scored.
 
         Args:
             measures: Measures of the evaluation data; None without evaluation data.
-            own: Names of the user's own evaluations, whose scores are known once they were computed.
+            own: Scores of the user's own evaluations, None if a score is known only once it was computed.
 
         Raises:
             UsageError: `metric_for_best_model` is set and is not scored.
         """
         if self.eval_strategy == "no":
             return self
+        own = own or {}
         if self.metric_for_best_model is None:
             first = next(iter([*(measures or ()), *own]), "spearman")
             metric = "spearman" if measures is None or "spearman" in measures else first
@@ -308,6 +309,10 @@ class InforMinTrainingArguments(EncoderOptions, TermOptions, TrainingArguments):
             checks.check_metric(chosen)
             return chosen
         metric = self.metric_for_best_model.removeprefix("eval_")
+        if known := own.get(metric):
+            chosen = copy.copy(self)
+            chosen.greater_is_better = not known.lower_is_better
+            return chosen
         if not own:
             checks.require_known_metric(self)
         if measures is not None and metric not in measures and not own:
@@ -315,7 +320,8 @@ class InforMinTrainingArguments(EncoderOptions, TermOptions, TrainingArguments):
                 f"is {metric}, which is not scored in this run",
                 option="metric_for_best_model",
                 needed=f"one of: {', '.join(measures)}",
-                fix="Or give `eval_pairs`, `eval_labels` or `eval_retrieval` to score it.",
+                fix="Or give `eval_pairs`, `eval_labels` or `eval_retrieval` to score it. For your own score, give "
+                "`eval_dataset` a function.",
             )
         return self
 

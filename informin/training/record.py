@@ -25,7 +25,7 @@ from informin.publishing.metadata import license_of
 from informin.publishing.record import SCHEMA
 from informin.training.data_options import CardArguments, DataArguments
 from informin.training.fingerprints import fingerprint, fingerprint_of_tokens, fingerprints, source_of
-from informin.training.history import logged_scores
+from informin.training.history import all_scores
 from informin.training.options import InforMinTrainingArguments
 from informin.training.report import evaluations, precision
 from informin.training.sentences import HUB_SENTENCES
@@ -185,8 +185,8 @@ def describe_objective(args: InforMinTrainingArguments) -> dict:
 
 
 def _scores(entry: dict) -> dict:
-    values = {name: value if math.isfinite(value) else None for name, value in logged_scores(entry).items()}
-    return {"step": entry["step"], **values}
+    values = {name: value if math.isfinite(value) else None for name, value in all_scores(entry).items()}
+    return {"step": entry["step"]} | {name: value for name, value in values.items() if name != "step"}
 
 
 def weights_settings(args: InforMinTrainingArguments, development: Development | None) -> dict:

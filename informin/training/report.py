@@ -20,7 +20,7 @@ from informin.models.embedding_config import EmbeddingConfig
 from informin.objectives import OBJECTIVES
 from informin.publishing.record import load_record
 from informin.publishing.report_record import REPORT, logged, save_report
-from informin.training.history import logged_scores, logged_terms
+from informin.training.history import all_scores, logged_scores, logged_terms, own_scores
 from informin.training.options import InforMinTrainingArguments
 
 logger = logging.getLogger(__name__)
@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 
 def evaluations(state: TrainerState, defined: bool = True) -> list[dict]:
     """Return the log entries of a run's evaluations in order; with `defined`, only those with a defined score."""
-    scored = [entry for entry in state.log_history if logged_scores(entry) and "aside" not in entry]
-    return [entry for entry in scored if any(map(math.isfinite, logged_scores(entry).values())) or not defined]
+    scored = [entry for entry in state.log_history if all_scores(entry) and "aside" not in entry]
+    return [entry for entry in scored if any(map(math.isfinite, all_scores(entry).values())) or not defined]
 
 
 def peak_memory(device: torch.device) -> str:
@@ -202,6 +202,10 @@ def _score_rows(scored: list[dict], kept_step: int | None, development: Developm
             before = f"{measure.shown(first[name])} before, " if scored[0]["step"] == 0 else ""
             after = f"{measure.shown(last[name])} after (step {kept['step']})"
             rows.append((f"{one.name}, {measure.title}", before + after))
+    first, last = own_scores(scored[0]), own_scores(kept)
+    for name, value in last.items():
+        before = f"{first[name]:.4g} before, " if scored[0]["step"] == 0 and name in first else ""
+        rows.append((name, f"{before}{value:.4g} after (step {kept['step']})"))
     return rows
 
 

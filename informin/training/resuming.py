@@ -24,7 +24,7 @@ from informin.objectives import Term
 from informin.training.callbacks import EpochStart
 from informin.training.checkpoints import LAST, checkpoint_to_resume, epoch_start, lacks_score, set_aside_damaged
 from informin.training.heartbeat import Heartbeat
-from informin.training.history import logged_scores
+from informin.training.history import all_scores
 from informin.training.nan_check import NaNCheck
 from informin.training.options import InforMinTrainingArguments
 from informin.training.record import training_record, weights_settings
@@ -272,7 +272,7 @@ class ResumableTrainer(TrainerHooks):
         """Drop scores on other evaluation data, which are not comparable; training.json keeps them."""
         if began["development_sha256"] == (self.eval_dataset and self.eval_dataset.sha256):
             return
-        self.state.log_history = [entry for entry in self.state.log_history if not logged_scores(entry)]
+        self.state.log_history = [entry for entry in self.state.log_history if not all_scores(entry)]
         self.state.best_metric = self.state.best_global_step = self.state.best_model_checkpoint = None
 
     def load_rng_state(self, checkpoint: str | None) -> None:

@@ -1,6 +1,7 @@
 """Evaluation with functions, evaluators of sentence-transformers, and named sets."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from informin.evaluation.development import as_development
 from informin.evaluation.labels import LabeledSentences, score_labels
 from informin.evaluation.own import EncodingModel
 from informin.evaluation.pairs import GradedPairs, score_pairs
+from informin.report.page import page
 from informin.training.options import InforMinTrainingArguments
 from tests.conftest import FOUR_STEPS, make_sentences, raises_usage
 from trainer_informin import InforMinTrainer
@@ -65,9 +67,57 @@ def test_named_sets_and_functions(trainer):
 def test_scores_of_named_sets_are_those_of_the_sets(trainer):
     run = trainer({"titles": TITLES, "sts": GRADED}, metric_for_best_model="sts_spearman")
     scores = run.evaluate()
-    for name, value in score_labels(run.encode, TITLES).items():
-        assert scores[f"eval_titles_{name}"] == pytest.approx(value)
+    expected = score_labels(run.encode, TITLES)
+    for name in TITLES.measures:
+        assert scores[f"eval_titles_{name}"] == pytest.approx(expected[name])
     assert scores["eval_sts_spearman"] == pytest.approx(score_pairs(run.encode, GRADED)["spearman"])
+
+
+def test_named_sets_have_known_measures(trainer):
+    run = trainer({"titles": TITLES, "sts": GRADED})
+    assert run.args.metric_for_best_model == "eval_titles_v_measure" and run.args.greater_is_better
+    assert not trainer({"sts": GRADED}, metric_for_best_model="sts_alignment").args.greater_is_better
+    other = LabeledSentences("titles.tsv", TITLES.texts()[::-1], TITLES.labels)
+    assert as_development({"a": TITLES}).sha256 != as_development({"a": other}).sha256
+
+
+def test_an_undefined_score_of_a_named_set_is_nan(trainer, monkeypatch):
+    run = trainer({"sts": GRADED})
+    monkeypatch.setattr(run, "encode", lambda texts: np.ones((len(texts), 3), np.float32))
+    assert math.isnan(run.evaluate()["eval_sts_spearman"])
+
+
+def test_own_scores_are_recorded_and_printed(trainer, capsys):
+    run = trainer({"titles": TITLES, "spread": spread}, save_steps=2)
+    run.train()
+    run.export()
+    scores = {entry["step"]: entry for entry in run.record()["history"]}
+    assert list(scores) == [0, 2, 4] and {"titles_v_measure", "titles_few_shot", "spread"} <= scores[4].keys()
+    kept = run.record()["kept_step"]
+    printed = capsys.readouterr().out
+    after = f"{scores[0]['spread']:.4g} before, {scores[kept]['spread']:.4g} after (step {kept})"
+    assert any(line.startswith("spread ") and line.endswith(after) for line in printed.splitlines())
+    folder = Path(run.args.output_dir)
+    card = (folder / "README.md").read_text()
+    own = [line for line in card.splitlines() if line.startswith("| Own evaluation |")]
+    assert own == [
+        "| Own evaluation | titles_v_measure | titles_nearest_neighbor | titles_nearest_10 | titles_few_shot | spread |"
+    ]
+    assert "Development data" in card
+    assert "titles_v_measure" in page(folder)
+
+
+def test_a_resumed_run_checks_the_names_of_functions(trainer):
+    def other(encode):
+        return spread(encode)
+
+    run = trainer(spread, save_steps=2, max_steps=2)
+    run.train()
+    with raises_usage(option="resume_from_checkpoint", found="development data spread, now other"):
+        trainer(other, save_steps=2).train(resume_from_checkpoint="last")
+    again = trainer(spread, save_steps=2, resume_with_changes=True)
+    again.train(resume_from_checkpoint="last")
+    assert [entry["step"] for entry in again.record()["history"]] == [0, 2, 4]
 
 
 def test_training_stops_early(trainer):
@@ -96,6 +146,8 @@ def test_a_metric_that_is_not_logged_is_named(trainer):
     with raises_usage(option="metric_for_best_model", found="is qualty, which the evaluation", needed="quality"):
         run.train()
     with raises_usage(option="metric_for_best_model", needed="one of: spearman, "):
+        trainer(GRADED, metric_for_best_model="eval_qualty")
+    with raises_usage(option="metric_for_best_model", fix="give `eval_dataset` a function"):
         trainer(GRADED, metric_for_best_model="eval_qualty")
 
 

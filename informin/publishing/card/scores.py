@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from informin.evaluation.drift import drift_table
-from informin.evaluation.measures import KINDS
+from informin.evaluation.measures import ALL, KINDS
 from informin.evaluation.results import load_results
 from informin.evaluation.table import TITLES, render, score_tables
 from informin.publishing.card.markdown import Markdown, escape, markdown_table, single_line
@@ -77,7 +77,7 @@ def result_tables(results: Results, seed: int | None, samples: bool) -> Markdown
 
 def development_sets(record: dict) -> list[dict]:
     """Return `kind` and `name` of each development set. Older records have only pairs."""
-    return record.get("development_sets") or [{"kind": "pairs", "name": record.get("development")}]
+    return record.get("development_sets", [{"kind": "pairs", "name": record.get("development")}])
 
 
 def development_tables(record: dict) -> Markdown:
@@ -94,7 +94,17 @@ def development_tables(record: dict) -> Markdown:
             rows.append([f"step {step:,}, {AFTER}" if step else BEFORE, *cells])
         heads = [one["name"], *(measure.title for measure in measures.values())]
         tables.append(markdown_table(heads, rows, " ---: |"))
+    if own := [name for name in chosen[max(chosen)] if name not in ("step", *ALL)]:
+        rows = [
+            [f"step {step:,}, {AFTER}" if step else BEFORE, *(_own_score(entry.get(name)) for name in own)]
+            for step, entry in sorted(chosen.items())
+        ]
+        tables.append(markdown_table(["Own evaluation", *own], rows, " ---: |"))
     return Markdown("\n\n".join(tables))
+
+
+def _own_score(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
 
 
 def changes_table(drift: dict | None) -> Markdown:
