@@ -69,7 +69,9 @@ class Development:
         """Scores of your own evaluations by name, as far as they are known; None for a function, under its name."""
         found: dict[str, Measure | None] = {}
         for one in self.own:
-            found |= one.measures or {one.name: None}
+            found |= one.measures
+            if not one.measures:
+                found[one.name] = None
         return found
 
     def score(self, encode: Encode) -> tuple[dict[str, float], dict[str, str]]:
