@@ -193,13 +193,13 @@ def main() -> None:
         "padding, %",
         "tokens",
         "seconds",
+        "load",
         "CPU seconds",
         "products at the limit, seconds",
-        "GF/s",
-        "limit",
-        "%",
+        "% of the limit",
+        "limit, GF/s",
     )
-    print(report("step_limit", title, (*columns, "load"), rows, measured))
+    print(report("step_limit", title, columns, rows, measured))
 
 
 if __name__ == "__main__":
