@@ -163,7 +163,7 @@ def test_commands_refuse_a_pooling(family, tmp_path, capsys):
 
 
 def test_missing_package_is_named(family, monkeypatch):
-    real = builtins.__import__
+    real, folders = builtins.__import__, {name: str(family(name)) for name in ("qwen3", "labse")}
 
     def without(name, *args, **kwargs):
         if name.partition(".")[0] == "sentence_transformers":
@@ -174,7 +174,7 @@ def test_missing_package_is_named(family, monkeypatch):
     found = "needs the package sentence-transformers, which is not installed"
     for name, reason in (("qwen3", "has the architecture 'qwen3'"), ("labse", "modules.json lists Transformer, ")):
         with raises_usage(option="model_name", found=found, fix="the extra `st`") as caught:
-            load_model(str(family(name)))
+            load_model(folders[name])
         assert reason in caught.value.found
 
 
