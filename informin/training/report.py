@@ -2,6 +2,7 @@
 
 import logging
 import math
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -108,6 +109,8 @@ def summary(
     if embedding and (prompt := prompt_line(embedding, args.export_prompt)):
         rows.append(("prompt", prompt))
     rows.append(("model", folder))
+    rows.append(("losses and scores", f"{Path(folder, REPORT)}, by step (`informin report {folder}` draws them)"))
+    rows += [("", line) for line in tracker_lines(args)]
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:<{width}}  {value}" for name, value in rows]
     if development and scored and _best(scored, args)["step"] == 0 and len(scored) > 1:
@@ -118,6 +121,13 @@ def summary(
         )
     lines += [f"\nNote: training {warning}" for warning in (drift["warnings"] if drift else [])]
     return "\n".join(lines)
+
+
+def tracker_lines(args: InforMinTrainingArguments) -> list[str]:
+    """Return where the trackers of `report_to` have the losses and scores."""
+    folder = os.getenv("TENSORBOARD_LOGGING_DIR") or args.output_dir
+    commands = {"tensorboard": f"tensorboard --logdir {folder}"}
+    return [commands.get(name, name) for name in args.report_to or ()]
 
 
 def save_training_report(folder: str, log_history: Sequence[Mapping], changes: Mapping | None) -> None:

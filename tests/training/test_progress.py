@@ -34,6 +34,7 @@ last terms, unweighted contrast N, reconstruction N; loss N
 training speed N sentences/s \(1 process\(es\), fp32\)
 peak memory N GiB
 model run
+losses and scores run/report.json, by step \(`informin report run` draws them\)
 (
 Note: .*
 )?

@@ -108,10 +108,11 @@ def environment_note(record: dict) -> Markdown:
     versions = escape(", ".join(f"{name} {version}" for name, version in packages.items()))
     rate = record.get("sentences_per_second")
     speed = f", {counted(round(rate), 'sentence')} per second" if rate else ""
+    scored = " and the scores of every evaluation" if record["history"] else ""
     return Markdown(
         f"Trained with InforMin-CL {escape(record['informin'])} on {escape(environment['device'])} "
-        f"({counted(environment['threads'], 'thread')}{speed}), with {versions}. `training.json` has these values in "
-        "machine-readable form."
+        f"({counted(environment['threads'], 'thread')}{speed}), with {versions}. `training.json` has these values"
+        f"{scored} in machine-readable form."
     )
 
 
