@@ -12,6 +12,10 @@ from informin.files import leads_outside, read_json
 
 KINDS = {".parquet": "Parquet", ".arrow": "Arrow"}
 SAVED = "datasets' save_to_disk"
+_VALUES = (  # what `value_columns` returns
+    *(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_integer, pa.types.is_floating),
+    *(pa.types.is_decimal, pa.types.is_temporal, pa.types.is_boolean),
+)
 STATE, SPLITS = "state.json", "dataset_dict.json"  # files of a saved Dataset and DatasetDict
 
 
@@ -22,10 +26,17 @@ def column_names(path: Path) -> list[str]:
         UsageError: The file is not readable.
     """
     with _readable(path):
-        if path.suffix.lower() == ".parquet":
-            return pq.read_schema(path).names
-        with open(path, "rb") as file:
-            return _reader(file).schema.names
+        return _schema(path).names
+
+
+def value_columns(path: Path) -> list[str]:
+    """Return the names of the columns of texts, numbers, dates and truth values, but not of bytes, lists or structs.
+
+    Raises:
+        UsageError: The file is not readable.
+    """
+    with _readable(path):
+        return [field.name for field in _schema(path) if any(is_kind(field.type) for is_kind in _VALUES)]
 
 
 def column_cells(path: Path, column: str) -> Iterator[object]:
@@ -74,6 +85,13 @@ def saved_files(folder: Path, option: str) -> list[Path] | None:
 
 def _list(value: object) -> list:
     return value if isinstance(value, list) else []
+
+
+def _schema(path: Path) -> pa.Schema:
+    if path.suffix.lower() == ".parquet":
+        return pq.read_schema(path)
+    with open(path, "rb") as file:
+        return _reader(file).schema
 
 
 def _arrays(path: Path, column: str) -> Iterator[pa.Array]:

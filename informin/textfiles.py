@@ -88,18 +88,39 @@ def read_sentences(path: Path, text_column: str | None) -> Iterator[str]:
     """Yield the sentences of a file, including blank ones: one per line of a text file, one per row of a table.
 
     Args:
-        text_column: Column of a CSV, TSV, JSON, Parquet or Arrow file. Default: the `text` column, or the only column.
+        text_column: Column of a CSV, TSV, JSON, Parquet or Arrow file, or several with commas between them, which are
+            joined by line breaks without blank cells. Default: the `text` column, or the only column.
 
     Raises:
         UsageError: As `decoded_lines`. Also for a missing column, a line that is not JSON, a cell that is not text, or
             a sentence of more than 100,000 characters.
     """
-    kind = plain_suffix(path)
+    kind, columns = plain_suffix(path), split_columns(text_column)
+    if len(columns) > 1 and kind in SUFFIXES[1:]:
+        return _read_joined(path, columns)
     if kind in TABLES:
         return _read_table(path, text_column)
     if kind in JSON:
         return _read_json(path, text_column)
     return _read_arrow(path, text_column) if kind in KINDS else _read_text(path)
+
+
+def split_columns(text_column: str | None) -> list[str | None]:
+    """Return the names in `text_column`, which has commas between several of them; [None] for None."""
+    if text_column is None or "," not in text_column:
+        return [text_column]
+    return [*dict.fromkeys(name.strip() for name in text_column.split(","))]
+
+
+def _read_joined(path: Path, columns: list[str | None]) -> Iterator[str]:
+    # Only the end of a JSON file shows that a column is missing. The end of a table only repeats its warnings.
+    for cells in zip(*(read_sentences(path, column) for column in columns), strict=plain_suffix(path) in JSON):
+        yield refuse_long(joined_cells(cells), path)
+
+
+def joined_cells(cells: Iterable[str | None]) -> str:
+    """Return the cells that are not blank, with line breaks between them."""
+    return "\n".join(cell for cell in cells if cell and not cell.isspace())
 
 
 def read_prompted(path: Path, text_column: str | None, prompt_column: str | None) -> Iterator[str]:
@@ -212,7 +233,8 @@ def table_column(path: Path, text_column: str | None) -> str | None:
     _, header = next(table_rows(path), (0, None)) if kind in TABLES else (0, None)
     if header is None:
         return None
-    named = text_column in header or "text" in header
+    columns = split_columns(text_column)
+    named = "text" in header or any(column in header for column in columns)
     if not named and not all(COLUMN_NAME.fullmatch(cell.strip()) for cell in header):
         table, delimiter = kind[1:].upper(), {".csv": "commas", ".tsv": "tabs"}[kind]
         raise UsageError(
@@ -221,7 +243,8 @@ def table_column(path: Path, text_column: str | None) -> str | None:
             fix="Add a header (`text` if there is one column), or rename the file to .txt if each line is a sentence. "
             "If that line is the header, rename its column to `text` or, in training, choose it with `text_column`.",
         )
-    return choose_column(header, text_column, path)
+    chosen = [choose_column(header, column, path) for column in columns]
+    return chosen[0] if len(chosen) == 1 else text_column
 
 
 def table_rows(path: Path) -> Iterator[tuple[int, list[str]]]:

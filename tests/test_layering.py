@@ -134,6 +134,7 @@ def test_the_modeling_file_is_self_contained():
 SHARED = (
     "arrowfiles",
     "bars",
+    "columns",
     "errors",
     "files",
     "interrupts",

@@ -37,4 +37,5 @@ def work(args: argparse.Namespace) -> None:
             source.save(output)
         print(f"{args.output}: {counted(len(vectors), 'text')}, {vectors.shape[1]} dimensions, float32")
         if source.blank:
-            print(f"{source.line()}\n{source.told(output)}", end="")
+            print(source.line())
+        print(source.told(output), end="")

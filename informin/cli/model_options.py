@@ -14,7 +14,9 @@ def add_text_options(parser: argparse.ArgumentParser, required: bool) -> None:
     add("--train_file", nargs="+", required=required, metavar="FILE",
         help="Files of texts, or folders of files: text (one per line), CSV, TSV, JSON, Parquet or Arrow; also "
         ".gz, .xz, .zst. Blank lines and hidden files in folders are skipped.")  # fmt: skip
-    add("--text_column", help="Column with the texts. Default: `text`, or the only column.")
+    add("--text_column", metavar="NAME[,NAME...]",
+        help="Column with the texts, or several to join, such as subject,body. Default: `text`, or the only "
+        "column.")  # fmt: skip
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:

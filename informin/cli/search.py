@@ -21,7 +21,9 @@ def main(argv: list[str] | None = None) -> int:
     add("--sentences", required=True, metavar="FILE",
         help="Sentences to search: text (one per line), CSV, TSV, JSONL or Parquet; also .gz, .xz, .zst. A column "
         "`label` colors the map.")  # fmt: skip
-    add("--text_column", help="Column with the sentences. Default: `text`, or the only column.")
+    add("--text_column", metavar="NAME[,NAME...]",
+        help="Column with the sentences, or several to join, such as subject,body. Default: `text`, or the only "
+        "column.")  # fmt: skip
     add("--embeddings", nargs="+", metavar="FILE.npy",
         help="One file per model with the vectors of `informin embed`. Written if they do not exist. Default: a cache "
         "in HF_HOME.")  # fmt: skip

@@ -12,6 +12,7 @@ from informin.errors import counted
 
 FOLDED = 400  # characters above which a sentence is folded
 SHOWN = 300  # characters of a folded sentence
+MOST_CELLS, CELL = 8, 60  # shown cells of other columns, and the characters of each
 
 # For a report in a frame: no scripts, and nothing from the network.
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -70,7 +71,13 @@ def _hit(hit: Hit, measure: str, place: int, models: int) -> str:
         facts.append(_change(hit, after=place == 1))
     if hit.label:
         facts.append(f'<span class="label" dir="auto">{escape(hit.label)}</span>')
+    cells = [(name, cell) for name, cell in hit.columns.items() if cell][:MOST_CELLS]
+    facts += [f'<span dir="auto">{escape(_cut(name))}: {escape(_cut(cell))}</span>' for name, cell in cells]
     return f'<li><div class="facts">{"".join(facts)}</div>{sentence_html(hit.text)}</li>'
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= CELL else f"{text[: CELL - 1]}…"
 
 
 def _change(hit: Hit, after: bool) -> str:

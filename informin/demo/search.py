@@ -7,7 +7,7 @@ for results in search("how are journals cited?"):
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -47,6 +47,7 @@ class Hit:
         rank: From 1.
         similarity: Similarity of its embedding to the query's.
         other_rank: Rank by the other model; None if there is no other, or if it is too far to be known.
+        columns: Cells of the other columns of the file, such as an id, by name.
     """
 
     text: str
@@ -54,6 +55,7 @@ class Hit:
     rank: int
     similarity: float
     other_rank: int | None = None
+    columns: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -120,9 +122,16 @@ class Search:
 
     def _hits(self, ranking: Ranking, other: Ranking | None, number: int) -> list[Hit]:
         rows, values = ranking.nearest(number)
-        texts, labels = self.sentences.texts, self.sentences.labels
+        texts, labels, columns = self.sentences.texts, self.sentences.labels, self.sentences.columns
         return [
-            Hit(texts[row], labels[row] if labels else "", rank, float(value), other.rank_of(row) if other else None)
+            Hit(
+                texts[row],
+                labels[row] if labels else "",
+                rank,
+                float(value),
+                other.rank_of(row) if other else None,
+                {name: cells[row] for name, cells in columns.items()},
+            )
             for rank, (row, value) in enumerate(zip(rows.tolist(), values), start=1)
         ]
 

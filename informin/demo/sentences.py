@@ -1,12 +1,13 @@
 """Read a file of sentences for the search page, with labels if it has a column `label`."""
 
-import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from informin.arrowfiles import KINDS, column_cells, column_names
+from informin import arrowfiles
+from informin.arrowfiles import KINDS
+from informin.columns import other_columns, read_cells
 from informin.errors import UsageError, counted
 from informin.jsonfiles import json_records
 from informin.textfiles import (
@@ -17,6 +18,7 @@ from informin.textfiles import (
     plain_suffix,
     read_sentences,
     require_file,
+    split_columns,
     table_rows,
 )
 from informin.textlines import shortened
@@ -31,10 +33,12 @@ class Sentences:
     Attributes:
         texts: N sentences, which may repeat.
         labels: N labels; None if the file has no column `label`. A sentence without a label has "".
+        columns: N cells of each other column, such as an id.
     """
 
     texts: list[str]
     labels: list[str] | None = None
+    columns: dict[str, list[str]] = field(default_factory=dict)
 
     def distinct(self) -> list[int]:
         """Return the rows of the first occurrence of each sentence."""
@@ -46,11 +50,12 @@ class Sentences:
     def take(self, rows: list[int]) -> "Sentences":
         """Return the sentences of these rows."""
         labels = self.labels and [self.labels[row] for row in rows]
-        return Sentences([self.texts[row] for row in rows], labels)
+        columns = {name: [cells[row] for row in rows] for name, cells in self.columns.items()}
+        return Sentences([self.texts[row] for row in rows], labels, columns)
 
 
 def load_labeled_sentences(path: str | Path, text_column: str | None = None, option: str = "sentences") -> Sentences:
-    """Read the sentences of a file as `informin embed` does, and their labels.
+    """Read the sentences of a file as `informin embed` does, their labels and the other columns.
 
     Args:
         path: Text file with a sentence per line, CSV, TSV, JSONL or Parquet file.
@@ -68,10 +73,14 @@ def load_labeled_sentences(path: str | Path, text_column: str | None = None, opt
         raise UsageError(
             f"is {path}, which has {counted(len(texts), 'line')} and no sentence", option=option, needed="sentences"
         )
-    labels = list(_labels(path)) if LABEL in _columns(path) and text_column != LABEL else None
-    if labels is not None and len(labels) != len(texts):
+    labeled = LABEL in _columns(path) and LABEL not in split_columns(text_column)
+    names = [*([LABEL] if labeled else []), *(name for name in other_columns(path, text_column) if name != LABEL)]
+    rows = list(read_cells(path, names)) if names else []
+    if names and len(rows) != len(texts):
         raise shortened(path)
-    return Sentences(texts, labels).take(kept)
+    columns = {name: [row[place] for row in rows] for place, name in enumerate(names)}
+    labels = [label.strip() for label in columns.pop(LABEL)] if labeled else None
+    return Sentences(texts, labels, columns).take(kept)
 
 
 def _columns(path: Path) -> Iterable[str]:
@@ -81,24 +90,4 @@ def _columns(path: Path) -> Iterable[str]:
         return next(table_rows(path), (0, []))[1]
     if kind in JSON:
         return {key: None for _, record in islice(json_records(path), FIRST_ROWS) for key in record}
-    return column_names(path) if kind in KINDS else ()
-
-
-def _labels(path: Path) -> Iterator[str]:
-    """Yield the label of every row, in the order of `read_sentences`."""
-    kind = plain_suffix(path)
-    if kind in TABLES:
-        rows = table_rows(path)
-        column = next(rows)[1].index(LABEL)
-        yield from (row[column].strip() if len(row) > column else "" for _, row in rows)
-    elif kind in KINDS:
-        yield from map(_as_label, column_cells(path, LABEL))
-    else:
-        yield from (_as_label(record.get(LABEL)) for _, record in json_records(path))
-
-
-def _as_label(cell: object) -> str:
-    """Return a cell as a label: text and numbers as they are, anything else as JSON."""
-    if cell is None:
-        return ""
-    return cell.strip() if isinstance(cell, str) else json.dumps(cell, ensure_ascii=False, default=str)
+    return arrowfiles.column_names(path) if kind in KINDS else ()

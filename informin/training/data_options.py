@@ -23,7 +23,8 @@ class DataArguments:
         "but Parquet and Arrow may be compressed (.gz, .xz, .zst). Default: wiki1m_for_simcse.txt from the Hub.",
     )
     text_column: Optional[str] = option(
-        None, "Column with the sentences. Default: `text`, or the only column of the file."
+        None,
+        "Column with the sentences, or several to join, such as subject,body. Default: `text`, or the only column.",
     )
     prompt_column: Optional[str] = option(
         None, "Column with a prompt for each sentence, instead of prompt. Evaluation in training then has no prompt."

@@ -126,8 +126,7 @@ def summary(
 def tracker_lines(args: InforMinTrainingArguments) -> list[str]:
     """Return where the trackers of `report_to` have the losses and scores."""
     folder = os.getenv("TENSORBOARD_LOGGING_DIR") or args.output_dir
-    commands = {"tensorboard": f"tensorboard --logdir {folder}"}
-    return [commands.get(name, name) for name in args.report_to or ()]
+    return [f"tensorboard, in {folder}" if name == "tensorboard" else name for name in args.report_to or ()]
 
 
 def save_training_report(folder: str, log_history: Sequence[Mapping], changes: Mapping | None) -> None:

@@ -34,9 +34,11 @@ from informin.textfiles import (
     as_text,
     choose_column,
     is_blank,
+    joined_cells,
     plain_suffix,
     require_file,
     shown,
+    split_columns,
     table_column,
 )
 from informin.textlines import COMPRESSIONS
@@ -142,6 +144,11 @@ def not_blank(dataset: datasets.Dataset) -> np.ndarray:
     """Return the indices of the rows whose `text` is not blank."""
     batches = (batch["text"].to_pylist() for batch in dataset.with_format("arrow").iter(MANY))
     return np.flatnonzero([not is_blank(text) for batch in batches for text in batch])
+
+
+def _with_columns(row: dict, columns: list[str]) -> dict[str, str]:
+    """Return the joined texts of several columns, under the name of the first."""
+    return {columns[0]: joined_cells(row[name] for name in columns)}
 
 
 def _joined(row: dict, text: str, prompt: str) -> dict[str, str]:
@@ -365,15 +372,19 @@ def _load_hub_dataset(args: DataArguments):
     if first is None:
         raise UsageError(f"is {args.dataset_name}, whose split {args.dataset_split!r} is empty", option="dataset_name")
     columns = list(first)
-    column = choose_column(columns, args.text_column, args.dataset_name)
-    if dataset.features is None:  # a stream without declared types
-        as_text(first[column], args.dataset_name, None)
-    elif dataset.features[column] not in (datasets.Value("string"), datasets.Value("large_string")):
-        raise UsageError(
-            f"Column {column!r} of {args.dataset_name} has the value {first[column]!r}",
-            needed="text",
-            fix="Choose another column with `text_column`.",
-        )
+    chosen = [choose_column(columns, name, args.dataset_name) for name in split_columns(args.text_column)]
+    for column in chosen:
+        if dataset.features is None:  # a stream without declared types
+            as_text(first[column], args.dataset_name, None)
+        elif dataset.features[column] not in (datasets.Value("string"), datasets.Value("large_string")):
+            raise UsageError(
+                f"Column {column!r} of {args.dataset_name} has the value {first[column]!r}",
+                needed="text",
+                fix="Choose another column with `text_column`.",
+            )
+    column = chosen[0]
+    if len(chosen) > 1:
+        dataset = dataset.map(partial(_with_columns, columns=chosen))
     if args.prompt_column:
         choose_column(columns, args.prompt_column, args.dataset_name)
         joined = partial(_joined, text=column, prompt=args.prompt_column)

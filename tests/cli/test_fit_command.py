@@ -1,6 +1,7 @@
 """What `informin fit`, `embed` and `compare` check before the long work, and the list of rows that they write."""
 
 import csv
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -87,8 +88,8 @@ def files(tmp_path, monkeypatch):
 def listed(path: str) -> list[tuple[str, int]]:
     with open(path, newline="") as file:
         header, *rows = csv.reader(file, delimiter="\t")
-    assert header == ["file", "row"]
-    return [(name, int(row)) for name, row in rows]
+    assert header[:2] == ["file", "row"]
+    return [(name, int(row)) for name, row, *_ in rows]
 
 
 EXPECTED = [
@@ -106,6 +107,8 @@ def test_fit_lists_the_rows_of_its_texts(files, capsys):
         shown.startswith("5 blank rows skipped, 40 texts left.") and "o/documents.rows.tsv: the file and row" in shown
     )
     assert listed("o/documents.rows.tsv") == EXPECTED and len(np.load("o/documents.npy")) == 40
+    lines = Path("o/documents.rows.tsv").read_text().splitlines()
+    assert lines[:2] == ["file\trow\tid", "a.txt\t1\t"] and lines[5:7] == ["b.csv\t1\t1", "b.csv\t2\t2"]
 
 
 def test_without_blank_rows_there_is_no_list(files, tmp_path, capsys):

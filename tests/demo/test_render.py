@@ -31,6 +31,13 @@ class Elements(HTMLParser):
         self.texts.append(data)
 
 
+def test_other_columns_are_shown():
+    cells = {"id": "7", "empty": "", "long": "x" * 100, HOSTILE: HOSTILE} | {f"c{i}": "1" for i in range(10)}
+    found = Elements(results_html([Results("m", [Hit("a", "", 1, 0.5, columns=cells)])], 3, 0.1))
+    assert {"id: 7", f"long: {'x' * 59}…", "c4: 1"} <= {*found.texts} and "c5: 1" not in found.texts
+    assert {*found.tags} == {"p", "div", "section", "h2", "ol", "li", "span"}
+
+
 def test_sentences_labels_and_names_are_text():
     hits = [Hit(HOSTILE, HOSTILE, 1, 0.5, 2)]
     found = Elements(results_html([Results(HOSTILE, hits, True), Results("after", hits)], 3, 0.1))

@@ -1,6 +1,7 @@
 """Nearest sentences, ranks and their changes."""
 
 import builtins
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from informin.demo import index
 from informin.demo.index import ExactIndex, FaissIndex, make_index, scaled_rows
 from tests.conftest import raises_usage
-from tests.demo.helpers import AFTER, BEFORE, search_of
+from tests.demo.helpers import AFTER, BEFORE, LETTERS, search_of
 
 
 def test_one_model():
@@ -31,6 +32,12 @@ def test_two_models_say_the_rank_of_each_sentence_in_the_other():
 def test_repeated_sentences_are_found_once():
     assert len(search_of(BEFORE)) == 3
     assert [hit.text for hit in search_of(BEFORE)("b", hits=9)[0].hits] == ["b", "a", "c"]
+
+
+def test_hits_have_the_other_columns():
+    columns = {"id": ["7", "8", "9", "10"]}
+    (found,) = search_of(BEFORE, sentences=replace(LETTERS, columns=columns))("b", hits=9)
+    assert [hit.columns for hit in found.hits] == [{"id": "8"}, {"id": "7"}, {"id": "9"}]
 
 
 def test_long_queries():

@@ -37,8 +37,15 @@ def test_labels_that_are_not_text(tmp_path):
 
 def test_a_column_of_sentences_is_not_a_label(tmp_path):
     path = save(tmp_path / "a.csv", "label,other\none,x\n")
-    assert load_labeled_sentences(path, "label") == Sentences(["one"])
+    assert load_labeled_sentences(path, "label") == Sentences(["one"], columns={"other": ["x"]})
     assert load_labeled_sentences(path, "other") == Sentences(["x"], ["one"])
+
+
+def test_other_columns_stay_with_their_sentences(tmp_path):
+    path = save(tmp_path / "a.csv", "id,subject,body,label\n7,one,two,x\n8,,,y\n9,three,,z\n")
+    assert load_labeled_sentences(path, "subject,body") == Sentences(
+        ["one\ntwo", "three"], ["x", "z"], {"id": ["7", "9"]}
+    )
 
 
 def test_wrong_files(tmp_path):
