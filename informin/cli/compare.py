@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from informin import program
-from informin.cli.model_options import add_model_options, add_text_options, model_options
+from informin.cli.model_options import add_model_options, add_shared_lines, add_text_options, model_options
 from informin.errors import UsageError, counted
 from informin.jobs.compare import compare, draw
 from informin.jobs.compare_files import write_comparison, write_texts
@@ -25,6 +25,7 @@ def main(argv: list[str] | None = None) -> int:
         help="Hub ids or local folders. Or files of embeddings: .npy, .parquet or .safetensors, with one row per text, "
         "or with the rows of --write_texts.")  # fmt: skip
     add_text_options(parser, required=True)
+    add_shared_lines(parser)
     add("--write_texts", metavar="FILE.jsonl",
         help="Only write the texts to embed elsewhere, for instance with an API: the sampled texts and the halves of "
         "the held-out ones.")  # fmt: skip
@@ -42,8 +43,9 @@ def work(args: argparse.Namespace, options: list[str]) -> int:
     if not args.models and not args.write_texts:
         raise UsageError("There is no model", fix="Name one or more: informin compare MODEL.")
     if args.write_texts:
-        if args.models or args.output_dir:
-            raise UsageError("only writes texts", option="write_texts", fix="Leave out the models and `output_dir`.")
+        if args.models or args.output_dir or args.strip_shared_lines:
+            fix = "Leave out the models, `output_dir` and `strip_shared_lines`."
+            raise UsageError("only writes texts", option="write_texts", fix=fix)
         only_write_texts(args.write_texts, args.train_file, args.text_column, args.max_texts, args.seed)
         return 0
     folder = args.output_dir
@@ -57,6 +59,7 @@ def work(args: argparse.Namespace, options: list[str]) -> int:
     with only_writer(folder, "output_dir") if folder else nullcontext():
         texts, source = read_texts(args.train_file, args.text_column)
         how = {"max_texts": args.max_texts, "seed": args.seed, "progress": progress}
+        how["strip_shared_lines"] = args.strip_shared_lines
         comparison = compare(args.models, texts, **how, **model_options(args))
         comparison.notes = [program.with_flags(note, options) for note in comparison.notes]
         print(comparison)

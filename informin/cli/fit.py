@@ -5,7 +5,7 @@ from pathlib import Path
 
 from informin import program
 from informin.adapters.prediction import RECIPES
-from informin.cli.model_options import add_model_options, add_text_options, model_options
+from informin.cli.model_options import add_model_options, add_shared_lines, add_text_options, model_options
 from informin.cli.processes import processes
 from informin.distributed import first_only, rank
 from informin.errors import UsageError, counted
@@ -33,6 +33,7 @@ def main(argv: list[str] | None = None) -> int:
     add = parser.add_argument
     add("--model_name", metavar="MODEL", help="Hub id or local folder. The output is this model with the adapter.")
     add_text_options(parser, required=False)
+    add_shared_lines(parser)
     add("--embeddings", metavar="FILE",
         help="Embeddings of the texts from any source: .npy, .parquet or .safetensors. Alone, the output is the "
         "adapter itself; with --model_name, they must be this model's and save the time to embed.")  # fmt: skip
@@ -71,7 +72,7 @@ def work(args: argparse.Namespace) -> None:
             print(source.line())
         own = {
             name: getattr(args, name)
-            for name in ("embeddings", "recipe", "n_neighbors", "seed", "senteval_dir", "name")
+            for name in ("embeddings", "recipe", "n_neighbors", "seed", "senteval_dir", "name", "strip_shared_lines")
         }
         weights = {"whitening": args.whitening, "self_weight": args.self_weight}
         result = fit(args.model_name, texts, **own, **weights, **model_options(args))

@@ -19,6 +19,12 @@ def add_text_options(parser: argparse.ArgumentParser, required: bool) -> None:
         "column.")  # fmt: skip
 
 
+def add_shared_lines(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--strip_shared_lines", action="store_true",
+        help="Remove lines at the beginning or end of texts that many of them share, such as greetings and "
+        "signatures.")  # fmt: skip
+
+
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--pooler", default="auto", choices=["auto", *POOLINGS],

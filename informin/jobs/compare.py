@@ -17,6 +17,7 @@ from informin.files import last_name
 from informin.jobs.compare_files import all_notes, texts_per_second, write_comparison
 from informin.jobs.compare_table import Entry, Sizes, table
 from informin.jobs.models import ModelKeywords, ModelOptions, embed_in_memory, models_of, name_of, text_encoder
+from informin.jobs.shared_lines import checked_lines
 from informin.models.model import Model
 from informin.models.texts import as_texts
 from informin.outputs import only_writer
@@ -101,6 +102,7 @@ def compare(
     *,
     max_texts: int = 5_000,
     seed: int = 0,
+    strip_shared_lines: bool = False,
     progress: Callable[[Entry], object] | None = None,
     **options: Unpack[ModelKeywords],
 ) -> Comparison:
@@ -112,6 +114,8 @@ def compare(
         texts: The texts: a list, or another iterable of strings.
         max_texts: Compare on a random sample of at most this many texts.
         seed: Seed of the sample and of the held-out texts.
+        strip_shared_lines: Remove lines at the beginning or end of texts that many of them share, such as signatures.
+            Without it, a note names them.
         progress: Called with what was measured of each model.
         options: How models embed that are given by name; see `informin.jobs.models.ModelOptions`.
 
@@ -123,7 +127,14 @@ def compare(
     """
     how = ModelOptions(**options)
     given = models_of(models, "models")
-    drawn = draw(as_texts(texts, "texts"), max_texts, seed)
+    if strip_shared_lines and (files := [name_of(model) for model in given if _is_file(model)]):
+        raise UsageError(
+            f"changes the texts, and {files[0]} has the embeddings of the original ones",
+            option="strip_shared_lines",
+            fix="Leave one of them out.",
+        )
+    texts, message = checked_lines(as_texts(texts, "texts"), strip_shared_lines)
+    drawn = draw(texts, max_texts, seed)
     if not drawn.texts:
         raise UsageError("is empty", option="texts", needed="one text or more")
     entries: list[Entry] = []
@@ -150,7 +161,7 @@ def compare(
     for entry in entries:
         entry.speeds = speeds.get(entry.label, [])
     sizes = Sizes(len(drawn.texts), len(drawn.sample), len(drawn.held_out))
-    return Comparison(entries, sizes, seed, all_notes(entries, sizes))
+    return Comparison(entries, sizes, seed, all_notes(entries, sizes) + ([message] if message else []))
 
 
 def _labels(models: list[str | Path | Model]) -> list[tuple[str, str | Path | Model]]:

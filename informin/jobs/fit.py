@@ -1,5 +1,6 @@
 """Adapt a model or its embeddings to texts in closed form, without training or labels."""
 
+import logging
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from informin.jobs.models import (
     refuse_other_pooling,
     text_encoder,
 )
+from informin.jobs.shared_lines import checked_lines
 from informin.jobs.verdict import AUTO, chosen_adapter, reason, verdict_line
 from informin.models.model import Model
 from informin.models.texts import as_texts
@@ -32,6 +34,8 @@ from informin.outputs import only_writer
 from informin.program import require_seed
 from informin.report.html import tables_html, values_html
 from informin.report.verdicts import Verdict, of_fit
+
+logger = logging.getLogger(__name__)
 
 DOCUMENTS = ("adapted", "smoothed")
 
@@ -148,6 +152,7 @@ def fit(
     seed: int = 0,
     senteval_dir: str | Path | None = None,
     name: str | None = None,
+    strip_shared_lines: bool = False,
     **options: Unpack[ModelKeywords],
 ) -> FitResult:
     """Adapt a model, or embeddings from any source, to your texts in closed form, without training or labels.
@@ -166,6 +171,8 @@ def fit(
         senteval_dir: SentEval's data/downstream, to measure STS-B dev. Default: $SENTEVAL_DATA, or not measured.
         name: What the report and the card call the model. Default: the name of its folder or on the Hub or, for a
             folder such as `model`, the title of its card. A Hub id also becomes `base_model` in the card.
+        strip_shared_lines: Remove lines at the beginning or end of texts that many of them share, such as signatures.
+            Without it, a warning names them. Remove them from queries and new texts, too.
         options: How the model embeds; see `informin.jobs.models.ModelOptions`.
 
     Returns:
@@ -185,7 +192,7 @@ def fit(
     _check(model, texts, embeddings, recipe, how)
     if name is not None and not name.strip():
         raise UsageError("is blank", option="name", fix="Give a name, or leave it out.")
-    texts = [] if texts is None else as_texts(texts, "texts")
+    texts = [] if texts is None else _texts_to_fit(texts, strip_shared_lines, embeddings is not None)
     if model is not None and not texts:
         raise UsageError("is empty", option="texts", needed="one text or more")
     vectors, source = (None, "") if embeddings is None else given_vectors(embeddings)
@@ -206,7 +213,9 @@ def fit(
     seconds = time.monotonic() - start
     changes = _changes(adapter, encoder, vectors, texts, senteval_dir) if rank() == 0 else {}
     file = source if isinstance(embeddings, str | Path) else None
-    recorded = {"recipe": recipe} | options_of(model, how)
+    recorded = (
+        {"recipe": recipe} | options_of(model, how) | ({"strip_shared_lines": True} if strip_shared_lines else {})
+    )
     if name is None and encoder:
         name = encoder.checkpoint.title if encoder.checkpoint else last_name(encoder.name)
     return FitResult(adapter, chosen, predicted, changes, seconds, vectors, encoder, file, recorded, name)
@@ -221,6 +230,20 @@ def _check(model, texts, embeddings, recipe: str, how: ModelOptions) -> None:
         raise UsageError(f"is {recipe}", option="recipe", needed=f"one of: {', '.join((AUTO, *sorted(RECIPES)))}")
     if model is not None:
         refuse_pooler(how.pooler)
+
+
+def _texts_to_fit(texts: Iterable[str], strip: bool, embedded: bool) -> list[str]:
+    """Return the texts as a list, and log which lines many of them share; with `strip`, without these lines."""
+    if strip and embedded:
+        raise UsageError(
+            "changes the texts, and `embeddings` are those of the original ones",
+            option="strip_shared_lines",
+            fix="Leave one of them out.",
+        )
+    found, message = checked_lines(as_texts(texts, "texts"), strip)
+    if message and rank() == 0:
+        logger.warning(message)
+    return found
 
 
 def refuse_pooler(pooler: str | Sequence[str]) -> None:
