@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.feather
 import pytest
 
+from informin.inputfiles import find_files
 from informin.otherformats import FORMATS
 from informin.textfiles import read_sentences, require_file
-from informin.training.sentences import find_files
 from tests.conftest import raises_usage
 
 TEXTS = ["red", "blue", None, "old"]

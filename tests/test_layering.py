@@ -137,6 +137,7 @@ SHARED = (
     "columns",
     "errors",
     "files",
+    "inputfiles",
     "interrupts",
     "jsonfiles",
     "lock",

@@ -13,8 +13,8 @@ from safetensors.torch import load
 
 from informin.adapters.rows import CHUNK, read_rows, require_finite
 from informin.errors import UsageError, error_line
+from informin.inputfiles import require_vectors
 
-SUFFIXES = (".npy", ".parquet", ".safetensors")
 MATRIX = "a matrix (n, d) of floating-point numbers with two columns or more"
 # What the libraries raise for damaged files. numpy.load evaluates a header as Python.
 DAMAGED: tuple[type[Exception], ...] = (
@@ -38,12 +38,8 @@ def load_vectors(path: str | Path) -> np.ndarray:
             infinity.
     """
     path = Path(path)
-    reader = _READERS.get(path.suffix.lower())
-    needed = f"a file ending in {', '.join(SUFFIXES)}"
-    if reader is None:
-        raise UsageError(f"is {path}", option="embeddings", needed=needed)
-    if not path.is_file():
-        raise UsageError(f"{path} does not exist or is no file", option="embeddings", needed=needed)
+    require_vectors(path)
+    reader = _READERS[path.suffix.lower()]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # overflows in a damaged header

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 from typing import NoReturn
 
@@ -24,13 +25,18 @@ COMMANDS = {
 
 def main() -> NoReturn:
     """Run the `informin` command. Exits with the subcommand's exit code, or 2 for an unknown subcommand."""
-    start(parser().parse_args(sys.argv[1:2]).command, sys.argv[2:])
+    whole = parser()
+    command = whole.parse_args(sys.argv[1:2]).command
+    if command not in COMMANDS:
+        near = get_close_matches(command.lower(), COMMANDS, n=1)
+        whole.error(f"no command {command!r}. {f'Did you mean {near[0]}?' if near else 'See informin --help.'}")
+    start(command, sys.argv[2:])
 
 
 def start(command: str, argv: list[str] | None = None) -> NoReturn:
     """Run one subcommand as a program.
 
-    `--help` and Ctrl-C work without waiting for the import of torch.
+    `--help`, Ctrl-C and errors about files and columns do not wait for the import of torch.
 
     Args:
         command: A name in `COMMANDS`.
@@ -39,6 +45,9 @@ def start(command: str, argv: list[str] | None = None) -> NoReturn:
     argv = sys.argv[1:] if argv is None else argv
     program.quiet_while_loading()
     program.answer_help(command, argv)
+    from informin.cli.early import check_files  # it imports pyarrow, which --help does not wait for
+
+    check_files(command, argv)
     module = import_module(f"informin.cli.{command}")
     program.run(lambda: module.main(argv))
 
@@ -53,6 +62,6 @@ def parser() -> argparse.ArgumentParser:
         epilog=f"commands:\n{listed}\n\n`informin COMMAND --help` lists a command's options.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of the commands below")
+    parser.add_argument("command", metavar="COMMAND", help="one of the commands below")
     parser.add_argument("--version", action="version", version=f"informin {__version__}")
     return parser

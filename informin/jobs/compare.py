@@ -10,10 +10,11 @@ from typing_extensions import Unpack
 from informin.adapters.comparison import HalvesScore, draw_texts, mean_cosine, score_halves, word_agreement
 from informin.adapters.prediction import hold_out, make_test
 from informin.adapters.rows import read_rows
-from informin.adapters.vectors import SUFFIXES, load_vectors
+from informin.adapters.vectors import load_vectors
 from informin.errors import UsageError, error_line, one_line
 from informin.evaluation.table import Table, render
 from informin.files import last_name
+from informin.inputfiles import VECTORS
 from informin.jobs.compare_files import all_notes, texts_per_second, write_comparison
 from informin.jobs.compare_table import Entry, Sizes, table
 from informin.jobs.models import ModelKeywords, ModelOptions, embed_in_memory, models_of, name_of, text_encoder
@@ -183,7 +184,7 @@ def _labels(models: list[str | Path | Model]) -> list[tuple[str, str | Path | Mo
 
 
 def _is_file(model: str | Path | Model) -> bool:
-    return not isinstance(model, Model) and Path(model).suffix.lower() in SUFFIXES and not Path(model).is_dir()
+    return not isinstance(model, Model) and Path(model).suffix.lower() in VECTORS and not Path(model).is_dir()
 
 
 def _score(texts: list[str], vectors: np.ndarray, encode: Callable, seed: int) -> HalvesScore | None:

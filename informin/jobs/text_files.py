@@ -5,9 +5,9 @@ from itertools import repeat
 
 from informin.columns import other_columns, read_cells
 from informin.errors import UsageError
+from informin.inputfiles import find_files
 from informin.jobs.source_rows import SourceRows
 from informin.textfiles import is_blank, read_sentences
-from informin.training.sentences import find_files
 
 
 def read_texts(files: Sequence[str], column: str | None = None) -> tuple[list[str], SourceRows]:
