@@ -83,8 +83,8 @@ def own_evaluation(given: Any, name: str | None = None) -> OwnEvaluation | None:
 
 def is_evaluator(given: object) -> bool:
     """Return whether an object is an evaluator of sentence-transformers, without importing that package."""
-    library = sys.modules.get("sentence_transformers.evaluation")
-    return library is not None and isinstance(given, library.SentenceEvaluator)
+    library = sys.modules.get("sentence_transformers.base.evaluation")  # loaded if there is an evaluator
+    return library is not None and isinstance(given, library.BaseEvaluator)
 
 
 def _calls(evaluator: Any) -> Callable[[Encode], Any]:

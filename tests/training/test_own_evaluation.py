@@ -5,7 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sentence_transformers.evaluation import EmbeddingSimilarityEvaluator, InformationRetrievalEvaluator
+from sentence_transformers.sentence_transformer.evaluation import (
+    EmbeddingSimilarityEvaluator,
+    InformationRetrievalEvaluator,
+)
 from transformers import EarlyStoppingCallback
 
 from informin.errors import UndefinedScoreError
