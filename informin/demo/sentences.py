@@ -75,7 +75,7 @@ def load_labeled_sentences(path: str | Path, text_column: str | None = None, opt
         )
     labeled = LABEL in _columns(path) and LABEL not in split_columns(text_column)
     names = [*([LABEL] if labeled else []), *(name for name in other_columns(path, text_column) if name != LABEL)]
-    rows = list(read_cells(path, names)) if names else []
+    rows = list(islice(read_cells(path, names), len(texts))) if names else []  # not its end, which repeats warnings
     if names and len(rows) != len(texts):
         raise shortened(path)
     columns = {name: [row[place] for row in rows] for place, name in enumerate(names)}

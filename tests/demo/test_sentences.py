@@ -41,6 +41,11 @@ def test_a_column_of_sentences_is_not_a_label(tmp_path):
     assert load_labeled_sentences(path, "other") == Sentences(["x"], ["one"])
 
 
+def test_a_warning_about_the_file_appears_once(tmp_path, caplog):
+    load_labeled_sentences(save(tmp_path / "a.csv", 'id,text,label\n7,"one\ntwo",x\n'))
+    assert caplog.text.count("of more than one line") == 1
+
+
 def test_other_columns_stay_with_their_sentences(tmp_path):
     path = save(tmp_path / "a.csv", "id,subject,body,label\n7,one,two,x\n8,,,y\n9,three,,z\n")
     assert load_labeled_sentences(path, "subject,body") == Sentences(
