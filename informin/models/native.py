@@ -18,7 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from informin.errors import UsageError
 from informin.models.architectures import InforMinModel, architecture_of
 from informin.models.checkpoint import Checkpoint
-from informin.models.cpu_parts import packed_forward_in_parts
+from informin.models.cpu_parts import packed_forward_in_parts, parts_in_training
 from informin.models.dense import Dense, load_dense
 from informin.models.embedding_config import embedding_of, lower_case, refuse_long_prompt
 from informin.models.encode import POOLERS, embed, encode, longest_read, max_length
@@ -217,19 +217,14 @@ class NativeModel(Model):
     def prepare(self, args: Any, map_layers: Sequence[int], copies: int, dropout_only: bool) -> None:
         module = self.module
         module.chunk_size = args.gradient_cache_chunk_size
-        module.packed_forward = self._packed_forward(args) if args.padding_free else None
+        forward = packed_forward if parts_in_training(args) == 1 else packed_forward_in_parts
+        module.packed_forward = forward if args.padding_free else None
         # None: a masked copy has the encoder's own dropout.
         rates = args.view_dropout and [*args.view_dropout, None][:copies]
         encoder = cast(PreTrainedModel, module.base_model)
         prepare_encoder(encoder, architecture_of(module.config).attentions(encoder), rates, map_layers)
         if dropout_only:
             refuse_without_dropout(encoder)
-
-    def _packed_forward(self, args: Any) -> Callable[..., Any]:
-        # The parts keep their activations until the backward pass, and gradient caching discards them. In bf16, they
-        # would need a third more memory, because oneDNN keeps code and buffers for every shape of a matrix product.
-        whole = args.device.type != "cpu" or args.gradient_cache_chunk_size or args.mixed_precision != "no"
-        return packed_forward if whole else packed_forward_in_parts
 
     def packs(self, args: Any) -> bool:
         return args.device.type == "cpu" and unpackable(args, self.config) is None

@@ -19,6 +19,7 @@ from informin.files import last_name
 from informin.guide.cache import CachedGuide
 from informin.guide.replay import replay_path
 from informin.models.checkpoint import Checkpoint
+from informin.models.cpu_parts import parts_in_training
 from informin.models.model import Model
 from informin.objectives import OBJECTIVES
 from informin.publishing.metadata import license_of
@@ -216,5 +217,7 @@ def _options(args: InforMinTrainingArguments) -> dict:
     loader = {name: getattr(args.accelerator_config, name) for name in names}
     options |= {name: value for name, value in loader.items() if value != getattr(usual, name)}
     options = {name: value for name, value in options.items() if value not in (None, {})}
-    packed = {"padding_free": True} if args.padding_free else {}  # changes the layout of the dropout masks
+    packed: dict[str, object] = {"padding_free": True} if args.padding_free else {}  # both change the dropout masks
+    if (parts := parts_in_training(args)) > 1:
+        packed["cpu_parts"] = parts
     return options | packed | {"precision": precision(args), "processes": args.world_size}

@@ -130,7 +130,8 @@ def differences(began: dict, now: dict) -> list[str]:
 
     compare("seed", began["seed"], now["seed"])
     for name in dict.fromkeys([*began["options"], *now["options"]]):
-        compare(name, began["options"].get(name), now["options"].get(name))
+        shown = "cpu_parts (from OMP_NUM_THREADS)" if name == "cpu_parts" else name
+        compare(shown, began["options"].get(name), now["options"].get(name))
     new, old = now.get("data"), began["data"]
     if new and old:
         if new["sha256"] and old["sha256"]:

@@ -13,7 +13,7 @@ from informin.models.architectures import ARCHITECTURES
 from informin.models.cpu_parts import OwnDropout, keep_mask, packed_forward_in_parts
 from informin.models.packing import Packed, layer_forward, packed_forward, run_layers
 from informin.training.options import InforMinTrainingArguments
-from tests.conftest import FOUR_STEPS, make_sentences, tokenizer_of
+from tests.conftest import FOUR_STEPS, make_sentences, raises_usage, tokenizer_of
 from tests.models.test_cpu_threads import cores
 from trainer_informin import InforMinTrainer
 
@@ -193,7 +193,8 @@ def trainer_of(folder, output_dir, **options) -> InforMinTrainer:
 )
 def test_parts_are_used_where_supported(bert, tmp_path, options, expected):
     forwards = {"parts": packed_forward_in_parts, "whole": packed_forward, "padded": None}
-    assert trainer_of(bert, tmp_path, **options).model.packed_forward is forwards[expected]
+    with cores(2):
+        assert trainer_of(bert, tmp_path, **options).model.packed_forward is forwards[expected]
 
 
 @pytest.mark.parametrize("options", [{}, dict(mlm_weight=0.1, dataloader_num_workers=2)], ids=str)
@@ -212,3 +213,18 @@ def test_resumed_run_is_bit_equal_on_the_same_number_of_cores(bert, tmp_path, op
         resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-3"))
     weights = resumed.model.state_dict()
     assert all(x.equal(weights[name]) for name, x in whole.model.state_dict().items())
+
+
+def test_another_number_of_parts_is_refused(bert, tmp_path):
+    """The dropout masks would differ."""
+    saves = dict(save_strategy="steps", save_steps=1, max_steps=2)
+    with cores(2):
+        trainer_of(bert, tmp_path / "run", **saves).train()
+    shutil.rmtree(tmp_path / "run" / "checkpoint-2")
+    with cores(1):
+        trainer = trainer_of(bert, tmp_path / "run", **saves)
+        with raises_usage(option="resume_from_checkpoint", found="cpu_parts (from OMP_NUM_THREADS) 2, now none"):
+            trainer.train(resume_from_checkpoint=True)
+        trainer = trainer_of(bert, tmp_path / "run", resume_with_changes=True, **saves)
+        trainer.train(resume_from_checkpoint=True)
+    assert trainer.state.global_step == 2

@@ -38,7 +38,7 @@ OPTIONS = {  # options in the record
 NOT_THE_OBJECTIVES = {
     *("max_seq_length", "sentences_per_step", "learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay"),
     *("max_grad_norm", "optim", "adam_beta1", "adam_beta2", "adam_epsilon", "gradient_accumulation_steps"),
-    *("precision", "processes", "max_steps"),
+    *("precision", "processes", "cpu_parts", "max_steps"),
 }
 TERMS = {"scd": ["self_contrast", "decorrelation"], "micse": ["contrast", "attention_mi"]}
 
