@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from informin.arrowfiles import KINDS, STATE, column_cells, column_names
 from informin.errors import UsageError, counted, refuse_undecoded
@@ -26,6 +26,7 @@ from informin.textlines import (
 )
 
 logger = logging.getLogger(__name__)
+Name = TypeVar("Name", str, str | None)
 
 # How the fields of a table are parsed. Those of most TSV files are not quoted, so they may begin with a quotation mark.
 CSV: dict[str, Any] = {"delimiter": ",", "strict": True}
@@ -105,7 +106,7 @@ def read_sentences(path: Path, text_column: str | None) -> Iterator[str]:
     return _read_arrow(path, text_column) if kind in KINDS else _read_text(path)
 
 
-def split_columns(text_column: str | None) -> list[str | None]:
+def split_columns(text_column: Name) -> list[Name]:
     """Return the names in `text_column`, which has commas between several of them; [None] for None."""
     if text_column is None or "," not in text_column:
         return [text_column]

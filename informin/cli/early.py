@@ -13,7 +13,7 @@ from informin import program
 from informin.errors import UsageError
 from informin.evaluation.table_files import rows_by_column
 from informin.inputfiles import find_files, require_vectors
-from informin.textfiles import FIRST_ROWS, read_sentences, require_file
+from informin.textfiles import FIRST_ROWS, read_sentences, require_file, split_columns
 
 # Options that name files of texts, by command.
 TEXTS = {**dict.fromkeys(("train", "fit", "embed", "compare"), "train_file"), "search": "sentences"}
@@ -73,4 +73,4 @@ def _check_texts(option: str, given: dict) -> None:
 def _check_labels(option: str, given: dict) -> None:
     text, label = given["text_column"] or "text", given["label_column"] or "label"
     for name in given[option]:
-        next(rows_by_column(Path(name), option, (text,), may_be_empty=(label,)), None)
+        next(rows_by_column(Path(name), option, (), may_be_empty=(*split_columns(text), label)), None)

@@ -38,7 +38,8 @@ def parser() -> program.Parser:
     add("--labels", nargs="+", default=[], metavar="FILE",
         help="Labeled files, one task each: TSV, CSV or JSONL with columns text and label. Rows without a label are "
         "skipped. Reports V-measure, nearest neighbors and 8-shot accuracy.")  # fmt: skip
-    add("--text_column", metavar="NAME", help="Column of --labels with the texts. Default: text.")
+    add("--text_column", metavar="NAME[,NAME...]",
+        help="Column of --labels with the texts, or several to join, such as subject,body. Default: text.")  # fmt: skip
     add("--label_column", metavar="NAME", help="Column of --labels with the labels. Default: label.")
     add("--retrieval", nargs="+", default=[], metavar="PATH",
         help="Test collections: folders in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/test.tsv) or with "

@@ -23,8 +23,8 @@ from informin.errors import UsageError, counted
 from informin.evaluation.embedding_cache import Encode, embed_once
 from informin.evaluation.geometry import nearest, unit
 from informin.evaluation.measures import LABELS, Measure
-from informin.evaluation.table_files import is_empty, rows_by_column, sentence_in
-from informin.textfiles import as_text
+from informin.evaluation.table_files import is_empty, rows_by_column, text_in
+from informin.textfiles import as_text, is_blank, joined_cells, split_columns
 
 logger = logging.getLogger(__name__)
 
@@ -75,27 +75,30 @@ class LabeledSentences:
 def load_labels(
     path: str | Path, option: str, text_column: str = "text", label_column: str = "label"
 ) -> LabeledSentences:
-    """Load labeled sentences from a TSV, CSV or JSONL file; skip rows without a label, with a warning.
+    """Load labeled sentences from a TSV, CSV or JSONL file; skip rows without a text or a label, with a warning.
 
     Args:
         option: Name of the option that names the file, without dashes.
-        text_column: Column with the sentences.
+        text_column: Column with the sentences, or several to join, such as subject,body.
         label_column: Column with the labels, strings or numbers.
 
     Raises:
-        UsageError: The file or a column does not exist, a row has no text, a label is neither text nor a number, there
-            is only one class, no class has two different sentences, or there are too many sentences and classes to
-            cluster.
+        UsageError: The file or a column does not exist, a text is not a string, a label is neither text nor a number,
+            there is only one class, no class has two different sentences, or there are too many sentences and classes
+            to cluster.
     """
     path, texts, labels, skipped = Path(path), [], [], 0
-    for number, record in rows_by_column(path, option, (text_column,), may_be_empty=(label_column,)):
-        if is_empty(record[label_column]):
+    columns = split_columns(text_column)
+    for number, record in rows_by_column(path, option, (), may_be_empty=(*columns, label_column)):
+        text = joined_cells(text_in(record, c, path, number) for c in columns if not is_empty(record[c]))
+        if is_blank(text) or is_empty(record[label_column]):
             skipped += 1
             continue
-        texts.append(sentence_in(record, text_column, path, number))
+        texts.append(text)
         labels.append(_label(record[label_column], path, number))
     if skipped:
-        logger.warning(f"{path}: {skipped:,} of {counted(skipped + len(texts), 'row')} have no label and are skipped.")
+        rows = counted(skipped + len(texts), "row")
+        logger.warning(f"{path}: {skipped:,} of {rows} have no text or no label and are skipped.")
     labeled = LabeledSentences(path.name, texts, labels)
     sizes = Counter(labeled.distinct().labels)
     found = f"{path} has {counted(sizes.total(), 'different sentence')}"

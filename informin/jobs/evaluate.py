@@ -129,7 +129,7 @@ def evaluate(
         tasks: `all`, `sts`, `transfer`, or names of SentEval tasks. Default: all if no files are given.
         labels: One labeled file or several, one task each: TSV, CSV or JSONL with the columns text and label. Rows
             without a label are skipped.
-        text_column: Column of `labels` with the texts. Default: text.
+        text_column: Column of `labels` with the texts, or several to join, such as subject,body. Default: text.
         label_column: Column of `labels` with the labels. Default: label.
         retrieval: Test collections: folders in BEIR's layout, or names of mteb tasks. Or files with the columns query,
             document and optionally relevance (or score) and negative, one task each.

@@ -54,7 +54,6 @@ def test_load_labels(tmp_path, name, content):
         ("a.parquet", HEADER, "`labels` names PATH, which has the suffix .parquet; expected .tsv, .csv or .jsonl."),
         ("a.tsv", "text\ttag\na\tx\n", "PATH has no column label; its first line is text, tag."),
         ("a.tsv", "", "PATH has no column text and no column label; its first line is nothing."),
-        ("a.tsv", HEADER + "a\tx\n\ty\n", "PATH, line 3: no text in the columns text, label; expected a value for"),
         ("a.jsonl", '{"text": "a"}', "PATH, line 1: no label in the columns text; expected a value for text, label"),
         ("a.tsv", HEADER + "a\t\n", "PATH has 0 different sentences with 0 labels; expected two or more labels."),
         ("a.jsonl", '{"text": "a", "label": true}', "PATH, line 1: the label is True; expected a string or number"),
@@ -89,7 +88,7 @@ def test_unusable_files_are_rejected(tmp_path, name, content, message):
 @pytest.mark.parametrize(
     "name, content",
     [
-        ("a.csv", "id,ticket,team\n1,a,x\n2,b,\n3,c,x\n4,d,  \n5,e,y\n"),
+        ("a.csv", "id,ticket,team\n1,a,x\n2,b,\n3,c,x\n4, ,x\n5,e,y\n"),
         (
             "a.jsonl",
             "".join(
@@ -102,7 +101,15 @@ def test_own_columns_and_rows_without_a_label(tmp_path, caplog, name, content):
     path = write(tmp_path / name, content)
     found = load_labels(path, "labels", text_column="ticket", label_column="team")
     assert (found.sentences, found.labels) == (["a", "c", "e"], ["x", "x", "y"])
-    assert f"{path}: 2 of 5 rows have no label and are skipped." in caplog.text
+    assert f"{path}: 2 of 5 rows have no text or no label and are skipped." in caplog.text
+
+
+def test_joined_columns(tmp_path):
+    path = write(tmp_path / "a.csv", "subject,body,label\na,b,x\n,c,x\nd, ,y\n,,y\n")
+    found = load_labels(path, "labels", text_column="subject,body")
+    assert (found.sentences, found.labels) == (["a\nb", "c", "d"], ["x", "x", "y"])
+    with pytest.raises(UsageError, match="has no column title; its first line is subject, body, label"):
+        load_labels(path, "labels", text_column="title,body")
 
 
 def test_files_that_are_not_utf8_are_rejected(tmp_path):
