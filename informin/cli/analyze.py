@@ -63,8 +63,12 @@ def parser() -> program.Parser:
     )
     text = "Results of `informin eval`, to reuse their STS averages."
     add("--results", nargs="+", default=[], metavar="FILE", help=text)
-    add = figure(figures.tsne, "t-SNE of sentences, colored by K-means cluster.", "sentences")
-    add("--clusters", type=int, default=10, help="Number of K-means clusters. Default: 10.")
+    add = figure(
+        figures.tsne,
+        "t-SNE of sentences, colored by the column label of the file, else by K-means cluster.",
+        "sentences",
+    )
+    add("--clusters", type=int, default=10, help="Number of K-means clusters, for a file without labels. Default: 10.")
     figure(figures.cosines, "Cosine of STS-B pairs against their gold score.", "pairs")
     add = figure(figures.curves, "Loss terms, Spearman, alignment and uniformity of a run over its steps.")
     add("--run", required=True, metavar="FOLDER", help="--output_dir of a run.")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from informin.columns import column_names, read_cells
 from informin.errors import UsageError
 from informin.evaluation import score_pairs
 from informin.evaluation.drift import SAMPLE, SEED, draw, drift_table, measure_drift, stsb_dev
@@ -26,6 +27,8 @@ from informin.models.model import Model
 from informin.models.open_model import load_model
 from informin.textfiles import read_sentences, require_file, without_blanks
 from informin.training.checkpoints import read_history
+
+LABEL = "label"  # column of a file of sentences
 
 
 def alignment(
@@ -68,11 +71,15 @@ def tsne(
     clusters: int = 10,
     **loading,
 ) -> Sequence[Path]:
-    """Draw t-SNE of a sample of sentences, colored by K-means cluster, as in figure 2 of Chen et al. (2022)."""
+    """Draw t-SNE of a sample of sentences, as in figure 2 of Chen et al. (2022).
+
+    A column `label` colors the sentences. Without it, the K-means clusters of each checkpoint do, as in the paper.
+    """
     texts = sample(sentences, max_sentences, seed)
+    labels = labels_of(sentences, texts)
     embedded = {name: encode_with(encoder)(texts) for name, encoder in encoders(model_name, **loading)}
     panels = [(name, *plots.project(x, clusters, seed)) for name, x in embedded.items()]
-    return plots.tsne(panels, texts, output)
+    return plots.tsne(panels, texts, output, labels)
 
 
 def cosines(
@@ -171,6 +178,15 @@ def sample(file: str, count: int, seed: int) -> list[str]:
     distinct = list(dict.fromkeys(" ".join(line.split()) for line in read_lines(file)))
     chosen = np.random.default_rng(seed).permutation(len(distinct))[:count]
     return [distinct[i] for i in chosen]
+
+
+def labels_of(file: str, texts: Sequence[str]) -> list[str]:
+    """Return the label of the first copy of each text from `sample`; an empty list without a column `label`."""
+    if LABEL not in column_names(Path(file)):
+        return []
+    rows = zip(read_cells(Path(file), [LABEL]), read_sentences(Path(file), None))
+    labels = {" ".join(line.split()): label.strip() for (label,), line in reversed([*rows])}
+    return [labels[text] for text in texts]
 
 
 def read_lines(file: str) -> list[str]:

@@ -7,6 +7,7 @@ there is nothing to draw or, unless stated otherwise, if a number is not finite.
 
 import math
 import textwrap
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,8 @@ from informin.figures.drawing import (
 from informin.figures.label_layout import place_labels
 
 SMALLEST_TSNE = 30  # points; with fewer, a perplexity of a third of them is meaningless
+MOST_LABELS = 20  # with a color of their own in t-SNE
+OTHERS = -1  # group of all other labels
 GOLD_BINS, COSINE_BINS = 10, 25
 
 
@@ -120,36 +123,56 @@ def project(embeddings: np.ndarray, clusters: int = 10, seed: int = 42) -> tuple
 
 
 @matplotlib.rc_context(STYLE)
-def tsne(panels: Sequence[Panel], sentences: Sequence[str], stem: str | Path) -> Files:
-    """Plot the same sentences in two dimensions, one panel per checkpoint, colored by cluster.
+def tsne(panels: Sequence[Panel], sentences: Sequence[str], stem: str | Path, labels: Sequence[str] = ()) -> Files:
+    """Plot the same sentences in two dimensions, one panel per checkpoint, colored by label or by cluster.
 
     Args:
         panels: Name, points (N, 2) and cluster ids (N,) of each checkpoint, from `project`. Cluster ids are not
             comparable across panels.
         sentences: The N sentences.
+        labels: The N labels, which then color all panels. Those after the `MOST_LABELS` most frequent are gray.
     """
     require(panels, "checkpoint")
     titles = [name for name, _, _ in panels]
     figure, grid = make_panels(titles, size=(3.4, 3.4) if len(panels) > 1 else (5, 5), shared=False)
+    ids, names = _label_ids(labels)
     for axes, (name, points, clusters) in zip(grid, panels):
         require_finite(name, "points", points)
-        for cluster in np.unique(clusters):
-            x, y = np.asarray(points)[np.asarray(clusters) == cluster].T
+        groups = np.asarray(ids if labels else clusters)
+        for group in np.unique(groups):
+            x, y = np.asarray(points)[groups == group].T
             size = np.clip(6000 / len(points), 6, 24)
-            axes.scatter(x, y, s=size, linewidths=0, **appearance(cluster))
+            axes.scatter(x, y, s=size, linewidths=0, **_appearance(group))
         axes.set(xlabel="t-SNE 1 (no unit)", ylabel="t-SNE 2 (no unit)", xticks=[], yticks=[])
         axes.set_aspect("equal", adjustable="datalim")
-    used = sorted({int(cluster) for _, _, clusters in panels for cluster in clusters})
-    handles = [Line2D([], [], linestyle="", label=str(cluster), **appearance(cluster)) for cluster in used]
+    shown = names or {int(cluster): str(cluster) for _, _, clusters in panels for cluster in clusters}
+    used = sorted(shown, key=lambda i: (i == OTHERS, i))
+    handles = [Line2D([], [], linestyle="", label=shown[i], **_appearance(i)) for i in used]
     title = "K-means\ncluster" if len(panels) == 1 else "K-means\ncluster of\neach panel"
-    columns = 1 + (len(handles) - 1) // 10  # more rows would not fit in the figure
-    figure.legend(handles=handles, loc="outside right center", title=title, ncols=columns, columnspacing=0.5)
+    columns = 1 if labels else 1 + (len(handles) - 1) // 10  # more rows would not fit in the figure
+    how: dict[str, Any] = dict(fontsize="x-small", labelspacing=0.2) if labels else {}
+    title = "label" if labels else title
+    figure.legend(handles=handles, loc="outside right center", title=title, ncols=columns, columnspacing=0.5, **how)
     rows = (
-        (name, sentence, float(x), float(y), int(cluster))
+        (name, sentence, float(x), float(y), group)
         for name, points, clusters in panels
-        for sentence, (x, y), cluster in zip(sentences, points, clusters, strict=True)
+        for sentence, (x, y), group in zip(sentences, points, labels or map(int, clusters), strict=True)
     )
-    return save(figure, stem, ["checkpoint", "sentence", "x", "y", "cluster"], rows)
+    return save(figure, stem, ["checkpoint", "sentence", "x", "y", "label" if labels else "cluster"], rows)
+
+
+def _label_ids(labels: Sequence[str]) -> tuple[list[int], dict[int, str]]:
+    """Return the id of each label, `OTHERS` for the less frequent ones, and the names of the ids."""
+    common = [label for label, _ in Counter(labels).most_common(MOST_LABELS)]
+    ids = {label: i for i, label in enumerate(sorted(common))}
+    names = {i: textwrap.shorten(label, 24, placeholder="...") or "(none)" for label, i in ids.items()}
+    others = len(set(labels)) - len(common)
+    found = [ids.get(label, OTHERS) for label in labels]
+    return found, names | ({OTHERS: f"{others} others"} if others else {})
+
+
+def _appearance(group: int) -> dict:
+    return dict(color="#bbbbbb", marker=".") if group == OTHERS else appearance(group)
 
 
 @matplotlib.rc_context(STYLE)

@@ -102,6 +102,15 @@ def test_tsne_of_a_sample(draw, bert, roberta, sentences):
     assert [row["sentence"] for row in other[:40]] != first
 
 
+def test_tsne_of_labeled_sentences(draw, bert, tmp_path):
+    lines = dict.fromkeys(make_sentences(40))
+    rows = [f"{line}\t{'cat' if i % 3 else ' dog'}\n" for i, line in enumerate(lines)]
+    (tmp_path / "labeled.tsv").write_text("".join(["text\tlabel\n", *rows, rows[1].replace("cat", "bird")]))
+    code, _, drawn = draw("tsne", model_name=[bert], pooler="mean", sentences=tmp_path / "labeled.tsv")
+    found = {f"{row['sentence']}\t{row['label']}" for row in drawn}
+    assert code == 0 and found == {row.strip().replace("\t ", "\t") for row in rows}
+
+
 def test_cosines(draw, bert, data):
     code, _, rows = draw("cosines", model_name=bert, pooler="cls", senteval_dir=data, split="test")
     (pairs,) = load_task(data, "STS-B", "test").subsets

@@ -27,10 +27,10 @@ def written(tmp_path_factory):
 def figure_of(monkeypatch):
     """Return the figure that a drawing function would save."""
 
-    def draw(function, *args) -> Figure:
+    def draw(function, *args, **options) -> Figure:
         with monkeypatch.context() as patch:
             for module in (plots, run_plots):
                 patch.setattr(module, "save", lambda figure, *_: figure)
-            return function(*args, "unused")
+            return function(*args, "unused", **options)
 
     return draw

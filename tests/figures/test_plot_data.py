@@ -187,6 +187,21 @@ def test_panels_of_tsne(count, shape, figure_of):
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [str(i) for i in range(12)]
 
 
+def test_labels_of_tsne_color_all_panels(figure_of):
+    points = np.random.default_rng(0).normal(size=(40, 2))
+    names = [f"label {i}" for i in range(24)]
+    labels = [*names, *names[:16]]  # the last four are less frequent than the others
+    panels = [(f"checkpoint {i}", points, np.arange(40) % 12) for i in range(2)]
+    figure = figure_of(plots.tsne, panels, SENTENCES, labels=labels)
+    shown = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert shown == [*sorted(names[:20]), "4 others"] and figure.legends[0].get_title().get_text() == "label"
+    for axes in figure.axes:
+        others, *parts = [found for found, _ in drawn(axes)]
+        assert others == points[20:24].tolist()
+        for label, found in zip(shown[:-1], parts, strict=True):
+            assert found == points[np.asarray(labels) == label].tolist()
+
+
 def test_density_and_means_of_cosine_against_gold(figure_of):
     """Integer grades have one column each. Percentages are relative to the column."""
     gold = np.array([0.0] * 30 + [1.0] * 3 + [2.0] * 10)
