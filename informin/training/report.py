@@ -104,7 +104,8 @@ def summary(
         terms = ", ".join(f"{name} {value:.4f}" for name, value in logged_terms(logged[-1]).items())
         rows.append(("last terms, unweighted", f"{terms}; loss {logged[-1]['loss']:.4f}"))
     if rate:
-        rows.append(("training speed", f"{rate:.1f} sentences/s ({args.world_size} process(es), {precision(args)})"))
+        processes = "1 process" if args.world_size == 1 else f"{args.world_size} processes"
+        rows.append(("training speed", f"{rate:.1f} sentences/s ({processes}, {precision(args)})"))
     rows.append(("peak memory", peak_memory(args.device)))
     if embedding and (prompt := prompt_line(embedding, args.export_prompt)):
         rows.append(("prompt", prompt))
