@@ -1,6 +1,6 @@
 """Compare training speed and peak memory here and with the trainer of sentence-transformers.
 
-    python benchmarks/throughput.py --model_name MODEL [MODEL ...] --train_file FILE
+    python benchmarks/throughput.py --model_name MODEL [MODEL ...] --train_file FILE [FILE ...]
 
 Both train SimCSE on the same sentences: MultipleNegativesRankingLoss on pairs (s, s) there, the contrastive term here,
 both with the pooling of --pooler, without a projection head, with learning rate 3e-5 and gradient clipping at norm 1.
@@ -9,7 +9,7 @@ that other load on the machine affects all equally. The table shows the median o
 beginning of the first step to the end of the last. Tokenization happens within the step there and before training here,
 which takes less than a hundredth of the time. `sorted` is sentence-transformers with batches of sentences of similar
 length, which have little padding but harder negatives. `padded` is our trainer without `--padding_free`. On a GPU,
-memory is the peak allocated by PyTorch. The title has the fraction of padding in batches of unsorted sentences.
+memory is the peak allocated by PyTorch. Rows name the file and the fraction of padding in unsorted batches.
 """
 
 import argparse
@@ -21,6 +21,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from itertools import product
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,7 +41,7 @@ def peak_memory() -> float:
 def read_lines(args: argparse.Namespace) -> list[str]:
     from informin.textfiles import read_sentences
 
-    lines = [line for line in read_sentences(Path(args.train_file), None) if line.strip()]
+    lines = [line for line in read_sentences(Path(args.train_file[0]), None) if line.strip()]
     if args.join > 1:
         lines = [" ".join(lines[start : start + args.join]) for start in range(0, len(lines), args.join)]
     return lines[: args.batch_size * args.steps * int(os.environ.get("WORLD_SIZE", "1"))]
@@ -113,9 +114,10 @@ def padding(args: argparse.Namespace) -> float:
     return 1 - sum(lengths) / sum(max(batch) * len(batch) for batch in batches)
 
 
-def measure(args: argparse.Namespace, model: str, precision: str, side: str) -> dict[str, float]:
+def measure(file: str, model: str, precision: str, side: str) -> dict[str, float]:
     """Return speed and memory of one run, in a separate process."""
-    command = [sys.executable, __file__, *sys.argv[1:], "--model_name", model, "--precision", precision, "--side", side]
+    chosen = ["--train_file", file, "--model_name", model, "--precision", precision, "--side", side]
+    command = [sys.executable, __file__, *sys.argv[1:], *chosen]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return json.loads(done.stdout.rpartition("RESULT")[2])
 
@@ -132,7 +134,7 @@ def run_side(args: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model_name", nargs="+", required=True)
-    parser.add_argument("--train_file", required=True)
+    parser.add_argument("--train_file", nargs="+", required=True)
     parser.add_argument("--precision", nargs="+", choices=["fp32", "bf16"], default=["fp32", "bf16"])
     parser.add_argument("--pooler", choices=["cls", "mean"], default="cls")
     parser.add_argument("--batch_size", type=int, default=128)
@@ -143,6 +145,7 @@ def main() -> None:
     parser.add_argument("--chunk_size", type=int, help="Value of --gradient_cache_chunk_size here.")
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--name", default="throughput", help="Name of the files in benchmarks/results.")
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES, help="Sides to run. Default: all.")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.side:
@@ -151,17 +154,17 @@ def main() -> None:
     from report import report, spread
 
     measured, rows = {}, []
-    for model in args.model_name:
-        for precision in args.precision:
-            rounds = [{side: measure(args, model, precision, side) for side in SIDES} for _ in range(args.rounds)]
-            name = f"{Path(model).name}, {precision}"
-            measured[name] = rounds
-            for side in SIDES:
-                speeds = [found[side]["sentences_per_second"] for found in rounds]
-                ratios = [speed / found[SIDES[0]]["sentences_per_second"] for speed, found in zip(speeds, rounds)]
-                memory = statistics.median(found[side]["peak_gib"] for found in rounds)
-                rows.append([f"{name}: {side}", f"{statistics.median(speeds):.1f}", spread(ratios), f"{memory:.2f}"])
-    title = f"Training on {Path(args.train_file).stem} ({padding(args):.0%} padding) with {args.pooler} pooling"
+    for file, model, precision in product(args.train_file, args.model_name, args.precision):
+        rounds = [{side: measure(file, model, precision, side) for side in args.sides} for _ in range(args.rounds)]
+        padded = padding(argparse.Namespace(**vars(args) | {"train_file": [file], "model_name": [model]}))
+        name = f"{Path(file).stem} ({padded:.0%} padding), {Path(model).name}, {precision}"
+        measured[name] = rounds
+        for side in args.sides:
+            speeds = [found[side]["sentences_per_second"] for found in rounds]
+            ratios = [speed / found[SIDES[0]]["sentences_per_second"] for speed, found in zip(speeds, rounds)]
+            memory = statistics.median(found[side]["peak_gib"] for found in rounds)
+            rows.append([f"{name}: {side}", f"{statistics.median(speeds):.1f}", spread(ratios), f"{memory:.2f}"])
+    title = f"Training with {args.pooler} pooling"
     title += f", batch {args.batch_size}, {args.length} tokens, {args.rounds} rounds of {args.steps} steps"
     columns = ("", "sentences/s", "ratio to sentence-transformers (least to most)", "peak memory, GiB")
     print(report(args.name, title, columns, rows, measured))
