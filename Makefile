@@ -2,12 +2,12 @@
 # make test         lint, check types and run all tests
 # make test-fast    unit tests without training: under a minute on two cores
 # make docs         build the docs site into site/ and check every link
-# Each target creates .venv and installs into it on first use.
+# On first use, each target creates .venv and installs into it.
 
 PYTHON ?= python3
 PIP := .venv/bin/python -m pip install --disable-pip-version-check --quiet
 
-# No training and no second process.
+# Without training and without further processes.
 FAST := tests/objectives tests/views tests/evaluation tests/figures/test_redundancy.py \
 	tests/figures/test_redundancy_variants.py tests/test_files.py tests/test_textfiles.py \
 	--ignore-glob "*/test_family*.py" -k "not two_processes and not heavy_libraries"

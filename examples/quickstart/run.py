@@ -1,6 +1,6 @@
-"""The demonstration behind `make quickstart`: a real encoder, a short training run, a score, nearest neighbors.
+"""The quickstart: train a real encoder for a minute, score it before and after, and show nearest neighbors.
 
-It reads all-MiniLM-L6-v2 at [CLS], for which that encoder was not tuned: this is what training improves.
+all-MiniLM-L6-v2 is trained with [CLS] pooling, for which it was not tuned, so there is something to improve.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ QUERIES = (
 
 
 def find_encoder() -> Path:
-    """The folder of weights in the installed package, found without importing it, after a look at their checksum."""
+    """Return the folder of the encoder in the installed package. Check its weights, and do not import the package."""
     spec = find_spec(PACKAGE)
     if spec is None:
         sys.exit("error: the encoder is not installed. Run `make quickstart`, which installs it.")
@@ -46,7 +46,7 @@ def find_encoder() -> Path:
     sha256 = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
     if sha256 != SHA256:
         sys.exit(
-            f"error: {folder}/model.safetensors has SHA-256 {sha256}; needed {SHA256}. Remove .venv and try again."
+            f"error: {folder}/model.safetensors has SHA-256 {sha256}; expected {SHA256}. Remove .venv and try again."
         )
     return folder
 
@@ -54,10 +54,10 @@ def find_encoder() -> Path:
 def main() -> None:
     encoder = find_encoder()
     sentences = [line for line in SENTENCES.read_text(encoding="utf-8").splitlines() if line]
-    print("A demonstration: all-MiniLM-L6-v2 (6 layers, sentence-transformers, Apache-2.0) is read at [CLS] instead of")
-    print(f"at the mean that it was tuned for, and trained on {len(sentences):,} sentences without labels.")
-    print("The real command: accelerate launch run_unsup.py --model_name bert-base-uncased\n")
-    shutil.rmtree(FOLDER, ignore_errors=True)  # the demonstration's own earlier output
+    print(f"The quickstart trains all-MiniLM-L6-v2 (Apache-2.0) on {len(sentences):,} unlabeled sentences, with [CLS]")
+    print("pooling, for which it was not tuned. To train BERT-base on Wikipedia, with access to the Hub:")
+    print("accelerate launch run_unsup.py --model_name bert-base-uncased\n")
+    shutil.rmtree(FOLDER, ignore_errors=True)  # of an earlier quickstart
     command = ["run_unsup.py", "--config", "informin/recipes/quickstart.yaml", "--model_name", str(encoder)]
     print("python", *command, "\n", flush=True)
     code = subprocess.run([sys.executable, *command]).returncode
@@ -71,27 +71,27 @@ def main() -> None:
         scores = [score_pairs(encoder_of, pairs)["spearman"] for encoder_of in (before, after)]
         print(f"{name} Spearman before {scores[0]:.2f} after {scores[1]:.2f}")
     show_neighbors(after, sentences)
-    print(f"\nThe report of the run, to open in a browser: {FOLDER / 'report.html'}")
+    print(f"\nOpen the report of the run in a browser: {FOLDER / 'report.html'}")
 
 
 def load(folder: Path):
-    """An encode() of the folder's [CLS] vectors, as any user of transformers would load it."""
-    remote = folder == FOLDER  # the trained folder brings our class; the package's code is never run
+    """Return a function from sentences to the [CLS] embeddings of a folder, which transformers loads."""
+    remote = folder == FOLDER  # only the trained folder has a class of its own
     model = AutoModel.from_pretrained(folder, trust_remote_code=remote)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     return lambda sentences: encode(model, tokenizer, sentences)["cls"]
 
 
 def evaluation_sets():
-    """The pairs of this folder, and STS-B dev where SENTEVAL_DATA says where it is."""
+    """Yield the pairs of this folder, and STS-B dev if SENTEVAL_DATA is set."""
     yield "STS", load_pairs(PAIRS)
     if os.environ.get("SENTEVAL_DATA"):
         yield "STS-B dev", load_stsb_dev(os.environ["SENTEVAL_DATA"])
 
 
 def show_neighbors(encode_sentences, sentences: list[str]) -> None:
-    """The three nearest training sentences of each query, by cosine."""
-    print(f"\nNearest neighbors among the {len(sentences):,} sentences, by the model saved in {FOLDER}:")
+    """Print the three nearest training sentences of each query, by cosine."""
+    print(f"\nNearest neighbors among the {len(sentences):,} sentences, with the model in {FOLDER}:")
     cosines = unit(encode_sentences(QUERIES)) @ unit(encode_sentences(sentences)).T  # (queries, sentences)
     for query, row in zip(QUERIES, cosines):
         print(f"\n  {query}")
