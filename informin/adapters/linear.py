@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from copy import copy
 from numbers import Integral, Real
 from pathlib import Path
 
@@ -51,6 +52,11 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
        .. math:: f(x) = (\lambda A + (1 - \lambda) I) x, \text{ scaled to unit length.}
 
        Copies of a text add no information, so :math:`n` is the number of distinct rows.
+    5. Rotation to the principal axes of the adapted rows, which are the eigenvectors of
+       :math:`\sum_i f(x_i) f(x_i)^\top`, largest eigenvalue first. It leaves every cosine as it is. The first m numbers
+       of a vector are then its best approximation with m numbers, so that vectors can be cut: with `n_components`,
+       `truncate_dim`, or in the index. The sign of an axis is the one for which its coordinate with the largest
+       absolute value, in the space of the embeddings, is positive.
 
     The map has no bias, so the length of x does not matter: a server that applies the matrix before it scales
     embeddings to unit length returns the same vectors.
@@ -67,12 +73,13 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         regularization: Epsilon, added to the eigenvalues of S, whose mean is 1.
         self_weight: Fraction s of a row in its own neighborhood mean, between 0 and 1. 1 turns the regression off.
         penalty: Ridge penalty.
+        n_components: Number of dimensions of the adapted vectors, at most d; None for d.
         max_samples: Maximum number of rows among which neighbors are searched, a random sample. The mean uses all rows.
         random_state: Seed of the sample.
 
     Attributes:
-        coef_: (d, d) float64, the matrix: ``f(x) = coef_ @ x``, scaled to unit length.
-        intercept_: (d,) float64, zeros; only an adapter made by `between` adds an intercept, to vectors of unit length.
+        coef_: (n_components, d) float64, the matrix: ``f(x) = coef_ @ x``, scaled to unit length.
+        intercept_: (n_components,) float64, zeros; only an adapter made by `between` adds an intercept.
         strength_: Lambda, between 0 and 1: the weight of the fitted map against the identity.
         n_features_in_: d.
         n_samples_: n, the number of distinct rows, without rows of zeros.
@@ -99,6 +106,7 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         regularization: float = 0.1,
         self_weight: float = 0.8,
         penalty: float = 1e-3,
+        n_components: int | None = None,
         max_samples: int = 50_000,
         random_state: int = 0,
     ):
@@ -107,6 +115,7 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.regularization = regularization
         self.self_weight = self_weight
         self.penalty = penalty
+        self.n_components = n_components
         self.max_samples = max_samples
         self.random_state = random_state
 
@@ -130,6 +139,8 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         X = self._validated(X, reset=True)
         mean, distinct, count = _mean_of_units(X)
         x = self._sample(X, distinct)
+        if self.n_components is not None:
+            _require_components(self.n_components, X.shape[1])
         k = min(self.n_neighbors, len(x) - 1)
         if k < 1 or bool((x == x[:1]).all()):
             raise UsageError(
@@ -145,8 +156,24 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         matrix = whitening @ _regression(x @ whitening, k, self.self_weight, self.penalty)  # applied from the right
         matrix = matrix * (width / float(matrix.trace() or width))
         matrix = self.strength_ * matrix + (1 - self.strength_) * torch.eye(width, dtype=torch.float64)
-        self.coef_, self.intercept_ = matrix.T.contiguous().numpy(), np.zeros(width)
+        self.coef_ = (matrix @ _principal_axes(x, matrix)).T[: self.n_components].contiguous().numpy()
+        self.intercept_ = np.zeros(len(self.coef_))
         return self
+
+    def cut(self, n_components: int) -> "LinearAdapter":
+        """Return the fitted adapter with fewer dimensions: the same as one that was fitted with this `n_components`.
+
+        Args:
+            n_components: Number of dimensions, at most that of `transform`.
+
+        Raises:
+            UsageError: It is out of range.
+        """
+        check_is_fitted(self)
+        _require_components(n_components, len(self.coef_))
+        adapter = copy(self).set_params(n_components=n_components)
+        adapter.coef_, adapter.intercept_ = self.coef_[:n_components].copy(), self.intercept_[:n_components].copy()
+        return adapter
 
     def transform(self, X) -> np.ndarray:
         """Return adapted embeddings of unit length, of queries or documents.
@@ -320,6 +347,12 @@ def _require(name: str, value: object, fits: bool, needed: str) -> None:
         raise UsageError(f"is {value}", option=name, needed=needed)
 
 
+def _require_components(value: object, most: int) -> None:
+    """Raise UsageError if a number of dimensions is not between 1 and the most there are."""
+    fits = _is_integer(value, 1) and int(value) <= most  # type: ignore[call-overload]
+    _require("n_components", value, fits, f"an integer from 1 to {most}")
+
+
 def _is_number(value: object, least: float = -math.inf, most: float = math.inf) -> bool:
     if not isinstance(value, Real) or isinstance(value, bool):
         return False
@@ -414,6 +447,23 @@ def _regression(z: Tensor, k: int, self_weight: float, penalty: float) -> Tensor
         gram += anchors.T @ anchors
         cross += anchors.T @ (self_weight * anchors + (1 - self_weight) * means)
     return _ridge(sum_over_processes(gram), sum_over_processes(cross), penalty)
+
+
+def _principal_axes(x: Tensor, matrix: Tensor) -> Tensor:
+    """Return the principal axes (d, d) of adapted rows, in columns, largest first, with a sign that is documented.
+
+    Args:
+        x: (n, d) unit rows.
+        matrix: (d, d) the map, applied from the right.
+    """
+    width = len(matrix)
+    moments = torch.zeros(width, width, dtype=torch.float64)
+    for rows in own_blocks(len(x)):
+        adapted = unit_rows(x[rows] @ matrix)
+        moments += adapted.T @ adapted
+    axes = torch.linalg.eigh(sum_over_processes(moments)).eigenvectors.flip(1)
+    largest = axes.gather(0, axes.abs().argmax(0, keepdim=True))
+    return axes * largest.sign()
 
 
 def _affine(x: Tensor, y: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
