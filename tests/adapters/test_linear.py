@@ -210,8 +210,7 @@ def test_rows_of_zeros_stay_zero_and_are_no_neighbors():
         np.testing.assert_allclose(smoothed[kept], expected, atol=1e-12)
     few = np.vstack([X[:2], np.zeros((9, WIDTH))])
     np.testing.assert_allclose(adapter.smooth(few)[:2], adapter.smooth(X[:2]), atol=1e-12)
-    between = LinearAdapter.between(X, X + 1)
-    assert not adapter.transform(zeros)[~kept].any() and not between.transform(zeros)[~kept].any()
+    assert not adapter.transform(zeros)[~kept].any()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -223,8 +222,6 @@ def test_values_not_finite_are_refused_everywhere(value):
         lambda: adapter.transform(bad),
         lambda: adapter.smooth(bad),
         lambda: adapter.smooth(X, corpus=bad),
-        lambda: LinearAdapter.between(bad, X),
-        lambda: LinearAdapter.between(X, bad),
     ):
         with raises_usage(found="NaN or infinity (first in row 40)"):
             work()
@@ -318,65 +315,21 @@ def test_smoothing_pulls_documents_together_and_differs_from_the_linear_map():
     assert 0.9 < agreement.mean() < 0.9999
 
 
-def test_between_maps_a_new_space_to_an_old_one():
-    new = clustered(400)
-    rotation = np.linalg.qr(np.random.default_rng(3).normal(size=(16, WIDTH)))[0].T  # into more dimensions
-    old = 3 * unit(new) @ rotation
-    adapter = LinearAdapter.between(new, old, penalty=0)
-    np.testing.assert_allclose(adapter.transform(new), unit(old), atol=1e-6)
-    assert adapter.transform(new).shape == (400, 16) and adapter.held_out_cosine_ > 0.999 < adapter.held_out_top1_
-    noise = LinearAdapter.between(new, np.random.default_rng(4).normal(size=(400, 16)))
-    assert noise.held_out_cosine_ < 0.5 and noise.held_out_top1_ < 0.5
-    with raises_usage(found="new has 400 rows and old has 399"):
-        LinearAdapter.between(new, old[1:])
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        *({"held_out": value} for value in (0, 1, -0.1, 2, *ODD)),
-        *({"penalty": value} for value in (-1e-9, *ODD)),
-    ],
-    ids=str,
-)
-def test_options_of_between_are_checked(options):
-    (name,) = options
-    with raises_usage(option=name, found=f"is {options[name]}"):
-        LinearAdapter.between(clustered(50), clustered(50), **options)
-
-
-@pytest.mark.parametrize("held_out", [1e-9, 0.5, 0.999])
-def test_between_holds_out_two_texts_and_fits_two_or_more(held_out):
-    adapter = LinearAdapter.between(clustered(20), clustered(20) + 1, held_out=held_out)
-    assert 0 <= adapter.held_out_top1_ <= 1 and adapter.transform(clustered(3)).shape == (3, WIDTH)
-
-
-def test_between_ignores_texts_with_a_row_of_zeros():
-    new, old = clustered(60), clustered(60) + 1
-    expected = LinearAdapter.between(new, old)
-    found = LinearAdapter.between(np.insert(new, [3, 9], [[0.0], [5.0]], axis=0), np.insert(old, [3, 9], [[1], [0]], 0))
-    np.testing.assert_allclose(found.coef_, expected.coef_)
-    with raises_usage(found="of which 19 are not zero in both"):
-        LinearAdapter.between(new[:20], np.vstack([old[:19], np.zeros((1, WIDTH))]))
-
-
-@pytest.mark.parametrize("width", [5, WIDTH, 16])
+@pytest.mark.parametrize("width", [5, WIDTH])
 def test_names_of_columns_are_those_of_the_output(width):
     pd = pytest.importorskip("pandas")
-    new, old = clustered(60), clustered(60, seed=1, width=16)[:, :width]
-    for adapter in (LinearAdapter.between(new, old), LinearAdapter().fit(old)):
-        names = [f"linearadapter{i}" for i in range(width)]
-        assert adapter.get_feature_names_out().tolist() == names
-        x = new if adapter.n_features_in_ == WIDTH else old
-        plain = adapter.transform(x)
-        adapter.set_output(transform="pandas")
-        table = adapter.transform(pd.DataFrame(x, index=range(100, 160)))
-        assert table.columns.tolist() == names and table.index[0] == 100
-        np.testing.assert_allclose(table.to_numpy(), plain, atol=1e-12)
-        if width == WIDTH:
-            assert isinstance(adapter.smooth(x), np.ndarray)
-    named = LinearAdapter.between(pd.DataFrame(new, columns=list("abcdefghijkl")), old)
-    assert named.n_features_in_ == WIDTH and named.feature_names_in_.tolist() == list("abcdefghijkl")
+    x = clustered(60)
+    adapter = LinearAdapter(n_components=width).fit(pd.DataFrame(x, columns=list("abcdefghijkl")))
+    names = [f"linearadapter{i}" for i in range(width)]
+    assert adapter.get_feature_names_out().tolist() == names
+    assert adapter.n_features_in_ == WIDTH and adapter.feature_names_in_.tolist() == list("abcdefghijkl")
+    adapter = LinearAdapter(n_components=width).fit(x)
+    plain = adapter.transform(x)
+    adapter.set_output(transform="pandas")
+    table = adapter.transform(pd.DataFrame(x, index=range(100, 160)))
+    assert table.columns.tolist() == names and table.index[0] == 100
+    np.testing.assert_allclose(table.to_numpy(), plain, atol=1e-12)
+    assert isinstance(adapter.smooth(x), np.ndarray)
 
 
 def test_saved_adapter_is_three_lines_of_numpy(tmp_path):
