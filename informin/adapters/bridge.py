@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -12,6 +13,7 @@ from informin.errors import UsageError
 STAY, FIT, BRIDGE, AGAIN = DECISIONS = "stay", "fit", "bridge", "again"
 FEWEST = 20  # texts that both models embedded
 NEIGHBORS = 10
+FORMAT = "informin-bridge"
 HELD_OUT = 1_000  # texts whose neighbors are compared
 # How much more a change of the model must agree with word search than the best use of the old model alone. Smaller
 # differences do not predict which of two models is better: docs/results.md.
@@ -65,6 +67,33 @@ class Bridge:
         """Return the vectors (n, d_old) of an index from its old vectors."""
         return self.old.transform(old)
 
+    def save(self, path: str | Path) -> None:
+        """Write a safetensors file with the matrices `new`, `old` and `rotation` and the vector `mean`, in float32."""
+        from safetensors.numpy import save_file
+
+        parts = {"new": self.new.coef_, "old": self.old.coef_, "rotation": self.rotation, "mean": self.mean}
+        save_file({name: part.astype(np.float32) for name, part in parts.items()}, path, metadata={"format": FORMAT})
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Bridge":
+        """Read a bridge that `save` or `informin upgrade` wrote.
+
+        Raises:
+            UsageError: The file is no bridge.
+        """
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(path, "numpy") as file:
+                form = (file.metadata() or {}).get("format")
+                parts = {name: file.get_tensor(name) for name in file.keys()} if form == FORMAT else {}
+        except (SafetensorError, OSError):
+            parts = {}
+        if not parts:
+            raise UsageError(f"{path} is not a bridge", needed="a file that `Bridge.save` or informin upgrade wrote")
+        new, old = (LinearAdapter.of_matrix(parts[name]) for name in ("new", "old"))
+        return cls(new, old, parts["rotation"], parts["mean"])
+
 
 @dataclass(frozen=True)
 class Expected:
@@ -94,6 +123,12 @@ class Expected:
         return self.agreement[name] > MARGIN * self.agreement[own]
 
 
+def check_texts(texts: Sequence[str]) -> None:
+    """Raise UsageError if there are fewer than 100 texts."""
+    if len(texts) < 5 * FEWEST:
+        raise UsageError(f"has {len(texts)} texts", option="texts", needed=f"{5 * FEWEST} or more")
+
+
 def expect(texts: Sequence[str], new: np.ndarray, old: np.ndarray, seed: int = 0) -> Expected:
     """Compare the decisions on a fifth of the texts, up to 1,000, that no map is fitted on.
 
@@ -106,8 +141,7 @@ def expect(texts: Sequence[str], new: np.ndarray, old: np.ndarray, seed: int = 0
     Raises:
         UsageError: As `Bridge.fit`; or there are fewer than 100 texts, or the texts have no words.
     """
-    if len(texts) < 5 * FEWEST:
-        raise UsageError(f"has {len(texts)} texts", option="texts", needed=f"{5 * FEWEST} or more")
+    check_texts(texts)
     order = np.random.default_rng(seed).permutation(len(texts))
     held, kept = np.split(order, [min(HELD_OUT, len(texts) // 5)])
     bridge = Bridge.fit(new[kept], old[kept])

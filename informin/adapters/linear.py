@@ -247,6 +247,14 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         tensors = {"coef": self.coef_.astype(np.float32), "intercept": self.intercept_.astype(np.float32)}
         save_file(tensors, path, metadata={"format": "informin-linear-adapter", "version": "1"})
 
+    @classmethod
+    def of_matrix(cls, coef: np.ndarray) -> "LinearAdapter":
+        """Return a fitted adapter with a given matrix (n_components, d)."""
+        adapter = cls()
+        adapter.coef_, adapter.intercept_ = coef.astype(np.float64), np.zeros(len(coef))
+        adapter.n_features_in_ = coef.shape[1]
+        return adapter
+
     @property
     def _n_features_out(self) -> int:
         """Number of columns of `transform`, for `get_feature_names_out` and `set_output`."""

@@ -91,3 +91,11 @@ def test_too_few_texts_and_texts_without_words_are_refused():
         expect(["a"] * 99, clustered(99), clustered(99))
     with raises_usage(option="texts", found="has no words"):
         expect(["the"] * 100, clustered(100), clustered(100))
+
+
+def test_other_files_are_no_bridges(tmp_path):
+    LinearAdapter().fit(clustered(60)).save(tmp_path / "adapter.safetensors")
+    (tmp_path / "text.safetensors").write_text("{}")
+    for name in ("adapter", "text", "missing"):
+        with raises_usage(found="is not a bridge", needed="informin upgrade"):
+            Bridge.load(tmp_path / f"{name}.safetensors")
