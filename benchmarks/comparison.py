@@ -57,7 +57,7 @@ def measure(label: str, encode: Encode, data: Data) -> dict:
     order = np.random.default_rng(0).permutation(len(data.texts))[:MOST_AGREEING]
     tests, own = tests_of(data, encode, vectors), nearest_texts(vectors[order])
     ranks = {key: tests[key].log_ranks(None) for key in RETRIEVAL}
-    ranks["halves, adapted"] = tests["halves"].log_ranks(choose(tests["halves"]).adapter)
+    ranks["halves, adapted"] = tests["halves"].log_ranks(choose([tests["halves"]]).adapter)
     model, _, pooling = label.partition(", ")
     return {
         "model": model, "pooling": pooling, "data": data.name, "report": data.report,

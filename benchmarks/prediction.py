@@ -37,8 +37,9 @@ from informin.adapters.prediction import (
     VERDICTS,
     HalvesTest,
     Prediction,
-    choose,
-    make_test,
+    best_of,
+    make_tests,
+    prediction_of,
 )
 from informin.evaluation.collections import Collection, load_collection
 from informin.evaluation.geometry import unit
@@ -164,32 +165,38 @@ def values_of(predicted: Prediction) -> list:
     return [predicted.gain, predicted.error, predicted.verdict]
 
 
+def held_out_gains(tests: list[HalvesTest], adapter: LinearAdapter) -> dict[str, np.ndarray]:
+    """Return the gains (m, 2) of held-out texts by each criterion."""
+    found: dict[str, list[np.ndarray]] = {key: [] for key in CRITERIA}
+    for both in tests:
+        adapter.fit(both.fit_on)
+        assert both.queries is not None and both.whole is not None
+        halved, queried = replace(both, queries=None), HalvesTest(both.fit_on, both.queries, both.whole)
+        for key, test in (("halves", halved), ("queries", queried), ("both", both)):
+            found[key].append(test.gains(adapter))
+    return {key: np.concatenate(parts) for key, parts in found.items()}
+
+
 def cells_of(label: str, name: str, encode: Encode, data: Data) -> list[dict]:
     """Measure the adapters that `informin fit` writes on a data set."""
     query, document = sides(encode, name, data)
     vectors, scored = document(data.texts), query(data.scored)
-    both = make_test(data.texts, vectors, document, 0, query)
-    assert both.queries is not None and both.whole is not None
-    tests = {
-        "halves": replace(both, queries=None),
-        "queries": HalvesTest(both.fit_on, both.queries, both.whole),
-        "both": both,
-    }
+    gains_by = {recipe: held_out_gains(make_tests(data.texts, vectors, document, query), LinearAdapter(**options))
+                for recipe, options in RECIPES.items()}  # fmt: skip
+    chosen = {key: best_of({recipe: found[key] for recipe, found in gains_by.items()}) for key in CRITERIA}
     before, found = data.score(vectors, scored).mean(), []
-    chosen = {key: choose(test) for key, test in tests.items()}
     for recipe, options in RECIPES.items():
         fitted = LinearAdapter(**options).fit(vectors)
         gain = float(data.score(fitted.transform(vectors), fitted.transform(scored)).mean() - before)
-        on_others = LinearAdapter(**options).fit(both.fit_on)
         found.append({
             "model": label, "data": data.name, "report": data.report, "map": recipe, "before": float(before),
-            "gain": gain, "predicted": {key: values_of(test.judge(on_others)) for key, test in tests.items()},
+            "gain": gain, "predicted": {key: values_of(prediction_of(gains_by[recipe][key])) for key in CRITERIA},
         })  # fmt: skip
     gains = {cell["map"]: cell["gain"] for cell in found}
-    recipes = {key: one.recipe for key, one in chosen.items()}
+    recipes = {key: recipe for key, (recipe, _) in chosen.items()}
     found.append({**found[0], "map": "auto", "gain": gains[recipes["both"]], "chosen": recipes,
                   "by": {key: gains[recipe] for key, recipe in recipes.items()},
-                  "predicted": {key: values_of(one.prediction) for key, one in chosen.items()}})  # fmt: skip
+                  "predicted": {key: values_of(one) for key, (_, one) in chosen.items()}})  # fmt: skip
     return found
 
 

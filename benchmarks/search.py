@@ -106,7 +106,7 @@ class Chooser:
         held_out = hold_out([self.texts[i] for i in rows])
         kept = np.delete(rows, held_out)
         test = HalvesTest(self.vectors[kept], self.first[rows[held_out]], self.second[rows[held_out]])
-        found = choose(test)
+        found = choose([test])
         return found.recipe, RECIPES[found.recipe]
 
 

@@ -25,7 +25,7 @@ from sklearn.decomposition import PCA
 from benchmarks.prediction import Data, arguments, cached, encoder_of, label_of, load_data, sides
 from benchmarks.report import machine
 from informin.adapters.linear import LinearAdapter
-from informin.adapters.prediction import RECIPES, make_test, shortest
+from informin.adapters.prediction import RECIPES, make_tests, shortest
 from informin.evaluation.geometry import unit
 from informin.files import write_json
 
@@ -66,7 +66,7 @@ def cell(name: str, data: Data, cache: Path) -> dict:
     """Measure a model on a collection."""
     query, document = sides(cached(encoder_of(name), name, cache), name, data)
     x, q = document(data.texts), query(data.scored)
-    test = make_test(data.texts, x, document, 0, query)
+    test = make_tests(data.texts, x, document, query)[0]
     held_out = LinearAdapter(**RECIPES["documents"]).fit(test.fit_on)
     adapter, pca = LinearAdapter(**RECIPES["documents"]).fit(x), PCA().fit(unit(x))
     a, b = adapter.transform(x), adapter.transform(q)

@@ -75,7 +75,7 @@ def score_halves(test: HalvesTest) -> HalvesScore:
     """
     if not all(np.isfinite(part).all() for part in (test.fit_on, test.first, test.second)):
         raise UsageError("An embedding contains NaN or infinity", needed="finite numbers")
-    found = choose(test)
+    found = choose([test])
     few = len(test.first) < FEWEST
     return HalvesScore(test.own_log_ranks, found.prediction if few else test.judge(found.adapter))
 

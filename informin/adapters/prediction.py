@@ -1,9 +1,10 @@
 """Predict without labels which adapter helps, by retrieving parts of texts and texts from a few of their words."""
 
+import math
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +18,7 @@ from informin.adapters.rows import read_rows, unit_rows
 HELPS, UNCLEAR, HURTS = VERDICTS = "likely to help", "no evidence", "likely to hurt"
 FEWEST = 50  # held-out texts; with fewer, the verdict is UNCLEAR
 MOST_HELD_OUT, HELD_OUT = 1_000, 0.2  # number and fraction of the texts
+MOST_TURNS = 5  # samples that are held out in turn, if there are few texts
 FOLDS = slice(0, None, 2), slice(1, None, 2)  # of the held-out texts: one chooses, the other judges
 SHORTEST = 4  # words of a text that is cut in halves
 SHARES = (1, 3 / 4, 1 / 2, 3 / 8, 1 / 4, 3 / 16, 1 / 8, 3 / 32, 1 / 16)  # of the dimensions, for a curve
@@ -106,7 +108,7 @@ class Choice:
 
     Attributes:
         recipe: Name of the recipe.
-        adapter: Its adapter, fitted on the texts that were not held out.
+        adapter: Its adapter, fitted on the texts of the first test that were not held out.
         prediction: Its predicted effect.
     """
 
@@ -133,15 +135,9 @@ class HalvesTest:
     queries: np.ndarray | None = None
     whole: np.ndarray | None = None
 
-    def predict(self, adapter: LinearAdapter) -> Prediction:
-        """Fit the adapter on `fit_on` and judge it."""
-        if len(self.first) < FEWEST:
-            return Prediction(0.0, 0.0, len(self.first))
-        return self.judge(adapter.fit(self.fit_on))
-
     def judge(self, fitted: LinearAdapter) -> Prediction:
         """Compare the ranks of the right texts with and without an adapter that was fitted on others."""
-        return _prediction(self.gains(fitted))
+        return prediction_of(self.gains(fitted))
 
     def gains(self, fitted: LinearAdapter) -> np.ndarray:
         """Return, for each held-out text, what halves gain and what is predicted in all (m, 2)."""
@@ -188,7 +184,7 @@ class HalvesTest:
         return _log_ranks(self.queries, self.whole, adapter)
 
 
-def _prediction(gains: np.ndarray) -> Prediction:
+def prediction_of(gains: np.ndarray) -> Prediction:
     """Return the prediction from the gains (m, 2) of held-out texts."""
     halved, total = gains.T
     error = float(total.std(ddof=1) / len(total) ** 0.5)
@@ -254,58 +250,124 @@ def hold_out(texts: Sequence[str], seed: int = 0) -> np.ndarray:
 
     Texts that occur twice are never held out: the adapter would be fitted on their copies.
     """
-    counts = Counter(texts)
-    able = [i for i, text in enumerate(texts) if counts[text] == 1 and len(text.split()) >= SHORTEST]
+    able = _able(texts)
     number = min(MOST_HELD_OUT, int(HELD_OUT * len(texts)), len(able))
-    return np.sort(np.random.default_rng(seed).choice(np.array(able, dtype=np.int64), number, replace=False))
+    return np.sort(np.random.default_rng(seed).choice(able, number, replace=False))
+
+
+def hold_out_in_turn(texts: Sequence[str], seed: int = 0) -> list[np.ndarray]:
+    """Return samples without a common text until they have 1,000 texts, at most five. The first is `hold_out`."""
+    first = hold_out(texts, seed)
+    if not len(first):
+        return [first]
+    rest = np.random.default_rng(seed).permutation(np.setdiff1d(_able(texts), first))
+    turns = min(MOST_TURNS, math.ceil(MOST_HELD_OUT / len(first))) - 1
+    others = [np.sort(rest[turn * len(first) : (turn + 1) * len(first)]) for turn in range(turns)]
+    return [first, *(other for other in others if len(other))]
+
+
+def _able(texts: Sequence[str]) -> np.ndarray:
+    """Return the indices of the texts that can be held out."""
+    counts = Counter(texts)
+    found = [i for i, text in enumerate(texts) if counts[text] == 1 and len(text.split()) >= SHORTEST]
+    return np.array(found, dtype=np.int64)
 
 
 def make_test(
-    texts: Sequence[str],
-    vectors: np.ndarray,
-    encode: Callable[[list[str]], np.ndarray],
-    seed: int = 0,
-    encode_query: Callable[[list[str]], np.ndarray] | None = None,
+    texts: Sequence[str], vectors: np.ndarray, encode: Callable[[list[str]], np.ndarray], seed: int = 0
 ) -> HalvesTest:
-    """Hold out texts, and embed their halves and a short query for each.
+    """Hold out texts, and embed their halves.
 
     Args:
         texts: N texts.
         vectors: (N, d) their embeddings.
         encode: Function from M texts to embeddings (M, d).
         seed: Seed of the held-out sample.
-        encode_query: As `encode`, for short queries; None for a test by halves alone.
     """
-    held_out = hold_out(texts, seed)
-    pairs = [halves(texts[i]) for i in held_out]
+    return _tests(texts, vectors, [hold_out(texts, seed)], encode)[0]
+
+
+def make_tests(
+    texts: Sequence[str],
+    vectors: np.ndarray,
+    encode: Callable[[list[str]], np.ndarray],
+    encode_query: Callable[[list[str]], np.ndarray],
+    seed: int = 0,
+) -> list[HalvesTest]:
+    """Hold out texts in turn, and embed their halves and a short query for each.
+
+    Args:
+        texts: N texts.
+        vectors: (N, d) their embeddings.
+        encode: Function from M texts to embeddings (M, d).
+        encode_query: As `encode`, for short queries.
+        seed: Seed of the held-out samples.
+    """
+    turns = hold_out_in_turn(texts, seed)
+    tests, source = _tests(texts, vectors, turns, encode), random.Random(seed)
+    if not len(turns[0]):
+        return tests
+    queries = encode_query([short_query(texts[i], source) for turn in turns for i in turn])
+    ends = np.cumsum([len(turn) for turn in turns])[:-1]
+    parts = zip(tests, turns, np.split(queries, ends))
+    return [replace(test, queries=own, whole=read_rows(vectors, turn)) for test, turn, own in parts]
+
+
+def _tests(
+    texts: Sequence[str], vectors: np.ndarray, turns: list[np.ndarray], encode: Callable[[list[str]], np.ndarray]
+) -> list[HalvesTest]:
+    """Return a test by halves for each sample of texts that is held out."""
+    pairs = [halves(texts[i]) for turn in turns for i in turn]
     embedded = encode([*(first for first, _ in pairs), *(second for _, second in pairs)]) if pairs else vectors[:0]
-    kept = np.delete(np.arange(len(texts)), held_out)
-    parts = read_rows(vectors, kept), embedded[: len(pairs)], embedded[len(pairs) :]
-    if encode_query is None or not pairs:
-        return HalvesTest(*parts)
-    source = random.Random(seed)
-    queries = encode_query([short_query(texts[i], source) for i in held_out])
-    return HalvesTest(*parts, queries, read_rows(vectors, held_out))
+    ends, found = np.cumsum([len(turn) for turn in turns])[:-1], []
+    sides = (np.split(side, ends) for side in (embedded[: len(pairs)], embedded[len(pairs) :]))
+    for turn, first, second in zip(turns, *sides):
+        kept = np.delete(np.arange(len(texts)), turn)
+        found.append(HalvesTest(read_rows(vectors, kept), first, second))
+    return found
 
 
-def choose(test: HalvesTest, **options: Any) -> Choice:
+def predict(tests: Sequence[HalvesTest], adapter: LinearAdapter) -> Prediction:
+    """Fit an adapter on the texts of each test that are not held out, and judge it."""
+    texts = sum(len(test.first) for test in tests)
+    if texts < FEWEST:
+        return Prediction(0.0, 0.0, texts)
+    return prediction_of(_gains(tests, adapter))
+
+
+def _gains(tests: Sequence[HalvesTest], adapter: LinearAdapter) -> np.ndarray:
+    """Return the gains (m, 2) of all held-out texts. The adapter stays fitted on those of the first test."""
+    return np.concatenate([test.gains(adapter.fit(test.fit_on)) for test in tests[::-1]])
+
+
+def choose(tests: Sequence[HalvesTest], **options: Any) -> Choice:
     """Return the recipe with the larger predicted gain.
 
     The texts that judge are not those that choose: each half of the held-out texts judges the recipe that the other
     half chooses. With fewer than 50 held-out texts, it is `short_texts`, the safer one.
 
     Args:
+        tests: One test or more.
         options: Options of both adapters, which override those of the recipe.
     """
     adapters = {name: LinearAdapter(**{**own, **options}) for name, own in RECIPES.items()}
-    if len(test.first) < FEWEST:
+    if sum(len(test.first) for test in tests) < FEWEST:
         best = next(iter(adapters))
-        return Choice(best, adapters[best], test.predict(adapters[best]))
-    gains = {name: test.gains(adapter.fit(test.fit_on)) for name, adapter in adapters.items()}
+        return Choice(best, adapters[best], predict(tests, adapters[best]))
+    gains = {name: _gains(tests, adapter) for name, adapter in adapters.items()}
+    best, predicted = best_of(gains)
+    return Choice(best, adapters[best], predicted)
 
-    def best_of(texts: slice) -> str:
+
+def best_of(gains: Mapping[str, np.ndarray]) -> tuple[str, Prediction]:
+    """Return the name with the largest mean gain, and its prediction by texts that did not choose.
+
+    Args:
+        gains: For each name, the result (m, 2) of `HalvesTest.gains`.
+    """
+
+    def best(texts: slice) -> str:
         return max(gains, key=lambda name: gains[name][texts, 1].mean())
 
-    judged = np.concatenate([gains[best_of(chooser)][judge] for chooser, judge in (FOLDS, FOLDS[::-1])])
-    best = best_of(slice(None))
-    return Choice(best, adapters[best], _prediction(judged))
+    judged = np.concatenate([gains[best(chooser)][judge] for chooser, judge in (FOLDS, FOLDS[::-1])])
+    return best(slice(None)), prediction_of(judged)

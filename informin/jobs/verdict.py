@@ -11,7 +11,8 @@ from informin.adapters.prediction import (
     Prediction,
     Width,
     choose,
-    make_test,
+    make_tests,
+    predict,
     track_record,
 )
 from informin.models.model import Model
@@ -41,13 +42,13 @@ def chosen_adapter(
     (pooler,) = encoder.poolers
     query_prompt, document_prompt = encoder.side_prompts
     searching = encoder.for_side("query", query_prompt) if encoder.prompt == document_prompt else encoder
-    test = make_test(texts, vectors, lambda parts: encoder(parts)[pooler], seed, lambda few: searching(few)[pooler])
+    tests = make_tests(texts, vectors, lambda parts: encoder(parts)[pooler], lambda few: searching(few)[pooler], seed)
     if recipe == AUTO:
-        found = choose(test, **given)
+        found = choose(tests, **given)
     else:
         adapter = LinearAdapter(**{**RECIPES[recipe], **given})
-        found = Choice(recipe, adapter, test.predict(adapter))
-    return found.recipe, clone(found.adapter), found.prediction, test.curve(found.adapter)
+        found = Choice(recipe, adapter, predict(tests, adapter))
+    return found.recipe, clone(found.adapter), found.prediction, tests[0].curve(found.adapter)
 
 
 def reason(predicted: Prediction) -> str:

@@ -23,7 +23,10 @@ from informin.adapters.prediction import (
     choose,
     halves,
     hold_out,
+    hold_out_in_turn,
     make_test,
+    make_tests,
+    predict,
     short_query,
     shortest,
     track_record,
@@ -59,13 +62,13 @@ def test_gain_is_the_mean_reduction_of_the_log_rank():
     test = noisy_halves(1.0, rows=60)
     adapter = LinearAdapter().fit(test.fit_on)
     gains = np.subtract(by_definition(test, None), by_definition(test, adapter))
-    predicted = test.predict(LinearAdapter())
+    predicted = predict([test], LinearAdapter())
     assert predicted.gain == pytest.approx(gains.mean(), abs=1e-3) and abs(predicted.gain) > 0.01
     assert predicted.error == pytest.approx(gains.std(ddof=1) / 60**0.5, abs=1e-3) and predicted.texts == 60
 
 
 def test_removing_noise_is_likely_to_help_and_removing_topics_to_hurt():
-    helpful = noisy_halves(3.0).predict(LinearAdapter(whitening=0.5))
+    helpful = predict([noisy_halves(3.0)], LinearAdapter(whitening=0.5))
     assert helpful.verdict == HELPS and helpful.gain > 0
 
     source = np.random.default_rng(0)
@@ -74,7 +77,7 @@ def test_removing_noise_is_likely_to_help_and_removing_topics_to_hurt():
         def transform(self, X):
             return source.permuted(super().transform(X), axis=1)
 
-    harmful = noisy_halves(0.0).predict(Shuffled())
+    harmful = predict([noisy_halves(0.0)], Shuffled())
     assert harmful.verdict == HURTS and harmful.gain < 0
 
 
@@ -99,8 +102,8 @@ def test_verdict_needs_two_standard_errors_and_fifty_texts(gain, error, texts, v
 
 def test_too_few_texts_give_no_evidence_instead_of_nan():
     test = noisy_halves(3.0, rows=1)
-    assert test.predict(LinearAdapter()) == Prediction(0.0, 0.0, 1)
-    assert choose(test).recipe == "short_texts"
+    assert predict([test], LinearAdapter()) == Prediction(0.0, 0.0, 1)
+    assert choose([test]).recipe == "short_texts"
 
 
 def test_texts_are_cut_at_the_middle_word():
@@ -119,7 +122,7 @@ def test_copies_and_short_texts_are_not_held_out():
 def test_short_texts_give_no_evidence_instead_of_an_error():
     short = ["a dog", "a cat", "the bird", "two words"]
     test = make_test(short, np.eye(4), lambda parts: np.eye(4)[: len(parts)])
-    assert (len(test.fit_on), len(test.first)) == (4, 0) and test.predict(LinearAdapter()).verdict == UNCLEAR
+    assert (len(test.fit_on), len(test.first)) == (4, 0) and predict([test], LinearAdapter()).verdict == UNCLEAR
 
 
 def test_adapter_is_fitted_on_other_texts_than_it_is_judged_on():
@@ -134,6 +137,50 @@ def test_adapter_is_fitted_on_other_texts_than_it_is_judged_on():
     assert test.fit_on[:, 0].tolist() == [i for i in range(400) if i not in held_out]
     assert len(test.first) == len(test.second) == len(held_out) == 80
     assert [f"{a} {b}" for a, b in zip(seen[:80], seen[80:])] == [TEXTS[i] for i in held_out]
+
+
+def test_few_texts_are_held_out_in_turn():
+    turns = hold_out_in_turn(TEXTS)
+    assert [len(turn) for turn in turns] == [80] * 5 and sorted(np.concatenate(turns)) == list(range(400))
+    assert turns[0].tolist() == hold_out(TEXTS).tolist()
+    assert [len(turn) for turn in hold_out_in_turn([f"one two three {i}" for i in range(1_460)])] == [292] * 4
+    assert [len(turn) for turn in hold_out_in_turn([f"one two three {i}" for i in range(9_000)])] == [1_000]
+    short = hold_out_in_turn([*TEXTS[:150], *["a b"] * 250])
+    assert [len(turn) for turn in short] == [80, 70] and max(np.concatenate(short)) < 150
+
+
+def test_each_turn_has_its_own_queries_and_texts_to_fit_on():
+    vectors, asked = np.arange(400.0)[:, None].repeat(3, 1), []
+
+    def encode(parts: list[str]) -> np.ndarray:
+        return np.array(
+            [[float(next(word for word in reversed(part.split()) if word.isdigit()))] * 3 for part in parts]
+        )
+
+    def number(parts: list[str]) -> np.ndarray:
+        asked.extend(parts)
+        return np.arange(float(len(parts)))[:, None].repeat(3, 1)
+
+    texts = [f"{i} word {i} other words {i}" for i in range(400)]
+    tests, turns = make_tests(texts, vectors, encode, number), hold_out_in_turn(texts)
+    assert len(tests) == 5
+    for turn, test in zip(turns, tests):
+        assert sorted([*turn, *test.fit_on[:, 0]]) == list(range(400))
+        for part in (test.first, test.second, test.whole):
+            assert part[:, 0].tolist() == turn.tolist()
+    queries = np.concatenate([test.queries for test in tests])[:, 0]
+    assert queries.tolist() == list(range(400))
+    assert all(query in texts[i] for query, i in zip(asked, np.concatenate(turns)))
+
+
+def test_a_prediction_is_over_the_texts_of_all_turns():
+    tests = [noisy_halves(1.0, rows=60), noisy_halves(1.0, rows=80, seed=1)]
+    adapter = LinearAdapter()
+    found = predict(tests, adapter)
+    gains = [predict([test], LinearAdapter()).gain for test in tests]
+    assert found.texts == 140 and found.gain == pytest.approx((60 * gains[0] + 80 * gains[1]) / 140)
+    np.testing.assert_array_equal(adapter.coef_, LinearAdapter().fit(tests[0].fit_on).coef_)
+    assert predict([noisy_halves(1.0, rows=30)] * 2, LinearAdapter()).texts == 60
 
 
 def gains_of(monkeypatch, by_whitening: dict[float, np.ndarray]) -> list:
@@ -151,7 +198,7 @@ def gains_of(monkeypatch, by_whitening: dict[float, np.ndarray]) -> list:
 @pytest.mark.parametrize(("short", "long", "expected"), [(0.1, 0.4, "documents"), (-0.1, -0.4, "short_texts")])
 def test_the_recipe_with_the_larger_gain_is_chosen(monkeypatch, short, long, expected):
     gains_of(monkeypatch, {0.0: np.full(60, short), 0.3: np.full(60, long)})
-    found = choose(noisy_halves(1.0, rows=60), n_neighbors=4)
+    found = choose([noisy_halves(1.0, rows=60)], n_neighbors=4)
     assert found.recipe == expected
     assert found.adapter.get_params() == LinearAdapter(**RECIPES[expected], n_neighbors=4).get_params()
     assert found.prediction == Prediction(
@@ -164,7 +211,7 @@ def test_texts_that_choose_do_not_judge(monkeypatch):
     assert sorted([*rows[FOLDS[0]], *rows[FOLDS[1]]]) == rows.tolist()
     even = np.where(rows % 2, -1.0, 1.0)  # each recipe gains on the texts of one fold, and loses on the others
     gains_of(monkeypatch, {0.0: even, 0.3: -even + 0.1})
-    assert choose(noisy_halves(1.0, rows=60)).prediction.gain == pytest.approx(-0.95)
+    assert choose([noisy_halves(1.0, rows=60)]).prediction.gain == pytest.approx(-0.95)
 
 
 def test_short_queries_count_half():
@@ -193,7 +240,7 @@ def test_short_queries_are_consecutive_words_of_their_text():
 def test_options_override_both_recipes(monkeypatch):
     given = {"whitening": 0.5, "self_weight": 1.0}
     asked = gains_of(monkeypatch, {0.5: np.full(60, 0.1)})
-    adapter = choose(noisy_halves(1.0, rows=60), **given).adapter
+    adapter = choose([noisy_halves(1.0, rows=60)], **given).adapter
     assert {name: adapter.get_params()[name] for name in given} == given and asked == [(0.5, 1.0)] * 2
 
 

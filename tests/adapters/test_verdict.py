@@ -39,10 +39,10 @@ def test_a_recipe_sets_options_that_others_override(recipe, encoder):
 
 
 def test_auto_uses_the_choice(monkeypatch, encoder):
-    def choose(test, **given):
+    def choose(tests, **given):
         assert given == {"n_neighbors": 5, "self_weight": 0.6, "random_state": 3}
         return Choice(
-            "some_name", LinearAdapter(**{**given, "whitening": 0.2}).fit(test.fit_on), Prediction(0.5, 0.1, 80)
+            "some_name", LinearAdapter(**{**given, "whitening": 0.2}).fit(tests[0].fit_on), Prediction(0.5, 0.1, 80)
         )
 
     monkeypatch.setattr(verdict, "choose", choose)
@@ -53,7 +53,7 @@ def test_auto_uses_the_choice(monkeypatch, encoder):
 
 
 def test_auto_with_few_texts_is_the_safer_recipe(encoder):
-    name, adapter, predicted, _ = choice("auto", encoder, rows=100)
+    name, adapter, predicted, _ = choice("auto", encoder, rows=40)
     assert name == "short_texts" and adapter.whitening == 0 and reason(predicted) == "the safer one"
 
 

@@ -142,8 +142,8 @@ def test_auto_chooses_the_dimension_by_the_curve(words, monkeypatch):
 def harmful(monkeypatch):
     """Every adapter that auto chooses is likely to hurt."""
 
-    def choose(test, **options):
-        return Choice("documents", LinearAdapter(**options).fit(test.fit_on), Prediction(-0.5, 0.1, 80))
+    def choose(tests, **options):
+        return Choice("documents", LinearAdapter(**options).fit(tests[0].fit_on), Prediction(-0.5, 0.1, 80))
 
     monkeypatch.setattr(verdict, "choose", choose)
 
