@@ -256,9 +256,12 @@ def hold_out(texts: Sequence[str], seed: int = 0) -> np.ndarray:
 
 
 def hold_out_in_turn(texts: Sequence[str], seed: int = 0) -> list[np.ndarray]:
-    """Return samples without a common text until they have 1,000 texts, at most five. The first is `hold_out`."""
+    """Return samples without a common text until they have 1,000 texts, at most five. The first is that of `hold_out`.
+
+    If it has fewer than 50 texts, which are too few for a verdict, it is the only one.
+    """
     first = hold_out(texts, seed)
-    if not len(first):
+    if len(first) < FEWEST:
         return [first]
     rest = np.random.default_rng(seed).permutation(np.setdiff1d(_able(texts), first))
     turns = min(MOST_TURNS, math.ceil(MOST_HELD_OUT / len(first))) - 1

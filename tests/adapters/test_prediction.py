@@ -145,6 +145,7 @@ def test_few_texts_are_held_out_in_turn():
     assert turns[0].tolist() == hold_out(TEXTS).tolist()
     assert [len(turn) for turn in hold_out_in_turn([f"one two three {i}" for i in range(1_460)])] == [292] * 4
     assert [len(turn) for turn in hold_out_in_turn([f"one two three {i}" for i in range(9_000)])] == [1_000]
+    assert [len(turn) for turn in hold_out_in_turn(TEXTS[:249])] == [49]
     short = hold_out_in_turn([*TEXTS[:150], *["a b"] * 250])
     assert [len(turn) for turn in short] == [80, 70] and max(np.concatenate(short)) < 150
 

@@ -53,7 +53,7 @@ def test_auto_uses_the_choice(monkeypatch, encoder):
 
 
 def test_auto_with_few_texts_is_the_safer_recipe(encoder):
-    name, adapter, predicted, _ = choice("auto", encoder, rows=40)
+    name, adapter, predicted, _ = choice("auto", encoder, rows=100)
     assert name == "short_texts" and adapter.whitening == 0 and reason(predicted) == "the safer one"
 
 
