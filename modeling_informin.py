@@ -284,7 +284,7 @@ class InforMinMixin:
             longest = min(longest or table.num_embeddings, table.num_embeddings - table.padding_idx - 1)
         files = sentence_transformers_files(settings, config.hidden_size, longest, has_pooler(type(encoder)))
         if config.informin.get("adapter"):
-            sizes = {"in_features": config.hidden_size, "out_features": config.hidden_size}
+            sizes = {"in_features": config.hidden_size, "out_features": self._adapted_size}
             linear = {"bias": True, "activation_function": "torch.nn.modules.linear.Identity"}
             files |= {str(Path(ADAPTER_FILE).with_name("config.json")): sizes | linear, ADAPTER_FILE: self.adapter}
         return files
@@ -298,7 +298,7 @@ class InforMinMixin:
         if config.informin["projection_head"] == "mlp":
             self.mlp = ProjectionHead(config.hidden_size)
         if config.informin.get("adapter"):
-            self.adapter = nn.Linear(config.hidden_size, config.hidden_size)
+            self.adapter = nn.Linear(config.hidden_size, self._adapted_size)
         self.heads = nn.ModuleDict()
         if config.informin["lm_head"]:
             if lm_head_class is None:
@@ -416,7 +416,10 @@ class InforMinMixin:
         return pool(self._pooling, hidden, mask)
 
     def finish(self, pooled: Tensor) -> Tensor:
-        """Apply the linear adapter to pooled embeddings (N, d) and scale them to unit length, as the settings say."""
+        """Apply the linear adapter to pooled embeddings (N, d) and scale them to unit length, as the settings say.
+
+        The adapter returns (N, m), with m up to d.
+        """
         if self.config.informin.get("adapter"):
             pooled = self.adapter(normalize(pooled))
         return normalize(pooled) if self.config.informin.get("normalize") else pooled
@@ -429,6 +432,10 @@ class InforMinMixin:
         return torch.cat(
             [self.pool(encoder(input_ids=ids, attention_mask=mask).last_hidden_state, mask) for ids, mask in rows]
         )
+
+    @property
+    def _adapted_size(self) -> int:
+        return self.config.informin.get("adapter_dimensions", self.config.hidden_size)
 
     @property
     def _pooling(self) -> str:

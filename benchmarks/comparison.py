@@ -12,7 +12,7 @@ config.json is read as the unpacked wordllama package. Criteria:
 
 * halves: rank of a text's second half among others, for its first half (the criterion of `informin compare`)
 * halves, adapted: the same with the default adapter, fitted on other texts
-* crop, keywords, beginning: other queries made from a text; see benchmarks/prediction.py
+* crop, keywords, beginning: other queries made from a text; see benchmarks/queries.py
 * dimensions; isotropy: minus the mean cosine between texts; effective rank of the embeddings
 * neighbors as by words: overlap of the 10 nearest texts with those by TF-IDF
 * neighbors as by the other models: overlap of the 10 nearest texts with those of the other models
@@ -28,7 +28,8 @@ from scipy.stats import spearmanr
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.prediction import Data, Encode, arguments, cached, encoder_of, load_data, tests_of
+from benchmarks.prediction import Data, Encode, arguments, cached, encoder_of, load_data
+from benchmarks.queries import tests_of
 from benchmarks.report import machine
 from informin.adapters.comparison import (
     MOST_AGREEING,
@@ -39,7 +40,6 @@ from informin.adapters.comparison import (
     shared_fraction,
     word_agreement,
 )
-from informin.adapters.linear import LinearAdapter
 from informin.adapters.prediction import MOST_ALIKE, choose
 from informin.evaluation.geometry import effective_rank, unit
 from informin.files import write_json
@@ -57,12 +57,11 @@ def measure(label: str, encode: Encode, data: Data) -> dict:
     order = np.random.default_rng(0).permutation(len(data.texts))[:MOST_AGREEING]
     tests, own = tests_of(data, encode, vectors), nearest_texts(vectors[order])
     ranks = {key: tests[key].log_ranks(None) for key in RETRIEVAL}
-    _, options, _ = choose(tests["halves"])
-    ranks["halves, adapted"] = tests["halves"].log_ranks(LinearAdapter(**options).fit(tests["halves"].fit_on))
+    ranks["halves, adapted"] = tests["halves"].log_ranks(choose([tests["halves"]]).adapter)
     model, _, pooling = label.partition(", ")
     return {
         "model": model, "pooling": pooling, "data": data.name, "report": data.report,
-        "score": data.score(vectors, encode(data.scored)), "mean_cosine": mean_cosine(vectors),
+        "score": float(data.score(vectors, encode(data.scored)).mean()), "mean_cosine": mean_cosine(vectors),
         "ranks": ranks, "neighbors": own, "dimensions": vectors.shape[1], "isotropy": -mean_cosine(vectors),
         "effective rank": effective_rank(unit(vectors[order])),
         "neighbors as by words": word_agreement(data.texts, vectors),

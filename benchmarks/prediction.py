@@ -3,56 +3,53 @@
     python benchmarks/prediction.py --model_name MODEL[:POOLER] ... --data_dir SHARED/data --cache FOLDER \
         --output results/prediction.json
 
-A cell is a model, a data set and a map. Its real gain is the change of nDCG@10 (CISI) or of leave-one-out 1-NN accuracy
-(domains) when the map is fitted on the unlabeled texts. Each criterion predicts the gain from these texts alone:
+A cell is a model, a data set and an adapter that `informin fit` writes: either recipe, or auto. Its real gain is the
+change of nDCG@10 (CISI, NPL) or of leave-one-out 1-NN accuracy (domains) when the adapter is fitted on the unlabeled
+texts. Each criterion predicts the gain from these texts alone, with an adapter that is fitted on other texts:
 
-* halves: rank of a text's second half among others, for its first half (the criterion of `informin fit`)
-* crop: rank of the rest of a text, for 3 to 20 consecutive words cut from it
-* keywords: rank of a text, for its five words with the highest TF-IDF
-* beginning: rank of the rest of a text, for its first sentence, or its first third if there is one sentence
-* keyword neighbors: ranks of a text's 10 nearest neighbors by the unadapted embeddings, for its keywords
-* isotropy: decrease of the mean cosine between texts
-* effective rank: increase of the effective rank, relative
+* halves: rank of a text's second half among others, for its first half
+* queries: rank of a text among others, for 5 to 12 of its words
+* both: the first plus half of the second (the criterion of `informin fit`)
 
-Retrieval criteria fit the map on other texts than those cut. Prints how often each has the sign of the real gain, its
-rank correlation with it, and how often each verdict was right; "always helps" is the baseline. Settings were selected
-on CISI, StackOverflow and the training file of CLINC150; Banking77 and the test file of CLINC150 report. A model folder
-without config.json is read as the unpacked wordllama package.
+Prints how often each has the sign of the real gain and chooses the better recipe, and how often each verdict was right.
+Settings were selected on CISI, NPL, StackOverflow and the training file of CLINC150; Banking77 and the test file of
+CLINC150 report. A model folder without config.json is read as the unpacked wordllama package. A folder whose parent is
+named e5 gets the prompts of E5.
 """
 
 import argparse
 import hashlib
-import random
-import re
 import sys
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import torch
-from scipy.stats import spearmanr
-from sklearn.feature_extraction.text import TfidfVectorizer
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.maps import MAPS
 from benchmarks.report import machine
 from informin.adapters.linear import LinearAdapter
-from informin.adapters.prediction import UNCLEAR, VERDICTS, HalvesTest, Prediction, choose, halves, hold_out
-from informin.adapters.rows import nearest_rows
-from informin.evaluation.collections import load_collection
-from informin.evaluation.geometry import effective_rank, unit
-from informin.evaluation.labels import load_labels, neighbor_accuracy
+from informin.adapters.prediction import (
+    RECIPES,
+    UNCLEAR,
+    VERDICTS,
+    HalvesTest,
+    Prediction,
+    best_of,
+    make_tests,
+    prediction_of,
+)
+from informin.evaluation.collections import Collection, load_collection
+from informin.evaluation.geometry import unit
+from informin.evaluation.labels import load_labels
 from informin.files import write_json
 from informin.models.open_model import load_model
 
-MOST_FITTED, MOST_SCORED = 10_000, 5_000  # rows of a domain
+MOST_FITTED, MOST_SCORED = 5_000, 2_500  # rows of a domain
 Encode = Callable[[list[str]], np.ndarray]
-RETRIEVAL = ("halves", "crop", "keywords", "beginning", "keyword neighbors")
-CRITERIA = (*RETRIEVAL, "isotropy", "effective rank")
+CRITERIA = ("halves", "queries", "both")
 
 
 @dataclass(frozen=True)
@@ -62,7 +59,7 @@ class Data:
     Attributes:
         texts: Texts to fit on.
         scored: Texts that `score` needs.
-        score: From the embeddings of `texts` and of `scored` to the score x 100.
+        score: From the embeddings of `texts` and of `scored` to the scores x 100, one per query or text.
         report: Whether the data report, instead of selecting settings.
         classes: Labels of `scored` as integers, in a domain.
         text_classes: Labels of `texts`.
@@ -71,21 +68,23 @@ class Data:
     name: str
     texts: list[str]
     scored: list[str]
-    score: Callable[[np.ndarray, np.ndarray], float]
+    score: Callable[[np.ndarray, np.ndarray], np.ndarray]
     report: bool
     classes: np.ndarray | None = None
     text_classes: np.ndarray | None = None
 
 
 def load_data(folder: Path, most_fitted: int | None = MOST_FITTED) -> list[Data]:
-    """Load CISI and the domains, with a random sample of at most `most_fitted` texts of a domain to fit on."""
-    cisi = load_collection(folder / "retrieval" / "cisi")
+    """Load CISI, NPL and the domains, with a random sample of at most `most_fitted` texts of a domain to fit on."""
+    found = []
+    for name in ("CISI", "NPL"):
+        collection = load_collection(folder / "retrieval" / name.lower())
 
-    def ndcg(documents: np.ndarray, queries: np.ndarray) -> float:
-        ranking = cisi.rank(unit(queries).astype(np.float32), unit(documents).astype(np.float32))
-        return float(cisi.scores(ranking)["ndcg_10"].mean())
+        def ndcg(documents: np.ndarray, queries: np.ndarray, collection: Collection = collection) -> np.ndarray:
+            ranking = collection.rank(unit(queries).astype(np.float32), unit(documents).astype(np.float32))
+            return collection.scores(ranking)["ndcg_10"]
 
-    found = [Data("CISI", cisi.documents, cisi.queries, ndcg, False)]
+        found.append(Data(name, collection.documents, collection.queries, ndcg, False))
     for name, train, test, report in (
         ("StackOverflow", "stackoverflow.tsv", None, False),
         ("CLINC150 train", "clinc150_train.tsv", None, False),
@@ -96,15 +95,16 @@ def load_data(folder: Path, most_fitted: int | None = MOST_FITTED) -> list[Data]
         order = np.random.default_rng(0).permutation(len(labeled.sentences))
         if test:
             fitted, held = order, load_labels(folder / "domain" / test, "domain").distinct()
-            sentences, labels = held.sentences, held.labels
+            rest = np.random.default_rng(0).permutation(len(held.sentences))[:MOST_SCORED]
         else:
-            cut = len(order) * 2 // 3
-            fitted, rest = order[:cut], order[cut:][:MOST_SCORED]
-            sentences, labels = [labeled.sentences[i] for i in rest], [labeled.labels[i] for i in rest]
+            fitted, rest, held = order[:-MOST_SCORED], order[-MOST_SCORED:], labeled
+        sentences, labels = [held.sentences[i] for i in rest], [held.labels[i] for i in rest]
         names, classes = np.unique(labels, return_inverse=True)
 
-        def nearest_label(_: np.ndarray, x: np.ndarray, classes: np.ndarray = classes) -> float:
-            return neighbor_accuracy(unit(x).astype(np.float32), classes)[0]
+        def nearest_label(_: np.ndarray, x: np.ndarray, classes: np.ndarray = classes) -> np.ndarray:
+            cosines = unit(x).astype(np.float32) @ unit(x).astype(np.float32).T
+            np.fill_diagonal(cosines, -2)
+            return 100.0 * (classes[cosines.argmax(1)] == classes)
 
         texts = [labeled.sentences[i] for i in fitted[:most_fitted]]
         number = {label: i for i, label in enumerate(names)}
@@ -120,6 +120,15 @@ def encoder_of(name: str) -> Encode:
         return wordllama(Path(model))
     encoder = load_model(model, (pooler or "mean",), 256, 64)
     return lambda texts: encoder(texts)[pooler or "mean"]
+
+
+def sides(encode: Encode, name: str, data: Data) -> tuple[Encode, Encode]:
+    """Return the functions for queries and documents. E5 has prompts; labeled texts are all its queries."""
+    if Path(name.partition(":")[0]).parent.name != "e5":
+        return encode, encode
+    search = data.classes is None
+    query, document = "query: ", "passage: " if search else "query: "
+    return lambda texts: encode([query + t for t in texts]), lambda texts: encode([document + t for t in texts])
 
 
 def wordllama(folder: Path) -> Encode:
@@ -151,136 +160,77 @@ def cached(encode: Encode, name: str, folder: Path) -> Encode:
     return read
 
 
-def crop(text: str, source: random.Random) -> tuple[str, str]:
-    """Cut 3 to 20 consecutive words, at most half, from a text."""
-    words = text.split()
-    length = min(source.randint(3, 20), max(1, len(words) // 2))
-    start = source.randint(0, len(words) - length)
-    return " ".join(words[start : start + length]), " ".join(words[:start] + words[start + length :])
-
-
-def beginning(text: str) -> tuple[str, str]:
-    """Cut the first sentence from a text, or its first third."""
-    sentences = re.split(r"(?<=[.!?])\s+", text.strip(), maxsplit=1)
-    words = text.split()
-    third = max(1, len(words) // 3)
-    return (sentences[0], sentences[1]) if len(sentences) > 1 else (" ".join(words[:third]), " ".join(words[third:]))
-
-
-def keywords(texts: list[str], held_out: np.ndarray) -> list[str]:
-    """Return the five words of each held-out text with the highest TF-IDF."""
-    vectorizer = TfidfVectorizer(stop_words="english", sublinear_tf=True)
-    weights = vectorizer.fit_transform(texts)[held_out]
-    names = vectorizer.get_feature_names_out()
-    found = []
-    for text, row in zip(held_out, weights):
-        best = row.indices[np.argsort(-row.data, kind="stable")][:5]
-        found.append(" ".join(names[best]) or texts[text])
-    return found
-
-
-@dataclass(frozen=True)
-class NeighborTest(HalvesTest):
-    """As `HalvesTest`, with several right answers: `second` holds all texts, and `right` their indices (m, 10)."""
-
-    right: np.ndarray
-
-    def log_ranks(self, adapter: LinearAdapter | None) -> np.ndarray:
-        first, second = (
-            unit(half if adapter is None else adapter.transform(half)) for half in (self.first, self.second)
-        )
-        cosines = (first @ second.T).round(6)
-        right = np.take_along_axis(cosines, self.right, 1)  # (m, 10)
-        return np.log(1 + (cosines[:, None, :] > right[:, :, None]).sum(-1)).mean(-1)
-
-
-def tests_of(data: Data, encode: Encode, vectors: np.ndarray) -> dict[str, HalvesTest]:
-    """Return the retrieval criteria of a data set."""
-    held_out = hold_out(data.texts)
-    fit_on = np.delete(vectors, held_out, axis=0)
-    texts, source = [data.texts[i] for i in held_out], random.Random(0)
-    words = keywords(data.texts, held_out)
-    pairs = {
-        "halves": [halves(text) for text in texts],
-        "crop": [crop(text, source) for text in texts],
-        "keywords": list(zip(words, texts)),
-        "beginning": [beginning(text) for text in texts],
-    }
-    tests = {name: HalvesTest(fit_on, *(encode(list(side)) for side in zip(*both))) for name, both in pairs.items()}
-    x = torch.from_numpy(unit(vectors[held_out]))
-    right = nearest_rows(x, x, 10, first=0)[0].numpy()
-    return {**tests, "keyword neighbors": NeighborTest(fit_on, encode(words), vectors[held_out], right)}
-
-
-def spectrum(vectors: np.ndarray, adapter: LinearAdapter) -> dict[str, Prediction]:
-    """Return the criteria of the spectrum, whose error is 0: their sign is their verdict."""
-    some = vectors[np.random.default_rng(0).permutation(len(vectors))[:2000]]
-    before, after = unit(some), unit(adapter.transform(some))
-    isotropy = float((before.mean(0) ** 2).sum() - (after.mean(0) ** 2).sum())
-    rank = effective_rank(after) / effective_rank(before) - 1
-    return {"isotropy": Prediction(isotropy, 0.0, 1000), "effective rank": Prediction(rank, 0.0, 1000)}
-
-
 def values_of(predicted: Prediction) -> list:
     """Return what is saved of a prediction."""
-    return [predicted.gain, predicted.error, predicted.verdict, predicted.mean_cosine]
+    return [predicted.gain, predicted.error, predicted.verdict]
 
 
-def cells_of(name: str, encode: Encode, data: Data) -> list[dict]:
-    """Measure every map on a data set."""
-    vectors, scored = encode(data.texts), encode(data.scored)
-    tests = tests_of(data, encode, vectors)
-    before = data.score(vectors, scored)
-    found = []
-    for title, make in MAPS.items():
-        fitted = make().fit(vectors)
-        gain = data.score(fitted.transform(vectors), fitted.transform(scored)) - before
-        on_others = make().fit(tests["halves"].fit_on)
-        predictions = {key: test.judge(on_others) for key, test in tests.items()} | spectrum(vectors, fitted)
+def held_out_gains(tests: list[HalvesTest], adapter: LinearAdapter) -> dict[str, np.ndarray]:
+    """Return the gains (m, 2) of held-out texts by each criterion."""
+    found: dict[str, list[np.ndarray]] = {key: [] for key in CRITERIA}
+    for both in tests:
+        adapter.fit(both.fit_on)
+        assert both.queries is not None and both.whole is not None
+        halved, queried = replace(both, queries=None), HalvesTest(both.fit_on, both.queries, both.whole)
+        for key, test in (("halves", halved), ("queries", queried), ("both", both)):
+            found[key].append(test.gains(adapter))
+    return {key: np.concatenate(parts) for key, parts in found.items()}
+
+
+def cells_of(label: str, name: str, encode: Encode, data: Data) -> list[dict]:
+    """Measure the adapters that `informin fit` writes on a data set."""
+    query, document = sides(encode, name, data)
+    vectors, scored = document(data.texts), query(data.scored)
+    gains_by = {recipe: held_out_gains(make_tests(data.texts, vectors, document, query), LinearAdapter(**options))
+                for recipe, options in RECIPES.items()}  # fmt: skip
+    chosen = {key: best_of({recipe: found[key] for recipe, found in gains_by.items()}) for key in CRITERIA}
+    before, found = data.score(vectors, scored).mean(), []
+    for recipe, options in RECIPES.items():
+        fitted = LinearAdapter(**options).fit(vectors)
+        gain = float(data.score(fitted.transform(vectors), fitted.transform(scored)).mean() - before)
         found.append({
-            "model": name, "data": data.name, "report": data.report, "map": title, "before": before, "gain": gain,
-            "predicted": {key: values_of(p) for key, p in predictions.items()},
+            "model": label, "data": data.name, "report": data.report, "map": recipe, "before": float(before),
+            "gain": gain, "predicted": {key: values_of(prediction_of(gains_by[recipe][key])) for key in CRITERIA},
         })  # fmt: skip
-    chosen, options, predicted = choose(tests["halves"])
-    fitted = LinearAdapter(**options).fit(vectors)
-    gain = data.score(fitted.transform(vectors), fitted.transform(scored)) - before
-    found.append({"model": name, "data": data.name, "report": data.report, "map": "auto", "before": before,
-                  "gain": gain, "chosen": chosen,
-                  "predicted": {"halves": values_of(predicted)}})  # fmt: skip
+    gains = {cell["map"]: cell["gain"] for cell in found}
+    recipes = {key: recipe for key, (recipe, _) in chosen.items()}
+    found.append({**found[0], "map": "auto", "gain": gains[recipes["both"]], "chosen": recipes,
+                  "by": {key: gains[recipe] for key, recipe in recipes.items()},
+                  "predicted": {key: values_of(one) for key, (_, one) in chosen.items()}})  # fmt: skip
     return found
 
 
 def criteria_table(cells: list[dict]) -> str:
-    """Return how well each criterion predicts sign and order of the gains, on select / report data."""
-    lines = ["| criterion | sign right, % | clear verdicts right, % | clear verdicts | rank correlation |",
+    """Return how well each criterion predicts the gains and chooses the recipe, on select / report data."""
+    lines = ["| criterion | sign right | clear verdicts right | better recipe chosen | largest loss by the choice |",
              "| --- | ---: | ---: | ---: | ---: |"]  # fmt: skip
-    parts = [[c for c in cells if c["report"] == report and c["gain"] != 0] for report in (False, True)]
-    helps = [f"{100 * np.mean([c['gain'] > 0 for c in part]):.0f}" for part in parts]
-    lines.append(f"| always helps | {' / '.join(helps)} | | | |")
     for key in CRITERIA:
         columns = []
-        for part in parts:
-            predicted = np.array([c["predicted"][key][0] for c in part])
-            gains = np.array([c["gain"] for c in part])
-            clear = np.array([c["predicted"][key][2] != UNCLEAR for c in part])
-            right = (predicted > 0) == (gains > 0)
-            sure = f"{100 * right[clear].mean():.0f}" if clear.any() else "-"
-            order = spearmanr(predicted, gains).statistic
-            columns.append((f"{100 * right.mean():.0f}", sure, f"{clear.sum()} of {len(part)}", f"{order:+.2f}"))
+        for report in (False, True):
+            part = [c for c in cells if c["report"] == report and c["map"] != "auto"]
+            auto = [c for c in cells if c["report"] == report and c["map"] == "auto"]
+            best = {(c["model"], c["data"]): max(p["gain"] for p in part if (p["model"], p["data"]) ==
+                    (c["model"], c["data"])) for c in auto}  # fmt: skip
+            right = [(c["predicted"][key][0] > 0) == (c["gain"] > 0) for c in part]
+            clear = [ok for ok, c in zip(right, part) if c["predicted"][key][2] != UNCLEAR]
+            chose = [c["by"][key] == best[c["model"], c["data"]] for c in auto]
+            least = min(c["by"][key] for c in auto)
+            columns.append((f"{sum(right)} of {len(part)}", f"{sum(clear)} of {len(clear)}",
+                            f"{sum(chose)} of {len(chose)}", f"{least:+.2f}"))  # fmt: skip
         lines.append(f"| {key} | " + " | ".join(f"{a} / {b}" for a, b in zip(*columns)) + " |")
     return "\n".join(lines)
 
 
-def verdict_table(cells: list[dict]) -> str:
-    """Return how often the score rose after each verdict of halves, on select / report data."""
-    lines = ["| verdict | given | score rose | mean gain |", "| --- | ---: | ---: | ---: |"]
+def verdict_table(cells: list[dict], adapters: tuple[str, ...]) -> str:
+    """Return how often the score rose after each verdict of `informin fit`, on select / report data."""
+    lines = ["| verdict | given | score rose | mean gain | smallest gain |", "| --- | ---: | ---: | ---: | ---: |"]
     for verdict in VERDICTS:
         columns = []
         for report in (False, True):
-            gains = [c["gain"] for c in cells if c["report"] == report and c["predicted"]["halves"][2] == verdict]
-            columns.append(
-                (str(len(gains)), str(sum(g > 0 for g in gains)), f"{np.mean(gains):+.2f}" if gains else "-")
-            )
+            gains = [c["gain"] for c in cells if c["report"] == report and c["map"] in adapters
+                     and c["predicted"]["both"][2] == verdict]  # fmt: skip
+            ends = (f"{np.mean(gains):+.2f}", f"{min(gains):+.2f}") if gains else ("-", "-")
+            columns.append((str(len(gains)), str(sum(g > 0 for g in gains)), *ends))
         lines.append(f"| {verdict} | " + " | ".join(f"{a} / {b}" for a, b in zip(*columns)) + " |")
     return "\n".join(lines)
 
@@ -294,9 +244,9 @@ def choice_table(cells: list[dict]) -> str:
     gains = {(c["model"], c["data"], c["map"]): c["gain"] for c in cells}
     for c in cells:
         if c["map"] == "auto":
-            both = [gains[c["model"], c["data"], f"LinearAdapter, {name}"] for name in ("documents", "short_texts")]
+            both = [gains[c["model"], c["data"], name] for name in ("documents", "short_texts")]
             lines.append(f"| {c['model']} | {c['data']} | {c['before']:.2f} | {both[0]:+.2f} | {both[1]:+.2f} | "
-                         f"{c['gain']:+.2f}, {c['chosen']} | {c['predicted']['halves'][2]} |")  # fmt: skip
+                         f"{c['gain']:+.2f}, {c['chosen']['both']} | {c['predicted']['both'][2]} |")  # fmt: skip
     return "\n".join(lines)
 
 
@@ -316,17 +266,21 @@ def main() -> int:
     cells: list[dict] = []
     for name in args.model_name:
         model, _, pooler = name.partition(":")
-        label = f"{Path(model).name}, {pooler or 'mean'}"
+        label = f"{label_of(model)}, {pooler or 'mean'}"
         encode = cached(encoder_of(name), name, args.cache)
         for data in load_data(args.data_dir):
-            cells += cells_of(label, encode, data)
-            print(label, data.name, Counter(c["gain"] > 0 for c in cells), flush=True)
-    mapped = [cell for cell in cells if cell["map"] != "auto"]
-    record = {"machine": machine(), "cells": cells}
-    write_json(args.output, record)
-    print(f"\n{len(mapped)} cells, select / report\n", criteria_table(mapped), verdict_table(mapped),
-          choice_table(cells), sep="\n\n")  # fmt: skip
+            cells += cells_of(label, name, encode, data)
+            print(label, data.name, cells[-1]["gain"], flush=True)
+    write_json(args.output, {"machine": machine(), "cells": cells})
+    print(f"\n{len(cells)} cells, select / report\n", criteria_table(cells), "auto:", verdict_table(cells, ("auto",)),
+          "both recipes:", verdict_table(cells, tuple(RECIPES)), choice_table(cells), sep="\n\n")  # fmt: skip
     return 0
+
+
+def label_of(model: str) -> str:
+    """Return the name of a model: that of its folder, or of the one above if it is named model."""
+    path = Path(model)
+    return path.parent.name if path.name == "model" else path.name
 
 
 if __name__ == "__main__":

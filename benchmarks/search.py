@@ -54,7 +54,7 @@ def main() -> int:
     args = parser.parse_args()
     encode = cached(encoder_of(args.model_name), args.model_name, args.cache)
     dev, collection = load_stsb_dev(args.data_dir / "senteval"), load_collection(args.data_dir / "retrieval" / "cisi")
-    _, *domains = load_data(args.data_dir)
+    domains = [data for data in load_data(args.data_dir) if data.classes is not None]
     print(f"{Path(args.model_name).name}, {machine()}\n")
     if args.curve:
         known = [*load_data(args.data_dir, most_fitted=None), wikipedia(args.data_dir, dev)]
@@ -106,8 +106,8 @@ class Chooser:
         held_out = hold_out([self.texts[i] for i in rows])
         kept = np.delete(rows, held_out)
         test = HalvesTest(self.vectors[kept], self.first[rows[held_out]], self.second[rows[held_out]])
-        name, options, _ = choose(test)
-        return name, options
+        found = choose([test])
+        return found.recipe, RECIPES[found.recipe]
 
 
 def maps_of(texts: list[str], encode: Encode) -> dict:
@@ -122,8 +122,8 @@ def wikipedia(data_dir: Path, dev: GradedPairs) -> Data:
     texts = list(dict.fromkeys(lines))[:GENERAL]
     order = {text: i for i, text in enumerate(dev.texts())}
 
-    def general(_: np.ndarray, x: np.ndarray) -> float:
-        return score_pairs(lambda some: x[[order[text] for text in some]], dev)["spearman"]
+    def general(_: np.ndarray, x: np.ndarray) -> np.ndarray:
+        return np.array([score_pairs(lambda some: x[[order[text] for text in some]], dev)["spearman"]])
 
     return Data("Wikipedia, STS-B dev", texts, dev.texts(), general, False)
 
@@ -175,7 +175,9 @@ def domain_table(data: Data, encode, dev: GradedPairs) -> None:
     for name, fitted in fits.items():
         x = fitted.transform(scored)
         v = np.mean(clustering(unit(x).astype(np.float32), data.classes, len(set(data.classes))))
-        print(f"| {name} | {data.score(texts, x):.2f} | {v:.2f} | {through(fitted, encode, dev):.2f} |", flush=True)
+        print(
+            f"| {name} | {data.score(texts, x).mean():.2f} | {v:.2f} | {through(fitted, encode, dev):.2f} |", flush=True
+        )
     print(f"\n| {data.name}, same label among the nearest, % | 10 | 100 | 10, smoothed | 100, smoothed |")
     print("| --- | ---: | ---: | ---: | ---: |")
     for name, fitted in fits.items():
@@ -203,12 +205,12 @@ def curve(data: Data, encode) -> dict[str, list[tuple[int, float, float]]]:
         (size, mean gain, smallest gain) over random subsets, for each of the two.
     """
     texts, scored, chooser = encode(data.texts), encode(data.scored), Chooser.of(data.texts, encode)
-    before = data.score(texts, scored)
+    before = data.score(texts, scored).mean()
     chosen: dict[int, list[str]] = {}
 
     def gain(rows: np.ndarray, recipe: dict) -> float:
         adapter = LinearAdapter(**recipe).fit(texts[rows])
-        return data.score(adapter.transform(texts), adapter.transform(scored)) - before
+        return float(data.score(adapter.transform(texts), adapter.transform(scored)).mean() - before)
 
     found: dict[str, list[tuple[int, float, float]]] = {"fitted on": [], "neighbors in": []}
     orders = [np.random.default_rng(seed).permutation(len(texts)) for seed in range(DRAWS)]

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from informin.jobs.evaluate import evaluate
     from informin.jobs.fit import fit
     from informin.jobs.models import load_model
+    from informin.jobs.upgrade import upgrade
     from modeling_informin import BertForInforMinCL, RobertaForInforMinCL
     from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
@@ -28,6 +29,7 @@ __all__ = [
     "evaluate",
     "fit",
     "load_model",
+    "upgrade",
 ]
 
 _HOMES = {
@@ -41,6 +43,7 @@ _HOMES = {
     "evaluate": "informin.jobs.evaluate",
     "fit": "informin.jobs.fit",
     "load_model": "informin.jobs.models",
+    "upgrade": "informin.jobs.upgrade",
 }
 
 

@@ -100,7 +100,7 @@ def test_command_lists_its_subcommands(words, code, said):
 
 
 PUBLIC = {
-    *("fit", "compare", "embed", "evaluate", "load_model", "LinearAdapter"),
+    *("fit", "compare", "embed", "evaluate", "load_model", "upgrade", "LinearAdapter"),
     *("InforMinTrainer", "InforMinTrainingArguments", "BertForInforMinCL", "RobertaForInforMinCL"),
 }
 

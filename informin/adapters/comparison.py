@@ -44,7 +44,7 @@ class HalvesScore:
     @property
     def adapted_rank(self) -> float:
         """Geometric mean of the ranks with the adapter."""
-        return self.rank * float(np.exp(-self.adapter.gain))
+        return self.rank * float(np.exp(-self.adapter.halves))
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,9 @@ def score_halves(test: HalvesTest) -> HalvesScore:
     """
     if not all(np.isfinite(part).all() for part in (test.fit_on, test.first, test.second)):
         raise UsageError("An embedding contains NaN or infinity", needed="finite numbers")
-    return HalvesScore(test.own_log_ranks, choose(test)[2])
+    found = choose([test])
+    few = len(test.first) < FEWEST
+    return HalvesScore(test.own_log_ranks, found.prediction if few else test.judge(found.adapter))
 
 
 def difference(one: HalvesScore, other: HalvesScore) -> Difference:

@@ -1,24 +1,29 @@
 """LinearAdapter: an affine map of frozen embeddings, fitted in closed form without labels or training."""
 
 import math
-from collections.abc import Iterator
+from copy import copy
 from numbers import Integral, Real
 from pathlib import Path
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_array, check_is_fitted, check_random_state, validate_data
+from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
 from torch import Tensor
 
-from informin.adapters.copies import GRIDS, copy_keys, distinct_rows
-from informin.adapters.rows import CHUNK, finite_chunk, nearest_rows, neighbor_means, own_blocks, read_rows, unit_rows
-from informin.distributed import rank, sum_over_processes, world_size
+from informin.adapters.matrices import (
+    mean_of_units,
+    present,
+    principal_axes,
+    regression_matrix,
+    whitening_matrix,
+    without_direction,
+)
+from informin.adapters.rows import CHUNK, finite_chunk, nearest_rows, neighbor_means, read_rows, unit_rows
 from informin.errors import UsageError
 
 DTYPES = (np.float64, np.float32, np.float16)  # that `transform` returns; others become the first
 MEMORY_MAPPED = 10**6  # rows: larger arrays are read in chunks and never copied
-FEWEST = 20  # texts for `between`
 
 
 class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -52,6 +57,12 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
        Copies of a text add no information, so :math:`n` is the number of distinct rows.
 
+    5. Rotation to the principal axes of the adapted rows, which are the eigenvectors of
+       :math:`\sum_i f(x_i) f(x_i)^\top`, largest eigenvalue first. It leaves every cosine as it is. The first m numbers
+       of a vector are then its best approximation with m numbers, so that vectors can be cut: with `n_components`,
+       `truncate_dim`, or in the index. The sign of an axis is the one for which its coordinate with the largest
+       absolute value, in the space of the embeddings, is positive.
+
     The map has no bias, so the length of x does not matter: a server that applies the matrix before it scales
     embeddings to unit length returns the same vectors.
 
@@ -67,12 +78,13 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         regularization: Epsilon, added to the eigenvalues of S, whose mean is 1.
         self_weight: Fraction s of a row in its own neighborhood mean, between 0 and 1. 1 turns the regression off.
         penalty: Ridge penalty.
+        n_components: Number of dimensions of the adapted vectors, at most d; None for d.
         max_samples: Maximum number of rows among which neighbors are searched, a random sample. The mean uses all rows.
         random_state: Seed of the sample.
 
     Attributes:
-        coef_: (d, d) float64, the matrix: ``f(x) = coef_ @ x``, scaled to unit length.
-        intercept_: (d,) float64, zeros; only an adapter made by `between` adds an intercept, to vectors of unit length.
+        coef_: (n_components, d) float64, the matrix: ``f(x) = coef_ @ x``, scaled to unit length.
+        intercept_: (n_components,) float64, zeros.
         strength_: Lambda, between 0 and 1: the weight of the fitted map against the identity.
         n_features_in_: d.
         n_samples_: n, the number of distinct rows, without rows of zeros.
@@ -99,6 +111,7 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         regularization: float = 0.1,
         self_weight: float = 0.8,
         penalty: float = 1e-3,
+        n_components: int | None = None,
         max_samples: int = 50_000,
         random_state: int = 0,
     ):
@@ -107,6 +120,7 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.regularization = regularization
         self.self_weight = self_weight
         self.penalty = penalty
+        self.n_components = n_components
         self.max_samples = max_samples
         self.random_state = random_state
 
@@ -128,8 +142,10 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """
         self._check_options()
         X = self._validated(X, reset=True)
-        mean, distinct, count = _mean_of_units(X)
+        mean, distinct, count = mean_of_units(X)
         x = self._sample(X, distinct)
+        if self.n_components is not None:
+            _require_components(self.n_components, X.shape[1])
         k = min(self.n_neighbors, len(x) - 1)
         if k < 1 or bool((x == x[:1]).all()):
             raise UsageError(
@@ -140,13 +156,30 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         width = x.shape[1]
         self.n_samples_ = count
         self.strength_ = 1 / (1 + (width / (1.5 * count)) ** 4)
-        projection = _without_direction(mean, x)
-        whitening = projection @ _whitening(x, k, self.whitening, self.regularization)
-        matrix = whitening @ _regression(x @ whitening, k, self.self_weight, self.penalty)  # applied from the right
+        projection = without_direction(mean, x)
+        whitening = projection @ whitening_matrix(x, k, self.whitening, self.regularization)
+        # matrices are applied from the right
+        matrix = whitening @ regression_matrix(x @ whitening, k, self.self_weight, self.penalty)
         matrix = matrix * (width / float(matrix.trace() or width))
         matrix = self.strength_ * matrix + (1 - self.strength_) * torch.eye(width, dtype=torch.float64)
-        self.coef_, self.intercept_ = matrix.T.contiguous().numpy(), np.zeros(width)
+        self.coef_ = (matrix @ principal_axes(x, matrix)).T[: self.n_components].contiguous().numpy()
+        self.intercept_ = np.zeros(len(self.coef_))
         return self
+
+    def cut(self, n_components: int) -> "LinearAdapter":
+        """Return the fitted adapter with fewer dimensions: the same as one that was fitted with this `n_components`.
+
+        Args:
+            n_components: Number of dimensions, at most that of `transform`.
+
+        Raises:
+            UsageError: It is out of range.
+        """
+        check_is_fitted(self)
+        _require_components(n_components, len(self.coef_))
+        adapter = copy(self).set_params(n_components=n_components)
+        adapter.coef_, adapter.intercept_ = self.coef_[:n_components].copy(), self.intercept_[:n_components].copy()
+        return adapter
 
     def transform(self, X) -> np.ndarray:
         """Return adapted embeddings of unit length, of queries or documents.
@@ -155,8 +188,7 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             X: (n, d) embeddings.
 
         Returns:
-            (n, d_out) float16, float32 or float64 as X. d_out is d, except for an adapter made by `between`. Rows of
-            zeros stay zero.
+            (n, n_components) float16, float32 or float64 as X. Rows of zeros stay zero.
 
         Raises:
             UsageError: X contains NaN or infinity.
@@ -171,7 +203,7 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         for start in range(0, len(X), CHUNK):
             rows = slice(start, start + CHUNK)
             x = unit_rows(finite_chunk(X, rows))
-            adapted[rows] = (unit_rows(x @ coef + intercept) * _present(x)[:, None]).numpy()
+            adapted[rows] = (unit_rows(x @ coef + intercept) * present(x)[:, None]).numpy()
         return adapted
 
     def smooth(self, X, corpus=None, *, self_weight: float = 0.5) -> np.ndarray:
@@ -197,7 +229,7 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         parts = [adapted] if corpus is None else [adapted, self._adapted(corpus)]
         x = torch.cat([torch.from_numpy(np.asarray(part, np.float64)) for part in parts])
         own = np.flatnonzero(adapted.any(-1))
-        x = x[_present(x)]
+        x = x[present(x)]
         k = min(self.n_neighbors, len(x) - 1)
         if k < 1:
             return adapted
@@ -207,56 +239,6 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             adapted[own[rows]] = unit_rows(self_weight * x[rows] + (1 - self_weight) * means).numpy()
         return adapted
 
-    @classmethod
-    def between(cls, new, old, *, penalty: float = 1e-3, held_out: float = 0.1) -> "LinearAdapter":
-        """Return an adapter from one model's embeddings to another's, fitted on texts embedded by both.
-
-        Use it to keep an index: queries embedded by a new model search documents embedded by the old one.
-
-        Args:
-            new: (n, d_new) embeddings of n texts by the new model.
-            old: (n, d_old) embeddings of the same texts by the old model.
-            penalty: Ridge penalty, relative to the mean diagonal.
-            held_out: Fraction of the texts that only measure the quality, above 0 and below 1.
-
-        Returns:
-            An adapter whose `transform` maps new to old embeddings. `held_out_cosine_` is the mean cosine to the old
-            embeddings of the held-out texts, `held_out_top1_` the fraction of them whose nearest old embedding is
-            their own. Texts with a row of zeros are ignored.
-
-        Raises:
-            UsageError: An option is out of range, an embedding contains NaN or infinity, the numbers of rows differ, or
-                there are fewer than 20 texts.
-        """
-        adapter = cls(penalty=penalty)
-        adapter._check_options()
-        _require("held_out", held_out, _is_number(held_out) and 0 < held_out < 1, "a number above 0 and below 1")
-        new, old = adapter._validated(new, reset=True), check_array(old, dtype=DTYPES, ensure_all_finite=False)
-        if len(new) != len(old):
-            raise UsageError(
-                f"new has {len(new)} rows and old has {len(old)}", needed="embeddings of the same texts by both models"
-            )
-        x, y = (unit_rows(finite_chunk(array, slice(0, None))) for array in (new, old))
-        both = _present(x) & _present(y)
-        x, y = x[both], y[both]
-        if len(x) < FEWEST:
-            raise UsageError(
-                f"new has {len(new)} rows and old has {len(old)}, of which {len(x)} are not zero in both",
-                needed=f"embeddings of the same {FEWEST} texts or more by both models",
-            )
-        order = torch.from_numpy(np.random.default_rng(0).permutation(len(x)))
-        tested = min(max(2, int(held_out * len(x))), len(x) - 2)
-        test, train = order[:tested], order[tested:]
-        matrix, intercept = _affine(x[train], y[train], penalty)
-        mapped = unit_rows(x[test] @ matrix + intercept)
-        adapter.held_out_cosine_ = float((mapped * y[test]).sum(-1).mean())
-        found, _ = nearest_rows(mapped, y[test], 1)
-        adapter.held_out_top1_ = float((found[:, 0] == torch.arange(len(test))).double().mean())
-        matrix, intercept = _affine(x, y, penalty)
-        adapter.coef_, adapter.intercept_ = matrix.T.contiguous().numpy(), intercept.numpy()
-        adapter.n_samples_, adapter.strength_ = len(x), 1.0
-        return adapter
-
     def save(self, path: str | Path) -> None:
         """Save the map as a safetensors file with `coef` (d_out, d) and `intercept` (d_out,), in float32."""
         from safetensors.numpy import save_file
@@ -264,6 +246,14 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         check_is_fitted(self)
         tensors = {"coef": self.coef_.astype(np.float32), "intercept": self.intercept_.astype(np.float32)}
         save_file(tensors, path, metadata={"format": "informin-linear-adapter", "version": "1"})
+
+    @classmethod
+    def of_matrix(cls, coef: np.ndarray) -> "LinearAdapter":
+        """Return a fitted adapter with a given matrix (n_components, d)."""
+        adapter = cls()
+        adapter.coef_, adapter.intercept_ = coef.astype(np.float64), np.zeros(len(coef))
+        adapter.n_features_in_ = coef.shape[1]
+        return adapter
 
     @property
     def _n_features_out(self) -> int:
@@ -311,13 +301,19 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             drawn = check_random_state(self.random_state).choice(len(rows), self.max_samples, replace=False)
             rows = rows[np.sort(drawn)]
         x = unit_rows(torch.from_numpy(read_rows(X, rows).astype(np.float64, copy=False)))
-        return x[_present(x)]
+        return x[present(x)]
 
 
 def _require(name: str, value: object, fits: bool, needed: str) -> None:
     """Raise UsageError for an option that is out of range."""
     if not fits:
         raise UsageError(f"is {value}", option=name, needed=needed)
+
+
+def _require_components(value: object, most: int) -> None:
+    """Raise UsageError if a number of dimensions is not between 1 and the most there are."""
+    fits = _is_integer(value, 1) and int(value) <= most  # type: ignore[call-overload]
+    _require("n_components", value, fits, f"an integer from 1 to {most}")
 
 
 def _is_number(value: object, least: float = -math.inf, most: float = math.inf) -> bool:
@@ -328,104 +324,3 @@ def _is_number(value: object, least: float = -math.inf, most: float = math.inf) 
 
 def _is_integer(value: object, least: int) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
-
-
-def _present(x: Tensor) -> Tensor:
-    """Return which rows (n,) are not zero."""
-    return (x != 0).any(-1)
-
-
-def _mean_of_units(X: np.ndarray) -> tuple[Tensor, np.ndarray, int]:
-    """Return the mean (d,) of the distinct rows, scaled to unit length; their indices; and how many are not zero."""
-    total, keys = torch.zeros(X.shape[1], dtype=torch.float64), torch.zeros(len(X), GRIDS, dtype=torch.int64)
-    for rows, x in _own_units(X):
-        total += x.sum(0)
-        keys[rows] = copy_keys(x)
-    total, found = sum_over_processes(total), sum_over_processes(keys).numpy()
-    distinct = distinct_rows(found)
-    count = int(found[distinct].any(-1).sum())
-    if count < found.any(-1).sum():  # there are copies: add up again without them
-        kept, total = np.zeros(len(X), dtype=bool), torch.zeros_like(total)
-        kept[distinct] = True
-        for rows, x in _own_units(X):
-            total += x[torch.from_numpy(kept[rows])].sum(0)
-        total = sum_over_processes(total)
-    return total / max(count, 1), distinct, count
-
-
-def _own_units(X: np.ndarray) -> Iterator[tuple[slice, Tensor]]:
-    """Yield the chunks of this process, scaled to unit length. If one fails, all processes raise an error."""
-    problem = None
-    try:
-        for number, start in enumerate(range(0, len(X), CHUNK)):
-            if number % world_size() == rank():
-                rows = slice(start, start + CHUNK)
-                yield rows, unit_rows(finite_chunk(X, rows))
-    except UsageError as error:
-        problem = error
-    if sum_over_processes(torch.tensor(problem is not None, dtype=torch.float64)):
-        raise problem or UsageError("Another process could not read its rows of X")
-
-
-def _without_direction(mean: Tensor, x: Tensor) -> Tensor:
-    """Return the projection (d, d) that removes the direction of the mean (d,), if rows (n, d) differ in others too."""
-    identity = torch.eye(len(mean), dtype=torch.float64)
-    projection = identity - torch.outer(mean, mean) / (mean @ mean).clamp(min=1e-300)
-    return projection if float((x @ projection).square().sum(-1).mean()) > 1e-12 else identity
-
-
-def _whitening(x: Tensor, k: int, power: float, regularization: float) -> Tensor:
-    """Return the symmetric matrix B (d, d) that whitens the differences between neighbors.
-
-    The scatter of the differences is a sum over pairs, computed from the neighbor sums P of the anchors:
-    k X'X - X'P - P'X + sum over neighbors j of x_j x_j'.
-    """
-    width = x.shape[1]
-    if power == 0:
-        return torch.eye(width, dtype=torch.float64)
-    scatter, times = torch.zeros(width, width, dtype=torch.float64), torch.zeros(len(x), dtype=torch.float64)
-    for rows in own_blocks(len(x)):
-        anchors = x[rows]
-        indices, _ = nearest_rows(anchors, x, k, first=rows.start)
-        sums = sum(x[index] for index in indices.T)  # (block, d)
-        cross = anchors.T @ sums
-        scatter += k * anchors.T @ anchors - cross - cross.T
-        times += torch.bincount(indices.flatten(), minlength=len(x))
-    scatter, times = sum_over_processes(scatter), sum_over_processes(times)
-    scatter += x.T @ (times[:, None] * x)
-    values, vectors = torch.linalg.eigh(scatter)
-    values = values.clamp(min=0)
-    mean = values.mean()
-    if mean <= 1e-12 * len(x) * k:
-        return torch.eye(width, dtype=torch.float64)  # neighbors are duplicates: there is nothing to whiten
-    return (vectors * (values / mean + regularization) ** -power) @ vectors.T
-
-
-def _regression(z: Tensor, k: int, self_weight: float, penalty: float) -> Tensor:
-    """Return the matrix (d, d), applied from the right, of the ridge regression to neighborhood means."""
-    width = z.shape[1]
-    if self_weight == 1:
-        return torch.eye(width, dtype=torch.float64)
-    directions = unit_rows(z)
-    gram, cross = torch.zeros(2, width, width, dtype=torch.float64)
-    for rows in own_blocks(len(z)):
-        anchors = z[rows]
-        means = neighbor_means(z, *nearest_rows(directions[rows], directions, k, first=rows.start))
-        gram += anchors.T @ anchors
-        cross += anchors.T @ (self_weight * anchors + (1 - self_weight) * means)
-    return _ridge(sum_over_processes(gram), sum_over_processes(cross), penalty)
-
-
-def _affine(x: Tensor, y: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
-    """Return matrix (d_in, d_out) and intercept (d_out,) of the ridge regression of y on x."""
-    mean_x, mean_y = x.mean(0), y.mean(0)
-    centered = x - mean_x
-    matrix = _ridge(centered.T @ centered, centered.T @ (y - mean_y), penalty)
-    return matrix, mean_y - mean_x @ matrix
-
-
-def _ridge(gram: Tensor, cross: Tensor, penalty: float) -> Tensor:
-    """Solve (gram + penalty * mean diagonal * I) W = cross; directions without variance get zero."""
-    width = len(gram)
-    ridge = max(penalty, 1e-12) * gram.trace() / width
-    return torch.linalg.solve(gram + ridge * torch.eye(width, dtype=gram.dtype), cross)

@@ -13,6 +13,7 @@ COMMANDS = {
     "fit": "Adapt a model or embeddings to your texts in seconds, without training.",
     "compare": "Compare models on your texts, without labels: fit, speed, dimensions, adapter.",
     "embed": "Embed a file of texts into a .npy file.",
+    "upgrade": "Decide what to do with an index when there is a new model.",
     "search": "Search sentences in your browser, with one model or two.",
     "eval": "Score encoders on STS and transfer tasks, labeled samples or retrieval pairs.",
     "study": "Repeat runs over settings and seeds, and compare them.",

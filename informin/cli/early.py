@@ -16,7 +16,7 @@ from informin.inputfiles import find_files, require_vectors
 from informin.textfiles import FIRST_ROWS, read_sentences, require_file, split_columns
 
 # Options that name files of texts, by command.
-TEXTS = {**dict.fromkeys(("train", "fit", "embed", "compare"), "train_file"), "search": "sentences"}
+TEXTS = {**dict.fromkeys(("train", "fit", "embed", "compare", "upgrade"), "train_file"), "search": "sentences"}
 COLUMNS = ("text_column", "label_column")
 
 

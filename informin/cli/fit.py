@@ -1,6 +1,7 @@
 """Adapt a model or its embeddings to your texts in closed form, without training or labels."""
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 
 from informin import program
@@ -21,6 +22,7 @@ from informin.models.checkpoint import SAYS_NOTHING
 from informin.models.model import Model
 from informin.outputs import only_writer, refuse_used
 from informin.report.page import PAGE
+from informin.report.widths import width_table
 
 NUMPY_LINES = """from safetensors.numpy import load_file
 vectors = queries @ load_file("{folder}/adapter.safetensors")["coef"].T
@@ -51,6 +53,9 @@ def main(argv: list[str] | None = None) -> int:
     add("--self_weight", type=float,
         help="Fraction of a text in its own neighborhood mean; lower values suit clustering. Default: 0.8 for "
         "documents, 0.7 for short texts.")  # fmt: skip
+    add("--dimension", type=_dimension, metavar="N",
+        help="Number of dimensions of the adapted vectors. auto: the smallest one without a clear predicted loss; it "
+        "needs --model_name. Default: all.")  # fmt: skip
     add("--seed", type=int, default=0, help="Seed of the sample of texts, if there are more than 50,000.")
     add("--senteval_dir",
         help="SentEval's data/downstream, to report STS-B dev. Default: $SENTEVAL_DATA, or not scored.")  # fmt: skip
@@ -72,7 +77,16 @@ def work(args: argparse.Namespace) -> None:
             print(source.line())
         own = {
             name: getattr(args, name)
-            for name in ("embeddings", "recipe", "n_neighbors", "seed", "senteval_dir", "name", "strip_shared_lines")
+            for name in (
+                "embeddings",
+                "recipe",
+                "n_neighbors",
+                "dimension",
+                "seed",
+                "senteval_dir",
+                "name",
+                "strip_shared_lines",
+            )
         }
         weights = {"whitening": args.whitening, "self_weight": args.self_weight}
         result = fit(args.model_name, texts, **own, **weights, **model_options(args))
@@ -88,6 +102,15 @@ def work(args: argparse.Namespace) -> None:
             print_model(result.encoder, args.output_dir, args.documents, source)
         else:
             print_adapter(Path(args.output_dir), source)
+
+
+def _dimension(text: str) -> int | str:
+    if text == AUTO:
+        return AUTO
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text} is neither auto nor an integer") from None
 
 
 def _check_inputs(model_name: str | None, embeddings: str | None, train_file: list[str] | None, pooler: str) -> None:
@@ -107,7 +130,7 @@ def print_prediction(result: FitResult) -> None:
     elif predicted and auto:
         print(f"Recipe: {result.recipe}, {reason(predicted)}.")
     if predicted:
-        print(f"Verdict: {verdict_line(predicted)}")
+        print(f"Verdict: {verdict_line(predicted, auto)}")
 
 
 def print_fit(result: FitResult) -> None:
@@ -120,6 +143,10 @@ def print_fit(result: FitResult) -> None:
     )
     if adapter.strength_ < 0.5:
         print("There are few texts for this dimension, so the adapter changes little. Add texts for a larger effect.")
+    if result.curve:
+        print(render(width_table([asdict(width) for width in result.curve]), "text"))
+    if adapter.n_components:
+        print(f"Adapted vectors have {counted(adapter.n_components, 'dimension')}.")
     if result.encoder and result.drift:
         print(render(drift_table({"adapted": result.drift}, "before", MAIN), "text"))
         for warning in result.drift["warnings"]:

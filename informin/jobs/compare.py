@@ -14,9 +14,9 @@ from informin.adapters.vectors import load_vectors
 from informin.errors import UsageError, error_line, one_line
 from informin.evaluation.table import Table, render
 from informin.files import last_name
-from informin.inputfiles import VECTORS
 from informin.jobs.compare_files import all_notes, texts_per_second, write_comparison
 from informin.jobs.compare_table import Entry, Sizes, table
+from informin.jobs.given_vectors import is_vector_file
 from informin.jobs.models import ModelKeywords, ModelOptions, embed_in_memory, models_of, name_of, text_encoder
 from informin.jobs.shared_lines import checked_lines
 from informin.models.model import Model
@@ -128,7 +128,7 @@ def compare(
     """
     how = ModelOptions(**options)
     given = models_of(models, "models")
-    if strip_shared_lines and (files := [name_of(model) for model in given if _is_file(model)]):
+    if strip_shared_lines and (files := [name_of(model) for model in given if is_vector_file(model)]):
         raise UsageError(
             f"changes the texts, and {files[0]} has the embeddings of the original ones",
             option="strip_shared_lines",
@@ -145,7 +145,7 @@ def compare(
         entry = Entry(label)
         entries.append(entry)
         try:
-            if _is_file(model):
+            if is_vector_file(model):
                 _score_file(entry, str(model), drawn, seed)
             else:
                 encoders[label] = _score_model(entry, text_encoder(model, how), drawn.sample, seed)
@@ -181,10 +181,6 @@ def _labels(models: list[str | Path | Model]) -> list[tuple[str, str | Path | Mo
         for i, label in enumerate(labels)
     ]
     return [*zip(numbered, unique)]
-
-
-def _is_file(model: str | Path | Model) -> bool:
-    return not isinstance(model, Model) and Path(model).suffix.lower() in VECTORS and not Path(model).is_dir()
 
 
 def _score(texts: list[str], vectors: np.ndarray, encode: Callable, seed: int) -> HalvesScore | None:

@@ -3,15 +3,16 @@
 import logging
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from typing_extensions import Unpack
 
 from informin.adapters.linear import LinearAdapter
-from informin.adapters.prediction import HURTS, RECIPES, Prediction
+from informin.adapters.prediction import HURTS, RECIPES, Prediction, Width, shortest
 from informin.distributed import first_only, rank
 from informin.errors import UsageError, counted
 from informin.evaluation.drift import MAIN, draw, drift_table
@@ -55,6 +56,8 @@ class FitResult:
         embeddings: File of the embeddings, if one was given.
         options: Recipe and model options as they were given, for the report.
         name: What the report and the card call the model; None for embeddings without a name.
+        curve: Predicted quality by the number of dimensions, longest first. Empty without a model, or with fewer than
+            50 held-out texts.
     """
 
     adapter: LinearAdapter
@@ -67,11 +70,12 @@ class FitResult:
     embeddings: str | None
     options: dict
     name: str | None
+    curve: list[Width] = field(default_factory=list)
 
     @property
     def verdict(self) -> Verdict:
         """Whether the adapter is likely to help, in words. It is predicted without labels."""
-        return of_fit({"prediction": prediction_record(self.prediction)})
+        return of_fit({"prediction": prediction_record(self.prediction), "options": self.options})
 
     @property
     def drift(self) -> dict | None:
@@ -114,10 +118,11 @@ class FitResult:
         found = {
             "fitted on": f"{counted(rows, 'embedding')} of {dimensions} dimensions, in {self.seconds:.1f} s",
             "recipe": self.recipe + (f", {reason(self.prediction)}" if self._was_chosen and self.prediction else ""),
+            **({"dimensions": f"{len(self.adapter.coef_):,} of {dimensions:,}"} if self.adapter.n_components else {}),
             "strength": f"{self.adapter.strength_:.2f} (1 is the full effect; with few texts, it is less)",
         }
         if self.prediction:
-            found["verdict"] = verdict_line(self.prediction)
+            found["verdict"] = verdict_line(self.prediction, self._was_chosen)
         return found | {f"warning {i}": f"the adapter {text}" for i, text in enumerate(self._warnings, start=1)}
 
     @property
@@ -149,6 +154,7 @@ def fit(
     n_neighbors: int = 10,
     whitening: float | None = None,
     self_weight: float | None = None,
+    dimension: int | Literal["auto"] | None = None,
     seed: int = 0,
     senteval_dir: str | Path | None = None,
     name: str | None = None,
@@ -167,6 +173,8 @@ def fit(
         n_neighbors: Number of neighbors of each text.
         whitening: Exponent of the whitening, from 0 (none) to 0.5 (full). Default: that of the recipe.
         self_weight: Fraction of a text in its own neighborhood mean. Default: that of the recipe.
+        dimension: Number of dimensions of the adapted vectors. `auto`: the smallest one without a clear predicted loss,
+            which needs a model. Default: all.
         seed: Seed of the held-out texts, and of the sample of texts if there are more than 50,000.
         senteval_dir: SentEval's data/downstream, to measure STS-B dev. Default: $SENTEVAL_DATA, or not measured.
         name: What the report and the card call the model. Default: the name of its folder or on the Hub or, for a
@@ -189,9 +197,7 @@ def fit(
     """
     how = ModelOptions(**options)
     require_seed(seed)
-    _check(model, texts, embeddings, recipe, how)
-    if name is not None and not name.strip():
-        raise UsageError("is blank", option="name", fix="Give a name, or leave it out.")
+    _check(model, texts, embeddings, recipe, name, dimension, how)
     texts = [] if texts is None else _texts_to_fit(texts, strip_shared_lines, embeddings is not None)
     if model is not None and not texts:
         raise UsageError("is empty", option="texts", needed="one text or more")
@@ -199,15 +205,17 @@ def fit(
     if vectors is not None and texts:
         check_rows(source, vectors, texts)
     encoder = None if model is None else text_encoder(model, how)
-    if isinstance(model, Model):
-        refuse_other_pooling(model)
     if vectors is None:
         assert encoder is not None  # `_check` requires a model or embeddings
         vectors = embed_in_memory(encoder, texts)
     elif encoder:
         check_vectors(source, vectors, texts, encoder, seed)
     given = {"n_neighbors": n_neighbors, "whitening": whitening, "self_weight": self_weight}
-    chosen, adapter, predicted = chosen_adapter(recipe, given, encoder, vectors, texts, seed)
+    _check_dimension(dimension, vectors.shape[1])
+    chosen, adapter, predicted, curve = chosen_adapter(recipe, given, encoder, vectors, texts, seed)
+    if dimension == AUTO:
+        dimension = shortest(curve) if curve else None
+    adapter.set_params(n_components=dimension)
     start = time.monotonic()
     adapter.fit(vectors)
     seconds = time.monotonic() - start
@@ -218,18 +226,32 @@ def fit(
     )
     if name is None and encoder:
         name = encoder.checkpoint.title if encoder.checkpoint else last_name(encoder.name)
-    return FitResult(adapter, chosen, predicted, changes, seconds, vectors, encoder, file, recorded, name)
+    return FitResult(adapter, chosen, predicted, changes, seconds, vectors, encoder, file, recorded, name, curve)
 
 
-def _check(model, texts, embeddings, recipe: str, how: ModelOptions) -> None:
+def _check(model, texts, embeddings, recipe: str, name: str | None, dimension: object, how: ModelOptions) -> None:
     if model is None and embeddings is None:
         raise UsageError("is missing", option="model", fix="Give a model with texts, or `embeddings`.")
     if model is not None and texts is None:
         raise UsageError("is missing", option="texts", fix="A model needs the texts.")
     if recipe not in (AUTO, *RECIPES):
         raise UsageError(f"is {recipe}", option="recipe", needed=f"one of: {', '.join((AUTO, *sorted(RECIPES)))}")
+    whole = isinstance(dimension, int) and not isinstance(dimension, bool) and dimension >= 1
+    if not (dimension in (None, AUTO) or whole):
+        raise UsageError(f"is {dimension}", option="dimension", needed="auto, or an integer of 1 or more")
+    if dimension == AUTO and model is None:
+        raise UsageError("is auto", option="dimension", fix="Give a model and texts, or a number of dimensions.")
     if model is not None:
         refuse_pooler(how.pooler)
+    if isinstance(model, Model):
+        refuse_other_pooling(model)
+    if name is not None and not name.strip():
+        raise UsageError("is blank", option="name", fix="Give a name, or leave it out.")
+
+
+def _check_dimension(dimension: object, most: int) -> None:
+    if isinstance(dimension, int) and dimension > most:
+        raise UsageError(f"is {dimension}", option="dimension", needed=f"at most {most}, that of the model")
 
 
 def _texts_to_fit(texts: Iterable[str], strip: bool, embedded: bool) -> list[str]:

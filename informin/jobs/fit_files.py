@@ -131,6 +131,7 @@ def _record(result: "FitResult", documents: str | None, source: SourceRows) -> d
         "options": named | options | result.adapter.get_params(),
         "strength": float(result.adapter.strength_),
         "prediction": prediction_record(result.prediction),
+        "curve": [asdict(width) for width in result.curve],
         "environment": environment(encoder.device if encoder else torch.device("cpu")),
         **result.changes,
     }

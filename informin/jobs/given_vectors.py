@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from informin.adapters import vectors as adapter_vectors
 from informin.adapters.rows import read_rows, unit_rows
 from informin.errors import UsageError
+from informin.inputfiles import VECTORS
 from informin.models.model import Model
 
 EMBEDDED = 5  # texts that are embedded again
@@ -17,6 +18,11 @@ SPREAD_OF = 500  # rows that measure how far apart texts are
 # The rounding of float16 and int8 stays below 0.1. A prompt, another model or another order exceed it.
 FARTHEST = 0.2
 ROUNDING = 1e-3  # distance that is always allowed, for texts that are all alike
+
+
+def is_vector_file(model: object) -> bool:
+    """Return whether this is the name of a file of embeddings, instead of a model."""
+    return isinstance(model, str | Path) and Path(model).suffix.lower() in VECTORS and not Path(model).is_dir()
 
 
 def given_vectors(embeddings: str | Path | ArrayLike) -> tuple[np.ndarray, str]:

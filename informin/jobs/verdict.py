@@ -1,16 +1,18 @@
 """The recipe and the verdict of a fit: which adapter, and whether it is likely to help."""
 
 import numpy as np
+from sklearn.base import clone
 
 from informin.adapters.linear import LinearAdapter
 from informin.adapters.prediction import (
     FEWEST,
-    MOST_ALIKE,
-    NOT_PREDICTED,
     RECIPES,
+    Choice,
     Prediction,
+    Width,
     choose,
-    make_test,
+    make_tests,
+    predict,
     track_record,
 )
 from informin.models.model import Model
@@ -20,10 +22,10 @@ AUTO = "auto"
 
 def chosen_adapter(
     recipe: str, options: dict, encoder: Model | None, vectors: np.ndarray, texts: list[str], seed: int = 0
-) -> tuple[str, LinearAdapter, Prediction | None]:
-    """Return the name of the recipe, the adapter to fit, and its predicted effect.
+) -> tuple[str, LinearAdapter, Prediction | None, list[Width]]:
+    """Return the name of the recipe, the adapter to fit, its predicted effect, and that of fewer dimensions.
 
-    Without a model, there is no prediction, and auto means documents.
+    Without a model, there is no prediction and no curve, and auto means documents.
 
     Args:
         recipe: `auto`, or a name in `RECIPES`.
@@ -36,31 +38,33 @@ def chosen_adapter(
     given: dict = {name: value for name, value in options.items() if value is not None} | {"random_state": seed}
     if encoder is None:
         recipe = "documents" if recipe == AUTO else recipe
-        return recipe, LinearAdapter(**{**RECIPES[recipe], **given}), None
+        return recipe, LinearAdapter(**{**RECIPES[recipe], **given}), None, []
     (pooler,) = encoder.poolers
-    test = make_test(texts, vectors, lambda halves: encoder(halves)[pooler], seed)
+    query_prompt, document_prompt = encoder.side_prompts
+    searching = encoder.for_side("query", query_prompt) if encoder.prompt == document_prompt else encoder
+    tests = make_tests(texts, vectors, lambda parts: encoder(parts)[pooler], lambda few: searching(few)[pooler], seed)
     if recipe == AUTO:
-        recipe, given, predicted = choose(test, **given)
+        found = choose(tests, **given)
     else:
-        given = {**RECIPES[recipe], **given}
-        predicted = test.predict(LinearAdapter(**given))
-    return recipe, LinearAdapter(**given), predicted
+        adapter = LinearAdapter(**{**RECIPES[recipe], **given})
+        found = Choice(recipe, adapter, predict(tests, adapter))
+    return found.recipe, clone(found.adapter), found.prediction, tests[0].curve(found.adapter)
 
 
 def reason(predicted: Prediction) -> str:
     """Return why `choose` chose a recipe."""
     if predicted.texts < FEWEST:
         return "the safer one"
-    return "because its predicted gain is larger" if predicted.reliable else "because the embeddings are nearly alike"
+    return "because its predicted gain is larger"
 
 
-def verdict_line(predicted: Prediction) -> str:
-    """Return the verdict, what it is based on, and how often it was right."""
+def verdict_line(predicted: Prediction, chosen: bool) -> str:
+    """Return the verdict, what it is based on, and how often it was right.
+
+    Args:
+        predicted: The prediction.
+        chosen: Whether the recipe was auto.
+    """
     if predicted.texts < FEWEST:
         return f"{predicted.verdict} ({predicted.texts} texts of four words or more held out, {FEWEST} needed)."
-    if not predicted.reliable:
-        return (
-            f"{NOT_PREDICTED} (the mean cosine of the texts is {predicted.mean_cosine:.2f}, above {MOST_ALIKE}, as in "
-            f"encoders that were never trained for embeddings). {track_record(NOT_PREDICTED)}"
-        )
-    return f"{predicted.verdict}. {predicted.rank_change} {track_record(predicted.verdict)}"
+    return f"{predicted.verdict}. {predicted.rank_change} {track_record(predicted.verdict, chosen)}"

@@ -21,15 +21,15 @@ class Dense:
     """An affine map of embeddings of unit length.
 
     Attributes:
-        weight: (d, d) float32.
-        bias: (d,) float32.
+        weight: (m, d) float32, with m up to d.
+        bias: (m,) float32.
     """
 
     weight: np.ndarray
     bias: np.ndarray
 
     def __call__(self, embeddings: np.ndarray, normalize: bool) -> np.ndarray:
-        """Return the mapped embeddings (N, d) float32, scaled to unit length if `normalize` is set."""
+        """Return the mapped embeddings (N, m) float32, scaled to unit length if `normalize` is set."""
         mapped = embeddings @ self.weight.T + self.bias
         if normalize:
             mapped /= np.linalg.norm(mapped, axis=-1, keepdims=True).clip(min=1e-12)
@@ -48,11 +48,12 @@ class Dense:
 
 
 def dense_problem(checkpoint: Checkpoint, path: str) -> str | None:
-    """Return why a Dense module cannot be used here, or None: it must be affine and keep the dimension."""
+    """Return why a Dense module cannot be used here, or None: it must be affine, without more outputs than inputs."""
     settings = checkpoint.json(f"{path}/config.json")
     sizes = [settings.get(name) for name in ("in_features", "out_features")]
-    if sizes[0] != sizes[1] or not settings.get("bias", True) or settings.get("activation_function") != IDENTITY:
-        return "its Dense module is not an affine map that keeps the dimension"
+    narrows = all(type(size) is int for size in sizes) and 1 <= sizes[1] <= sizes[0]
+    if not narrows or not settings.get("bias", True) or settings.get("activation_function") != IDENTITY:
+        return "its Dense module is not an affine map without more outputs than inputs"
     return None
 
 
@@ -60,7 +61,7 @@ def load_dense(checkpoint: Checkpoint, path: str, width: int) -> Dense:
     """Load the Dense module in a folder of a model.
 
     Raises:
-        UsageError: The file is missing, damaged, or has other shapes than (width, width) and (width,).
+        UsageError: The file is missing, damaged, or has other shapes than (m, width) and (m,), with m up to the width.
     """
     file = checkpoint.path(f"{path}/model.safetensors")
     fix = "Copy the model again from its source."
@@ -71,7 +72,8 @@ def load_dense(checkpoint: Checkpoint, path: str, width: int) -> Dense:
         dense = Dense(tensors[WEIGHT].astype(np.float32), tensors[BIAS].astype(np.float32))
     except (SafetensorError, OSError, KeyError) as error:
         raise UsageError(f"{checkpoint}: {path}/model.safetensors: {error_line(error)}", option="model_name") from None
-    fits = dense.weight.shape == (width, width) and dense.bias.shape == (width,)
+    outputs = len(dense.bias) if dense.bias.ndim == 1 else 0
+    fits = dense.weight.shape == (outputs, width) and 1 <= outputs <= width
     if not fits or not (np.isfinite(dense.weight).all() and np.isfinite(dense.bias).all()):
         found = f"{checkpoint}: {path}/model.safetensors does not contain finite numbers of the model's width {width}"
         raise UsageError(found, option="model_name", fix=fix)

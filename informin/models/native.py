@@ -87,7 +87,11 @@ class NativeModel(Model):
         prompt = embedding.prompt if prompt is None else prompt
         refuse_long_prompt(prompt, tokenizer, "max_length", length)
         to_device(module, device)
-        dense = load_dense(self.checkpoint, embedding.adapter, self.dimensions) if own and embedding.adapter else None
+        dense = (
+            load_dense(self.checkpoint, embedding.adapter, self.config.hidden_size)
+            if own and embedding.adapter
+            else None
+        )
         return replace(
             self,
             module=module,
@@ -139,7 +143,7 @@ class NativeModel(Model):
 
     @property
     def dimensions(self) -> int:
-        return self.config.hidden_size
+        return self.config.hidden_size if self.dense is None else len(self.dense.bias)
 
     @property
     def embeds_as_stored(self) -> bool:

@@ -61,6 +61,8 @@ def add_dense(folder: Path, dense: Dense, normalize: bool) -> None:
     write_json(folder / SETTINGS_FILE, declared, indent=2)
     config = read_json(folder / "config.json")
     config["informin"]["adapter"] = True
+    if len(dense.bias) < dense.weight.shape[1]:
+        config["informin"]["adapter_dimensions"] = len(dense.bias)
     write_json(folder / "config.json", config, indent=2)
 
 

@@ -30,6 +30,7 @@ SETTINGS = {
     "pooling": one_of(*POOLINGS),
     "normalize": FLAG,
     "adapter": FLAG,
+    "adapter_dimensions": integer(1),
     "prompt": TEXT,
     "training_prompt": TEXT,
     "projection_head": one_of("mlp", "none"),

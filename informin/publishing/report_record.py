@@ -16,8 +16,9 @@ After a fit:
 model       name of the model, null for embeddings alone; texts, their number; dimensions
 options     all options of the adapter, and how the texts were embedded
 strength    how much of its full effect the adapter has: less than 1 with few texts
-prediction  gain, its standard error, the number of held-out texts, the mean cosine of the texts, and the verdict: see
+prediction  gain, its standard error, the number of held-out texts, the gain of halves alone, and the verdict: see
             `informin.adapters.prediction`. Null for embeddings alone
+curve       predicted quality by the number of dimensions: see `informin.adapters.prediction.Width`
 drift       drift on the texts, as in training.json
 environment versions, device and number of threads
 
@@ -83,15 +84,16 @@ _TRAIN = Keys(
 )
 # The logarithm of a factor, which is finite.
 _LOG: Kind = (lambda value: number(value) and abs(value) <= 100, "a number from -100 to 100")
+_RANK: Kind = (lambda value: number(value) and value >= 0, "a number of 0 or more")
 _PREDICTION = Keys(
     {
-        **dict.fromkeys(("gain", "error"), _LOG),
+        **dict.fromkeys(("gain", "error", "halves"), _LOG),
         "texts": integer(0),
-        "mean_cosine": SCORE,
         "verdict": one_of(*VERDICTS),
     },
     null=True,
 )
+_CURVE = Each(Keys({"dimension": integer(1), **dict.fromkeys(("rank", "error"), _RANK), "loss": _LOG}))
 _FIT = Keys(
     {
         **_COMMON,
@@ -102,6 +104,7 @@ _FIT = Keys(
         "options": Keys(others=ANY),
         "strength": RATE,
         "prediction": _PREDICTION,
+        "curve": _CURVE,
         "drift": DRIFT,
         "environment": Keys({"device": TEXT}, others=ANY),
     }

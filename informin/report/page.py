@@ -16,6 +16,7 @@ from informin.publishing.report_record import REPORT, load_report
 from informin.report import charts, verdicts
 from informin.report.comparison import COMPARE, of_comparison
 from informin.report.html import PAGES
+from informin.report.widths import width_table
 
 PAGE = "report.html"
 SUMMARY = "summary.json"
@@ -80,6 +81,8 @@ def _of_fit(folder: Path, record: dict) -> dict:
         "verdict": verdicts.of_fit(record),
         "warnings": _warnings(record["drift"], "The adapter"),
         "drift": drift_table({"after": record["drift"]}, "before", MAIN) if record["drift"] else None,
+        "heading": "Fewer dimensions",
+        "tables": [width_table(record["curve"])] if record["curve"] else [],
         "options": options,
         "versions": record["environment"],
     }

@@ -8,8 +8,6 @@ from informin.adapters.prediction import (
     FEWEST,
     HELPS,
     HURTS,
-    MOST_ALIKE,
-    NOT_PREDICTED,
     UNCLEAR,
     Prediction,
     track_record,
@@ -57,13 +55,9 @@ def of_fit(record: Mapping) -> Verdict:
     if predicted.texts < FEWEST:
         sentence = f"Only {counted(predicted.texts, 'text')} of four words or more could be held out."
         return Verdict("unclear", "No evidence", sentence, f"A verdict needs {FEWEST} or more. {measure}")
-    if not predicted.reliable:
-        sentence = f"The embeddings of the texts are nearly alike: their mean cosine is {predicted.mean_cosine:.2f}."
-        why = f"Above {MOST_ALIKE}, as in encoders that were never trained for embeddings, the test predicts nothing."
-        trust = f"{why} {track_record(NOT_PREDICTED)} {measure}"
-        return Verdict("unclear", NOT_PREDICTED.capitalize(), sentence, trust)
+    chosen = record["options"]["recipe"] == "auto"
     kind = {HELPS: "good", UNCLEAR: "unclear", HURTS: "bad"}[predicted.verdict]
-    trust = f"This is a prediction without labels. {track_record(predicted.verdict)} {measure}"
+    trust = f"This is a prediction without labels. {track_record(predicted.verdict, chosen)} {measure}"
     return Verdict(kind, predicted.verdict.capitalize(), predicted.rank_change, trust)
 
 

@@ -52,7 +52,11 @@ def by_definition(X: np.ndarray, k=10, p=0.3, epsilon=0.1, s=0.8, gamma=1e-3) ->
     ridge = gamma * np.trace(z.T @ z) / d
     regression = np.linalg.solve(z.T @ z + ridge * np.eye(d), z.T @ targets).T if s < 1 else np.eye(d)
     fitted = regression @ whitening
-    return strength * fitted / (np.trace(fitted) / d) + (1 - strength) * np.eye(d)
+    fitted = strength * fitted / (np.trace(fitted) / d) + (1 - strength) * np.eye(d)
+    adapted = unit(x @ fitted.T)
+    axes = np.linalg.eigh(adapted.T @ adapted)[1].T[::-1]  # in rows, largest first
+    signs = np.sign([axis[np.abs(axis).argmax()] for axis in axes])
+    return signs[:, None] * axes @ fitted
 
 
 def weighted_mean(z: np.ndarray, i: int, few: np.ndarray) -> np.ndarray:
@@ -86,15 +90,16 @@ def test_the_mean_direction_is_removed_and_nothing_else():
     X = clustered(2_000)
     adapter = LinearAdapter(whitening=0, self_weight=1).fit(X)
     mean = unit(unit(X).mean(0))
-    assert np.abs(adapter.transform(X) @ mean).max() < 1e-3 < np.abs(unit(X) @ mean).min()
+    assert np.abs(adapter.transform(X)[:, -1]).max() < 1e-3 < np.abs(unit(X) @ mean).min()
     others = np.linalg.svd(mean[None])[2][1:]  # orthogonal to the mean
-    np.testing.assert_allclose(adapter.transform(others), others, atol=1e-3)
+    np.testing.assert_allclose(adapter.transform(others) @ adapter.transform(others).T, np.eye(WIDTH - 1), atol=1e-3)
 
 
 def test_rows_along_one_direction_keep_their_sign():
     column = np.array([[-2.0], [1.0], [3.0], [5.0]] * 100)
     for X in (column, column * unit(np.arange(1.0, 8.0))):
-        np.testing.assert_allclose(LinearAdapter().fit(X).transform(X), unit(X), atol=1e-6)
+        adapted = LinearAdapter().fit(X).transform(X)
+        np.testing.assert_allclose(adapted @ adapted.T, unit(X) @ unit(X).T, atol=1e-6)
 
 
 def test_is_a_scikit_learn_transformer():
@@ -110,7 +115,7 @@ def test_scale_of_the_input_does_not_matter():
 def test_few_rows_leave_embeddings_almost_unchanged():
     X = clustered(16, width=384)
     adapted = LinearAdapter().fit(X).transform(X)
-    assert (adapted * unit(X)).sum(-1).min() > 0.999
+    np.testing.assert_allclose(adapted @ adapted.T, unit(X) @ unit(X).T, atol=2e-3)
     many = clustered(2_000)
     assert LinearAdapter().fit(many).strength_ > 0.999 > 0.5 > LinearAdapter().fit(X).strength_
 
@@ -133,7 +138,8 @@ def test_neighbors_are_searched_in_a_sample_and_the_mean_uses_all_rows():
     sampled = LinearAdapter(max_samples=1_000).fit(X)
     full = LinearAdapter().fit(X)
     assert not np.array_equal(sampled.coef_, full.coef_) and sampled.n_samples_ == full.n_samples_ == 3_000
-    assert (sampled.transform(X) * full.transform(X)).sum(-1).mean() > 0.98
+    x, y = sampled.transform(X), full.transform(X)
+    assert (x @ np.linalg.lstsq(x, y, rcond=None)[0] * y).sum(-1).mean() > 0.98  # the axes differ a little
     again = LinearAdapter(max_samples=1_000).fit(X)
     np.testing.assert_array_equal(again.coef_, sampled.coef_)
 
@@ -204,8 +210,7 @@ def test_rows_of_zeros_stay_zero_and_are_no_neighbors():
         np.testing.assert_allclose(smoothed[kept], expected, atol=1e-12)
     few = np.vstack([X[:2], np.zeros((9, WIDTH))])
     np.testing.assert_allclose(adapter.smooth(few)[:2], adapter.smooth(X[:2]), atol=1e-12)
-    between = LinearAdapter.between(X, X + 1)
-    assert not adapter.transform(zeros)[~kept].any() and not between.transform(zeros)[~kept].any()
+    assert not adapter.transform(zeros)[~kept].any()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -217,8 +222,6 @@ def test_values_not_finite_are_refused_everywhere(value):
         lambda: adapter.transform(bad),
         lambda: adapter.smooth(bad),
         lambda: adapter.smooth(X, corpus=bad),
-        lambda: LinearAdapter.between(bad, X),
-        lambda: LinearAdapter.between(X, bad),
     ):
         with raises_usage(found="NaN or infinity (first in row 40)"):
             work()
@@ -271,6 +274,39 @@ def test_later_documents_are_smoothed_with_those_in_the_index():
     assert np.abs(later - adapter.smooth(X[280:])).max() > 0.01, "the index has no effect"
 
 
+def test_every_prefix_is_the_best_of_its_length():
+    X = clustered(400)
+    full = LinearAdapter().fit(X)
+    z = full.transform(X)
+    energy = (z**2).sum(0)
+    assert (np.diff(energy) <= 1e-9).all(), "the axes are not in order"
+    best = np.linalg.svd(z)[1] ** 2
+    np.testing.assert_allclose(energy, best, rtol=1e-9)  # no rotation has more in its first dimensions
+    np.testing.assert_allclose(z.T @ z - np.diag(energy), 0, atol=1e-8)
+    plain = unit(z @ np.linalg.qr(np.random.default_rng(5).normal(size=(WIDTH, WIDTH)))[0])
+    np.testing.assert_allclose(plain @ plain.T, z @ z.T, atol=1e-12)
+
+
+def test_an_adapter_with_fewer_dimensions_is_the_beginning_of_the_whole_one(tmp_path):
+    X = clustered(400)
+    full, short = LinearAdapter().fit(X), LinearAdapter(n_components=5).fit(X)
+    np.testing.assert_allclose(short.transform(X), unit(full.transform(X)[:, :5]), atol=1e-9)
+    cut = full.cut(5)
+    np.testing.assert_array_equal(cut.coef_, short.coef_)
+    assert cut.get_params() == short.get_params() and full.n_components is None and len(full.coef_) == WIDTH
+    assert short.smooth(X).shape == (400, 5) and short.get_feature_names_out().size == 5
+    short.save(tmp_path / "adapter.safetensors")
+    assert load_file(tmp_path / "adapter.safetensors")["coef"].shape == (5, WIDTH)
+
+
+@pytest.mark.parametrize("number", [0, WIDTH + 1, 2.5, True, "x"])
+def test_a_number_of_dimensions_out_of_range_is_refused(number):
+    with raises_usage(option="n_components", found=f"is {number}", needed=f"from 1 to {WIDTH}"):
+        LinearAdapter(n_components=number).fit(clustered())
+    with raises_usage(option="n_components", found=f"is {number}"):
+        LinearAdapter().fit(clustered()).cut(number)
+
+
 def test_smoothing_pulls_documents_together_and_differs_from_the_linear_map():
     X = clustered()
     adapter = LinearAdapter().fit(X)
@@ -279,65 +315,21 @@ def test_smoothing_pulls_documents_together_and_differs_from_the_linear_map():
     assert 0.9 < agreement.mean() < 0.9999
 
 
-def test_between_maps_a_new_space_to_an_old_one():
-    new = clustered(400)
-    rotation = np.linalg.qr(np.random.default_rng(3).normal(size=(16, WIDTH)))[0].T  # into more dimensions
-    old = 3 * unit(new) @ rotation
-    adapter = LinearAdapter.between(new, old, penalty=0)
-    np.testing.assert_allclose(adapter.transform(new), unit(old), atol=1e-6)
-    assert adapter.transform(new).shape == (400, 16) and adapter.held_out_cosine_ > 0.999 < adapter.held_out_top1_
-    noise = LinearAdapter.between(new, np.random.default_rng(4).normal(size=(400, 16)))
-    assert noise.held_out_cosine_ < 0.5 and noise.held_out_top1_ < 0.5
-    with raises_usage(found="new has 400 rows and old has 399"):
-        LinearAdapter.between(new, old[1:])
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        *({"held_out": value} for value in (0, 1, -0.1, 2, *ODD)),
-        *({"penalty": value} for value in (-1e-9, *ODD)),
-    ],
-    ids=str,
-)
-def test_options_of_between_are_checked(options):
-    (name,) = options
-    with raises_usage(option=name, found=f"is {options[name]}"):
-        LinearAdapter.between(clustered(50), clustered(50), **options)
-
-
-@pytest.mark.parametrize("held_out", [1e-9, 0.5, 0.999])
-def test_between_holds_out_two_texts_and_fits_two_or_more(held_out):
-    adapter = LinearAdapter.between(clustered(20), clustered(20) + 1, held_out=held_out)
-    assert 0 <= adapter.held_out_top1_ <= 1 and adapter.transform(clustered(3)).shape == (3, WIDTH)
-
-
-def test_between_ignores_texts_with_a_row_of_zeros():
-    new, old = clustered(60), clustered(60) + 1
-    expected = LinearAdapter.between(new, old)
-    found = LinearAdapter.between(np.insert(new, [3, 9], [[0.0], [5.0]], axis=0), np.insert(old, [3, 9], [[1], [0]], 0))
-    np.testing.assert_allclose(found.coef_, expected.coef_)
-    with raises_usage(found="of which 19 are not zero in both"):
-        LinearAdapter.between(new[:20], np.vstack([old[:19], np.zeros((1, WIDTH))]))
-
-
-@pytest.mark.parametrize("width", [5, WIDTH, 16])
+@pytest.mark.parametrize("width", [5, WIDTH])
 def test_names_of_columns_are_those_of_the_output(width):
     pd = pytest.importorskip("pandas")
-    new, old = clustered(60), clustered(60, seed=1, width=16)[:, :width]
-    for adapter in (LinearAdapter.between(new, old), LinearAdapter().fit(old)):
-        names = [f"linearadapter{i}" for i in range(width)]
-        assert adapter.get_feature_names_out().tolist() == names
-        x = new if adapter.n_features_in_ == WIDTH else old
-        plain = adapter.transform(x)
-        adapter.set_output(transform="pandas")
-        table = adapter.transform(pd.DataFrame(x, index=range(100, 160)))
-        assert table.columns.tolist() == names and table.index[0] == 100
-        np.testing.assert_allclose(table.to_numpy(), plain, atol=1e-12)
-        if width == WIDTH:
-            assert isinstance(adapter.smooth(x), np.ndarray)
-    named = LinearAdapter.between(pd.DataFrame(new, columns=list("abcdefghijkl")), old)
-    assert named.n_features_in_ == WIDTH and named.feature_names_in_.tolist() == list("abcdefghijkl")
+    x = clustered(60)
+    adapter = LinearAdapter(n_components=width).fit(pd.DataFrame(x, columns=list("abcdefghijkl")))
+    names = [f"linearadapter{i}" for i in range(width)]
+    assert adapter.get_feature_names_out().tolist() == names
+    assert adapter.n_features_in_ == WIDTH and adapter.feature_names_in_.tolist() == list("abcdefghijkl")
+    adapter = LinearAdapter(n_components=width).fit(x)
+    plain = adapter.transform(x)
+    adapter.set_output(transform="pandas")
+    table = adapter.transform(pd.DataFrame(x, index=range(100, 160)))
+    assert table.columns.tolist() == names and table.index[0] == 100
+    np.testing.assert_allclose(table.to_numpy(), plain, atol=1e-12)
+    assert isinstance(adapter.smooth(x), np.ndarray)
 
 
 def test_saved_adapter_is_three_lines_of_numpy(tmp_path):

@@ -1,6 +1,8 @@
 """Predictions without labels: the halves of held-out texts, the verdict and its track record."""
 
 import json
+import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,18 +11,24 @@ from informin.adapters import prediction
 from informin.adapters.linear import LinearAdapter
 from informin.adapters.prediction import (
     FEWEST,
+    FOLDS,
     HELPS,
     HURTS,
-    NOT_PREDICTED,
     RECIPES,
     UNCLEAR,
     VERDICTS,
     HalvesTest,
     Prediction,
+    Width,
     choose,
     halves,
     hold_out,
+    hold_out_in_turn,
     make_test,
+    make_tests,
+    predict,
+    short_query,
+    shortest,
     track_record,
 )
 from tests.conftest import ROOT
@@ -54,13 +62,13 @@ def test_gain_is_the_mean_reduction_of_the_log_rank():
     test = noisy_halves(1.0, rows=60)
     adapter = LinearAdapter().fit(test.fit_on)
     gains = np.subtract(by_definition(test, None), by_definition(test, adapter))
-    predicted = test.predict(LinearAdapter())
+    predicted = predict([test], LinearAdapter())
     assert predicted.gain == pytest.approx(gains.mean(), abs=1e-3) and abs(predicted.gain) > 0.01
     assert predicted.error == pytest.approx(gains.std(ddof=1) / 60**0.5, abs=1e-3) and predicted.texts == 60
 
 
 def test_removing_noise_is_likely_to_help_and_removing_topics_to_hurt():
-    helpful = noisy_halves(3.0).predict(LinearAdapter(whitening=0.5))
+    helpful = predict([noisy_halves(3.0)], LinearAdapter(whitening=0.5))
     assert helpful.verdict == HELPS and helpful.gain > 0
 
     source = np.random.default_rng(0)
@@ -69,7 +77,7 @@ def test_removing_noise_is_likely_to_help_and_removing_topics_to_hurt():
         def transform(self, X):
             return source.permuted(super().transform(X), axis=1)
 
-    harmful = noisy_halves(0.0).predict(Shuffled())
+    harmful = predict([noisy_halves(0.0)], Shuffled())
     assert harmful.verdict == HURTS and harmful.gain < 0
 
 
@@ -92,20 +100,10 @@ def test_verdict_needs_two_standard_errors_and_fifty_texts(gain, error, texts, v
     assert Prediction(gain, error, texts).verdict == verdict
 
 
-def test_embeddings_that_are_all_alike_give_no_evidence():
-    assert Prediction(0.3, 0.1, 500, mean_cosine=0.69).verdict == HELPS
-    assert Prediction(0.3, 0.1, 500, mean_cosine=0.71).verdict == UNCLEAR
-    test = noisy_halves(3.0)
-    alike = HalvesTest(test.fit_on + 20, test.first, test.second)
-    units = alike.fit_on / np.linalg.norm(alike.fit_on, axis=1, keepdims=True)
-    predicted = alike.predict(LinearAdapter())
-    assert predicted.mean_cosine == pytest.approx((units @ units.T).mean()) and not predicted.reliable
-
-
 def test_too_few_texts_give_no_evidence_instead_of_nan():
     test = noisy_halves(3.0, rows=1)
-    assert test.predict(LinearAdapter()) == Prediction(0.0, 0.0, 1)
-    assert choose(test)[0] == "short_texts"
+    assert predict([test], LinearAdapter()) == Prediction(0.0, 0.0, 1)
+    assert choose([test]).recipe == "short_texts"
 
 
 def test_texts_are_cut_at_the_middle_word():
@@ -124,7 +122,7 @@ def test_copies_and_short_texts_are_not_held_out():
 def test_short_texts_give_no_evidence_instead_of_an_error():
     short = ["a dog", "a cat", "the bird", "two words"]
     test = make_test(short, np.eye(4), lambda parts: np.eye(4)[: len(parts)])
-    assert (len(test.fit_on), len(test.first)) == (4, 0) and test.predict(LinearAdapter()).verdict == UNCLEAR
+    assert (len(test.fit_on), len(test.first)) == (4, 0) and predict([test], LinearAdapter()).verdict == UNCLEAR
 
 
 def test_adapter_is_fitted_on_other_texts_than_it_is_judged_on():
@@ -141,54 +139,129 @@ def test_adapter_is_fitted_on_other_texts_than_it_is_judged_on():
     assert [f"{a} {b}" for a, b in zip(seen[:80], seen[80:])] == [TEXTS[i] for i in held_out]
 
 
-@pytest.mark.parametrize(
-    ("short", "long", "mean_cosine", "expected"),
-    [
-        (0.1, 0.4, 0.0, "documents"),
-        (-0.1, -0.4, 0.7, "short_texts"),
-        (0.1, 0.4, 0.71, "documents"),
-        (0.4, 0.1, 0.71, "documents"),  # nearly alike
-    ],
-)
-def test_the_recipe_with_the_larger_gain_is_chosen(monkeypatch, short, long, mean_cosine, expected):
-    gains = {0.0: short, 0.3: long}
+def test_few_texts_are_held_out_in_turn():
+    turns = hold_out_in_turn(TEXTS)
+    assert [len(turn) for turn in turns] == [80] * 5 and sorted(np.concatenate(turns)) == list(range(400))
+    assert turns[0].tolist() == hold_out(TEXTS).tolist()
+    assert [len(turn) for turn in hold_out_in_turn([f"one two three {i}" for i in range(1_460)])] == [292] * 4
+    assert [len(turn) for turn in hold_out_in_turn([f"one two three {i}" for i in range(9_000)])] == [1_000]
+    assert [len(turn) for turn in hold_out_in_turn(TEXTS[:249])] == [49]
+    short = hold_out_in_turn([*TEXTS[:150], *["a b"] * 250])
+    assert [len(turn) for turn in short] == [80, 70] and max(np.concatenate(short)) < 150
 
-    def predict(self, adapter):
-        return Prediction(gains[adapter.whitening], adapter.n_neighbors, 100, mean_cosine)
 
-    monkeypatch.setattr(HalvesTest, "predict", predict)
-    name, options, predicted = choose(noisy_halves(1.0, rows=60), n_neighbors=4)
-    assert (name, options) == (expected, {**RECIPES[expected], "n_neighbors": 4})
-    assert predicted == Prediction(gains[0.3 if expected == "documents" else 0.0], 4, 100, mean_cosine)
+def test_each_turn_has_its_own_queries_and_texts_to_fit_on():
+    vectors, asked = np.arange(400.0)[:, None].repeat(3, 1), []
+
+    def encode(parts: list[str]) -> np.ndarray:
+        return np.array(
+            [[float(next(word for word in reversed(part.split()) if word.isdigit()))] * 3 for part in parts]
+        )
+
+    def number(parts: list[str]) -> np.ndarray:
+        asked.extend(parts)
+        return np.arange(float(len(parts)))[:, None].repeat(3, 1)
+
+    texts = [f"{i} word {i} other words {i}" for i in range(400)]
+    tests, turns = make_tests(texts, vectors, encode, number), hold_out_in_turn(texts)
+    assert len(tests) == 5
+    for turn, test in zip(turns, tests):
+        assert sorted([*turn, *test.fit_on[:, 0]]) == list(range(400))
+        for part in (test.first, test.second, test.whole):
+            assert part[:, 0].tolist() == turn.tolist()
+    queries = np.concatenate([test.queries for test in tests])[:, 0]
+    assert queries.tolist() == list(range(400))
+    assert all(query in texts[i] for query, i in zip(asked, np.concatenate(turns)))
+
+
+def test_a_prediction_is_over_the_texts_of_all_turns():
+    tests = [noisy_halves(1.0, rows=60), noisy_halves(1.0, rows=80, seed=1)]
+    adapter = LinearAdapter()
+    found = predict(tests, adapter)
+    gains = [predict([test], LinearAdapter()).gain for test in tests]
+    assert found.texts == 140 and found.gain == pytest.approx((60 * gains[0] + 80 * gains[1]) / 140)
+    np.testing.assert_array_equal(adapter.coef_, LinearAdapter().fit(tests[0].fit_on).coef_)
+    assert predict([noisy_halves(1.0, rows=30)] * 2, LinearAdapter()).texts == 60
+
+
+def gains_of(monkeypatch, by_whitening: dict[float, np.ndarray]) -> list:
+    """Let adapters have the given gains (m,) by their whitening, and return those that were asked for."""
+    asked = []
+
+    def gains(self, adapter):
+        asked.append((adapter.whitening, adapter.self_weight))
+        return np.stack([by_whitening[adapter.whitening] / 2, by_whitening[adapter.whitening]], axis=1)
+
+    monkeypatch.setattr(HalvesTest, "gains", gains)
+    return asked
+
+
+@pytest.mark.parametrize(("short", "long", "expected"), [(0.1, 0.4, "documents"), (-0.1, -0.4, "short_texts")])
+def test_the_recipe_with_the_larger_gain_is_chosen(monkeypatch, short, long, expected):
+    gains_of(monkeypatch, {0.0: np.full(60, short), 0.3: np.full(60, long)})
+    found = choose([noisy_halves(1.0, rows=60)], n_neighbors=4)
+    assert found.recipe == expected
+    assert found.adapter.get_params() == LinearAdapter(**RECIPES[expected], n_neighbors=4).get_params()
+    assert found.prediction == Prediction(
+        pytest.approx(max(short, long)), pytest.approx(0), 60, pytest.approx(max(short, long) / 2)
+    )
+
+
+def test_texts_that_choose_do_not_judge(monkeypatch):
+    rows = np.arange(60)
+    assert sorted([*rows[FOLDS[0]], *rows[FOLDS[1]]]) == rows.tolist()
+    even = np.where(rows % 2, -1.0, 1.0)  # each recipe gains on the texts of one fold, and loses on the others
+    gains_of(monkeypatch, {0.0: even, 0.3: -even + 0.1})
+    assert choose([noisy_halves(1.0, rows=60)]).prediction.gain == pytest.approx(-0.95)
+
+
+def test_short_queries_count_half():
+    plain = noisy_halves(1.0, rows=60)
+    queries, whole = noisy_halves(2.0, rows=60, seed=1).first, noisy_halves(2.0, rows=60, seed=1).second
+    test = replace(plain, queries=queries, whole=whole)
+    adapter = LinearAdapter().fit(plain.fit_on)
+    other = HalvesTest(plain.fit_on, queries, whole).judge(adapter)
+    both, halved = test.judge(adapter), plain.judge(adapter)
+    assert both.gain == pytest.approx(halved.gain + 0.5 * other.gain) and abs(other.gain) > 0.01
+    assert both.halves == halved.gain == halved.halves
+
+
+def test_short_queries_are_consecutive_words_of_their_text():
+    source = random.Random(0)
+    long = " ".join(f"w{i}" for i in range(40))
+    lengths = set()
+    for _ in range(200):
+        query = short_query(long, source)
+        assert query in long
+        lengths.add(len(query.split()))
+    assert lengths == set(range(5, 13))
+    assert {len(short_query("a b c d e f g", source).split()) for _ in range(50)} == {4}
 
 
 def test_options_override_both_recipes(monkeypatch):
-    given, judged = {"whitening": 0.5, "self_weight": 1.0}, []
-
-    def predict(self, adapter):
-        judged.append((adapter.whitening, adapter.self_weight))
-        return Prediction(0.1, 0.1, 100)
-
-    monkeypatch.setattr(HalvesTest, "predict", predict)
-    _, options, _ = choose(noisy_halves(1.0, rows=60), **given)
-    assert options == given and judged == [(0.5, 1.0)] * 2
+    given = {"whitening": 0.5, "self_weight": 1.0}
+    asked = gains_of(monkeypatch, {0.5: np.full(60, 0.1)})
+    adapter = choose([noisy_halves(1.0, rows=60)], **given).adapter
+    assert {name: adapter.get_params()[name] for name in given} == given and asked == [(0.5, 1.0)] * 2
 
 
 def test_the_track_record_is_that_of_the_maps_that_fit_writes():
     cells = json.loads((ROOT / "results/prediction.json").read_text())["cells"]
-    record = dict.fromkeys((*VERDICTS, NOT_PREDICTED), (0, 0))
-    for cell in cells:
-        if cell["report"] and cell["map"] in {f"LinearAdapter, {recipe}" for recipe in RECIPES}:
-            gain, error, _, mean_cosine = cell["predicted"]["halves"]
-            predicted = Prediction(gain, error, FEWEST, mean_cosine)
-            given, rose = record[verdict := predicted.verdict if predicted.reliable else NOT_PREDICTED]
-            record[verdict] = (given + 1, rose + (cell["gain"] > 0))
-    assert record == prediction.TRACK_RECORD
+    cells = [cell for cell in cells if cell["report"]]
+    assert {cell["map"] for cell in cells} == {"auto", *RECIPES}, "only adapters that fit writes"
+    for found, maps in ((prediction.TRACK_RECORD, ["auto"]), (prediction.RECIPE_RECORD, list(RECIPES))):
+        record = dict.fromkeys(VERDICTS, (0, 0))
+        for cell in cells:
+            if cell["map"] in maps:
+                gain, error, verdict = cell["predicted"]["both"]
+                assert Prediction(gain, error, FEWEST).verdict == verdict
+                given, rose = record[verdict]
+                record[verdict] = (given + 1, rose + (cell["gain"] > 0))
+        assert record == found
     page = (ROOT / "docs/search.md").read_text(encoding="utf-8")
-    for verdict, (given, rose) in record.items():
-        assert (f"| {rose} of {given} " if given else "| not given |") in page.partition(f"| {verdict} |")[2].split(
-            "\n"
-        )[0]
+    for verdict, (given, rose) in prediction.TRACK_RECORD.items():
+        row = page.partition(f"| {verdict} |")[2].split("\n")[0]
+        assert f"| {rose} of {given} " in row if given else "| not given |" in row
 
 
 def test_the_track_record_has_a_wilson_interval(monkeypatch):
@@ -196,6 +269,41 @@ def test_the_track_record_has_a_wilson_interval(monkeypatch):
     p, n, z = 0.9, 10, 1.959964
     middle, half = p + z**2 / (2 * n), z * (p * (1 - p) / n + z**2 / (4 * n**2)) ** 0.5
     low, high = ((middle + sign * half) / (1 + z**2 / n) for sign in (-1, 1))
-    assert f"9 of 10 such adapters (95% interval {low:.0%} to {high:.0%})" in track_record(HELPS)
-    monkeypatch.setitem(prediction.TRACK_RECORD, HELPS, (0, 0))
-    assert track_record(HELPS) == "In our tests, no adapter of `fit` had this verdict."
+    assert f"9 of 10 such adapters (95% interval {low:.0%} to {high:.0%})" in track_record(HELPS, chosen=True)
+    monkeypatch.setitem(prediction.RECIPE_RECORD, HELPS, (0, 0))
+    assert track_record(HELPS, chosen=False) == "In our tests, no adapter of `fit` had this verdict."
+
+
+def test_the_curve_judges_the_first_dimensions():
+    test = noisy_halves(1.0)
+    adapter = LinearAdapter().fit(test.fit_on)
+    curve = test.curve(adapter)
+    assert [width.dimension for width in curve] == [12, 9, 6, 4, 3, 2, 1]
+    assert curve[0].loss == curve[0].error == 0 and not curve[0].clear
+    cut = LinearAdapter(n_components=3).fit(test.fit_on)
+    lost = np.subtract(by_definition(test, cut), by_definition(test, adapter))
+    assert curve[4].loss == pytest.approx(lost.mean(), abs=1e-3)
+    assert curve[4].error == pytest.approx(lost.std(ddof=1) / 300**0.5, abs=1e-3)
+    assert curve[4].rank == pytest.approx(np.exp(np.mean(by_definition(test, cut))), rel=1e-3)
+    assert noisy_halves(0.0).curve(LinearAdapter().fit(noisy_halves(0.0).fit_on))[-1].clear
+    assert noisy_halves(1.0, rows=40).curve(adapter) == []
+
+
+def test_the_shortest_dimension_has_no_clear_loss_at_any_larger_one():
+    def curve(*losses: float) -> list[Width]:
+        return [Width(8 - i, 1.0, loss, 0.1) for i, loss in enumerate(losses)]
+
+    assert shortest(curve(0.0, 0.1, 0.2, 0.21)) == 6
+    assert shortest(curve(0.0, 0.3, 0.0)) == 8
+    assert shortest(curve(0.0, -0.5, 0.0)) == 6
+
+
+def test_the_stored_cells_meet_what_the_docs_promise():
+    """The choice is the better recipe in nine of ten cells, and "likely to help" never loses more than 0.5 points."""
+    cells = json.loads((ROOT / "results/prediction.json").read_text())["cells"]
+    gains = {(cell["model"], cell["data"], cell["map"]): cell["gain"] for cell in cells}
+    auto = [cell for cell in cells if cell["map"] == "auto"]
+    best = [max(gains[cell["model"], cell["data"], recipe] for recipe in RECIPES) for cell in auto]
+    assert np.mean([cell["gain"] == most for cell, most in zip(auto, best)]) >= 0.9
+    helps = [cell["gain"] for cell in auto if cell["predicted"]["both"][2] == HELPS]
+    assert np.mean([gain > 0 for gain in helps]) >= 0.9 and min(helps) >= -0.5

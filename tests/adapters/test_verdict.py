@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from informin.adapters.linear import LinearAdapter
-from informin.adapters.prediction import HELPS, NOT_PREDICTED, RECIPES, TRACK_RECORD, UNCLEAR, Prediction
+from informin.adapters.prediction import HELPS, RECIPE_RECORD, RECIPES, TRACK_RECORD, UNCLEAR, Choice, Prediction
 from informin.jobs import verdict
 from informin.jobs.verdict import chosen_adapter, reason, verdict_line
 from tests.adapters.test_prediction import TEXTS
@@ -23,53 +23,53 @@ def encoder():
     def encode(texts):
         return {"mean": np.random.default_rng(1).normal(size=(len(texts), 8))}
 
-    encode.poolers = ["mean"]
+    encode.poolers, encode.prompt, encode.side_prompts = ["mean"], "", ("", "")
+    encode.for_side = lambda side, prompt: encode
     return encode
 
 
 @pytest.mark.parametrize("recipe", sorted(RECIPES))
 def test_a_recipe_sets_options_that_others_override(recipe, encoder):
-    name, adapter, predicted = choice(recipe, encoder)
+    name, adapter, predicted, _ = choice(recipe, encoder)
     assert predicted is not None and name == recipe
     expected = LinearAdapter(**RECIPES[recipe], n_neighbors=5, random_state=3)
     assert adapter.get_params() == expected.get_params()
-    _, adapter, _ = choice(recipe, encoder, whitening=0.1, self_weight=0.9)
+    _, adapter, *_ = choice(recipe, encoder, whitening=0.1, self_weight=0.9)
     assert adapter.get_params() == expected.set_params(whitening=0.1, self_weight=0.9).get_params()
 
 
 def test_auto_uses_the_choice(monkeypatch, encoder):
-    def choose(test, **given):
+    def choose(tests, **given):
         assert given == {"n_neighbors": 5, "self_weight": 0.6, "random_state": 3}
-        return "some_name", {**given, "whitening": 0.2}, Prediction(0.5, 0.1, 80)
+        return Choice(
+            "some_name", LinearAdapter(**{**given, "whitening": 0.2}).fit(tests[0].fit_on), Prediction(0.5, 0.1, 80)
+        )
 
     monkeypatch.setattr(verdict, "choose", choose)
-    name, adapter, predicted = choice("auto", encoder, self_weight=0.6)
+    name, adapter, predicted, _ = choice("auto", encoder, self_weight=0.6)
     assert (name, adapter.self_weight, adapter.whitening, adapter.n_neighbors) == ("some_name", 0.6, 0.2, 5)
     assert predicted == Prediction(0.5, 0.1, 80)
-    assert reason(predicted) == "because its predicted gain is larger" and HELPS in verdict_line(predicted)
-
-
-def test_the_reason_says_if_embeddings_are_nearly_alike():
-    nearly_alike = Prediction(0.5, 0.1, 80, mean_cosine=0.8)
-    assert reason(nearly_alike) == "because the embeddings are nearly alike"
-    assert "the mean cosine of the texts is 0.80, above 0.7" in verdict_line(nearly_alike)
+    assert reason(predicted) == "because its predicted gain is larger" and HELPS in verdict_line(predicted, True)
 
 
 def test_auto_with_few_texts_is_the_safer_recipe(encoder):
-    name, adapter, predicted = choice("auto", encoder, rows=100)
+    name, adapter, predicted, _ = choice("auto", encoder, rows=100)
     assert name == "short_texts" and adapter.whitening == 0 and reason(predicted) == "the safer one"
 
 
 @pytest.mark.parametrize(("recipe", "whitening"), [("auto", 0.3), ("documents", 0.3), ("short_texts", 0)])
 def test_vectors_without_a_model_have_no_verdict(recipe, whitening):
-    name, adapter, predicted = chosen_adapter(recipe, {"self_weight": 0.9}, None, VECTORS, [])
-    assert (adapter.self_weight, adapter.whitening) == (0.9, whitening) and predicted is None
+    name, adapter, predicted, curve = chosen_adapter(recipe, {"self_weight": 0.9}, None, VECTORS, [])
+    assert (adapter.self_weight, adapter.whitening) == (0.9, whitening) and predicted is None and curve == []
     assert name == ("documents" if recipe == "auto" else recipe)
 
 
 def test_the_verdict_has_its_track_record(monkeypatch):
     monkeypatch.setitem(TRACK_RECORD, HELPS, (20, 17))
-    shown = verdict_line(Prediction(0.5, 0.1, 1000))
-    assert shown.startswith(f"{HELPS}.") and "by -39% (95% interval -50% to -26%;" in shown and "17 of 20" in shown
-    assert verdict_line(Prediction(0.5, 0.1, 12)).startswith(f"{UNCLEAR} (12 texts")
-    assert verdict_line(Prediction(0.5, 0.1, 80, mean_cosine=0.8)).startswith(NOT_PREDICTED)
+    monkeypatch.setitem(RECIPE_RECORD, HELPS, (30, 9))
+    shown = verdict_line(Prediction(0.6, 0.1, 1000, halves=0.5), chosen=True)
+    assert shown.startswith(f"{HELPS}.") and "17 of 20" in shown
+    assert "by -39% for the first half" in shown and "by -18% for a few" in shown  # exp(-0.5), exp(-0.2)
+    assert "+0.60 (95% interval +0.40 to +0.80)" in shown
+    assert "9 of 30" in verdict_line(Prediction(0.6, 0.1, 1000, halves=0.5), chosen=False)
+    assert verdict_line(Prediction(0.5, 0.1, 12), chosen=True).startswith(f"{UNCLEAR} (12 texts")

@@ -9,7 +9,8 @@ from safetensors.numpy import load_file
 from sentence_transformers import SentenceTransformer
 
 import informin
-from informin.adapters.prediction import HURTS, Prediction
+from informin.adapters.linear import LinearAdapter
+from informin.adapters.prediction import HURTS, Choice, Prediction
 from informin.cli import fit as command
 from informin.jobs import verdict
 from informin.jobs.verdict import verdict_line
@@ -49,7 +50,7 @@ def test_the_folder_is_that_of_the_command(request, kind, file, tmp_path, capfd)
     assert one["options"].pop("train_file") == "texts.txt" and one == other
     assert result.drift == one["drift"] and result.recipe == "documents"
     assert result.prediction.gain == one["prediction"]["gain"]
-    verdict = verdict_line(result.prediction)
+    verdict = verdict_line(result.prediction, False)
     assert f"Verdict: {verdict}" in printed and verdict.startswith(result.verdict.word.lower())
     loaded = SentenceTransformer(str(tmp_path / "b"), device="cpu").encode(TEXTS[:5], normalize_embeddings=True)
     np.testing.assert_allclose(loaded, result.adapter.transform(result.vectors[:5]), atol=1e-5)
@@ -104,12 +105,45 @@ def test_embeddings_of_the_model_save_the_time_to_embed(words):
         informin.fit(words, TEXTS, embeddings=vectors[1:], device="cpu")
 
 
+@pytest.mark.parametrize("kind", ["words", "sentences"])
+def test_a_folder_with_fewer_dimensions_returns_them(request, kind, file, tmp_path, capfd):
+    model = request.getfixturevalue(kind)
+    whole = informin.fit(model, TEXTS, device="cpu", recipe="documents")
+    out = tmp_path / "out"
+    options = [f"--train_file={file}", f"--output_dir={out}", "--dimension=5", "--device=cpu", "--recipe=documents"]
+    assert command.main([f"--model_name={model}", *options, "--documents=adapted"]) == 0
+    assert "Adapted vectors have 5 dimensions." in capfd.readouterr().out
+    expected = whole.adapter.transform(whole.vectors)[:, :5]
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(np.load(out / "documents.npy"), expected, atol=1e-5)
+    found = SentenceTransformer(str(out), device="cpu").encode(TEXTS, normalize_embeddings=True)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    own = informin.load_model(out, device="cpu")
+    assert own.dimensions == 5
+    np.testing.assert_allclose(
+        informin.embed(own, TEXTS), SentenceTransformer(str(out), device="cpu").encode(TEXTS), atol=1e-5
+    )
+    cut = SentenceTransformer(str(out), device="cpu", truncate_dim=3).encode(TEXTS, normalize_embeddings=True)
+    np.testing.assert_allclose(cut, expected[:, :3] / np.linalg.norm(expected[:, :3], axis=1, keepdims=True), atol=1e-5)
+    assert report(out)["curve"][0]["dimension"] == whole.vectors.shape[1]
+    assert "Fewer dimensions" in (out / "report.html").read_text()
+
+
+def test_auto_chooses_the_dimension_by_the_curve(words, monkeypatch):
+    monkeypatch.setattr("informin.jobs.fit.shortest", lambda curve: curve[2].dimension)
+    result = informin.fit(words, TEXTS, device="cpu", dimension="auto")
+    assert result.adapter.n_components == len(result.adapter.coef_) == result.curve[2].dimension == 8
+    assert result.summary()["dimensions"] == "8 of 16"
+    few = informin.fit(words, TEXTS[:60], device="cpu", dimension="auto")
+    assert few.curve == [] and len(few.adapter.coef_) == 16
+
+
 @pytest.fixture
 def harmful(monkeypatch):
     """Every adapter that auto chooses is likely to hurt."""
 
-    def choose(test, **options):
-        return "documents", options, Prediction(-0.5, 0.1, 80)
+    def choose(tests, **options):
+        return Choice("documents", LinearAdapter(**options).fit(tests[0].fit_on), Prediction(-0.5, 0.1, 80))
 
     monkeypatch.setattr(verdict, "choose", choose)
 
@@ -150,6 +184,10 @@ MISTAKES = {
     "one string": ("texts", {"model": "m", "texts": "texts.txt"}),
     "numbers": ("texts", {"model": "m", "texts": ["a", 1.5]}),
     "pooler": ("pooler", {"model": "m", "texts": ["a"], "pooler": "cls"}),
+    "dimension": ("dimension", {"embeddings": VECTORS, "dimension": 0}),
+    "more dimensions": ("dimension", {"embeddings": VECTORS, "dimension": 13}),
+    "dimension of vectors": ("dimension", {"embeddings": VECTORS, "dimension": "auto"}),
+    "word for dimension": ("dimension", {"embeddings": VECTORS, "dimension": "few"}),
     "recipe": ("recipe", {"embeddings": VECTORS, "recipe": "best"}),
     "seed": ("seed", {"embeddings": VECTORS, "seed": -1}),
     "kind of model": ("model", {"model": 5, "texts": ["a"]}),
@@ -181,7 +219,7 @@ def test_a_loaded_model_keeps_its_own_options(sentences):
 def test_results_show_their_figures(words, tmp_path):
     result = informin.fit(words, TEXTS, device="cpu")
     shown = repr(result)
-    assert "Adapter for words" in shown and f"verdict: {verdict_line(result.prediction)}" in shown
+    assert "Adapter for words" in shown and f"verdict: {verdict_line(result.prediction, True)}" in shown
     assert "fitted on: 320 embeddings of 16 dimensions" in shown and len(shown.splitlines()) < 12
     result.name = "<b>words"
     html = result._repr_html_()

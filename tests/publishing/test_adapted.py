@@ -22,6 +22,7 @@ from informin.models.embed_file import embed_file
 from informin.models.loading import load_trainable
 from informin.models.native import FOR_ADAPTER
 from informin.models.open_model import load_model
+from informin.publishing.adapted import save_adapted
 from informin.publishing.export import export_checkpoint
 from informin.publishing.onnx import export_onnx, load_onnx_encoder
 from informin.publishing.published import published_files
@@ -91,6 +92,29 @@ def test_its_onnx_file_gives_the_same_embeddings(adapted, tmp_path):
     expected = load_model(str(folder))(TEXTS)["mean"]
     np.testing.assert_allclose(load_onnx_encoder(tmp_path / "export")(TEXTS), expected, atol=1e-5)
     np.testing.assert_allclose(load_model(str(tmp_path / "export"))(TEXTS)["mean"], expected, atol=1e-6)
+
+
+def test_a_folder_with_fewer_dimensions_loads_in_every_way(tmp_path):
+    from sentence_transformers import SentenceTransformer
+
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    source = load_model(str(sentence_transformer(save_bert(tmp_path / "bert"), tmp_path / "source")))
+    vectors, folder = source(TEXTS)["mean"], tmp_path / "out"
+    adapter = LinearAdapter(n_components=9).fit(vectors)
+    save_adapted(source, adapter, folder, texts=len(TEXTS))
+    expected = adapter.transform(vectors)
+    model = AutoModel.from_pretrained(folder, trust_remote_code=True).eval()
+    batch = AutoTokenizer.from_pretrained(folder)(TEXTS, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        np.testing.assert_allclose(model(**batch).pooler_output.numpy(), expected, atol=1e-5)
+    model.save_pretrained(tmp_path / "again")
+    export_checkpoint(folder, tmp_path / "export")
+    export_onnx(tmp_path / "export")
+    for path in (folder, tmp_path / "export"):
+        np.testing.assert_allclose(load_model(str(path))(TEXTS)["mean"], expected, atol=1e-5)
+        np.testing.assert_allclose(SentenceTransformer(str(path), device="cpu").encode(TEXTS), expected, atol=1e-5)
+    np.testing.assert_allclose(load_onnx_encoder(tmp_path / "export")(TEXTS), expected, atol=1e-5)
+    assert json.loads((tmp_path / "again" / "3_Dense" / "config.json").read_text())["out_features"] == 9
 
 
 def test_a_server_that_skips_normalize_modules_gives_the_same_embeddings(adapted):

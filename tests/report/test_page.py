@@ -72,7 +72,8 @@ def test_long_sentences_are_cut_and_right_to_left_ones_marked(html):
 
 def test_page_has_all_parts(html, fitted):
     record = load_report(fitted)
-    assert "▲ Likely to help." in html and "by -39% (95% interval -50% to -26%" in html
+    assert "▲ Likely to help." in html and "by -39% for the first half" in html
+    assert "+0.50 (95% interval +0.30 to +0.70)" in html
     assert html.count('class="number"') == len(record["snapshot"]["examples"]) == 20
     for heading in ("Warnings", "Neighbors gained and lost", "Map", "Hubs", "Drift", "Options and versions"):
         assert f"<h2>{heading}</h2>" in html
@@ -130,8 +131,8 @@ def no_points(record):
         (lambda record: record["prediction"].update(verdict="<b>"), "prediction.verdict"),
         (lambda record: record["prediction"].update(gain=-1e300), "prediction.gain"),
         (lambda record: record["prediction"].update(error=101), "prediction.error"),
-        (lambda record: record["prediction"].update(mean_cosine=1e300), "prediction.mean_cosine"),
-        (lambda record: record["prediction"].update(mean_cosine=float("nan")), "prediction.mean_cosine"),
+        (lambda record: record["prediction"].update(halves=1e300), "prediction.halves"),
+        (lambda record: record["prediction"].update(halves=float("nan")), "prediction.halves"),
         (lambda record: record.update(options={"x": eval("[" * 60 + "]" * 60)}), "options.x"),
         (lambda record: record.update(options=DEEP), "nested too deeply"),
         (lambda record: record.update(model="\ud800"), "surrogates"),
