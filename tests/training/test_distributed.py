@@ -48,7 +48,11 @@ TERMS = {
         **dict(objective="informin", reconstruction_weight=0.4, mlm_weight=0.5, queue_size=7),
         **dict(gradient_cache_chunk_size=5),
     ),
-    "near": dict(objective="simcse", false_negative_fraction=0.3),
+    "near": dict(objective="simcse", false_negative_fraction=0.3, false_negative_weight=0.4),
+    "own_near": dict(
+        **dict(objective="simcse", false_negative_fraction=0.3, false_negative_weight=0.4, queue_size=20),
+        false_negative_similarity="model",
+    ),
     "guided": dict(
         **dict(objective="guided", guided_weight=1.0, neighbor_weight=2.0, neighbor_count=3, distillation_weight=0.5),
         **dict(replay_weight=0.7, replay_size=6, mlm_weight=0.5),
