@@ -2,6 +2,12 @@
 
 SCD = dict(objective="scd", projector_size=16)
 MICSE = dict(objective="micse", queue_size=24)
+NONCONTRASTIVE = dict(
+    objective="noncontrastive",
+    reconstruction_weight=1,
+    reconstruction_form="unit_squared_l2",
+    attention_mi_weight=0.5,
+)
 EVERYTHING = dict(
     **dict(
         objective="informin",

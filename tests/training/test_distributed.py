@@ -48,6 +48,7 @@ TERMS = {
         **dict(objective="informin", reconstruction_weight=0.4, mlm_weight=0.5, queue_size=7),
         **dict(gradient_cache_chunk_size=5),
     ),
+    "noncontrastive": dict(objective="noncontrastive", reconstruction_weight=1, attention_mi_weight=0.5),
     "near": dict(objective="simcse", false_negative_fraction=0.3, false_negative_weight=0.4),
     "own_near": dict(
         **dict(objective="simcse", false_negative_fraction=0.3, false_negative_weight=0.4, queue_size=20),
@@ -61,7 +62,7 @@ TERMS = {
 
 
 def make_trainer(folder, options, out):
-    temperature = {"temperature": 0.2} if options["objective"] not in ("scd", "guided") else {}
+    temperature = {"temperature": 0.2} if options["objective"] not in ("scd", "noncontrastive", "guided") else {}
     run = dict(output_dir=out, use_cpu=True, bf16=False, eval_strategy="no", per_device_train_batch_size=6, seed=0)
     sentences = make_sentences(99, seed=5)  # used by the guide; batches are created here
     trainer = InforMinTrainer(folder, InforMinTrainingArguments(**run, **temperature, **options), sentences)
