@@ -28,7 +28,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from informin.errors import UsageError, counted
@@ -158,13 +158,8 @@ def read_study(
         grid=list(grid),
         samples=samples,
         before=_before(path, given.get("before"), settings, [*tasks, *samples]),
-        published={
-            name: _mapping(f"{path}: published: {name}", scores)
-            for name, scores in _mapping(f"{path}: published", given.get("published")).items()
-        },
     )
-    _check_published(path, study)
-    return study
+    return _with_published(f"{path}: published", given.get("published"), study)
 
 
 def check_options(study: Study) -> None:
@@ -379,16 +374,17 @@ def _samples(path: Path, given: dict, files: Sequence[str]) -> dict[str, tuple[s
     return samples
 
 
-def _check_published(path: Path, study: Study) -> None:
-    """Raise UsageError for published scores of an unknown setting, or of a measure that the study does not have."""
+def _with_published(where: str, given, study: Study) -> Study:
+    """Return the study with published scores. Raise UsageError for an unknown setting or measure."""
+    published = {name: _mapping(f"{where}: {name}", scores) for name, scores in _mapping(where, given).items()}
     names = [setting.name for setting in study.settings]
-    _refuse_unknown(f"{path}: published", "setting", study.published, names, f"settings of: {'; '.join(names)}")
-    for name, scores in study.published.items():
-        where = f"{path}: published: {name}"
-        _refuse_unknown(where, "measure", scores, study.measures, f"measures of: {', '.join(study.measures)}")
+    _refuse_unknown(where, "setting", published, names, f"settings of: {'; '.join(names)}")
+    for name, scores in published.items():
+        _refuse_unknown(f"{where}: {name}", "measure", scores, study.measures, f"of: {', '.join(study.measures)}")
         for measure, score in scores.items():
             if not isinstance(score, int | float):
-                raise UsageError(f"{where}: {measure} is {score!r}", needed="a number")
+                raise UsageError(f"{where}: {name}: {measure} is {score!r}", needed="a number")
+    return replace(study, published=published)
 
 
 def _before(path: Path, given, settings: Sequence[Setting], scored: Sequence[str]) -> list[Setting]:

@@ -66,7 +66,7 @@ def test_precedence_of_options(write, tmp_path):
     "published, found, needed",
     [
         ({"hot": {"sts": 1}}, "published: no such setting: hot", "settings of: cold; warm"),
-        ({"warm": {"transfer": 1}}, "published: warm: no such measure: transfer", "measures of: sts"),
+        ({"warm": {"transfer": 1}}, "published: warm: no such measure: transfer", "of: sts"),
         ({"warm": {"sts": "high"}}, "published: warm: sts is 'high'", "a number"),
         ({"warm": 3}, "published: warm is int", "a mapping"),
     ],
