@@ -72,6 +72,10 @@ def parser() -> program.Parser:
     figure(figures.cosines, "Cosine of STS-B pairs against their gold score.", "pairs")
     add = figure(figures.curves, "Loss terms, Spearman, alignment and uniformity of a run over its steps.")
     add("--run", required=True, metavar="FOLDER", help="--output_dir of a run.")
+    text = "Runs by the InfoNCE bound and the conditional entropy of their views, over the steps."
+    add = figure(figures.information, text)
+    text = "--output_dir of runs with --measure_information."
+    add("--run", nargs="+", required=True, metavar="FOLDER", help=text)
     add = figure(figures.redundancy, "How strongly embeddings react to changes of style and of content.", "sentences")
     add("--compare", metavar="MODEL", help="Checkpoint to subtract.")
     add = figure(
