@@ -139,7 +139,7 @@ def measured(folder: str, log: Sequence[Mapping]) -> list[dict]:
     ]
     if not found:
         raise UsageError(
-            f"{folder} has no measures of information", option="run", fix="Train it again with --measure_information."
+            f"{folder} has no measures of information", option="run", fix="Train it again with `measure_information`."
         )
     return found
 

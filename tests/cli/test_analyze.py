@@ -151,7 +151,7 @@ def test_information_of_runs(draw, command, tmp_path):
 def test_runs_without_measures_of_information_are_rejected(draw, command, tmp_path):
     assert train(command()) == 0
     code, out, _ = draw("information", run=tmp_path / "run")
-    assert code == 2 and "has no measures of information. Train it again with --measure_information." in out.err
+    assert code == 2 and "has no measures of information. Train it again with `measure_information`." in out.err
 
 
 def test_redundancy_with_differences(draw, bert, roberta, sentences):
