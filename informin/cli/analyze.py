@@ -70,12 +70,7 @@ def parser() -> program.Parser:
     )
     add("--clusters", type=int, default=10, help="Number of K-means clusters, for a file without labels. Default: 10.")
     figure(figures.cosines, "Cosine of STS-B pairs against their gold score.", "pairs")
-    add = figure(figures.curves, "Loss terms, Spearman, alignment and uniformity of a run over its steps.")
-    add("--run", required=True, metavar="FOLDER", help="--output_dir of a run.")
-    text = "Runs by the InfoNCE bound and the conditional entropy of their views, over the steps."
-    add = figure(figures.information, text)
-    text = "--output_dir of runs with --measure_information."
-    add("--run", nargs="+", required=True, metavar="FOLDER", help=text)
+    _add_figures_of_runs(figure)
     add = figure(figures.redundancy, "How strongly embeddings react to changes of style and of content.", "sentences")
     add("--compare", metavar="MODEL", help="Checkpoint to subtract.")
     add = figure(
@@ -84,3 +79,13 @@ def parser() -> program.Parser:
     add("--compare", required=True, metavar="MODEL", help="Checkpoint before training.")
     add("--senteval_dir", help="SentEval's data/downstream, for STS-B dev. Default: $SENTEVAL_DATA, or not scored.")
     return parser
+
+
+def _add_figures_of_runs(figure: Callable) -> None:
+    """Add the figures that are drawn from the logs of runs."""
+    add = figure(figures.curves, "Loss terms, Spearman, alignment and uniformity of a run over its steps.")
+    add("--run", required=True, metavar="FOLDER", help="--output_dir of a run.")
+    text = "Runs by the InfoNCE bound and the conditional entropy of their views, over the steps."
+    add = figure(figures.information, text)
+    text = "--output_dir of runs with --measure_information."
+    add("--run", nargs="+", required=True, metavar="FOLDER", help=text)
