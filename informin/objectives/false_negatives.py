@@ -103,7 +103,7 @@ class FalseNegatives(Term):
     """
 
     name = "false_negatives"
-    title = "weights of false negatives"
+    title = "false-negative weighting"
     weight = "false_negative_fraction"
     summand = False
     views_differ = False
