@@ -21,6 +21,7 @@ from informin.training import inputs
 from informin.training.callbacks import AfterStep, EpochStart, LogShortRuns, SeedProcesses
 from informin.training.guided_data import GuidedData, add_guide
 from informin.training.history import TERM
+from informin.training.information import Information
 from informin.training.nan_check import NaNCheck
 from informin.training.options import InforMinTrainingArguments
 from informin.training.progress import Progress, replace_progress
@@ -123,6 +124,7 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         self._add_general = data.general
         self._step_values: dict[str, Tensor] = {}  # of the last forward pass
         self._means = TermMeans()  # since the last log entry
+        self._information = Information(args.temperature or 0.05) if args.measure_information else None
         model.config.informin = inputs.settings_in_training(model, args)
         self.terms = args.terms
         self._map_layers = sorted({layer for term in self.terms for layer in term.map_layers(model.config)})
@@ -157,6 +159,8 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
             views={"sentence_ids": inputs["sentence_ids"], "gather": gather_with_gradient},
         )
         views = two_views(outputs, inputs, self._stack_views.views)
+        if self._information:
+            self._information.add(views.z1, views.z2)
         for term in self.terms:
             term.add_to(views)
         values = {name: value for term in self.terms for name, value in term.loss(views).items()}
@@ -192,6 +196,7 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
             terms = [term.name for term in self.terms]
             means = self._means.pop(self.accelerator)
             logs.update({f"{TERM}{name}" if name in terms else name: value for name, value in means.items()})
+            logs.update(self._information.pop(self.accelerator) if self._information else {})
         super().log(logs, start_time)
 
     def encode(self, sentences: str | Iterable[str]) -> np.ndarray:

@@ -165,7 +165,7 @@ PACKAGES = {
     "publishing": ("modeling_informin", "adapters", "models", "evaluation"),
     "training": ("guide", "objectives", "views", "models", "evaluation", "publishing"),
     "demo": ("modeling_informin", "models", "evaluation", "publishing"),
-    "figures": ("models", "evaluation", "training"),
+    "figures": ("models", "evaluation", "publishing", "training"),
     "studies": ("evaluation", "publishing", "training"),
     "report": ("adapters", "evaluation", "publishing", "figures", "studies"),
     "jobs": ("adapters", "models", "evaluation", "publishing", "training", "figures", "report"),

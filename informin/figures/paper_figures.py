@@ -4,7 +4,7 @@ Each function takes `model_name`, a list of Hub ids or folders; `output`, the pa
 `**loading`, the pooler, batch size and device for `encoders`. It returns the paths of the PNG, SVG and CSV files.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -25,8 +25,10 @@ from informin.figures import plots, run_plots
 from informin.figures.redundancy import probe
 from informin.models.model import Model
 from informin.models.open_model import load_model
+from informin.publishing.report_record import load_report
 from informin.textfiles import read_sentences, require_file, without_blanks
 from informin.training.checkpoints import read_history
+from informin.training.information import BOUND, ENTROPY
 
 LABEL = "label"  # column of a file of sentences
 
@@ -97,6 +99,49 @@ def cosines(
 def curves(run: str, output: str) -> Sequence[Path]:
     """Draw the training curves of a run, from its output folder."""
     return run_plots.training_curves(read_history(run), output)
+
+
+def information(run: Sequence[str], output: str) -> Sequence[Path]:
+    """Draw runs in the plane of theorems 1 and 2 of Chen et al. (2022), from their output folders."""
+    short = [Path(folder).name for folder in run]
+    labels = short if len(set(short)) == len(run) else run
+    rows = [
+        {"run": label, **entry} for label, folder in zip(labels, run) for entry in measured(folder, read_log(folder))
+    ]
+    last = {row["run"]: row for row in rows}
+    columns = ["conditional_entropy", "infonce_bound", "spearman"]
+    lines = [Row(name, {column: row[column] for column in columns}, digits=3) for name, row in last.items()]
+    print(render(Table("Last log entry, nats per dimension, nats and Spearman x 100", columns, lines), "text"))
+    return run_plots.information(rows, output)
+
+
+def read_log(folder: str) -> list[dict]:
+    """Return the log in report.json of a run. Raise UsageError if it has none."""
+    record = load_report(folder)
+    if record["command"] != "train":
+        raise UsageError(
+            f"{folder} is the output of `informin fit`", option="run", needed="the output folder of a training run"
+        )
+    return record["log"]
+
+
+def measured(folder: str, log: Sequence[Mapping]) -> list[dict]:
+    """Return the log entries with measures of information, each with the last development score until then.
+
+    The score of a step is logged after its losses.
+    """
+    scores = {entry["step"]: entry["eval_spearman"] for entry in log if entry.get("eval_spearman") is not None}
+    found = [
+        {name: entry[name] for name in ("step", BOUND, ENTROPY)}
+        | {"spearman": next((scores[step] for step in sorted(scores, reverse=True) if step <= entry["step"]), None)}
+        for entry in log
+        if entry.get(BOUND) is not None and entry.get(ENTROPY) is not None
+    ]
+    if not found:
+        raise UsageError(
+            f"{folder} has no measures of information", option="run", fix="Train it again with `measure_information`."
+        )
+    return found
 
 
 def redundancy(

@@ -57,6 +57,33 @@ def training_curves(log_history: Sequence[Mapping], stem: str | Path) -> Files:
 
 
 @matplotlib.rc_context(STYLE)
+def information(rows: Sequence[Mapping], stem: str | Path) -> Files:
+    """Plot runs in the plane of the two theorems of InforMin-CL: a line over the steps, with a marker at the last one.
+
+    Args:
+        rows: One row per run and log entry, in the order of the steps, with `run`, `step`, `infonce_bound`,
+            `conditional_entropy` and `spearman`, the last score on the development pairs until then, or None.
+    """
+    require(rows, "run")
+    figure = Figure(figsize=(7, 4.8))
+    axes = figure.add_subplot()
+    for i, name in enumerate(dict.fromkeys(row["run"] for row in rows)):
+        own = [row for row in rows if row["run"] == name]
+        x, y = numbers(own, "conditional_entropy"), numbers(own, "infonce_bound")
+        require_finite(name, "the measures of information", [x, y])
+        score = own[-1]["spearman"]
+        label = textwrap.fill(name if score is None else f"{name}: {score:.2f}", 36)
+        axes.plot(x, y, markevery=[-1], markersize=8, linewidth=1, label=label, **appearance(i))
+    axes.set_xlabel(
+        "conditional entropy of one view given the other, nats per dimension\n← less that the views do not share"
+    )
+    axes.set_ylabel("InfoNCE bound of mutual information, nats\nmore that the views share →")
+    figure.legend(loc="outside right upper", title="run: development pairs,\nSpearman x 100")
+    header = ["run", "step", "infonce_bound", "conditional_entropy", "spearman"]
+    return save(figure, stem, header, ([row[name] for name in header] for row in rows))
+
+
+@matplotlib.rc_context(STYLE)
 def seeds(rows: Sequence[Mapping], title: str, stem: str | Path) -> Files:
     """Plot the score of each seed of each setting, with mean and standard deviation, in one panel per measure.
 

@@ -30,6 +30,9 @@ OBJECTIVES = {
     "micse": Objective(
         "miCSE", (Contrast, FalseNegatives, Queue, AttentionMI, Reconstruction, *GUIDED, MaskedLM), MICSE_ROWS
     ),
+    "noncontrastive": Objective(
+        "training without negatives", (Reconstruction, AttentionMI, Decorrelation, *GUIDED, MaskedLM)
+    ),
     "guided": Objective(
         "guided training", (*GUIDED, Decorrelation, MaskedLM), projection_head="none", max_seq_length=None
     ),

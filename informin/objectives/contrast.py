@@ -22,18 +22,21 @@ def contrast(
     temperature: float = 0.05,
     queue: Tensor | None = None,
     queue_false_negatives: Tensor | None = None,
-    false_negatives: Tensor | None = None,
+    negative_weights: Tensor | None = None,
 ) -> Tensor:
     r"""Contrastive loss: pull together two views of a sentence and push it away from the other sentences in the batch.
 
     Use it to train on unlabeled sentences, with two dropout views of each sentence. It is the base of SimCSE, miCSE and
     InforMin-CL. Use large batches, or a queue, for more negatives. If many sentences of a batch have the same meaning,
-    mask these false negatives (see `FalseNegatives`).
+    give these false negatives a lower weight (see `FalseNegatives`).
 
     Also known as InfoNCE, NT-Xent, MultipleNegativesRankingLoss, or softmax loss with in-batch negatives. With `queue`
-    it is the loss of MoCo; with `false_negatives`, that of GISTEmbed.
+    it is the loss of MoCo; with weights of 0 and 1, that of GISTEmbed.
 
-        loss = mean_i -log( exp(cos(z1_i, z2_i) / temperature) / sum_k exp(cos(z1_i, z2_k) / temperature) )
+        loss = mean_i -log( exp(s_ii) / (exp(s_ii) + sum_{k != i} w_ik exp(s_ik)) )
+        s_ik = cos(z1_i, z2_k) / temperature
+
+    The weights w are 1 by default.
 
     With several processes, each uses its own anchors and the candidates of all processes, gathered with gradient. The
     mean over processes then equals a single process on the joined batch, in value and gradient.
@@ -46,8 +49,8 @@ def contrast(
             are ignored.
         queue_false_negatives: True where a queue entry must not be an anchor's negative, such as an earlier embedding
             of the same sentence, (N, Q) bool.
-        false_negatives: True where a candidate of the W processes must not be an anchor's negative, (N, W*N) bool. Does
-            not affect the anchor's own second view.
+        negative_weights: Weight w_ik of each candidate of the W processes as a negative of each anchor, 0 or more,
+            (N, W*N). 0 leaves a candidate out. Does not affect the anchor's own second view and the queue.
 
     Returns:
         The mean loss over the local anchors, a scalar.
@@ -78,23 +81,23 @@ def contrast(
         queue = normalize(queue.detach().float(), dim=-1)
         empty = ~queue.any(-1)  # (Q,)
 
-    def loss_of(anchors: Tensor, targets: Tensor, false_negatives: Tensor | None, excluded: Tensor | None) -> Tensor:
+    def loss_of(anchors: Tensor, targets: Tensor, weights: Tensor | None, excluded: Tensor | None) -> Tensor:
         logits = anchors @ candidates.T / temperature  # (n, W*N)
-        if false_negatives is not None:
-            others = torch.arange(len(candidates), device=logits.device) != targets[:, None]  # (n, W*N)
-            logits = logits.masked_fill(false_negatives & others, -torch.inf)
+        if weights is not None:
+            own = torch.arange(len(candidates), device=logits.device) == targets[:, None]  # (n, W*N)
+            logits = logits + weights.masked_fill(own, 1).log()  # w exp(s) = exp(s + log w)
         if queue is not None:
             ignored = empty if excluded is None else excluded | empty  # (Q,) or (n, Q)
             further = (anchors @ queue.T / temperature).masked_fill(ignored, -torch.inf)
             logits = torch.cat([logits, further], dim=-1)  # (n, W*N + Q)
         return cross_entropy(logits, targets)
 
-    return mean_over_anchors(loss_of, anchors, targets, false_negatives, queue_false_negatives)
+    return mean_over_anchors(loss_of, anchors, targets, negative_weights, queue_false_negatives)
 
 
 @dataclass
 class Contrast(Term):
-    """Contrastive loss, with the negatives of `Queue` and the masking of `FalseNegatives` if these are on."""
+    """Contrastive loss, with the negatives of `Queue` and the weights of `FalseNegatives` if these are on."""
 
     name = "contrast"
     title = "contrast"
@@ -110,7 +113,7 @@ class Contrast(Term):
     def loss(self, views: Views) -> dict[str, Tensor]:
         earlier, ids = views.heads.get("queue", (None, None))
         excluded = None if ids is None else known_pairs(needed(views.same), ids)
-        return {"contrast": contrast(views.z1, views.z2, self.temperature, earlier, excluded, views.false_negatives)}
+        return {"contrast": contrast(views.z1, views.z2, self.temperature, earlier, excluded, views.negative_weights)}
 
 
 SIMCSE_ROWS = {  # Gao et al. (2021), appendix A

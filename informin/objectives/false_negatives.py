@@ -1,4 +1,4 @@
-"""False-negative masking: exclude in-batch negatives that a guide considers similar to the anchor.
+"""False negatives: give a lower weight to in-batch negatives that are similar to the anchor, or leave them out.
 
 Text from one domain contains many sentences about the same thing. Using them as negatives pushes them apart, which can
 make a good encoder worse on that text.
@@ -8,27 +8,30 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from informin.distributed import gather_with_gradient
 from informin.guide.protocol import Guide, GuideNeeds
 from informin.objectives.precision import in_float32
 from informin.objectives.terms import Term, Views, needed, option, require
 
+SIMILARITIES = ("guide", "model")
+
 
 @in_float32
-def false_negative_mask(guide1: Tensor, guide2: Tensor, threshold: float) -> Tensor:
-    """Find false negatives: candidates whose guide embeddings are more similar to the anchor's than a threshold.
+def false_negative_mask(x1: Tensor, x2: Tensor, threshold: float | Tensor) -> Tensor:
+    """Find false negatives: candidates whose embeddings are more similar to the anchor's than a threshold.
 
     Use it with `contrast` on text from one domain, where many sentences of a batch have nearly the same meaning.
 
     Also known as false-negative filtering, or guided in-sample selection (GISTEmbed, CachedGISTEmbedLoss). GISTEmbed's
     threshold is the similarity of the anchor and its own positive; here one threshold holds for all pairs.
 
-        mask_ik = cos(guide1_i, guide2_k) > threshold
+        mask_ik = cos(x1_i, x2_k) > threshold
 
     Args:
-        guide1: The guide's unit vectors of the anchors, (N, d).
-        guide2: The guide's unit vectors of this process's candidates, (N, d).
+        x1: Unit vectors of the anchors, (N, d).
+        x2: Unit vectors of this process's candidates, (N, d).
         threshold: Cosine above which a candidate is a false negative.
 
     Returns:
@@ -39,13 +42,39 @@ def false_negative_mask(guide1: Tensor, guide2: Tensor, threshold: float) -> Ten
 
     Example:
         >>> import torch
-        >>> guide = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
-        >>> false_negative_mask(guide, guide, threshold=0.7).int()
+        >>> x = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
+        >>> false_negative_mask(x, x, threshold=0.7).int()
         tensor([[1, 1, 0],
                 [1, 1, 0],
                 [0, 0, 1]], dtype=torch.int32)
     """
-    return guide1 @ gather_with_gradient(guide2).T > threshold
+    return x1 @ gather_with_gradient(x2).T > threshold
+
+
+@in_float32
+def batch_threshold(x1: Tensor, x2: Tensor, fraction: float) -> Tensor:
+    """Find the cosine that a fraction of the batch's pairs of different sentences exceeds, over all W processes.
+
+    Args:
+        x1: Unit vectors of this process's anchors, (N, d).
+        x2: Unit vectors of this process's candidates, (N, d).
+        fraction: Fraction of the pairs, from 0 to below 1; rounded down to a number of pairs.
+
+    Returns:
+        The cosine, a scalar; the largest one of the batch if the fraction is less than one pair.
+
+    Source:
+        This project.
+
+    Example:
+        >>> import torch
+        >>> x = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
+        >>> batch_threshold(x, x, fraction=0.4)
+        tensor(0.6000)
+    """
+    cosines = gather_with_gradient(x1) @ gather_with_gradient(x2).T  # (W*N, W*N)
+    pairs = cosines[~torch.eye(len(cosines), dtype=torch.bool, device=cosines.device)]
+    return pairs.kthvalue(len(pairs) - int(fraction * len(pairs))).values
 
 
 def known_pairs(same: Tensor, ids: Tensor) -> Tensor:
@@ -63,38 +92,55 @@ def known_pairs(same: Tensor, ids: Tensor) -> Tensor:
 
 @dataclass
 class FalseNegatives(Term):
-    """Masks the most similar pairs of sentences, according to the guide, in the contrastive loss.
+    """Lowers the weight of the most similar pairs of sentences in the contrastive loss.
 
-    Adds no value to the loss itself. See `false_negative_mask`.
+    With the default weight of 0, they are left out. Similarity is that of the guide, or of the trained model's own
+    projections in this step, without gradient. Adds no value to the loss itself. Does not affect the queue. See
+    `false_negative_mask`.
+
+    Source:
+        Chen et al. (2022), InforMin-CL, limitations: lower weights for similar negatives.
     """
 
     name = "false_negatives"
-    title = "false-negative masking"
+    title = "false-negative weighting"
     weight = "false_negative_fraction"
     summand = False
     views_differ = False
 
     false_negative_fraction: float = option(
-        0,
-        "Fraction of all sentence pairs to treat as false negatives: the most similar ones according to the guide.",
+        0, "Fraction of all sentence pairs to treat as false negatives: the most similar ones."
+    )
+    false_negative_weight: float = option(
+        0, "Weight of false negatives in the denominator of the contrastive loss; 0 leaves them out."
+    )
+    false_negative_similarity: str = option(
+        "guide",
+        "Whose similarities find false negatives: those of the `guide`, or of the trained `model` in each batch.",
+        choices=SIMILARITIES,
     )
 
     def check(self) -> None:
-        require(
-            self.false_negative_fraction < 1,
-            "false_negative_fraction",
-            self.false_negative_fraction,
-            "a fraction below 1",
-        )
+        for name in ("false_negative_fraction", "false_negative_weight"):
+            value = getattr(self, name)
+            require(0 <= value < 1, name, value, "0 or more, and below 1")
 
     @property
-    def guide_needs(self) -> GuideNeeds:
-        return GuideNeeds()
+    def guide_needs(self) -> GuideNeeds | None:
+        return GuideNeeds() if self.false_negative_similarity == "guide" else None
 
     def prepare(self, guide: Guide) -> None:
         self._guide, self._threshold = guide, guide.quantile(self.false_negative_fraction)
 
     def add_to(self, views: Views) -> None:
+        mask = self._by_guide(views) if self.guide_needs else self._by_model(views)
+        weights = torch.where(mask, self.false_negative_weight, 1.0)
+        views.negative_weights = weights if views.negative_weights is None else weights.minimum(views.negative_weights)
+
+    def _by_guide(self, views: Views) -> Tensor:
         guide1, guide2 = self._guide.lookup(needed(views.row1)), self._guide.lookup(needed(views.row2))
-        mask = false_negative_mask(guide1, guide2, self._threshold)
-        views.false_negatives = mask if views.false_negatives is None else views.false_negatives | mask
+        return false_negative_mask(guide1, guide2, self._threshold)
+
+    def _by_model(self, views: Views) -> Tensor:
+        z1, z2 = (normalize(z.detach().float(), dim=-1) for z in (views.z1, views.z2))
+        return false_negative_mask(z1, z2, batch_threshold(z1, z2, self.false_negative_fraction))

@@ -29,7 +29,8 @@ class Views:
         same: For each sentence, the ids of sentences that must not be its negatives, (B, M) int64: itself and, with
             neighbor views, the neighbor encoded as its second view and their mutual neighbors. Equal sentences have
             equal ids.
-        false_negatives: True where one of the candidates from all W processes is a false negative, (B, W*B) bool.
+        negative_weights: Weight of each candidate from all W processes as a negative of each sentence, (B, W*B); 0
+            leaves it out. None if all have weight 1.
         maps1: Attention maps of T layers in the first view, (B, T, H, L, L). None unless a term sets `reads_maps`.
         maps2: Attention maps of T layers in the second view, (B, T, H, L, L).
         heads: Outputs of the terms' heads, by term name.
@@ -46,7 +47,7 @@ class Views:
     general: Tensor | None = None
     general_row: Tensor | None = None
     same: Tensor | None = None
-    false_negatives: Tensor | None = None
+    negative_weights: Tensor | None = None
     maps1: Tensor | None = None
     maps2: Tensor | None = None
     heads: dict[str, Any] = field(default_factory=dict)

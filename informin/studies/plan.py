@@ -11,6 +11,8 @@ tasks      tasks of `informin eval`: sts, transfer or names. Without tasks, only
 labels     labeled files to score on, as for `informin eval`
 retrieval  files of retrieval pairs to score on, as for `informin eval`
 before     true: also score the encoders before training
+published  mapping from names of settings to the scores that a paper reports: sts, transfer or names of tasks. The table
+           shows them beside ours.
 
 `recipes` and `seeds` are required. The option `config: FILE` in base or in a recipe starts from a file of options,
 without its seed and output_dir. Precedence, highest first: grid, command line (which cannot set an option of the grid),
@@ -26,7 +28,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from informin.errors import UsageError, counted
@@ -40,7 +42,7 @@ from informin.training.data_options import CardArguments
 from informin.yamlfiles import parse_yaml, read_mapping
 
 SAMPLES = ("labels", "retrieval")
-KEYS = ("title", "base", "recipes", "grid", "seeds", "baseline", "tasks", *SAMPLES, "before")
+KEYS = ("title", "base", "recipes", "grid", "seeds", "baseline", "tasks", *SAMPLES, "before", "published")
 OWN = ("seed", "output_dir", "resume_from_checkpoint", "resume_with_changes", "push_to_hub")  # what a study decides
 CARD = {field.name for field in fields(CardArguments)}
 SHORT = {"per_device_train_batch_size": "batch", "learning_rate": "lr", "max_train_samples": "sentences"}
@@ -84,6 +86,7 @@ class Study:
     grid: list[str]  # options that vary
     samples: dict[str, tuple[str, str]] = field(default_factory=dict)  # by name: (labels or retrieval, file)
     before: list[Setting] = field(default_factory=list)  # encoders before training
+    published: dict[str, dict[str, float]] = field(default_factory=dict)  # scores in a paper, by setting and measure
 
     @property
     def scored(self) -> list[str]:
@@ -146,7 +149,7 @@ def read_study(
     _refuse_many(path, len(recipes), grid, len(seeds))
     settings = _settings(path, base, recipes, forced, grid, _baselines(path, given.get("baseline"), recipes))
     tasks, samples = _tasks(path, given.get("tasks")), _samples(path, given, files)
-    return Study(
+    study = Study(
         name=path.stem,
         title=str(given.get("title", path.stem)),
         settings=settings,
@@ -156,6 +159,7 @@ def read_study(
         samples=samples,
         before=_before(path, given.get("before"), settings, [*tasks, *samples]),
     )
+    return _with_published(f"{path}: published", given.get("published"), study)
 
 
 def check_options(study: Study) -> None:
@@ -368,6 +372,19 @@ def _samples(path: Path, given: dict, files: Sequence[str]) -> dict[str, tuple[s
             needed=f"files with these names: {known}",
         )
     return samples
+
+
+def _with_published(where: str, given, study: Study) -> Study:
+    """Return the study with published scores. Raise UsageError for an unknown setting or measure."""
+    published = {name: _mapping(f"{where}: {name}", scores) for name, scores in _mapping(where, given).items()}
+    names = [setting.name for setting in study.settings]
+    _refuse_unknown(where, "setting", published, names, f"settings of: {'; '.join(names)}")
+    for name, scores in published.items():
+        _refuse_unknown(f"{where}: {name}", "measure", scores, study.measures, f"of: {', '.join(study.measures)}")
+        for measure, score in scores.items():
+            if not isinstance(score, int | float):
+                raise UsageError(f"{where}: {name}: {measure} is {score!r}", needed="a number")
+    return replace(study, published=published)
 
 
 def _before(path: Path, given, settings: Sequence[Setting], scored: Sequence[str]) -> list[Setting]:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from informin.errors import UsageError
-from informin.schema import ANY, TEXT, Each, Keys, integer, list_of, one_of, or_none, problem
+from informin.schema import ANY, SCORE, TEXT, Each, Keys, integer, list_of, one_of, or_none, problem
 from informin.studies.plan import BEFORE, SAMPLES, Setting, Study
 from informin.studies.runs import RECORD
 from informin.studies.table import SCHEMA, summarize
@@ -24,6 +24,7 @@ SUMMARY = Keys(
             others=Keys({"recipe": TEXT, "options": Keys(others=ANY), "baseline": or_none(TEXT)}, {}, ANY)
         ),
     },
+    {"published": Keys(others=Keys(others=SCORE))},
     others=ANY,
 )
 RUNS = Each(Keys({"setting": TEXT, "seed": or_none(integer(0))}, others=ANY))
@@ -59,6 +60,7 @@ def load_study(path: str | Path) -> tuple[Study, Records]:
         grid=numbers["grid"],
         samples={name: (kind, file) for name, (kind, file) in numbers["samples"].items()},
         before=[Setting(name, BEFORE, {}, trained=False) for name in numbers["before"]],
+        published=numbers.get("published", {}),
     )
     return study, {(run.pop("setting"), run["seed"]): run for run in runs}
 

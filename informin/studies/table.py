@@ -84,6 +84,7 @@ def summarize(study: Study, records: dict[tuple[str, int | None], dict]) -> dict
         "samples": {name: [kind, Path(file).name] for name, (kind, file) in study.samples.items()},
         "seeds": study.seeds,
         "measures": study.measures,
+        "published": study.published,
         "missing": [[name, seed] for name, seed in _all_runs(study) if (name, seed) not in records],
         "undefined": [run for run in undefined if run[-1]],
         "unlike": _unlike(study, trained),
@@ -148,15 +149,26 @@ def verdict(resampled: Sequence[float] | None, normal: Sequence[float] | None) -
 def tables(summary: dict) -> list[Table]:
     """Return the table of means, and with baselines a table of differences for each measure."""
     columns = {column: name_of(column) for column in (DEVELOPMENT, *summary["measures"], *GEOMETRY)}
+    published = summary["published"]
+    beside = {
+        measure: f"{columns[measure]}, published"
+        for measure in summary["measures"]
+        if any(measure in scores for scores in published.values())
+    }
     rows = [
         Row(label, {name: _number(before[column], column) for column, name in columns.items()})
         for label, before in summary["before"].items()
     ]
     rows += [
-        Row(label, {name: _mean(setting[column], column) for column, name in columns.items()})
+        Row(
+            label,
+            {name: _mean(setting[column], column) for column, name in columns.items()}
+            | {name: published.get(label, {}).get(measure) for measure, name in beside.items()},
+        )
         for label, setting in summary["settings"].items()
     ]
-    means = Table(f"{summary['title']}: mean ± sd over seeds (n)", list(columns.values()), rows)
+    shown = [name for column in columns for name in (columns[column], beside.get(column)) if name]
+    means = Table(f"{summary['title']}: mean ± sd over seeds (n)", shown, rows)
     return [means, *(_differences(summary, measure) for measure in summary["measures"] if summary["differences"])]
 
 

@@ -30,7 +30,7 @@ OFTEN_USED = (
     "output_dir per_device_train_batch_size learning_rate num_train_epochs max_steps warmup_steps lr_scheduler_type "
     "weight_decay max_grad_norm gradient_accumulation_steps seed bf16 fp16 eval_strategy eval_steps save_steps "
     "logging_steps save_total_limit resume_from_checkpoint resume_with_changes report_to run_name measure_drift "
-    "verbose push_to_hub hub_model_id hub_private_repo hub_strategy hub_overwrite"
+    "measure_information verbose push_to_hub hub_model_id hub_private_repo hub_strategy hub_overwrite"
 ).split()
 VIEWS = ("objective projection_head view view_dropout view_dropout_rate guide_model guide_cache replay_file").split()
 PROGRAM = {

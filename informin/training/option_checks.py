@@ -242,6 +242,13 @@ def check_terms(args: "InforMinTrainingArguments") -> None:
             fix="Use one of the two.",
         )
     view = args.second_view  # checks its own options
+    compared = args.view_dropout or not view.same_tokens or any(term.views_differ for term in args.terms)
+    if args.measure_information and not compared:
+        raise UsageError(
+            "compares two views, and these terms use one",
+            option="measure_information",
+            fix="Leave it out, or use an objective that compares two views.",
+        )
     for term in args.terms:
         if term.reads_maps and not view.same_tokens:
             raise UsageError(

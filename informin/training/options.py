@@ -113,6 +113,11 @@ class InforMinTrainingArguments(EncoderOptions, TermOptions, TrainingArguments):
     measure_drift: bool = option(
         True, "Measure after training how much the embeddings changed. Encodes several thousand sentences."
     )
+    measure_information: bool = option(
+        False,
+        "Log two estimates with each loss: the InfoNCE bound of the mutual information of the two views, and the "
+        "conditional entropy of one view given the other.",
+    )
     verbose: bool = option(False, "Log the values filled in from the paper, and every log line.")
     paper_row: Optional[str] = field(
         init=False, default=None, compare=False, metadata={"help": "Row of published values that was used."}

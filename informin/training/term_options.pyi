@@ -10,8 +10,12 @@ class TermOptions:
     temperature: Optional[float] = None
     """Temperature of the contrastive loss. Default: 0.05."""
     false_negative_fraction: Optional[float] = None
-    """Fraction of all sentence pairs to treat as false negatives: the most similar ones according to the guide.
-    Default: 0 (off)."""
+    """Fraction of all sentence pairs to treat as false negatives: the most similar ones. Default: 0 (off)."""
+    false_negative_weight: Optional[float] = None
+    """Weight of false negatives in the denominator of the contrastive loss; 0 leaves them out. Default: 0 (off)."""
+    false_negative_similarity: Optional[str] = None
+    """Whose similarities find false negatives: those of the `guide`, or of the trained `model` in each batch. Default:
+    guide."""
     queue_size: Optional[int] = None
     """Number of embeddings from earlier batches to use as further negatives in the contrastive loss. Default: 384 for
     micse, else 0 (off)."""

@@ -12,12 +12,14 @@ from informin.cli import eval as eval_command
 from informin.evaluation import score_pairs
 from informin.evaluation.senteval import load_task
 from informin.figures import paper_figures as figures
+from informin.figures.paper_figures import read_log
 from informin.models.open_model import load_model
 from run_unsup import main as train
 from tests.conftest import make_sentences
 from tests.senteval_data import small_counts, write_senteval
 
 SHARE = 0.02
+SHOWN = ("conditional_entropy", "infonce_bound", "spearman")
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +128,30 @@ def test_curves_of_a_run(draw, command, tmp_path):
     code, _, rows = draw("curves", run=tmp_path / "run")
     assert code == 0 and [row["step"] for row in rows] == ["0", "2", "4"]
     assert rows[0]["eval_spearman"] and rows[1]["terms/contrast"] and not rows[0]["terms/contrast"]
+
+
+def test_information_of_runs(draw, command, tmp_path):
+    """Scores are those at or before a log entry; without evaluation there are none."""
+    options = dict(measure_information=True, logging_steps=1)
+    assert train(command(**options, eval_steps=2, output_dir=tmp_path / "one")) == 0
+    never = dict(eval_strategy="no", eval_pairs=None, load_best_model_at_end=False)
+    assert train(command(**options, **never, output_dir=tmp_path / "two")) == 0
+    code, out, rows = draw("information", run=[tmp_path / "one", tmp_path / "two"])
+    assert code == 0 and [(row["run"], row["step"]) for row in rows] == [(r, s) for r in ("one", "two") for s in "1234"]
+    log = {entry["step"]: entry for entry in read_log(tmp_path / "one") if "loss" in entry}
+    scores = {entry["step"]: entry["eval_spearman"] for entry in read_log(tmp_path / "one") if "eval_spearman" in entry}
+    assert [float(row["spearman"]) for row in rows[:4]] == [scores[step] for step in (0, 2, 2, 4)]
+    assert [row["spearman"] for row in rows[4:]] == [""] * 4
+    for name in ("infonce_bound", "conditional_entropy"):
+        assert [float(row[name]) for row in rows[:4]] == [log[step][name] for step in (1, 2, 3, 4)]
+    (line,) = [line.split() for line in out.out.splitlines() if line.startswith("one")]
+    assert line == ["one", *(f"{float(rows[3][name]):.3f}" for name in SHOWN)]
+
+
+def test_runs_without_measures_of_information_are_rejected(draw, command, tmp_path):
+    assert train(command()) == 0
+    code, out, _ = draw("information", run=tmp_path / "run")
+    assert code == 2 and "has no measures of information. Train it again with `measure_information`." in out.err
 
 
 def test_redundancy_with_differences(draw, bert, roberta, sentences):

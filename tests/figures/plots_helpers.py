@@ -53,6 +53,17 @@ def probe_rows() -> list[dict]:
     ]
 
 
+def information_rows() -> list[dict]:
+    """Three runs over four log entries; the second has no score."""
+    source = np.random.default_rng(6)
+    return [
+        dict(run=name, step=10 * step, infonce_bound=bound, conditional_entropy=entropy)
+        | dict(spearman=None if i == 1 else 80 + step)
+        for i, name in enumerate(NAMES)
+        for step, (bound, entropy) in enumerate(source.uniform([3, -3], [4.8, -2], (4, 2)).tolist())
+    ]
+
+
 def drift_panels() -> dict[str, Drift]:
     """40 sentences; the second checkpoint equals the old one."""
     source = np.random.default_rng(5)
@@ -66,6 +77,7 @@ FIGURES = {
     "tsne": lambda stem: plots.tsne(tsne_panels(), SENTENCES, stem),
     "cosine_against_gold": lambda stem: plots.cosine_against_gold(cosine_panels(), stem),
     "training_curves": lambda stem: run_plots.training_curves(HISTORY, stem),
+    "information": lambda stem: run_plots.information(information_rows(), stem),
     "redundancy": lambda stem: plots.redundancy(probe_rows(), stem),
     "drift": lambda stem: plots.drift(drift_panels(), NAMES[0], stem),
 }

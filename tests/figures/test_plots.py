@@ -30,6 +30,7 @@ LABELS = {
         "development pairs, Spearman x 100",
         "step",
     ],
+    "information": [f"{NAMES[0]}: 83.00", NAMES[1], f"{NAMES[2]}: 83.00", "run: development pairs,"],
     "redundancy": [*NAMES, "stop words removed", "capitalized", "accuracy of the style probe (%), ± 1 sd"],
     "drift": [*NAMES, "number of 10 nearest neighbors kept", "(far right: hubs)"],
 }

@@ -14,11 +14,11 @@ DRAW = torch.Generator().manual_seed(1)
 Z1, Z2, GUIDE1, GUIDE2 = (torch.randn(N, 6, generator=DRAW) for _ in range(4))
 QUEUE = torch.randn(5, 6, generator=DRAW)
 QUEUE[3] = 0
-NEAR, IN_QUEUE = torch.rand(N, N, generator=DRAW) < 0.3, torch.rand(N, 5, generator=DRAW) < 0.3
+NEAR, IN_QUEUE = torch.rand(N, N, generator=DRAW).round(decimals=1), torch.rand(N, 5, generator=DRAW) < 0.3
 LOSSES = {
     "contrast": contrast,
     "queue": partial(contrast, queue=QUEUE, queue_false_negatives=IN_QUEUE),
-    "near": partial(contrast, false_negatives=NEAR),
+    "near": partial(contrast, negative_weights=NEAR),
     "guided similarity": partial(guided_similarity, guide1=GUIDE1, guide2=GUIDE2),
 }
 

@@ -14,7 +14,7 @@ LOSSES = {
     "contrast": ["contrast"],
     "decorrelation": ["decorrelation", "self_contrast"],
     "distillation": ["cosine_distance"],
-    "false_negatives": ["false_negative_mask"],
+    "false_negatives": ["false_negative_mask", "batch_threshold"],
     "guided_similarity": ["guided_similarity"],
     "masked_lm": ["masked_lm"],
     "reconstruction": ["reconstruction"],

@@ -1,4 +1,4 @@
-"""False negatives: which pairs they are, and the contrast without them."""
+"""False negatives: which pairs they are, and the contrast with a lower weight for them."""
 
 from types import SimpleNamespace
 
@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import normalize
 
 from informin.objectives.contrast import Contrast, contrast
-from informin.objectives.false_negatives import FalseNegatives, false_negative_mask
+from informin.objectives.false_negatives import FalseNegatives, batch_threshold, false_negative_mask
 from informin.objectives.terms import Views
 from tests.conftest import raises_usage
 from tests.objectives.conftest import assert_gradient
@@ -20,33 +20,63 @@ def near(size=7):
     return pairs | pairs.T | torch.eye(size, dtype=torch.bool)
 
 
-def test_numpy_loop(views):
-    z1, z2 = (normalize(z.double(), dim=-1).numpy() for z in views)
-    left_out, total = near().numpy(), 0.0
+def random_weights(size=7):
+    return torch.rand(size, size, generator=torch.Generator().manual_seed(6))
+
+
+def unit(view):
+    return normalize(view.double(), dim=-1).numpy()
+
+
+@pytest.mark.parametrize("weights", [random_weights(), (~near()).float()], ids=["weights", "left out"])
+def test_numpy_loop(views, weights):
+    z1, z2, w, total = unit(views[0]), unit(views[1]), weights.double().numpy(), 0.0
     for i in range(len(z1)):
-        kept = [k for k in range(len(z2)) if k == i or not left_out[i, k]]
-        scores = {k: np.exp(z1[i] @ z2[k] / 0.2) for k in kept}
-        total -= np.log(scores[i] / sum(scores.values()))
-    assert contrast(*views, 0.2, false_negatives=near()).item() == pytest.approx(total / len(z1), rel=1e-5)
+        scores = [np.exp(z1[i] @ z2[k] / 0.2) * (1 if k == i else w[i, k]) for k in range(len(z2))]
+        total -= np.log(scores[i] / sum(scores))
+    assert contrast(*views, 0.2, negative_weights=weights).item() == pytest.approx(total / len(z1), rel=1e-5)
 
 
-def test_queue_entries_are_not_masked(views):
+def test_gradient_is_the_weighted_softmax(views):
+    """With unit vectors u: d loss / d u1_i = sum_k (q_ik - [k = i]) u2_k / (N tau), q_ik = w_ik exp(s_ik) / sum."""
+    weights, tau = random_weights(), 0.3
+    u1, u2, w = unit(views[0]), unit(views[1]), weights.double().numpy()
+    np.fill_diagonal(w, 1)
+    q = w * np.exp(u1 @ u2.T / tau)
+    q /= q.sum(1, keepdims=True)
+    slope = (q - np.eye(7)) / (7 * tau)  # d loss / d cos
+    leaves = [torch.from_numpy(u).requires_grad_() for u in (u1, u2)]
+    contrast(*leaves, tau, negative_weights=weights).backward()
+    for leaf, expected, u in zip(leaves, (slope @ u2, slope.T @ u1), (u1, u2)):
+        tangent = expected - (expected * u).sum(1, keepdims=True) * u  # the normalization removes the radial part
+        np.testing.assert_allclose(leaf.grad.numpy(), tangent, rtol=1e-4, atol=1e-6)
+
+
+def test_weights_of_one_change_nothing_and_small_ones_approach_the_mask(views):
+    assert torch.equal(contrast(*views, negative_weights=torch.ones(7, 7)), contrast(*views))
+    left_out = contrast(*views, 0.2, negative_weights=(~near()).float())
+    tiny = contrast(*views, 0.2, negative_weights=torch.where(near(), 1e-9, 1.0))
+    torch.testing.assert_close(tiny, left_out)
+    assert left_out < contrast(*views, 0.2, negative_weights=torch.where(near(), 0.5, 1.0)) < contrast(*views, 0.2)
+
+
+def test_queue_entries_keep_their_weight(views):
     queue = torch.randn(5, 12, generator=torch.Generator().manual_seed(2))
-    everything = torch.ones(7, 7, dtype=torch.bool)
-    z1, z2, further = (normalize(z.double(), dim=-1).numpy() for z in (*views, queue))
+    z1, z2, further = (unit(z) for z in (*views, queue))
     own = np.exp((z1 * z2).sum(-1) / 0.2)
     expected = -np.log(own / (own + np.exp(z1 @ further.T / 0.2).sum(-1))).mean()
-    assert contrast(*views, 0.2, queue, false_negatives=everything).item() == pytest.approx(expected, rel=1e-5)
+    value = contrast(*views, 0.2, queue, negative_weights=torch.zeros(7, 7))
+    assert value.item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_closed_form_without_any_negative():
     """Only the positive is left, so the loss is 0."""
     z = torch.eye(5)
-    assert contrast(z, z, false_negatives=torch.ones(5, 5, dtype=torch.bool)).item() == 0
+    assert contrast(z, z, negative_weights=torch.zeros(5, 5)).item() == 0
 
 
-def test_gradient(views):
-    assert_gradient(lambda z1, z2: contrast(z1, z2, 0.5, false_negatives=near()), views)
+def test_gradient_of_left_out_negatives(views):
+    assert_gradient(lambda z1, z2: contrast(z1, z2, 0.5, negative_weights=(~near()).float()), views)
 
 
 def test_pairs_above_the_threshold():
@@ -56,26 +86,50 @@ def test_pairs_above_the_threshold():
     assert false_negative_mask(guide, guide.flip(0), 0.7).tolist() == [row[::-1] for row in expected]
 
 
-def test_term_passes_false_negatives_to_the_contrast(views):
-    guide = torch.nn.functional.normalize(torch.randn(20, 5, generator=torch.Generator().manual_seed(5)), dim=-1)
-    term, seen = (
-        FalseNegatives(false_negative_fraction=0.25),
-        Views(*views, torch.ones(7, 4), row1=torch.arange(7), row2=torch.arange(7) + 9),
-    )
+@pytest.mark.parametrize("fraction, pairs", [(0, 0), (0.02, 0), (0.25, 10), (0.99, 41)])
+def test_threshold_of_a_batch(views, fraction, pairs):
+    """Of 7 x 6 pairs of different sentences."""
+    z1, z2 = (normalize(z, dim=-1) for z in views)
+    mask = false_negative_mask(z1, z2, batch_threshold(z1, z2, fraction)) & ~torch.eye(7, dtype=torch.bool)
+    assert mask.sum() == pairs
+    cosines = z1 @ z2.T
+    others = cosines[~mask & ~torch.eye(7, dtype=torch.bool)]
+    assert not pairs or cosines[mask].min() > others.max()
+
+
+def test_guide_determines_the_weights(views):
+    guide = normalize(torch.randn(20, 5, generator=torch.Generator().manual_seed(5)), dim=-1)
+    term = FalseNegatives(false_negative_fraction=0.25, false_negative_weight=0.3)
+    seen = Views(*views, torch.ones(7, 4), row1=torch.arange(7), row2=torch.arange(7) + 9)
     asked = []
     term.prepare(SimpleNamespace(lookup=lambda rows: guide[rows], quantile=lambda share: asked.append(share) or 0.1))
     term.add_to(seen)
-    assert (
-        asked == [0.25] and torch.equal(seen.false_negatives, guide[:7] @ guide[9:16].T > 0.1) and term.loss(seen) == {}
-    )
-    torch.testing.assert_close(
-        Contrast().loss(seen)["contrast"], contrast(*views, false_negatives=seen.false_negatives)
-    )
+    expected = torch.where(guide[:7] @ guide[9:16].T > 0.1, 0.3, 1.0)
+    assert asked == [0.25] and torch.equal(seen.negative_weights, expected) and term.loss(seen) == {}
+    assert torch.equal(Contrast().loss(seen)["contrast"], contrast(*views, negative_weights=expected))
 
 
-@pytest.mark.parametrize(
-    "fraction, needed", [(-0.1, "0 or more"), (1, "a fraction below 1"), (1.5, "a fraction below 1")]
-)
-def test_invalid_fractions_are_rejected(fraction, needed):
-    with raises_usage(option="false_negative_fraction", found=f"is {fraction}", needed=needed):
-        FalseNegatives(false_negative_fraction=fraction)
+def test_model_determines_the_weights_without_a_gradient(views):
+    z1, z2 = (view.clone().requires_grad_() for view in views)
+    term = FalseNegatives(0.25, 0.3, "model")
+    seen = Views(z1, z2, torch.ones(7, 4))
+    assert term.guide_needs is None
+    term.add_to(seen)
+    others = ~torch.eye(7, dtype=torch.bool)
+    assert not seen.negative_weights.requires_grad and (seen.negative_weights[others] < 1).sum() == 10
+
+
+def test_known_pairs_stay_left_out(views):
+    known = torch.ones(7, 7)
+    known[0, 1] = 0
+    seen = Views(*views, torch.ones(7, 4), negative_weights=known)
+    FalseNegatives(0.99, 0.5, "model").add_to(seen)
+    assert seen.negative_weights[0, 1] == 0 and set(seen.negative_weights.flatten().tolist()) == {0, 0.5, 1}
+
+
+@pytest.mark.parametrize("name", ["false_negative_fraction", "false_negative_weight"])
+@pytest.mark.parametrize("value", [-0.1, 1, 1.5])
+def test_invalid_values_are_rejected(name, value):
+    needed = "0 or more"
+    with raises_usage(option=name, found=f"is {value}", needed=needed):
+        FalseNegatives(**{name: value})

@@ -11,7 +11,7 @@ from informin.objectives.decorrelation import decorrelation, self_contrast
 from informin.objectives.masked_lm import masked_lm
 from informin.objectives.reconstruction import reconstruction
 from tests.objectives.conftest import logged, rows
-from tests.objectives.family_helpers import EVERYTHING, MICSE, SCD, SCD_ROWS
+from tests.objectives.family_helpers import EVERYTHING, MICSE, NONCONTRASTIVE, SCD, SCD_ROWS
 
 
 @pytest.mark.parametrize(
@@ -22,9 +22,10 @@ from tests.objectives.family_helpers import EVERYTHING, MICSE, SCD, SCD_ROWS
         (dict(objective="simcse"), {"mlp"}),
         (MICSE, {"mlp", "queue"}),
         (MICSE | dict(queue_size=0), {"mlp"}),
+        (NONCONTRASTIVE, {"mlp"}),
         (EVERYTHING, {"mlp", "queue", "decorrelation", "cls"}),
     ],
-    ids=["scd", "scd-without", "simcse", "micse", "micse-without", "everything"],
+    ids=["scd", "scd-without", "simcse", "micse", "micse-without", "noncontrastive", "everything"],
 )
 def test_only_heads_in_use_are_built(build, options, heads):
     model = build(**options).model
@@ -192,3 +193,23 @@ def test_self_contrast_pushes_the_views_apart(build, encoder):
     assert cosines[-1] < cosines[0] - 0.1
     z1, z2 = trainer.model.train()(**rows(encoder)).projection.chunk(2)
     assert cosine_similarity(z1, z2).mean().item() < cosines[0]
+
+
+def test_without_contrast_other_sentences_do_not_matter(build):
+    """The loss of a batch is the mean of the losses of its sentences, so nothing pushes them apart."""
+    trainer = build(**NONCONTRASTIVE, attention_mi_layers=[0, 1], max_seq_length=8)  # every position is drawn
+    batch = trainer.get_batch_samples(iter(trainer.get_train_dataloader()), 1, trainer.args.device)[0][0]
+    for module in trainer.model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+
+    def loss(kept):
+        copies = torch.cat([kept, kept + 16])
+        part = {name: x[copies if len(x) == 32 else kept] for name, x in batch.items()}
+        part["input_ids"] = part["input_ids"].clone()
+        words = part["input_ids"][len(kept) :]
+        words[words > 4] = (words[words > 4] - 2) % 27 + 5  # the views differ
+        return trainer.compute_loss(trainer.model.train(), part).item()
+
+    each = [loss(torch.tensor([i])) for i in range(16)]
+    assert loss(torch.arange(16)) == pytest.approx(sum(each) / 16, rel=1e-4) and len({*each}) > 8

@@ -13,7 +13,7 @@ from informin.training.command_line import parse
 from informin.training.defaults import published
 from tests.conftest import make_sentences, raises_usage, save_bert
 from tests.objectives.conftest import logged, model_of
-from tests.objectives.family_helpers import EVERYTHING, MICSE, SCD
+from tests.objectives.family_helpers import EVERYTHING, MICSE, NONCONTRASTIVE, SCD
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
 
@@ -68,6 +68,7 @@ def test_smallest_batch_of_each_term_is_exact(build):
         (SCD, 2),
         (dict(objective="simcse"), 2),
         (dict(objective="guided", guided_weight=1), 3),
+        (NONCONTRASTIVE, 1),
         (dict(objective="guided", distillation_weight=1), 1),
     ):
         trainer = build(per_device_train_batch_size=smallest, max_steps=1, **options)
@@ -76,6 +77,14 @@ def test_smallest_batch_of_each_term_is_exact(build):
         if smallest > 1:
             with raises_usage(option="per_device_train_batch_size", needed=f"a batch of {smallest} or more"):
                 build(per_device_train_batch_size=smallest - 1, **options)
+
+
+def test_negatives_need_a_contrast():
+    for name, value in (("queue_size", 8), ("temperature", 0.1), ("false_negative_fraction", 0.1)):
+        with raises_usage(option=name, found=f"{value} has no effect with `objective` noncontrastive"):
+            InforMinTrainingArguments(use_cpu=True, **NONCONTRASTIVE, **{name: value})
+    with raises_usage(option="objective", found="noncontrastive has no term with a weight above 0"):
+        InforMinTrainingArguments(objective="noncontrastive", use_cpu=True)
 
 
 @pytest.mark.parametrize("layers", [[2], [0, 2], [1, 0], [1, 1], [-1], []], ids=str)

@@ -8,12 +8,13 @@ from informin.objectives import blocks
 from informin.objectives.contrast import contrast
 from informin.objectives.decorrelation import decorrelation, self_contrast
 from informin.objectives.distillation import cosine_distance
-from informin.objectives.false_negatives import false_negative_mask
+from informin.objectives.false_negatives import batch_threshold, false_negative_mask
 from informin.objectives.guided_similarity import guided_similarity
 from informin.objectives.reconstruction import reconstruction
 
 LOSSES = {
     "contrast": lambda x, y: contrast(x, y),
+    "weighted contrast": lambda x, y: contrast(x, y, negative_weights=torch.linspace(0, 1, 49).reshape(7, 7)),
     "contrast with a queue": lambda x, y: contrast(x, y, queue=y.flip(1)),
     "guided similarity": lambda x, y: guided_similarity(x, y, y, x),
     "decorrelation": lambda x, y: decorrelation(x, y, 0.01),
@@ -42,5 +43,5 @@ def test_value_and_gradient_are_the_same_under_autocast(views, loss, anchors, mo
 def test_false_negatives_are_the_same_under_autocast():
     guide = normalize(torch.randn(200, 8, generator=torch.Generator().manual_seed(0)), dim=-1)
     with torch.autocast("cpu", torch.bfloat16):
-        found = false_negative_mask(guide, guide, 0.5)
-    assert torch.equal(found, guide @ guide.T > 0.5)
+        found, threshold = false_negative_mask(guide, guide, 0.5), batch_threshold(guide, guide, 0.3)
+    assert torch.equal(found, guide @ guide.T > 0.5) and torch.equal(threshold, batch_threshold(guide, guide, 0.3))

@@ -50,9 +50,9 @@ def contrasts(monkeypatch):
     """Record each step's queue and which of its entries are excluded for each anchor."""
     seen = []
 
-    def watch(z1, z2, temperature, queue, queue_false_negatives, false_negatives):
+    def watch(z1, z2, temperature, queue, queue_false_negatives, negative_weights):
         seen.append((queue.clone(), queue_false_negatives))
-        return contrast(z1, z2, temperature, queue, queue_false_negatives, false_negatives)
+        return contrast(z1, z2, temperature, queue, queue_false_negatives, negative_weights)
 
     monkeypatch.setattr(import_module("informin.objectives.contrast"), "contrast", watch)
     return seen

@@ -14,6 +14,7 @@ from trainer_informin import InforMinTrainingArguments
 LARGE = dict(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096)
 ENCODERS = {
     "bert-base-uncased": BertConfig(),
+    "bert-large-uncased": BertConfig(**LARGE),
     "roberta-base": RobertaConfig(),
     "roberta-large": RobertaConfig(**LARGE),
 }

@@ -62,6 +62,21 @@ def test_precedence_of_options(write, tmp_path):
     assert second["mlm_weight"] == 3 and second["adam_beta1"] == 0.6 and "attention_mi_weight" not in second
 
 
+@pytest.mark.parametrize(
+    "published, found, needed",
+    [
+        ({"hot": {"sts": 1}}, "published: no such setting: hot", "settings of: cold; warm"),
+        ({"warm": {"transfer": 1}}, "published: warm: no such measure: transfer", "of: sts"),
+        ({"warm": {"sts": "high"}}, "published: warm: sts is 'high'", "a number"),
+        ({"warm": 3}, "published: warm is int", "a mapping"),
+    ],
+)
+def test_published_scores_are_checked(write, published, found, needed):
+    assert read_study(write(tasks=["sts"], published={"warm": {"sts": 76.25}})).published == {"warm": {"sts": 76.25}}
+    with raises_usage(found=found, needed=needed):
+        read_study(write(tasks=["sts"], published=published))
+
+
 def test_grid_shows_files_without_folders(write, tmp_path):
     study = read_study(write(grid={"train_file": [str(tmp_path / "a.txt"), [str(tmp_path / "b.txt"), "c.txt"]]}))
     assert study.settings[0].name == "cold, train file a.txt"

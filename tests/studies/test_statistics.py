@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import shlex
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from informin.evaluation.senteval import STS_TASKS
 from informin.evaluation.table import render
 from informin.figures import run_plots
 from informin.studies.plan import read_study
+from informin.studies.summary import load_study, save_study
 from informin.studies.table import holm, intervals, notes, p_value, plot_rows, summarize, tables, verdict
 from informin.training.command_line import parse
 from tests.conftest import raises_usage
@@ -43,6 +45,19 @@ def three_recipes(write):
     study = read_study(write(recipes=recipes, seeds=[1, 2, 3], tasks=["sts"], title="Three"))
     records = {(name, i + 1): record(x, 80 + i) for name, values in SCORES.items() for i, x in enumerate(values)}
     return study, records
+
+
+def test_published_scores_are_beside_ours(three_recipes, tmp_path):
+    study, records = three_recipes
+    study = replace(study, published={"warm": {"sts": 76.25}})
+    common = {"schema": 1, "seconds": {"training": 1.0, "scoring": 1.0}}
+    base = {"name": "tiny", "weights_sha256": 64 * "0"}
+    records = {key: run | common | {"seed": key[1], "base_model": base} for key, run in records.items()}
+    save_study(tmp_path / "summary.json", study, records)
+    for found in ((study, records), load_study(tmp_path / "summary.json")):
+        means = tables(summarize(*found))[0]
+        assert means.columns[1:3] == ["STS average", "STS average, published"]
+        assert [row.cell("STS average, published") for row in means.rows] == ["-", "76.25", "-"]
 
 
 def test_table_matches_manual_computation(three_recipes):

@@ -112,6 +112,7 @@ def test_resolve_keeps_given_options(model, monkeypatch, name, given, filled, ho
 
 
 RESOLVED = {"informin": {}, "simcse": {"queue_size": 8}, "scd": {}, "micse": {"prompt": "a ", "fp16": False}}
+RESOLVED["noncontrastive"] = {"attention_mi_weight": 1.0}
 RESOLVED["guided"] = {"guided_weight": 1.0, "pooler": "mean", "eval_strategy": "no"}
 
 

@@ -29,6 +29,7 @@ from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 WORLD = 2
 TERMS = {
     "contrast": dict(objective="simcse"),
+    "information": dict(objective="simcse", measure_information=True),
     "reconstruction": dict(objective="informin", reconstruction_weight=0.7),
     "squared_l2": dict(objective="informin", reconstruction_weight=0.1, reconstruction_form="squared_l2"),
     "mlm": dict(objective="informin", reconstruction_weight=0.4, mlm_weight=0.5),
@@ -48,7 +49,12 @@ TERMS = {
         **dict(objective="informin", reconstruction_weight=0.4, mlm_weight=0.5, queue_size=7),
         **dict(gradient_cache_chunk_size=5),
     ),
-    "near": dict(objective="simcse", false_negative_fraction=0.3),
+    "noncontrastive": dict(objective="noncontrastive", reconstruction_weight=1, attention_mi_weight=0.5),
+    "near": dict(objective="simcse", false_negative_fraction=0.3, false_negative_weight=0.4),
+    "own_near": dict(
+        **dict(objective="simcse", false_negative_fraction=0.3, false_negative_weight=0.4, queue_size=20),
+        false_negative_similarity="model",
+    ),
     "guided": dict(
         **dict(objective="guided", guided_weight=1.0, neighbor_weight=2.0, neighbor_count=3, distillation_weight=0.5),
         **dict(replay_weight=0.7, replay_size=6, mlm_weight=0.5),
@@ -57,7 +63,7 @@ TERMS = {
 
 
 def make_trainer(folder, options, out):
-    temperature = {"temperature": 0.2} if options["objective"] not in ("scd", "guided") else {}
+    temperature = {"temperature": 0.2} if options["objective"] not in ("scd", "noncontrastive", "guided") else {}
     run = dict(output_dir=out, use_cpu=True, bf16=False, eval_strategy="no", per_device_train_batch_size=6, seed=0)
     sentences = make_sentences(99, seed=5)  # used by the guide; batches are created here
     trainer = InforMinTrainer(folder, InforMinTrainingArguments(**run, **temperature, **options), sentences)
@@ -144,6 +150,8 @@ def results_of(folder, options, out, rank):
     terms = torch.stack(list(trainer._step_values.values()))
     dist.all_reduce(terms)
     results = {"loss": mean / WORLD, "terms": terms / WORLD, "grads": gradients(model)}
+    if "measure_information" in options:
+        results["information"] = trainer._information.pop(trainer.accelerator)
     if "queue_size" in options:
         second, grads = second_step(trainer, wrapped, make_rows(tokenizer, options, rank, step=1))
         dist.all_reduce(second)
@@ -186,6 +194,8 @@ def test_two_processes_equal_one_on_the_joined_batch(name, two_processes, encode
     torch.testing.assert_close(two["loss"], loss.detach())
     torch.testing.assert_close(two["terms"], torch.stack(list(trainer._step_values.values())))
     torch.testing.assert_close(two["grads"], gradients(model), rtol=1e-4, atol=1e-5)
+    if "measure_information" in TERMS[name]:
+        assert two["information"] == pytest.approx(trainer._information.pop(trainer.accelerator), rel=1e-4)
     if "lm_labels" in rows:  # the case that a mean of local means would get wrong
         counts = [(make_rows(tokenizer, TERMS[name], rank)["lm_labels"] >= 0).sum() for rank in range(WORLD)]
         assert counts[0] != counts[1]

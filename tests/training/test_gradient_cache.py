@@ -21,6 +21,10 @@ OBJECTIVES = {
     "scd, mlm": dict(objective="scd", projector_size=32, mlm_weight=0.1),
     "queue": dict(objective="simcse", queue_size=16),
     "near": dict(objective="simcse", false_negative_fraction=0.2, view="neighbor", view_neighbors=3),
+    "own near": dict(
+        **dict(objective="simcse", false_negative_fraction=0.2, false_negative_weight=0.5),
+        false_negative_similarity="model",
+    ),
     "guided": dict(objective="guided", neighbor_weight=1, guided_weight=1, replay_weight=1, replay_size=5),
 }
 

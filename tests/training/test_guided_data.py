@@ -70,6 +70,14 @@ def test_every_weight_is_trained_and_every_term_logged(build, way):
         assert not term.summand or all(f"terms/{term.name}" in entry for entry in logged)
 
 
+def test_own_similarities_need_no_guide(build, tmp_path):
+    own = dict(objective="simcse", false_negative_fraction=0.1, false_negative_similarity="model")
+    build(**own, sentences=TOKENS).train()
+    assert not (tmp_path / "guides").exists()
+    with raises_usage(option="guide_model", found="has no effect: no term or view uses a guide"):
+        build(**own, guide_model="no/guide")
+
+
 def test_first_step_without_dropout_is_at_distance_zero(build, encoder):
     """The encoder still equals its guide: terms compare embeddings of the same sentences."""
     trainer = build(**(GUIDED | dict(distillation_weight=1.0, replay_weight=1.0, replay_size=5)))
@@ -128,10 +136,10 @@ def test_mutual_neighbors_are_not_negatives(build, monkeypatch, queue):
     trainer.compute_loss = lambda model, inputs, **kw: stacked.append(inputs) or compute_loss(model, inputs, **kw)
     trainer.train()
     earlier, negatives = [""] * 24, 0
-    for rows, (*_, own, near) in zip(stacked, calls, strict=True):
+    for rows, (*_, own, weights) in zip(stacked, calls, strict=True):
         first, second = (part.tolist() for part in rows["row"].chunk(2))
         expected = [[sentences[k] in known[i] for k in second] for i in first]
-        assert near.tolist() == expected
+        assert (weights == 0).tolist() == expected and set(weights.flatten().tolist()) == {0, 1}
         negatives += sum(sum(row) for row in expected) - len(first)
         assert (own is None) == (not queue)
         if queue:

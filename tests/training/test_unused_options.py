@@ -12,6 +12,7 @@ NEEDS_GUIDE = (
     "with `guided_weight` above 0 also student_temperature, guide_temperature, guided_neighbors; "
     "with `neighbor_weight` above 0 also neighbor_count; with `replay_weight` above 0 also replay_size; "
 )
+NEEDS_FRACTION = "with `false_negative_fraction` above 0 also false_negative_weight, false_negative_similarity; "
 USED = {  # options listed in the message: those in use, then those that a weight above 0 would add
     "scd": (
         "view_dropout, self_contrast_weight, self_contrast_form, decorrelation_weight, off_diagonal_weight, "
@@ -21,12 +22,13 @@ USED = {  # options listed in the message: those in use, then those that a weigh
     "micse": (
         "view_dropout, temperature, false_negative_fraction, queue_size, momentum_decay, momentum_dropout, "
         f"attention_mi_weight, attention_mi_form, attention_mi_layers, reconstruction_weight, "
-        f"{GUIDE_OPTIONS}, mlm_weight; with `reconstruction_weight` above 0 also reconstruction_form; {NEEDS_GUIDE}"
+        f"{GUIDE_OPTIONS}, mlm_weight; {NEEDS_FRACTION}"
+        f"with `reconstruction_weight` above 0 also reconstruction_form; {NEEDS_GUIDE}"
         "with `mlm_weight` above 0 also mlm_probability, masked_views"
     ),
     "simcse": (
         f"view_dropout, temperature, false_negative_fraction, queue_size, attention_mi_weight, decorrelation_weight, "
-        f"{GUIDE_OPTIONS}, mlm_weight; "
+        f"{GUIDE_OPTIONS}, mlm_weight; {NEEDS_FRACTION}"
         "with `queue_size` above 0 also momentum_decay, momentum_dropout; "
         "with `attention_mi_weight` above 0 also attention_mi_form, attention_mi_layers; "
         f"with `decorrelation_weight` above 0 also off_diagonal_weight, projector_size; {NEEDS_GUIDE}"
@@ -36,6 +38,8 @@ USED = {  # options listed in the message: those in use, then those that a weigh
 UNUSED = [
     ("scd", "temperature", 0.1, USED["scd"]),
     ("scd", "queue_size", 8, USED["scd"]),
+    ("simcse", "false_negative_weight", 0.5, USED["simcse"]),
+    ("micse", "false_negative_similarity", "model", USED["micse"]),
     ("scd", "attention_mi_layers", [0, 1], USED["scd"]),
     ("scd", "reconstruction_weight", 0.4, USED["scd"]),
     ("scd", "mlm_probability", 0.3, USED["scd"]),
