@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,9 +23,11 @@ from informin.errors import UsageError, counted, error_line
 from informin.files import read_json, sha256, write_json
 from informin.guide import smoothing
 from informin.guide.neighbors import nearest_neighbors
-from informin.guide.protocol import SentenceEncoder
 from informin.interrupts import during
 from informin.temporary import allocate, new_file, remove_leftovers
+
+if TYPE_CHECKING:  # models import guides
+    from informin.models.model import Model
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +88,7 @@ class CachedGuide:
 
 
 @during("guide embedding")
-def load_guide(folder: str | Path, encoder: SentenceEncoder, sentences: Sequence[str]) -> CachedGuide:
+def load_guide(folder: str | Path, encoder: "Model", sentences: Sequence[str]) -> CachedGuide:
     """Load the encoder's embeddings of N sentences from the cache, or compute and cache them.
 
     A checksum of the sentences and of everything that determines their embeddings names the file. A damaged file is
@@ -101,7 +104,7 @@ def load_guide(folder: str | Path, encoder: SentenceEncoder, sentences: Sequence
     return CachedGuide(encoder.name, path, encoder.device)
 
 
-def _key(encoder: SentenceEncoder, sentences: Iterable[str]) -> str:
+def _key(encoder: "Model", sentences: Iterable[str]) -> str:
     digest = hashlib.sha256(encoder.sha256().encode())
     for sentence in sentences:
         text = sentence.encode()
@@ -140,7 +143,7 @@ def _description(path: Path, shape: tuple[int, int]) -> dict:
     return {"shape": list(shape), "dtype": "float16", "sha256": sha256(path)}
 
 
-def _embed(encoder: SentenceEncoder, sentences: Sequence[str], into: np.ndarray, path: Path) -> None:
+def _embed(encoder: "Model", sentences: Sequence[str], into: np.ndarray, path: Path) -> None:
     (pooler,) = encoder.poolers
     logger.info(f"Embedding {counted(len(sentences), 'sentence')} with the guide {encoder.name}, once, into {path}")
     with tqdm(total=len(sentences), desc="guide", unit=" sentences", leave=False, disable=hidden()) as bar:
