@@ -1,12 +1,10 @@
 """Measure at the end of a run how much training changed the embeddings; see `informin.evaluation.drift`."""
 
 import logging
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
-from datasets import Dataset, IterableDataset
+from datasets import IterableDataset
 
 from informin.errors import InforMinError, error_line
 from informin.evaluation.drift import FEWEST, draw, general_sentences, measure_drift, stsb_dev
@@ -14,42 +12,16 @@ from informin.evaluation.embedding_cache import embed_once
 from informin.evaluation.paired import paired_scores
 from informin.evaluation.pairs import GradedPairs
 from informin.evaluation.snapshot import take_snapshot
-from informin.models.model import Model
 from informin.publishing.card import write_card
 from informin.publishing.record import save_record
-from informin.training.options import InforMinTrainingArguments
+
+if TYPE_CHECKING:  # it imports this module
+    from informin.training.reporting import ReportingTrainer
 
 logger = logging.getLogger(__name__)
 
 
-class EncodingTrainer(Protocol):
-    """What this module needs from a trainer after training and export.
-
-    Attributes:
-        trained: The model in training.
-        sentences: Column `text`; None for tokenized rows.
-        eval_dataset: Development data; None without evaluation.
-        known: Entries of the record that the trainer cannot derive itself.
-    """
-
-    args: InforMinTrainingArguments
-    accelerator: Any
-    trained: Model
-    sentences: Dataset | IterableDataset | None
-    eval_dataset: Any
-    known: dict
-
-    def encode(self, sentences: Sequence[str]) -> np.ndarray:
-        """Return the new embeddings (N, d) of N sentences."""
-
-    def record(self) -> dict:
-        """Return the record of the run."""
-
-    def is_world_process_zero(self) -> bool:
-        """Return whether this is the first process."""
-
-
-def report_drift(trainer: EncodingTrainer, senteval_dir: str | None, folder: str) -> dict | None:
+def report_drift(trainer: "ReportingTrainer", senteval_dir: str | None, folder: str) -> dict | None:
     """Measure the changes by training, and write the drift to training.json and the model card of the exported folder.
 
     Call it in every process. Both encoders compute in the precision of training. The sample of sentences does not

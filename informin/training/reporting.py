@@ -27,6 +27,7 @@ class ReportingTrainer(PublishingTrainer, ABC):
     args: InforMinTrainingArguments
     model: Any
     eval_dataset: Any
+    train_dataset: Any
     known: dict
     sentences: Dataset | IterableDataset | None
     throughput: Throughput
