@@ -203,10 +203,10 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
             return self.encode([sentences])[0]
         sentences = as_texts(sentences)
         model, whole, size = self.whole_model, not self.is_fsdp_enabled, self.args.per_device_eval_batch_size
-        own = own_share(self.accelerator, whole, sentences)
+        own = own_share(whole, sentences)
         with self._leaving_on_signal() as progress, self.accelerator.autocast():
             embeddings = self.trained.embed(model, own, size, progress)
-        return join(self.accelerator, whole, embeddings, len(sentences))  # not above: a signal can end one process
+        return join(whole, embeddings, len(sentences))  # not above: a signal can end one process
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
         """Return the scores on the evaluation data. An undefined score is NaN, and a warning is logged.

@@ -5,7 +5,6 @@ from contextlib import nullcontext
 
 import numpy as np
 import torch
-from accelerate import Accelerator
 from torch import Tensor
 from torch.nn.functional import normalize
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -187,21 +186,3 @@ def longest_read(model, tokenizer: PreTrainedTokenizerBase, embedding: Embedding
         embedding: The settings; None for those of the model.
     """
     return (embedding or embedding_of(model)).max_length(max_length(model.config, tokenizer))
-
-
-def join_shares(x: np.ndarray, accelerator: Accelerator) -> np.ndarray:
-    """Gather rows that were distributed round-robin over processes, and restore their order, in every process.
-
-    Args:
-        x: (n, d), the rows of this process. Processes may have one row more or less.
-        accelerator: Connects the processes.
-
-    Returns:
-        (N, d), followed by rows of padding if N is not a multiple of the number of processes.
-    """
-    if accelerator.num_processes == 1:
-        return x
-    padded = accelerator.pad_across_processes(torch.from_numpy(x).to(accelerator.device))
-    gathered = accelerator.gather(padded).cpu().numpy()  # process after process
-    shares = gathered.reshape(accelerator.num_processes, -1, gathered.shape[-1])
-    return shares.swapaxes(0, 1).reshape(-1, gathered.shape[-1])
