@@ -33,7 +33,14 @@ from informin.models.loading import (
 )
 from informin.models.model import Encode, Model
 from informin.models.model_config import load_config
-from informin.models.native_checks import check_architecture, refuse_other_heads, refuse_without_dropout, unpackable
+from informin.models.native_checks import (
+    HEAD,
+    MAPS,
+    check_architecture,
+    refuse_other_heads,
+    refuse_without_dropout,
+    unpackable,
+)
 from informin.models.native_files import add_dense, write_native
 from informin.models.packing import packed_forward
 from informin.models.settings import COSINE, similarity_of
@@ -189,14 +196,14 @@ class NativeModel(Model):
     def supports(self, term: Term) -> str | None:
         row = architecture_of(self.config)
         if term.reads_maps and row.attention is None:
-            return "attention maps"
-        return "a language-model head" if term.lm_head and row.lm_head is None else None
+            return MAPS
+        return HEAD if term.lm_head and row.lm_head is None else None
 
     def defaults(self, args: Any) -> dict[str, Any]:
         return {}
 
     def check(self, args: Any) -> None:
-        check_architecture(self.config, args)
+        check_architecture(self.config, args, self.supports)
 
     def trainable(self, args: Any, tokenizer: PreTrainedTokenizerBase | None = None) -> "NativeModel":
         module, checkpoint, before = self.module, self.checkpoint, None

@@ -130,11 +130,6 @@ def is_model(model: object) -> bool:
     return isinstance(model, str | PathLike | Checkpoint | InforMinModel) or is_sentence_transformer(model)
 
 
-def needs_tokenizer(model: object) -> bool:
-    """Return whether a model comes without a tokenizer."""
-    return isinstance(model, InforMinModel)
-
-
 def _as_native(checkpoint: Checkpoint, any_encoder: bool = False) -> NativeModel:
     config = load_config(checkpoint, any_encoder)
     return NativeModel(checkpoint.name, checkpoint, config, load_embedding_config(checkpoint, config))

@@ -97,10 +97,7 @@ def stored_prompts(checkpoint: Checkpoint) -> tuple[str, dict]:
 
 def _transformer(checkpoint: Checkpoint) -> tuple[dict, str | None]:
     """Return the settings in the file of the first module, and the problem with it."""
-    name, values = "", {}
-    for name in TRANSFORMER_FILES:
-        if values := checkpoint.json(name):
-            break
+    name, values = checkpoint.first_json(TRANSFORMER_FILES)
     check_files(checkpoint.name, name, values)
     others = [key for key, value in values.items() if key not in KNOWN_KEYS and value and value != TRANSFORMER.get(key)]
     problem = f"{name} has {', '.join(others)}, which is not supported" if others else None

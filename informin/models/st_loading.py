@@ -16,7 +16,7 @@ from informin.errors import UsageError, counted
 from informin.files import sha256
 from informin.models.checkpoint import Checkpoint
 from informin.models.files import cannot_load
-from informin.models.loading import BERT_POOLER
+from informin.models.loading import BERT_POOLER, load_reports
 from informin.models.model_config import check_config_numbers, check_sizes
 from informin.models.model_folder import check_modules, check_paths, folders_of
 from informin.models.modules import all_modules, joined
@@ -105,13 +105,17 @@ def _load(library: Any, checkpoint: Checkpoint, trust: bool, code_revision: str 
     more = {"model_kwargs": _Kept(code | safe)} | ({"config_kwargs": _Kept(code)} if code else {})
     how = dict(device="cpu", revision=checkpoint.revision, trust_remote_code=trust, **more)
     try:
-        with _no_missing_weights(checkpoint.name):
+        with load_reports() as reports:
             model = library.SentenceTransformer(checkpoint.name, **how)
-        return model.eval()
     except UsageError:
         raise
     except Exception as error:  # the type depends on what is wrong with the files
         raise cannot_load(checkpoint.name, error) from None
+    bad = re.findall(r"^(\S.*?) *\| *(?:MISSING|MISMATCH)", "\n".join(reports), re.MULTILINE)
+    if bad := [name for name in bad if not name.startswith(BERT_POOLER)]:
+        found = f"{checkpoint}: {counted(len(bad), 'weight')} missing or of another shape, such as {bad[0]}"
+        raise UsageError(found, option="model_name", fix="Copy the model again from its source.")
+    return model.eval()
 
 
 class _Kept(dict):
@@ -131,32 +135,6 @@ def files_sha256(checkpoint: Checkpoint, code_revision: str | None) -> str:
             if path.suffix in FINGERPRINTED and path.is_file() and not any(part.startswith(".") for part in name.parts):
                 digest.update(f"{name.as_posix()} {sha256(path)}\n".encode())
     return digest.hexdigest()
-
-
-@contextmanager
-def _no_missing_weights(model_name: str) -> Iterator[None]:
-    """Raise UsageError if transformers reports weights that are missing or have the wrong shape. Hides its table."""
-    log = logging.getLogger("transformers.modeling_utils")
-    reports: list[str] = []
-
-    def keep(record: logging.LogRecord) -> bool:
-        message = re.sub(r"\x1b\[[0-9;]*m", "", record.getMessage())
-        reports.extend([message] if "LOAD REPORT" in message else [])
-        return "LOAD REPORT" not in message and record.levelno >= shown
-
-    level, shown = log.level, log.getEffectiveLevel()
-    log.setLevel(logging.WARNING - 1)  # at WARNING, transformers also reports layers without a tensor-parallel plan
-    log.addFilter(keep)
-    try:
-        yield
-    finally:
-        log.removeFilter(keep)
-        log.setLevel(level)
-    bad = re.findall(r"^(\S.*?) *\| *(?:MISSING|MISMATCH)", "\n".join(reports), re.MULTILINE)
-    bad = [name for name in bad if not name.startswith(BERT_POOLER)]
-    if bad:
-        found = f"{model_name}: {counted(len(bad), 'weight')} missing or of another shape, such as {bad[0]}"
-        raise UsageError(found, option="model_name", fix="Copy the model again from its source.")
 
 
 @contextmanager
