@@ -165,9 +165,10 @@ def _checked(results: Any, path: str | Path) -> dict:
     if found := problem(results, RESULTS) or _incomplete(results["tasks"]):
         raise UsageError(f"{path} is not a results file: {found}", fix="Score the model again with `informin eval`.")
     results.setdefault("prompt", None)  # older files have no prompt
-    for name in [name for name, entry in results["tasks"].items() if _outdated(entry)]:
-        del results["tasks"][name]  # their recall@k is accuracy@k: see CHANGELOG.md
-        logger.warning(f"{path}: {name} was scored by an older version, with other measures. Score it again.")
+    for name, entry in list(results["tasks"].items()):
+        if "measures" in entry and not KINDS[entry["kind"]].keys() <= entry["measures"].keys():
+            del results["tasks"][name]  # their recall@k is accuracy@k: see CHANGELOG.md
+            logger.warning(f"{path}: {name} was scored by an older version, with other measures. Score it again.")
     return results
 
 
@@ -181,11 +182,6 @@ def _incomplete(tasks: dict) -> str | None:
         if missing := [key for key in needed if key not in entry]:
             return f"tasks.{name:.60}.{missing[0]} is missing"
     return None
-
-
-def _outdated(entry: dict) -> bool:
-    """Return whether a sample lacks one of the current measures."""
-    return "measures" in entry and not KINDS[entry["kind"]].keys() <= entry["measures"].keys()
 
 
 def results_files(path: str | Path) -> list[Path]:

@@ -81,7 +81,14 @@ def check_export(folder: str | Path) -> None:
     """
     folder = Path(folder)
     refuse_linked_files(folder)
-    needed, unfinished = (_st_export if trained_as_st(folder) else _native_export)(folder)
+    # Files that an export has, and whether the folder has the state of a run or weights of our class instead.
+    if trained_as_st(folder):
+        needed, unfinished = ["modules.json"], (folder / TRAINER_STATE_NAME).is_file()
+    else:
+        config = load_our_config(Checkpoint(folder))
+        model = architecture_of(config).model
+        needed = [SAFE_WEIGHTS_NAME, *(["modeling_informin.py"] if model._auto_class else []), "modules.json"]
+        unfinished = model.__name__ in (config.architectures or [])
     published = published_files(folder)
     weights = [path for path in published if path.suffix == ".safetensors"]
     missing = [name for name in needed if not (folder / name).is_file()] or ([] if weights else ["weights"])
@@ -93,19 +100,6 @@ def check_export(folder: str | Path) -> None:
         )
     _check_weights(folder, [folder / path for path in weights])
     refuse_local_paths(folder, published)
-
-
-def _native_export(folder: Path) -> tuple[list[str], bool]:
-    """Return files that the export of a native model has, and whether the folder has weights of our class instead."""
-    config = load_our_config(Checkpoint(folder))
-    model = architecture_of(config).model
-    code = ["modeling_informin.py"] if model._auto_class else []
-    return [SAFE_WEIGHTS_NAME, *code, "modules.json"], model.__name__ in (config.architectures or [])
-
-
-def _st_export(folder: Path) -> tuple[list[str], bool]:
-    """Return files that an exported SentenceTransformer has, and whether the folder has the state of a run."""
-    return ["modules.json"], (folder / TRAINER_STATE_NAME).is_file()
 
 
 def _check_weights(folder: Path, files: Sequence[Path]) -> None:

@@ -128,7 +128,7 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
         training=options_table(config, record, parts),
         environment=environment_note(record),
         worse=worse_after_training(record, results),
-        limits=limitations(folder, config, record, results),
+        limits=list(limitations(folder, config, record, results)),
         citations=citations([stage["objective"] for stage in parts]),
     )
     page = re.sub(r"\n{3,}", "\n\n", str(ModelCard(content))).strip()
