@@ -49,7 +49,7 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
 
     Args:
         model: Encoder to train: a Hub id, a folder, a SentenceTransformer, or a model from
-            `informin.models.loading.load_trainable`. Its heads are newly initialized.
+            `informin.models.native_loading.load_trainable`. Its heads are newly initialized.
         args: Training arguments. Options that are None are filled in for this encoder.
         train_dataset: Sentences (a list, an array, a column of a data set, an iterator, a data set or rows with a
             column of sentences, a `DatasetDict`), or tokenized rows with `input_ids` and `attention_mask`.

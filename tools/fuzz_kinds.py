@@ -26,7 +26,7 @@ from informin.evaluation.search import bm25_search
 from informin.files import write_json
 from informin.jobs.fit import fit
 from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_tokenizer, load_trainable
+from informin.models.native_loading import load_tokenizer, load_trainable
 from informin.models.open_model import load_model
 from informin.publishing.card import write_card
 from informin.report.page import page

@@ -23,14 +23,6 @@ from informin.models.dense import Dense, load_dense
 from informin.models.embedding_config import embedding_of, lower_case, refuse_long_prompt
 from informin.models.encode import POOLERS, embed, encode, longest_read, max_length
 from informin.models.files import NotNativeError
-from informin.models.loading import (
-    load_saved,
-    load_tokenizer,
-    load_trainable,
-    saved_settings,
-    to_device,
-    without_warnings,
-)
 from informin.models.model import Encode, Model
 from informin.models.model_config import load_config
 from informin.models.native_checks import (
@@ -42,6 +34,14 @@ from informin.models.native_checks import (
     unpackable,
 )
 from informin.models.native_files import add_dense, write_native
+from informin.models.native_loading import (
+    load_saved,
+    load_tokenizer,
+    load_trainable,
+    saved_settings,
+    to_device,
+    without_warnings,
+)
 from informin.models.packing import packed_forward
 from informin.models.settings import COSINE, similarity_of
 from informin.models.texts import as_texts

@@ -71,7 +71,7 @@ def refuse_other_heads(model: InforMinModel, heads: dict) -> None:
             raise UsageError(
                 f"The model was built with {name} = {built}",
                 needed=f"{name} = {needed} for this objective",
-                fix="Load it with informin.models.loading.load_trainable and `args.model_settings`.",
+                fix="Load it with informin.models.native_loading.load_trainable and `args.model_settings`.",
             )
 
 

@@ -22,8 +22,8 @@ from informin.models.checkpoint import Checkpoint
 from informin.models.dense import Dense
 from informin.models.embedding_config import embedding_of, refuse_long_prompt
 from informin.models.files import cannot_load
-from informin.models.loading import to_device
 from informin.models.model import Encode, Model, needs_native
+from informin.models.native_loading import to_device
 from informin.models.padding import fit_to_positions, require_independent
 from informin.models.remote_code import remote_code
 from informin.models.sentence_transformers_files import stored_prompts

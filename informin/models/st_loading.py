@@ -16,10 +16,10 @@ from informin.errors import UsageError, counted
 from informin.files import sha256
 from informin.models.checkpoint import Checkpoint
 from informin.models.files import cannot_load
-from informin.models.loading import BERT_POOLER, load_reports
 from informin.models.model_config import check_config_numbers, check_sizes
 from informin.models.model_folder import check_modules, check_paths, folders_of
 from informin.models.modules import all_modules, joined
+from informin.models.native_loading import BERT_POOLER, load_reports
 from informin.models.remote_code import refuse_remote_code
 
 POOLER = "st"  # name of the only pooling, in results and file names

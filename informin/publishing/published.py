@@ -17,7 +17,7 @@ from informin.errors import UsageError, error_line
 from informin.files import AGAIN, read_json
 from informin.models.architectures import architecture_of
 from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_config
+from informin.models.native_loading import load_config
 from informin.models.weights import refuse_non_finite
 from informin.publishing.card import CARD
 from informin.publishing.module_files import ROOT, module_files

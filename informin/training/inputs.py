@@ -78,7 +78,7 @@ def settings_in_training(model: Any, args: InforMinTrainingArguments) -> dict:
         raise UsageError(
             f"is {args.view_dropout_rate}, and the model was built with {rate}",
             option="view_dropout_rate",
-            fix="Load the model with informin.models.loading.load_trainable and `args.model_settings`.",
+            fix="Load the model with informin.models.native_loading.load_trainable and `args.model_settings`.",
         )
     assert args.embedding is not None  # see `resolve`
     kept = {name: built[name] for name in ("dropouts",) if name in built}
