@@ -20,7 +20,7 @@ from informin.evaluation.collections import Collection, load_collection, load_re
 from informin.evaluation.labels import load_labels
 from informin.evaluation.measures import KINDS
 from informin.evaluation.pairs import load_pairs
-from informin.evaluation.report import tables_text
+from informin.evaluation.result_tables import tables_text
 from informin.evaluation.results import add_task, load_all_results, new_results
 from informin.evaluation.search import bm25_search
 from informin.files import write_json

@@ -6,7 +6,7 @@ from typing import Any
 from informin import program
 from informin.cli.model_options import add_backend_options, model_options
 from informin.cli.processes import processes
-from informin.evaluation.report import load_others
+from informin.evaluation.result_tables import load_others
 from informin.evaluation.results import load_all_results
 from informin.evaluation.scoring import ALL_DIMENSIONS
 from informin.evaluation.senteval import TASKS
