@@ -25,9 +25,9 @@ from informin.training.nan_check import NaNCheck
 from informin.training.options import InforMinTrainingArguments
 from informin.training.progress import Progress, replace_progress
 from informin.training.record import describe_inputs, describe_sentences, with_source_model
-from informin.training.report import headline
 from informin.training.reporting import ReportingTrainer, show_messages
 from informin.training.resuming import ResumableTrainer
+from informin.training.run_summary import headline
 from informin.training.sentences import refuse_few_sentences
 from informin.training.term_means import TermMeans
 from informin.training.throughput import Throughput
