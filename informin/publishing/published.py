@@ -29,7 +29,7 @@ from modeling_informin import HEAD_FILE
 MADE_FROM_WEIGHTS = ("results/model.json", "results/other_seeds/seed*.json", "onnx/*.onnx", "onnx/scores.json")
 ONNX = ("onnx/model.onnx", "onnx/model_quantized.onnx", "onnx/scores.json")
 ALWAYS = (CARD, TRAINING, "modules.json", "config_sentence_transformers.json", HEAD_FILE, *ONNX)
-# `model` in results that `informin.publishing.results` added.
+# `model` in results that `informin.publishing.added_results` added.
 OWN_RESULTS, BASE_RESULTS, SEED_RESULTS = "this model", "before training", "seed {}"
 ADDED = re.compile(rf"{OWN_RESULTS}|{BASE_RESULTS}|{SEED_RESULTS.format('[0-9]+')}")
 # Patterns of names that an export may have, with those of the modules. They say which links to refuse and which files
@@ -62,7 +62,7 @@ def published_files(folder: str | Path) -> list[Path]:
 
 
 def _added_results(folder: Path) -> list[str]:
-    """Return the results that `informin.publishing.results` added.
+    """Return the results that `informin.publishing.added_results` added.
 
     Results that `informin eval` wrote to results/ itself are not published: they contain the path of the model.
     """
