@@ -32,7 +32,7 @@ from informin.evaluation.collections import DEPTH, Collection, load_collection
 from informin.evaluation.geometry import unit
 from informin.evaluation.labels import clustering
 from informin.evaluation.pairs import GradedPairs, score_pairs
-from informin.evaluation.search import FUSION_DEPTH, bm25_search, fused_ranking, randomization_test
+from informin.evaluation.retrieval_table import FUSION_DEPTH, bm25_search, fused_ranking, randomization_test
 from informin.evaluation.senteval import load_stsb_dev
 from informin.textfiles import read_sentences
 

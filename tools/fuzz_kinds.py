@@ -22,7 +22,7 @@ from informin.evaluation.measures import KINDS
 from informin.evaluation.pairs import load_pairs
 from informin.evaluation.result_tables import tables_text
 from informin.evaluation.results import add_task, load_all_results, new_results
-from informin.evaluation.search import bm25_search
+from informin.evaluation.retrieval_table import bm25_search
 from informin.files import write_json
 from informin.jobs.fit import fit
 from informin.models.checkpoint import Checkpoint

@@ -13,7 +13,7 @@ from informin.cli import eval as eval_command
 from informin.evaluation.collections import Collection, load_collection, make_collection
 from informin.evaluation.development import as_development
 from informin.evaluation.mteb_tasks import load_mteb_task
-from informin.evaluation.search import bm25_search, fused_ranking, randomization_test
+from informin.evaluation.retrieval_table import bm25_search, fused_ranking, randomization_test
 from tests.conftest import SHARED, make_sentences, raises_usage
 
 DOCUMENTS, QUERIES = make_sentences(40, 1), make_sentences(6, 2)
