@@ -15,7 +15,7 @@ from informin.evaluation.geometry import unit
 from informin.evaluation.similarity import COSINE, METRICS, similarities
 
 MOST_EXACT = 1_000_000  # vectors that each query is compared with
-BLOCK = 65_536  # rows scaled at a time
+ROWS_AT_ONCE = 65_536  # rows scaled at a time
 DEPTH = 1_000  # nearest sentences that FAISS returns; farther ones have no rank
 TRAINED = 64  # vectors per list that the clusters are computed from
 PROBES = 32  # lists of the FAISS index that are searched
@@ -139,6 +139,6 @@ def rows_of(
     """
     chosen = np.arange(len(vectors)) if rows is None else np.asarray(rows)
     result = np.empty((len(chosen), vectors.shape[1]), np.float32)
-    for start in range(0, len(chosen), BLOCK):
-        result[start : start + BLOCK] = change(vectors[chosen[start : start + BLOCK]])
+    for start in range(0, len(chosen), ROWS_AT_ONCE):
+        result[start : start + ROWS_AT_ONCE] = change(vectors[chosen[start : start + ROWS_AT_ONCE]])
     return result
