@@ -18,9 +18,9 @@ from informin.quoting import is_quoted
 from informin.textlines import (
     COMPRESSIONS,
     MOST_BYTES,
+    became_shorter,
     decoded_lines,
     has_old_line_ends,
-    shortened,
     wide_encoding,
     without_marks,
 )
@@ -182,7 +182,7 @@ def read_part(path: Path, part: int, parts: int) -> Iterator[str]:
             at += len(file.readline()) - 1
         while at < end:
             if not (raw := file.readline(MOST_BYTES)):
-                raise shortened(path)
+                raise became_shorter(path)
             try:
                 line = without_marks(raw).rstrip(b"\r\n").decode()
             except UnicodeDecodeError:

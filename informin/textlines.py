@@ -78,7 +78,7 @@ def decoded_lines(path: Path, encoding: str = "utf-8", most: int = MOST_BYTES) -
                     raw = without_marks(raw)
                 yield number, raw.rstrip(b"\r\n").decode(encoding)
             if size is not None and _size(path, file) < size:  # type: ignore[operator]
-                raise shortened(path, number)
+                raise became_shorter(path, number)
     except UnicodeDecodeError as error:
         raise _not_decoded(path, number, error) from None
     except PermissionError as error:
@@ -107,7 +107,7 @@ def without_marks(raw: bytes) -> bytes:
     return raw
 
 
-def shortened(path: Path, number: int | None = None) -> UsageError:
+def became_shorter(path: Path, number: int | None = None) -> UsageError:
     """Return the error about a file that another program truncated while it was read."""
     return UsageError(
         f"{path} became shorter while it was read{f', after line {number}' if number else ''}",

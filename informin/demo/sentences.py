@@ -21,7 +21,7 @@ from informin.textfiles import (
     split_columns,
     table_rows,
 )
-from informin.textlines import shortened
+from informin.textlines import became_shorter
 
 LABEL = "label"  # column
 
@@ -77,7 +77,7 @@ def load_labeled_sentences(path: str | Path, text_column: str | None = None, opt
     names = [*([LABEL] if labeled else []), *(name for name in other_columns(path, text_column) if name != LABEL)]
     rows = list(islice(read_cells(path, names), len(texts))) if names else []  # not its end, which repeats warnings
     if names and len(rows) != len(texts):
-        raise shortened(path)
+        raise became_shorter(path)
     columns = {name: [row[place] for row in rows] for place, name in enumerate(names)}
     labels = [label.strip() for label in columns.pop(LABEL)] if labeled else None
     return Sentences(texts, labels, columns).take(kept)
