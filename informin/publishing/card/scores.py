@@ -35,7 +35,7 @@ class Results:
     seeds: dict[int, dict] = field(default_factory=dict)
 
 
-def load_all_results(folder: str | Path) -> Results:
+def load_added_results(folder: str | Path) -> Results:
     """Load the files in results/."""
     folder = Path(folder, "results")
     model = folder / "model.json"
