@@ -339,7 +339,8 @@ def _read_table(path: Path, text_column: str | None) -> Iterator[str]:
 def _read_json(path: Path, text_column: str | None) -> Iterator[str]:
     records = json_records(path)
     head = list(islice(records, FIRST_ROWS))
-    key = text_column or _key_of([record for _, record in head])
+    keys = {key for _, record in head for key in record}
+    key = text_column or (keys.pop() if len(keys) == 1 else "text")
     found, absent, first = False, 0, (0, {"": None})
     for number, record in chain(head, records):
         if key in record:
@@ -358,12 +359,6 @@ def _read_json(path: Path, text_column: str | None) -> Iterator[str]:
         logger.warning(
             f"{path}: {counted(absent, 'row')} without {key!r}, the first is line {first[0]}. They are read as blank."
         )
-
-
-def _key_of(records: list[dict]) -> str:
-    """Return `text`, or the only key of the first objects of a file."""
-    keys = {key for record in records for key in record}
-    return keys.pop() if len(keys) == 1 else "text"
 
 
 def _read_arrow(path: Path, text_column: str | None) -> Iterator[str]:

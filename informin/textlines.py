@@ -57,7 +57,8 @@ def decoded_lines(path: Path, encoding: str = "utf-8", most: int = MOST_BYTES) -
         with open_bytes(path) as file:
             size = _size(path, file)
             first = file.readline(most + 1)
-            _refuse_other_formats(path, first)
+            if found := format_of(path, first):
+                raise UsageError(f"{path} is {found.title}", needed="text", fix=found.fix)
             if wide := wide_encoding(first):
                 lines = _recoded(path, wide, most)
             elif has_old_line_ends(first):
@@ -136,11 +137,6 @@ def _with_newlines(path: Path, most: int) -> Iterator[bytes]:
     r"""Yield the lines of a file in which also \r ends a line."""
     with io.TextIOWrapper(open_bytes(path), encoding="latin-1", newline=None) as file:  # keeps all bytes
         yield from (line.encode("latin-1") for line in iter(partial(file.readline, most + 1), ""))
-
-
-def _refuse_other_formats(path: Path, start: bytes) -> None:
-    if found := format_of(path, start):
-        raise UsageError(f"{path} is {found.title}", needed="text", fix=found.fix)
 
 
 def _binary(path: Path, number: int) -> UsageError:

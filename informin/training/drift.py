@@ -10,7 +10,6 @@ from informin.errors import InforMinError, error_line
 from informin.evaluation.drift import FEWEST, draw, general_sentences, measure_drift, stsb_dev
 from informin.evaluation.embedding_cache import embed_once
 from informin.evaluation.paired import paired_scores
-from informin.evaluation.pairs import GradedPairs
 from informin.evaluation.snapshot import take_snapshot
 from informin.publishing.card import write_card
 from informin.publishing.record import save_record
@@ -47,7 +46,11 @@ def report_drift(trainer: "ReportingTrainer", senteval_dir: str | None, folder: 
     if len(texts) < FEWEST:
         logger.info(f"Drift was not measured: it requires {FEWEST} distinct sentences, and there are {len(texts)}.")
         return None
-    pairs, general = _pairs(senteval_dir), general_sentences()
+    pairs, general = None, general_sentences()
+    try:
+        pairs = stsb_dev(senteval_dir)
+    except InforMinError as error:
+        logger.warning(f"STS-B dev was not evaluated: {error_line(error)}")
     sets = trainer.eval_dataset.sets if trainer.eval_dataset else ()
     wanted = [*texts, *general, *(pairs.texts() if pairs else []), *(text for one in sets for text in one.texts())]
     try:
@@ -68,12 +71,4 @@ def report_drift(trainer: "ReportingTrainer", senteval_dir: str | None, folder: 
         }
     except (InforMinError, OSError, torch.OutOfMemoryError) as error:  # must not make a finished run fail
         logger.warning(f"Drift could not be measured or written: {error_line(error)}")
-        return None
-
-
-def _pairs(senteval_dir: str | None) -> GradedPairs | None:
-    try:
-        return stsb_dev(senteval_dir)
-    except InforMinError as error:
-        logger.warning(f"STS-B dev was not evaluated: {error_line(error)}")
         return None

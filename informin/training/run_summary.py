@@ -103,7 +103,8 @@ def summary(
         rows.append(("prompt", prompt))
     rows.append(("model", folder))
     rows.append(("losses and scores", f"{Path(folder, REPORT)}, by step (`informin report {folder}` draws them)"))
-    rows += [("", line) for line in tracker_lines(args)]
+    logs = os.getenv("TENSORBOARD_LOGGING_DIR") or args.output_dir
+    rows += [("", f"tensorboard, in {logs}" if name == "tensorboard" else name) for name in args.report_to or ()]
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:<{width}}  {value}" for name, value in rows]
     if development and scored and _best(scored, args)["step"] == 0 and len(scored) > 1:
@@ -114,12 +115,6 @@ def summary(
         )
     lines += [f"\nNote: training {warning}" for warning in (drift["warnings"] if drift else [])]
     return "\n".join(lines)
-
-
-def tracker_lines(args: InforMinTrainingArguments) -> list[str]:
-    """Return where the trackers of `report_to` have the losses and scores."""
-    folder = os.getenv("TENSORBOARD_LOGGING_DIR") or args.output_dir
-    return [f"tensorboard, in {folder}" if name == "tensorboard" else name for name in args.report_to or ()]
 
 
 def save_training_report(folder: str, log_history: Sequence[Mapping], changes: Mapping | None) -> None:
