@@ -3,7 +3,8 @@
 import hashlib
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -68,15 +69,11 @@ def embed_cached(encoder: Model, texts: Sequence[str], folder: str | Path) -> np
 
 
 def _description(encoder: Model, texts: Sequence[str]) -> dict:
-    return {"texts": _digest(texts), "encoder": encoder.sha256(), "rows": len(texts)}
-
-
-def _digest(texts: Sequence[str]) -> str:
     digest = hashlib.sha256()
     for text in texts:
         data = text.encode()
         digest.update(len(data).to_bytes(8, "little") + data)
-    return digest.hexdigest()
+    return {"texts": digest.hexdigest(), "encoder": encoder.sha256(), "rows": len(texts)}
 
 
 def _embed_described(encoder: Model, texts: Sequence[str], path: Path, description: dict) -> np.ndarray:
@@ -85,20 +82,24 @@ def _embed_described(encoder: Model, texts: Sequence[str], path: Path, descripti
         if on_first(lambda: _is_finished(path, description)):
             return np.load(path, mmap_mode="r")
         progress = Progress(path, CHUNK, len(texts))
-        try:
-            on_first(lambda: _begin(progress, description, (len(texts), encoder.dimensions)))
+        on_first(lambda: _begin(progress, path, description, (len(texts), encoder.dimensions)))
+        with _writing(path):
             _embed_missing(encoder, texts, progress)
-            gather_objects(None)  # wait for the other processes
-            on_first(lambda: _finish(progress, path, description))
-        except Exception as error:
-            if isinstance(error, UsageError) or not is_write_error(error):
-                raise
-            raise _unwritable(path, error) from None
+        gather_objects(None)  # wait for the other processes
+        on_first(lambda: _finish(progress, path, description))
     return np.load(path, mmap_mode="r")
 
 
-def _unwritable(path: Path, error: Exception) -> UsageError:
-    return UsageError(f"{path} cannot be written: {error_line(error)}", fix=f"{WRITABLE} The same command resumes.")
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Raise UsageError if the disk or the folder of a file cannot be written."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, UsageError) or not is_write_error(error):
+            raise
+        fix = f"{WRITABLE} The same command resumes."
+        raise UsageError(f"{path} cannot be written: {error_line(error)}", fix=fix) from None
 
 
 def _is_finished(path: Path, description: dict) -> bool:
@@ -115,16 +116,14 @@ def _is_finished(path: Path, description: dict) -> bool:
     return True
 
 
-def _begin(progress: Progress, description: dict, shape: tuple[int, int]) -> None:
-    try:
+def _begin(progress: Progress, path: Path, description: dict, shape: tuple[int, int]) -> None:
+    with _writing(path):
         progress.begin(description, shape)
-    except OSError as error:
-        raise _unwritable(progress.path, error) from None
 
 
 def _finish(progress: Progress, path: Path, description: dict) -> None:
     """Write the record and move the array to its place."""
-    try:
+    with _writing(path):
         if missing := progress.unfinished():  # another process wrote to another disk
             raise UsageError(
                 f"{progress.folder} lacks {counted(len(missing), 'chunk')} of other processes",
@@ -133,8 +132,6 @@ def _finish(progress: Progress, path: Path, description: dict) -> None:
         dimensions = np.load(progress.rows, mmap_mode="r").shape[1]
         save_embedding_record(path, description | {"dimensions": dimensions, "sha256": sha256(progress.rows)})
         progress.finish()
-    except OSError as error:
-        raise _unwritable(path, error) from None
 
 
 def _embed_missing(encoder: Model, texts: Sequence[str], progress: Progress) -> None:

@@ -23,7 +23,7 @@ from informin.models.dense import Dense, load_dense
 from informin.models.embedding_config import embedding_of, lower_case, refuse_long_prompt
 from informin.models.encode import POOLERS, embed, encode, longest_read, max_length
 from informin.models.files import NotNativeError
-from informin.models.model import Encode, Model
+from informin.models.model import Encode, LoadOptions, Model
 from informin.models.model_config import load_config
 from informin.models.native_checks import (
     HEAD,
@@ -70,30 +70,22 @@ class NativeModel(Model):
     dense: Dense | None = None
     backend: ClassVar[str] = "native"
 
-    def load(
-        self,
-        poolers: Sequence[str] = ("auto",),
-        length: int | None = None,
-        batch_size: int = 64,
-        device: str | None = None,
-        bf16: bool = False,
-        prompt: str | None = None,
-    ) -> "NativeModel":
+    def load(self, how: LoadOptions) -> "NativeModel":
         assert self.checkpoint is not None
-        embedding, own = self.embedding, "auto" in poolers
+        embedding, own = self.embedding, "auto" in how.poolers
         if own:
             self._require_pooling()
         module = load_saved(self.checkpoint)
         tokenizer = load_tokenizer(self.checkpoint)
         lower_case(tokenizer, embedding)
-        resolved = tuple(dict.fromkeys(self._resolve(pooler, module) for pooler in poolers))
+        resolved = tuple(dict.fromkeys(self._resolve(pooler, module) for pooler in how.poolers))
         most = max_length(self.config, tokenizer)
-        length = embedding.max_length(most) if length is None else length
+        length = embedding.max_length(most) if how.length is None else how.length
         if not 3 <= length <= most:
             raise UsageError(f"is {length}", option="max_length", needed=f"3 to {most} tokens for {self.name}")
-        prompt = embedding.prompt if prompt is None else prompt
+        prompt = embedding.prompt if how.prompt is None else how.prompt
         refuse_long_prompt(prompt, tokenizer, "max_length", length)
-        to_device(module, device)
+        to_device(module, how.device)
         dense = load_dense(self.checkpoint, embedding.adapter, self.dimensions) if own and embedding.adapter else None
         return replace(
             self,
@@ -102,8 +94,8 @@ class NativeModel(Model):
             poolers=resolved,
             length=length,
             normalized=own and embedding.normalize,
-            batch_size=batch_size,
-            bf16=bf16,
+            batch_size=how.batch_size,
+            bf16=how.bf16,
             prompt=prompt,
             truncated=set(),
             prompts=embedding.files.get("prompts") or {},
@@ -258,7 +250,8 @@ class NativeModel(Model):
             own.module.to(args.device)
             return nullcontext(own)
         device = None if args.device.type == "cpu" else str(args.device)
-        return nullcontext(self.load((args.pooler,), args.max_seq_length, 64, device, bf16, args.prompt))
+        how = LoadOptions((args.pooler,), args.max_seq_length, device=device, bf16=bf16, prompt=args.prompt)
+        return nullcontext(self.load(how))
 
     def original(self, args: Any) -> Encode:
         embedding, before = embedding_of(self.module).in_training, self.before
