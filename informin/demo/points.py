@@ -43,19 +43,13 @@ def map_points(sentences: Sentences, vectors: np.ndarray, most: int = MOST_POINT
     if len(rows) > most:
         rows = np.sort(np.random.default_rng(0).choice(len(rows), most, replace=False))
     sample = sentences.take(rows.tolist())
-    xy, explained = _components(vectors[rows])
-    return Points(xy, [shorten(text) for text in sample.texts], sample.labels and few_labels(sample.labels), explained)
-
-
-def _components(x: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return the first two principal components (M, 2) of rows (M, d), and their fraction of the variance."""
-    number = min(2, *x.shape)
+    x = vectors[rows]
+    number, xy = min(2, *x.shape), np.zeros((len(x), 2))
     with np.errstate(invalid="ignore"):  # no variance if all rows are equal
         pca = PCA(number, svd_solver="full").fit(x)
-    xy = np.zeros((len(x), 2))
     xy[:, :number] = pca.transform(x)
-    explained = np.nan_to_num(pca.explained_variance_ratio_).sum()
-    return xy, float(explained)
+    explained = float(np.nan_to_num(pca.explained_variance_ratio_).sum())
+    return Points(xy, [shorten(text) for text in sample.texts], sample.labels and few_labels(sample.labels), explained)
 
 
 def few_labels(labels: list[str]) -> list[str]:

@@ -285,22 +285,17 @@ def _score(task: Task, seconds: float, similarity: str, encode: Encode, encode_q
     """
     start = time.perf_counter()
     try:
-        entry = _scores(task, similarity, encode, encode_queries)
+        if isinstance(task, StsTask):
+            entry = score_sts(encode, task, similarity)
+        elif isinstance(task, TransferTask):
+            entry = score_transfer(encode, task)
+        else:
+            sides = (encode, encode_queries, similarity)
+            measures = task.score(*sides) if isinstance(task, Collection) else task.score(encode)
+            entry = {"score": measures[next(iter(task.measures))], **_facts(task), "measures": measures}
     except UndefinedScoreError as error:
         entry = {"score": None, **_facts(task), "error": str(error)}
     return entry | {"seconds": {"encode": seconds, "score": time.perf_counter() - start}}
-
-
-def _scores(task: Task, similarity: str, encode: Encode, encode_queries: Encode | None) -> dict:
-    if isinstance(task, StsTask):
-        return score_sts(encode, task, similarity)
-    if isinstance(task, TransferTask):
-        return score_transfer(encode, task)
-    if isinstance(task, Collection):
-        measures = task.score(encode, encode_queries, similarity)
-    else:
-        measures = task.score(encode)
-    return {"score": measures[next(iter(task.measures))], **_facts(task), "measures": measures}
 
 
 def _facts(task: Task) -> dict:

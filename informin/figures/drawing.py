@@ -123,7 +123,11 @@ def refuse_foreign(stem: str | Path, header: Sequence[str] | None = None) -> Non
     """
     png, svg, numbers = (Path(f"{stem}.{suffix}") for suffix in SUFFIXES)
     # Figures of earlier versions have no mark.
-    same = numbers.is_file() and png.is_file() if header is None else _starts(numbers, _line(header))
+    same = numbers.is_file() and png.is_file()
+    if header is not None:
+        line = io.StringIO()
+        csv.writer(line).writerow(header)
+        same = _starts(numbers, line.getvalue().encode())
     ours = {
         png: same or _starts(png, PROGRAM.encode()),
         svg: same or _starts(svg, PROGRAM.encode()),
@@ -133,12 +137,6 @@ def refuse_foreign(stem: str | Path, header: Sequence[str] | None = None) -> Non
         if os.path.lexists(path) and not known:
             found = f"{path} exists, and this program did not write it"
             raise UsageError(found, option="output", fix="Choose another name, or delete the file.")
-
-
-def _line(header: Sequence[str]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text).writerow(header)
-    return text.getvalue().encode()
 
 
 def _starts(path: Path, mark: bytes) -> bool:

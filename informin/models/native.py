@@ -73,8 +73,13 @@ class NativeModel(Model):
     def load(self, how: LoadOptions) -> "NativeModel":
         assert self.checkpoint is not None
         embedding, own = self.embedding, "auto" in how.poolers
-        if own:
-            self._require_pooling()
+        if own and embedding.pooling is None:
+            problem = embedding.problem or "it has no sentence-transformers files"
+            raise UnknownPoolingError(
+                f"is auto, but the pooling of {self.name} is unknown: {problem}",
+                option="pooler",
+                needed=f"one of: {', '.join(POOLERS)}",
+            )
         module = load_saved(self.checkpoint)
         tokenizer = load_tokenizer(self.checkpoint)
         lower_case(tokenizer, embedding)
@@ -103,19 +108,10 @@ class NativeModel(Model):
             dense=dense,
         )
 
-    def _require_pooling(self) -> None:
-        if self.embedding.pooling is None:
-            problem = self.embedding.problem or "it has no sentence-transformers files"
-            raise UnknownPoolingError(
-                f"is auto, but the pooling of {self.name} is unknown: {problem}",
-                option="pooler",
-                needed=f"one of: {', '.join(POOLERS)}",
-            )
-
     def _resolve(self, pooler: str, module: PreTrainedModel) -> str:
         """Return the pooling that a name means."""
         if pooler == "auto":
-            assert self.embedding.pooling is not None  # `_require_pooling`
+            assert self.embedding.pooling is not None  # see `load`
             return self.embedding.pooling
         if pooler not in POOLERS:
             raise UsageError(f"is {pooler}", option="pooler", needed=f"one of: auto, {', '.join(POOLERS)}")
@@ -216,19 +212,16 @@ class NativeModel(Model):
     def prepare(self, args: Any, map_layers: Sequence[int], copies: int, dropout_only: bool) -> None:
         module = self.module
         module.chunk_size = args.gradient_cache_chunk_size
-        module.packed_forward = self._packed_forward(args) if args.padding_free else None
+        # The parts keep their activations until the backward pass, and gradient caching discards them. In bf16, they
+        # would need a third more memory, because oneDNN keeps code and buffers for every shape of a matrix product.
+        whole = args.device.type != "cpu" or args.gradient_cache_chunk_size or args.mixed_precision != "no"
+        module.packed_forward = (packed_forward if whole else packed_forward_in_parts) if args.padding_free else None
         # None: a masked copy has the encoder's own dropout.
         rates = args.view_dropout and [*args.view_dropout, None][:copies]
         encoder = cast(PreTrainedModel, module.base_model)
         prepare_encoder(encoder, architecture_of(module.config).attentions(encoder), rates, map_layers)
         if dropout_only:
             refuse_without_dropout(encoder)
-
-    def _packed_forward(self, args: Any) -> Callable[..., Any]:
-        # The parts keep their activations until the backward pass, and gradient caching discards them. In bf16, they
-        # would need a third more memory, because oneDNN keeps code and buffers for every shape of a matrix product.
-        whole = args.device.type != "cpu" or args.gradient_cache_chunk_size or args.mixed_precision != "no"
-        return packed_forward if whole else packed_forward_in_parts
 
     def packs(self, args: Any) -> bool:
         return args.device.type == "cpu" and unpackable(args, self.config) is None

@@ -85,7 +85,10 @@ def load_model(
         if backend == "native":
             raise
         if not checkpoint.has_modules:
-            raise _with_hint(error) from None
+            if error.needed != ENCODER or error.fix:
+                raise
+            fix = "To load it with the default pooling of sentence-transformers, set `backend` to st."
+            raise NotNativeError(error.found, option=error.option, needed=ENCODER, fix=fix) from None
         return _as_st(checkpoint, reason=error, **code).load(how)
 
 
@@ -184,11 +187,3 @@ def _is_other_architecture(checkpoint: Checkpoint) -> bool:
     except UsageError:
         return True
     return native.embedding.pooling is None
-
-
-def _with_hint(error: NotNativeError) -> NotNativeError:
-    """Return the error for a model without modules.json, with another way to load an unknown architecture."""
-    if error.needed != ENCODER or error.fix:
-        return error
-    fix = "To load it with the default pooling of sentence-transformers, set `backend` to st."
-    return NotNativeError(error.found, option=error.option, needed=ENCODER, fix=fix)

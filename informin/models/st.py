@@ -22,6 +22,7 @@ from informin.models.checkpoint import Checkpoint
 from informin.models.dense import Dense
 from informin.models.embedding_config import embedding_of, refuse_long_prompt
 from informin.models.files import cannot_load
+from informin.models.lora import without_lora
 from informin.models.model import Encode, LoadOptions, Model, needs_native
 from informin.models.native_loading import to_device
 from informin.models.padding import fit_to_positions, require_independent
@@ -321,7 +322,12 @@ class StModel(Model):
     def original(self, args: Any) -> Encode:
         size, prompt = args.per_device_eval_batch_size, embedding_of(self.module).in_training.prompt
         if self.module.lora is not None:
-            return lambda texts: self.module.encode_untrained(texts, size, prompt)
+
+            def encode(texts: Sequence[str]) -> np.ndarray:
+                with without_lora(self.module.st):
+                    return self.module.encode(texts, size, prompt)
+
+            return encode
         before = self.before
         if before is None:
             how = LoadOptions(batch_size=size, device=str(args.device), prompt=prompt)

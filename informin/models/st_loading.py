@@ -59,7 +59,12 @@ def load_sentence_transformer(
     if not trust_remote_code:
         refuse_remote_code(checkpoint)
     check_modules(checkpoint, trust_remote_code)
-    _check_numbers(checkpoint)
+    for path in folders_of(all_modules(checkpoint)):
+        values = checkpoint.json(joined(path, "config.json"))
+        for part in (values, values.get("text_config")):
+            if isinstance(part, dict):
+                check_config_numbers(checkpoint.name, part)
+                check_sizes(checkpoint.name, SimpleNamespace(**part))
     with quiet():
         return _load(library, checkpoint, trust_remote_code, code_revision).to(dtype)
 
@@ -87,16 +92,6 @@ def require_library(model_name: str, reason: UsageError | None) -> Any:
             fix=f"Upgrade it: pip install -U 'sentence-transformers>={OLDEST}'.",
         )
     return sentence_transformers
-
-
-def _check_numbers(checkpoint: Checkpoint) -> None:
-    """Raise UsageError for numbers in a config.json that no real model has."""
-    for path in folders_of(all_modules(checkpoint)):
-        values = checkpoint.json(joined(path, "config.json"))
-        for part in (values, values.get("text_config")):
-            if isinstance(part, dict):
-                check_config_numbers(checkpoint.name, part)
-                check_sizes(checkpoint.name, SimpleNamespace(**part))
 
 
 def _load(library: Any, checkpoint: Checkpoint, trust: bool, code_revision: str | None) -> Any:

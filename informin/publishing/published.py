@@ -55,21 +55,15 @@ def published_files(folder: str | Path) -> list[Path]:
     """
     folder = Path(folder)
     refuse_linked_files(folder)  # the names are read from some of these files
-    names = dict.fromkeys([*ALWAYS, *module_files(folder), *_added_results(folder)])
+    # Results that `informin eval` wrote to results/ itself are left out: they contain the path of the model.
+    patterns = ("results/model.json", "results/base-*.json", "results/other_seeds/seed*.json")
+    results = [path for pattern in patterns for path in folder.glob(pattern) if path.is_file()]
+    added = [path for path in results if ADDED.fullmatch(str(read_json(path).get("model")))]
+    results_added = (path.relative_to(folder).as_posix() for path in added)
+    names = dict.fromkeys([*ALWAYS, *module_files(folder), *results_added])
     paths = {path for name in names for path in (PurePath(name), *PurePath(name).parents)}
     refuse_linked_files(folder, [escape(path.as_posix()) for path in paths])
     return sorted(Path(name) for name in names if (folder / name).is_file())
-
-
-def _added_results(folder: Path) -> list[str]:
-    """Return the results that `informin.publishing.added_results` added.
-
-    Results that `informin eval` wrote to results/ itself are not published: they contain the path of the model.
-    """
-    names = ("results/model.json", "results/base-*.json", "results/other_seeds/seed*.json")
-    paths = [path for name in names for path in folder.glob(name) if path.is_file()]
-    found = [path for path in paths if ADDED.fullmatch(str(read_json(path).get("model")))]
-    return [path.relative_to(folder).as_posix() for path in found]
 
 
 def check_export(folder: str | Path) -> None:
