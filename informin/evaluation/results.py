@@ -44,6 +44,7 @@ from informin.evaluation.measures import KINDS
 from informin.evaluation.senteval import GROUPS
 from informin.evaluation.similarity import COSINE, SIMILARITIES
 from informin.files import parse_json, regular_text, sha256, write_json
+from informin.outputs import writing
 from informin.schema import AMOUNT, ANY, FLAG, SCORE, TEXT, Keys, integer, one_of, or_none, problem
 from informin.summaries import is_summary, read_summary
 
@@ -199,19 +200,15 @@ def _natural(path: Path) -> list:
 
 def make_folder_of(path: str | Path) -> None:
     """Create the folder of a results file. Raise UsageError if that fails."""
-    try:
+    with writing(path, fix=OTHER):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error_line(error)}", fix=OTHER) from None
 
 
 def save_results(path: str | Path, results: dict) -> None:
     """Write a results file. If that fails, keep the previous file and raise UsageError."""
     make_folder_of(path)
-    try:
+    with writing(path, fix=OTHER):
         write_json(path, results)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error_line(error)}", fix=OTHER) from None
 
 
 def resume_results(path: str | Path, fresh: dict) -> dict:

@@ -19,11 +19,12 @@ from torch.nn.functional import normalize
 from tqdm import tqdm
 
 from informin.bars import hidden
-from informin.errors import UsageError, counted, error_line
+from informin.errors import UsageError, counted
 from informin.files import read_json, sha256, write_json
 from informin.guide import smoothing
 from informin.guide.neighbors import nearest_neighbors
 from informin.interrupts import during
+from informin.outputs import writing
 from informin.temporary import allocate, new_file, remove_leftovers
 
 if TYPE_CHECKING:  # models import guides
@@ -126,17 +127,11 @@ def cache_array(path: Path, shape: tuple[int, int], fill: Callable[[np.ndarray],
             if read_json(header) == _description(path, shape):
                 return
         logger.warning(f"{path} is damaged: it does not match {header.name}. It is computed again.")
-    try:
+    with writing(f"folder {path.parent}", "guide_cache", "Name a folder with write access and free space."):
         path.parent.mkdir(parents=True, exist_ok=True)
         with _new_array(path, shape) as array:
             fill(array)
         write_json(header, _description(path, shape))
-    except OSError as error:
-        raise UsageError(
-            f"folder {path.parent} cannot be written: {error_line(error)}",
-            option="guide_cache",
-            fix="Name a folder with write access and free space.",
-        ) from None
 
 
 def _description(path: Path, shape: tuple[int, int]) -> dict:

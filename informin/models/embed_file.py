@@ -3,8 +3,7 @@
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ from tqdm import tqdm
 
 from informin.bars import hidden
 from informin.distributed import first_only, gather_objects, on_first, rank, world_size
-from informin.errors import WRITABLE, UsageError, counted, error_line, is_write_error
+from informin.errors import WRITABLE, UsageError, counted
 from informin.files import sha256
 from informin.models.embedding_files import (
     Progress,
@@ -23,11 +22,12 @@ from informin.models.embedding_files import (
     save_embedding_record,
 )
 from informin.models.model import Model
-from informin.outputs import only_writer
+from informin.outputs import only_writer, writing
 
 logger = logging.getLogger(__name__)
 
 CHUNK = 4_096  # texts embedded and recorded at once
+FIX = f"{WRITABLE} The same command resumes."
 
 
 def embed_file(encoder: Model, texts: Sequence[str], path: str | Path) -> np.ndarray:
@@ -83,23 +83,11 @@ def _embed_described(encoder: Model, texts: Sequence[str], path: Path, descripti
             return np.load(path, mmap_mode="r")
         progress = Progress(path, CHUNK, len(texts))
         on_first(lambda: _begin(progress, path, description, (len(texts), encoder.dimensions)))
-        with _writing(path):
+        with writing(path, fix=FIX):
             _embed_missing(encoder, texts, progress)
         gather_objects(None)  # wait for the other processes
         on_first(lambda: _finish(progress, path, description))
     return np.load(path, mmap_mode="r")
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Raise UsageError if the disk or the folder of a file cannot be written."""
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, UsageError) or not is_write_error(error):
-            raise
-        fix = f"{WRITABLE} The same command resumes."
-        raise UsageError(f"{path} cannot be written: {error_line(error)}", fix=fix) from None
 
 
 def _is_finished(path: Path, description: dict) -> bool:
@@ -117,13 +105,13 @@ def _is_finished(path: Path, description: dict) -> bool:
 
 
 def _begin(progress: Progress, path: Path, description: dict, shape: tuple[int, int]) -> None:
-    with _writing(path):
+    with writing(path, fix=FIX):
         progress.begin(description, shape)
 
 
 def _finish(progress: Progress, path: Path, description: dict) -> None:
     """Write the record and move the array to its place."""
-    with _writing(path):
+    with writing(path, fix=FIX):
         if missing := progress.unfinished():  # another process wrote to another disk
             raise UsageError(
                 f"{progress.folder} lacks {counted(len(missing), 'chunk')} of other processes",
