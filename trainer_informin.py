@@ -26,9 +26,9 @@ from informin.training.nan_check import NaNCheck
 from informin.training.options import InforMinTrainingArguments
 from informin.training.progress import Progress, replace_progress
 from informin.training.record import describe_inputs, describe_sentences, with_source_model
-from informin.training.report import headline
 from informin.training.reporting import ReportingTrainer, show_messages
 from informin.training.resuming import ResumableTrainer
+from informin.training.run_summary import headline
 from informin.training.sentences import refuse_few_sentences
 from informin.training.term_means import TermMeans
 from informin.training.throughput import Throughput
@@ -50,7 +50,7 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
 
     Args:
         model: Encoder to train: a Hub id, a folder, a SentenceTransformer, or a model from
-            `informin.models.loading.load_trainable`. Its heads are newly initialized.
+            `informin.models.native_loading.load_trainable`. Its heads are newly initialized.
         args: Training arguments. Options that are None are filled in for this encoder.
         train_dataset: Sentences (a list, an array, a column of a data set, an iterator, a data set or rows with a
             column of sentences, a `DatasetDict`), or tokenized rows with `input_ids` and `attention_mask`.
@@ -208,10 +208,10 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
             return self.encode([sentences])[0]
         sentences = as_texts(sentences)
         model, whole, size = self.whole_model, not self.is_fsdp_enabled, self.args.per_device_eval_batch_size
-        own = own_share(self.accelerator, whole, sentences)
+        own = own_share(whole, sentences)
         with self._leaving_on_signal() as progress, self.accelerator.autocast():
             embeddings = self.trained.embed(model, own, size, progress)
-        return join(self.accelerator, whole, embeddings, len(sentences))  # not above: a signal can end one process
+        return join(whole, embeddings, len(sentences))  # not above: a signal can end one process
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
         """Return the scores on the evaluation data. An undefined score is NaN, and a warning is logged.

@@ -25,7 +25,7 @@ import torch
 from report import report, spread
 
 from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_tokenizer, load_trainable
+from informin.models.native_loading import load_tokenizer, load_trainable
 from informin.models.open_model import in_memory, load_model
 from informin.publishing.export import export_folder
 from informin.publishing.onnx import QUANTIZED, export_onnx, load_onnx_encoder, quantize_onnx

@@ -6,7 +6,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 
-from informin.evaluation.search import randomization_test
+from informin.evaluation.retrieval_table import randomization_test
 from informin.files import read_json, write_json
 
 THEN = ", then matrix"

@@ -32,7 +32,7 @@ from informin.evaluation.collections import DEPTH, Collection, load_collection
 from informin.evaluation.geometry import unit
 from informin.evaluation.labels import clustering
 from informin.evaluation.pairs import GradedPairs, score_pairs
-from informin.evaluation.search import FUSION_DEPTH, bm25_ranking, fused_ranking, randomization_test
+from informin.evaluation.retrieval_table import FUSION_DEPTH, bm25_search, fused_ranking, randomization_test
 from informin.evaluation.senteval import load_stsb_dev
 from informin.textfiles import read_sentences
 
@@ -136,7 +136,7 @@ def search_table(collection: Collection, encode, dev: GradedPairs) -> None:
         return collection.rank(unit(q).astype(np.float32), unit(d).astype(np.float32), FUSION_DEPTH)
 
     rows: dict[str, tuple[np.ndarray, float | None, float | None]] = {}
-    words, base = bm25_ranking(collection, FUSION_DEPTH), rank(queries, documents)
+    words, base = bm25_search(collection, FUSION_DEPTH)[0], rank(queries, documents)
     rows["BM25 (bm25s, English stop words)"] = (words, None, None)
     before, adapter = as_is(documents), LinearAdapter(**RECIPES["documents"]).fit(documents)
     rows[AS_IS] = (base, through(before, encode, dev), None)

@@ -12,31 +12,26 @@ from informin.files import leads_outside, read_json
 
 KINDS = {".parquet": "Parquet", ".arrow": "Arrow"}
 SAVED = "datasets' save_to_disk"
-_VALUES = (  # what `value_columns` returns
+_VALUES = (  # see `column_names`
     *(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_integer, pa.types.is_floating),
     *(pa.types.is_decimal, pa.types.is_temporal, pa.types.is_boolean),
 )
 STATE, SPLITS = "state.json", "dataset_dict.json"  # files of a saved Dataset and DatasetDict
 
 
-def column_names(path: Path) -> list[str]:
+def column_names(path: Path, values_only: bool = False) -> list[str]:
     """Return the names of the columns.
 
-    Raises:
-        UsageError: The file is not readable.
-    """
-    with _readable(path):
-        return _schema(path).names
-
-
-def value_columns(path: Path) -> list[str]:
-    """Return the names of the columns of texts, numbers, dates and truth values, but not of bytes, lists or structs.
+    Args:
+        path: Parquet or Arrow file.
+        values_only: Leave out columns other than texts, numbers, dates and truth values, such as bytes and lists.
 
     Raises:
         UsageError: The file is not readable.
     """
     with _readable(path):
-        return [field.name for field in _schema(path) if any(is_kind(field.type) for is_kind in _VALUES)]
+        columns = list(_schema(path))
+    return [one.name for one in columns if not values_only or any(is_kind(one.type) for is_kind in _VALUES)]
 
 
 def column_cells(path: Path, column: str) -> Iterator[object]:

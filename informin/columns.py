@@ -6,26 +6,30 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from informin.arrowfiles import KINDS, column_cells, value_columns
+from informin.arrowfiles import KINDS, column_cells
+from informin.arrowfiles import column_names as arrow_columns
 from informin.jsonfiles import json_records
 from informin.textfiles import FIRST_ROWS, JSON, TABLES, plain_suffix, split_columns, table_rows
 
 
-def column_names(path: Path) -> list[str]:
-    """Return the names of a file's columns of single values; none for a text file.
+def column_names(path: Path, values_only: bool = True) -> list[str]:
+    """Return the names of a file's columns; none for a text file.
 
-    Columns of lists and objects, and those that share a name, are left out.
+    Args:
+        path: Path of the file.
+        values_only: Leave out columns of lists and objects, and those that share a name.
     """
     kind, names = plain_suffix(path), []
     if kind in TABLES:
         names = next(table_rows(path), (0, []))[1]
     elif kind in KINDS:
-        names = value_columns(path)
+        names = arrow_columns(path, values_only)
     elif kind in JSON:
         first = [record for _, record in islice(json_records(path), FIRST_ROWS)]
         nested = {key for record in first for key, cell in record.items() if isinstance(cell, list | dict)}
-        return [key for key in dict.fromkeys(key for record in first for key in record) if key not in nested]
-    return [name for name, number in Counter(names).items() if number == 1]
+        names = list(dict.fromkeys(key for record in first for key in record))
+        return [key for key in names if not (values_only and key in nested)]
+    return [name for name, number in Counter(names).items() if number == 1] if values_only else names
 
 
 def other_columns(path: Path, text_column: str | None) -> list[str]:

@@ -12,6 +12,7 @@ from filelock import FileLock, Timeout
 from informin.errors import UsageError, error_line
 from informin.temporary import remove_leftovers
 
+LOCK = ".lock"  # in the output folder of a run
 HOLDER = "process "  # first word of the file that describes the process
 
 
@@ -53,6 +54,17 @@ def locked(output: str | Path, lock: str | Path, option: str | None = None) -> I
         yield
     finally:
         _give_up(held, holder, made)
+
+
+@contextmanager
+def only_run_in(folder: str | Path) -> Iterator[None]:
+    """Create and lock the output folder of a run within the `with` block; see `locked`. Afterwards, remove it if empty.
+
+    Raises:
+        UsageError: Another run holds the lock, or the folder cannot be written.
+    """
+    with locked(folder, Path(folder, LOCK), "output_dir"):
+        yield
 
 
 def _refuse_foreign(lock: Path, holder: Path) -> None:

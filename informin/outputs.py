@@ -46,6 +46,23 @@ def refuse_unwritable(path: str | Path, option: str | None = None) -> None:
 
 
 @contextmanager
+def writing(what: object, option: str | None = None, fix: str = WRITABLE) -> Iterator[None]:
+    """Raise UsageError if something cannot be written in the `with` block, because of the disk or the folder.
+
+    Args:
+        what: The file or folder that is written.
+        option: Option to name in the error.
+        fix: What to do about it.
+    """
+    try:
+        yield
+    except Exception as error:  # not all libraries raise OSError
+        if isinstance(error, InforMinError) or not is_write_error(error):
+            raise
+        raise UsageError(f"{what} cannot be written: {error_line(error)}", option=option, fix=fix) from None
+
+
+@contextmanager
 def new_folder(folder: str | Path, option: str | None = None) -> Iterator[Path]:
     """Yield an empty folder to fill. It becomes `folder` when the block ends, but not after an error.
 
@@ -60,7 +77,7 @@ def new_folder(folder: str | Path, option: str | None = None) -> Iterator[Path]:
     target = Path(os.path.realpath(folder))
     new: Path | None = None
     try:
-        with TemporaryFolder(target if _must_stay(target) else _nearest(target)) as partial:
+        with writing(folder, option), TemporaryFolder(target if _must_stay(target) else _nearest(target)) as partial:
             new = Path(partial, target.name or "root")
             new.mkdir()
             yield new
@@ -70,10 +87,6 @@ def new_folder(folder: str | Path, option: str | None = None) -> Iterator[Path]:
             raise
         found = error.found.replace(str(new), str(folder))
         raise UsageError(found, option=error.option, needed=error.needed, fix=error.fix) from None
-    except Exception as error:
-        if isinstance(error, InforMinError) or not is_write_error(error):
-            raise
-        raise UsageError(f"{folder} cannot be written: {error_line(error)}", option=option, fix=WRITABLE) from None
 
 
 @contextmanager
@@ -120,21 +133,15 @@ def save_texts(folder: str | Path, texts: Mapping[str, str]) -> None:
     Raises:
         UsageError: They cannot be written.
     """
-    try:
-        with new_files(folder) as new:
-            for name, text in texts.items():
-                (new / name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{folder} cannot be written: {error_line(error)}", fix=WRITABLE) from None
+    with writing(folder), new_files(folder) as new:
+        for name, text in texts.items():
+            (new / name).write_text(text, encoding="utf-8")
 
 
 def save_text(path: str | Path, text: str) -> None:
     """Write a text atomically. Raise UsageError if that fails; an earlier file is kept then."""
-    try:
-        with new_file(path) as partial:
-            partial.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error_line(error)}", fix=WRITABLE) from None
+    with writing(path), new_file(path) as partial:
+        partial.write_text(text, encoding="utf-8")
 
 
 def make_folder(folder: str | Path, option: str | None = None) -> None:

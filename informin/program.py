@@ -152,14 +152,17 @@ def drop_unwritable() -> None:
             silence([stream.fileno()])
 
 
-def require_seed(value: int, option: str = "seed") -> None:
+def require_seed(value: int) -> None:
     """Raise UsageError for a seed that NumPy or scikit-learn would refuse."""
     if not 0 <= value <= LARGEST_SEED:
-        raise UsageError(f"is {value}", option=option, needed=f"an integer from 0 to {LARGEST_SEED}")
+        raise UsageError(f"is {value}", option="seed", needed=f"an integer from 0 to {LARGEST_SEED}")
 
 
-class NearestOption(argparse.ArgumentParser):
-    """A parser whose error for an unknown option suggests the closest known one."""
+class Parser(argparse.ArgumentParser):
+    """A parser without abbreviations, whose error for an unknown option suggests the closest known one."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
     def parse_args(self, args=None, namespace=None):
         for word in sys.argv[1:] if args is None else args:
@@ -195,10 +198,3 @@ class NearestOption(argparse.ArgumentParser):
 def subparsers(action: argparse.Action) -> list[argparse.ArgumentParser]:
     """Return the parsers of the subcommands that an action chooses from."""
     return list(action.choices.values()) if isinstance(action, argparse._SubParsersAction) else []
-
-
-class Parser(NearestOption):
-    """`argparse.ArgumentParser` without abbreviations."""
-
-    def __init__(self, **kwargs):
-        super().__init__(allow_abbrev=False, **kwargs)

@@ -18,9 +18,9 @@ from informin.quoting import is_quoted
 from informin.textlines import (
     COMPRESSIONS,
     MOST_BYTES,
+    became_shorter,
     decoded_lines,
     has_old_line_ends,
-    shortened,
     wide_encoding,
     without_marks,
 )
@@ -183,7 +183,7 @@ def read_part(path: Path, part: int, parts: int) -> Iterator[str]:
             at += len(file.readline()) - 1
         while at < end:
             if not (raw := file.readline(MOST_BYTES)):
-                raise shortened(path)
+                raise became_shorter(path)
             try:
                 line = without_marks(raw).rstrip(b"\r\n").decode()
             except UnicodeDecodeError:
@@ -340,7 +340,8 @@ def _read_table(path: Path, text_column: str | None) -> Iterator[str]:
 def _read_json(path: Path, text_column: str | None) -> Iterator[str]:
     records = json_records(path)
     head = list(islice(records, FIRST_ROWS))
-    key = text_column or _key_of([record for _, record in head])
+    keys = {key for _, record in head for key in record}
+    key = text_column or (keys.pop() if len(keys) == 1 else "text")
     found, absent, first = False, 0, (0, {"": None})
     for number, record in chain(head, records):
         if key in record:
@@ -359,12 +360,6 @@ def _read_json(path: Path, text_column: str | None) -> Iterator[str]:
         logger.warning(
             f"{path}: {counted(absent, 'row')} without {key!r}, the first is line {first[0]}. They are read as blank."
         )
-
-
-def _key_of(records: list[dict]) -> str:
-    """Return `text`, or the only key of the first objects of a file."""
-    keys = {key for record in records for key in record}
-    return keys.pop() if len(keys) == 1 else "text"
 
 
 def _read_arrow(path: Path, text_column: str | None) -> Iterator[str]:

@@ -57,7 +57,8 @@ def decoded_lines(path: Path, encoding: str = "utf-8", most: int = MOST_BYTES) -
         with open_bytes(path) as file:
             size = _size(path, file)
             first = file.readline(most + 1)
-            _refuse_other_formats(path, first)
+            if found := format_of(path, first):
+                raise UsageError(f"{path} is {found.title}", needed="text", fix=found.fix)
             if wide := wide_encoding(first):
                 lines = _recoded(path, wide, most)
             elif has_old_line_ends(first):
@@ -78,7 +79,7 @@ def decoded_lines(path: Path, encoding: str = "utf-8", most: int = MOST_BYTES) -
                     raw = without_marks(raw)
                 yield number, raw.rstrip(b"\r\n").decode(encoding)
             if size is not None and _size(path, file) < size:  # type: ignore[operator]
-                raise shortened(path, number)
+                raise became_shorter(path, number)
     except UnicodeDecodeError as error:
         raise _not_decoded(path, number, error) from None
     except PermissionError as error:
@@ -107,7 +108,7 @@ def without_marks(raw: bytes) -> bytes:
     return raw
 
 
-def shortened(path: Path, number: int | None = None) -> UsageError:
+def became_shorter(path: Path, number: int | None = None) -> UsageError:
     """Return the error about a file that another program truncated while it was read."""
     return UsageError(
         f"{path} became shorter while it was read{f', after line {number}' if number else ''}",
@@ -136,11 +137,6 @@ def _with_newlines(path: Path, most: int) -> Iterator[bytes]:
     r"""Yield the lines of a file in which also \r ends a line."""
     with io.TextIOWrapper(open_bytes(path), encoding="latin-1", newline=None) as file:  # keeps all bytes
         yield from (line.encode("latin-1") for line in iter(partial(file.readline, most + 1), ""))
-
-
-def _refuse_other_formats(path: Path, start: bytes) -> None:
-    if found := format_of(path, start):
-        raise UsageError(f"{path} is {found.title}", needed="text", fix=found.fix)
 
 
 def _binary(path: Path, number: int) -> UsageError:

@@ -208,7 +208,7 @@ def save_encoder(architecture: str, folder: Path, **changes) -> Path:
 
 def tokenizer_of(folder: Path):
     """Load the tokenizer of a model folder as in training."""
-    from informin.models.loading import load_tokenizer
+    from informin.models.native_loading import load_tokenizer
 
     return load_tokenizer(Checkpoint(folder))
 

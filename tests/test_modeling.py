@@ -11,7 +11,7 @@ import torch
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
 from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_config, load_trainable
+from informin.models.native_loading import load_config, load_trainable
 from informin.models.open_model import in_memory
 from informin.publishing.export import export_folder
 from modeling_informin import BertForInforMinCL, RobertaForInforMinCL

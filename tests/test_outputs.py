@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from informin import outputs, program, summaries
 from informin.cli import study
 from informin.errors import UsageError
-from informin.evaluation.report import write_report
+from informin.evaluation.result_tables import write_report
 from informin.figures import drawing
 from informin.outputs import new_files, new_folder, only_writer, refuse_unwritable, refuse_used, save_texts
 from informin.report.page import GENERATED, PAGE, write_page

@@ -12,9 +12,9 @@ import pytest
 
 from informin import temporary
 from informin.guide import cache
+from informin.lock import only_run_in
 from informin.models.open_model import load_model
 from informin.temporary import TemporaryFolder, new_file, remove_leftovers
-from informin.training.lock import only_run_in
 from tests.conftest import ROOT, make_sentences, raises_usage
 
 WORKER = """

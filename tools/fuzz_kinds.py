@@ -20,13 +20,13 @@ from informin.evaluation.collections import Collection, load_collection, load_re
 from informin.evaluation.labels import load_labels
 from informin.evaluation.measures import KINDS
 from informin.evaluation.pairs import load_pairs
-from informin.evaluation.report import tables_text
+from informin.evaluation.result_tables import tables_text
 from informin.evaluation.results import add_task, load_all_results, new_results
-from informin.evaluation.search import bm25_ranking
+from informin.evaluation.retrieval_table import bm25_search
 from informin.files import write_json
 from informin.jobs.fit import fit
 from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_tokenizer, load_trainable
+from informin.models.native_loading import load_tokenizer, load_trainable
 from informin.models.open_model import load_model
 from informin.publishing.card import write_card
 from informin.report.page import page
@@ -208,7 +208,7 @@ def _of_collections() -> dict[str, Kind]:
 def _search(collection: Collection) -> None:
     """Rank and score a collection by the number of each letter in its texts."""
     ranking = collection.search(lambda texts: np.array([[text.count(x) for x in "aeiou"] for text in texts]))
-    for scores in (collection.scores(ranking), collection.scores(bm25_ranking(collection))):
+    for scores in (collection.scores(ranking), collection.scores(bm25_search(collection)[0])):
         require(
             all(np.isfinite(values).all() and ((0 <= values) & (values <= 100)).all() for values in scores.values())
         )

@@ -102,7 +102,7 @@ COMMANDS = {
     "eval --output": Command(
         "eval --model_name bert --pooler mean --labels l.tsv --output w/o.json", "informin.evaluation.labels.clustering"
     ),
-    "eval --report": Command("eval --report scores.json --output w/o", "informin.evaluation.report.save_texts"),
+    "eval --report": Command("eval --report scores.json --output w/o", "informin.evaluation.result_tables.save_texts"),
     "export": Command("export adapted w/o", "informin.publishing.export.add_dense"),
     "report": Command("report w/fitted", "informin.report.page.render"),
     "analyze tsne": Command(

@@ -51,7 +51,12 @@ def check_files(command: str, argv: list[str]) -> None:
     try:
         with suppress(_Unparsed, OSError):
             given = vars(parser.parse_known_args(argv)[0])
-            (_check_labels if command == "eval" else _check_texts)(option, given)
+            if command == "eval":
+                text, label = given["text_column"] or "text", given["label_column"] or "label"
+                for name in given[option]:
+                    next(rows_by_column(Path(name), option, (), may_be_empty=(*split_columns(text), label)), None)
+            else:
+                _check_texts(option, given)
             if given.get("embeddings"):
                 require_vectors(Path(given["embeddings"]))
     except UsageError as error:
@@ -62,15 +67,7 @@ def check_files(command: str, argv: list[str]) -> None:
 
 
 def _check_texts(option: str, given: dict) -> None:
-    paths = [Path(name) for name in given[option]]
-    if option == "train_file":
-        paths = find_files(given[option])
+    paths = find_files(given[option]) if option == "train_file" else [Path(name) for name in given[option]]
     for path in paths:
         require_file(f"`{option}`", path)
         deque(islice(read_sentences(path, given["text_column"]), FIRST_ROWS), maxlen=0)
-
-
-def _check_labels(option: str, given: dict) -> None:
-    text, label = given["text_column"] or "text", given["label_column"] or "label"
-    for name in given[option]:
-        next(rows_by_column(Path(name), option, (), may_be_empty=(*split_columns(text), label)), None)

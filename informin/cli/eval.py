@@ -6,7 +6,7 @@ from typing import Any
 from informin import program
 from informin.cli.model_options import add_backend_options, model_options
 from informin.cli.processes import processes
-from informin.evaluation.report import load_others
+from informin.evaluation.result_tables import load_others
 from informin.evaluation.results import load_all_results
 from informin.evaluation.scoring import ALL_DIMENSIONS
 from informin.evaluation.senteval import TASKS
@@ -81,7 +81,11 @@ def work(args: argparse.Namespace) -> int | None:
     prompts = {"query_prompt": args.query_prompt, "document_prompt": args.document_prompt}
     with processes("Run the same command again."):
         if args.report:
-            print_saved(args.report, how, args.format, args.seeds)
+            rows = load_all_results(args.report)
+            saved = Evaluation(rows, load_others(how["compare"], len(rows), how["split"]))
+            print(saved.table(args.format, seeds=args.seeds))
+            if args.output:
+                saved.save(args.output, seeds=args.seeds)
             return None
         # Their tables are printed before the tasks are scored, which can take long.
         if collections := [path for path in args.retrieval if is_collection(path)]:
@@ -97,12 +101,3 @@ def work(args: argparse.Namespace) -> int | None:
         result = evaluate(args.model_name, tasks=args.tasks or (), retrieval=files, **how)
         print(result.table(args.format, seeds=args.seeds))
         return 1 if any(score is None for row in result.scores.values() for score in row.values()) else 0
-
-
-def print_saved(paths: list[str], how: dict[str, Any], form: str, seeds: bool) -> None:
-    """Print the tables of saved results, and write them if there is an output."""
-    rows = load_all_results(paths)
-    saved = Evaluation(rows, load_others(how["compare"], len(rows), how["split"]))
-    print(saved.table(form, seeds=seeds))
-    if how["output"]:
-        saved.save(how["output"], seeds=seeds)

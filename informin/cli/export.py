@@ -4,7 +4,7 @@ import argparse
 
 from informin import program
 from informin.errors import OnnxMismatchError, UsageError
-from informin.evaluation import GradedPairs, load_stsb_dev
+from informin.evaluation import load_stsb_dev
 from informin.evaluation.senteval_files import senteval_folder
 from informin.outputs import new_folder, only_writer
 from informin.publishing import onnx
@@ -46,7 +46,8 @@ def export(args: argparse.Namespace) -> None:
             if args.int8:
                 onnx.quantize_onnx(new)
             if pairs is not None:
-                print_scores(str(new), pairs)
+                scores = [f"{name} {score:.2f}" for name, score in onnx.score_files(new, pairs).items()]
+                print(f"{pairs.name}, Spearman x 100: {', '.join(scores)}")
             write_card(new)
         except OnnxMismatchError as error:
             mismatch = error
@@ -54,9 +55,3 @@ def export(args: argparse.Namespace) -> None:
         raise OnnxMismatchError(f"{mismatch} The other files of {args.folder} are complete.")
     for path in published_files(args.folder):
         print(path.as_posix())
-
-
-def print_scores(folder: str, pairs: GradedPairs) -> None:
-    """Evaluate the ONNX files of a folder and print their scores."""
-    scores = onnx.score_files(folder, pairs)
-    print(f"{pairs.name}, Spearman x 100: " + ", ".join(f"{name} {score:.2f}" for name, score in scores.items()))

@@ -6,10 +6,10 @@ from pathlib import Path
 from informin import program
 from informin.cli.push_space import Space, add_space_options, prepare_space, space_of, upload_space, write_files
 from informin.errors import PushError, UsageError
+from informin.publishing.added_results import add_results
 from informin.publishing.card import write_card
 from informin.publishing.hub import card_files, prepare, push_card, push_folder, refuse_bad_name
 from informin.publishing.published import check_export, published_files
-from informin.publishing.results import add_results
 from informin.temporary import TemporaryFolder
 
 

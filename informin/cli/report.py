@@ -1,6 +1,5 @@
 """Write report.html of a run again, from the records in its output folder."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from informin import program
@@ -16,11 +15,9 @@ def main(argv: list[str] | None = None) -> int:
     return program.exit_code(lambda: print(write_page(args.run)), parser.option_names())
 
 
-def leave_report(folder: str | Path, save: Callable[[], None] | None = None) -> None:
-    """Write the record and the page of a run that is finished. A problem is printed and does not make the run fail."""
+def leave_report(folder: str | Path) -> None:
+    """Write the page of a run that is finished. A problem is printed and does not make the run fail."""
     try:
-        if save:
-            save()
         print(f"Report: {write_page(folder)}")
     except (InforMinError, OSError) as error:
         program.say(f"The report could not be written: {error_line(error)}")

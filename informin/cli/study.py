@@ -62,8 +62,13 @@ def parser() -> program.Parser:
 def work(args: argparse.Namespace) -> int | None:
     """Run the study, or report on it."""
     if args.study.endswith(".json"):
-        changing = {name: getattr(args, name) for name in ("set", "labels", "seeds", "jobs", "keep_checkpoints")}
-        redraw(args.study, [f"`{name}`" for name, value in changing.items() if value])
+        names = ("set", "labels", "seeds", "jobs", "keep_checkpoints")
+        if given := [f"`{name}`" for name in names if getattr(args, name)]:
+            raise UsageError(
+                f"{args.study} is a summary.json: its runs are finished, so {', '.join(given)} cannot change them",
+                fix="Leave these options out, or run the study from its YAML file.",
+            )
+        show(*load_study(args.study), Path(args.study).parent)
         return None
     study = read_study(args.study, args.set, args.seeds, args.labels)
     runs = runs_of(study, args.output)
@@ -71,16 +76,6 @@ def work(args: argparse.Namespace) -> int | None:
         return run_and_report(study, runs, args.output, args.jobs, args.keep_checkpoints)
     report(study, runs, args.output)
     return None
-
-
-def redraw(summary: str, given: list[str]) -> None:
-    """Write table, numbers and plot again from a summary.json, unless options are given that cannot apply."""
-    if given:
-        raise UsageError(
-            f"{summary} is a summary.json: its runs are finished, so {', '.join(given)} cannot change them",
-            fix="Leave these options out, or run the study from its YAML file.",
-        )
-    show(*load_study(summary), Path(summary).parent)
 
 
 def run_and_report(study: Study, runs: list[Run], output: str, jobs: int | None, keep_checkpoints: bool) -> int:

@@ -13,6 +13,7 @@ from informin import program
 from informin.cli.report import leave_report
 from informin.files import last_name
 from informin.interrupts import during
+from informin.lock import only_run_in
 from informin.models.checkpoint import Checkpoint
 from informin.publishing.origin import refuse_local_base
 from informin.publishing.trainer import hub_destination
@@ -20,7 +21,6 @@ from informin.training.checkpoints import LAST, checkpoint_to_resume, complete_c
 from informin.training.command_line import option_names, parse
 from informin.training.data_options import CardArguments, DataArguments
 from informin.training.heartbeat import Heartbeat
-from informin.training.lock import only_run_in
 from informin.training.record import provenance
 from informin.training.sentences import load_development, load_sentences
 from informin.training.signals import StopOnSignal, print_at_end, restarted

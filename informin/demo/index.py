@@ -7,7 +7,6 @@ ranking.rank_of(7)                       # 1 for the nearest sentence
 """
 
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 
@@ -16,30 +15,10 @@ from informin.evaluation.geometry import unit
 from informin.evaluation.similarity import COSINE, METRICS, similarities
 
 MOST_EXACT = 1_000_000  # vectors that each query is compared with
-BLOCK = 65_536  # rows scaled at a time
+ROWS_AT_ONCE = 65_536  # rows scaled at a time
 DEPTH = 1_000  # nearest sentences that FAISS returns; farther ones have no rank
 TRAINED = 64  # vectors per list that the clusters are computed from
 PROBES = 32  # lists of the FAISS index that are searched
-
-
-class Ranking(Protocol):
-    """The sentences in the order of their similarity to a query."""
-
-    def nearest(self, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows (k,) and similarities (k,) of the nearest sentences, nearest first."""
-        ...
-
-    def rank_of(self, row: int) -> int | None:
-        """Return the rank of a row, from 1; None if it is too far to be known."""
-        ...
-
-
-class Index(Protocol):
-    """Vectors to search."""
-
-    def rank(self, query: np.ndarray) -> Ranking:
-        """Rank all sentences by their similarity to a query (d,)."""
-        ...
 
 
 class ExactRanking:
@@ -53,12 +32,14 @@ class ExactRanking:
         self.similarities = similarities
 
     def nearest(self, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows (k,) and similarities (k,) of the nearest sentences, nearest first."""
         k = min(k, len(self.similarities))
         rows = np.argpartition(-self.similarities, k - 1)[:k]
         rows = rows[np.lexsort((rows, -self.similarities[rows]))]
         return rows, self.similarities[rows]
 
-    def rank_of(self, row: int) -> int | None:
+    def rank_of(self, row: int) -> int:
+        """Return the rank of a row, from 1."""
         return 1 + int((self.similarities > self.similarities[row]).sum())
 
 
@@ -74,6 +55,7 @@ class ExactIndex:
         self.vectors, self.similarity = vectors, similarity
 
     def rank(self, query: np.ndarray) -> ExactRanking:
+        """Rank all sentences by their similarity to a query (d,)."""
         return ExactRanking(similarities(self.similarity, query[None], self.vectors)[0])
 
 
@@ -91,6 +73,7 @@ class NearRanking:
         return self.rows[:k], self.similarities[:k]
 
     def rank_of(self, row: int) -> int | None:
+        """Return the rank of a row, from 1; None if it is too far to be known."""
         (found,) = np.nonzero(self.rows == row)
         return 1 + int(found[0]) if len(found) else None
 
@@ -124,6 +107,10 @@ class FaissIndex:
         return NearRanking(rows[0][found], products[0][found])
 
 
+Ranking = ExactRanking | NearRanking
+Index = ExactIndex | FaissIndex
+
+
 def make_index(vectors: np.ndarray, most_exact: int = MOST_EXACT, similarity: str = COSINE) -> Index:
     """Return an index of vectors (N, d) float32, which are unit vectors for the cosine.
 
@@ -152,6 +139,6 @@ def rows_of(
     """
     chosen = np.arange(len(vectors)) if rows is None else np.asarray(rows)
     result = np.empty((len(chosen), vectors.shape[1]), np.float32)
-    for start in range(0, len(chosen), BLOCK):
-        result[start : start + BLOCK] = change(vectors[chosen[start : start + BLOCK]])
+    for start in range(0, len(chosen), ROWS_AT_ONCE):
+        result[start : start + ROWS_AT_ONCE] = change(vectors[chosen[start : start + ROWS_AT_ONCE]])
     return result

@@ -44,13 +44,8 @@ def require_gradio():
     return gradio
 
 
-def build_page(search: Search, report_hint: str = REPORT_HINT) -> "gradio.Blocks":
-    """Return the page.
-
-    Args:
-        search: The models with their sentences.
-        report_hint: How to create a report, for models without one.
-    """
+def build_page(search: Search) -> "gradio.Blocks":
+    """Return the page of models with their sentences."""
     gr = require_gradio()
     names = [model.name for model in search.models]
     with gr.Blocks(title=f"Search with {' and '.join(names)}", analytics_enabled=False, fill_width=True) as page:
@@ -65,7 +60,7 @@ def build_page(search: Search, report_hint: str = REPORT_HINT) -> "gradio.Blocks
                         gr.HTML(map_html(name, points, len(search)), js_on_load=SCRIPT)
             with gr.Tab("Report"):
                 for model in search.models:
-                    gr.HTML(report_html(model.name, find_report(model.encoder.name), report_hint))
+                    gr.HTML(report_html(model.name, find_report(model.encoder.name), REPORT_HINT))
     return page
 
 

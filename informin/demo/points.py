@@ -31,32 +31,25 @@ class Points:
     explained: float
 
 
-def map_points(sentences: Sentences, vectors: np.ndarray, most: int = MOST_POINTS, seed: int = 0) -> Points:
+def map_points(sentences: Sentences, vectors: np.ndarray, most: int = MOST_POINTS) -> Points:
     """Place the sentences, or a random sample of them, on a map.
 
     Args:
         sentences: N sentences.
         vectors: Their unit vectors (N, d).
         most: Size of the sample.
-        seed: Seed of the sample.
     """
     rows = np.arange(len(vectors))
     if len(rows) > most:
-        rows = np.sort(np.random.default_rng(seed).choice(len(rows), most, replace=False))
+        rows = np.sort(np.random.default_rng(0).choice(len(rows), most, replace=False))
     sample = sentences.take(rows.tolist())
-    xy, explained = _components(vectors[rows])
-    return Points(xy, [shorten(text) for text in sample.texts], sample.labels and few_labels(sample.labels), explained)
-
-
-def _components(x: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return the first two principal components (M, 2) of rows (M, d), and their fraction of the variance."""
-    number = min(2, *x.shape)
+    x = vectors[rows]
+    number, xy = min(2, *x.shape), np.zeros((len(x), 2))
     with np.errstate(invalid="ignore"):  # no variance if all rows are equal
         pca = PCA(number, svd_solver="full").fit(x)
-    xy = np.zeros((len(x), 2))
     xy[:, :number] = pca.transform(x)
-    explained = np.nan_to_num(pca.explained_variance_ratio_).sum()
-    return xy, float(explained)
+    explained = float(np.nan_to_num(pca.explained_variance_ratio_).sum())
+    return Points(xy, [shorten(text) for text in sample.texts], sample.labels and few_labels(sample.labels), explained)
 
 
 def few_labels(labels: list[str]) -> list[str]:
@@ -65,7 +58,7 @@ def few_labels(labels: list[str]) -> list[str]:
     return [label if label in frequent else OTHER if label else NO_LABEL for label in labels]
 
 
-def shorten(text: str, longest: int = LONGEST) -> str:
-    """Return a text in one line, cut to a number of characters."""
+def shorten(text: str) -> str:
+    """Return a text in one line, cut to 200 characters."""
     line = " ".join(text.split())
-    return line if len(line) <= longest else f"{line[: longest - 3]}..."
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 3]}..."

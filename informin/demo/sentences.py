@@ -1,27 +1,13 @@
 """Read a file of sentences for the search page, with labels if it has a column `label`."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from informin import arrowfiles
-from informin.arrowfiles import KINDS
-from informin.columns import other_columns, read_cells
+from informin.columns import column_names, other_columns, read_cells
 from informin.errors import UsageError, counted
-from informin.jsonfiles import json_records
-from informin.textfiles import (
-    FIRST_ROWS,
-    JSON,
-    TABLES,
-    is_blank,
-    plain_suffix,
-    read_sentences,
-    require_file,
-    split_columns,
-    table_rows,
-)
-from informin.textlines import shortened
+from informin.textfiles import is_blank, read_sentences, require_file, split_columns
+from informin.textlines import became_shorter
 
 LABEL = "label"  # column
 
@@ -73,21 +59,11 @@ def load_labeled_sentences(path: str | Path, text_column: str | None = None, opt
         raise UsageError(
             f"is {path}, which has {counted(len(texts), 'line')} and no sentence", option=option, needed="sentences"
         )
-    labeled = LABEL in _columns(path) and LABEL not in split_columns(text_column)
+    labeled = LABEL in column_names(path, values_only=False) and LABEL not in split_columns(text_column)
     names = [*([LABEL] if labeled else []), *(name for name in other_columns(path, text_column) if name != LABEL)]
     rows = list(islice(read_cells(path, names), len(texts))) if names else []  # not its end, which repeats warnings
     if names and len(rows) != len(texts):
-        raise shortened(path)
+        raise became_shorter(path)
     columns = {name: [row[place] for row in rows] for place, name in enumerate(names)}
     labels = [label.strip() for label in columns.pop(LABEL)] if labeled else None
     return Sentences(texts, labels, columns).take(kept)
-
-
-def _columns(path: Path) -> Iterable[str]:
-    """Return the columns of a table, or nothing for a text file."""
-    kind = plain_suffix(path)
-    if kind in TABLES:
-        return next(table_rows(path), (0, []))[1]
-    if kind in JSON:
-        return {key: None for _, record in islice(json_records(path), FIRST_ROWS) for key in record}
-    return arrowfiles.column_names(path) if kind in KINDS else ()

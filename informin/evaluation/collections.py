@@ -28,7 +28,7 @@ from informin.evaluation.table_files import is_empty, rows_by_column, sentence_i
 logger = logging.getLogger(__name__)
 
 DEPTH = 100  # documents ranked for each query
-BLOCK = 2**24  # similarities at a time: 64 MiB
+PAIRS_AT_ONCE = 2**24  # similarities at a time: 64 MiB
 BEIR = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")
 TSV = ("corpus.tsv", "queries.tsv", "qrels.tsv")
 PAIRS = ("query", "document")  # columns
@@ -167,7 +167,7 @@ class Collection:
         Returns:
             (Q, K) indices, best first; K is the smaller of `depth` and D. -1 comes last where there are fewer.
         """
-        cut, step = min(depth, len(documents)), max(1, BLOCK // len(documents))
+        cut, step = min(depth, len(documents)), max(1, PAIRS_AT_ONCE // len(documents))
         ranking = np.empty((len(queries), cut), dtype=np.int64)
         smallest = smallest_difference(similarity, queries, documents)
         for start in range(0, len(queries), step):

@@ -11,7 +11,7 @@ from informin.evaluation.metrics.alignment_uniformity.formula import alignment, 
 
 __all__ = ["alignment", "effective_rank", "hubness", "nearest", "occurrences", "rotated_cosine", "uniformity", "unit"]
 
-BLOCK = 2**24  # cosines at a time: 64 MiB
+PAIRS_AT_ONCE = 2**24  # cosines at a time: 64 MiB
 
 
 def nearest(x: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -24,7 +24,7 @@ def nearest(x: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         x: (N, d) float32 or float64 unit vectors.
     """
     index, cosines = np.empty((len(x), k), dtype=np.int64), np.empty((len(x), k), dtype=np.float32)
-    step = max(1, BLOCK // len(x))
+    step = max(1, PAIRS_AT_ONCE // len(x))
     for start in range(0, len(x), step):
         rows = np.arange(min(step, len(x) - start))
         block = (x[start : start + step] @ x.T).round(6)  # the cosines of equal vectors differ in their last bits

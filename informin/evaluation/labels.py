@@ -206,13 +206,9 @@ def few_shot_accuracy(x: np.ndarray, y: np.ndarray) -> list[float]:
     scores = []
     for seed in range(DRAWS):
         generator = np.random.default_rng(seed)
-        drawn = np.concatenate([_drawn(np.flatnonzero(y == label), generator) for label in np.unique(y)])
+        orders = [generator.permutation(np.flatnonzero(y == label)) for label in np.unique(y)]
+        drawn = np.concatenate([x[: SHOTS if len(x) > SHOTS else max(1, len(x) // 2)] for x in orders])
         rest = np.setdiff1d(np.arange(len(y)), drawn)
         model = LogisticRegression(max_iter=100).fit(x[drawn], y[drawn])
         scores.append(100 * float(model.score(x[rest], y[rest])))
     return scores
-
-
-def _drawn(rows: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Return the training rows of one class."""
-    return generator.permutation(rows)[: SHOTS if len(rows) > SHOTS else max(1, len(rows) // 2)]

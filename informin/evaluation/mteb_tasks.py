@@ -37,18 +37,8 @@ def load_mteb_task(name: str) -> Collection:
             fix="Check the name, and download the data of the task.",
         ) from None
     documents, queries, relevant = _texts(task, name)
-    judged, unknown = _judgments(name, relevant, documents, queries)
-    if unknown:
-        logger.warning(f"{name}: {counted(unknown, 'judgment')} of queries or documents that do not exist.")
-    if not any(grade > 0 for grade in judged.values()):
-        raise UsageError(f"{name} has no relevant document", option=OPTION, fix="Choose another task.")
-    return make_collection(name, documents, queries, judged, shared_ids=True)
-
-
-def _judgments(name: str, relevant: Mapping, documents: Mapping, queries: Mapping) -> tuple[Judgments, int]:
-    """Return the judgments of known queries and documents, and the number of others, which are left out."""
     judged: Judgments = {}
-    unknown = 0
+    unknown = 0  # judgments of unknown queries and documents, which are left out
     for query, grades in relevant.items():
         for document, grade in grades.items():
             if str(query) in queries and str(document) in documents:
@@ -56,7 +46,11 @@ def _judgments(name: str, relevant: Mapping, documents: Mapping, queries: Mappin
                 judge(judged, str(query), str(document), whole_grade(grade, "grade", place, least=-HIGHEST), place)
             else:
                 unknown += 1
-    return judged, unknown
+    if unknown:
+        logger.warning(f"{name}: {counted(unknown, 'judgment')} of queries or documents that do not exist.")
+    if not any(grade > 0 for grade in judged.values()):
+        raise UsageError(f"{name} has no relevant document", option=OPTION, fix="Choose another task.")
+    return make_collection(name, documents, queries, judged, shared_ids=True)
 
 
 def _texts(task: Any, name: str) -> tuple[dict[str, str], dict[str, str], Mapping[str, Mapping[str, float]]]:

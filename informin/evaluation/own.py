@@ -72,7 +72,8 @@ def own_evaluation(given: Any, name: str | None = None) -> OwnEvaluation | None:
     """
     prefix = f"{name}_" if name else ""
     if is_evaluator(given):
-        return OwnEvaluation(name or str(given.name or type(given).__name__), _calls(given), prefix)
+        own_name = name or str(given.name or type(given).__name__)
+        return OwnEvaluation(own_name, lambda encode: given(EncodingModel(encode)), prefix)
     if hasattr(given, "score") and name:
         measures = {f"{prefix}{key}": measure for key, measure in given.measures.items()}
         return OwnEvaluation(name, given.score, prefix, measures, given.sha256)
@@ -85,10 +86,6 @@ def is_evaluator(given: object) -> bool:
     """Return whether an object is an evaluator of sentence-transformers, without importing that package."""
     library = sys.modules.get("sentence_transformers.base.evaluation")  # loaded if there is an evaluator
     return library is not None and isinstance(given, library.BaseEvaluator)
-
-
-def _calls(evaluator: Any) -> Callable[[Encode], Any]:
-    return lambda encode: evaluator(EncodingModel(encode))
 
 
 class EncodingModel:

@@ -67,7 +67,7 @@ def load_pairs(path: str | Path) -> GradedPairs:
     path, rows = Path(path), []
     for number, record in rows_by_column(path, "eval_pairs", COLUMNS):
         first, second = (sentence_in(record, name, path, number) for name in COLUMNS[:2])
-        rows.append((first, second, read_grade(record["score"], path, number)))
+        rows.append((first, second, as_number(record["score"], "score", path, number)))
     if len({grade for _, _, grade in rows}) < 2:
         raise UsageError(
             f"{path} has {counted(len(rows), 'pair')} and fewer than two different scores",
@@ -124,8 +124,3 @@ def correlations(predicted: np.ndarray, gold: np.ndarray) -> dict[str, float]:
     if problem := why_undefined(predicted, gold):
         raise UndefinedScoreError(problem)
     return spearman_and_pearson(predicted, gold)
-
-
-def read_grade(text: object, path: Path, number: int) -> float:
-    """Return a grade as a number. Raises UsageError if it is not a finite number."""
-    return as_number(text, "score", path, number)

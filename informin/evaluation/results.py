@@ -44,6 +44,7 @@ from informin.evaluation.measures import KINDS
 from informin.evaluation.senteval import GROUPS
 from informin.evaluation.similarity import COSINE, SIMILARITIES
 from informin.files import parse_json, regular_text, sha256, write_json
+from informin.outputs import writing
 from informin.schema import AMOUNT, ANY, FLAG, SCORE, TEXT, Keys, integer, one_of, or_none, problem
 from informin.summaries import is_summary, read_summary
 
@@ -165,9 +166,10 @@ def _checked(results: Any, path: str | Path) -> dict:
     if found := problem(results, RESULTS) or _incomplete(results["tasks"]):
         raise UsageError(f"{path} is not a results file: {found}", fix="Score the model again with `informin eval`.")
     results.setdefault("prompt", None)  # older files have no prompt
-    for name in [name for name, entry in results["tasks"].items() if _outdated(entry)]:
-        del results["tasks"][name]  # their recall@k is accuracy@k: see CHANGELOG.md
-        logger.warning(f"{path}: {name} was scored by an older version, with other measures. Score it again.")
+    for name, entry in list(results["tasks"].items()):
+        if "measures" in entry and not KINDS[entry["kind"]].keys() <= entry["measures"].keys():
+            del results["tasks"][name]  # their recall@k is accuracy@k: see CHANGELOG.md
+            logger.warning(f"{path}: {name} was scored by an older version, with other measures. Score it again.")
     return results
 
 
@@ -181,11 +183,6 @@ def _incomplete(tasks: dict) -> str | None:
         if missing := [key for key in needed if key not in entry]:
             return f"tasks.{name:.60}.{missing[0]} is missing"
     return None
-
-
-def _outdated(entry: dict) -> bool:
-    """Return whether a sample lacks one of the current measures."""
-    return "measures" in entry and not KINDS[entry["kind"]].keys() <= entry["measures"].keys()
 
 
 def results_files(path: str | Path) -> list[Path]:
@@ -203,19 +200,15 @@ def _natural(path: Path) -> list:
 
 def make_folder_of(path: str | Path) -> None:
     """Create the folder of a results file. Raise UsageError if that fails."""
-    try:
+    with writing(path, fix=OTHER):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error_line(error)}", fix=OTHER) from None
 
 
 def save_results(path: str | Path, results: dict) -> None:
     """Write a results file. If that fails, keep the previous file and raise UsageError."""
     make_folder_of(path)
-    try:
+    with writing(path, fix=OTHER):
         write_json(path, results)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error_line(error)}", fix=OTHER) from None
 
 
 def resume_results(path: str | Path, fresh: dict) -> dict:

@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from tqdm import tqdm
 
 from informin.bars import hidden
@@ -32,62 +31,15 @@ from informin.interrupts import during
 from informin.textfiles import read_sentences, require_file, without_blanks
 from informin.textlines import COMPRESSIONS
 
+if TYPE_CHECKING:  # it imports transformers; any object with these attributes can be scored
+    from informin.models.model import Model
+
 logger = logging.getLogger(__name__)
 
 ALL_DIMENSIONS = math.inf
 # The encoder with its prompt for queries, and with its prompt for documents.
-Sides = tuple["AnyEncoder", "AnyEncoder"]
+Sides = tuple["Model", "Model"]
 Task = StsTask | TransferTask | LabeledSentences | Collection
-
-
-class AnyEncoder(Protocol):
-    """Interface of an encoder that can be scored, such as `encoders.encoder.Encoder`."""
-
-    @property
-    def name(self) -> str:
-        """Hub id or folder of the checkpoint, as it was given."""
-
-    @property
-    def poolers(self) -> Sequence[str]:
-        """Names of the poolings."""
-
-    @property
-    def dimensions(self) -> int:
-        """Number of dimensions of an embedding."""
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the model."""
-
-    @property
-    def length(self) -> int:
-        """Maximum number of tokens per sentence."""
-
-    @property
-    def normalized(self) -> bool:
-        """Whether embeddings have unit length."""
-
-    @property
-    def prompt(self) -> str | None:
-        """Text before every sentence."""
-
-    @property
-    def similarity(self) -> str:
-        """Name of the function that compares its embeddings, from `evaluation.similarity.SIMILARITIES`."""
-
-    @property
-    def bf16(self) -> bool:
-        """Whether it computes in bfloat16 instead of float32."""
-
-    @property
-    def truncated(self) -> set[str]:
-        """Sentences that were truncated so far."""
-
-    def __call__(self, sentences: Sequence[str], progress: Callable[[int], object] | None) -> dict[str, np.ndarray]:
-        """Return embeddings (N, d) for each pooling. `progress` is called with the size of each batch."""
-
-    def weights_sha256(self) -> str:
-        """Return the SHA-256 of all weights, so that results are only resumed with the same weights."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +144,7 @@ def sample_name(file: str | Path) -> str:
 
 
 def score_encoder(
-    encoder: AnyEncoder,
+    encoder: "Model",
     tasks: Tasks,
     whitening: WhiteningOptions | None = None,
     outputs: dict[str, Path] | None = None,
@@ -257,7 +209,7 @@ def score_encoder(
 class _Embeddings:
     """Embeddings of the sentences of tasks, encoded once. With `sides`, queries and documents have their own."""
 
-    def __init__(self, encoder: AnyEncoder, sides: Sides | None):
+    def __init__(self, encoder: "Model", sides: Sides | None):
         self._once = EmbeddingCache(partial(encode_with_bar, encoder))
         self._sides = {name: side.prompt or "" for name, side in zip(("query", "document"), sides or ())}
         self._caches = [EmbeddingCache(partial(encode_with_bar, side)) for side in sides or ()]
@@ -288,7 +240,7 @@ class _Embeddings:
         return [self._encode[pooler]]
 
 
-def _start(encoder: AnyEncoder, pooler: str, split: str, whitening: WhiteningOptions | None, outputs) -> dict:
+def _start(encoder: "Model", pooler: str, split: str, whitening: WhiteningOptions | None, outputs) -> dict:
     identity = {
         "weights_sha256": encoder.weights_sha256(),
         "pooler": pooler,
@@ -315,7 +267,7 @@ def _finished(row: dict, name: str, tasks: Tasks, prompts: dict[str, str] | None
     return entry["data"] == tasks.checksums[name]
 
 
-def encode_with_bar(encoder: AnyEncoder, sentences: Sequence[str]) -> dict[str, np.ndarray]:
+def encode_with_bar(encoder: "Model", sentences: Sequence[str]) -> dict[str, np.ndarray]:
     """Return the embeddings (N, d) of N sentences for each pooling, with a progress bar in a terminal."""
     with tqdm(total=len(sentences), desc="encoding", unit=" sentences", leave=False, disable=hidden()) as bar:
         return encode_together(encoder, sentences, bar.update)
@@ -333,22 +285,17 @@ def _score(task: Task, seconds: float, similarity: str, encode: Encode, encode_q
     """
     start = time.perf_counter()
     try:
-        entry = _scores(task, similarity, encode, encode_queries)
+        if isinstance(task, StsTask):
+            entry = score_sts(encode, task, similarity)
+        elif isinstance(task, TransferTask):
+            entry = score_transfer(encode, task)
+        else:
+            sides = (encode, encode_queries, similarity)
+            measures = task.score(*sides) if isinstance(task, Collection) else task.score(encode)
+            entry = {"score": measures[next(iter(task.measures))], **_facts(task), "measures": measures}
     except UndefinedScoreError as error:
         entry = {"score": None, **_facts(task), "error": str(error)}
     return entry | {"seconds": {"encode": seconds, "score": time.perf_counter() - start}}
-
-
-def _scores(task: Task, similarity: str, encode: Encode, encode_queries: Encode | None) -> dict:
-    if isinstance(task, StsTask):
-        return score_sts(encode, task, similarity)
-    if isinstance(task, TransferTask):
-        return score_transfer(encode, task)
-    if isinstance(task, Collection):
-        measures = task.score(encode, encode_queries, similarity)
-    else:
-        measures = task.score(encode)
-    return {"score": measures[next(iter(task.measures))], **_facts(task), "measures": measures}
 
 
 def _facts(task: Task) -> dict:

@@ -9,7 +9,8 @@ from typing import Literal
 import numpy as np
 
 from informin.errors import UsageError, counted
-from informin.evaluation.pairs import GradedPairs, read_grade
+from informin.evaluation.pairs import GradedPairs
+from informin.evaluation.table_files import as_number
 from informin.textlines import decoded_lines
 
 # Number of graded pairs in each subset. STS13 lacks SMT, whose license forbids redistribution. The files of STS15 and
@@ -182,7 +183,7 @@ def _load_year(folder: Path, name: str) -> StsTask:
         for (number, pair), (_, score) in zip(pairs, scores):
             if score.strip():
                 first, second = _fields(pair, 2, inputs, number)
-                rows.append((first, second, read_grade(score, grades, number)))
+                rows.append((first, second, as_number(score, "score", grades, number)))
         _check(inputs, len(rows), count, "graded pairs")
         subsets.append(GradedPairs.of_rows(subset, rows))
         files += [inputs, grades]
@@ -194,7 +195,7 @@ def _load_pairs(name: str, split: str, folder: Path, files: dict, columns: Seque
     path, rows = folder / file, []
     for number, line in islice(_lines(path), header, None):
         row = dict(zip(columns, _fields(line, len(columns), path, number)))
-        rows.append((row["first"], row["second"], read_grade(row["score"], path, number)))
+        rows.append((row["first"], row["second"], as_number(row["score"], "score", path, number)))
     _check(path, len(rows), count, "pairs")
     return StsTask(name, [GradedPairs.of_rows(f"{name} {split}", rows)], [path])
 

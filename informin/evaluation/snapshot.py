@@ -87,10 +87,14 @@ def take_snapshot(sentences: Sequence[str], old: Encode, new: Encode) -> dict:
     x, y = (unit(encode(sentences)) for encode in (old, new))
     before, after = (nearest(z, NEIGHBORS)[0] for z in (x, y))  # (N, 10)
     kept = np.array([len(set(a) & set(b)) for a, b in zip(before.tolist(), after.tolist())])
-    rows, changed = _example_rows(kept)
+    order, count = np.argsort(kept, kind="stable").tolist(), min(EXAMPLES, len(kept))
+    changed = order[: count // 2]  # those that kept the fewest neighbors, then random ones
+    rows = changed + np.random.default_rng(SEED).permutation(order[count // 2 :])[: count - count // 2].tolist()
     rest = np.setdiff1d(np.arange(len(sentences)), rows)
     mapped = [*rows, *np.random.default_rng(SEED).permutation(rest)[: MAPPED - len(rows)].tolist()]
     points, moved = layouts(x[mapped], y[mapped])
+    was, now = occurrences(before), occurrences(after)
+    top = np.argsort(-now, kind="stable")[:HUBS].tolist()
     with threadpool_limits(1):  # the order of sums over threads varies
         groups = KMeans(GROUPS, n_init=3, random_state=SEED).fit_predict(x[mapped])
     return {
@@ -98,7 +102,11 @@ def take_snapshot(sentences: Sequence[str], old: Encode, new: Encode) -> dict:
         "examples": [
             {"most_changed": row in changed} | _example(row, sentences, x, y, before[row], after[row]) for row in rows
         ],
-        "hubs": _hubs(sentences, occurrences(before), occurrences(after)),
+        "hubs": {
+            "old": np.bincount(was).tolist(),
+            "new": np.bincount(now).tolist(),
+            "top": [{"sentence": shortened(sentences[i]), "old": int(was[i]), "new": int(now[i])} for i in top],
+        },
         "map": {
             "sentences": [shortened(sentences[row]) for row in mapped],
             "old": np.round(points.astype(float), 2).tolist(),
@@ -124,14 +132,6 @@ def layouts(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return first, moved @ orthogonal_procrustes(moved, first - center)[0] + center
 
 
-def _example_rows(kept: np.ndarray) -> tuple[list[int], set[int]]:
-    """Return the rows of the examples: those that kept the fewest neighbors, then random ones; and the former."""
-    order, count = np.argsort(kept, kind="stable").tolist(), min(EXAMPLES, len(kept))
-    changed = order[: count // 2]
-    drawn = np.random.default_rng(SEED).permutation(order[count // 2 :])[: count - count // 2]
-    return changed + drawn.tolist(), set(changed)
-
-
 def _example(row: int, texts: Sequence[str], x: np.ndarray, y: np.ndarray, old: np.ndarray, new: np.ndarray) -> dict:
     """Return the lost and gained neighbors of a row, nearest first, with their cosines before and after."""
 
@@ -151,15 +151,6 @@ def _example(row: int, texts: Sequence[str], x: np.ndarray, y: np.ndarray, old: 
         "kept": len(set(before) & set(after)),
         "lost": listed([i for i in before if i not in after]),
         "gained": listed([i for i in after if i not in before]),
-    }
-
-
-def _hubs(texts: Sequence[str], old: np.ndarray, new: np.ndarray) -> dict:
-    top = np.argsort(-new, kind="stable")[:HUBS].tolist()
-    return {
-        "old": np.bincount(old).tolist(),
-        "new": np.bincount(new).tolist(),
-        "top": [{"sentence": shortened(texts[i]), "old": int(old[i]), "new": int(new[i])} for i in top],
     }
 
 

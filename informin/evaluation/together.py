@@ -11,7 +11,7 @@ def encode_together(encoder, sentences: Sequence[str], progress: Callable[[int],
     """Return the embeddings (N, d) float32 of N sentences for each pooling. All processes must make the same call.
 
     Args:
-        encoder: See `informin.evaluation.scoring.AnyEncoder`. In every process, it then knows all sentences that were
+        encoder: See `informin.models.model.Model`. In every process, it then knows all sentences that were
             truncated.
         sentences: N sentences.
         progress: Called after each batch with its number of sentences.

@@ -13,8 +13,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from informin.errors import WRITABLE, UsageError, error_line
-from informin.outputs import new_files
+from informin.errors import UsageError
+from informin.outputs import new_files, writing
 
 PROGRAM = "InforMin-CL"  # in the metadata of the figures
 HEAD = 4_096  # bytes that contain the metadata
@@ -102,16 +102,13 @@ def save(figure: Figure, stem: str | Path, header: Sequence[str], rows: Iterable
     if not replaceable:
         refuse_foreign(stem, header)
     folder, name = Path(stem).parent, Path(stem).name
-    try:
-        with new_files(folder) as new:
-            png, svg, numbers = (new / f"{name}.{suffix}" for suffix in SUFFIXES)
-            figure.savefig(png, metadata={"Software": PROGRAM})
-            figure.savefig(svg, metadata={"Date": None, "Creator": PROGRAM})
-            with open(numbers, "w", encoding="utf-8", newline="") as file:
-                csv.writer(file).writerows([header, *rows])
-        return folder / png.name, folder / svg.name, folder / numbers.name
-    except OSError as error:
-        raise UsageError(f"{stem} cannot be written: {error_line(error)}", option="output", fix=WRITABLE) from None
+    with writing(stem, "output"), new_files(folder) as new:
+        png, svg, numbers = (new / f"{name}.{suffix}" for suffix in SUFFIXES)
+        figure.savefig(png, metadata={"Software": PROGRAM})
+        figure.savefig(svg, metadata={"Date": None, "Creator": PROGRAM})
+        with open(numbers, "w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([header, *rows])
+    return folder / png.name, folder / svg.name, folder / numbers.name
 
 
 def refuse_foreign(stem: str | Path, header: Sequence[str] | None = None) -> None:
@@ -123,7 +120,11 @@ def refuse_foreign(stem: str | Path, header: Sequence[str] | None = None) -> Non
     """
     png, svg, numbers = (Path(f"{stem}.{suffix}") for suffix in SUFFIXES)
     # Figures of earlier versions have no mark.
-    same = numbers.is_file() and png.is_file() if header is None else _starts(numbers, _line(header))
+    same = numbers.is_file() and png.is_file()
+    if header is not None:
+        line = io.StringIO()
+        csv.writer(line).writerow(header)
+        same = _starts(numbers, line.getvalue().encode())
     ours = {
         png: same or _starts(png, PROGRAM.encode()),
         svg: same or _starts(svg, PROGRAM.encode()),
@@ -133,12 +134,6 @@ def refuse_foreign(stem: str | Path, header: Sequence[str] | None = None) -> Non
         if os.path.lexists(path) and not known:
             found = f"{path} exists, and this program did not write it"
             raise UsageError(found, option="output", fix="Choose another name, or delete the file.")
-
-
-def _line(header: Sequence[str]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text).writerow(header)
-    return text.getvalue().encode()
 
 
 def _starts(path: Path, mark: bytes) -> bool:

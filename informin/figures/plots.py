@@ -44,6 +44,7 @@ SMALLEST_TSNE = 30  # points; with fewer, a perplexity of a third of them is mea
 MOST_LABELS = 20  # with a color of their own in t-SNE
 OTHERS = -1  # group of all other labels
 GOLD_BINS, COSINE_BINS = 10, 25
+MEANS: dict[str, Any] = dict(color="#D55E00", marker="o", markersize=5, markeredgecolor="white", markeredgewidth=0.8)
 
 
 @matplotlib.rc_context(STYLE)
@@ -207,7 +208,9 @@ def cosine_against_gold(panels: Sequence[Panel], stem: str | Path) -> Files:
     for axes, column, (_, cosine, gold) in zip(grid, percentages, panels):
         cells = np.ma.masked_equal(column.T, 0)
         drawn = axes.pcolormesh(gold_edges, cosine_edges, cells, cmap="viridis_r", vmin=0, vmax=top, edgecolors="face")
-        _draw_means(axes, gold_edges, cosine, gold)
+        count, total = (np.histogram(gold, gold_edges, weights=weights)[0] for weights in (None, cosine))
+        middles = (gold_edges[:-1] + gold_edges[1:])[count > 0] / 2
+        axes.plot(middles, total[count > 0] / count[count > 0], **MEANS)
     figure.supxlabel("gold score", fontsize=STYLE["axes.labelsize"])
     figure.supylabel("cosine (dots: mean of a column)", fontsize=STYLE["axes.labelsize"])
     figure.colorbar(drawn, ax=grid, label="fraction of the column's pairs (%)")
@@ -297,14 +300,6 @@ def drift(panels: Mapping[str, Drift], old: str, stem: str | Path) -> Files:
         )
     )
     return save(figure, stem, header, rows)
-
-
-def _draw_means(axes: Axes, edges: np.ndarray, cosine: np.ndarray, gold: np.ndarray) -> None:
-    """Draw the mean cosine of each nonempty bin of gold scores."""
-    count, total = np.histogram(gold, edges)[0], np.histogram(gold, edges, weights=cosine)[0]
-    middles = (edges[:-1] + edges[1:])[count > 0] / 2
-    look: dict[str, Any] = dict(color="#D55E00", marker="o", markersize=5, markeredgecolor="white", markeredgewidth=0.8)
-    axes.plot(middles, total[count > 0] / count[count > 0], **look)
 
 
 def draw_occurrences(axes: Axes, counts: np.ndarray, **look) -> None:

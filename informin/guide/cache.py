@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,13 +19,16 @@ from torch.nn.functional import normalize
 from tqdm import tqdm
 
 from informin.bars import hidden
-from informin.errors import UsageError, counted, error_line
+from informin.errors import UsageError, counted
 from informin.files import read_json, sha256, write_json
 from informin.guide import smoothing
 from informin.guide.neighbors import nearest_neighbors
-from informin.guide.protocol import SentenceEncoder
 from informin.interrupts import during
+from informin.outputs import writing
 from informin.temporary import allocate, new_file, remove_leftovers
+
+if TYPE_CHECKING:  # models import guides
+    from informin.models.model import Model
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +89,7 @@ class CachedGuide:
 
 
 @during("guide embedding")
-def load_guide(folder: str | Path, encoder: SentenceEncoder, sentences: Sequence[str]) -> CachedGuide:
+def load_guide(folder: str | Path, encoder: "Model", sentences: Sequence[str]) -> CachedGuide:
     """Load the encoder's embeddings of N sentences from the cache, or compute and cache them.
 
     A checksum of the sentences and of everything that determines their embeddings names the file. A damaged file is
@@ -101,7 +105,7 @@ def load_guide(folder: str | Path, encoder: SentenceEncoder, sentences: Sequence
     return CachedGuide(encoder.name, path, encoder.device)
 
 
-def _key(encoder: SentenceEncoder, sentences: Iterable[str]) -> str:
+def _key(encoder: "Model", sentences: Iterable[str]) -> str:
     digest = hashlib.sha256(encoder.sha256().encode())
     for sentence in sentences:
         text = sentence.encode()
@@ -123,24 +127,18 @@ def cache_array(path: Path, shape: tuple[int, int], fill: Callable[[np.ndarray],
             if read_json(header) == _description(path, shape):
                 return
         logger.warning(f"{path} is damaged: it does not match {header.name}. It is computed again.")
-    try:
+    with writing(f"folder {path.parent}", "guide_cache", "Name a folder with write access and free space."):
         path.parent.mkdir(parents=True, exist_ok=True)
         with _new_array(path, shape) as array:
             fill(array)
         write_json(header, _description(path, shape))
-    except OSError as error:
-        raise UsageError(
-            f"folder {path.parent} cannot be written: {error_line(error)}",
-            option="guide_cache",
-            fix="Name a folder with write access and free space.",
-        ) from None
 
 
 def _description(path: Path, shape: tuple[int, int]) -> dict:
     return {"shape": list(shape), "dtype": "float16", "sha256": sha256(path)}
 
 
-def _embed(encoder: SentenceEncoder, sentences: Sequence[str], into: np.ndarray, path: Path) -> None:
+def _embed(encoder: "Model", sentences: Sequence[str], into: np.ndarray, path: Path) -> None:
     (pooler,) = encoder.poolers
     logger.info(f"Embedding {counted(len(sentences), 'sentence')} with the guide {encoder.name}, once, into {path}")
     with tqdm(total=len(sentences), desc="guide", unit=" sentences", leave=False, disable=hidden()) as bar:

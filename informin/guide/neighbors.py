@@ -7,13 +7,13 @@ from tqdm import tqdm
 from informin.bars import hidden
 from informin.errors import UsageError, counted
 
-BLOCK = 2**25  # cosines in memory at once: 128 MiB
+PAIRS_AT_ONCE = 2**25  # cosines in memory at once: 128 MiB
 
 
 def nearest_neighbors(embeddings: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return the k nearest other sentences of each sentence by cosine, nearest first.
 
-    The search is exact: it compares every pair, in O(N^2 d) time and O(N d + BLOCK) memory.
+    The search is exact: it compares every pair, in O(N^2 d) time and O(N d + PAIRS_AT_ONCE) memory.
 
     Args:
         embeddings: (N, d) float32 unit vectors.
@@ -25,7 +25,7 @@ def nearest_neighbors(embeddings: Tensor, k: int) -> tuple[Tensor, Tensor]:
         UsageError: There are fewer than k other sentences.
     """
     require_neighbors(k, len(embeddings))
-    indices, cosines, rows = [], [], max(1, BLOCK // len(embeddings))
+    indices, cosines, rows = [], [], max(1, PAIRS_AT_ONCE // len(embeddings))
     for start in tqdm(range(0, len(embeddings), rows), desc="neighbors", leave=False, disable=hidden()):
         block = embeddings[start : start + rows] @ embeddings.T  # (rows, N)
         block[torch.arange(len(block)), torch.arange(start, start + len(block))] = -torch.inf  # the sentence itself

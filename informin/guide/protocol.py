@@ -1,11 +1,8 @@
 """Interfaces between guides and the terms and views that use them."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-import numpy as np
-import torch
 from torch import Tensor
 
 
@@ -45,29 +42,3 @@ class Guide(Protocol):
 
     def neighborhood_means(self, k: int) -> "Guide":
         """Return a guide whose embeddings are means over each sentence and its k nearest neighbors."""
-
-
-class SentenceEncoder(Protocol):
-    """The encoder behind a guide. `informin.models.model.Model` is the implementation."""
-
-    @property
-    def name(self) -> str:
-        """Hub id or folder."""
-
-    @property
-    def poolers(self) -> Sequence[str]:
-        """Names of the poolings."""
-
-    @property
-    def dimensions(self) -> int:
-        """Dimension of the embeddings."""
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the encoder."""
-
-    def sha256(self) -> str:
-        """Return a checksum of everything that determines its embeddings."""
-
-    def __call__(self, sentences: Sequence[str], progress: Callable[[int], object]) -> dict[str, np.ndarray]:
-        """Return the embeddings (N, d) of N sentences by pooler; `progress` receives the number of new ones."""

@@ -10,8 +10,8 @@ import numpy as np
 
 from informin.evaluation.collections import DEPTH, load_collection
 from informin.evaluation.mteb_tasks import load_mteb_task
-from informin.evaluation.scoring import AnyEncoder, Sides, encode_with_bar
-from informin.evaluation.search import FUSION_DEPTH, bm25_search, fused_ranking, search_table
+from informin.evaluation.retrieval_table import FUSION_DEPTH, bm25_search, fused_ranking, search_table
+from informin.evaluation.scoring import Sides, encode_with_bar
 from informin.evaluation.similarity import COSINE
 from informin.evaluation.table import Table, prompts_note, similarity_note
 from informin.models.model import Model
@@ -96,5 +96,5 @@ class CollectionSearch:
         return results
 
 
-def _encode(encoder: AnyEncoder, pooler: str, texts: Sequence[str]) -> np.ndarray:
+def _encode(encoder: Model, pooler: str, texts: Sequence[str]) -> np.ndarray:
     return encode_with_bar(encoder, texts)[pooler]

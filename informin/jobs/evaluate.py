@@ -9,7 +9,7 @@ from typing_extensions import Unpack
 from informin.distributed import first_only, on_first
 from informin.errors import UsageError
 from informin.evaluation.labels import LABEL_COLUMNS
-from informin.evaluation.report import load_others, refuse_other_samples, tables_text, write_report
+from informin.evaluation.result_tables import load_others, refuse_other_samples, tables_text, write_report
 from informin.evaluation.scoring import (
     ALL_DIMENSIONS,
     Sides,

@@ -71,7 +71,12 @@ def base_model(checkpoint: Checkpoint, path: str = "") -> str | None:
         fix = "Use an adapter that peft saved as LORA, or a model with merged weights."
         raise UsageError(f"{checkpoint}: {file}: {found}", option="model_name", fix=fix)
     base = values["base_model_name_or_path"]
-    if not _on_hub(base):
+    try:
+        validate_repo_id(base)
+        on_hub = not os.path.exists(base)  # a folder with this name would be loaded instead
+    except HFValidationError:
+        on_hub = False
+    if not on_hub:
         raise UsageError(
             f"{checkpoint}: {file} names the base model {base!r:.300}, which is outside of the folder",
             option="model_name",
@@ -84,12 +89,3 @@ def base_model(checkpoint: Checkpoint, path: str = "") -> str | None:
         found = f"{checkpoint}: {file} names the base model {base}: {hub_problem(error.__cause__ or error)}"
         raise UsageError(found, option="model_name", needed="a base model that can be loaded") from None
     return base
-
-
-def _on_hub(name: str) -> bool:
-    """Return whether a name is a Hub id. A folder with this name would be loaded instead."""
-    try:
-        validate_repo_id(name)
-    except HFValidationError:
-        return False
-    return not os.path.exists(name)

@@ -3,7 +3,7 @@
 import copy
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
@@ -93,6 +93,14 @@ class Checkpoint:
             path = self.path(file)
             self._values[file, kind] = kind() if path is None else read_json(path, kind)
         return copy.deepcopy(self._values[file, kind])
+
+    def first_json(self, files: Iterable[str]) -> tuple[str, dict]:
+        """Return the name and the contents of the first of several JSON files that is not empty; or the last one."""
+        name, values = "", {}
+        for name in files:
+            if values := self.json(name):
+                break
+        return name, values
 
     def require_config(self) -> None:
         """Raise UsageError if there is no config.json. The message suggests folders with similar names."""

@@ -7,7 +7,7 @@ batches do not synchronize, and the activations of a batch stay in the cache of 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -17,14 +17,8 @@ Result = TypeVar("Result")
 BATCHES_PER_CORE = 4
 
 
-class BatchMap(Protocol):
-    """Calls a function for each batch and returns the results in order, like `map`."""
-
-    def __call__(self, function: Callable[[Batch], Result], batches: Iterable[Batch], /) -> Iterable[Result]: ...
-
-
 @contextmanager
-def parallel_map(number: int) -> Iterator[BatchMap]:
+def parallel_map(number: int) -> Iterator[Callable[..., Iterable[Any]]]:
     """Provide a parallel `map` with one worker thread per PyTorch thread.
 
     Workers run in inference mode and use the caller's autocast settings. When the context exits, batches that have not

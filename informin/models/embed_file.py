@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from informin.bars import hidden
 from informin.distributed import first_only, gather_objects, on_first, rank, world_size
-from informin.errors import WRITABLE, UsageError, counted, error_line, is_write_error
+from informin.errors import WRITABLE, UsageError, counted
 from informin.files import sha256
 from informin.models.embedding_files import (
     Progress,
@@ -22,11 +22,12 @@ from informin.models.embedding_files import (
     save_embedding_record,
 )
 from informin.models.model import Model
-from informin.outputs import only_writer
+from informin.outputs import only_writer, writing
 
 logger = logging.getLogger(__name__)
 
 CHUNK = 4_096  # texts embedded and recorded at once
+FIX = f"{WRITABLE} The same command resumes."
 
 
 def embed_file(encoder: Model, texts: Sequence[str], path: str | Path) -> np.ndarray:
@@ -68,15 +69,11 @@ def embed_cached(encoder: Model, texts: Sequence[str], folder: str | Path) -> np
 
 
 def _description(encoder: Model, texts: Sequence[str]) -> dict:
-    return {"texts": _digest(texts), "encoder": encoder.sha256(), "rows": len(texts)}
-
-
-def _digest(texts: Sequence[str]) -> str:
     digest = hashlib.sha256()
     for text in texts:
         data = text.encode()
         digest.update(len(data).to_bytes(8, "little") + data)
-    return digest.hexdigest()
+    return {"texts": digest.hexdigest(), "encoder": encoder.sha256(), "rows": len(texts)}
 
 
 def _embed_described(encoder: Model, texts: Sequence[str], path: Path, description: dict) -> np.ndarray:
@@ -85,20 +82,12 @@ def _embed_described(encoder: Model, texts: Sequence[str], path: Path, descripti
         if on_first(lambda: _is_finished(path, description)):
             return np.load(path, mmap_mode="r")
         progress = Progress(path, CHUNK, len(texts))
-        try:
-            on_first(lambda: _begin(progress, description, (len(texts), encoder.dimensions)))
+        on_first(lambda: _begin(progress, path, description, (len(texts), encoder.dimensions)))
+        with writing(path, fix=FIX):
             _embed_missing(encoder, texts, progress)
-            gather_objects(None)  # wait for the other processes
-            on_first(lambda: _finish(progress, path, description))
-        except Exception as error:
-            if isinstance(error, UsageError) or not is_write_error(error):
-                raise
-            raise _unwritable(path, error) from None
+        gather_objects(None)  # wait for the other processes
+        on_first(lambda: _finish(progress, path, description))
     return np.load(path, mmap_mode="r")
-
-
-def _unwritable(path: Path, error: Exception) -> UsageError:
-    return UsageError(f"{path} cannot be written: {error_line(error)}", fix=f"{WRITABLE} The same command resumes.")
 
 
 def _is_finished(path: Path, description: dict) -> bool:
@@ -115,16 +104,14 @@ def _is_finished(path: Path, description: dict) -> bool:
     return True
 
 
-def _begin(progress: Progress, description: dict, shape: tuple[int, int]) -> None:
-    try:
+def _begin(progress: Progress, path: Path, description: dict, shape: tuple[int, int]) -> None:
+    with writing(path, fix=FIX):
         progress.begin(description, shape)
-    except OSError as error:
-        raise _unwritable(progress.path, error) from None
 
 
 def _finish(progress: Progress, path: Path, description: dict) -> None:
     """Write the record and move the array to its place."""
-    try:
+    with writing(path, fix=FIX):
         if missing := progress.unfinished():  # another process wrote to another disk
             raise UsageError(
                 f"{progress.folder} lacks {counted(len(missing), 'chunk')} of other processes",
@@ -133,8 +120,6 @@ def _finish(progress: Progress, path: Path, description: dict) -> None:
         dimensions = np.load(progress.rows, mmap_mode="r").shape[1]
         save_embedding_record(path, description | {"dimensions": dimensions, "sha256": sha256(progress.rows)})
         progress.finish()
-    except OSError as error:
-        raise _unwritable(path, error) from None
 
 
 def _embed_missing(encoder: Model, texts: Sequence[str], progress: Progress) -> None:

@@ -91,7 +91,9 @@ class EmbeddingConfig:
             )
         if pooler not in ("auto", self.pooling, *POOLINGS):
             raise UsageError(f"is {pooler}", option="pooler", needed=f"one of: auto, {', '.join(POOLINGS)}")
-        prompts = self._with_prompt(self.in_training.prompt if prompt is None else prompt, export_prompt)
+        prompt = self.in_training.prompt if prompt is None else prompt
+        own = prompt if export_prompt else self.prompt
+        prompts: dict[str, Any] = {"prompt": own, "training_prompt": None if prompt == own else prompt}
         if pooler == "auto" and self.pooling is None and self.problem:
             raise UsageError(
                 f"is auto, but the pooling of the encoder is unknown: {self.problem}",
@@ -103,10 +105,6 @@ class EmbeddingConfig:
             return replace(self, **prompts)
         kept = {name: self.files[name] for name in TEXT_SETTINGS if name in self.files}
         return EmbeddingConfig(pooling, **prompts, files=kept)
-
-    def _with_prompt(self, prompt: str, export_prompt: bool) -> dict[str, Any]:
-        own = prompt if export_prompt else self.prompt
-        return {"prompt": own, "training_prompt": None if prompt == own else prompt}
 
 
 def embedding_of(model: Any) -> EmbeddingConfig:

@@ -119,8 +119,13 @@ class Progress:
 
     def unfinished(self) -> list[int]:
         """Return the first rows of the chunks whose rows do not match a recorded checksum."""
-        array = np.load(self.rows, mmap_mode="r")
-        return [start for start in self.starts() if self._recorded(start) != self._checksum(array, start)]
+        array, found = np.load(self.rows, mmap_mode="r"), []
+        for start in self.starts():
+            recorded = ""
+            with suppress(OSError):
+                recorded = (self.folder / str(start)).read_text(encoding="utf-8", errors="replace")
+            found += [] if recorded == self._checksum(array, start) else [start]
+        return found
 
     def save(self, start: int, block: np.ndarray) -> None:
         """Write the rows of a chunk and, after that, their checksum."""
@@ -134,12 +139,6 @@ class Progress:
         refuse_existing(self.path)
         self.rows.rename(self.path)
         self._remove()
-
-    def _recorded(self, start: int) -> str:
-        try:
-            return (self.folder / str(start)).read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return ""
 
     def _checksum(self, array: np.ndarray, start: int) -> str:
         return hashlib.sha256(np.ascontiguousarray(array[start : start + self.chunk]).data).hexdigest()

@@ -5,7 +5,6 @@ from contextlib import nullcontext
 
 import numpy as np
 import torch
-from accelerate import Accelerator
 from torch import Tensor
 from torch.nn.functional import normalize
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -62,7 +61,9 @@ def encode(
     was_training = model.training
     model.eval()
     extra = {"output_hidden_states": True} if set(poolers) - {*POOLINGS, "mlp"} else {}
-    packed = not extra and len(poolers) == 1 and "mlp" not in poolers and _packs(model)
+    # On a GPU, attention by runs would launch many small kernels.
+    packs = isinstance(model, PreTrainedModel) and model.device.type == "cpu" and can_pack(model.base_model)
+    packed = packs and not extra and len(poolers) == 1 and "mlp" not in poolers
     length = length or max_length(model.config, tokenizer)
     tokens = tokenizer([prompt + sentence for sentence in sentences], truncation=True, max_length=length)["input_ids"]
     order = sorted(range(len(tokens)), key=lambda i: -len(tokens[i]))
@@ -76,7 +77,9 @@ def encode(
         else:
             output = model(input_ids=ids, attention_mask=mask, **extra)
             layers = output.hidden_states if extra else (output.last_hidden_state,)
-            pooled = {pooler: _pooled(model, pooler, layers, mask) for pooler in poolers}
+            pooled = {name: pool(name, layers, mask) for name in poolers if name != "mlp"}
+            if "mlp" in poolers:
+                pooled["mlp"] = model.mlp(model.pool(layers[-1], mask))
         return {name: (normalize(x.float()) if normalized else x.float()).cpu().numpy() for name, x in pooled.items()}
 
     try:
@@ -104,15 +107,6 @@ def _batches(
         size = min(batch_size, max(1, most // longest)) if most else batch_size
         yield order[start : start + size]
         start += size
-
-
-def _packs(model) -> bool:
-    """Return whether to encode without padding. On a GPU, attention by runs would launch many small kernels."""
-    return isinstance(model, PreTrainedModel) and model.device.type == "cpu" and can_pack(model.base_model)
-
-
-def _pooled(model, pooler: str, layers: Sequence[Tensor], mask: Tensor) -> Tensor:
-    return model.mlp(model.pool(layers[-1], mask)) if pooler == "mlp" else pool(pooler, layers, mask)
 
 
 def embed(
@@ -187,21 +181,3 @@ def longest_read(model, tokenizer: PreTrainedTokenizerBase, embedding: Embedding
         embedding: The settings; None for those of the model.
     """
     return (embedding or embedding_of(model)).max_length(max_length(model.config, tokenizer))
-
-
-def join_shares(x: np.ndarray, accelerator: Accelerator) -> np.ndarray:
-    """Gather rows that were distributed round-robin over processes, and restore their order, in every process.
-
-    Args:
-        x: (n, d), the rows of this process. Processes may have one row more or less.
-        accelerator: Connects the processes.
-
-    Returns:
-        (N, d), followed by rows of padding if N is not a multiple of the number of processes.
-    """
-    if accelerator.num_processes == 1:
-        return x
-    padded = accelerator.pad_across_processes(torch.from_numpy(x).to(accelerator.device))
-    gathered = accelerator.gather(padded).cpu().numpy()  # process after process
-    shares = gathered.reshape(accelerator.num_processes, -1, gathered.shape[-1])
-    return shares.swapaxes(0, 1).reshape(-1, gathered.shape[-1])

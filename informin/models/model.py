@@ -25,6 +25,18 @@ Encode = Callable[[Sequence[str]], np.ndarray]
 Own = TypeVar("Own", bound="Model")
 
 
+@dataclass(frozen=True)
+class LoadOptions:
+    """How a model embeds texts: the arguments of `informin.models.open_model.load_model` with these names."""
+
+    poolers: Sequence[str] = ("auto",)
+    length: int | None = None
+    batch_size: int = 64
+    device: str | None = None
+    bf16: bool = False
+    prompt: str | None = None
+
+
 @dataclass
 class Model(ABC):
     """A model of sentence embeddings: its files, then its weights, for embedding texts or in training.
@@ -79,16 +91,8 @@ class Model(ABC):
     # Embedding texts
 
     @abstractmethod
-    def load(
-        self: Own,
-        poolers: Sequence[str] = ("auto",),
-        length: int | None = None,
-        batch_size: int = 64,
-        device: str | None = None,
-        bf16: bool = False,
-        prompt: str | None = None,
-    ) -> Own:
-        """Return the model with float32 weights, to embed texts; see `informin.models.open_model.load_model`."""
+    def load(self: Own, how: LoadOptions) -> Own:
+        """Return the model with float32 weights, to embed texts."""
 
     @abstractmethod
     def __call__(

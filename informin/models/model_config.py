@@ -57,7 +57,10 @@ def _stored_config(checkpoint: Checkpoint) -> PreTrainedConfig:
     values = checkpoint.json("config.json")
     check_paths(checkpoint)
     check_modules(checkpoint)
-    _check_types(checkpoint.name, values)
+    for key, kind in {"architectures": list, "auto_map": dict, "informin": dict}.items():  # transformers does not check
+        if not isinstance(values.get(key) or kind(), kind):
+            found = f"{checkpoint}: {key} in config.json is a {type(values[key]).__name__}"
+            raise UsageError(found, option="model_name", needed=f"a {kind.__name__}")
     name = values.get("model_type")
     known = isinstance(name, str) and name in CONFIG_MAPPING
     how: dict = {"revision": checkpoint.revision, "trust_remote_code": False}
@@ -76,14 +79,6 @@ def _stored_config(checkpoint: Checkpoint) -> PreTrainedConfig:
     config.output_attentions = config.output_hidden_states = False
     config.return_dict = True
     return config
-
-
-def _check_types(model_name: str, values: dict) -> None:
-    """Raise UsageError for keys of the wrong type that transformers does not check."""
-    for name, kind in {"architectures": list, "auto_map": dict, "informin": dict}.items():
-        if not isinstance(values.get(name) or kind(), kind):
-            found = f"{model_name}: {name} in config.json is a {type(values[name]).__name__}"
-            raise UsageError(found, option="model_name", needed=f"a {kind.__name__}")
 
 
 def _no_encoder(model_name: str, values: dict) -> NotNativeError:

@@ -1,7 +1,6 @@
 """Check the files, folders, models and module settings that the files of a model folder refer to."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, WEIGHTS_INDEX_NAME
@@ -30,14 +29,19 @@ def check_paths(checkpoint: Checkpoint) -> None:
         refuse_links(checkpoint.name)
     refuse_outside(checkpoint.name, HEAD_FILE)
     modules = all_modules(checkpoint)
-    _refuse_other_type(checkpoint, modules)
+    kind = checkpoint.json(SETTINGS_FILE).get("model_type", MODEL_TYPE)
+    if modules and kind != MODEL_TYPE:  # a reranker or a sparse model, whose modules would be replaced
+        found = f"{checkpoint}: model_type in {SETTINGS_FILE} is {kind!r:.60}"
+        raise UsageError(found, option="model_name", needed=f"an embedding model ({MODEL_TYPE})")
     for path in folders_of(modules):
         if path and local:
             refuse_links_within(checkpoint.name, path)
     with_weights = modules if local else [one for one in modules if one.kind is None or one.kind in TRANSFORMERS]
     for path in folders_of(with_weights):  # on the Hub, each file is a request
         _check_weights(checkpoint, path)
-        _check_tokenizer(checkpoint, path)
+        file = joined(path, "tokenizer_config.json")
+        for name in texts_in(checkpoint.json(file).get("fast_tokenizer_files")):
+            refuse_outside(checkpoint.name, name, file, path)
         if base := base_model(checkpoint, path):
             _check_weights(Checkpoint(base), "")
 
@@ -58,24 +62,17 @@ def folders_of(modules: list[Module]) -> list[str]:
     return list(dict.fromkeys(["", *(module.path for module in modules)]))
 
 
-def _refuse_other_type(checkpoint: Checkpoint, modules: list[Module]) -> None:
-    """Raise UsageError for a reranker or a sparse model: sentence-transformers would replace its modules."""
-    kind = checkpoint.json(SETTINGS_FILE).get("model_type", MODEL_TYPE)
-    if modules and kind != MODEL_TYPE:
-        found = f"{checkpoint}: model_type in {SETTINGS_FILE} is {kind!r:.60}"
-        raise UsageError(found, option="model_name", needed=f"an embedding model ({MODEL_TYPE})")
-
-
 def _check_weights(checkpoint: Checkpoint, path: str) -> None:
     """Raise UsageError if config.json or an index of shards names weights outside of the folder."""
     config = checkpoint.json(joined(path, "config.json"))
     named = config.get("transformers_weights")
     if named is not None:
         refuse_outside(checkpoint.name, named, joined(path, "config.json"), path)
-    indexes = [name for name in texts_in([named]) if name.endswith(".index.json")]
-    for index in dict.fromkeys(
-        (SAFE_WEIGHTS_INDEX_NAME, WEIGHTS_INDEX_NAME, *indexes, *_indexes(checkpoint.name, path))
-    ):
+    indexes = [SAFE_WEIGHTS_INDEX_NAME, WEIGHTS_INDEX_NAME, *texts_in([named])]
+    folder = Path(checkpoint.name, path)
+    if os.path.isdir(folder):  # Path.is_dir raises for a name that is too long
+        indexes += [found.name for found in sorted(folder.glob("*.index.json"))]
+    for index in dict.fromkeys(name for name in indexes if name.endswith(".index.json")):
         file = joined(path, index)
         shards = checkpoint.json(file).get("weight_map", {})
         if not isinstance(shards, dict):
@@ -83,16 +80,3 @@ def _check_weights(checkpoint: Checkpoint, path: str) -> None:
             raise UsageError(found, option="model_name", needed="a mapping from weights to files")
         for name in dict.fromkeys(map(str, shards.values())):
             refuse_outside(checkpoint.name, name, file, path)
-
-
-def _indexes(model_name: str, path: str) -> Iterator[str]:
-    folder = Path(model_name, path)
-    if os.path.isdir(folder):  # Path.is_dir raises for a name that is too long
-        yield from (found.name for found in sorted(folder.glob("*.index.json")))
-
-
-def _check_tokenizer(checkpoint: Checkpoint, path: str) -> None:
-    """Raise UsageError if tokenizer_config.json names a tokenizer.json outside of the folder."""
-    file = joined(path, "tokenizer_config.json")
-    for name in texts_in(checkpoint.json(file).get("fast_tokenizer_files")):
-        refuse_outside(checkpoint.name, name, file, path)

@@ -84,11 +84,8 @@ def check_module(checkpoint: Checkpoint, module: Module, trusted: bool = False) 
         trusted: Code in the model's repository may run, so that settings that are not listed here are allowed.
     """
     if module.kind in TRANSFORMERS or (module.kind is None and trusted):
-        for name in TRANSFORMER_FILES:
-            file = joined(module.path, name)
-            if values := checkpoint.json(file):
-                _check(checkpoint.name, file, values, transformer_settings(trusted))
-                break
+        file, values = checkpoint.first_json(joined(module.path, name) for name in TRANSFORMER_FILES)
+        _check(checkpoint.name, file, values, transformer_settings(trusted))
     elif module.kind is not None:
         file = joined(module.path, FILES.get(module.kind, "config.json"))
         _check_sizes(checkpoint.name, module, file, checkpoint.json(file))

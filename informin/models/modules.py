@@ -91,10 +91,7 @@ def all_modules(checkpoint: Checkpoint) -> list[Module]:
 
 def _routed(checkpoint: Checkpoint, path: str) -> list[Module]:
     """Return the modules of a Router's routes. Older versions list them in config.json."""
-    file, values = "", {}
-    for file in (joined(path, ROUTER_FILE), joined(path, "config.json")):
-        if values := checkpoint.json(file):
-            break
+    file, values = checkpoint.first_json(joined(path, name) for name in (ROUTER_FILE, "config.json"))
     types = values.get("types")
     if not isinstance(types, dict) or not all(isinstance(name, str) for name in types.values()):
         needed = "types, a mapping from folders to classes"

@@ -23,7 +23,18 @@ from informin.models.dense import Dense, load_dense
 from informin.models.embedding_config import embedding_of, lower_case, refuse_long_prompt
 from informin.models.encode import POOLERS, embed, encode, longest_read, max_length
 from informin.models.files import NotNativeError
-from informin.models.loading import (
+from informin.models.model import Encode, LoadOptions, Model
+from informin.models.model_config import load_config
+from informin.models.native_checks import (
+    HEAD,
+    MAPS,
+    check_architecture,
+    refuse_other_heads,
+    refuse_without_dropout,
+    unpackable,
+)
+from informin.models.native_files import add_dense, write_native
+from informin.models.native_loading import (
     load_saved,
     load_tokenizer,
     load_trainable,
@@ -31,10 +42,6 @@ from informin.models.loading import (
     to_device,
     without_warnings,
 )
-from informin.models.model import Encode, Model
-from informin.models.model_config import load_config
-from informin.models.native_checks import check_architecture, refuse_other_heads, refuse_without_dropout, unpackable
-from informin.models.native_files import add_dense, write_native
 from informin.models.packing import packed_forward
 from informin.models.settings import COSINE, similarity_of
 from informin.models.texts import as_texts
@@ -63,35 +70,29 @@ class NativeModel(Model):
     dense: Dense | None = None
     backend: ClassVar[str] = "native"
 
-    def load(
-        self,
-        poolers: Sequence[str] = ("auto",),
-        length: int | None = None,
-        batch_size: int = 64,
-        device: str | None = None,
-        bf16: bool = False,
-        prompt: str | None = None,
-    ) -> "NativeModel":
+    def load(self, how: LoadOptions) -> "NativeModel":
         assert self.checkpoint is not None
-        embedding, own = self.embedding, "auto" in poolers
-        if own:
-            self._require_pooling()
+        embedding, own = self.embedding, "auto" in how.poolers
+        if own and embedding.pooling is None:
+            problem = embedding.problem or "it has no sentence-transformers files"
+            raise UnknownPoolingError(
+                f"is auto, but the pooling of {self.name} is unknown: {problem}",
+                option="pooler",
+                needed=f"one of: {', '.join(POOLERS)}",
+            )
         module = load_saved(self.checkpoint)
         tokenizer = load_tokenizer(self.checkpoint)
         lower_case(tokenizer, embedding)
-        resolved = tuple(dict.fromkeys(self._resolve(pooler, module) for pooler in poolers))
+        resolved = tuple(dict.fromkeys(self._resolve(pooler, module) for pooler in how.poolers))
         most = max_length(self.config, tokenizer)
-        length = embedding.max_length(most) if length is None else length
+        length = embedding.max_length(most) if how.length is None else how.length
         if not 3 <= length <= most:
             raise UsageError(f"is {length}", option="max_length", needed=f"3 to {most} tokens for {self.name}")
-        prompt = embedding.prompt if prompt is None else prompt
+        prompt = embedding.prompt if how.prompt is None else how.prompt
         refuse_long_prompt(prompt, tokenizer, "max_length", length)
-        to_device(module, device)
-        dense = (
-            load_dense(self.checkpoint, embedding.adapter, self.config.hidden_size)
-            if own and embedding.adapter
-            else None
-        )
+        to_device(module, how.device)
+        width = self.config.hidden_size
+        dense = load_dense(self.checkpoint, embedding.adapter, width) if own and embedding.adapter else None
         return replace(
             self,
             module=module,
@@ -99,8 +100,8 @@ class NativeModel(Model):
             poolers=resolved,
             length=length,
             normalized=own and embedding.normalize,
-            batch_size=batch_size,
-            bf16=bf16,
+            batch_size=how.batch_size,
+            bf16=how.bf16,
             prompt=prompt,
             truncated=set(),
             prompts=embedding.files.get("prompts") or {},
@@ -108,19 +109,10 @@ class NativeModel(Model):
             dense=dense,
         )
 
-    def _require_pooling(self) -> None:
-        if self.embedding.pooling is None:
-            problem = self.embedding.problem or "it has no sentence-transformers files"
-            raise UnknownPoolingError(
-                f"is auto, but the pooling of {self.name} is unknown: {problem}",
-                option="pooler",
-                needed=f"one of: {', '.join(POOLERS)}",
-            )
-
     def _resolve(self, pooler: str, module: PreTrainedModel) -> str:
         """Return the pooling that a name means."""
         if pooler == "auto":
-            assert self.embedding.pooling is not None  # `_require_pooling`
+            assert self.embedding.pooling is not None  # see `load`
             return self.embedding.pooling
         if pooler not in POOLERS:
             raise UsageError(f"is {pooler}", option="pooler", needed=f"one of: auto, {', '.join(POOLERS)}")
@@ -193,14 +185,14 @@ class NativeModel(Model):
     def supports(self, term: Term) -> str | None:
         row = architecture_of(self.config)
         if term.reads_maps and row.attention is None:
-            return "attention maps"
-        return "a language-model head" if term.lm_head and row.lm_head is None else None
+            return MAPS
+        return HEAD if term.lm_head and row.lm_head is None else None
 
     def defaults(self, args: Any) -> dict[str, Any]:
         return {}
 
     def check(self, args: Any) -> None:
-        check_architecture(self.config, args)
+        check_architecture(self.config, args, self.supports)
 
     def trainable(self, args: Any, tokenizer: PreTrainedTokenizerBase | None = None) -> "NativeModel":
         module, checkpoint, before = self.module, self.checkpoint, None
@@ -250,7 +242,8 @@ class NativeModel(Model):
             own.module.to(args.device)
             return nullcontext(own)
         device = None if args.device.type == "cpu" else str(args.device)
-        return nullcontext(self.load((args.pooler,), args.max_seq_length, 64, device, bf16, args.prompt))
+        how = LoadOptions((args.pooler,), args.max_seq_length, device=device, bf16=bf16, prompt=args.prompt)
+        return nullcontext(self.load(how))
 
     def original(self, args: Any) -> Encode:
         embedding, before = embedding_of(self.module).in_training, self.before

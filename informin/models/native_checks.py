@@ -1,6 +1,7 @@
 """Check that a native encoder can be trained, with the options of a run."""
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from informin.errors import UsageError, counted, error_line
-from informin.models.architectures import ARCHITECTURES, Architecture, InforMinModel, architecture_of
+from informin.models.architectures import ARCHITECTURES, InforMinModel, architecture_of
 from informin.objectives.terms import Term
 
 MAPS, HEAD = "attention maps", "a language-model head"
@@ -70,24 +71,23 @@ def refuse_other_heads(model: InforMinModel, heads: dict) -> None:
             raise UsageError(
                 f"The model was built with {name} = {built}",
                 needed=f"{name} = {needed} for this objective",
-                fix="Load it with informin.models.loading.load_trainable and `args.model_settings`.",
+                fix="Load it with informin.models.native_loading.load_trainable and `args.model_settings`.",
             )
 
 
-def missing_for(term: Term, row: Architecture) -> str | None:
-    """Return what a term needs and an architecture lacks, or None."""
-    if term.reads_maps and row.attention is None:
-        return MAPS
-    return HEAD if term.lm_head and row.lm_head is None else None
+def check_architecture(config: PreTrainedConfig, args: Any, supports: Callable[[Term], str | None]) -> None:
+    """Raise UsageError for options that the encoder's architecture does not support.
 
-
-def check_architecture(config: PreTrainedConfig, args: Any) -> None:
-    """Raise UsageError for options that the encoder's architecture does not support."""
+    Args:
+        config: Configuration of the encoder.
+        args: Arguments of the run.
+        supports: See `Model.supports`.
+    """
     row = architecture_of(config)
     maps = [name for name, other in ARCHITECTURES.items() if other.attention]
     heads = [name for name, other in ARCHITECTURES.items() if other.lm_head]
     for term in args.terms:
-        if what := missing_for(term, row):
+        if what := supports(term):
             _refuse_for(config, term.weight, what, f"Set `{term.weight}` to 0", maps if what == MAPS else heads)
         _check_memory(args, term)
     if args.view_dropout and row.attention is None:

@@ -13,7 +13,7 @@ import modeling_informin
 from informin.files import read_json, set_usual_modes, write_json
 from informin.models.architectures import InforMinModel
 from informin.models.dense import Dense
-from informin.models.embedding_config import EmbeddingConfig, embedding_of
+from informin.models.embedding_config import embedding_of
 from informin.models.encode import max_length
 from informin.models.model_folder import SETTINGS_FILE
 from informin.models.settings import COSINE
@@ -46,7 +46,11 @@ def write_native(
     _save_model(clean, new, weights)
     save_tokenizer(tokenizer, new)
     embedding, longest = embedding_of(model), max_length(clean.config, tokenizer)
-    _save_sentence_transformers_files(_encoder(clean), embedding, embedding.max_length(longest), new)
+    width, pooler = clean.config.hidden_size, has_pooler(type(cast(PreTrainedModel, clean.base_model)))
+    (new / "1_Pooling").mkdir()
+    files = sentence_transformers_files(embedding.settings, width, embedding.max_length(longest), pooler)
+    for name, values in files.items():
+        write_json(new / name, values, indent=2)
 
 
 def add_dense(folder: Path, dense: Dense, normalize: bool) -> None:
@@ -83,7 +87,7 @@ def _save_model(model: InforMinModel, folder: Path, weights: bool = True) -> Non
 
     `auto_map` refers to our class. The source model's own `auto_map` is dropped, because its code is not in the folder.
     """
-    encoder = _encoder(model)
+    encoder = cast(PreTrainedModel, model.base_model)
     encoder.config.auto_map = {"AutoModel": f"modeling_informin.{type(model).__name__}"}
     if model._auto_class:
         shutil.copyfile(modeling_informin.__file__, folder / "modeling_informin.py")
@@ -94,26 +98,3 @@ def _save_model(model: InforMinModel, folder: Path, weights: bool = True) -> Non
         (folder / HEAD_FILE).parent.mkdir()
         save_file(model.mlp.state_dict(), folder / HEAD_FILE, {"format": "pt"})
     set_usual_modes(folder)  # safetensors writes files that only their owner can read
-
-
-def _save_sentence_transformers_files(
-    encoder: PreTrainedModel, embedding: EmbeddingConfig, longest: int, folder: Path
-) -> None:
-    """Write modules.json and the settings of each module.
-
-    Args:
-        encoder: transformers' own model.
-        embedding: How the model computes embeddings.
-        longest: Maximum number of tokens per sentence.
-        folder: An existing folder.
-    """
-    width = encoder.config.hidden_size
-    files = sentence_transformers_files(embedding.settings, width, longest, has_pooler(type(encoder)))
-    (folder / "1_Pooling").mkdir()
-    for name, values in files.items():
-        write_json(folder / name, values, indent=2)
-
-
-def _encoder(model: InforMinModel) -> PreTrainedModel:
-    """Return transformers' own model inside ours."""
-    return cast(PreTrainedModel, model.base_model)

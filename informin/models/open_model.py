@@ -12,7 +12,7 @@ from informin.models.architectures import InforMinModel, architecture_of
 from informin.models.checkpoint import Checkpoint
 from informin.models.embedding_config import EmbeddingConfig, embedding_of
 from informin.models.files import NotNativeError
-from informin.models.model import Model
+from informin.models.model import LoadOptions, Model
 from informin.models.model_config import ENCODER, load_config
 from informin.models.model_folder import SETTINGS_FILE, check_modules, check_paths
 from informin.models.native import NativeModel
@@ -72,21 +72,24 @@ def load_model(
         raise UsageError(f"is {batch_size}", option="batch_size", needed="1 or more")
     if "auto" in poolers and len(poolers) > 1:
         raise UsageError(f"is {' '.join(poolers)}", option="pooler", needed="auto alone, or names without auto")
-    how = (poolers, length, batch_size, device, bf16, prompt)
+    how = LoadOptions(poolers, length, batch_size, device, bf16, prompt)
     code: dict = {"trusted": trust_remote_code, "code_revision": code_revision}
     if is_sentence_transformer(model):
-        return in_memory(model).load(*how)
+        return in_memory(model).load(how)
     checkpoint = Checkpoint.of(model, revision)
     if backend == "st":
-        return _as_st(checkpoint, **code).load(*how)
+        return _as_st(checkpoint, **code).load(how)
     try:
-        return _as_native(checkpoint, any_encoder=True).load(*how)
+        return _as_native(checkpoint, any_encoder=True).load(how)
     except NotNativeError as error:
         if backend == "native":
             raise
         if not checkpoint.has_modules:
-            raise _with_hint(error) from None
-        return _as_st(checkpoint, reason=error, **code).load(*how)
+            if error.needed != ENCODER or error.fix:
+                raise
+            fix = "To load it with the default pooling of sentence-transformers, set `backend` to st."
+            raise NotNativeError(error.found, option=error.option, needed=ENCODER, fix=fix) from None
+        return _as_st(checkpoint, reason=error, **code).load(how)
 
 
 def open_model(model: Source, args: Any, tokenizer: PreTrainedTokenizerBase | None = None) -> Model:
@@ -128,11 +131,6 @@ def is_sentence_transformer(model: object) -> bool:
 def is_model(model: object) -> bool:
     """Return whether `open_model` and InforMinTrainer accept an object or a name."""
     return isinstance(model, str | PathLike | Checkpoint | InforMinModel) or is_sentence_transformer(model)
-
-
-def needs_tokenizer(model: object) -> bool:
-    """Return whether a model comes without a tokenizer."""
-    return isinstance(model, InforMinModel)
 
 
 def _as_native(checkpoint: Checkpoint, any_encoder: bool = False) -> NativeModel:
@@ -189,11 +187,3 @@ def _is_other_architecture(checkpoint: Checkpoint) -> bool:
     except UsageError:
         return True
     return native.embedding.pooling is None
-
-
-def _with_hint(error: NotNativeError) -> NotNativeError:
-    """Return the error for a model without modules.json, with another way to load an unknown architecture."""
-    if error.needed != ENCODER or error.fix:
-        return error
-    fix = "To load it with the default pooling of sentence-transformers, set `backend` to st."
-    return NotNativeError(error.found, option=error.option, needed=ENCODER, fix=fix)

@@ -23,10 +23,14 @@ TOLERANCE, HALF_TOLERANCE = 1e-3, 0.05  # of the length of an embedding, the sec
 
 def fit_to_positions(model: Any) -> None:
     """Pad on the right where a SentenceTransformer needs it, and truncate texts to the positions that it has."""
+    modes = (getattr(module, "pooling_mode", None) for module in model.modules())
+    pools_first = any("cls" in ([mode] if isinstance(mode, str) else mode or ()) for mode in modes)
     for transformer in _transformers(model):
         tokenizer, config = transformer.tokenizer, transformer.auto_model.config
-        has_table = _has_table(transformer.auto_model)
-        if tokenizer.padding_side != "right" and (has_table or _is_encoder(config) or _pools_first(model)):
+        parts = transformer.auto_model.named_modules()
+        has_table = any(isinstance(part, nn.Embedding) and TABLE.fullmatch(name) for name, part in parts)
+        is_encoder = type(config) in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False)
+        if has_table or is_encoder or pools_first:
             tokenizer.padding_side = "right"
         most = getattr(config, "max_position_embeddings", None)
         if has_table and isinstance(most, int):
@@ -64,16 +68,3 @@ def _transformers(model: Any) -> Iterator[Any]:
         tokenizer = getattr(module, "tokenizer", None) if hasattr(module, "auto_model") else None
         if isinstance(tokenizer, PreTrainedTokenizerBase):
             yield module
-
-
-def _has_table(transformer: nn.Module) -> bool:
-    return any(isinstance(part, nn.Embedding) and TABLE.fullmatch(name) for name, part in transformer.named_modules())
-
-
-def _is_encoder(config: Any) -> bool:
-    return type(config) in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False)
-
-
-def _pools_first(model: Any) -> bool:
-    modes = (getattr(module, "pooling_mode", None) for module in model.modules())
-    return any("cls" in ([mode] if isinstance(mode, str) else mode or ()) for mode in modes)

@@ -58,7 +58,11 @@ def _sentence_transformers(checkpoint: Checkpoint) -> EmbeddingConfig:
         adapter = None
     if not (adapter or kinds in KNOWN_MODULES) or modules[0]["path"]:
         unsupported = f"modules.json lists {', '.join(kinds)}, not all of which are supported"
-        unsupported += _dense(checkpoint, modules, kinds)
+        if "Dense" in kinds:
+            values = checkpoint.json(f"{modules[kinds.index('Dense')]['path']}/config.json")
+            sizes = [values.get(name) for name in ("in_features", "out_features")]
+            change = f", and embeddings have {sizes[0]} dimensions instead of {sizes[1]}" if all(sizes) else ""
+            unsupported += f"; a given pooling leaves out its Dense layer{change}"
         return EmbeddingConfig(prompt=prompt, files=files, problem=unsupported)
     more, transformer_problem = _transformer(checkpoint)
     files = files | more
@@ -66,16 +70,6 @@ def _sentence_transformers(checkpoint: Checkpoint) -> EmbeddingConfig:
     if problem := transformer_problem or pooling_problem:
         return EmbeddingConfig(prompt=prompt, files=files, problem=problem)
     return EmbeddingConfig(pooling, kinds[-1] == "Normalize", prompt, files, adapter=adapter)
-
-
-def _dense(checkpoint: Checkpoint, modules: list[dict], kinds: list[str]) -> str:
-    """Return what leaving out a Dense module would change; empty if there is none."""
-    if "Dense" not in kinds:
-        return ""
-    values = checkpoint.json(f"{modules[kinds.index('Dense')]['path']}/config.json")
-    sizes = [values.get(name) for name in ("in_features", "out_features")]
-    change = f", and embeddings have {sizes[0]} dimensions instead of {sizes[1]}" if all(sizes) else ""
-    return f"; a given pooling leaves out its Dense layer{change}"
 
 
 @once
@@ -97,10 +91,7 @@ def stored_prompts(checkpoint: Checkpoint) -> tuple[str, dict]:
 
 def _transformer(checkpoint: Checkpoint) -> tuple[dict, str | None]:
     """Return the settings in the file of the first module, and the problem with it."""
-    name, values = "", {}
-    for name in TRANSFORMER_FILES:
-        if values := checkpoint.json(name):
-            break
+    name, values = checkpoint.first_json(TRANSFORMER_FILES)
     check_files(checkpoint.name, name, values)
     others = [key for key, value in values.items() if key not in KNOWN_KEYS and value and value != TRANSFORMER.get(key)]
     problem = f"{name} has {', '.join(others)}, which is not supported" if others else None

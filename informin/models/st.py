@@ -22,8 +22,9 @@ from informin.models.checkpoint import Checkpoint
 from informin.models.dense import Dense
 from informin.models.embedding_config import embedding_of, refuse_long_prompt
 from informin.models.files import cannot_load
-from informin.models.loading import to_device
-from informin.models.model import Encode, Model, needs_native
+from informin.models.lora import without_lora
+from informin.models.model import Encode, LoadOptions, Model, needs_native
+from informin.models.native_loading import to_device
 from informin.models.padding import fit_to_positions, require_independent
 from informin.models.remote_code import remote_code
 from informin.models.sentence_transformers_files import stored_prompts
@@ -58,42 +59,25 @@ class StModel(Model):
     reason: UsageError | None = None
     backend: ClassVar[str] = "st"
 
-    def load(
-        self,
-        poolers: Sequence[str] = ("auto",),
-        length: int | None = None,
-        batch_size: int = 64,
-        device: str | None = None,
-        bf16: bool = False,
-        prompt: str | None = None,
-        dtype: torch.dtype = torch.float32,
-    ) -> "StModel":
-        if list(poolers) != ["auto"]:
+    def load(self, how: LoadOptions, dtype: torch.dtype = torch.float32) -> "StModel":
+        if list(how.poolers) != ["auto"]:
             why = f"but {self.reason.found}: sentence-transformers" if self.reason else "but sentence-transformers"
-            found = f"is {' '.join(poolers)}, {why} loads it with its own pooling"
+            found = f"is {' '.join(how.poolers)}, {why} loads it with its own pooling"
             raise UsageError(found, option="pooler", needed="auto")
         if self.checkpoint is None:
             sha256 = weights_sha256(self.module.state_dict())
             prompts = {name: text for name, text in self.module.prompts.items() if text}
             own = replace(self, files_sha256=sha256, prompts=prompts)
-            return own._with(self.module, length, batch_size, device, bf16, prompt)
+            return own._with(self.module, how)
         module = load_sentence_transformer(self.checkpoint, self.trusted, self.code_revision, self.reason, dtype)
         loaded = replace(self, files_sha256=files_sha256(self.checkpoint, self.code_revision))
         with quiet():
-            loaded = loaded._with(module, length, batch_size, device, bf16, prompt)
+            loaded = loaded._with(module, how)
         # module.prompts also has empty prompts that sentence-transformers adds.
         loaded.prompts = stored_prompts(self.checkpoint)[1].get("prompts") or {}
         return loaded
 
-    def _with(
-        self,
-        module: Any,
-        length: int | None,
-        batch_size: int,
-        device: str | None,
-        bf16: bool,
-        prompt: str | None,
-    ) -> "StModel":
+    def _with(self, module: Any, how: LoadOptions) -> "StModel":
         """Return the model with a loaded SentenceTransformer, which is moved to the device and put in evaluation mode.
 
         Raises:
@@ -101,23 +85,23 @@ class StModel(Model):
         """
         name = self.name
         most = _own_length(module, name)
-        _set_length(module, name, length, most)
-        to_device(module, device)
+        _set_length(module, name, how.length, most)
+        to_device(module, how.device)
         default = module.prompts.get(module.default_prompt_name) if module.default_prompt_name else None
-        prompt = (default or "") if prompt is None else prompt
+        prompt = (default or "") if how.prompt is None else how.prompt
         tokenizer = getattr(module, "tokenizer", None)  # the first module of a damaged list may have none
         if isinstance(tokenizer, PreTrainedTokenizerBase):
-            refuse_long_prompt(prompt, tokenizer, "max_length", length or most)
+            refuse_long_prompt(prompt, tokenizer, "max_length", how.length or most)
         normalized = type(list(module)[-1]).__name__ == "Normalize" and module.truncate_dim is None
         loaded = replace(
             self,
             module=module,
             tokenizer=tokenizer,
             poolers=(POOLER,),
-            length=length or most,
+            length=how.length or most,
             normalized=normalized,
-            batch_size=batch_size,
-            bf16=bf16,
+            batch_size=how.batch_size,
+            bf16=how.bf16,
             prompt=prompt,
             truncated=set(),
             similarity=similarity_of(module.similarity_fn_name, normalized),
@@ -299,10 +283,10 @@ class StModel(Model):
         prompt, half = args.embedding.in_training.prompt, args.bf16 and args.lora
         dtype = torch.bfloat16 if half else torch.float32
         before = copy.deepcopy(self) if self.checkpoint is None and args.measure_drift and not args.lora else None
-        encoder = self.load(device="cpu", prompt=prompt, dtype=dtype)
+        encoder = self.load(LoadOptions(device="cpu", prompt=prompt), dtype)
         module = trainable_module(encoder, args)
         if before:
-            before = before.load(device="cpu", prompt=prompt)
+            before = before.load(LoadOptions(device="cpu", prompt=prompt))
         return replace(encoder, module=module, config=module.config, tokenizer=module.tokenizer, before=before)
 
     def prepare(self, args: Any, map_layers: Sequence[int], copies: int, dropout_only: bool) -> None:
@@ -338,10 +322,16 @@ class StModel(Model):
     def original(self, args: Any) -> Encode:
         size, prompt = args.per_device_eval_batch_size, embedding_of(self.module).in_training.prompt
         if self.module.lora is not None:
-            return lambda texts: self.module.encode_untrained(texts, size, prompt)
+
+            def encode(texts: Sequence[str]) -> np.ndarray:
+                with without_lora(self.module.st):
+                    return self.module.encode(texts, size, prompt)
+
+            return encode
         before = self.before
         if before is None:
-            before = replace(self, module=None).load(batch_size=size, device=str(args.device), prompt=prompt)
+            how = LoadOptions(batch_size=size, device=str(args.device), prompt=prompt)
+            before = replace(self, module=None).load(how)
         before.batch_size = size
         to_device(before.module, str(args.device))
         return before.encode

@@ -16,10 +16,10 @@ from informin.errors import UsageError, counted
 from informin.files import sha256
 from informin.models.checkpoint import Checkpoint
 from informin.models.files import cannot_load
-from informin.models.loading import BERT_POOLER
 from informin.models.model_config import check_config_numbers, check_sizes
 from informin.models.model_folder import check_modules, check_paths, folders_of
 from informin.models.modules import all_modules, joined
+from informin.models.native_loading import BERT_POOLER, load_reports
 from informin.models.remote_code import refuse_remote_code
 
 POOLER = "st"  # name of the only pooling, in results and file names
@@ -59,7 +59,12 @@ def load_sentence_transformer(
     if not trust_remote_code:
         refuse_remote_code(checkpoint)
     check_modules(checkpoint, trust_remote_code)
-    _check_numbers(checkpoint)
+    for path in folders_of(all_modules(checkpoint)):
+        values = checkpoint.json(joined(path, "config.json"))
+        for part in (values, values.get("text_config")):
+            if isinstance(part, dict):
+                check_config_numbers(checkpoint.name, part)
+                check_sizes(checkpoint.name, SimpleNamespace(**part))
     with quiet():
         return _load(library, checkpoint, trust_remote_code, code_revision).to(dtype)
 
@@ -89,29 +94,23 @@ def require_library(model_name: str, reason: UsageError | None) -> Any:
     return sentence_transformers
 
 
-def _check_numbers(checkpoint: Checkpoint) -> None:
-    """Raise UsageError for numbers in a config.json that no real model has."""
-    for path in folders_of(all_modules(checkpoint)):
-        values = checkpoint.json(joined(path, "config.json"))
-        for part in (values, values.get("text_config")):
-            if isinstance(part, dict):
-                check_config_numbers(checkpoint.name, part)
-                check_sizes(checkpoint.name, SimpleNamespace(**part))
-
-
 def _load(library: Any, checkpoint: Checkpoint, trust: bool, code_revision: str | None) -> Any:
     code = {"code_revision": code_revision} if code_revision else {}
     safe = {"weights_only": True}  # replaces what the folder says
     more = {"model_kwargs": _Kept(code | safe)} | ({"config_kwargs": _Kept(code)} if code else {})
     how = dict(device="cpu", revision=checkpoint.revision, trust_remote_code=trust, **more)
     try:
-        with _no_missing_weights(checkpoint.name):
+        with load_reports() as reports:
             model = library.SentenceTransformer(checkpoint.name, **how)
-        return model.eval()
     except UsageError:
         raise
     except Exception as error:  # the type depends on what is wrong with the files
         raise cannot_load(checkpoint.name, error) from None
+    bad = re.findall(r"^(\S.*?) *\| *(?:MISSING|MISMATCH)", "\n".join(reports), re.MULTILINE)
+    if bad := [name for name in bad if not name.startswith(BERT_POOLER)]:
+        found = f"{checkpoint}: {counted(len(bad), 'weight')} missing or of another shape, such as {bad[0]}"
+        raise UsageError(found, option="model_name", fix="Copy the model again from its source.")
+    return model.eval()
 
 
 class _Kept(dict):
@@ -131,32 +130,6 @@ def files_sha256(checkpoint: Checkpoint, code_revision: str | None) -> str:
             if path.suffix in FINGERPRINTED and path.is_file() and not any(part.startswith(".") for part in name.parts):
                 digest.update(f"{name.as_posix()} {sha256(path)}\n".encode())
     return digest.hexdigest()
-
-
-@contextmanager
-def _no_missing_weights(model_name: str) -> Iterator[None]:
-    """Raise UsageError if transformers reports weights that are missing or have the wrong shape. Hides its table."""
-    log = logging.getLogger("transformers.modeling_utils")
-    reports: list[str] = []
-
-    def keep(record: logging.LogRecord) -> bool:
-        message = re.sub(r"\x1b\[[0-9;]*m", "", record.getMessage())
-        reports.extend([message] if "LOAD REPORT" in message else [])
-        return "LOAD REPORT" not in message and record.levelno >= shown
-
-    level, shown = log.level, log.getEffectiveLevel()
-    log.setLevel(logging.WARNING - 1)  # at WARNING, transformers also reports layers without a tensor-parallel plan
-    log.addFilter(keep)
-    try:
-        yield
-    finally:
-        log.removeFilter(keep)
-        log.setLevel(level)
-    bad = re.findall(r"^(\S.*?) *\| *(?:MISSING|MISMATCH)", "\n".join(reports), re.MULTILINE)
-    bad = [name for name in bad if not name.startswith(BERT_POOLER)]
-    if bad:
-        found = f"{model_name}: {counted(len(bad), 'weight')} missing or of another shape, such as {bad[0]}"
-        raise UsageError(found, option="model_name", fix="Copy the model again from its source.")
 
 
 @contextmanager

@@ -20,7 +20,8 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTo
 from informin.errors import UsageError, error_line
 from informin.models.checkpoint import Checkpoint
 from informin.models.embedding_config import embedding_of
-from informin.models.lora import LoRA, merged, without_lora
+from informin.models.lora import LoRA, merged
+from informin.models.padding import HALF_TOLERANCE, TOLERANCE
 from informin.models.remote_code import remote_code
 from informin.models.st_loading import POOLER, UNLIMITED, load_sentence_transformer
 from modeling_informin import InforMinOutput, with_default_prompt
@@ -29,7 +30,6 @@ MODEL_TYPE = "sentence-transformers"
 HEADS_FILE = "heads.safetensors"  # of the objective's terms, in checkpoints
 TRAINED_FILE = "trained.safetensors"  # with LoRA: all weights that training changes, in checkpoints
 SAMPLE = ["A dog sleeps.", "The price of the old house by the river fell again last year."]
-TOLERANCE, HALF_TOLERANCE = 1e-3, 0.05  # of embeddings of unit length, the second with weights in bfloat16
 
 
 class StConfig(PreTrainedConfig):
@@ -188,11 +188,6 @@ class StModule(nn.Module):
         if self.heads:
             self.heads.load_state_dict(load_file(Path(folder, HEADS_FILE)))
 
-    def encode_untrained(self, sentences: Sequence[str], batch_size: int, prompt: str) -> np.ndarray:
-        """Return `encode` of the model before training; needs LoRA, whose matrices are turned off."""
-        with without_lora(self.st):
-            return self.encode(sentences, batch_size, prompt)
-
 
 def trainable_module(encoder: Any, args: Any) -> StModule:
     """Return the module that trains a loaded SentenceTransformer, which it changes.
@@ -211,7 +206,9 @@ def trainable_module(encoder: Any, args: Any) -> StModule:
             needed="a model with one route",
             fix="Train the modules of one route as a model of their own, or adapt this one with `informin fit`.",
         )
-    _freeze(encoder.module, args.train_dense)
+    for part in encoder.module:
+        if type(part).__name__ == "Dense" and not args.train_dense:
+            part.requires_grad_(False)
     if args.lora:
         args.lora.add_to(encoder.module)
     for weight in encoder.module.parameters():
@@ -263,12 +260,6 @@ def _tokenizer_of(encoder: Any, is_static: bool) -> PreTrainedTokenizerBase:
         found = f"{encoder.name} has no tokenizer of transformers with a padding token, which training needs"
         raise UsageError(found, option="model_name")
     return own
-
-
-def _freeze(model: Any, train_dense: bool) -> None:
-    for module in model:
-        if type(module).__name__ == "Dense" and not train_dense:
-            module.requires_grad_(False)
 
 
 def _require_same_embeddings(model: StModule) -> None:

@@ -66,25 +66,18 @@ def _stored_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase:
     try:
         return AutoTokenizer.from_pretrained(checkpoint.name, **how)
     except Exception as error:  # tokenizers raises Exception itself
-        raise _no_tokenizer(checkpoint, error) from None
+        files = [checkpoint.json(name) for name in TOKENIZER_FILES]  # raises for a damaged file
+        found, needed = f"{checkpoint} defines its tokenizer in code, which is never run", "a tokenizer.json"
+        if any("auto_map" in values for values in files):
+            raise UsageError(found, option="model_name", needed=needed) from None
+        found = f"{checkpoint} has no tokenizer that can be loaded: {error_line(error)} ({type(error).__name__})"
+        raise UsageError(found, option="model_name", fix="Copy the model again from its source.") from None
 
 
 def pad_right(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     """Make a tokenizer pad on the right: with padding on the left, positions would depend on the batch."""
     tokenizer.padding_side = "right"
     return tokenizer
-
-
-def _no_tokenizer(checkpoint: Checkpoint, error: Exception) -> UsageError:
-    files = [checkpoint.json(name) for name in TOKENIZER_FILES]  # raises for a damaged file
-    if any("auto_map" in values for values in files):
-        return UsageError(
-            f"{checkpoint} defines its tokenizer in code, which is never run",
-            option="model_name",
-            needed="a tokenizer.json",
-        )
-    found = f"{checkpoint} has no tokenizer that can be loaded: {error_line(error)} ({type(error).__name__})"
-    return UsageError(found, option="model_name", fix="Copy the model again from its source.")
 
 
 def mismatch(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> str | None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from informin.errors import UsageError, counted
-from informin.models.loading import BERT_POOLER
+from informin.models.native_loading import BERT_POOLER
 
 # Settings of a configuration that do not affect embeddings.
 SILENT_SETTINGS = ("_name_or_path", "transformers_version", "dtype", "architectures", "auto_map", "informin")

@@ -14,8 +14,8 @@ from informin.files import set_usual_modes
 from informin.interrupts import during
 from informin.models.checkpoint import Checkpoint
 from informin.models.dense import Dense
-from informin.models.loading import without_bars
 from informin.models.model import Model
+from informin.models.native_loading import without_bars
 from informin.outputs import new_folder
 from informin.publishing.card import UNPUBLISHED
 from informin.publishing.card.front_matter import license_metadata

@@ -25,10 +25,10 @@ from informin.files import sha256
 from informin.interrupts import during
 from informin.models.checkpoint import Checkpoint
 from informin.models.dense import load_dense
-from informin.models.loading import load_saved, load_tokenizer, without_bars
 from informin.models.model import Model
 from informin.models.native import NativeModel
 from informin.models.native_files import add_dense
+from informin.models.native_loading import load_saved, load_tokenizer, without_bars
 from informin.models.sentence_transformers_files import load_embedding_config
 from informin.models.st_module import TRAINED_FILE
 from informin.outputs import new_files, new_folder, refuse_used

@@ -12,14 +12,13 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from informin.files import read_json
 from informin.models.checkpoint import Checkpoint
-from informin.models.files import refuse_outside
 from informin.models.lora import ADAPTER_FILE as LORA_WEIGHTS
+from informin.models.modules import ROUTER_FILE, Module, all_modules
 from informin.models.remote_code import OF, WITH_AUTO_MAP
-from informin.models.sentence_transformers_files import TRANSFORMER_FILES, listed_modules
+from informin.models.sentence_transformers_files import TRANSFORMER_FILES
 
 CONFIG = "config.json"
 LORA_CONFIG = "adapter_config.json"
-ROUTER = "router_config.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 WEIGHTS = (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME)
 SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
@@ -45,8 +44,8 @@ OF_TYPE = {
         *("wordembedding_config.json", SAFE_WEIGHTS_NAME, "whitespacetokenizer_config.json"),
         *("phrasetokenizer_config.json", *TOKENIZER),
     ),
-    "Router": (ROUTER,),
-    "Asym": (CONFIG, ROUTER),
+    "Router": (ROUTER_FILE,),
+    "Asym": (CONFIG, ROUTER_FILE),
 }
 ROOT = tuple(dict.fromkeys([*TRANSFORMER, *(name for names in OF_TYPE.values() for name in names)]))
 
@@ -57,24 +56,15 @@ def module_files(folder: Path) -> list[str]:
     Raises:
         UsageError: modules.json or another file that names files is not valid, or names one outside of the folder.
     """
-    modules = listed_modules(Checkpoint(folder)) or [{"path": "", "type": "Transformer"}]
-    return list(dict.fromkeys(name for one in modules for name in _files(folder, str(one["path"]), str(one["type"]))))
+    modules = all_modules(Checkpoint(folder)) or [Module("Transformer", "", "")]
+    return list(dict.fromkeys(name for one in modules for name in _files(folder, one.path, one.type)))
 
 
-def _files(folder: Path, path: str, kind: str, depth: int = 3) -> Iterator[str]:
-    """Yield the files of a module of this type, and those of the modules inside a Router."""
+def _files(folder: Path, path: str, kind: str) -> Iterator[str]:
+    """Yield the files of a module of this type."""
     inside = [(path, name) for name in OF_TYPE.get(kind.rpartition(".")[2], TRANSFORMER)]
     yield from (str(PurePosixPath(*parts)) for parts in inside)
-    yield from _shards(folder, path)
     yield from _code(folder, path, kind)
-    routed = _values(folder, path, ROUTER).get("types")
-    for name, inner in routed.items() if isinstance(routed, dict) and depth else ():
-        refuse_outside(str(folder), str(PurePosixPath(path, name)), ROUTER)
-        yield from _files(folder, str(PurePosixPath(path, name)), str(inner), depth - 1)
-
-
-def _shards(folder: Path, path: str) -> Iterator[str]:
-    """Yield the files of weights that are split into several."""
     shards = _values(folder, path, SAFE_WEIGHTS_INDEX_NAME).get("weight_map")
     for name in dict.fromkeys(map(str, shards.values())) if isinstance(shards, dict) else ():
         if SHARD.fullmatch(name):

@@ -36,7 +36,7 @@ from informin.models.checkpoint import Checkpoint
 from informin.models.dense import Dense, load_dense
 from informin.models.embedding_config import EmbeddingConfig, lower_case
 from informin.models.encode import embed, encode, max_length
-from informin.models.loading import load_config, load_tokenizer
+from informin.models.native_loading import load_config, load_tokenizer
 from informin.models.open_model import load_model
 from informin.models.sentence_transformers_files import load_embedding_config
 from informin.outputs import new_files

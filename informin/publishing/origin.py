@@ -35,7 +35,10 @@ def remove_origins(folder: Path, record: dict | None) -> None:
         if path.name in LARGE:
             continue
         values = read_json(path, object)
-        kept = _without(values, TOKENIZER_TRACES if path.name == TOKENIZER_CONFIG else ())
+        traces = (*NAMES, *(TOKENIZER_TRACES if path.name == TOKENIZER_CONFIG else ()))
+        kept = values
+        if isinstance(values, dict):
+            kept = {name: value for name, value in values.items() if name == BASE or name not in traces}
         if path.name == LORA_CONFIG and (hub_id := hub_id_of(record)):
             kept[BASE] = hub_id
         if kept != values:
@@ -56,12 +59,6 @@ def refuse_local_base(args: Any, base: dict | None) -> None:
             needed="true, to push a model that others can load",
             fix="Or set `base_model` to the Hub id of the source model.",
         )
-
-
-def _without(values: Any, traces: tuple[str, ...]) -> Any:
-    if not isinstance(values, dict):
-        return values
-    return {name: value for name, value in values.items() if name == BASE or name not in (*NAMES, *traces)}
 
 
 def refuse_local_paths(folder: Path, published: list[Path]) -> None:

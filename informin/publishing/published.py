@@ -17,7 +17,7 @@ from informin.errors import UsageError, error_line
 from informin.files import AGAIN, read_json
 from informin.models.architectures import architecture_of
 from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_config
+from informin.models.native_loading import load_config
 from informin.models.weights import refuse_non_finite
 from informin.publishing.card import CARD
 from informin.publishing.module_files import ROOT, module_files
@@ -29,7 +29,7 @@ from modeling_informin import HEAD_FILE
 MADE_FROM_WEIGHTS = ("results/model.json", "results/other_seeds/seed*.json", "onnx/*.onnx", "onnx/scores.json")
 ONNX = ("onnx/model.onnx", "onnx/model_quantized.onnx", "onnx/scores.json")
 ALWAYS = (CARD, TRAINING, "modules.json", "config_sentence_transformers.json", HEAD_FILE, *ONNX)
-# `model` in results that `informin.publishing.results` added.
+# `model` in results that `informin.publishing.added_results` added.
 OWN_RESULTS, BASE_RESULTS, SEED_RESULTS = "this model", "before training", "seed {}"
 ADDED = re.compile(rf"{OWN_RESULTS}|{BASE_RESULTS}|{SEED_RESULTS.format('[0-9]+')}")
 # Patterns of names that an export may have, with those of the modules. They say which links to refuse and which files
@@ -55,21 +55,15 @@ def published_files(folder: str | Path) -> list[Path]:
     """
     folder = Path(folder)
     refuse_linked_files(folder)  # the names are read from some of these files
-    names = dict.fromkeys([*ALWAYS, *module_files(folder), *_added_results(folder)])
+    # Results that `informin eval` wrote to results/ itself are left out: they contain the path of the model.
+    patterns = ("results/model.json", "results/base-*.json", "results/other_seeds/seed*.json")
+    results = [path for pattern in patterns for path in folder.glob(pattern) if path.is_file()]
+    added = [path for path in results if ADDED.fullmatch(str(read_json(path).get("model")))]
+    results_added = (path.relative_to(folder).as_posix() for path in added)
+    names = dict.fromkeys([*ALWAYS, *module_files(folder), *results_added])
     paths = {path for name in names for path in (PurePath(name), *PurePath(name).parents)}
     refuse_linked_files(folder, [escape(path.as_posix()) for path in paths])
     return sorted(Path(name) for name in names if (folder / name).is_file())
-
-
-def _added_results(folder: Path) -> list[str]:
-    """Return the results that `informin.publishing.results` added.
-
-    Results that `informin eval` wrote to results/ itself are not published: they contain the path of the model.
-    """
-    names = ("results/model.json", "results/base-*.json", "results/other_seeds/seed*.json")
-    paths = [path for name in names for path in folder.glob(name) if path.is_file()]
-    found = [path for path in paths if ADDED.fullmatch(str(read_json(path).get("model")))]
-    return [path.relative_to(folder).as_posix() for path in found]
 
 
 def check_export(folder: str | Path) -> None:
@@ -81,7 +75,14 @@ def check_export(folder: str | Path) -> None:
     """
     folder = Path(folder)
     refuse_linked_files(folder)
-    needed, unfinished = (_st_export if trained_as_st(folder) else _native_export)(folder)
+    # Files that an export has, and whether the folder has the state of a run or weights of our class instead.
+    if trained_as_st(folder):
+        needed, unfinished = ["modules.json"], (folder / TRAINER_STATE_NAME).is_file()
+    else:
+        config = load_our_config(Checkpoint(folder))
+        model = architecture_of(config).model
+        needed = [SAFE_WEIGHTS_NAME, *(["modeling_informin.py"] if model._auto_class else []), "modules.json"]
+        unfinished = model.__name__ in (config.architectures or [])
     published = published_files(folder)
     weights = [path for path in published if path.suffix == ".safetensors"]
     missing = [name for name in needed if not (folder / name).is_file()] or ([] if weights else ["weights"])
@@ -93,19 +94,6 @@ def check_export(folder: str | Path) -> None:
         )
     _check_weights(folder, [folder / path for path in weights])
     refuse_local_paths(folder, published)
-
-
-def _native_export(folder: Path) -> tuple[list[str], bool]:
-    """Return files that the export of a native model has, and whether the folder has weights of our class instead."""
-    config = load_our_config(Checkpoint(folder))
-    model = architecture_of(config).model
-    code = ["modeling_informin.py"] if model._auto_class else []
-    return [SAFE_WEIGHTS_NAME, *code, "modules.json"], model.__name__ in (config.architectures or [])
-
-
-def _st_export(folder: Path) -> tuple[list[str], bool]:
-    """Return files that an exported SentenceTransformer has, and whether the folder has the state of a run."""
-    return ["modules.json"], (folder / TRAINER_STATE_NAME).is_file()
 
 
 def _check_weights(folder: Path, files: Sequence[Path]) -> None:

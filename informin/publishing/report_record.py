@@ -138,15 +138,9 @@ def load_report(folder: str | Path) -> dict:
 
 def logged(entries: Sequence[Mapping]) -> list[dict]:
     """Return the numbers in log entries: all scores, and a part of the losses if there are more than 1,000."""
-    wanted = [entry for entry in entries if "loss" in entry or (_scored(entry) and "aside" not in entry)]
+    scored = [any(name.startswith("eval_") for name in entry) and "aside" not in entry for entry in entries]
+    wanted = [entry for entry, score in zip(entries, scored) if "loss" in entry or score]
     every = math.ceil(len(wanted) / MOST_LOGGED)
     kept = [e for i, e in enumerate(wanted) if i % every == 0 or "loss" not in e or e is wanted[-1]]
-    return [{name: _finite(value) for name, value in entry.items() if type(value) in (int, float)} for entry in kept]
-
-
-def _scored(entry: Mapping) -> bool:
-    return any(name.startswith("eval_") for name in entry)
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    numbers = ({name: value for name, value in entry.items() if type(value) in (int, float)} for entry in kept)
+    return [{name: x if math.isfinite(x) else None for name, x in entry.items()} for entry in numbers]

@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from accelerate import Accelerator
-from accelerate.utils import broadcast_object_list
 from torch import Tensor, nn
 
-from informin.models.encode import join_shares
+from informin.distributed import gather_objects, gather_shares, rank, world_size
 
 
 def skeleton(model: Any) -> nn.Module:
@@ -38,22 +36,18 @@ def with_weights(bones: nn.Module, state: dict[str, Tensor]) -> nn.Module:
     return whole
 
 
-def own_share(accelerator: Accelerator, whole: bool, sentences: list[str]) -> list[str]:
+def own_share(whole: bool, sentences: list[str]) -> list[str]:
     """Return the sentences that this process encodes; all of them in the first process unless each is `whole`.
 
     Args:
-        accelerator: Connects the processes.
         whole: Whether each process has all weights.
         sentences: N sentences.
     """
     if whole:
-        return sentences[accelerator.process_index :: accelerator.num_processes]
-    return sentences if accelerator.is_main_process else []
+        return sentences[rank() :: world_size()]
+    return sentences if rank() == 0 else []
 
 
-def join(accelerator: Accelerator, whole: bool, own: np.ndarray, number: int) -> np.ndarray:
+def join(whole: bool, own: np.ndarray, number: int) -> np.ndarray:
     """Return the embeddings (N, d) of N sentences in every process, from those of each `own_share`."""
-    if whole:
-        return join_shares(own, accelerator)[:number]
-    found: list[Any] = [own]
-    return broadcast_object_list(found)[0]
+    return gather_shares(own, number) if whole else gather_objects(own)[0]

@@ -17,8 +17,8 @@ from transformers.utils import PushInProgress
 from informin.distributed import any_process
 from informin.errors import SaveError, UsageError, error_line
 from informin.files import damage, set_usual_modes
-from informin.models.loading import without_bars
 from informin.models.model import Model
+from informin.models.native_loading import without_bars
 from informin.models.tokenizer import forget_truncation
 from informin.publishing.export import export_folder
 from informin.publishing.hub import Destination, prepare, push_folder, push_in_background

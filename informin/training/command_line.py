@@ -14,10 +14,10 @@ from typing import Any, NoReturn, Optional, get_type_hints
 
 from transformers import HfArgumentParser
 
+from informin import program
 from informin.errors import UsageError, error_line
 from informin.models.checkpoint import Checkpoint
 from informin.models.open_model import open_model
-from informin.program import NearestOption
 from informin.training.data_options import CardArguments, DataArguments
 from informin.training.encoder_options import EncoderOptions
 from informin.training.option_checks import require_known_metric
@@ -163,14 +163,12 @@ def kinds() -> list[type]:
     return [DataArguments, CardArguments, arguments_class()]
 
 
-class Parser(NearestOption, HfArgumentParser):
+class Parser(program.Parser, HfArgumentParser):
     """HfArgumentParser with `--config`, errors as exceptions, and a grouped `--help`."""
 
     def __init__(self):
         classes: Any = kinds()
-        super().__init__(
-            classes, usage="informin train --model_name MODEL [--config FILE.yaml] [options]", allow_abbrev=False
-        )
+        super().__init__(classes, usage="informin train --model_name MODEL [--config FILE.yaml] [options]")
         for name in PROGRAM:
             self.add_argument(f"--{name}", f"--{name.replace('_', '-')}")
 

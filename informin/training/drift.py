@@ -1,55 +1,26 @@
 """Measure at the end of a run how much training changed the embeddings; see `informin.evaluation.drift`."""
 
 import logging
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
-from datasets import Dataset, IterableDataset
+from datasets import IterableDataset
 
 from informin.errors import InforMinError, error_line
 from informin.evaluation.drift import FEWEST, draw, general_sentences, measure_drift, stsb_dev
 from informin.evaluation.embedding_cache import embed_once
 from informin.evaluation.paired import paired_scores
-from informin.evaluation.pairs import GradedPairs
 from informin.evaluation.snapshot import take_snapshot
-from informin.models.model import Model
 from informin.publishing.card import write_card
 from informin.publishing.record import save_record
-from informin.training.options import InforMinTrainingArguments
+
+if TYPE_CHECKING:  # it imports this module
+    from informin.training.reporting import ReportingTrainer
 
 logger = logging.getLogger(__name__)
 
 
-class EncodingTrainer(Protocol):
-    """What this module needs from a trainer after training and export.
-
-    Attributes:
-        trained: The model in training.
-        sentences: Column `text`; None for tokenized rows.
-        eval_dataset: Development data; None without evaluation.
-        known: Entries of the record that the trainer cannot derive itself.
-    """
-
-    args: InforMinTrainingArguments
-    accelerator: Any
-    trained: Model
-    sentences: Dataset | IterableDataset | None
-    eval_dataset: Any
-    known: dict
-
-    def encode(self, sentences: Sequence[str]) -> np.ndarray:
-        """Return the new embeddings (N, d) of N sentences."""
-
-    def record(self) -> dict:
-        """Return the record of the run."""
-
-    def is_world_process_zero(self) -> bool:
-        """Return whether this is the first process."""
-
-
-def report_drift(trainer: EncodingTrainer, senteval_dir: str | None, folder: str) -> dict | None:
+def report_drift(trainer: "ReportingTrainer", senteval_dir: str | None, folder: str) -> dict | None:
     """Measure the changes by training, and write the drift to training.json and the model card of the exported folder.
 
     Call it in every process. Both encoders compute in the precision of training. The sample of sentences does not
@@ -75,7 +46,11 @@ def report_drift(trainer: EncodingTrainer, senteval_dir: str | None, folder: str
     if len(texts) < FEWEST:
         logger.info(f"Drift was not measured: it requires {FEWEST} distinct sentences, and there are {len(texts)}.")
         return None
-    pairs, general = _pairs(senteval_dir), general_sentences()
+    pairs, general = None, general_sentences()
+    try:
+        pairs = stsb_dev(senteval_dir)
+    except InforMinError as error:
+        logger.warning(f"STS-B dev was not evaluated: {error_line(error)}")
     sets = trainer.eval_dataset.sets if trainer.eval_dataset else ()
     wanted = [*texts, *general, *(pairs.texts() if pairs else []), *(text for one in sets for text in one.texts())]
     try:
@@ -96,12 +71,4 @@ def report_drift(trainer: EncodingTrainer, senteval_dir: str | None, folder: str
         }
     except (InforMinError, OSError, torch.OutOfMemoryError) as error:  # must not make a finished run fail
         logger.warning(f"Drift could not be measured or written: {error_line(error)}")
-        return None
-
-
-def _pairs(senteval_dir: str | None) -> GradedPairs | None:
-    try:
-        return stsb_dev(senteval_dir)
-    except InforMinError as error:
-        logger.warning(f"STS-B dev was not evaluated: {error_line(error)}")
         return None

@@ -39,13 +39,6 @@ def lost(what: str, output_dir: str | None, again: str = "") -> LostProcessError
     return LostProcessError(f"{what}. {latest}. Run the same command on all machines again{resume}.")
 
 
-def is_of_collective(error: BaseException | None) -> bool:
-    """Return whether an error means that another process did not answer."""
-    if world_size() == 1 or not isinstance(error, RuntimeError) or isinstance(error, InforMinError):
-        return False
-    return isinstance(error, dist.DistError) or any(library in str(error) for library in LIBRARIES)
-
-
 class Heartbeat:
     """Sends beats to the other processes and watches theirs within its `with` block.
 
@@ -101,7 +94,9 @@ class Heartbeat:
                 self._left.set()
                 self._threads[0].join()
             self._over.set()
-        if is_of_collective(error):
+        if world_size() == 1 or not isinstance(error, RuntimeError) or isinstance(error, InforMinError):
+            return
+        if isinstance(error, dist.DistError) or any(library in str(error) for library in LIBRARIES):
             raise lost(f"Another process does not answer ({error_line(error)})", self.output_dir, self.again) from error
 
     def _beat(self) -> None:

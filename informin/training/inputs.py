@@ -8,9 +8,10 @@ import datasets
 from transformers import PreTrainedTokenizerBase
 
 from informin.errors import UsageError
+from informin.models.architectures import InforMinModel
 from informin.models.checkpoint import Checkpoint
 from informin.models.model import Model
-from informin.models.open_model import is_model, needs_tokenizer, open_model
+from informin.models.open_model import is_model, open_model
 from informin.training.given_data import as_data
 from informin.training.lengths import fitting_length, token_counts, warn_of_truncation
 from informin.training.options import InforMinTrainingArguments
@@ -41,7 +42,7 @@ def checked_model(model: Any, args: InforMinTrainingArguments, tokenizer: object
             option="model",
             needed="the name of an encoder, a SentenceTransformer, or a model from `load_trainable`",
         )
-    if needs_tokenizer(model) and tokenizer is None:
+    if isinstance(model, InforMinModel) and tokenizer is None:
         raise UsageError("is missing", option="processing_class", needed="the tokenizer of the given model")
     if not isinstance(args, InforMinTrainingArguments):
         raise UsageError(f"is a {type(args).__name__}", option="args", needed="InforMinTrainingArguments")
@@ -77,7 +78,7 @@ def settings_in_training(model: Any, args: InforMinTrainingArguments) -> dict:
         raise UsageError(
             f"is {args.view_dropout_rate}, and the model was built with {rate}",
             option="view_dropout_rate",
-            fix="Load the model with informin.models.loading.load_trainable and `args.model_settings`.",
+            fix="Load the model with informin.models.native_loading.load_trainable and `args.model_settings`.",
         )
     assert args.embedding is not None  # see `resolve`
     kept = {name: built[name] for name in ("dropouts",) if name in built}

@@ -366,7 +366,7 @@ class InforMinTrainingArguments(EncoderOptions, TermOptions, TrainingArguments):
 
     @property
     def model_settings(self) -> dict:
-        """The settings for `informin.models.loading.load_trainable`, which end up in `config.informin`.
+        """The settings for `informin.models.native_loading.load_trainable`, which end up in `config.informin`.
 
         The pooling auto and the prompt None mean those of the checkpoint.
         """

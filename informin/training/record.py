@@ -28,7 +28,7 @@ from informin.training.data_options import CardArguments, DataArguments
 from informin.training.fingerprints import fingerprint, fingerprint_of_tokens, fingerprints, source_of
 from informin.training.history import all_scores
 from informin.training.options import InforMinTrainingArguments
-from informin.training.report import evaluations, precision
+from informin.training.run_summary import evaluations, precision
 from informin.training.sentences import HUB_SENTENCES
 from informin.training.throughput import Throughput
 

@@ -12,7 +12,7 @@ from informin.models.embedding_config import embedding_of
 from informin.publishing.trainer import PublishingTrainer
 from informin.training.drift import report_drift
 from informin.training.options import InforMinTrainingArguments
-from informin.training.report import load_lines, save_training_report, summary
+from informin.training.run_summary import load_lines, save_training_report, summary
 from informin.training.throughput import Throughput
 
 
@@ -27,6 +27,7 @@ class ReportingTrainer(PublishingTrainer, ABC):
     args: InforMinTrainingArguments
     model: Any
     eval_dataset: Any
+    train_dataset: Any
     known: dict
     sentences: Dataset | IterableDataset | None
     throughput: Throughput

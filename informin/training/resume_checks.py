@@ -48,7 +48,14 @@ def resumed_provenance(checkpoint: str | Path, known: dict, settings: dict, allo
             option=RESUME,
             fix="Use the encoder that the run began with, or choose another `output_dir` for a new run.",
         )
-    refuse_other_state(checkpoint, began["options"], settings["options"])
+    for name in ("optim", "lr_scheduler_type"):
+        before, now = began["options"].get(name), settings["options"].get(name)
+        if before != now and (name == "optim" or {before, now} & set(NOT_LAMBDAS)):
+            raise UsageError(
+                f"{checkpoint} has the state of `{name}` {before}, which {now} cannot load",
+                option=RESUME,
+                fix=f"Set `{name}` to {before}, or start a new run from the exported model.",
+            )
     if "inputs" not in began:
         logger.info(
             f"{checkpoint} was saved by a version that recorded no fingerprints. Changes to streamed files, the guide "
@@ -67,18 +74,6 @@ def resumed_provenance(checkpoint: str | Path, known: dict, settings: dict, allo
         logger.info(f"Changed after {counted(reached, 'step')}: {'; '.join(changed)}.")
         earlier = [*earlier, {"until_step": reached, **{name: began[name] for name in PART if name in began}}]
     return known | {"earlier": earlier}
-
-
-def refuse_other_state(checkpoint: str | Path, began: dict, now: dict) -> None:
-    """Raise UsageError if the new optimizer or scheduler cannot load the saved state."""
-    for name in ("optim", "lr_scheduler_type"):
-        old, new = began.get(name), now.get(name)
-        if old != new and (name == "optim" or {old, new} & set(NOT_LAMBDAS)):
-            raise UsageError(
-                f"{checkpoint} has the state of `{name}` {old}, which {new} cannot load",
-                option=RESUME,
-                fix=f"Set `{name}` to {old}, or start a new run from the exported model.",
-            )
 
 
 def refuse_finished_run(reached: int, planned: int, checkpoint: str | Path) -> None:

@@ -25,7 +25,9 @@ def save_error(folder: Path, error: Exception, model: nn.Module, optimizer: Opti
     """
     complete = complete_checkpoints(folder.parent)
     files = (manifest_files(complete[-1]) or {}).values() if complete else ()
-    needed = sum(entry["size"] for entry in files) or state_bytes(model, optimizer)
+    states = [value for state in (optimizer.state.values() if optimizer else ()) for value in state.values()]
+    tensors = [*model.state_dict().values(), *(value for value in states if isinstance(value, Tensor))]
+    needed = sum(entry["size"] for entry in files) or sum(x.numel() * x.element_size() for x in tensors)
     free = shutil.disk_usage(folder.parent).free
     full = getattr(error, "errno", None) in DISK_FULL or NO_SPACE in str(error) or free < needed
     if not full and not is_write_error(error):
@@ -47,11 +49,3 @@ def save_error(folder: Path, error: Exception, model: nn.Module, optimizer: Opti
 def mebibytes(size: int) -> str:
     """Return a size in bytes as text, in MiB."""
     return f"{size / 2**20:,.2f} MiB"
-
-
-def state_bytes(model: nn.Module, optimizer: Optimizer | None) -> int:
-    """Return the approximate size in bytes of the weights and the optimizer state on disk."""
-    tensors = [*model.state_dict().values()]
-    states = optimizer.state.values() if optimizer else ()
-    tensors += [value for state in states for value in state.values() if isinstance(value, Tensor)]
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

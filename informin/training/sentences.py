@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerBase
 
 from informin import arrowfiles, jsonfiles, quoting, textfiles, textlines
 from informin.errors import UsageError, counted, error_line
-from informin.evaluation import GradedPairs, load_pairs, load_stsb_dev
+from informin.evaluation import load_pairs, load_stsb_dev
 from informin.evaluation.collections import load_retrieval_pairs
 from informin.evaluation.development import Development, DevelopmentSet
 from informin.evaluation.drift import stsb_dev
@@ -250,22 +250,19 @@ def load_development(args: DataArguments) -> Development:
         own.append(load_labels(args.eval_labels, "eval_labels"))
     if args.eval_retrieval:
         own.append(load_retrieval_pairs(args.eval_retrieval))
-    if args.eval_pairs or (own and not args.senteval_dir):
-        return Development((*own, *([] if args.eval_pairs else _local_stsb_dev())))
+    if own and not args.eval_pairs and not args.senteval_dir:
+        try:
+            own += [pairs] if (pairs := stsb_dev(None)) else []  # from $SENTEVAL_DATA
+        except UsageError as error:
+            logger.info(f"STS-B dev is not evaluated: {error}")
+        return Development(tuple(own))
+    if args.eval_pairs:
+        return Development(tuple(own))
     instead = (
         "`senteval_dir` FOLDER (SentEval's data/downstream), set SENTEVAL_DATA to it, give `eval_pairs` FILE, or "
         "train without evaluation: `eval_strategy` no"
     )
     return Development((load_stsb_dev(senteval_folder(args.senteval_dir, instead)), *own))
-
-
-def _local_stsb_dev() -> list[GradedPairs]:
-    """Return STS-B dev from $SENTEVAL_DATA, or an empty list."""
-    try:
-        return [pairs] if (pairs := stsb_dev(None)) else []
-    except UsageError as error:
-        logger.info(f"STS-B dev is not evaluated: {error}")
-        return []
 
 
 def _show_bars(many: bool) -> None:

@@ -29,8 +29,16 @@ def term_fields(kinds: Iterable[type[Term] | type[View]]) -> list[tuple[str, Any
     Each field is None by default: `InforMinTrainingArguments.resolve` fills in the paper's value, else the term's
     default. The help text names both.
     """
-    hints = {kind: get_type_hints(kind) for kind in kinds}
-    return [(own.name, Optional[hints[kind][own.name]], _argument(own)) for kind in hints for own in fields(kind)]
+    found: list[tuple[str, Any, Field]] = []
+    for kind in kinds:
+        hints = get_type_hints(kind)
+        for own in fields(kind):
+            metadata = dict(own.metadata) | {"help": own.metadata["help"] + default_text(own.name, own.default)}
+            if own.type is bool:
+                metadata |= {"nargs": "?", "const": True}  # `--masked_views` alone means true
+            argument: Any = field(default=None, metadata=metadata)
+            found.append((own.name, Optional[hints[own.name]], argument))
+    return found
 
 
 def default_text(name: str, default: object) -> str:
@@ -45,10 +53,3 @@ def default_text(name: str, default: object) -> str:
 
 def _shown(default: object) -> str:
     return "0 (off)" if default == 0 and default is not False else str(default).lower()
-
-
-def _argument(own: Field) -> Field:
-    metadata = dict(own.metadata) | {"help": own.metadata["help"] + default_text(own.name, own.default)}
-    if own.type is bool:
-        metadata |= {"nargs": "?", "const": True}  # `--masked_views` alone means true
-    return field(default=None, metadata=metadata)  # type: ignore[arg-type]

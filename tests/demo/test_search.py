@@ -70,7 +70,7 @@ def test_exact_index_sorts_ties_by_row():
 
 
 def test_unit_rows_of_blocks(monkeypatch):
-    monkeypatch.setattr(index, "BLOCK", 3)
+    monkeypatch.setattr(index, "ROWS_AT_ONCE", 3)
     vectors = np.random.default_rng(0).normal(size=(8, 4))
     expected = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     assert np.allclose(scaled_rows(vectors), expected) and scaled_rows(vectors).dtype == np.float32

@@ -10,7 +10,7 @@ import pytest
 from informin.errors import UsageError
 from informin.evaluation.collections import Collection, load_collection, load_retrieval_pairs, make_collection
 from informin.evaluation.mteb_tasks import load_mteb_task
-from informin.evaluation.search import bm25_search, fused_ranking
+from informin.evaluation.retrieval_table import bm25_search, fused_ranking
 from tests.evaluation.test_collections import fake_mteb, random_encode
 
 TEXTS = ["red stone", "blue lake", "old bread"]

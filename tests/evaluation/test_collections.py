@@ -13,7 +13,7 @@ from informin.cli import eval as eval_command
 from informin.evaluation.collections import Collection, load_collection, make_collection
 from informin.evaluation.development import as_development
 from informin.evaluation.mteb_tasks import load_mteb_task
-from informin.evaluation.search import bm25_ranking, fused_ranking, randomization_test
+from informin.evaluation.retrieval_table import bm25_search, fused_ranking, randomization_test
 from tests.conftest import SHARED, make_sentences, raises_usage
 
 DOCUMENTS, QUERIES = make_sentences(40, 1), make_sentences(6, 2)
@@ -53,7 +53,7 @@ def test_a_query_does_not_find_itself():
     assert with_itself[:, 0].tolist() == [1, 5]
     assert [row[:-1].tolist() for row in found] == [row[1:].tolist() for row in with_itself]
     assert found[:, -1].tolist() == [-1, -1]
-    words = [bm25_ranking(collection, 3) for collection in (one, other)]
+    words = [bm25_search(collection, 3)[0] for collection in (one, other)]
     assert words[1][:, 0].tolist() == [1, 5] and words[0][:, :2].tolist() == words[1][:, 1:].tolist()
 
 
@@ -122,7 +122,7 @@ def test_bm25_finds_documents_by_their_words(tsv):
     pytest.importorskip("bm25s", reason="bm25s is not installed")
     collection = load_collection(tsv)
     (tsv / "queries.tsv").write_text("\n".join(["id\ttext", *(f"{i}\t{DOCUMENTS[i]}" for i in range(6))]) + "\n")
-    found = bm25_ranking(load_collection(tsv))
+    found = bm25_search(load_collection(tsv))[0]
     assert all(DOCUMENTS[row[0]].split()[0] in DOCUMENTS[i] for row, i in zip(found, (0, 1, 3)))
     assert found.shape == (3, len(collection.documents))
 
@@ -177,7 +177,7 @@ def test_bm25_finds_no_document_without_a_query_word(tsv):
     (tsv / "corpus.tsv").write_text(
         "id\ttext\n" + "".join(f"{i}\t{'a dog' if i == 9 else 'cats'}\n" for i in range(40))
     )
-    found = bm25_ranking(load_collection(tsv), depth=5)
+    found = bm25_search(load_collection(tsv), depth=5)[0]
     assert found.tolist() == [[-1] * 5, [-1] * 5, [9, -1, -1, -1, -1]]
 
 

@@ -156,8 +156,8 @@ def test_neighbors_equal_plain_loops(monkeypatch):
         right_10 += votes.most_common(1)[0][0] == label
     expected = [100 * right / 90, 100 * right_10 / 90]
     assert 30 < min(expected) < max(expected) < 100
-    for block in (geometry.BLOCK, 7 * 90, 1):
-        monkeypatch.setattr(geometry, "BLOCK", block)
+    for block in (geometry.PAIRS_AT_ONCE, 7 * 90, 1):
+        monkeypatch.setattr(geometry, "PAIRS_AT_ONCE", block)
         found = score_labels(encoder(vectors), labeled)
         assert [found["nearest_neighbor"], found["nearest_10"]] == pytest.approx(expected)
 

@@ -127,7 +127,7 @@ def test_scores_equal_plain_loops(monkeypatch):
     assert pairs.score(encoder(vectors, calls)) == pytest.approx(expected)
     assert calls == [pairs.texts()], "encoded once"
     for block in (1, 130):
-        monkeypatch.setattr(collections, "BLOCK", block)
+        monkeypatch.setattr(collections, "PAIRS_AT_ONCE", block)
         assert pairs.score(encoder(vectors)) == pytest.approx(expected)
 
 

@@ -1,4 +1,4 @@
-"""Scoring of any encoder: an object with the interface `AnyEncoder` is enough."""
+"""Scoring of any encoder: an object with what it uses of a `Model` is enough."""
 
 import gzip
 import math

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from informin.evaluation import paired, search
+from informin.evaluation import paired, retrieval_table
 from informin.evaluation.collections import Collection, make_collection
 from informin.evaluation.pairs import GradedPairs
 from informin.evaluation.results import load_results, new_results, resume_results, save_results, similarity_in
-from informin.evaluation.search import randomization_test
+from informin.evaluation.retrieval_table import randomization_test
 from informin.evaluation.senteval import StsTask
 from informin.evaluation.similarity import SIMILARITIES, pairwise, prepared, similarities
 from informin.evaluation.sts import score_sts
@@ -104,15 +104,15 @@ def test_results_name_another_similarity_and_are_not_resumed_with_it(tmp_path):
 @pytest.mark.parametrize("block", [1, 51 * 7, 2**30])
 def test_the_p_value_does_not_depend_on_the_block(monkeypatch, block):
     one, other = np.random.default_rng(1).normal(size=(2, 51))
-    monkeypatch.setattr(search, "TRIALS", 500)
+    monkeypatch.setattr(retrieval_table, "TRIALS", 500)
     signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(500, 51))
     expected = (1 + (np.abs(signs @ (one - other)) >= abs((one - other).sum()) - 1e-9).sum()) / 501
-    monkeypatch.setattr(search, "SIGNS", block)
+    monkeypatch.setattr(retrieval_table, "SIGNS", block)
     assert randomization_test(one, other) == expected
 
 
 def test_a_randomization_test_of_many_queries_fits_in_memory(monkeypatch):
-    monkeypatch.setattr(search, "TRIALS", 500)
+    monkeypatch.setattr(retrieval_table, "TRIALS", 500)
     tracemalloc.start()
     randomization_test(*np.random.default_rng(1).normal(size=(2, 40_000)))
     _, peak = tracemalloc.get_traced_memory()

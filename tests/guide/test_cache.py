@@ -142,7 +142,7 @@ def test_means_report_a_full_disk(guide, monkeypatch):
 
 
 def test_nearest_neighbors_by_blocks_equal_full_sort(guide, cosines, monkeypatch):
-    monkeypatch.setattr(neighbors, "BLOCK", 7 * 50)  # 7 rows at once, and a remainder
+    monkeypatch.setattr(neighbors, "PAIRS_AT_ONCE", 7 * 50)  # 7 rows at once, and a remainder
     np.fill_diagonal(cosines, -np.inf)
     indices, found = guide.nearest(4)
     assert np.array_equal(indices, cosines.argsort(1)[:, :-5:-1])

@@ -11,7 +11,7 @@ from informin.cli import analyze as analyze_command
 from informin.cli import eval as eval_command
 from informin.cli import export as export_command
 from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_trainable
+from informin.models.native_loading import load_trainable
 from informin.models.open_model import in_memory
 from informin.publishing.export import export_folder
 from tests.conftest import make_sentences, save_bert, save_roberta, tokenizer_of

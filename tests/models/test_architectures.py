@@ -9,7 +9,7 @@ from transformers import AlbertConfig, AlbertModel, AutoModel, AutoModelForMaske
 from informin.models.architectures import ARCHITECTURES, architecture_of
 from informin.models.checkpoint import Checkpoint
 from informin.models.encode import max_length
-from informin.models.loading import load_config, load_trainable
+from informin.models.native_loading import load_config, load_trainable
 from modeling_informin import InforMinMixin, make_model_class
 from tests.conftest import raises_usage, tokenizer_of
 

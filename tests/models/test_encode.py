@@ -6,7 +6,7 @@ import torch
 
 from informin.models.checkpoint import Checkpoint
 from informin.models.encode import encode
-from informin.models.loading import load_trainable
+from informin.models.native_loading import load_trainable
 from tests.conftest import WORDS, make_sentences, tokenizer_of
 
 

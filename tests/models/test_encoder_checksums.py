@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from informin.models import native
 from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_config, load_saved, load_trainable
+from informin.models.native_loading import load_config, load_saved, load_trainable
 from informin.models.open_model import in_memory, load_model
 from informin.publishing.export import export_folder
 from tests.conftest import tokenizer_of

@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 
 from informin.errors import UsageError
 from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_config, load_saved, load_tokenizer, load_trainable
 from informin.models.native_checks import refuse_without_dropout
+from informin.models.native_loading import load_config, load_saved, load_tokenizer, load_trainable
 from informin.models.open_model import load_model
 from informin.publishing.export import export_checkpoint
 from modeling_informin import HEAD_FILE

@@ -7,7 +7,7 @@ import pytest
 
 from informin.errors import UsageError
 from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_config
+from informin.models.native_loading import load_config
 from informin.models.open_model import load_model
 from tests.conftest import raises_usage
 

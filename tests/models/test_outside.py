@@ -15,7 +15,7 @@ from informin.cli import export as export_command
 from informin.errors import UsageError
 from informin.files import damage, leads_outside, write_manifest
 from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_saved, load_tokenizer, load_trainable
+from informin.models.native_loading import load_saved, load_tokenizer, load_trainable
 from informin.models.open_model import in_memory, load_model
 from informin.publishing.export import export_folder
 from modeling_informin import HEAD_FILE

@@ -13,7 +13,7 @@ from informin.models import packing
 from informin.models.architectures import ARCHITECTURES
 from informin.models.checkpoint import Checkpoint
 from informin.models.encode import encode
-from informin.models.loading import load_saved
+from informin.models.native_loading import load_saved
 from informin.models.open_model import load_model
 from informin.models.packing import Packed, can_pack, layer_forward, packed_forward
 from informin.training.options import InforMinTrainingArguments

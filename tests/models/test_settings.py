@@ -12,7 +12,7 @@ from transformers import AutoModel
 import run_unsup
 from informin.errors import UsageError
 from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_config, load_trainable
+from informin.models.native_loading import load_config, load_trainable
 from informin.models.open_model import in_memory, load_model
 from informin.objectives import OBJECTIVES
 from informin.publishing.export import export_folder

@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import normalize
 
 from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_trainable
+from informin.models.native_loading import load_trainable
 from informin.training.options import arguments_class
 from tests.conftest import make_sentences, tokenizer_of
 from trainer_informin import InforMinTrainer

@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 
 from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_config
+from informin.models.native_loading import load_config
 from informin.objectives import OBJECTIVES
 from informin.training.command_line import parse
 from informin.training.defaults import published

@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModel
 import run_unsup
 from informin.cli import export as export_command
 from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_config
+from informin.models.native_loading import load_config
 from informin.models.open_model import load_model
 from informin.views.attention import ViewDropout
 from tests.objectives.conftest import rows

@@ -10,7 +10,7 @@ from huggingface_hub import ModelCard
 from informin.evaluation.results import add_task, environment, new_results, save_results
 from informin.evaluation.senteval import TASKS
 from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_trainable
+from informin.models.native_loading import load_trainable
 from informin.models.open_model import in_memory
 from informin.publishing.export import export_folder
 from informin.publishing.record import save_record

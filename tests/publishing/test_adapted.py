@@ -19,8 +19,8 @@ from informin.adapters.vectors import load_vectors
 from informin.cli import embed, fit
 from informin.models.checkpoint import Checkpoint
 from informin.models.embed_file import embed_file
-from informin.models.loading import load_trainable
 from informin.models.native import FOR_ADAPTER
+from informin.models.native_loading import load_trainable
 from informin.models.open_model import load_model
 from informin.publishing.adapted import save_adapted
 from informin.publishing.export import export_checkpoint

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from informin.models.open_model import in_memory
+from informin.publishing.added_results import add_results
 from informin.publishing.export import export_checkpoint, export_folder
 from informin.publishing.record import load_record
-from informin.publishing.results import add_results
 from tests.conftest import raises_usage
 from tests.publishing.export_helpers import COMMON, EXPORTED, copy, published, read_json, results_of, save, snapshot
 

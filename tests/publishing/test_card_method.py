@@ -11,7 +11,7 @@ import torch
 
 from informin.models.checkpoint import Checkpoint
 from informin.models.encode import encode
-from informin.models.loading import load_trainable
+from informin.models.native_loading import load_trainable
 from informin.objectives import OBJECTIVES
 from informin.publishing.card import CITATIONS, UNPUBLISHED, render_card
 from tests.conftest import ROOT, tokenizer_of

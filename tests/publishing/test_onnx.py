@@ -18,7 +18,7 @@ from informin.errors import OnnxMismatchError
 from informin.evaluation import load_pairs, score_pairs
 from informin.models.architectures import ARCHITECTURES
 from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_config, load_trainable
+from informin.models.native_loading import load_config, load_trainable
 from informin.models.open_model import in_memory, load_model
 from informin.publishing.export import export_folder
 from informin.publishing.onnx import MODEL, QUANTIZED, export_onnx, load_onnx_encoder, quantize_onnx

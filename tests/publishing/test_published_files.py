@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from informin.evaluation.results import save_results
+from informin.publishing.added_results import add_results
 from informin.publishing.export import export_folder
 from informin.publishing.published import check_export, published_files
-from informin.publishing.results import add_results
 from tests.conftest import ROOT, raises_usage
 from tests.publishing.export_helpers import EXPORTED, MACHINE, copy, published, results_of, save, snapshot
 

@@ -11,7 +11,7 @@ from datasets import Dataset
 from informin.errors import UndefinedScoreError
 from informin.evaluation.results import environment
 from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_tokenizer, load_trainable
+from informin.models.native_loading import load_tokenizer, load_trainable
 from informin.models.open_model import in_memory
 from informin.publishing.export import export_checkpoint
 from informin.training.data_options import CardArguments, DataArguments

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_config
+from informin.models.native_loading import load_config
 from informin.objectives import OBJECTIVES
 from informin.training import defaults
 from informin.training.defaults import filled_in, mixed_precision, paper_row, uneven_batch

@@ -11,7 +11,7 @@ from transformers import AutoModel, DataCollatorWithPadding, TrainingArguments, 
 from informin.errors import UsageError
 from informin.evaluation import load_pairs
 from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_trainable
+from informin.models.native_loading import load_trainable
 from informin.training import streams
 from informin.training.data_options import DataArguments
 from informin.training.sentences import load_sentences, tokenize

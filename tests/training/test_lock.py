@@ -5,7 +5,7 @@ import errno
 from filelock import FileLock
 
 import run_unsup
-from informin.training.lock import only_run_in
+from informin.lock import only_run_in
 from tests import forked
 from tests.cli.test_run_errors import fails
 from tests.conftest import raises_usage
@@ -13,7 +13,7 @@ from tests.conftest import raises_usage
 
 def test_a_locked_folder_is_refused(command, tmp_path, capsys):
     holding = (
-        "import sys, time; from informin.training.lock import only_run_in\n"
+        "import sys, time; from informin.lock import only_run_in\n"
         "with only_run_in(sys.argv[1]): print('held', flush=True); time.sleep(600)"
     )
     holder = forked.python(holding, [tmp_path / "run"])

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 import run_unsup
 from informin.training.options import InforMinTrainingArguments
-from informin.training.report import load_lines
+from informin.training.run_summary import load_lines
 from tests import forked
 from tests.cli.test_run import ENVIRONMENT, assert_same_weights
 from tests.conftest import make_sentences, raises_usage

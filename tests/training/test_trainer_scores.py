@@ -14,7 +14,7 @@ from informin.evaluation.collections import Collection
 from informin.evaluation.development import as_development
 from informin.evaluation.labels import LabeledSentences, score_labels
 from informin.evaluation.measures import ALL, LABELS, SEARCH
-from informin.training.report import summary
+from informin.training.run_summary import summary
 from tests.conftest import make_sentences, raises_usage
 from tests.training.trainer_helpers import WeightsAtEvaluation
 from trainer_informin import InforMinTrainer

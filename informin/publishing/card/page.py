@@ -16,7 +16,7 @@ from informin.publishing.card.scores import (
     changes_table,
     development_sets,
     development_tables,
-    load_all_results,
+    load_added_results,
     result_tables,
 )
 from informin.publishing.card.training import citations, environment_note, methods, options_table, source_model, stages
@@ -95,7 +95,7 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
     settings = config["informin"]
     config = single_line(config)
     record = single_line(NO_RECORD | (load_record(folder) or {}))
-    results = load_all_results(folder)
+    results = load_added_results(folder)
     base = record["base_model"] or {}
     parts = stages(record, config["informin"])
     objective = parts[-1]["objective"]
@@ -128,7 +128,7 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
         training=options_table(config, record, parts),
         environment=environment_note(record),
         worse=worse_after_training(record, results),
-        limits=limitations(folder, config, record, results),
+        limits=list(limitations(folder, config, record, results)),
         citations=citations([stage["objective"] for stage in parts]),
     )
     page = re.sub(r"\n{3,}", "\n\n", str(ModelCard(content))).strip()

@@ -35,7 +35,7 @@ class Results:
     seeds: dict[int, dict] = field(default_factory=dict)
 
 
-def load_all_results(folder: str | Path) -> Results:
+def load_added_results(folder: str | Path) -> Results:
     """Load the files in results/."""
     folder = Path(folder, "results")
     model = folder / "model.json"
@@ -95,16 +95,12 @@ def development_tables(record: dict) -> Markdown:
         heads = [one["name"], *(measure.title for measure in measures.values())]
         tables.append(markdown_table(heads, rows, " ---: |"))
     if own := [name for name in chosen[max(chosen)] if name not in ("step", *ALL)]:
-        rows = [
-            [f"step {step:,}, {AFTER}" if step else BEFORE, *(_own_score(entry.get(name)) for name in own)]
-            for step, entry in sorted(chosen.items())
-        ]
+        rows = []
+        for step, entry in sorted(chosen.items()):
+            cells = ["-" if entry.get(name) is None else f"{entry[name]:.4g}" for name in own]
+            rows.append([f"step {step:,}, {AFTER}" if step else BEFORE, *cells])
         tables.append(markdown_table(["Own evaluation", *own], rows, " ---: |"))
     return Markdown("\n\n".join(tables))
-
-
-def _own_score(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
 
 
 def changes_table(drift: dict | None) -> Markdown:

@@ -13,7 +13,7 @@ from huggingface_hub import snapshot_download
 import run_unsup
 from informin.cli import train as train_command
 from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_trainable
+from informin.models.native_loading import load_trainable
 from informin.publishing import trainer as publishing_trainer
 from informin.publishing.hub import prepare, push_card, push_folder, push_in_background
 from tests.cli.push_command.helpers import UPLOADED

@@ -12,7 +12,7 @@ from transformers import AutoModel, AutoTokenizer
 import run_unsup
 from informin.models.architectures import ARCHITECTURES, architecture_of
 from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_trainable
+from informin.models.native_loading import load_trainable
 from informin.models.open_model import load_model
 from informin.publishing.export import export_checkpoint
 from informin.publishing.published import check_export, published_files

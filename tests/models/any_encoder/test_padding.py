@@ -10,7 +10,7 @@ from sentence_transformers.models import Pooling, Router, Transformer
 from transformers import AutoTokenizer, GPT2Config, GPT2Model
 
 from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_trainable
+from informin.models.native_loading import load_trainable
 from informin.models.open_model import load_model
 from informin.models.padding import require_independent
 from tests.conftest import WORDS, make_sentences, raises_usage, save_encoder, tokenizer_of

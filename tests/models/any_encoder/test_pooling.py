@@ -7,7 +7,7 @@ import torch
 import modeling_informin
 from informin.models.checkpoint import Checkpoint
 from informin.models.encode import encode
-from informin.models.loading import load_trainable
+from informin.models.native_loading import load_trainable
 from informin.models.open_model import load_model
 from informin.publishing.export import export_checkpoint
 from tests.conftest import tokenizer_of

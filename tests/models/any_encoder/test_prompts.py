@@ -8,7 +8,7 @@ import pytest
 from informin.models.embedding_config import EmbeddingConfig
 from informin.models.open_model import load_model
 from informin.publishing.export import export_checkpoint
-from informin.training.report import prompt_line
+from informin.training.run_summary import prompt_line
 from modeling_informin import with_default_prompt
 from tests.conftest import raises_usage
 from tests.models.any_encoder.helpers import (

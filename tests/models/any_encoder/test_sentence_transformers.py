@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_trainable
+from informin.models.native_loading import load_trainable
 from informin.models.open_model import in_memory, load_model
 from informin.publishing.export import export_checkpoint, export_folder
 from informin.publishing.published import published_files

@@ -12,7 +12,7 @@ import modeling_informin
 import run_unsup
 from informin.cli import export as export_command
 from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_saved, load_trainable
+from informin.models.native_loading import load_saved, load_trainable
 from informin.models.open_model import in_memory, load_model
 from informin.publishing.export import export_folder
 from informin.training.options import InforMinTrainingArguments

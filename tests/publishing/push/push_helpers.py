@@ -11,7 +11,7 @@ from informin.cli import push as push_command
 from informin.errors import PushError
 from informin.evaluation.results import add_task, new_results, save_results
 from informin.models.checkpoint import Checkpoint
-from informin.models.loading import load_trainable
+from informin.models.native_loading import load_trainable
 from informin.models.open_model import in_memory, load_model
 from informin.publishing.export import export_folder
 from tests.conftest import tokenizer_of

@@ -1,7 +1,8 @@
 """Load encoders and their weights. Code in a checkpoint is never run."""
 
 import logging
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -113,14 +114,14 @@ def load_weights(config: PreTrainedConfig, checkpoint: Checkpoint, fresh_head: b
         UsageError: The weights cannot be loaded, are incomplete, or have shapes that do not match the configuration.
     """
     try:
-        with _without_load_report():
+        with load_reports():  # `_check_report` raises instead
             model, report = _class_of(config).from_pretrained(
                 checkpoint.name,
                 config=config,
                 revision=checkpoint.revision,
                 dtype=torch.float32,
                 output_loading_info=True,
-                ignore_mismatched_sizes=True,  # reported by `_check_report`
+                ignore_mismatched_sizes=True,
                 trust_remote_code=False,
             )
     except Exception as error:  # the type depends on what is wrong with the files
@@ -128,7 +129,10 @@ def load_weights(config: PreTrainedConfig, checkpoint: Checkpoint, fresh_head: b
     if not fresh_head:
         report["missing_keys"] |= _missing_head(model, checkpoint)
     _check_report(model, checkpoint.name, report)
-    _log_unused(checkpoint.name, report["unexpected_keys"])
+    if unused := sorted(name for name in report["unexpected_keys"] if not name.startswith(USUAL_HEADS)):
+        log_once(
+            f"{checkpoint} has {counted(len(unused), 'weight')} that its encoder does not use, such as {unused[0]}."
+        )
     return model
 
 
@@ -185,27 +189,24 @@ def without_bars() -> Iterator[None]:
 
 
 @contextmanager
-def _without_load_report() -> Iterator[None]:
-    """Hide transformers' table of weights that do not fit; `load_weights` reports them in one line."""
+def load_reports() -> Iterator[list[str]]:
+    """Hide transformers' tables of weights that do not fit, and yield a list that they are added to."""
     log = logging.getLogger("transformers.modeling_utils")
-    log.addFilter(_is_no_report)
+    reports: list[str] = []
+
+    def keep(record: logging.LogRecord) -> bool:
+        message = re.sub(r"\x1b\[[0-9;]*m", "", record.getMessage())
+        reports.extend([message] if "LOAD REPORT" in message else [])
+        return "LOAD REPORT" not in message and record.levelno >= shown
+
+    level, shown = log.level, log.getEffectiveLevel()
+    log.setLevel(logging.WARNING - 1)  # at WARNING, transformers also reports layers without a tensor-parallel plan
+    log.addFilter(keep)
     try:
-        yield
+        yield reports
     finally:
-        log.removeFilter(_is_no_report)
-
-
-def _is_no_report(record: logging.LogRecord) -> bool:
-    return "LOAD REPORT" not in record.getMessage()
-
-
-def _log_unused(model_name: str, names: Iterable[str]) -> None:
-    """Log how many weights belong neither to the encoder nor to one of the usual heads."""
-    unused = sorted(name for name in names if not name.startswith(USUAL_HEADS))
-    if unused:
-        log_once(
-            f"{model_name} has {counted(len(unused), 'weight')} that its encoder does not use, such as {unused[0]}."
-        )
+        log.removeFilter(keep)
+        log.setLevel(level)
 
 
 def _refuse_own_code(model_name: str, config: PreTrainedConfig) -> None:

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import psutil
 import torch
@@ -23,6 +23,9 @@ from informin.publishing.record import load_record
 from informin.publishing.report_record import REPORT, logged, save_report
 from informin.training.history import all_scores, logged_scores, logged_terms, own_scores
 from informin.training.options import InforMinTrainingArguments
+
+if TYPE_CHECKING:  # it imports this module
+    from informin.training.reporting import ReportingTrainer
 
 logger = logging.getLogger(__name__)
 
@@ -46,17 +49,7 @@ def peak_memory(device: torch.device) -> str:
     return f"{peak / 2**30:.2f} GiB"
 
 
-class DescribedTrainer(Protocol):
-    """What `headline` needs from a trainer."""
-
-    args: InforMinTrainingArguments
-    state: TrainerState
-    model: Any
-    train_dataset: Any
-    known: dict
-
-
-def headline(trainer: DescribedTrainer) -> str:
+def headline(trainer: "ReportingTrainer") -> str:
     """Return one line that describes the run."""
     args, known, data = trainer.args, trainer.known, trainer.train_dataset
     name = (known.get("base_model") or {}).get("name") or trainer.model.config.model_type
@@ -111,7 +104,8 @@ def summary(
         rows.append(("prompt", prompt))
     rows.append(("model", folder))
     rows.append(("losses and scores", f"{Path(folder, REPORT)}, by step (`informin report {folder}` draws them)"))
-    rows += [("", line) for line in tracker_lines(args)]
+    logs = os.getenv("TENSORBOARD_LOGGING_DIR") or args.output_dir
+    rows += [("", f"tensorboard, in {logs}" if name == "tensorboard" else name) for name in args.report_to or ()]
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:<{width}}  {value}" for name, value in rows]
     if development and scored and _best(scored, args)["step"] == 0 and len(scored) > 1:
@@ -122,12 +116,6 @@ def summary(
         )
     lines += [f"\nNote: training {warning}" for warning in (drift["warnings"] if drift else [])]
     return "\n".join(lines)
-
-
-def tracker_lines(args: InforMinTrainingArguments) -> list[str]:
-    """Return where the trackers of `report_to` have the losses and scores."""
-    folder = os.getenv("TENSORBOARD_LOGGING_DIR") or args.output_dir
-    return [f"tensorboard, in {folder}" if name == "tensorboard" else name for name in args.report_to or ()]
 
 
 def save_training_report(folder: str, log_history: Sequence[Mapping], changes: Mapping | None) -> None:

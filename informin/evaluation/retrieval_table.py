@@ -17,11 +17,6 @@ FUSION_DEPTH = 2_000  # documents of each ranking that are fused; the complete r
 TESTED = ("ndcg_10", "recall_100")
 
 
-def bm25_ranking(collection: Collection, depth: int = DEPTH) -> np.ndarray:
-    """Return the ranking of `bm25_search`."""
-    return bm25_search(collection, depth)[0]
-
-
 def bm25_search(collection: Collection, depth: int = DEPTH) -> tuple[np.ndarray, np.ndarray]:
     """Rank documents by BM25 of the library bm25s, with English stop words removed.
 
