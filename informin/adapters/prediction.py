@@ -176,12 +176,12 @@ class HalvesTest:
 
     def log_ranks(self, adapter: LinearAdapter | None) -> np.ndarray:
         """Return the log of the rank (m,) of each second half, among all of them, for its first half."""
-        return _log_ranks(self.first, self.second, adapter)
+        return _adapted_log_ranks(self.first, self.second, adapter)
 
     def query_ranks(self, adapter: LinearAdapter | None) -> np.ndarray:
         """Return the log of the rank (m,) of each held-out text, among all of them, for its short query."""
         assert self.queries is not None and self.whole is not None
-        return _log_ranks(self.queries, self.whole, adapter)
+        return _adapted_log_ranks(self.queries, self.whole, adapter)
 
 
 def prediction_of(gains: np.ndarray) -> Prediction:
@@ -191,12 +191,13 @@ def prediction_of(gains: np.ndarray) -> Prediction:
     return Prediction(float(total.mean()), error, len(total), float(halved.mean()))
 
 
-def _log_ranks(queries: np.ndarray, texts: np.ndarray, adapter: LinearAdapter | None) -> np.ndarray:
+def _adapted_log_ranks(queries: np.ndarray, texts: np.ndarray, adapter: LinearAdapter | None) -> np.ndarray:
+    return log_ranks(*(part if adapter is None else adapter.transform(part) for part in (queries, texts)))
+
+
+def log_ranks(queries: np.ndarray, texts: np.ndarray) -> np.ndarray:
     """Return the log of the rank (m,) of each text, among all (m, d), for its query."""
-    x, y = (
-        unit_rows(torch.as_tensor(np.asarray(part if adapter is None else adapter.transform(part), np.float64)))
-        for part in (queries, texts)
-    )
+    x, y = (unit_rows(torch.as_tensor(np.asarray(part, np.float64))) for part in (queries, texts))
     cosines = (x @ y.T).round(decimals=6)
     ranks = 1 + (cosines > cosines.diagonal()[:, None]).sum(-1)
     return ranks.double().log().numpy()
