@@ -37,9 +37,9 @@ MOST_ALIKE = 0.7
 RECIPES: dict[str, dict[str, float]] = {"short_texts": {"whitening": 0.0, "self_weight": 0.7}, "documents": {}}
 # How often auto got each verdict on the report data, and how often the score of the task really rose: (given, rose).
 # A test recomputes them from results/prediction.json.
-TRACK_RECORD: dict[str, tuple[int, int]] = {HELPS: (5, 5), UNCLEAR: (3, 3), HURTS: (0, 0)}
+TRACK_RECORD: dict[str, tuple[int, int]] = {HELPS: (8, 8), UNCLEAR: (2, 2), HURTS: (0, 0)}
 # The same for the two recipes, without a choice.
-RECIPE_RECORD: dict[str, tuple[int, int]] = {HELPS: (10, 7), UNCLEAR: (4, 3), HURTS: (2, 0)}
+RECIPE_RECORD: dict[str, tuple[int, int]] = {HELPS: (13, 10), UNCLEAR: (4, 3), HURTS: (3, 1)}
 
 
 @dataclass(frozen=True)
