@@ -22,6 +22,7 @@ from benchmarks.report import machine
 from informin.adapters import bridge as bridge_module
 from informin.adapters.bridge import AGAIN, BRIDGE, DECISIONS, FIT, STAY, Bridge, Expected, expect
 from informin.adapters.linear import LinearAdapter
+from informin.adapters.prediction import make_test
 from informin.evaluation.geometry import unit
 from informin.files import write_json
 
@@ -50,10 +51,11 @@ def pairs_of(names: list[str], folder: Path, cache: Path) -> list[dict]:
     for data in load_data(folder):
         if data.classes is not None:
             continue
-        vectors, own, adapted = {}, {}, {}
+        vectors, own, adapted, tests = {}, {}, {}, {}
         for name in names:
             query, document = sides(cached(encoder_of(name), name, cache), name, data)
             vectors[name] = unit(document(data.texts)), unit(query(data.scored))
+            tests[name] = make_test(data.texts, vectors[name][0], document)
             own[name] = float(data.score(*vectors[name]).mean())
         for old, new in permutations(names, 2):
             bridge = Bridge.fit(vectors[new][0], vectors[old][0])
@@ -63,16 +65,16 @@ def pairs_of(names: list[str], folder: Path, cache: Path) -> list[dict]:
             index, queries = bridge.index(vectors[old][0]), bridge.transform(vectors[new][1])
             real = {STAY: own[old], FIT: adapted[old], BRIDGE: float(data.score(index, queries).mean()),
                     AGAIN: adapted[new]}  # fmt: skip
-            expected = expect(data.texts, vectors[new][0], vectors[old][0])
+            expected = expect(tests[new], tests[old])
             found.append({"data": data.name, "old": label_of(old), "new": label_of(new), "real": real,
-                          "agreement": expected.agreement, "texts": expected.texts})  # fmt: skip
+                          "log_ranks": expected.log_ranks, "texts": expected.texts})  # fmt: skip
             print(found[-1], flush=True)
     return found
 
 
 def decided(pair: dict, kept: bool) -> tuple[str, float, float]:
     """Return the decision, its distance to the measured best, and its gain against staying."""
-    expected = Expected(pair["agreement"], pair["texts"])
+    expected = Expected(pair["log_ranks"], pair["texts"])
     decision = expected.best_with_old_index if kept else expected.best
     real = pair["real"]
     best = max(real[name] for name in (KEPT if kept else DECISIONS))

@@ -1,23 +1,21 @@
 """Keep the index of an old model when queries come from a new one."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from sklearn.feature_extraction.text import TfidfVectorizer
 
 from informin.adapters.linear import LinearAdapter
+from informin.adapters.prediction import FEWEST as FEWEST_HELD_OUT
+from informin.adapters.prediction import HalvesTest, log_ranks
 from informin.errors import UsageError
 
 STAY, FIT, BRIDGE, AGAIN = DECISIONS = "stay", "fit", "bridge", "again"
 FEWEST = 20  # texts that both models embedded
-NEIGHBORS = 10
 FORMAT = "informin-bridge"
-HELD_OUT = 1_000  # texts whose neighbors are compared
-# How much more a change of the model must agree with word search than the best use of the old model alone. Smaller
-# differences do not predict which of two models is better: docs/results.md.
-MARGIN = 1.25
+# How much lower the mean log rank of another model must be than that of the best use of the old model alone, in nats.
+# Smaller differences do not predict which of two models is better: docs/results.md.
+MARGIN = 0.25
 
 
 @dataclass(frozen=True)
@@ -97,75 +95,62 @@ class Bridge:
 
 @dataclass(frozen=True)
 class Expected:
-    """What each decision is expected to give, by agreement with word search; higher is better.
+    """What each decision is expected to give: how early the second half of a text is found with its first half.
 
     Attributes:
-        agreement: For each decision, the mean fraction of a text's 10 nearest texts that TF-IDF also finds.
+        log_ranks: For each decision, the mean log of the rank of the right half; lower is better.
         texts: Number of held-out texts.
     """
 
-    agreement: dict[str, float]
+    log_ranks: dict[str, float]
     texts: int
+
+    def rank(self, decision: str) -> float:
+        """The geometric mean of the ranks; 1 is best."""
+        return float(np.exp(self.log_ranks[decision]))
 
     @property
     def best(self) -> str:
         """The decision: to embed again only if it is far better, then to bridge, then to fit or to stay."""
-        own = max((FIT, STAY), key=lambda name: self.agreement[name])
-        return next((name for name in (AGAIN, BRIDGE) if self._far_better(name, own)), own)
+        return next((name for name in (AGAIN, BRIDGE) if self._is_far_better(name)), self._own)
 
     @property
     def best_with_old_index(self) -> str:
         """The decision if the texts cannot be embedded again."""
-        own = max((FIT, STAY), key=lambda name: self.agreement[name])
-        return BRIDGE if self._far_better(BRIDGE, own) else own
+        return BRIDGE if self._is_far_better(BRIDGE) else self._own
 
-    def _far_better(self, name: str, own: str) -> bool:
-        return self.agreement[name] > MARGIN * self.agreement[own]
+    @property
+    def _own(self) -> str:
+        """The better use of the old model alone."""
+        return min((FIT, STAY), key=lambda name: self.log_ranks[name])
 
-
-def check_texts(texts: Sequence[str]) -> None:
-    """Raise UsageError if there are fewer than 100 texts."""
-    if len(texts) < 5 * FEWEST:
-        raise UsageError(f"has {len(texts)} texts", option="texts", needed=f"{5 * FEWEST} or more")
+    def _is_far_better(self, name: str) -> bool:
+        return self.log_ranks[self._own] - self.log_ranks[name] > MARGIN
 
 
-def expect(texts: Sequence[str], new: np.ndarray, old: np.ndarray, seed: int = 0) -> Expected:
-    """Compare the decisions on a fifth of the texts, up to 1,000, that no map is fitted on.
+def check_held_out(texts: int) -> None:
+    """Raise UsageError if fewer than 50 texts are held out."""
+    if texts < FEWEST_HELD_OUT:
+        needed = f"{FEWEST_HELD_OUT} or more, which 250 texts give"
+        raise UsageError(f"has {texts} texts of four words or more to hold out", option="texts", needed=needed)
+
+
+def expect(new: HalvesTest, old: HalvesTest) -> Expected:
+    """Compare the decisions on held-out texts that no map is fitted on.
 
     Args:
-        texts: N texts.
-        new: (N, d_new) their embeddings by the new model.
-        old: (N, d_old) their embeddings by the old model.
-        seed: Seed of the held-out texts.
+        new: Embeddings of the texts and of the halves of the held-out ones by the new model.
+        old: Embeddings of the same by the old model.
 
     Raises:
-        UsageError: As `Bridge.fit`; or there are fewer than 100 texts, or the texts have no words.
+        UsageError: As `Bridge.fit`; or fewer than 50 texts are held out.
     """
-    check_texts(texts)
-    order = np.random.default_rng(seed).permutation(len(texts))
-    held, kept = np.split(order, [min(HELD_OUT, len(texts) // 5)])
-    bridge = Bridge.fit(new[kept], old[kept])
-    try:
-        words = TfidfVectorizer(stop_words="english", sublinear_tf=True).fit_transform(texts)
-    except ValueError:
-        raise UsageError("has no words", option="texts", needed="texts with words") from None
-    right = _nearest((words[held] @ words.T).toarray(), held)
-    index, again = bridge.index(old), bridge.new.transform(new)
-    unit = old / np.linalg.norm(old, axis=1, keepdims=True).clip(min=1e-12)
+    check_held_out(len(old.first))
+    bridge = Bridge.fit(new.fit_on, old.fit_on)
     sides = {
-        STAY: (unit[held], unit),
-        FIT: (index[held], index),
-        BRIDGE: (bridge.transform(new[held]), index),
-        AGAIN: (again[held], again),
+        STAY: (old.first, old.second),
+        FIT: (bridge.index(old.first), bridge.index(old.second)),
+        BRIDGE: (bridge.transform(new.first), bridge.index(old.second)),
+        AGAIN: (bridge.new.transform(new.first), bridge.new.transform(new.second)),
     }
-    found = {}
-    for name, (queries, documents) in sides.items():
-        nearest = _nearest(queries @ documents.T, held)
-        found[name] = float((nearest[:, :, None] == right[:, None, :]).any(-1).mean())
-    return Expected(found, len(held))
-
-
-def _nearest(similarities: np.ndarray, own: np.ndarray) -> np.ndarray:
-    """Return the indices (m, 10) of the highest similarities (m, N), without the text itself."""
-    similarities[np.arange(len(own)), own] = -np.inf
-    return np.argsort(-similarities, axis=1, kind="stable")[:, :NEIGHBORS]
+    return Expected({name: float(log_ranks(*pair).mean()) for name, pair in sides.items()}, len(old.first))

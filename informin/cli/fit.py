@@ -54,7 +54,7 @@ def main(argv: list[str] | None = None) -> int:
         help="Fraction of a text in its own neighborhood mean; lower values suit clustering. Default: 0.8 for "
         "documents, 0.7 for short texts.")  # fmt: skip
     add("--dimension", type=_dimension, metavar="N",
-        help="Number of dimensions of the adapted vectors. auto: the smallest one without a clear predicted loss; it "
+        help="Number of dimensions of the adapted vectors. auto: the smallest one with a small predicted loss; it "
         "needs --model_name. Default: all.")  # fmt: skip
     add("--seed", type=int, default=0, help="Seed of the sample of texts, if there are more than 50,000.")
     add("--senteval_dir",

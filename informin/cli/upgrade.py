@@ -22,12 +22,13 @@ def main(argv: list[str] | None = None) -> int:
     add = parser.add_argument
     for name in ("old", "new"):
         add(name, metavar=name.upper(),
-            help=f"The {name} model: Hub id or local folder. Or a file with its embeddings of the texts: .npy, "
-            ".parquet or .safetensors.")  # fmt: skip
+            help=f"The {name} model: Hub id or local folder. Or a file of its embeddings, .npy, .parquet or "
+            ".safetensors, with the rows of informin compare --write_texts.")  # fmt: skip
     add_text_options(parser, required=True)
     add("--output", metavar="FILE.safetensors",
         help="Also write the bridge. Read it with informin.adapters.bridge.Bridge.load.")  # fmt: skip
-    add("--seed", type=int, default=0, help="Seed of the held-out texts.")
+    add("--max_texts", type=int, default=5_000, help="Compare on a random sample of at most this many texts.")
+    add("--seed", type=int, default=0, help="Seed of the sample and of the held-out texts.")
     add_model_options(parser)
     args = parser.parse_args(argv)
     return program.exit_code(lambda: work(args), parser.option_names(), "Nothing was saved.")
@@ -46,7 +47,7 @@ def work(args: argparse.Namespace) -> None:
         texts, source = read_texts(args.train_file, args.text_column)
         if source.blank:
             print(source.line())
-        result = upgrade(args.old, args.new, texts, seed=args.seed, **model_options(args))
+        result = upgrade(args.old, args.new, texts, max_texts=args.max_texts, seed=args.seed, **model_options(args))
         print(result)
         if output:
             with new_file(output) as new:

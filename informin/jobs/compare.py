@@ -82,6 +82,11 @@ class Drawn:
     sample: list[str]
     held_out: np.ndarray
 
+    @property
+    def complete_rows(self) -> int:
+        """Number of rows of `write_texts`: the sample and the halves of the held-out texts."""
+        return len(self.sample) + 2 * len(self.held_out)
+
 
 def draw(texts: list[str], max_texts: int = 5_000, seed: int = 0) -> Drawn:
     """Draw the sample and the held-out texts.
@@ -203,8 +208,7 @@ def _score_model(entry: Entry, encoder: Model, sample: list[str], seed: int) -> 
 def _score_file(entry: Entry, name: str, drawn: Drawn, seed: int) -> None:
     vectors = load_vectors(name)
     entry.dimensions = vectors.shape[1]
-    texts, sample = drawn.texts, drawn.sample
-    complete = len(sample) + 2 * len(drawn.held_out)
+    texts, sample, complete = drawn.texts, drawn.sample, drawn.complete_rows
     if len(vectors) not in (len(texts), complete):
         raise UsageError(
             f"{name} has {len(vectors):,} rows",

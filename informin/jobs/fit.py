@@ -173,8 +173,8 @@ def fit(
         n_neighbors: Number of neighbors of each text.
         whitening: Exponent of the whitening, from 0 (none) to 0.5 (full). Default: that of the recipe.
         self_weight: Fraction of a text in its own neighborhood mean. Default: that of the recipe.
-        dimension: Number of dimensions of the adapted vectors. `auto`: the smallest one without a clear predicted loss,
-            which needs a model. Default: all.
+        dimension: Number of dimensions of the adapted vectors. `auto`: the smallest one with a small predicted loss.
+            It needs a model. Default: all.
         seed: Seed of the held-out texts, and of the sample of texts if there are more than 50,000.
         senteval_dir: SentEval's data/downstream, to measure STS-B dev. Default: $SENTEVAL_DATA, or not measured.
         name: What the report and the card call the model. Default: the name of its folder or on the Hub or, for a

@@ -5,16 +5,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike
 from typing_extensions import Unpack
 
-from informin.adapters.bridge import AGAIN, BRIDGE, DECISIONS, FIT, STAY, Bridge, Expected, check_texts, expect
-from informin.jobs.given_vectors import check_rows, given_vectors, is_vector_file
+from informin.adapters.bridge import AGAIN, BRIDGE, DECISIONS, FIT, STAY, Bridge, Expected, check_held_out, expect
+from informin.adapters.prediction import HalvesTest, make_test
+from informin.adapters.rows import read_rows
+from informin.adapters.vectors import load_vectors
+from informin.errors import UsageError
+from informin.jobs.compare import Drawn, draw
+from informin.jobs.given_vectors import is_vector_file
 from informin.jobs.models import ModelKeywords, ModelOptions, embed_in_memory, text_encoder
 from informin.models.model import Model
-from informin.models.open_model import is_sentence_transformer
 from informin.models.texts import as_texts
-from informin.program import require_seed
 
 MEANING = {
     STAY: "keep the old model and its index",
@@ -49,52 +51,58 @@ class UpgradeResult:
         return BRIDGE in (self.decision, self.expected.best_with_old_index)
 
     def __repr__(self) -> str:
-        agreement = self.expected.agreement
+        expected = self.expected
         return "\n".join([
-            f"Agreement with word search on {self.expected.texts:,} held-out texts:",
-            *(f"  {name:6} {agreement[name]:.3f}  {MEANING[name]}" for name in DECISIONS),
-            f"Decision: {self.decision}. Without embedding again: {self.expected.best_with_old_index}.",
+            f"Rank of the second half of {expected.texts:,} held-out texts, searched with the first half (1 is best):",
+            *(f"  {name:6} {expected.rank(name):6.2f}  {MEANING[name]}" for name in DECISIONS),
+            f"Decision: {self.decision}. Without embedding again: {expected.best_with_old_index}.",
             *([USE] if self.bridge_is_best else []),
         ])  # fmt: skip
 
 
 def upgrade(
-    old: str | Path | Model | ArrayLike,
-    new: str | Path | Model | ArrayLike,
+    old: str | Path | Model,
+    new: str | Path | Model,
     texts: Iterable[str],
     *,
+    max_texts: int = 5_000,
     seed: int = 0,
     **options: Unpack[ModelKeywords],
 ) -> UpgradeResult:
     """Compare staying with an old model, fitting its index, a bridge to a new model, and embedding again.
 
     Args:
-        old: The old model: Hub id, folder, SentenceTransformer, or a model from `load_model`. Or its (N, d_old)
-            embeddings of the texts, or a file of them (.npy, .parquet or .safetensors).
-        new: The new model, or its (N, d_new) embeddings of the texts, or a file of them.
-        texts: N texts: a list, or another iterable of strings. A sample of the texts in the index is enough.
-        seed: Seed of the held-out texts.
+        old: The old model: Hub id, folder, SentenceTransformer, or a model from `load_model`. Or a file of its
+            embeddings (.npy, .parquet or .safetensors), with the rows that `informin compare --write_texts` writes.
+        new: The new model, or a file of its embeddings.
+        texts: Texts of the index, 250 or more: a list, or another iterable of strings.
+        max_texts: Compare on a random sample of at most this many texts.
+        seed: Seed of the sample and of the held-out texts.
         options: How models embed that are given by name; see `informin.jobs.models.ModelOptions`.
 
     Returns:
-        The decision, what each alternative is expected to give, and the bridge, fitted on all texts.
+        The decision, what each alternative is expected to give, and the bridge, fitted on the whole sample.
 
     Raises:
-        UsageError: A model, the texts or the embeddings cannot be used, or there are fewer than 100 texts.
+        UsageError: A model, the texts or the embeddings cannot be used, or there are fewer than 250 texts.
     """
     how = ModelOptions(**options)
-    require_seed(seed)
-    found = as_texts(texts, "texts")
-    check_texts(found)
-    old_vectors, new_vectors = (_vectors(given, found, how) for given in (old, new))
-    return UpgradeResult(Bridge.fit(new_vectors, old_vectors), expect(found, new_vectors, old_vectors, seed))
+    drawn = draw(as_texts(texts, "texts"), max_texts, seed)
+    check_held_out(len(drawn.held_out))
+    sides = [_embedded(model, drawn, how, seed) for model in (old, new)]
+    (old_vectors, old_test), (new_vectors, new_test) = sides
+    return UpgradeResult(Bridge.fit(new_vectors, old_vectors), expect(new_test, old_test))
 
 
-def _vectors(given: str | Path | Model | ArrayLike, texts: list[str], how: ModelOptions) -> np.ndarray:
-    """Return the embeddings (N, d) of the texts."""
-    is_model = isinstance(given, str | Path | Model) or is_sentence_transformer(given)
-    if is_model and not is_vector_file(given):
-        return embed_in_memory(text_encoder(given, how), texts)  # type: ignore[arg-type]
-    vectors, name = given_vectors(given)  # type: ignore[arg-type]
-    check_rows(name, vectors, texts)
-    return np.asarray(vectors)
+def _embedded(model: str | Path | Model, drawn: Drawn, how: ModelOptions, seed: int) -> tuple[np.ndarray, HalvesTest]:
+    """Return the embeddings of the sample, and the test by the halves of the held-out texts."""
+    if not is_vector_file(model):
+        encoder = text_encoder(model, how)
+        vectors = embed_in_memory(encoder, drawn.sample)
+        return vectors, make_test(drawn.sample, vectors, lambda parts: embed_in_memory(encoder, parts), seed)
+    whole, size, rows = load_vectors(str(model)), len(drawn.sample), drawn.complete_rows
+    if len(whole) != rows:
+        needed = f"{rows:,}, those of `write_texts` of informin compare"
+        raise UsageError(f"{model} has {len(whole):,} rows", needed=needed)
+    vectors = read_rows(whole, slice(0, size))
+    return vectors, make_test(drawn.sample, vectors, lambda _: read_rows(whole, slice(size, rows)), seed)

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
+from informin.adapters.prediction import CERTAIN, SMALL_LOSS
 from informin.evaluation.table import Row, Table
 
 
@@ -15,13 +14,8 @@ def width_table(curve: Sequence[Mapping]) -> Table:
     """
     rows = []
     for width in curve:
-        low, high = (np.exp(width["loss"] + sign * 2 * width["error"]) for sign in (-1, 1))
-        shown = {
-            "rank": width["rank"],
-            "factor": f"{np.exp(width['loss']):.2f}",
-            "interval": f"{low:.2f} to {high:.2f}",
-        }
+        low, high = (width["loss"] + sign * CERTAIN * width["error"] for sign in (-1, 1))
+        shown = {"rank": width["rank"], "loss": f"{width['loss']:+.2f}", "interval": f"{low:+.2f} to {high:+.2f}"}
         rows.append(Row(str(width["dimension"]), shown, digits=1))
-    return Table(
-        "Predicted rank of the right text by dimensions, and factor against all", ["rank", "factor", "interval"], rows
-    )
+    title = f"Rank of the right half by dimensions, and predicted loss against all; up to {SMALL_LOSS} is small"
+    return Table(title, ["rank", "loss", "interval"], rows)

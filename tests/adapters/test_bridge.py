@@ -5,23 +5,21 @@ import pytest
 
 from informin.adapters.bridge import AGAIN, BRIDGE, FIT, MARGIN, STAY, Bridge, Expected, expect
 from informin.adapters.linear import LinearAdapter
+from informin.adapters.prediction import HalvesTest, log_ranks
 from tests.adapters.test_linear import WIDTH, clustered, unit
 from tests.conftest import raises_usage
 
-TOPICS = (
-    "cats dogs birds pets",
-    "sums roots primes numbers",
-    "goals teams matches scores",
-    "boats sails harbors winds",
-)
 
+def halved(noise: float, width: int = 8, rows: int = 400, held_out: int = 80, seed: int = 0) -> HalvesTest:
+    """Embeddings of texts with a meaning that models share, and with noise."""
+    meaning = np.random.default_rng(0).normal(size=(rows + held_out, 8))
+    source = np.random.default_rng(seed + 1)
+    axes = np.linalg.qr(source.normal(size=(width, width)))[0][:8]
 
-def topical(rows: int = 400, width: int = 8, noise: float = 0.1, seed: int = 0) -> tuple[list[str], np.ndarray]:
-    """Texts on four topics, and embeddings in which the topic is a direction."""
-    source = np.random.default_rng(seed)
-    topics = source.integers(4, size=rows)
-    texts = [f"{' '.join(source.permutation(TOPICS[topic].split())[:3])} number{i}" for i, topic in enumerate(topics)]
-    return texts, np.eye(4, width)[topics] + 1 + noise * source.normal(size=(rows, width))
+    def embedded(part: np.ndarray) -> np.ndarray:
+        return part @ axes + noise * source.normal(size=(len(part), width))
+
+    return HalvesTest(embedded(meaning[:rows]), embedded(meaning[rows:]), embedded(meaning[rows:]))
 
 
 def test_a_bridge_undoes_a_rotation_into_more_dimensions():
@@ -55,42 +53,47 @@ def test_embeddings_of_other_texts_are_refused():
 
 
 def test_a_much_better_model_is_worth_embedding_again_and_a_worse_one_is_not():
-    texts, good = topical()
-    bad = np.random.default_rng(1).normal(size=(400, 6))
-    better, worse = expect(texts, good, bad), expect(texts, bad, good)
-    assert better.best == AGAIN and better.texts == 80
+    good, bad = halved(0.1), halved(3.0, width=12, seed=1)
+    better, worse = expect(good, bad), expect(bad, good)
+    assert better.best == AGAIN and better.texts == 80 and better.rank(AGAIN) < 0.2 * better.rank(STAY)
     assert worse.best in (STAY, FIT) and worse.best_with_old_index == worse.best
-    assert better.agreement[AGAIN] > 2 * better.agreement[STAY]
+    assert worse.log_ranks[STAY] == pytest.approx(log_ranks(good.first, good.second).mean())
+
+
+def test_a_bridge_is_as_good_as_the_new_model_if_the_index_is_as_good():
+    """Queries of the new model are bad in the old index without the rotation."""
+    one, other = halved(0.1), halved(0.1, seed=5)
+    found = expect(other, one)
+    assert found.rank(BRIDGE) < 1.5 and found.best in (STAY, FIT)
+    assert np.exp(log_ranks(other.first, one.second).mean()) > 5
 
 
 def test_an_adapter_of_held_out_texts_never_saw_them(monkeypatch):
     seen = []
     fit = Bridge.fit
-    monkeypatch.setattr(Bridge, "fit", lambda new, old: seen.append(len(new)) or fit(new, old))
-    texts, good = topical()
-    expect(texts, good, good)
-    assert seen == [320]
+    monkeypatch.setattr(Bridge, "fit", lambda new, old: seen.append((new, old)) or fit(new, old))
+    new, old = halved(0.1), halved(0.2, seed=1)
+    expect(new, old)
+    assert seen[0][0] is new.fit_on and seen[0][1] is old.fit_on
 
 
 @pytest.mark.parametrize(
-    ("agreement", "best", "kept"),
+    ("ranks", "best", "kept"),
     [
-        ((0.20, 0.30, 0.30, 0.36), FIT, FIT),
-        ((0.20, 0.30, 0.38, 0.38), AGAIN, BRIDGE),
-        ((0.20, 0.10, 0.26, 0.24), BRIDGE, BRIDGE),
-        ((0.20, 0.10, 0.20, 0.50), AGAIN, STAY),
+        ((2.0, 1.5, 1.5, 1.26), FIT, FIT),
+        ((2.0, 1.5, 1.24, 1.24), AGAIN, BRIDGE),
+        ((1.5, 2.0, 1.24, 1.26), BRIDGE, BRIDGE),
+        ((1.5, 2.0, 1.5, 0.5), AGAIN, STAY),
     ],
 )
-def test_a_change_of_the_model_needs_a_margin(agreement, best, kept):
-    found = Expected(dict(zip((STAY, FIT, BRIDGE, AGAIN), agreement)), 100)
-    assert MARGIN == 1.25 and (found.best, found.best_with_old_index) == (best, kept)
+def test_a_change_of_the_model_needs_a_margin(ranks, best, kept):
+    found = Expected(dict(zip((STAY, FIT, BRIDGE, AGAIN), ranks)), 100)
+    assert MARGIN == 0.25 and (found.best, found.best_with_old_index) == (best, kept)
 
 
-def test_too_few_texts_and_texts_without_words_are_refused():
-    with raises_usage(option="texts", found="has 99 texts", needed="100 or more"):
-        expect(["a"] * 99, clustered(99), clustered(99))
-    with raises_usage(option="texts", found="has no words"):
-        expect(["the"] * 100, clustered(100), clustered(100))
+def test_too_few_texts_are_refused():
+    with raises_usage(option="texts", found="has 49 texts", needed="50 or more, which 250 texts give"):
+        expect(halved(0.1, held_out=49), halved(0.1, held_out=49))
 
 
 def test_other_files_are_no_bridges(tmp_path):

@@ -279,21 +279,30 @@ def test_the_curve_judges_the_first_dimensions():
     adapter = LinearAdapter().fit(test.fit_on)
     curve = test.curve(adapter)
     assert [width.dimension for width in curve] == [12, 9, 6, 4, 3, 2, 1]
-    assert curve[0].loss == curve[0].error == 0 and not curve[0].clear
+    assert curve[0].loss == curve[0].error == 0 and curve[0].small
     cut = LinearAdapter(n_components=3).fit(test.fit_on)
     lost = np.subtract(by_definition(test, cut), by_definition(test, adapter))
     assert curve[4].loss == pytest.approx(lost.mean(), abs=1e-3)
     assert curve[4].error == pytest.approx(lost.std(ddof=1) / 300**0.5, abs=1e-3)
     assert curve[4].rank == pytest.approx(np.exp(np.mean(by_definition(test, cut))), rel=1e-3)
-    assert noisy_halves(0.0).curve(LinearAdapter().fit(noisy_halves(0.0).fit_on))[-1].clear
+    assert not noisy_halves(0.0).curve(LinearAdapter().fit(noisy_halves(0.0).fit_on))[-1].small
     assert noisy_halves(1.0, rows=40).curve(adapter) == []
 
 
-def test_the_shortest_dimension_has_no_clear_loss_at_any_larger_one():
-    def curve(*losses: float) -> list[Width]:
-        return [Width(8 - i, 1.0, loss, 0.1) for i, loss in enumerate(losses)]
+def test_the_curve_counts_short_queries_by_half():
+    plain, other = noisy_halves(1.0), noisy_halves(2.0, seed=1)
+    test = replace(plain, queries=other.first, whole=other.second)
+    adapter = LinearAdapter().fit(plain.fit_on)
+    cut = adapter.cut(3)
+    lost = [one.log_ranks(cut).mean() - one.log_ranks(adapter).mean() for one in (plain, other)]
+    assert test.curve(adapter)[4].loss == pytest.approx(lost[0] + 0.5 * lost[1]) != pytest.approx(lost[0])
 
-    assert shortest(curve(0.0, 0.1, 0.2, 0.21)) == 6
+
+def test_the_shortest_dimension_has_a_small_loss_as_have_all_larger_ones():
+    def curve(*losses: float) -> list[Width]:
+        return [Width(8 - i, 1.0, loss, 0.01) for i, loss in enumerate(losses)]
+
+    assert shortest(curve(0.0, 0.05, 0.1, 0.11)) == 6
     assert shortest(curve(0.0, 0.3, 0.0)) == 8
     assert shortest(curve(0.0, -0.5, 0.0)) == 6
 

@@ -1,31 +1,70 @@
 """`informin.upgrade`: the decision and the bridge."""
 
+import json
+
 import numpy as np
+import pytest
 
 import informin
-from tests.adapters.test_bridge import topical
-from tests.conftest import raises_usage
+from informin.adapters.bridge import Bridge, expect
+from informin.adapters.prediction import make_test
+from informin.jobs.compare import draw
+from informin.jobs.compare_files import write_texts
+from tests.conftest import make_sentences, raises_usage
+from tests.models.any_encoder.st_models import static
+
+TEXTS = make_sentences(300)
 
 
-def test_files_and_arrays_give_the_same_decision(tmp_path):
-    texts, new = topical()
-    old = np.random.default_rng(1).normal(size=(400, 6))
-    np.save(tmp_path / "old.npy", old)
-    found, again = informin.upgrade(tmp_path / "old.npy", new, texts), informin.upgrade(old, new.tolist(), iter(texts))
-    assert found.decision == again.decision == "again" and found.expected == again.expected
-    np.testing.assert_array_equal(found.bridge.transform(new), again.bridge.transform(new))
-    shown = repr(found)
-    assert "Decision: again" in shown and shown.count("\n  ") == 4 and "80 held-out texts" in shown
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    """A static model."""
+    return static(tmp_path_factory.mktemp("models") / "words")
 
 
-def test_the_lines_for_faiss_and_qdrant_follow_a_bridge():
-    texts, new = topical()
-    result = informin.upgrade(np.random.default_rng(1).normal(size=(400, 6)), new, texts)
-    result.expected.agreement.update(stay=0.1, fit=0.1, bridge=0.9, again=0.1)
+def rows_of(folder) -> list[str]:
+    """The rows of informin compare --write_texts."""
+    drawn = draw(TEXTS)
+    write_texts(folder / "rows.jsonl", drawn.sample, drawn.held_out)
+    return [json.loads(line)["text"] for line in (folder / "rows.jsonl").read_text().splitlines()]
+
+
+def test_models_and_files_give_the_same_decision(words, tmp_path):
+    rows = rows_of(tmp_path)
+    np.save(tmp_path / "words.npy", informin.embed(str(words), rows, device="cpu"))
+    np.save(tmp_path / "old.npy", np.random.default_rng(1).normal(size=(len(rows), 6)))
+    results = [
+        informin.upgrade(tmp_path / "old.npy", new, iter(TEXTS))
+        for new in (words, tmp_path / "words.npy", informin.load_model(words))
+    ]
+    shown = repr(results[0])
+    assert [repr(result) for result in results] == [shown] * 3
+    assert f"Decision: {results[0].decision}" in shown and shown.count("\n  ") == 4
+    assert "60 held-out texts" in shown
+    expected = results[0].expected
+    assert 10 < expected.rank("stay") < 60 and f"stay   {expected.rank('stay'):6.2f}" in shown
+
+
+def test_it_is_that_of_the_adapters_package(words):
+    encoder = informin.load_model(words, device="cpu")
+    (pooler,) = encoder.poolers
+    vectors = encoder(TEXTS)[pooler]
+    test = make_test(TEXTS, vectors, lambda parts: encoder(parts)[pooler], seed=3)
+    result = informin.upgrade(words, words, TEXTS, seed=3, device="cpu")
+    assert result.expected.log_ranks == pytest.approx(expect(test, test).log_ranks)
+    np.testing.assert_allclose(result.bridge.rotation, Bridge.fit(vectors, vectors).rotation, atol=1e-6)
+
+
+def test_the_lines_for_faiss_and_qdrant_follow_a_bridge(words):
+    result = informin.upgrade(words, words, TEXTS, device="cpu")
+    assert "# FAISS" not in repr(result)
+    result.expected.log_ranks.update(stay=3.0, fit=3.0, bridge=1.0, again=3.0)
     assert result.decision == "bridge" and "# FAISS" in repr(result) and "# Qdrant" in repr(result)
 
 
-def test_one_row_per_text_is_needed():
-    texts, new = topical()
-    with raises_usage(option="embeddings", found="399 rows, and there are 400 texts"):
-        informin.upgrade(new[1:], new, texts)
+def test_files_need_the_rows_of_the_halves_and_texts_must_be_enough(words, tmp_path):
+    np.save(tmp_path / "old.npy", np.ones((300, 6)))
+    with raises_usage(found="old.npy has 300 rows", needed="420, those of `write_texts`"):
+        informin.upgrade(tmp_path / "old.npy", words, TEXTS)
+    with raises_usage(option="texts", found="has 20 texts"):
+        informin.upgrade(words, words, TEXTS[:100])
