@@ -14,6 +14,7 @@ from informin.distributed import gather_with_gradient
 from informin.errors import UsageError, counted
 from informin.evaluation.development import as_development
 from informin.models.model import Model
+from informin.models.open_model import open_model
 from informin.models.texts import as_texts
 from informin.objectives.terms import fill_heads
 from informin.publishing.sharded import join, own_share
@@ -90,7 +91,9 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         args = args.choose_metric(*((development.measures, development.own_measures) if development else (None,)))
         self.known = dict(provenance or {})
         hub_id = self.known.pop("hub_id", None)
-        args, trained = inputs.load_for_training(given, args, processing_class)
+        opened = open_model(given, args, processing_class)
+        args = args.resolve(opened)
+        trained = opened.trainable(args, processing_class)
         self.known = with_source_model(self.known, trained, hub_id)
         tokenizer = trained.tokenizer
         with args.main_process_first(desc="data"):

@@ -6,15 +6,7 @@ from collections.abc import Iterable, Sequence
 from informin.errors import UsageError, one_line
 from informin.evaluation.results import load_all_results
 from informin.evaluation.scoring import Tasks
-from informin.evaluation.table import (
-    Table,
-    aggregation_table,
-    footnotes,
-    render,
-    samples,
-    score_tables,
-    time_table,
-)
+from informin.evaluation.table import Table, aggregation_table, footnotes, render, samples, score_tables, time_table
 from informin.outputs import save_texts
 from informin.summaries import SUMMARY, TABLE, refuse_foreign, summary_text
 

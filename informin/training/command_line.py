@@ -63,7 +63,12 @@ def parse(
     argv = import_files(argv)
     parser = Parser()
     given = parser.given(argv)
-    path = given_file(given.pop("recipe", None), given.pop("config", None))
+    recipe, path = given.pop("recipe", None), given.pop("config", None)
+    if recipe is not None:
+        if path is not None:
+            fix = "Both name a file of options: use one."
+            raise UsageError("is given together with `config`", option="recipe", fix=fix)
+        path = recipe_file(recipe)
     in_file = parser.given_in_yaml(read_options_file(path)) if path else {}
     given = parser.given_in_yaml(options or {}) | in_file | given
     model_name = given.pop("model_name", None)
@@ -131,21 +136,6 @@ def prompt_of_rows(given: Mapping) -> dict[str, str]:
             needed=f"`view` {' or '.join(KEEP_PROMPTS)}",
         )
     return {"prompt": ""}
-
-
-def given_file(recipe: str | None, config: str | None) -> str | Path | None:
-    """Return the options file that `recipe` or `config` names.
-
-    Raises:
-        UsageError: Both are given, or the recipe is unknown.
-    """
-    if recipe is None:
-        return config
-    if config is not None:
-        raise UsageError(
-            "is given together with `config`", option="recipe", fix="Both name a file of options: use one."
-        )
-    return recipe_file(recipe)
 
 
 def option_names() -> list[str]:

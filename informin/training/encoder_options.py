@@ -58,12 +58,3 @@ class EncoderOptions:
         require(self.lora_alpha > 0, "lora_alpha", self.lora_alpha, "1 or more")
         require(0 <= self.lora_dropout < 1, "lora_dropout", self.lora_dropout, "0 or more, and below 1")
         require(self.backend != "native" or self.lora_r is None, "backend", self.backend, "st or auto with `lora_r`")
-        if self.lora_r is None:
-            changed = {
-                "lora_alpha": self.lora_alpha != 32,
-                "lora_dropout": self.lora_dropout != 0.05,
-                "lora_target_modules": self.lora_target_modules not in (None, AUTO),
-                "lora_merge": not self.lora_merge,
-            }
-            name = next((name for name, given in changed.items() if given), None)
-            require(name is None, name or "", getattr(self, name or "lora_r"), "`lora_r`, such as 16, next to it")

@@ -61,7 +61,12 @@ def as_data(
     name = _column(columns, text_column, data.features)
     if name != "text":
         data = data.select_columns(name).rename_columns({name: "text"})
-    _require_text(data)
+    if getattr((data.features or {}).get("text"), "dtype", None) not in STRINGS:
+        # A stream may not know its types before it is read.
+        first = next((row["text"] for row in data if row["text"] is not None), "")
+        if not isinstance(first, str):
+            found = f"contains {first!r:.60} in the column text"
+            raise UsageError(found, option=OPTION, needed="sentences, or a data set")
     sentences = data.select_columns("text")
     if isinstance(sentences, datasets.IterableDataset):
         return data, sentences
@@ -115,20 +120,15 @@ def _as_rows(data: Any) -> Any:
         return data.to_pylist()
     if isinstance(data, np.ndarray):
         return list(data) if data.ndim else [data]
-    if isinstance(data, Dataset):
-        return _of_torch(data)
+    if isinstance(data, Dataset):  # of PyTorch
+        size = len(data) if isinstance(data, Sized) else 0
+        tokenized = not size or (isinstance(data[0], Mapping) and "input_ids" in data[0])
+        return data if tokenized else [data[row] for row in range(size)]
     return (
         data
         if isinstance(data, datasets.Dataset | datasets.IterableDataset) or not isinstance(data, Iterable)
         else list(data)
     )
-
-
-def _of_torch(data: Any) -> Any:
-    """Return a data set of PyTorch unchanged if it has tokenized rows, else the list of its items."""
-    size = len(data) if isinstance(data, Sized) else 0
-    tokenized = not size or (isinstance(data[0], Mapping) and "input_ids" in data[0])
-    return data if tokenized else [data[row] for row in range(size)]
 
 
 def _of_list(items: list, text_column: str | None = None) -> Any:
@@ -148,13 +148,3 @@ def _of_list(items: list, text_column: str | None = None) -> Any:
             )
         as_text(item, f"`{OPTION}`", None)
     return datasets.Dataset.from_dict({"text": [str(item) for item in items]}, TEXT)
-
-
-def _require_text(data: datasets.Dataset | datasets.IterableDataset) -> None:
-    """Raise UsageError if the column `text` has another type. A stream may not know its types before it is read."""
-    kind = (data.features or {}).get("text")
-    if kind is None or getattr(kind, "dtype", None) not in STRINGS:
-        first = next((row["text"] for row in data if row["text"] is not None), "")
-        if not isinstance(first, str):
-            found = f"contains {first!r:.60} in the column text"
-            raise UsageError(found, option=OPTION, needed="sentences, or a data set")

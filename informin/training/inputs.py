@@ -10,8 +10,7 @@ from transformers import PreTrainedTokenizerBase
 from informin.errors import UsageError
 from informin.models.architectures import InforMinModel
 from informin.models.checkpoint import Checkpoint
-from informin.models.model import Model
-from informin.models.open_model import is_model, open_model
+from informin.models.open_model import is_model
 from informin.training.given_data import as_data
 from informin.training.lengths import fitting_length, token_counts, warn_of_truncation
 from informin.training.options import InforMinTrainingArguments
@@ -50,21 +49,6 @@ def checked_model(model: Any, args: InforMinTrainingArguments, tokenizer: object
         if kwargs.get(name) is not None:
             raise UsageError(f"is not supported: {reason}", option=name, fix=instead)
     return Checkpoint(model, args.model_revision) if isinstance(model, str | PathLike) else model
-
-
-def load_for_training(
-    given: Any, args: InforMinTrainingArguments, tokenizer: PreTrainedTokenizerBase | None
-) -> tuple[InforMinTrainingArguments, Model]:
-    """Return the arguments resolved for a model, and the model with its weights.
-
-    Args:
-        given: See `open_model`.
-        args: Arguments of the run.
-        tokenizer: Tokenizer; None for the model's own.
-    """
-    model = open_model(given, args, tokenizer)
-    args = args.resolve(model)
-    return args, model.trainable(args, tokenizer)
 
 
 def settings_in_training(model: Any, args: InforMinTrainingArguments) -> dict:

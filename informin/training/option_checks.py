@@ -10,6 +10,7 @@ from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_rep
 from informin.errors import UsageError, counted
 from informin.evaluation.measures import ALL
 from informin.models.embedding_config import POOLINGS
+from informin.models.lora import AUTO
 from informin.models.st_loading import POOLER
 from informin.objectives import OBJECTIVES
 from informin.objectives.terms import require
@@ -66,18 +67,16 @@ def refuse_without_effect(args: "InforMinTrainingArguments") -> None:
             option="auto_find_batch_size",
             fix="Set `gradient_cache_chunk_size`, with which any batch fits.",
         )
-    if args.eval_strategy == "no" and args.metric_for_best_model is not None:
-        raise UsageError(
-            f"is {args.metric_for_best_model}, which has no effect with `eval_strategy` no",
-            option="metric_for_best_model",
-            fix="Leave it out.",
-        )
 
 
 def _conditions(args: "InforMinTrainingArguments") -> dict[str, tuple[bool, str]]:
-    """Return, for options of TrainingArguments that depend on another one, whether it is set, and its name."""
+    """Return, for options that depend on another one, whether it is set, and its name."""
     recomputed = bool(args.activation_checkpointing or args.gradient_checkpointing)
+    lora = (args.lora_r is not None, "`lora_r`, such as 16")
     return {
+        **dict.fromkeys(("lora_alpha", "lora_dropout", "lora_merge"), lora),
+        "lora_target_modules": (lora[0] or args.lora_target_modules == AUTO, lora[1]),
+        "metric_for_best_model": (args.eval_strategy != "no", "`eval_strategy` steps or epoch"),
         "activation_checkpointing_kwargs": (recomputed, "`activation_checkpointing`"),
         "gradient_checkpointing_kwargs": (recomputed, "`gradient_checkpointing`"),
         "length_column_name": (

@@ -28,15 +28,7 @@ from informin.evaluation.senteval_files import HUB_ERRORS, hub_file, senteval_fo
 from informin.inputfiles import find_files
 from informin.models.embedding_config import refuse_long_prompt
 from informin.models.tokenizer import forget_truncation
-from informin.textfiles import (
-    as_text,
-    choose_column,
-    is_blank,
-    joined_cells,
-    shown,
-    split_columns,
-    table_column,
-)
+from informin.textfiles import as_text, choose_column, is_blank, joined_cells, shown, split_columns, table_column
 from informin.training.data_options import DataArguments
 from informin.training.fingerprints import fingerprints, with_source
 from informin.training.options import InforMinTrainingArguments

@@ -31,7 +31,7 @@ drift, distance of old neighbors, % of all pairs N before, N after
 drift, hubness N before, N after
 drift, STS-B dev not scored
 last terms, unweighted contrast N, reconstruction N; loss N
-training speed N sentences/s \(1 process\(es\), fp32\)
+training speed N sentences/s \(1 process, fp32\)
 peak memory N GiB
 model run
 losses and scores run/report.json, by step \(`informin report run` draws them\)

@@ -9,13 +9,7 @@ from informin.evaluation.senteval import STS_TASKS, TRANSFER_TASKS
 from informin.evaluation.senteval_files import HUB_DATA
 from informin.evaluation.table import samples
 from informin.publishing.card.markdown import single_line
-from informin.publishing.metadata import (
-    known_id,
-    known_language,
-    known_license,
-    known_license_link,
-    known_license_name,
-)
+from informin.publishing.metadata import known_id, known_language, known_license, known_license_link, known_license_name
 
 # Task type and name, metric type and name.
 STS = ("semantic-similarity", "Semantic similarity", "spearman_cosine", "Spearman x 100")

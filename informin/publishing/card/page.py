@@ -101,6 +101,7 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
     objective = parts[-1]["objective"]
     start = str(known_id(base.get("hub_id")) or base.get("name") or config["model_type"]).rpartition("/")[2]
     name = repo.rpartition("/")[2] if repo else f"{start}-{objective['name']}"
+    loaded = str((config.get("auto_map") or {}).get("AutoModel", "")).rpartition(".")[2]  # of modeling_informin.py
     metadata = front_matter(name, record, objective, results.model, any(folder.glob("onnx/*.onnx")))
     pages = Environment(finalize=escape, undefined=StrictUndefined)
     content = pages.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
@@ -116,7 +117,7 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
         repo=in_quotes(repo or UNPUBLISHED),
         published=bool(repo),
         pin=Markdown(f', revision="{in_quotes(revision)}"' if revision else ""),
-        architecture=code(kind) if (kind := _class_name(config)) else "",
+        architecture=code(loaded) if loaded else "",
         onnx=onnx_files(folder),
         tables=result_tables(results, record.get("seed"), samples=False),
         samples=result_tables(results, record.get("seed"), samples=True),
@@ -145,11 +146,6 @@ def _st_config(folder: Path) -> dict:
     values = read_json(folder / "config_sentence_transformers.json")
     prompt = (values.get("prompts") or {}).get(values.get("default_prompt_name"), "")
     return {"informin": {"pooling": ST, "prompt": prompt}, "model_type": "SentenceTransformer"}
-
-
-def _class_name(config: dict) -> str:
-    """Return the name of the class in `modeling_informin.py` that AutoModel loads; empty if there is none."""
-    return str((config.get("auto_map") or {}).get("AutoModel", "")).rpartition(".")[2]
 
 
 def _dimensions(folder: Path, record: dict) -> int | None:
