@@ -13,6 +13,7 @@ from typing_extensions import Unpack
 
 from informin.adapters.linear import LinearAdapter
 from informin.adapters.prediction import HURTS, RECIPES, Prediction, Width, shortest
+from informin.adapters.scores import scores_line
 from informin.distributed import first_only, rank
 from informin.errors import UsageError, counted
 from informin.evaluation.drift import MAIN, draw, drift_table
@@ -121,6 +122,8 @@ class FitResult:
             **({"dimensions": f"{len(self.adapter.coef_):,} of {dimensions:,}"} if self.adapter.n_components else {}),
             "strength": f"{self.adapter.strength_:.2f} (1 is the full effect; with few texts, it is less)",
         }
+        if self.adapter.scores_:
+            found["scores"] = scores_line(self.adapter.scores_)
         if self.prediction:
             found["verdict"] = verdict_line(self.prediction, self._was_chosen)
         return found | {f"warning {i}": f"the adapter {text}" for i, text in enumerate(self._warnings, start=1)}
@@ -219,6 +222,7 @@ def fit(
     start = time.monotonic()
     adapter.fit(vectors)
     seconds = time.monotonic() - start
+    adapter.measure_scores(vectors)
     changes = _changes(adapter, encoder, vectors, texts, senteval_dir) if rank() == 0 else {}
     file = source if isinstance(embeddings, str | Path) else None
     recorded = (
