@@ -87,12 +87,12 @@ def rows(models: list[str], cache: Path, data: Path) -> Iterator[dict]:
             for kind, options in MAPS.items():
                 adapter = None if options is None else LinearAdapter(**options).fit(x)
                 both = (x, q) if adapter is None else (adapter.transform(x), adapter.transform(q))
-                yield {"encoder": model.split("=")[0], "data": name, "map": kind} | measure(*both, related)
+                yield {"encoder": model.split("=")[0], "data": name, "map": kind} | measure(x, *both, related)
 
 
-def measure(documents: np.ndarray, queries: np.ndarray, related: np.ndarray) -> dict:
+def measure(vectors: np.ndarray, documents: np.ndarray, queries: np.ndarray, related: np.ndarray) -> dict:
     """Return thresholds and real false hits per query of each promise."""
-    scores = unrelated_scores(documents)
+    scores = unrelated_scores(vectors, documents)
     assert scores is not None
     false = np.sort((queries @ documents.T)[~related])
     thresholds = {str(promise): scores.threshold(promise) for promise in PROMISES}

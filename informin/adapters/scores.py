@@ -115,9 +115,10 @@ class ScoreThreshold:
             The adapter. Its `scores_` are None for fewer than 100 distinct texts.
         """
         rows = _drawn(len(X))
-        queries = cast(Any, self).transform(read_rows(X, rows))
-        index = None if documents is None else read_rows(documents, rows)
-        self.scores_ = unrelated_scores(queries, index, texts=len(X))
+        vectors = read_rows(X, rows)
+        queries = cast(Any, self).transform(vectors)
+        index = queries if documents is None else read_rows(documents, rows)
+        self.scores_ = unrelated_scores(vectors, queries, index, texts=len(X))
         return self
 
     def threshold(self, false_hits_per_query: float = 1.0, texts: int | None = None) -> float:
@@ -141,7 +142,11 @@ class ScoreThreshold:
 
 
 def unrelated_scores(
-    vectors: np.ndarray, documents: np.ndarray | None = None, *, texts: int | None = None
+    vectors: np.ndarray,
+    queries: np.ndarray | None = None,
+    documents: np.ndarray | None = None,
+    *,
+    texts: int | None = None,
 ) -> UnrelatedScores | None:
     """Measure the cosines between texts of different topics, without labels.
 
@@ -151,8 +156,10 @@ def unrelated_scores(
     clusterings separate it.
 
     Args:
-        vectors: (n, d) embeddings of texts, as queries. At most 3,000 of them are compared.
-        documents: (n, d) embeddings of the same texts, as documents. Default: as queries.
+        vectors: (n, d) embeddings of texts, in which topics are found. At most 3,000 of them are compared.
+        queries: (n, d) vectors of the same texts whose cosines are measured, such as adapted ones. Default: the
+            embeddings.
+        documents: (n, d) vectors of the same texts in the index. Default: those as queries.
         texts: Number of texts in the collection. Default: n.
 
     Returns:
@@ -168,9 +175,10 @@ def unrelated_scores(
     if len(kept) < FEWEST:
         return None
     x = x[kept]
-    y = x if documents is None else _units(documents, rows)[kept]
+    y = x if queries is None else _units(queries, rows)[kept]
+    z = y if documents is None else _units(documents, rows)[kept]
     apart = _separations(_sharpened(x))
-    probabilities, cosines = _tail((x @ y.T).numpy(), apart)
+    probabilities, cosines = _tail((y @ z.T).numpy(), apart)
     return UnrelatedScores(len(vectors) if texts is None else texts, probabilities, cosines)
 
 

@@ -88,7 +88,7 @@ def test_a_folder_keeps_them(tmp_path):
 def test_an_adapter_keeps_them(tmp_path):
     documents = texts_of_topics(10, 1)[0]
     adapter = LinearAdapter().fit(documents).measure_scores(documents)
-    scores = unrelated_scores(adapter.transform(documents))
+    scores = unrelated_scores(documents, adapter.transform(documents))
     assert scores is not None
     assert adapter.threshold(2) == scores.threshold(2)
     adapter.save(tmp_path / "adapter.safetensors")
@@ -101,6 +101,6 @@ def test_smoothed_documents_have_their_own_threshold():
     adapter = LinearAdapter().fit(documents)
     index = adapter.smooth(documents)
     plain = adapter.measure_scores(documents).threshold()
-    scores = unrelated_scores(adapter.transform(documents), index)
+    scores = unrelated_scores(documents, adapter.transform(documents), index)
     assert scores is not None
     assert adapter.measure_scores(documents, index).threshold() == scores.threshold() != plain
