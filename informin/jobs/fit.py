@@ -32,6 +32,7 @@ from informin.jobs.shared_lines import checked_lines
 from informin.jobs.verdict import AUTO, chosen_adapter, reason, verdict_line
 from informin.models.model import Model
 from informin.models.texts import as_texts
+from informin.models.windows import told_truncated
 from informin.outputs import only_writer
 from informin.program import require_seed
 from informin.report.html import tables_html, values_html
@@ -210,7 +211,10 @@ def fit(
     encoder = None if model is None else text_encoder(model, how)
     if vectors is None:
         assert encoder is not None  # `_check` requires a model or embeddings
+        known = set(encoder.truncated)
         vectors = embed_in_memory(encoder, texts)
+        if (message := told_truncated(encoder.truncated - known, encoder.length)) and rank() == 0:
+            logger.warning(message)
     elif encoder:
         check_vectors(source, vectors, texts, encoder, seed)
     given = {"n_neighbors": n_neighbors, "whitening": whitening, "self_weight": self_weight}

@@ -274,3 +274,15 @@ def test_few_texts_have_no_scores(words, tmp_path):
     result = informin.fit(words, TEXTS[:60], device="cpu", recipe="documents")
     result.save(tmp_path / "few")
     assert "scores" not in result.summary() and not (tmp_path / "few" / "cosines.json").exists()
+
+
+def test_truncated_texts_are_told_and_vectors_of_windows_accepted(sentences, caplog):
+    model = informin.load_model(sentences, device="cpu", max_length=16)
+    texts = [" ".join(TEXTS[i : i + 6]) for i in range(60)]
+    with caplog.at_level("WARNING"):
+        informin.fit(model, texts, recipe="short_texts")
+    assert "60 texts are longer than 16 tokens, and truncated." in caplog.messages
+    vectors = informin.embed(model, texts, windows=True)
+    assert informin.fit(model, texts, embeddings=vectors, recipe="short_texts").vectors is not None
+    with raises_usage(option="embeddings", found="does not have the embeddings of"):
+        informin.fit(model, texts, embeddings=vectors[::-1].copy(), recipe="short_texts")
