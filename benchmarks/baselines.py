@@ -11,7 +11,8 @@ CLINC150 report. The baselines have published or usual settings, which were not 
 
 * mean removed: subtraction of the mean (Mu & Viswanath, 2018; Su et al., 2021)
 * mean direction removed: projection, step 1 of our maps (Ren, Sun & Liang, 2025, arXiv 2511.11041)
-* whitening, power p: label-free whitening with exponents (Li et al., 2026, arXiv 2603.19339); 0.5 is full whitening
+* whitening, power p: eigenvalues to the power -p; 0.5 is full whitening (Su et al., 2021). Li et al. (2026, arXiv
+  2603.19339) derive the power from the spectrum; their rule is not reproduced, two fixed powers stand for it
 * all-but-the-top: the mean and the first d/100 directions removed (Mu & Viswanath, 2018)
 * PCA, half: the first half of the principal axes
 * CSLS: cosines minus the mean cosine of the 10 nearest, on both sides (Lample et al., 2018); not a map of vectors
