@@ -1,8 +1,8 @@
 r"""What windows are worth: nDCG@10 on a collection whose documents exceed a small maximum length.
 
-    python -m benchmarks.windows --models minilm=MINILM e5=E5 --output benchmarks/results/windows
+    python -m benchmarks.windows --models minilm=MINILM e5=E5 --cache VECTORS --output benchmarks/results/windows
 
-Documents are truncated to the length, read in windows of it, or truncated to a larger length. Queries are the same.
+Documents are truncated to the length, read in windows of it, or truncated to 256 tokens. Queries are the same.
 """
 
 import argparse
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.scores import embedded
 from benchmarks.significance import permutation_p
 from informin.evaluation.collections import Collection, load_collection
 from informin.evaluation.geometry import unit
@@ -24,16 +25,15 @@ def ndcg(collection: Collection, documents: np.ndarray, queries: np.ndarray) -> 
     return np.asarray(collection.scores(ranking)["ndcg_10"])
 
 
-def rows(name: str, folder: str, collection: Collection, length: int, whole: int) -> list[dict]:
-    """Return the scores of a model: truncated, in windows, and truncated to the larger length."""
-    prompts = ("query: ", "passage: ") if name == "e5" else ("", "")
-    queries = load_model(folder, ("mean",), whole, prompt=prompts[0])(collection.queries)["mean"]
-    short = load_model(folder, ("mean",), length, prompt=prompts[1])
-    long = load_model(folder, ("mean",), whole, prompt=prompts[1])
+def rows(model: str, cache: Path, collection: Collection, length: int) -> list[dict]:
+    """Return the scores of a model: truncated to the length, in windows of it, and truncated to 256 tokens."""
+    name, folder = model.split("=", 1)
+    queries = embedded(model, cache, collection.name, "scored", collection.queries)
+    short = load_model(folder, ("mean",), length, prompt="passage: " if name == "e5" else None)
     cut = short(collection.documents)["mean"]
     number = len(short.truncated)
     found = {f"truncated to {length}": cut, f"windows of {length}": Windows(short)(collection.documents)["mean"]}
-    found[f"truncated to {whole}"] = long(collection.documents)["mean"]
+    found["truncated to 256"] = embedded(model, cache, collection.name, "docs", collection.documents)
     scores = {how: ndcg(collection, documents, queries) for how, documents in found.items()}
     first = scores[f"truncated to {length}"]
     return [
@@ -45,17 +45,17 @@ def rows(name: str, folder: str, collection: Collection, length: int, whole: int
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", required=True, metavar="NAME=FOLDER")
+    parser.add_argument("--models", nargs="+", required=True, metavar="NAME=FOLDER", help="minilm and e5.")
     parser.add_argument("--collection", type=Path, default=Path("../shared/data/retrieval/cisi"))
     parser.add_argument("--length", type=int, default=64)
-    parser.add_argument("--whole", type=int, default=256, help="The larger length.")
+    parser.add_argument("--cache", type=Path, required=True, help="Folder of the vectors at 256 tokens.")
     parser.add_argument("--output", type=Path, required=True, help="Name of the .json and .md files.")
     args = parser.parse_args()
     collection, found = load_collection(args.collection), []
     for model in args.models:
-        found += rows(*model.split("=", 1), collection, args.length, args.whole)
+        found += rows(model, args.cache, collection, args.length)
         print(found[-3:], flush=True)
-    write_json(args.output.with_suffix(".json"), found)
+        write_json(args.output.with_suffix(".json"), found)
     lines = ["| encoder | documents | nDCG@10 | p |", "|---|---|---:|---:|"]
     for row in found:
         p = "" if row["p"] is None else f"{row['p']:.3f}"
