@@ -101,7 +101,8 @@ class LinearAdapter(ScoreThreshold, ClassNamePrefixFeaturesOutMixin, Transformer
     Source:
         Within-class covariance normalization (Hatch, Kajarekar & Stolcke, 2006) and relevant component analysis
         (Bar-Hillel et al., 2003), with neighborhoods in place of classes; database-side augmentation (Arandjelovic &
-        Zisserman, 2012) with similarity weights (Radenovic, Tolias & Chum, 2019), in linear form.
+        Zisserman, 2012) with similarity weights (Radenovic, Tolias & Chum, 2019), in linear form. Removal of the mean
+        direction: Ren, Sun & Liang (2025), arXiv 2511.11041.
     """
 
     def __init__(

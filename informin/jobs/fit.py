@@ -211,10 +211,7 @@ def fit(
     encoder = None if model is None else text_encoder(model, how)
     if vectors is None:
         assert encoder is not None  # `_check` requires a model or embeddings
-        known = set(encoder.truncated)
-        vectors = embed_in_memory(encoder, texts)
-        if (message := told_truncated(encoder.truncated - known, encoder.length)) and rank() == 0:
-            logger.warning(message)
+        vectors = _embedded(encoder, texts)
     elif encoder:
         check_vectors(source, vectors, texts, encoder, seed)
     given = {"n_neighbors": n_neighbors, "whitening": whitening, "self_weight": self_weight}
@@ -274,6 +271,15 @@ def _texts_to_fit(texts: Iterable[str], strip: bool, embedded: bool) -> list[str
     if message and rank() == 0:
         logger.warning(message)
     return found
+
+
+def _embedded(encoder: Model, texts: list[str]) -> np.ndarray:
+    """Embed the texts, and log how many of them are truncated."""
+    known = set(encoder.truncated)
+    vectors = embed_in_memory(encoder, texts)
+    if (message := told_truncated(encoder.truncated - known, encoder.length)) and rank() == 0:
+        logger.warning(message)
+    return vectors
 
 
 def refuse_pooler(pooler: str | Sequence[str]) -> None:
