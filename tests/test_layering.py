@@ -164,7 +164,7 @@ PACKAGES = {
     "adapters": (),
     "publishing": ("modeling_informin", "adapters", "models", "evaluation"),
     "training": ("guide", "objectives", "views", "models", "evaluation", "publishing"),
-    "demo": ("modeling_informin", "models", "evaluation", "publishing"),
+    "demo": ("modeling_informin", "adapters", "models", "evaluation", "publishing"),
     "figures": ("models", "evaluation", "publishing", "training"),
     "studies": ("evaluation", "publishing", "training"),
     "report": ("adapters", "evaluation", "publishing", "figures", "studies"),

@@ -20,13 +20,14 @@ from informin.adapters.matrices import (
     without_direction,
 )
 from informin.adapters.rows import CHUNK, finite_chunk, nearest_rows, neighbor_means, read_rows, unit_rows
+from informin.adapters.scores import ScoreThreshold
 from informin.errors import UsageError
 
 DTYPES = (np.float64, np.float32, np.float16)  # that `transform` returns; others become the first
 MEMORY_MAPPED = 10**6  # rows: larger arrays are read in chunks and never copied
 
 
-class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class LinearAdapter(ScoreThreshold, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     r"""Adapt frozen embeddings to a collection of texts with one matrix, fitted in closed form without labels.
 
     A text and its nearest neighbors are treated as views of each other. Let :math:`x_i` be the embeddings, scaled to
@@ -100,7 +101,8 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     Source:
         Within-class covariance normalization (Hatch, Kajarekar & Stolcke, 2006) and relevant component analysis
         (Bar-Hillel et al., 2003), with neighborhoods in place of classes; database-side augmentation (Arandjelovic &
-        Zisserman, 2012) with similarity weights (Radenovic, Tolias & Chum, 2019), in linear form.
+        Zisserman, 2012) with similarity weights (Radenovic, Tolias & Chum, 2019), in linear form. Removal of the mean
+        direction: Ren, Sun & Liang (2025), arXiv 2511.11041.
     """
 
     def __init__(
@@ -240,12 +242,15 @@ class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return adapted
 
     def save(self, path: str | Path) -> None:
-        """Save the map as a safetensors file with `coef` (d_out, d) and `intercept` (d_out,), in float32."""
+        """Save the map as a safetensors file with `coef` (d_out, d) and `intercept` (d_out,), in float32.
+
+        The scores that `measure_scores` found are in its metadata, as JSON under `scores`.
+        """
         from safetensors.numpy import save_file
 
         check_is_fitted(self)
         tensors = {"coef": self.coef_.astype(np.float32), "intercept": self.intercept_.astype(np.float32)}
-        save_file(tensors, path, metadata={"format": "informin-linear-adapter", "version": "1"})
+        save_file(tensors, path, metadata={"format": "informin-linear-adapter", "version": "1"} | self._scores_metadata)
 
     @classmethod
     def of_matrix(cls, coef: np.ndarray) -> "LinearAdapter":

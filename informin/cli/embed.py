@@ -20,6 +20,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--output", required=True, metavar="FILE.npy", help="File to write: (texts, dimensions) float32."
     )
+    parser.add_argument("--windows", action="store_true",
+        help="Read texts that are too long for the model in windows, and average their embeddings. Default: truncate "
+        "them.")  # fmt: skip
     add_model_options(parser)
     args = parser.parse_args(argv)
     return program.exit_code(lambda: work(args), parser.option_names(), "The same command resumes.")
@@ -32,7 +35,7 @@ def work(args: argparse.Namespace) -> None:
         refuse_output(output)
         texts, source = read_texts(args.train_file, args.text_column)
         on_first(lambda: source.refuse_other(output))
-        vectors = embed(args.model_name, texts, output=args.output, **model_options(args))
+        vectors = embed(args.model_name, texts, output=args.output, windows=args.windows, **model_options(args))
         if rank() == 0:
             source.save(output)
         print(f"{args.output}: {counted(len(vectors), 'text')}, {vectors.shape[1]} dimensions, float32")

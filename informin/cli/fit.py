@@ -6,6 +6,7 @@ from pathlib import Path
 
 from informin import program
 from informin.adapters.prediction import RECIPES
+from informin.adapters.scores import scores_line
 from informin.cli.model_options import add_model_options, add_shared_lines, add_text_options, model_options
 from informin.cli.processes import processes
 from informin.distributed import first_only, rank
@@ -96,6 +97,8 @@ def work(args: argparse.Namespace) -> None:
             return
         print_fit(result)
         write_fit(result, args.output_dir, args.documents, source)
+        if result.adapter.scores_:
+            print(f"Scores: {scores_line(result.adapter.scores_)}")
         if result.name and SAYS_NOTHING.fullmatch(result.name):
             print(f"The report and the card call the model {result.name}. Use --name to give it another name.")
         if result.encoder:

@@ -12,6 +12,9 @@ from informin.errors import counted
 
 FOLDED = 400  # characters above which a sentence is folded
 SHOWN = 300  # characters of a folded sentence
+NOTHING = (
+    "Nothing relevant found: about one unrelated sentence per query is expected above a cosine of {threshold:.3f}."
+)
 MOST_CELLS, CELL = 8, 60  # shown cells of other columns, and the characters of each
 
 # For a report in a frame: no scripts, and nothing from the network.
@@ -62,7 +65,8 @@ def results_html(found: Sequence[Results], sentences: int, seconds: float) -> st
 def _list(results: Results, place: int, models: int) -> str:
     hits = "".join(_hit(hit, results.measure, place, models) for hit in results.hits)
     name = escape(results.model)
-    return f'<section aria-label="{name}"><h2>{name}</h2><ol class="hits" role="list">{hits}</ol></section>'
+    told = note(NOTHING.format(threshold=results.threshold), "status") if results.nothing_relevant else ""
+    return f'<section aria-label="{name}"><h2>{name}</h2>{told}<ol class="hits" role="list">{hits}</ol></section>'
 
 
 def _hit(hit: Hit, measure: str, place: int, models: int) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from informin.adapters.scores import unrelated_scores
 from informin.demo.index import MOST_EXACT, Ranking, make_index, rows_of, scaled_rows
 from informin.demo.sentences import Sentences
 from informin.errors import UsageError
@@ -67,12 +68,19 @@ class Results:
         hits: Nearest first.
         truncated: The query was longer than the model's maximum length.
         measure: The similarity: cosine, or what else the model declares.
+        threshold: Cosine above which about one unrelated sentence is expected; None if it is unknown.
     """
 
     model: str
     hits: list[Hit]
     truncated: bool = False
     measure: str = COSINE
+    threshold: float | None = None
+
+    @property
+    def nothing_relevant(self) -> bool:
+        """Whether no sentence is more similar than one unrelated sentence is expected to be."""
+        return self.threshold is not None and all(hit.similarity < self.threshold for hit in self.hits)
 
 
 class Search:
@@ -92,6 +100,9 @@ class Search:
         self._indices = [
             make_index(vectors if one.measure == COSINE else rows_of(one.vectors, rows), most_exact, one.measure)
             for one, vectors in zip(self.models, self.vectors)
+        ]
+        self.thresholds = [
+            _threshold(vectors) if one.measure == COSINE else None for one, vectors in zip(self.models, self.vectors)
         ]
 
     def __len__(self) -> int:
@@ -116,8 +127,8 @@ class Search:
             truncated.append(cut)
         others = [rankings[1], rankings[0]] if len(rankings) == 2 else [None]
         return [
-            Results(model.name, self._hits(ranking, other, hits), cut, model.measure)
-            for model, ranking, other, cut in zip(self.models, rankings, others, truncated)
+            Results(model.name, self._hits(ranking, other, hits), cut, model.measure, threshold)
+            for model, ranking, other, cut, threshold in zip(self.models, rankings, others, truncated, self.thresholds)
         ]
 
     def _hits(self, ranking: Ranking, other: Ranking | None, number: int) -> list[Hit]:
@@ -134,6 +145,12 @@ class Search:
             )
             for rank, (row, value) in enumerate(zip(rows.tolist(), values), start=1)
         ]
+
+
+def _threshold(vectors: np.ndarray) -> float | None:
+    """Return the cosine above which a query finds about one unrelated sentence; None if there are too few."""
+    scores = unrelated_scores(vectors)
+    return scores.threshold() if scores else None
 
 
 def _embed(model: SearchModel, query: str) -> tuple[np.ndarray, bool]:

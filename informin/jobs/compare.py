@@ -10,6 +10,7 @@ from typing_extensions import Unpack
 from informin.adapters.comparison import HalvesScore, draw_texts, mean_cosine, score_halves, word_agreement
 from informin.adapters.prediction import hold_out, make_test
 from informin.adapters.rows import read_rows
+from informin.adapters.scores import unrelated_scores
 from informin.adapters.vectors import load_vectors
 from informin.errors import UsageError, error_line, one_line
 from informin.evaluation.table import Table, render
@@ -153,7 +154,7 @@ def compare(
             if is_vector_file(model):
                 _score_file(entry, str(model), drawn, seed)
             else:
-                encoders[label] = _score_model(entry, text_encoder(model, how), drawn.sample, seed)
+                encoders[label] = _score_model(entry, text_encoder(model, how), drawn.sample, len(drawn.texts), seed)
         except Exception as error:  # a model's own code can raise anything; compare the others
             errors.append(error)
             entry.error = (
@@ -194,11 +195,12 @@ def _score(texts: list[str], vectors: np.ndarray, encode: Callable, seed: int) -
     return score_halves(test) if len(test.first) else None
 
 
-def _score_model(entry: Entry, encoder: Model, sample: list[str], seed: int) -> Model:
+def _score_model(entry: Entry, encoder: Model, sample: list[str], texts: int, seed: int) -> Model:
     (pooler,) = encoder.poolers
     entry.dimensions, entry.length, entry.prompt = encoder.dimensions, encoder.length, encoder.prompt
     entry.pooler, entry.device, entry.similarity = pooler, encoder.device, encoder.similarity
     vectors = embed_in_memory(encoder, sample)
+    entry.unrelated = unrelated_scores(vectors, texts=texts)
     entry.mean_cosine, entry.words = mean_cosine(vectors), word_agreement(sample, vectors, seed)
     entry.score = _score(sample, vectors, lambda parts: embed_in_memory(encoder, parts), seed)
     entry.truncated = len(encoder.truncated.intersection(sample))
@@ -216,5 +218,6 @@ def _score_file(entry: Entry, name: str, drawn: Drawn, seed: int) -> None:
         )
     own = read_rows(vectors, slice(0, len(sample)) if len(vectors) == complete else np.array(drawn.rows))
     entry.mean_cosine, entry.words = mean_cosine(own), word_agreement(sample, own, seed)
+    entry.unrelated = unrelated_scores(own, texts=len(texts))
     if len(vectors) == complete:
         entry.score = _score(sample, own, lambda parts: read_rows(vectors, slice(len(sample), complete)), seed)

@@ -110,6 +110,7 @@ def _record(comparison: "Comparison", files: Sequence[str]) -> dict:
         row |= {"pooler": entry.pooler, "prompt": entry.prompt, "max_length": entry.length}
         row |= {"truncated": entry.truncated, "mean_cosine": entry.mean_cosine}
         row["word_agreement"] = entry.words
+        row["unrelated"] = entry.unrelated.record() if entry.unrelated else None
         row |= {"texts_per_second": entry.speed, "turns": entry.speeds}
         if score and gap:
             row |= {"rank": score.rank, "log_rank_above_best": gap.mean, "error_of_log_rank": gap.error}

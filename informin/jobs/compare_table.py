@@ -9,6 +9,7 @@ import torch
 
 from informin.adapters.comparison import RECORD, Difference, HalvesScore, chance_rank, difference
 from informin.adapters.prediction import FEWEST, MOST_ALIKE
+from informin.adapters.scores import UnrelatedScores, scores_line
 from informin.errors import counted
 from informin.evaluation.similarity import COSINE
 from informin.evaluation.table import Row, Table
@@ -39,6 +40,7 @@ class Entry:
     device: torch.device | None = None
     truncated: int = 0
     mean_cosine: float | None = None
+    unrelated: UnrelatedScores | None = None  # cosines between unrelated texts
     words: float | None = None  # agreement with word search, from 0 to 1
     score: HalvesScore | None = None
     speeds: list[float] = field(default_factory=list)  # texts per second in each round
@@ -101,6 +103,8 @@ def notes(entries: list[Entry], sizes: Sizes) -> Iterator[str]:
             )
         if entry.similarity != COSINE:
             yield f"{entry.label}: compared by cosine, although the model declares the similarity {entry.similarity}."
+        if entry.unrelated:
+            yield f"{entry.label}: {scores_line(entry.unrelated)}"
         if entry.truncated:
             yield f"{entry.label}: {counted(entry.truncated, 'text')} truncated to {entry.length} tokens."
     if sizes.held_out < FEWEST:

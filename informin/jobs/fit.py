@@ -13,6 +13,7 @@ from typing_extensions import Unpack
 
 from informin.adapters.linear import LinearAdapter
 from informin.adapters.prediction import HURTS, RECIPES, Prediction, Width, shortest
+from informin.adapters.scores import scores_line
 from informin.distributed import first_only, rank
 from informin.errors import UsageError, counted
 from informin.evaluation.drift import MAIN, draw, drift_table
@@ -31,6 +32,7 @@ from informin.jobs.shared_lines import checked_lines
 from informin.jobs.verdict import AUTO, chosen_adapter, reason, verdict_line
 from informin.models.model import Model
 from informin.models.texts import as_texts
+from informin.models.windows import told_truncated
 from informin.outputs import only_writer
 from informin.program import require_seed
 from informin.report.html import tables_html, values_html
@@ -121,6 +123,8 @@ class FitResult:
             **({"dimensions": f"{len(self.adapter.coef_):,} of {dimensions:,}"} if self.adapter.n_components else {}),
             "strength": f"{self.adapter.strength_:.2f} (1 is the full effect; with few texts, it is less)",
         }
+        if self.adapter.scores_:
+            found["scores"] = scores_line(self.adapter.scores_)
         if self.prediction:
             found["verdict"] = verdict_line(self.prediction, self._was_chosen)
         return found | {f"warning {i}": f"the adapter {text}" for i, text in enumerate(self._warnings, start=1)}
@@ -207,7 +211,7 @@ def fit(
     encoder = None if model is None else text_encoder(model, how)
     if vectors is None:
         assert encoder is not None  # `_check` requires a model or embeddings
-        vectors = embed_in_memory(encoder, texts)
+        vectors = _embedded(encoder, texts)
     elif encoder:
         check_vectors(source, vectors, texts, encoder, seed)
     given = {"n_neighbors": n_neighbors, "whitening": whitening, "self_weight": self_weight}
@@ -219,6 +223,7 @@ def fit(
     start = time.monotonic()
     adapter.fit(vectors)
     seconds = time.monotonic() - start
+    adapter.measure_scores(vectors)
     changes = _changes(adapter, encoder, vectors, texts, senteval_dir) if rank() == 0 else {}
     file = source if isinstance(embeddings, str | Path) else None
     recorded = (
@@ -266,6 +271,15 @@ def _texts_to_fit(texts: Iterable[str], strip: bool, embedded: bool) -> list[str
     if message and rank() == 0:
         logger.warning(message)
     return found
+
+
+def _embedded(encoder: Model, texts: list[str]) -> np.ndarray:
+    """Embed the texts, and log how many of them are truncated."""
+    known = set(encoder.truncated)
+    vectors = embed_in_memory(encoder, texts)
+    if (message := told_truncated(encoder.truncated - known, encoder.length)) and rank() == 0:
+        logger.warning(message)
+    return vectors
 
 
 def refuse_pooler(pooler: str | Sequence[str]) -> None:

@@ -105,14 +105,19 @@ def write_fit(
     source = source or SourceRows()
     encoder, adapter, rows = result.encoder, result.adapter, len(result.vectors)
     with new_folder(folder, "output_dir") as new:
-        if encoder is None:
-            adapter.save(new / ADAPTER)
-        else:
+        if encoder:
             save_adapted(encoder, adapter, new, texts=rows, drift=result.drift, base=result.name)
         if documents or encoder is None:
             smoothed = documents == "smoothed"
-            np.save(new / DOCUMENTS, adapter.smooth(result.vectors) if smoothed else adapter.transform(result.vectors))
+            index = adapter.smooth(result.vectors) if smoothed else adapter.transform(result.vectors)
+            np.save(new / DOCUMENTS, index)
+            if smoothed:
+                adapter.measure_scores(result.vectors, index)
             source.save(new / DOCUMENTS)
+        if encoder is None:
+            adapter.save(new / ADAPTER)
+        if adapter.scores_:
+            adapter.scores_.save(new)
         save_report(new, "fit", _record(result, documents, source))
         write_page(new)
 

@@ -11,6 +11,7 @@ from informin.adapters.rows import read_rows, unit_rows
 from informin.errors import UsageError
 from informin.inputfiles import VECTORS
 from informin.models.model import Model
+from informin.models.windows import Windows
 
 EMBEDDED = 5  # texts that are embedded again
 SPREAD_OF = 500  # rows that measure how far apart texts are
@@ -68,10 +69,14 @@ def check_vectors(name: str, vectors: np.ndarray, texts: list[str], encoder: Mod
         )
     drawn = np.random.default_rng(seed).permutation(len(vectors))
     (pooler,) = encoder.poolers
-    own = _units(encoder([texts[row] for row in drawn[:EMBEDDED]])[pooler])
+    sample = [texts[row] for row in drawn[:EMBEDDED]]
+    own = _units(encoder(sample)[pooler])
     given = _units(read_rows(vectors, drawn[:SPREAD_OF]))
     spread = float((given - given.mean(0)).square().sum(-1).mean().sqrt())
     distances = (own - given[: len(own)]).norm(dim=-1)
+    if encoder.truncated.intersection(sample):  # or they were read in windows
+        in_windows = (_units(Windows(encoder)(sample)[pooler]) - given[: len(own)]).norm(dim=-1)
+        distances = distances.minimum(in_windows)
     worst = int(distances.argmax())
     if distances[worst] > FARTHEST * spread + ROUNDING:
         cosine = float(own[worst] @ given[worst])

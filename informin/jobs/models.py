@@ -19,6 +19,8 @@ from informin.models.prompts import named_prompt, side_of, side_prompts
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
+    from informin.models.windows import Windows
+
 
 @dataclass(frozen=True)
 class ModelOptions:
@@ -190,7 +192,7 @@ def sides_of(
     return encoder.for_side("query", prompts[0]), encoder.for_side("document", prompts[1])
 
 
-def embed_in_memory(encoder: Model, texts: list[str]) -> np.ndarray:
+def embed_in_memory(encoder: "Model | Windows", texts: list[str]) -> np.ndarray:
     """Return the embeddings (N, d) of texts, with a progress bar. With several processes, each embeds a share."""
     (pooler,) = encoder.poolers
     with tqdm(total=len(texts), desc="embed", unit=" texts", leave=False, disable=hidden()) as bar:

@@ -5,6 +5,7 @@ import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tqdm import tqdm
@@ -24,13 +25,16 @@ from informin.models.embedding_files import (
 from informin.models.model import Model
 from informin.outputs import only_writer, writing
 
+if TYPE_CHECKING:
+    from informin.models.windows import Windows
+
 logger = logging.getLogger(__name__)
 
 CHUNK = 4_096  # texts embedded and recorded at once
 FIX = f"{WRITABLE} The same command resumes."
 
 
-def embed_file(encoder: Model, texts: Sequence[str], path: str | Path) -> np.ndarray:
+def embed_file(encoder: "Model | Windows", texts: Sequence[str], path: str | Path) -> np.ndarray:
     """Embed texts into a `.npy` file and return it as a memory map.
 
     The file appears when it is complete, next to the record `NAME.npy.json` with its checksum. Until then, the rows are
@@ -68,7 +72,7 @@ def embed_cached(encoder: Model, texts: Sequence[str], folder: str | Path) -> np
     return _embed_described(encoder, texts, path, description)
 
 
-def _description(encoder: Model, texts: Sequence[str]) -> dict:
+def _description(encoder: "Model | Windows", texts: Sequence[str]) -> dict:
     digest = hashlib.sha256()
     for text in texts:
         data = text.encode()
@@ -76,7 +80,7 @@ def _description(encoder: Model, texts: Sequence[str]) -> dict:
     return {"texts": digest.hexdigest(), "encoder": encoder.sha256(), "rows": len(texts)}
 
 
-def _embed_described(encoder: Model, texts: Sequence[str], path: Path, description: dict) -> np.ndarray:
+def _embed_described(encoder: "Model | Windows", texts: Sequence[str], path: Path, description: dict) -> np.ndarray:
     """Embed texts into a file; see `embed_file`."""
     with first_only(only_writer(path)):
         if on_first(lambda: _is_finished(path, description)):
@@ -122,7 +126,7 @@ def _finish(progress: Progress, path: Path, description: dict) -> None:
         progress.finish()
 
 
-def _embed_missing(encoder: Model, texts: Sequence[str], progress: Progress) -> None:
+def _embed_missing(encoder: "Model | Windows", texts: Sequence[str], progress: Progress) -> None:
     """Embed this process's chunks that are not recorded yet."""
     (pooler,) = encoder.poolers
     own = progress.starts()[rank() :: world_size()]

@@ -90,3 +90,11 @@ def test_a_report_cannot_run_scripts_or_load_anything():
     assert rest == "&lt;LiNk rel=preconnect href=//x>&lt;iframe src=//x></iframe>&lt;frame src=//x><p>a</p>"
     missing = Elements(report_html("m", None, "Create it with: make it"))
     assert missing.tags == ["p"] and missing.texts == ["m has no report.html. Create it with: make it"]
+
+
+def test_nothing_relevant():
+    hit = Hit("a sentence", "", 1, 0.31)
+    said = "Nothing relevant found: about one unrelated sentence per query is expected above a cosine of 0.400."
+    assert said in results_html([Results("model", [hit], threshold=0.4)], 5, 0.1)
+    assert "Nothing relevant" not in results_html([Results("model", [hit], threshold=0.3)], 5, 0.1)
+    assert "Nothing relevant" not in results_html([Results("model", [hit])], 5, 0.1)

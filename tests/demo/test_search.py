@@ -8,6 +8,7 @@ import pytest
 
 from informin.demo import index
 from informin.demo.index import ExactIndex, FaissIndex, make_index, scaled_rows
+from informin.demo.sentences import Sentences
 from tests.conftest import raises_usage
 from tests.demo.helpers import AFTER, BEFORE, LETTERS, search_of
 
@@ -108,3 +109,22 @@ def test_faiss_is_missing(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without)
     with raises_usage(found="2 sentences", needed="the package faiss-cpu", fix="the extra `search`"):
         make_index(np.eye(2, dtype=np.float32), most_exact=1)
+
+
+def test_a_query_without_a_relevant_sentence():
+    source = np.random.default_rng(0)
+    topics = np.repeat(source.normal(size=(20, 16)), 10, axis=0)
+    rows = (topics + 0.4 * source.normal(size=topics.shape)).tolist()
+    table = {f"sentence {i}": row for i, row in enumerate(rows)}
+    table |= {"": source.normal(size=16).tolist(), "known": rows[0]}
+    sentences = Sentences([name for name in table if name.startswith("sentence")], None)
+    search = search_of(table, sentences=sentences)
+    (known,), (unknown,) = search("known"), search("unknown")
+    assert known.threshold == unknown.threshold == search.thresholds[0]
+    assert not known.nothing_relevant and known.hits[0].text == "sentence 0"
+    assert unknown.nothing_relevant and len(unknown.hits) == 10
+
+
+def test_few_sentences_have_no_threshold():
+    (found,) = search_of(BEFORE)("query")
+    assert found.threshold is None and not found.nothing_relevant

@@ -76,3 +76,15 @@ def test_html_is_escaped(words):
     comparison.notes = ["<i>"]
     html = comparison._repr_html_()
     assert "&lt;b&gt;" in html and "&lt;i&gt;" in html and "<b>" not in html and "<i>" not in html
+
+
+def test_each_model_has_the_cosines_of_unrelated_texts(words, tmp_path):
+    np.save(tmp_path / "x.npy", embedded(informin.load_model(words, device="cpu")))
+    comparison = informin.compare([words, tmp_path / "x.npy"], TEXTS, max_texts=300, device="cpu")
+    comparison.save(tmp_path / "compared")
+    models = json.loads((tmp_path / "compared" / "compare.json").read_text())["models"]
+    records = [entry.unrelated.record() for entry in comparison.entries]
+    assert records[0]["texts"] == 320 and records[0] == records[1]
+    assert [model["unrelated"] for model in models] == json.loads(json.dumps(records))
+    above = f"above a cosine of {comparison.entries[0].unrelated.threshold():.3f}"
+    assert sum(above in note for note in comparison.notes) == 2

@@ -59,3 +59,41 @@ def test_mistakes_are_errors(words, sentences):
 def test_no_texts_are_an_empty_array(words, sentences):
     assert informin.embed(words, [], device="cpu").shape == (0, 16)
     assert informin.embed(sentences, [], device="cpu").shape == (0, 32)
+
+
+LONG = " ".join(TEXTS[:9])
+TOLD = "1 text is longer than 16 tokens, and truncated."
+
+
+def test_truncated_texts_are_told(sentences, tmp_path, caplog):
+    model = informin.load_model(sentences, device="cpu", max_length=16)
+    with caplog.at_level("WARNING"):
+        informin.embed(model, ["a cat", LONG])
+        assert caplog.messages == [TOLD]
+        informin.embed(informin.load_model(sentences, device="cpu", max_length=16), [LONG], output=tmp_path / "a.npy")
+        assert caplog.messages == [TOLD, TOLD]
+        informin.embed(sentences, ["a cat", LONG], device="cpu", max_length=16, windows=True)
+        informin.embed(sentences, ["a cat"], device="cpu")
+        assert caplog.messages == [TOLD, TOLD]
+
+
+def test_windows_read_the_whole_text(sentences, tmp_path):
+    model = informin.load_model(sentences, device="cpu", max_length=16)
+    cut, whole = informin.embed(model, [LONG, "a cat"]), informin.embed(model, [LONG, "a cat"], windows=True)
+    assert not np.allclose(cut[0], whole[0], atol=1e-3)
+    np.testing.assert_allclose(cut[1], whole[1], atol=1e-6)
+    np.testing.assert_array_equal(
+        informin.embed(model, [LONG, "a cat"], windows=True, output=tmp_path / "x.npy"), whole
+    )
+    with raises_usage(found="exists and contains other embeddings"):
+        informin.embed(model, [LONG, "a cat"], output=tmp_path / "x.npy")
+
+
+def test_the_command_reads_windows(sentences, tmp_path, capfd, caplog):
+    (tmp_path / "texts.txt").write_text(f"{LONG}\na cat\n")
+    options = [f"--model_name={sentences}", f"--train_file={tmp_path / 'texts.txt'}", "--device=cpu", "--max_length=16"]
+    assert command.main([*options, f"--output={tmp_path / 'a.npy'}", "--windows"]) == 0
+    assert command.main([*options, f"--output={tmp_path / 'b.npy'}"]) == 0
+    assert caplog.messages.count(TOLD) == 1 and capfd.readouterr().out
+    model = informin.load_model(sentences, device="cpu", max_length=16)
+    np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), informin.embed(model, [LONG, "a cat"], windows=True))

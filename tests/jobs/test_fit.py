@@ -11,6 +11,7 @@ from sentence_transformers import SentenceTransformer
 import informin
 from informin.adapters.linear import LinearAdapter
 from informin.adapters.prediction import HURTS, Choice, Prediction
+from informin.adapters.scores import UnrelatedScores
 from informin.cli import fit as command
 from informin.jobs import verdict
 from informin.jobs.verdict import verdict_line
@@ -256,3 +257,32 @@ def test_the_name_of_the_model(words, tmp_path, capfd, folder, card, given, expe
 def test_a_blank_name_is_an_error(words):
     with raises_usage(option="name", found="is blank"):
         informin.fit(words, TEXTS, name=" ")
+
+
+def test_the_folder_says_what_scores_mean(words, tmp_path):
+    result = informin.fit(words, TEXTS, device="cpu", recipe="documents")
+    above = result.adapter.threshold()
+    assert f"above a cosine of {above:.3f}" in result.summary()["scores"]
+    result.save(tmp_path / "adapted")
+    scores = UnrelatedScores.load(tmp_path / "adapted")
+    assert (scores.texts, scores.threshold()) == (320, above)
+    result.save(tmp_path / "smoothed", documents="smoothed")
+    assert UnrelatedScores.load(tmp_path / "smoothed").threshold() == result.adapter.threshold() != above
+
+
+def test_few_texts_have_no_scores(words, tmp_path):
+    result = informin.fit(words, TEXTS[:60], device="cpu", recipe="documents")
+    result.save(tmp_path / "few")
+    assert "scores" not in result.summary() and not (tmp_path / "few" / "cosines.json").exists()
+
+
+def test_truncated_texts_are_told_and_vectors_of_windows_accepted(sentences, caplog):
+    model = informin.load_model(sentences, device="cpu", max_length=16)
+    texts = [" ".join(TEXTS[i : i + 6]) for i in range(60)]
+    with caplog.at_level("WARNING"):
+        informin.fit(model, texts, recipe="short_texts")
+    assert "60 texts are longer than 16 tokens, and truncated." in caplog.messages
+    vectors = informin.embed(model, texts, windows=True)
+    assert informin.fit(model, texts, embeddings=vectors, recipe="short_texts").vectors is not None
+    with raises_usage(option="embeddings", found="does not have the embeddings of"):
+        informin.fit(model, texts, embeddings=vectors[::-1].copy(), recipe="short_texts")

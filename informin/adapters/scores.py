@@ -1,0 +1,270 @@
+"""What a cosine means: how often texts of different topics of a collection exceed it."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
+from torch import Tensor
+
+from informin.adapters.copies import copy_keys, distinct_rows
+from informin.adapters.rows import nearest_rows, neighbor_means, read_rows, require_finite, unit_rows
+from informin.errors import UsageError
+from informin.files import read_json, write_json
+
+COSINES = "cosines.json"  # file of the scores in a folder
+FEWEST, SAMPLE = 100, 3_000  # texts: with fewer there are no scores, of more a sample is compared
+FEWEST_TOPICS, TEXTS_PER_TOPIC, FINER = 5, 6, 2**0.25  # the numbers of topics that are tried, each FINER times the last
+NEIGHBORS, SELF_WEIGHT = 10, 0.7  # of the averages in which topics are found
+NEARLY_BEST = 0.9  # of the best silhouette: numbers of topics above it count. Selected in benchmarks/scores.py.
+RARE, PER_DECADE = 10, 8  # pairs behind the rarest probability, and probabilities for each factor of 10
+LARGEST = 1 - 1e-6  # cosine: the Fisher transformation of 1 is infinite
+
+
+@dataclass(frozen=True)
+class UnrelatedScores:
+    """The upper tail of the cosines between texts of different topics.
+
+    Attributes:
+        texts: Number of texts in the collection.
+        probabilities: Probabilities, falling, that a random other text of the collection has another topic than a query
+            and a higher cosine to it.
+        cosines: The cosine for each of them.
+    """
+
+    texts: int
+    probabilities: tuple[float, ...]
+    cosines: tuple[float, ...]
+
+    def threshold(self, false_hits_per_query: float = 1.0, texts: int | None = None) -> float:
+        """Return the cosine above which a query finds a number of unrelated texts on average.
+
+        Args:
+            false_hits_per_query: Number of unrelated texts, above 0.
+            texts: Number of texts that are searched. Default: as many as in the collection.
+
+        Returns:
+            A cosine. Beyond the pairs that were compared, it is extrapolated: there, the logarithm of the probability
+            falls linearly with the Fisher transformation of the cosine.
+
+        Raises:
+            UsageError: An argument is not above 0.
+        """
+        texts = self.texts if texts is None else texts
+        for name, value in (("false_hits_per_query", false_hits_per_query), ("texts", texts)):
+            if not 0 < value < np.inf:
+                raise UsageError(f"is {value}", option=name, needed="a number above 0")
+        wanted = -np.log(min(1.0, false_hits_per_query / texts))
+        rare = -np.log(self.probabilities)
+        heights = np.arctanh(np.clip(self.cosines, -LARGEST, LARGEST))
+        if wanted <= rare[-1]:
+            return float(np.tanh(np.interp(wanted, rare, heights)))
+        last = max(0, len(rare) - 1 - PER_DECADE)
+        slope = (heights[-1] - heights[last]) / max(rare[-1] - rare[last], 1e-12)
+        return float(np.tanh(heights[-1] + slope * (wanted - rare[-1])))
+
+    def record(self) -> dict:
+        """Return the scores as JSON values."""
+        return asdict(self)
+
+    def save(self, folder: str | Path) -> None:
+        """Write cosines.json to a folder."""
+        write_json(Path(folder, COSINES), self.record())
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "UnrelatedScores":
+        """Read cosines.json of a folder that `informin fit` wrote.
+
+        Raises:
+            UsageError: The file is missing, damaged or of another kind.
+        """
+        path = Path(folder, COSINES)
+        found = read_json(path)
+        try:
+            rows = [tuple(float(value) for value in found[name]) for name in ("probabilities", "cosines")]
+            if len(rows[0]) != len(rows[1]) or not rows[0]:
+                raise ValueError
+            return cls(int(found["texts"]), *rows)
+        except (KeyError, TypeError, ValueError):
+            raise UsageError(f"{path} holds no scores", fix="Run informin fit again.") from None
+
+
+class ScoreThreshold:
+    """The part of `LinearAdapter` that says what the cosines of adapted embeddings mean."""
+
+    scores_: UnrelatedScores | None = None
+
+    @property
+    def _scores_metadata(self) -> dict[str, str]:
+        return {"scores": json.dumps(self.scores_.record())} if self.scores_ else {}
+
+    def measure_scores(self, X, documents=None) -> "ScoreThreshold":
+        """Measure the cosines between unrelated texts, for `threshold`.
+
+        Args:
+            X: (n, d) embeddings of the collection, before the adapter. At most 3,000 of them are compared.
+            documents: (n, d) vectors of the same texts in the index, such as those of `smooth`. Default: those of
+                `transform`.
+
+        Returns:
+            The adapter. Its `scores_` are None for fewer than 100 distinct texts.
+        """
+        rows = _drawn(len(X))
+        vectors = read_rows(X, rows)
+        queries = cast(Any, self).transform(vectors)
+        index = queries if documents is None else read_rows(documents, rows)
+        self.scores_ = unrelated_scores(vectors, queries, index, texts=len(X))
+        return self
+
+    def threshold(self, false_hits_per_query: float = 1.0, texts: int | None = None) -> float:
+        """Return the cosine of adapted embeddings above which a query finds a number of unrelated texts on average.
+
+        Call `measure_scores` first; `informin.fit` does.
+
+        Args:
+            false_hits_per_query: Number of unrelated texts, above 0.
+            texts: Number of texts that are searched. Default: as many as in the collection.
+
+        Raises:
+            UsageError: The scores were not measured, there are too few texts, or an argument is not above 0.
+        """
+        if self.scores_ is None:
+            raise UsageError(
+                "The adapter has no scores",
+                needed=f"`measure_scores` with the embeddings of {FEWEST} different texts or more",
+            )
+        return self.scores_.threshold(false_hits_per_query, texts)
+
+
+def unrelated_scores(
+    vectors: np.ndarray,
+    queries: np.ndarray | None = None,
+    documents: np.ndarray | None = None,
+    *,
+    texts: int | None = None,
+) -> UnrelatedScores | None:
+    """Measure the cosines between texts of different topics, without labels.
+
+    Related texts are rare, but they have the highest cosines, so they must not count. Topics are clusters of Ward's
+    method, of embeddings without their mean and averaged with their nearest ones. The number of topics is not known:
+    all numbers count whose silhouette is at least 90% of the best one, and a pair of texts counts as often as these
+    clusterings separate it.
+
+    Args:
+        vectors: (n, d) embeddings of texts, in which topics are found. At most 3,000 of them are compared.
+        queries: (n, d) vectors of the same texts whose cosines are measured, such as adapted ones. Default: the
+            embeddings.
+        documents: (n, d) vectors of the same texts in the index. Default: those as queries.
+        texts: Number of texts in the collection. Default: n.
+
+    Returns:
+        None for fewer than 100 distinct texts.
+
+    Raises:
+        UsageError: An embedding contains NaN or infinity.
+    """
+    rows = _drawn(len(vectors))
+    x = _units(vectors, rows)
+    kept = distinct_rows(copy_keys(x).numpy())
+    kept = kept[(x[kept] != 0).any(-1).numpy()]
+    if len(kept) < FEWEST:
+        return None
+    x = x[kept]
+    y = x if queries is None else _units(queries, rows)[kept]
+    z = y if documents is None else _units(documents, rows)[kept]
+    apart = _separations(_sharpened(x))
+    probabilities, cosines = _tail((y @ z.T).numpy(), apart)
+    return UnrelatedScores(len(vectors) if texts is None else texts, probabilities, cosines)
+
+
+def _drawn(rows: int) -> np.ndarray:
+    """Return the indices of a random sample of rows, in order."""
+    return np.sort(np.random.default_rng(0).permutation(rows)[:SAMPLE])
+
+
+def _units(vectors: np.ndarray, rows: np.ndarray) -> Tensor:
+    chunk = read_rows(np.asanyarray(vectors), rows)
+    require_finite(chunk)
+    return unit_rows(torch.from_numpy(chunk.astype(np.float64)))
+
+
+def _sharpened(x: Tensor) -> Tensor:
+    """Return unit rows (n, d) without their mean, each averaged with its nearest rows, so that topics stand out."""
+    x = unit_rows(x - x.mean(0))
+    means = neighbor_means(x, *nearest_rows(x, x, NEIGHBORS, first=0))
+    return unit_rows(SELF_WEIGHT * x + (1 - SELF_WEIGHT) * means)
+
+
+def _separations(x: Tensor) -> np.ndarray:
+    """Return the fraction (n, n) of the clusterings of unit rows (n, d) that separate two rows."""
+    distances = (1 - x @ x.T).clamp(min=0).numpy()
+    np.fill_diagonal(distances, 0)
+    tree = linkage(squareform(np.sqrt(2 * distances), checks=False), "ward")
+    finest = _labels(tree, len(x) / TEXTS_PER_TOPIC)
+    sums = distances @ np.eye(finest.max() + 1)[finest]  # of the distances of each row to each of the finest topics
+    tried = [(labels, _silhouette(sums, finest, labels)) for labels in _clusterings(tree, len(x))]
+    best = max(silhouette for _, silhouette in tried)
+    used = [labels for labels, silhouette in tried if silhouette >= best - (1 - NEARLY_BEST) * abs(best)]
+    apart = np.zeros((len(x), len(x)))
+    for labels in used:
+        apart += labels[:, None] != labels
+    return apart / len(used)
+
+
+def _clusterings(tree: np.ndarray, rows: int) -> Iterator[np.ndarray]:
+    topics = float(FEWEST_TOPICS)
+    while topics <= rows / TEXTS_PER_TOPIC:
+        yield _labels(tree, topics)
+        topics *= FINER
+
+
+def _labels(tree: np.ndarray, topics: float) -> np.ndarray:
+    """Return the topic (n,) of each row, from 0."""
+    return np.unique(fcluster(tree, round(topics), "maxclust"), return_inverse=True)[1]
+
+
+def _silhouette(sums: np.ndarray, finest: np.ndarray, labels: np.ndarray) -> float:
+    """Return the mean silhouette of a clustering.
+
+    Args:
+        sums: (n, m) sum of the distances of each row to each of the m finest topics.
+        finest: (n,) finest topic of each row.
+        labels: (n,) topic of each row in the clustering, which joins some of the finest.
+    """
+    rows, topics = np.arange(len(labels)), labels.max() + 1
+    joined = np.zeros((sums.shape[1], topics))
+    joined[finest, labels] = 1
+    totals, sizes = sums @ joined, np.bincount(labels)
+    own = totals[rows, labels] / np.maximum(sizes[labels] - 1, 1)
+    means = totals / sizes
+    means[rows, labels] = np.inf
+    other = means.min(1)
+    widths = (other - own) / np.maximum(np.maximum(other, own), 1e-12)
+    return float(np.where((sizes[labels] > 1) & np.isfinite(other), widths, 0).mean())
+
+
+def _tail(cosines: np.ndarray, weights: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return probabilities and cosines of the upper tail of pairs (n, n) with weights; the diagonal does not count."""
+    others = ~np.eye(len(cosines), dtype=bool)
+    values, weights = cosines[others], weights[others]
+    order = np.argsort(-values, kind="stable")
+    values, above = values[order], np.cumsum(weights[order])
+    pairs = len(values)
+    exponents = np.arange(0, np.log10(pairs / RARE), 1 / PER_DECADE)
+    wanted = 10.0**-exponents
+    wanted = wanted[wanted * pairs <= above[-1]]
+    found = values[np.searchsorted(above, wanted * pairs).clip(max=pairs - 1)]
+    return tuple(wanted.tolist()), tuple(found.tolist())
+
+
+def scores_line(scores: UnrelatedScores) -> str:
+    """Return in words which cosines unrelated texts reach."""
+    return (
+        f"above a cosine of {scores.threshold():.3f}, expect about one unrelated text per query among these "
+        f"{scores.texts:,} texts."
+    )
