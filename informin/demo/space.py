@@ -29,7 +29,7 @@ REQUIREMENTS = (
 UNPINNED = ("psutil",)  # the Hub installs a package that needs another version
 CARD_TEMPLATE = Path(__file__).parent / "templates" / "space_card.md"
 SENTENCES = "sentences.jsonl"
-PACKAGES = ("demo", "models", "evaluation", "guide", "objectives", "views")  # that the page imports
+PACKAGES = ("adapters", "demo", "models", "evaluation", "guide", "objectives", "views")  # that the page imports
 COPIED = (".py", ".css", ".js")
 APP = '''"""The search page of {model}, written by `informin push`. Its code is in informin/."""
 

@@ -59,6 +59,7 @@ def test_other_vectors_are_refused(encoder, wrong):
 def test_other_vectors_are_refused_where_all_are_alike(encoder):
     class Alike:
         name, poolers, dimensions = "m", ["mean"], encoder.dimensions
+        truncated, length = set[str](), 64
 
         def __call__(self, texts):
             return {"mean": embedded(encoder, texts) + 30}
