@@ -75,7 +75,6 @@ def main() -> None:
             "p": permutation_p(after - before),
             "recipe": result.recipe,
             "verdict": result.prediction.verdict,
-            "mean_cosine": result.prediction.mean_cosine,
             "threshold": result.adapter.threshold(),
             "false_hits": float(false),
             "drift": {name: result.drift[name] for name in ("old", "new")} if result.drift else None,
