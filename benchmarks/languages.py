@@ -17,7 +17,7 @@ from benchmarks.significance import permutation_p
 from informin.evaluation.geometry import unit
 from informin.files import write_json
 
-FITTED, SCORED = 3_000, 1_500
+FITTED, SCORED = 1_500, 750
 WORDS, FEWEST = (4, 40), 100  # words of a message, and messages of a program
 NEAREST = 10
 
@@ -75,7 +75,6 @@ def main() -> None:
             "p": permutation_p(after - before),
             "recipe": result.recipe,
             "verdict": result.prediction.verdict,
-            "mean_cosine": result.prediction.mean_cosine,
             "threshold": result.adapter.threshold(),
             "false_hits": float(false),
             "drift": {name: result.drift[name] for name in ("old", "new")} if result.drift else None,

@@ -163,7 +163,7 @@ def unrelated_scores(
         texts: Number of texts in the collection. Default: n.
 
     Returns:
-        None for fewer than 100 distinct texts.
+        None for fewer than 100 distinct texts, or if they form no topics.
 
     Raises:
         UsageError: An embedding contains NaN or infinity.
@@ -179,6 +179,8 @@ def unrelated_scores(
     z = y if documents is None else _units(documents, rows)[kept]
     apart = _separations(_sharpened(x))
     probabilities, cosines = _tail((y @ z.T).numpy(), apart)
+    if not probabilities:  # no clustering separates the texts
+        return None
     return UnrelatedScores(len(vectors) if texts is None else texts, probabilities, cosines)
 
 
