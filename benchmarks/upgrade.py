@@ -10,6 +10,7 @@ package, and a folder whose parent is named e5 gets the prompts of E5.
 """
 
 import sys
+from dataclasses import asdict
 from itertools import permutations
 from pathlib import Path
 from typing import ClassVar
@@ -22,7 +23,7 @@ from benchmarks.report import machine
 from informin.adapters import bridge as bridge_module
 from informin.adapters.bridge import AGAIN, BRIDGE, DECISIONS, FIT, STAY, Bridge, Expected, expect
 from informin.adapters.linear import LinearAdapter
-from informin.adapters.prediction import make_test
+from informin.adapters.prediction import make_tests
 from informin.evaluation.geometry import unit
 from informin.files import write_json
 
@@ -55,7 +56,7 @@ def pairs_of(names: list[str], folder: Path, cache: Path) -> list[dict]:
         for name in names:
             query, document = sides(cached(encoder_of(name), name, cache), name, data)
             vectors[name] = unit(document(data.texts)), unit(query(data.scored))
-            tests[name] = make_test(data.texts, vectors[name][0], document)
+            tests[name] = make_tests(data.texts, vectors[name][0], document, query, most=1)[0]
             own[name] = float(data.score(*vectors[name]).mean())
         for old, new in permutations(names, 2):
             bridge = Bridge.fit(vectors[new][0], vectors[old][0])
@@ -67,14 +68,14 @@ def pairs_of(names: list[str], folder: Path, cache: Path) -> list[dict]:
                     AGAIN: adapted[new]}  # fmt: skip
             expected = expect(tests[new], tests[old])
             found.append({"data": data.name, "old": label_of(old), "new": label_of(new), "real": real,
-                          "log_ranks": expected.log_ranks, "texts": expected.texts})  # fmt: skip
+                          **asdict(expected)})  # fmt: skip
             print(found[-1], flush=True)
     return found
 
 
 def decided(pair: dict, kept: bool) -> tuple[str, float, float]:
     """Return the decision, its distance to the measured best, and its gain against staying."""
-    expected = Expected(pair["log_ranks"], pair["texts"])
+    expected = Expected(*(pair[name] for name in ("log_ranks", "texts", "query_log_ranks")))
     decision = expected.best_with_old_index if kept else expected.best
     real = pair["real"]
     best = max(real[name] for name in (KEPT if kept else DECISIONS))

@@ -16,6 +16,9 @@ FORMAT = "informin-bridge"
 # How much lower the mean log rank of another model must be than that of the best use of the old model alone, in nats.
 # Smaller differences do not predict which of two models is better: docs/results.md.
 MARGIN = 0.25
+# How much higher the mean log rank of the bridge may be than that of the old model, for a few words of a text. Such
+# queries share words with their texts, which favors one model for both. A bridge that comes close is then better.
+ALLOWANCE = 0.45
 
 
 @dataclass(frozen=True)
@@ -100,10 +103,13 @@ class Expected:
     Attributes:
         log_ranks: For each decision, the mean log of the rank of the right half; lower is better.
         texts: Number of held-out texts.
+        query_log_ranks: The same for the rank of the whole text, found with a few of its words. None if they were not
+            embedded.
     """
 
     log_ranks: dict[str, float]
     texts: int
+    query_log_ranks: dict[str, float] | None = None
 
     def rank(self, decision: str) -> float:
         """The geometric mean of the ranks; 1 is best."""
@@ -111,21 +117,24 @@ class Expected:
 
     @property
     def best(self) -> str:
-        """The decision: to embed again only if it is far better, then to bridge, then to fit or to stay."""
-        return next((name for name in (AGAIN, BRIDGE) if self._is_far_better(name)), self._own)
+        """The decision: to embed again only if it is far better, or the better use of the old model alone."""
+        return AGAIN if self._is_far_better else self._own
 
     @property
     def best_with_old_index(self) -> str:
-        """The decision if the texts cannot be embedded again."""
-        return BRIDGE if self._is_far_better(BRIDGE) else self._own
+        """The decision if the texts cannot be embedded again: a bridge only to a far better model."""
+        ranks = self.query_log_ranks
+        if not self._is_far_better or ranks is None:
+            return self._own
+        return BRIDGE if ranks[BRIDGE] < min(ranks[STAY], ranks[FIT]) + ALLOWANCE else self._own
 
     @property
     def _own(self) -> str:
-        """The better use of the old model alone."""
         return min((FIT, STAY), key=lambda name: self.log_ranks[name])
 
-    def _is_far_better(self, name: str) -> bool:
-        return self.log_ranks[self._own] - self.log_ranks[name] > MARGIN
+    @property
+    def _is_far_better(self) -> bool:
+        return self.log_ranks[self._own] - self.log_ranks[AGAIN] > MARGIN
 
 
 def check_held_out(texts: int) -> None:
@@ -147,10 +156,23 @@ def expect(new: HalvesTest, old: HalvesTest) -> Expected:
     """
     check_held_out(len(old.first))
     bridge = Bridge.fit(new.fit_on, old.fit_on)
+    by_halves = _log_ranks(bridge, new.first, new.second, old.first, old.second)
+    by_queries = None
+    if new.queries is not None and old.queries is not None:
+        assert new.whole is not None and old.whole is not None
+        by_queries = _log_ranks(bridge, new.queries, new.whole, old.queries, old.whole)
+    return Expected(by_halves, len(old.first), by_queries)
+
+
+def _log_ranks(
+    bridge: Bridge, new_queries: np.ndarray, new_texts: np.ndarray, old_queries: np.ndarray, old_texts: np.ndarray
+) -> dict[str, float]:
+    """Return the mean log rank of the right text by decision."""
+    index = bridge.index(old_texts)
     sides = {
-        STAY: (old.first, old.second),
-        FIT: (bridge.index(old.first), bridge.index(old.second)),
-        BRIDGE: (bridge.transform(new.first), bridge.index(old.second)),
-        AGAIN: (bridge.new.transform(new.first), bridge.new.transform(new.second)),
+        STAY: (old_queries, old_texts),
+        FIT: (bridge.index(old_queries), index),
+        BRIDGE: (bridge.transform(new_queries), index),
+        AGAIN: (bridge.new.transform(new_queries), bridge.new.transform(new_texts)),
     }
-    return Expected({name: float(log_ranks(*pair).mean()) for name, pair in sides.items()}, len(old.first))
+    return {name: float(log_ranks(*pair).mean()) for name, pair in sides.items()}

@@ -260,16 +260,16 @@ def hold_out(texts: Sequence[str], seed: int = 0) -> np.ndarray:
     return np.sort(np.random.default_rng(seed).choice(able, number, replace=False))
 
 
-def hold_out_in_turn(texts: Sequence[str], seed: int = 0) -> list[np.ndarray]:
-    """Return samples without a common text until they have 1,000 texts, at most five. The first is that of `hold_out`.
+def hold_out_in_turn(texts: Sequence[str], seed: int = 0, most: int = MOST_TURNS) -> list[np.ndarray]:
+    """Return samples without a common text until they have 1,000 texts, at most five or `most`.
 
-    If it has fewer than 50 texts, which are too few for a verdict, it is the only one.
+    The first is that of `hold_out`. If it has fewer than 50 texts, which are too few for a verdict, it is the only one.
     """
     first = hold_out(texts, seed)
     if len(first) < FEWEST:
         return [first]
     rest = np.random.default_rng(seed).permutation(np.setdiff1d(_able(texts), first))
-    turns = min(MOST_TURNS, math.ceil(MOST_HELD_OUT / len(first))) - 1
+    turns = min(most, math.ceil(MOST_HELD_OUT / len(first))) - 1
     others = [np.sort(rest[turn * len(first) : (turn + 1) * len(first)]) for turn in range(turns)]
     return [first, *(other for other in others if len(other))]
 
@@ -301,6 +301,7 @@ def make_tests(
     encode: Callable[[list[str]], np.ndarray],
     encode_query: Callable[[list[str]], np.ndarray],
     seed: int = 0,
+    most: int = MOST_TURNS,
 ) -> list[HalvesTest]:
     """Hold out texts in turn, and embed their halves and a short query for each.
 
@@ -310,8 +311,9 @@ def make_tests(
         encode: Function from M texts to embeddings (M, d).
         encode_query: As `encode`, for short queries.
         seed: Seed of the held-out samples.
+        most: Largest number of samples.
     """
-    turns = hold_out_in_turn(texts, seed)
+    turns = hold_out_in_turn(texts, seed, most)
     tests, source = _tests(texts, vectors, turns, encode), random.Random(seed)
     if not len(turns[0]):
         return tests

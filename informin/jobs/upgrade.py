@@ -2,19 +2,20 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from typing_extensions import Unpack
 
 from informin.adapters.bridge import AGAIN, BRIDGE, DECISIONS, FIT, STAY, Bridge, Expected, check_held_out, expect
-from informin.adapters.prediction import HalvesTest, make_test
+from informin.adapters.prediction import HalvesTest, make_test, make_tests
 from informin.adapters.rows import read_rows
 from informin.adapters.vectors import load_vectors
 from informin.errors import UsageError
 from informin.jobs.compare import Drawn, draw
 from informin.jobs.given_vectors import is_vector_file
-from informin.jobs.models import ModelKeywords, ModelOptions, embed_in_memory, text_encoder
+from informin.jobs.models import ModelKeywords, ModelOptions, embed_in_memory, query_side, text_encoder
 from informin.models.model import Model
 from informin.models.texts import as_texts
 
@@ -42,13 +43,13 @@ class UpgradeResult:
 
     @property
     def decision(self) -> str:
-        """`stay`, `fit`, `bridge` or `again`."""
+        """`stay`, `fit` or `again`. `expected.best_with_old_index` can also be `bridge`."""
         return self.expected.best
 
     @property
     def bridge_is_best(self) -> bool:
-        """Whether the bridge is the decision, or would be if the texts could not be embedded again."""
-        return BRIDGE in (self.decision, self.expected.best_with_old_index)
+        """Whether the bridge is the decision if the texts cannot be embedded again."""
+        return self.expected.best_with_old_index == BRIDGE
 
     def __repr__(self) -> str:
         expected = self.expected
@@ -99,7 +100,8 @@ def _embedded(model: str | Path | Model, drawn: Drawn, how: ModelOptions, seed: 
     if not is_vector_file(model):
         encoder = text_encoder(model, how)
         vectors = embed_in_memory(encoder, drawn.sample)
-        return vectors, make_test(drawn.sample, vectors, lambda parts: embed_in_memory(encoder, parts), seed)
+        encode, encode_query = (partial(embed_in_memory, side) for side in (encoder, query_side(encoder)))
+        return vectors, make_tests(drawn.sample, vectors, encode, encode_query, seed, most=1)[0]
     whole, size, rows = load_vectors(str(model)), len(drawn.sample), drawn.complete_rows
     if len(whole) != rows:
         needed = f"{rows:,}, those of `write_texts` of informin compare"

@@ -15,6 +15,7 @@ from informin.adapters.prediction import (
     predict,
     track_record,
 )
+from informin.jobs.models import query_side
 from informin.models.model import Model
 
 AUTO = "auto"
@@ -40,8 +41,7 @@ def chosen_adapter(
         recipe = "documents" if recipe == AUTO else recipe
         return recipe, LinearAdapter(**{**RECIPES[recipe], **given}), None, []
     (pooler,) = encoder.poolers
-    query_prompt, document_prompt = encoder.side_prompts
-    searching = encoder.for_side("query", query_prompt) if encoder.prompt == document_prompt else encoder
+    searching = query_side(encoder)
     tests = make_tests(texts, vectors, lambda parts: encoder(parts)[pooler], lambda few: searching(few)[pooler], seed)
     if recipe == AUTO:
         found = choose(tests, **given)

@@ -1,9 +1,11 @@
 """Bridges between models: the map, and the decision without labels."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from informin.adapters.bridge import AGAIN, BRIDGE, FIT, MARGIN, STAY, Bridge, Expected, expect
+from informin.adapters.bridge import AGAIN, ALLOWANCE, BRIDGE, FIT, MARGIN, STAY, Bridge, Expected, expect
 from informin.adapters.linear import LinearAdapter
 from informin.adapters.prediction import HalvesTest, log_ranks
 from tests.adapters.test_linear import WIDTH, clustered, unit
@@ -78,17 +80,25 @@ def test_an_adapter_of_held_out_texts_never_saw_them(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("ranks", "best", "kept"),
+    ("ranks", "of_queries", "best", "kept"),
     [
-        ((2.0, 1.5, 1.5, 1.26), FIT, FIT),
-        ((2.0, 1.5, 1.24, 1.24), AGAIN, BRIDGE),
-        ((1.5, 2.0, 1.24, 1.26), BRIDGE, BRIDGE),
-        ((1.5, 2.0, 1.5, 0.5), AGAIN, STAY),
+        ((2.0, 1.5, 1.9, 1.26), (2.0, 1.5, 1.0, 1.0), FIT, FIT),
+        ((2.0, 1.5, 1.9, 1.24), (2.0, 1.5, 1.94, 1.0), AGAIN, BRIDGE),
+        ((2.0, 1.5, 1.9, 1.24), (1.4, 1.5, 1.94, 1.0), AGAIN, FIT),
+        ((1.5, 2.0, 1.0, 0.5), None, AGAIN, STAY),
     ],
 )
-def test_a_change_of_the_model_needs_a_margin(ranks, best, kept):
-    found = Expected(dict(zip((STAY, FIT, BRIDGE, AGAIN), ranks)), 100)
-    assert MARGIN == 0.25 and (found.best, found.best_with_old_index) == (best, kept)
+def test_a_change_of_the_model_needs_a_margin(ranks, of_queries, best, kept):
+    log_ranks, query_log_ranks = (part and dict(zip((STAY, FIT, BRIDGE, AGAIN), part)) for part in (ranks, of_queries))
+    found = Expected(log_ranks, 100, query_log_ranks)
+    assert (MARGIN, ALLOWANCE) == (0.25, 0.45) and (found.best, found.best_with_old_index) == (best, kept)
+
+
+def test_short_queries_are_judged_against_whole_texts():
+    new, old = halved(0.1), halved(0.2, seed=5)
+    given = expect(*(replace(test, queries=test.first, whole=test.second) for test in (new, old)))
+    assert given.query_log_ranks == given.log_ranks == expect(new, old).log_ranks
+    assert expect(new, old).query_log_ranks is None
 
 
 def test_too_few_texts_are_refused():

@@ -7,7 +7,7 @@ import pytest
 
 import informin
 from informin.adapters.bridge import Bridge, expect
-from informin.adapters.prediction import make_test
+from informin.adapters.prediction import make_tests
 from informin.jobs.compare import draw
 from informin.jobs.compare_files import write_texts
 from tests.conftest import make_sentences, raises_usage
@@ -38,7 +38,8 @@ def test_models_and_files_give_the_same_decision(words, tmp_path):
         for new in (words, tmp_path / "words.npy", informin.load_model(words))
     ]
     shown = repr(results[0])
-    assert [repr(result) for result in results] == [shown] * 3
+    assert [result.expected.log_ranks for result in results] == [results[0].expected.log_ranks] * 3
+    assert [result.expected.query_log_ranks is None for result in results] == [True] * 3, "files have no short queries"
     assert f"Decision: {results[0].decision}" in shown and shown.count("\n  ") == 4
     assert "60 held-out texts" in shown
     expected = results[0].expected
@@ -49,17 +50,26 @@ def test_it_is_that_of_the_adapters_package(words):
     encoder = informin.load_model(words, device="cpu")
     (pooler,) = encoder.poolers
     vectors = encoder(TEXTS)[pooler]
-    test = make_test(TEXTS, vectors, lambda parts: encoder(parts)[pooler], seed=3)
+    encode = lambda parts: encoder(parts)[pooler]  # noqa: E731
+    (test,) = make_tests(TEXTS, vectors, encode, encode, seed=3, most=1)
     result = informin.upgrade(words, words, TEXTS, seed=3, device="cpu")
-    assert result.expected.log_ranks == pytest.approx(expect(test, test).log_ranks)
+    expected = expect(test, test)
+    assert result.expected.log_ranks == pytest.approx(expected.log_ranks)
+    assert result.expected.query_log_ranks == pytest.approx(expected.query_log_ranks)
     np.testing.assert_allclose(result.bridge.rotation, Bridge.fit(vectors, vectors).rotation, atol=1e-6)
 
 
 def test_the_lines_for_faiss_and_qdrant_follow_a_bridge(words):
     result = informin.upgrade(words, words, TEXTS, device="cpu")
     assert "# FAISS" not in repr(result)
-    result.expected.log_ranks.update(stay=3.0, fit=3.0, bridge=1.0, again=3.0)
-    assert result.decision == "bridge" and "# FAISS" in repr(result) and "# Qdrant" in repr(result)
+    result.expected.log_ranks.update(stay=3.0, fit=3.0, bridge=3.0, again=1.0)
+    result.expected.query_log_ranks.update(stay=3.0, fit=3.0, bridge=3.0, again=1.0)
+    assert (
+        result.decision == "again"
+        and result.bridge_is_best
+        and "# FAISS" in repr(result)
+        and "# Qdrant" in repr(result)
+    )
 
 
 def test_files_need_the_rows_of_the_halves_and_texts_must_be_enough(words, tmp_path):
