@@ -14,7 +14,7 @@ STAY, FIT, BRIDGE, AGAIN = DECISIONS = "stay", "fit", "bridge", "again"
 FEWEST = 20  # texts that both models embedded
 FORMAT = "informin-bridge"
 # How much lower the mean log rank of another model must be than that of the best use of the old model alone, in nats.
-# Smaller differences do not predict which of two models is better: docs/results.md.
+# Smaller differences do not predict which of two models is better: results/search.md.
 MARGIN = 0.25
 # How much higher the mean log rank of the bridge may be than that of the old model, for a few words of a text. Such
 # queries share words with their texts, which favors one model for both. A bridge that comes close is then better.

@@ -27,7 +27,7 @@ CERTAIN = 2.0  # standard errors between the predicted gain and 0
 # for embeddings, short queries alone for titles and questions: results/prediction.json.
 QUERY_WEIGHT = 0.5
 # Predicted loss of fewer dimensions that `shortest` accepts, in nats. The measured loss of nDCG@10 was then at most 1.1
-# points on CISI and NPL: docs/results.md. Halves alone allow losses of 8 points.
+# points on CISI and NPL: results/search.md. Halves alone allow losses of 8 points.
 SMALL_LOSS = 0.1
 QUERY = (5, 12)  # words of a short query, at most half of its text
 # Mean cosine between texts above which `compare` says that ranks tell little.
