@@ -5,8 +5,8 @@ r"""Maps of frozen embeddings that need no labels, on one page: encoders x colle
 
 CISI and NPL: nDCG@10 of the queries. Labeled sets: share of the right label among the 10 nearest documents. Each map is
 fitted on the documents; p values are of a paired permutation test over queries, against the vectors as they are and
-against the map of the recipe that suits the data (documents for search, short_texts for labeled sets). Settings of the
-recipes were selected on CISI, NPL, StackOverflow and the training file of CLINC150; Banking77 and the test file of
+against the map of the preset that suits the data (documents for search, short_texts for labeled sets). Settings of the
+presets were selected on CISI, NPL, StackOverflow and the training file of CLINC150; Banking77 and the test file of
 CLINC150 report. The baselines have published or usual settings, which were not tuned:
 
 * mean removed: subtraction of the mean (Mu & Viswanath, 2018; Su et al., 2021)
@@ -29,7 +29,7 @@ from benchmarks.maps import SpectralMap
 from benchmarks.scores import LABELED, SEARCH, embedded, labeled, search
 from benchmarks.significance import permutation_p
 from informin.adapters.linear import LinearAdapter
-from informin.adapters.prediction import RECIPES
+from informin.adapters.prediction import PRESETS
 from informin.evaluation.collections import load_collection
 from informin.evaluation.geometry import unit
 from informin.files import write_json
@@ -49,11 +49,11 @@ def mapped(make: Callable) -> Callable[[np.ndarray, np.ndarray], Pair]:
     return both
 
 
-def smoothed(recipe: str) -> Callable[[np.ndarray, np.ndarray], Pair]:
+def smoothed(preset: str) -> Callable[[np.ndarray, np.ndarray], Pair]:
     """Return a function as `mapped`, with smoothed documents."""
 
     def both(documents: np.ndarray, queries: np.ndarray) -> Pair:
-        adapter = LinearAdapter(**RECIPES[recipe]).fit(documents)
+        adapter = LinearAdapter(**PRESETS[preset]).fit(documents)
         return adapter.smooth(documents), adapter.transform(queries)
 
     return both
@@ -76,8 +76,8 @@ MAPS: dict[str, Callable[[np.ndarray, np.ndarray], Pair]] = {
         documents, queries
     ),
     "PCA, half": principal,
-    "short_texts": mapped(lambda: LinearAdapter(**RECIPES["short_texts"])),
-    "documents": mapped(lambda: LinearAdapter(**RECIPES["documents"])),
+    "short_texts": mapped(lambda: LinearAdapter(**PRESETS["short_texts"])),
+    "documents": mapped(lambda: LinearAdapter(**PRESETS["documents"])),
     "short_texts, smoothed": smoothed("short_texts"),
     "documents, smoothed": smoothed("documents"),
 }

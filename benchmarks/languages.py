@@ -73,7 +73,7 @@ def main() -> None:
             "before": before.mean(),
             "after": after.mean(),
             "p": permutation_p(after - before),
-            "recipe": result.recipe,
+            "preset": result.preset,
             "verdict": result.prediction.verdict,
             "threshold": result.adapter.threshold(),
             "false_hits": float(false),

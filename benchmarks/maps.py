@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 
 from informin.adapters.linear import LinearAdapter
-from informin.adapters.prediction import RECIPES
+from informin.adapters.prediction import PRESETS
 from informin.evaluation.geometry import unit
 
 
@@ -45,6 +45,6 @@ MAPS: dict[str, Callable[[], LinearAdapter | SpectralMap]] = {
     "all-but-the-top": lambda: SpectralMap(removed=3),
     "without mean direction": lambda: LinearAdapter(whitening=0.0, self_weight=1.0),
     "within-neighborhood whitening alone": lambda: LinearAdapter(self_weight=1.0),
-    "LinearAdapter, documents": lambda: LinearAdapter(**RECIPES["documents"]),
-    "LinearAdapter, short_texts": lambda: LinearAdapter(**RECIPES["short_texts"]),
+    "LinearAdapter, documents": lambda: LinearAdapter(**PRESETS["documents"]),
+    "LinearAdapter, short_texts": lambda: LinearAdapter(**PRESETS["short_texts"]),
 }

@@ -3,7 +3,7 @@
     python benchmarks/prediction.py --model_name MODEL[:POOLER] ... --data_dir SHARED/data --cache FOLDER \
         --output results/prediction.json
 
-A cell is a model, a data set and an adapter that `informin fit` writes: either recipe, or auto. Its real gain is the
+A cell is a model, a data set and an adapter that `informin fit` writes: either preset, or auto. Its real gain is the
 change of nDCG@10 (CISI, NPL) or of leave-one-out 1-NN accuracy (domains) when the adapter is fitted on the unlabeled
 texts. Each criterion predicts the gain from these texts alone, with an adapter that is fitted on other texts:
 
@@ -11,7 +11,7 @@ texts. Each criterion predicts the gain from these texts alone, with an adapter 
 * queries: rank of a text among others, for 5 to 12 of its words
 * both: the first plus half of the second (the criterion of `informin fit`)
 
-Prints how often each has the sign of the real gain and chooses the better recipe, and how often each verdict was right.
+Prints how often each has the sign of the real gain and chooses the better preset, and how often each verdict was right.
 Settings were selected on CISI, NPL, StackOverflow and the training file of CLINC150; Banking77 and the test file of
 CLINC150 report. A model folder without config.json is read as the unpacked wordllama package. A folder whose parent is
 named e5 gets the prompts of E5.
@@ -32,7 +32,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.report import machine
 from informin.adapters.linear import LinearAdapter
 from informin.adapters.prediction import (
-    RECIPES,
+    PRESETS,
     UNCLEAR,
     VERDICTS,
     HalvesTest,
@@ -181,28 +181,28 @@ def cells_of(label: str, name: str, encode: Encode, data: Data) -> list[dict]:
     """Measure the adapters that `informin fit` writes on a data set."""
     query, document = sides(encode, name, data)
     vectors, scored = document(data.texts), query(data.scored)
-    gains_by = {recipe: held_out_gains(make_tests(data.texts, vectors, document, query), LinearAdapter(**options))
-                for recipe, options in RECIPES.items()}  # fmt: skip
-    chosen = {key: best_of({recipe: found[key] for recipe, found in gains_by.items()}) for key in CRITERIA}
+    gains_by = {preset: held_out_gains(make_tests(data.texts, vectors, document, query), LinearAdapter(**options))
+                for preset, options in PRESETS.items()}  # fmt: skip
+    chosen = {key: best_of({preset: found[key] for preset, found in gains_by.items()}) for key in CRITERIA}
     before, found = data.score(vectors, scored).mean(), []
-    for recipe, options in RECIPES.items():
+    for preset, options in PRESETS.items():
         fitted = LinearAdapter(**options).fit(vectors)
         gain = float(data.score(fitted.transform(vectors), fitted.transform(scored)).mean() - before)
         found.append({
-            "model": label, "data": data.name, "report": data.report, "map": recipe, "before": float(before),
-            "gain": gain, "predicted": {key: values_of(prediction_of(gains_by[recipe][key])) for key in CRITERIA},
+            "model": label, "data": data.name, "report": data.report, "map": preset, "before": float(before),
+            "gain": gain, "predicted": {key: values_of(prediction_of(gains_by[preset][key])) for key in CRITERIA},
         })  # fmt: skip
     gains = {cell["map"]: cell["gain"] for cell in found}
-    recipes = {key: recipe for key, (recipe, _) in chosen.items()}
-    found.append({**found[0], "map": "auto", "gain": gains[recipes["both"]], "chosen": recipes,
-                  "by": {key: gains[recipe] for key, recipe in recipes.items()},
+    presets = {key: preset for key, (preset, _) in chosen.items()}
+    found.append({**found[0], "map": "auto", "gain": gains[presets["both"]], "chosen": presets,
+                  "by": {key: gains[preset] for key, preset in presets.items()},
                   "predicted": {key: values_of(one) for key, (_, one) in chosen.items()}})  # fmt: skip
     return found
 
 
 def criteria_table(cells: list[dict]) -> str:
-    """Return how well each criterion predicts the gains and chooses the recipe, on select / report data."""
-    lines = ["| criterion | sign right | clear verdicts right | better recipe chosen | largest loss by the choice |",
+    """Return how well each criterion predicts the gains and chooses the preset, on select / report data."""
+    lines = ["| criterion | sign right | clear verdicts right | better preset chosen | largest loss by the choice |",
              "| --- | ---: | ---: | ---: | ---: |"]  # fmt: skip
     for key in CRITERIA:
         columns = []
@@ -236,7 +236,7 @@ def verdict_table(cells: list[dict], adapters: tuple[str, ...]) -> str:
 
 
 def choice_table(cells: list[dict]) -> str:
-    """Return the gains of both recipes and of --recipe auto."""
+    """Return the gains of both presets and of --preset auto."""
     lines = [
         "| model | data | before | documents | short_texts | auto | verdict |",
         "| --- | --- | ---: | ---: | ---: | ---: | --- |",
@@ -273,7 +273,7 @@ def main() -> int:
             print(label, data.name, cells[-1]["gain"], flush=True)
     write_json(args.output, {"machine": machine(), "cells": cells})
     print(f"\n{len(cells)} cells, select / report\n", criteria_table(cells), "auto:", verdict_table(cells, ("auto",)),
-          "both recipes:", verdict_table(cells, tuple(RECIPES)), choice_table(cells), sep="\n\n")  # fmt: skip
+          "both presets:", verdict_table(cells, tuple(PRESETS)), choice_table(cells), sep="\n\n")  # fmt: skip
     return 0
 
 

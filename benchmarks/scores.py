@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.prediction import wordllama
 from informin.adapters.linear import LinearAdapter
-from informin.adapters.prediction import RECIPES
+from informin.adapters.prediction import PRESETS
 from informin.adapters.scores import unrelated_scores
 from informin.evaluation.collections import load_collection
 from informin.evaluation.geometry import unit
@@ -33,7 +33,7 @@ LABELED = {  # files of the documents and of the queries, and whether the estima
 }
 SEARCH = ("cisi", "npl")
 PROMISES = (0.3, 1, 3, 10)
-MAPS: dict[str, dict[str, Any] | None] = {"as it is": None, **RECIPES}
+MAPS: dict[str, dict[str, Any] | None] = {"as it is": None, **PRESETS}
 COLUMNS = ["encoder", "data", "map", "threshold", *(f"promised {promise}" for promise in PROMISES)]
 
 

@@ -5,7 +5,7 @@
 Each map is fitted on the unlabeled documents of a collection or the training texts of a domain, and never sees queries
 or test texts. Prints, in Markdown: search scores on CISI with STS-B dev through the same map; 1-NN accuracy and
 V-measure of domains, and how many of the texts found for a scored text among those fitted on have its label, with and
-without smoothing. "(auto)" marks the recipe that `informin fit` chooses. With --curve, prints instead the gains of the
+without smoothing. "(auto)" marks the preset that `informin fit` chooses. With --curve, prints instead the gains of the
 adapter that it chooses, fitted on 100 rows and more, or with neighbors searched in samples. Embeddings are cached in
 FOLDER.
 """
@@ -27,7 +27,7 @@ from benchmarks.maps import MAPS
 from benchmarks.prediction import Data, Encode, cached, encoder_of, load_data
 from benchmarks.report import machine
 from informin.adapters.linear import LinearAdapter
-from informin.adapters.prediction import RECIPES, HalvesTest, choose, halves, hold_out
+from informin.adapters.prediction import PRESETS, HalvesTest, choose, halves, hold_out
 from informin.evaluation.collections import DEPTH, Collection, load_collection
 from informin.evaluation.geometry import unit
 from informin.evaluation.labels import clustering
@@ -82,7 +82,7 @@ def as_is(x: np.ndarray) -> LinearAdapter:
 
 @dataclass(frozen=True)
 class Chooser:
-    """Chooses the recipe for texts or for a sample of them, as `informin fit` does.
+    """Chooses the preset for texts or for a sample of them, as `informin fit` does.
 
     Args:
         texts: N texts.
@@ -102,16 +102,16 @@ class Chooser:
         return cls(texts, encode(texts), encode(list(first)), encode(list(second)))
 
     def __call__(self, rows: np.ndarray) -> tuple[str, dict]:
-        """Return the name and the options of the recipe for some of the texts."""
+        """Return the name and the options of the preset for some of the texts."""
         held_out = hold_out([self.texts[i] for i in rows])
         kept = np.delete(rows, held_out)
         test = HalvesTest(self.vectors[kept], self.first[rows[held_out]], self.second[rows[held_out]])
         found = choose([test])
-        return found.recipe, RECIPES[found.recipe]
+        return found.preset, PRESETS[found.preset]
 
 
 def maps_of(texts: list[str], encode: Encode) -> dict:
-    """Return the maps by name, and mark the recipe that is chosen for the texts."""
+    """Return the maps by name, and mark the preset that is chosen for the texts."""
     chosen, _ = Chooser.of(texts, encode)(np.arange(len(texts)))
     return {name + (" (auto)" if name == f"LinearAdapter, {chosen}" else ""): make for name, make in MAPS.items()}
 
@@ -138,7 +138,7 @@ def search_table(collection: Collection, encode, dev: GradedPairs) -> None:
     rows: dict[str, tuple[np.ndarray, float | None, float | None]] = {}
     words, base = bm25_search(collection, FUSION_DEPTH)[0], rank(queries, documents)
     rows["BM25 (bm25s, English stop words)"] = (words, None, None)
-    before, adapter = as_is(documents), LinearAdapter(**RECIPES["documents"]).fit(documents)
+    before, adapter = as_is(documents), LinearAdapter(**PRESETS["documents"]).fit(documents)
     rows[AS_IS] = (base, through(before, encode, dev), None)
     rows["reciprocal rank fusion of the two"] = (fused_ranking(base, words, len(documents)), None, None)
     for name, make in maps_of(collection.documents, encode).items():
@@ -208,23 +208,23 @@ def curve(data: Data, encode) -> dict[str, list[tuple[int, float, float]]]:
     before = data.score(texts, scored).mean()
     chosen: dict[int, list[str]] = {}
 
-    def gain(rows: np.ndarray, recipe: dict) -> float:
-        adapter = LinearAdapter(**recipe).fit(texts[rows])
+    def gain(rows: np.ndarray, preset: dict) -> float:
+        adapter = LinearAdapter(**preset).fit(texts[rows])
         return float(data.score(adapter.transform(texts), adapter.transform(scored)).mean() - before)
 
     found: dict[str, list[tuple[int, float, float]]] = {"fitted on": [], "neighbors in": []}
     orders = [np.random.default_rng(seed).permutation(len(texts)) for seed in range(DRAWS)]
-    recipe: dict = {}
+    preset: dict = {}
     for size in [*(size for size in SIZES if size < len(texts)), len(texts)]:
         gains = []
         for order in orders if size < len(texts) else orders[:1]:
-            name, recipe = chooser(order[:size])
+            name, preset = chooser(order[:size])
             chosen.setdefault(size, []).append(name)
-            gains.append(gain(order[:size], recipe))
+            gains.append(gain(order[:size], preset))
         found["fitted on"].append((size, float(np.mean(gains)), min(gains)))
-    print(f"\n{data.name}, recipes: " + ", ".join(f"{size:,}: {' '.join(names)}" for size, names in chosen.items()))
+    print(f"\n{data.name}, presets: " + ", ".join(f"{size:,}: {' '.join(names)}" for size, names in chosen.items()))
     for size in [size for size in SAMPLES if size < len(texts)]:
-        gains = [gain(orders[0], recipe | {"max_samples": size, "random_state": seed}) for seed in range(DRAWS)]
+        gains = [gain(orders[0], preset | {"max_samples": size, "random_state": seed}) for seed in range(DRAWS)]
         found["neighbors in"].append((size, float(np.mean(gains)), min(gains)))
     for name, points in found.items():
         line = ", ".join(f"{size:,}: {mean:+.2f} ({least:+.2f})" for size, mean, least in points)

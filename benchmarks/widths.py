@@ -3,7 +3,7 @@
     python benchmarks/widths.py --model_name MODEL[:POOLER] ... --data_dir SHARED/data --cache FOLDER \
         --output results/widths.json
 
-nDCG@10 on CISI and NPL with the first dimensions of the vectors as they are, of their PCA, and of the adapter (recipe
+nDCG@10 on CISI and NPL with the first dimensions of the vectors as they are, of their PCA, and of the adapter (preset
 documents), which is rotated to the principal axes. `predicted` is the adapter's score at full width, times the
 nDCG@10 of the halves of held-out texts at this width, over that at full width. Documents are quantized with
 quantize_embeddings of sentence-transformers, and queries are floats; ITQ rotates to make bits better (Gong et al.,
@@ -25,7 +25,7 @@ from sklearn.decomposition import PCA
 from benchmarks.prediction import Data, arguments, cached, encoder_of, label_of, load_data, sides
 from benchmarks.report import machine
 from informin.adapters.linear import LinearAdapter
-from informin.adapters.prediction import RECIPES, make_tests, shortest
+from informin.adapters.prediction import PRESETS, make_tests, shortest
 from informin.evaluation.geometry import unit
 from informin.files import write_json
 
@@ -67,8 +67,8 @@ def cell(name: str, data: Data, cache: Path) -> dict:
     query, document = sides(cached(encoder_of(name), name, cache), name, data)
     x, q = document(data.texts), query(data.scored)
     test = make_tests(data.texts, x, document, query)[0]
-    held_out = LinearAdapter(**RECIPES["documents"]).fit(test.fit_on)
-    adapter, pca = LinearAdapter(**RECIPES["documents"]).fit(x), PCA().fit(unit(x))
+    held_out = LinearAdapter(**PRESETS["documents"]).fit(test.fit_on)
+    adapter, pca = LinearAdapter(**PRESETS["documents"]).fit(x), PCA().fit(unit(x))
     a, b = adapter.transform(x), adapter.transform(q)
     full, most = pseudo_ndcg(test.log_ranks(held_out)), x.shape[1]
     whole, rows = float(data.score(a, b).mean()), []

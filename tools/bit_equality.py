@@ -130,8 +130,8 @@ def _on_one_model(model: str, pooler: list[str]) -> Runs:
     if not pooler:  # a plain encoder has no pooling of its own
         runs |= {
             "fit": [fit],
-            "fit, smoothed": [[*fit, "--documents", "smoothed", "--recipe", "documents"]],
-            "fit, short texts": [[*fit, "--recipe", "short_texts", "--documents", "adapted"]],
+            "fit, smoothed": [[*fit, "--documents", "smoothed", "--preset", "documents"]],
+            "fit, short texts": [[*fit, "--preset", "short_texts", "--documents", "adapted"]],
             "fit, st": [[*fit, "--backend", "st"]],
         }
     return {name: commands for name, commands in runs.items() if commands}

@@ -89,7 +89,7 @@ COMMANDS = {
         "search bert --pooler mean --sentences s.txt --embeddings w/o.npy", SAVE_CHUNK, 2, True
     ),
     "fit --model_name": Command(
-        "fit --model_name st --train_file s.txt --output_dir w/o --documents smoothed --recipe documents",
+        "fit --model_name st --train_file s.txt --output_dir w/o --documents smoothed --preset documents",
         "informin.jobs.fit_files.save_report",
     ),
     "fit --embeddings": Command("fit --embeddings v.npy --output_dir w/o", "informin.jobs.fit_files.save_report"),
@@ -132,7 +132,7 @@ def save_inputs(folder: Path, outputs: bool = True) -> None:
         return
     for words in (
         "fit --embeddings v.npy --output_dir fitted",
-        "fit --model_name st --train_file s.txt --output_dir adapted --recipe documents",
+        "fit --model_name st --train_file s.txt --output_dir adapted --preset documents",
         "eval --model_name bert --pooler mean --labels l.tsv --output scores.json",
     ):
         made = start(folder, words)

@@ -34,12 +34,12 @@ QUERY = (5, 12)  # words of a short query, at most half of its text
 MOST_ALIKE = 0.7
 # Options of the adapters between which `choose` selects. Whitening helps searching documents, and often hurts on short
 # texts: results/prediction.json. The first is the safer one.
-RECIPES: dict[str, dict[str, float]] = {"short_texts": {"whitening": 0.0, "self_weight": 0.7}, "documents": {}}
+PRESETS: dict[str, dict[str, float]] = {"short_texts": {"whitening": 0.0, "self_weight": 0.7}, "documents": {}}
 # How often auto got each verdict on the report data, and how often the score of the task really rose: (given, rose).
 # A test recomputes them from results/prediction.json.
 TRACK_RECORD: dict[str, tuple[int, int]] = {HELPS: (8, 8), UNCLEAR: (2, 2), HURTS: (0, 0)}
-# The same for the two recipes, without a choice.
-RECIPE_RECORD: dict[str, tuple[int, int]] = {HELPS: (13, 10), UNCLEAR: (4, 3), HURTS: (3, 1)}
+# The same for the two presets, without a choice.
+PRESET_RECORD: dict[str, tuple[int, int]] = {HELPS: (13, 10), UNCLEAR: (4, 3), HURTS: (3, 1)}
 
 
 @dataclass(frozen=True)
@@ -108,15 +108,15 @@ class Width:
 
 @dataclass(frozen=True)
 class Choice:
-    """A recipe that was chosen.
+    """A preset that was chosen.
 
     Attributes:
-        recipe: Name of the recipe.
+        preset: Name of the preset.
         adapter: Its adapter, fitted on the texts of the first test that were not held out.
         prediction: Its predicted effect.
     """
 
-    recipe: str
+    preset: str
     adapter: LinearAdapter
     prediction: Prediction
 
@@ -226,9 +226,9 @@ def track_record(verdict: str, chosen: bool) -> str:
 
     Args:
         verdict: One of `VERDICTS`.
-        chosen: Whether `choose` chose the recipe.
+        chosen: Whether `choose` chose the preset.
     """
-    given, rose = (TRACK_RECORD if chosen else RECIPE_RECORD)[verdict]
+    given, rose = (TRACK_RECORD if chosen else PRESET_RECORD)[verdict]
     if not given:
         return "In our tests, no adapter of `fit` had this verdict."
     low, high = binomtest(rose, given).proportion_ci(method="wilson")
@@ -351,16 +351,16 @@ def _gains(tests: Sequence[HalvesTest], adapter: LinearAdapter) -> np.ndarray:
 
 
 def choose(tests: Sequence[HalvesTest], **options: Any) -> Choice:
-    """Return the recipe with the larger predicted gain.
+    """Return the preset with the larger predicted gain.
 
-    The texts that judge are not those that choose: each half of the held-out texts judges the recipe that the other
+    The texts that judge are not those that choose: each half of the held-out texts judges the preset that the other
     half chooses. With fewer than 50 held-out texts, it is `short_texts`, the safer one.
 
     Args:
         tests: One test or more.
-        options: Options of both adapters, which override those of the recipe.
+        options: Options of both adapters, which override those of the preset.
     """
-    adapters = {name: LinearAdapter(**{**own, **options}) for name, own in RECIPES.items()}
+    adapters = {name: LinearAdapter(**{**own, **options}) for name, own in PRESETS.items()}
     if sum(len(test.first) for test in tests) < FEWEST:
         best = next(iter(adapters))
         return Choice(best, adapters[best], predict(tests, adapters[best]))

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from informin import program
-from informin.adapters.prediction import RECIPES
+from informin.adapters.prediction import PRESETS
 from informin.adapters.scores import scores_line
 from informin.cli.model_options import add_model_options, add_shared_lines, add_text_options, model_options
 from informin.cli.processes import processes
@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
     add("--documents", choices=["adapted", "smoothed"],
         help="Also write documents.npy, the vectors of the texts for your index. smoothed: each is also averaged with "
         "its nearest texts; queries are not. Default: adapted with --embeddings alone.")  # fmt: skip
-    add("--recipe", default=AUTO, choices=(AUTO, *sorted(RECIPES)),
+    add("--preset", default=AUTO, choices=(AUTO, *sorted(PRESETS)),
         help="documents: for search, with whitening. short_texts: for titles and questions, without whitening. auto: "
         "the one with the larger predicted gain; nothing is written if it is likely to hurt.")  # fmt: skip
     add("--n_neighbors", type=int, default=10, help="Number of neighbors of each text.")
@@ -80,7 +80,7 @@ def work(args: argparse.Namespace) -> None:
             name: getattr(args, name)
             for name in (
                 "embeddings",
-                "recipe",
+                "preset",
                 "n_neighbors",
                 "dimension",
                 "seed",
@@ -126,12 +126,12 @@ def _check_inputs(model_name: str | None, embeddings: str | None, train_file: li
 
 
 def print_prediction(result: FitResult) -> None:
-    """Print the recipe, unless it was given, and the verdict. Only the first of several processes prints."""
-    auto, predicted = result.options["recipe"] == AUTO, result.prediction
+    """Print the preset, unless it was given, and the verdict. Only the first of several processes prints."""
+    auto, predicted = result.options["preset"] == AUTO, result.prediction
     if predicted is None and auto:
-        print("Recipe: documents. For titles, questions and other short texts, use --recipe short_texts.")
+        print("Preset: documents. For titles, questions and other short texts, use --preset short_texts.")
     elif predicted and auto:
-        print(f"Recipe: {result.recipe}, {reason(predicted)}.")
+        print(f"Preset: {result.preset}, {reason(predicted)}.")
     if predicted:
         print(f"Verdict: {verdict_line(predicted, auto)}")
 

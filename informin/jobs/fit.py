@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from typing_extensions import Unpack
 
 from informin.adapters.linear import LinearAdapter
-from informin.adapters.prediction import HURTS, RECIPES, Prediction, Width, shortest
+from informin.adapters.prediction import HURTS, PRESETS, Prediction, Width, shortest
 from informin.adapters.scores import scores_line
 from informin.distributed import first_only, rank
 from informin.errors import UsageError, counted
@@ -49,21 +49,21 @@ class FitResult:
 
     Attributes:
         adapter: The fitted adapter.
-        recipe: Name of its recipe: `documents` or `short_texts`.
+        preset: Name of its preset: `documents` or `short_texts`.
         prediction: The numbers behind `verdict`; None for embeddings without a model.
         changes: `drift`, `general` and `snapshot` of report.json. Empty except in the first process.
         seconds: Time that the final fit took.
         vectors: (N, d) embeddings of the texts, before the adapter.
         encoder: The model; None for embeddings without one.
         embeddings: File of the embeddings, if one was given.
-        options: Recipe and model options as they were given, for the report.
+        options: Preset and model options as they were given, for the report.
         name: What the report and the card call the model; None for embeddings without a name.
         curve: Predicted quality by the number of dimensions, longest first. Empty without a model, or with fewer than
             50 held-out texts.
     """
 
     adapter: LinearAdapter
-    recipe: str
+    preset: str
     prediction: Prediction | None
     changes: dict
     seconds: float
@@ -85,12 +85,12 @@ class FitResult:
         return self.changes.get("drift")
 
     def refuse_harm(self) -> None:
-        """Raise UsageError if the recipe was auto, and the adapter is likely to hurt."""
-        if self.options["recipe"] == AUTO and self.prediction and self.prediction.verdict == HURTS:
+        """Raise UsageError if the preset was auto, and the adapter is likely to hurt."""
+        if self.options["preset"] == AUTO and self.prediction and self.prediction.verdict == HURTS:
             raise UsageError(
                 "auto finds that the adapter is likely to hurt",
-                option="recipe",
-                fix=f"Use the model as it is, or write the adapter anyway with the recipe {self.recipe}.",
+                option="preset",
+                fix=f"Use the model as it is, or write the adapter anyway with the preset {self.preset}.",
             )
 
     def save(self, output_dir: str | Path, *, documents: str | None = None) -> None:
@@ -104,8 +104,8 @@ class FitResult:
                 also averaged with its nearest texts. Default: adapted for embeddings without a model.
 
         Raises:
-            UsageError: The folder is in use or cannot be written. Or the recipe was auto, and the adapter is likely to
-                hurt: give the recipe to write it anyway.
+            UsageError: The folder is in use or cannot be written. Or the preset was auto, and the adapter is likely to
+                hurt: give the preset to write it anyway.
         """
         self.refuse_harm()
         if documents not in (None, *DOCUMENTS):
@@ -119,7 +119,7 @@ class FitResult:
         rows, dimensions = self.vectors.shape
         found = {
             "fitted on": f"{counted(rows, 'embedding')} of {dimensions} dimensions, in {self.seconds:.1f} s",
-            "recipe": self.recipe + (f", {reason(self.prediction)}" if self._was_chosen and self.prediction else ""),
+            "preset": self.preset + (f", {reason(self.prediction)}" if self._was_chosen and self.prediction else ""),
             **({"dimensions": f"{len(self.adapter.coef_):,} of {dimensions:,}"} if self.adapter.n_components else {}),
             "strength": f"{self.adapter.strength_:.2f} (1 is the full effect; with few texts, it is less)",
         }
@@ -135,7 +135,7 @@ class FitResult:
 
     @property
     def _was_chosen(self) -> bool:
-        return self.options["recipe"] == AUTO
+        return self.options["preset"] == AUTO
 
     @property
     def _warnings(self) -> list[str]:
@@ -154,7 +154,7 @@ def fit(
     texts: Iterable[str] | None = None,
     *,
     embeddings: str | Path | ArrayLike | None = None,
-    recipe: str = AUTO,
+    preset: str = AUTO,
     n_neighbors: int = 10,
     whitening: float | None = None,
     self_weight: float | None = None,
@@ -172,11 +172,11 @@ def fit(
         texts: N texts: a list, or another iterable of strings. A model needs them.
         embeddings: (N, d) embeddings of the texts, or a file of them (.npy, .parquet or .safetensors). Without a model,
             they can be from any source. With one, they must be this model's, and save the time to embed.
-        recipe: `documents` for search, with whitening; `short_texts` for titles and questions, without; `auto` for the
+        preset: `documents` for search, with whitening; `short_texts` for titles and questions, without; `auto` for the
             one with the larger predicted gain.
         n_neighbors: Number of neighbors of each text.
-        whitening: Exponent of the whitening, from 0 (none) to 0.5 (full). Default: that of the recipe.
-        self_weight: Fraction of a text in its own neighborhood mean. Default: that of the recipe.
+        whitening: Exponent of the whitening, from 0 (none) to 0.5 (full). Default: that of the preset.
+        self_weight: Fraction of a text in its own neighborhood mean. Default: that of the preset.
         dimension: Number of dimensions of the adapted vectors. `auto`: the smallest one with a small predicted loss.
             It needs a model. Default: all.
         seed: Seed of the held-out texts, and of the sample of texts if there are more than 50,000.
@@ -201,7 +201,7 @@ def fit(
     """
     how = ModelOptions(**options)
     require_seed(seed)
-    _check(model, texts, embeddings, recipe, name, dimension, how)
+    _check(model, texts, embeddings, preset, name, dimension, how)
     texts = [] if texts is None else _texts_to_fit(texts, strip_shared_lines, embeddings is not None)
     if model is not None and not texts:
         raise UsageError("is empty", option="texts", needed="one text or more")
@@ -216,7 +216,7 @@ def fit(
         check_vectors(source, vectors, texts, encoder, seed)
     given = {"n_neighbors": n_neighbors, "whitening": whitening, "self_weight": self_weight}
     _check_dimension(dimension, vectors.shape[1])
-    chosen, adapter, predicted, curve = chosen_adapter(recipe, given, encoder, vectors, texts, seed)
+    chosen, adapter, predicted, curve = chosen_adapter(preset, given, encoder, vectors, texts, seed)
     if dimension == AUTO:
         dimension = shortest(curve) if curve else None
     adapter.set_params(n_components=dimension)
@@ -227,20 +227,20 @@ def fit(
     changes = _changes(adapter, encoder, vectors, texts, senteval_dir) if rank() == 0 else {}
     file = source if isinstance(embeddings, str | Path) else None
     recorded = (
-        {"recipe": recipe} | options_of(model, how) | ({"strip_shared_lines": True} if strip_shared_lines else {})
+        {"preset": preset} | options_of(model, how) | ({"strip_shared_lines": True} if strip_shared_lines else {})
     )
     if name is None and encoder:
         name = encoder.checkpoint.title if encoder.checkpoint else last_name(encoder.name)
     return FitResult(adapter, chosen, predicted, changes, seconds, vectors, encoder, file, recorded, name, curve)
 
 
-def _check(model, texts, embeddings, recipe: str, name: str | None, dimension: object, how: ModelOptions) -> None:
+def _check(model, texts, embeddings, preset: str, name: str | None, dimension: object, how: ModelOptions) -> None:
     if model is None and embeddings is None:
         raise UsageError("is missing", option="model", fix="Give a model with texts, or `embeddings`.")
     if model is not None and texts is None:
         raise UsageError("is missing", option="texts", fix="A model needs the texts.")
-    if recipe not in (AUTO, *RECIPES):
-        raise UsageError(f"is {recipe}", option="recipe", needed=f"one of: {', '.join((AUTO, *sorted(RECIPES)))}")
+    if preset not in (AUTO, *PRESETS):
+        raise UsageError(f"is {preset}", option="preset", needed=f"one of: {', '.join((AUTO, *sorted(PRESETS)))}")
     whole = isinstance(dimension, int) and not isinstance(dimension, bool) and dimension >= 1
     if not (dimension in (None, AUTO) or whole):
         raise UsageError(f"is {dimension}", option="dimension", needed="auto, or an integer of 1 or more")

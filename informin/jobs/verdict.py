@@ -1,4 +1,4 @@
-"""The recipe and the verdict of a fit: which adapter, and whether it is likely to help."""
+"""The preset and the verdict of a fit: which adapter, and whether it is likely to help."""
 
 import numpy as np
 from sklearn.base import clone
@@ -6,7 +6,7 @@ from sklearn.base import clone
 from informin.adapters.linear import LinearAdapter
 from informin.adapters.prediction import (
     FEWEST,
-    RECIPES,
+    PRESETS,
     Choice,
     Prediction,
     Width,
@@ -22,15 +22,15 @@ AUTO = "auto"
 
 
 def chosen_adapter(
-    recipe: str, options: dict, encoder: Model | None, vectors: np.ndarray, texts: list[str], seed: int = 0
+    preset: str, options: dict, encoder: Model | None, vectors: np.ndarray, texts: list[str], seed: int = 0
 ) -> tuple[str, LinearAdapter, Prediction | None, list[Width]]:
-    """Return the name of the recipe, the adapter to fit, its predicted effect, and that of fewer dimensions.
+    """Return the name of the preset, the adapter to fit, its predicted effect, and that of fewer dimensions.
 
     Without a model, there is no prediction and no curve, and auto means documents.
 
     Args:
-        recipe: `auto`, or a name in `RECIPES`.
-        options: Options of the adapter, which override those of the recipe. None stands for the recipe's own.
+        preset: `auto`, or a name in `PRESETS`.
+        options: Options of the adapter, which override those of the preset. None stands for the preset's own.
         encoder: The model of the embeddings, with one pooling.
         vectors: (N, d) embeddings.
         texts: N texts, or none without a model.
@@ -38,21 +38,21 @@ def chosen_adapter(
     """
     given: dict = {name: value for name, value in options.items() if value is not None} | {"random_state": seed}
     if encoder is None:
-        recipe = "documents" if recipe == AUTO else recipe
-        return recipe, LinearAdapter(**{**RECIPES[recipe], **given}), None, []
+        preset = "documents" if preset == AUTO else preset
+        return preset, LinearAdapter(**{**PRESETS[preset], **given}), None, []
     (pooler,) = encoder.poolers
     searching = query_side(encoder)
     tests = make_tests(texts, vectors, lambda parts: encoder(parts)[pooler], lambda few: searching(few)[pooler], seed)
-    if recipe == AUTO:
+    if preset == AUTO:
         found = choose(tests, **given)
     else:
-        adapter = LinearAdapter(**{**RECIPES[recipe], **given})
-        found = Choice(recipe, adapter, predict(tests, adapter))
-    return found.recipe, clone(found.adapter), found.prediction, tests[0].curve(found.adapter)
+        adapter = LinearAdapter(**{**PRESETS[preset], **given})
+        found = Choice(preset, adapter, predict(tests, adapter))
+    return found.preset, clone(found.adapter), found.prediction, tests[0].curve(found.adapter)
 
 
 def reason(predicted: Prediction) -> str:
-    """Return why `choose` chose a recipe."""
+    """Return why `choose` chose a preset."""
     if predicted.texts < FEWEST:
         return "the safer one"
     return "because its predicted gain is larger"
@@ -63,7 +63,7 @@ def verdict_line(predicted: Prediction, chosen: bool) -> str:
 
     Args:
         predicted: The prediction.
-        chosen: Whether the recipe was auto.
+        chosen: Whether the preset was auto.
     """
     if predicted.texts < FEWEST:
         return f"{predicted.verdict} ({predicted.texts} texts of four words or more held out, {FEWEST} needed)."

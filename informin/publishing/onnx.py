@@ -6,7 +6,7 @@
     embeddings = encode(["A dog."])       # (N, d), as with the pooler `auto` of `informin eval`
 
 `onnx/model.onnx` has the layout of optimum's feature-extraction export, which transformers.js and
-text-embeddings-inference load by name. For sentence-transformers (backend="onnx"), see docs/recipes.md.
+text-embeddings-inference load by name. For sentence-transformers (backend="onnx"), see docs/integrations.md.
 Inputs are input_ids, attention_mask and, for BERT and some others, token_type_ids, each (N, L) int64. The output is
 last_hidden_state (N, L, d), which the caller pools. There is no output `sentence_embedding`, because
 text-embeddings-inference would use it whatever pooling it is asked for.

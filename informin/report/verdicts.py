@@ -55,7 +55,7 @@ def of_fit(record: Mapping) -> Verdict:
     if predicted.texts < FEWEST:
         sentence = f"Only {counted(predicted.texts, 'text')} of four words or more could be held out."
         return Verdict("unclear", "No evidence", sentence, f"A verdict needs {FEWEST} or more. {measure}")
-    chosen = record["options"]["recipe"] == "auto"
+    chosen = record["options"]["preset"] == "auto"
     kind = {HELPS: "good", UNCLEAR: "unclear", HURTS: "bad"}[predicted.verdict]
     trust = f"This is a prediction without labels. {track_record(predicted.verdict, chosen)} {measure}"
     return Verdict(kind, predicted.verdict.capitalize(), predicted.rank_change, trust)

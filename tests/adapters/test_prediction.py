@@ -14,7 +14,7 @@ from informin.adapters.prediction import (
     FOLDS,
     HELPS,
     HURTS,
-    RECIPES,
+    PRESETS,
     UNCLEAR,
     VERDICTS,
     HalvesTest,
@@ -103,7 +103,7 @@ def test_verdict_needs_two_standard_errors_and_fifty_texts(gain, error, texts, v
 def test_too_few_texts_give_no_evidence_instead_of_nan():
     test = noisy_halves(3.0, rows=1)
     assert predict([test], LinearAdapter()) == Prediction(0.0, 0.0, 1)
-    assert choose([test]).recipe == "short_texts"
+    assert choose([test]).preset == "short_texts"
 
 
 def test_texts_are_cut_at_the_middle_word():
@@ -197,11 +197,11 @@ def gains_of(monkeypatch, by_whitening: dict[float, np.ndarray]) -> list:
 
 
 @pytest.mark.parametrize(("short", "long", "expected"), [(0.1, 0.4, "documents"), (-0.1, -0.4, "short_texts")])
-def test_the_recipe_with_the_larger_gain_is_chosen(monkeypatch, short, long, expected):
+def test_the_preset_with_the_larger_gain_is_chosen(monkeypatch, short, long, expected):
     gains_of(monkeypatch, {0.0: np.full(60, short), 0.3: np.full(60, long)})
     found = choose([noisy_halves(1.0, rows=60)], n_neighbors=4)
-    assert found.recipe == expected
-    assert found.adapter.get_params() == LinearAdapter(**RECIPES[expected], n_neighbors=4).get_params()
+    assert found.preset == expected
+    assert found.adapter.get_params() == LinearAdapter(**PRESETS[expected], n_neighbors=4).get_params()
     assert found.prediction == Prediction(
         pytest.approx(max(short, long)), pytest.approx(0), 60, pytest.approx(max(short, long) / 2)
     )
@@ -210,7 +210,7 @@ def test_the_recipe_with_the_larger_gain_is_chosen(monkeypatch, short, long, exp
 def test_texts_that_choose_do_not_judge(monkeypatch):
     rows = np.arange(60)
     assert sorted([*rows[FOLDS[0]], *rows[FOLDS[1]]]) == rows.tolist()
-    even = np.where(rows % 2, -1.0, 1.0)  # each recipe gains on the texts of one fold, and loses on the others
+    even = np.where(rows % 2, -1.0, 1.0)  # each preset gains on the texts of one fold, and loses on the others
     gains_of(monkeypatch, {0.0: even, 0.3: -even + 0.1})
     assert choose([noisy_halves(1.0, rows=60)]).prediction.gain == pytest.approx(-0.95)
 
@@ -238,7 +238,7 @@ def test_short_queries_are_consecutive_words_of_their_text():
     assert {len(short_query("a b c d e f g", source).split()) for _ in range(50)} == {4}
 
 
-def test_options_override_both_recipes(monkeypatch):
+def test_options_override_both_presets(monkeypatch):
     given = {"whitening": 0.5, "self_weight": 1.0}
     asked = gains_of(monkeypatch, {0.5: np.full(60, 0.1)})
     adapter = choose([noisy_halves(1.0, rows=60)], **given).adapter
@@ -248,8 +248,8 @@ def test_options_override_both_recipes(monkeypatch):
 def test_the_track_record_is_that_of_the_maps_that_fit_writes():
     cells = json.loads((ROOT / "results/prediction.json").read_text())["cells"]
     cells = [cell for cell in cells if cell["report"]]
-    assert {cell["map"] for cell in cells} == {"auto", *RECIPES}, "only adapters that fit writes"
-    for found, maps in ((prediction.TRACK_RECORD, ["auto"]), (prediction.RECIPE_RECORD, list(RECIPES))):
+    assert {cell["map"] for cell in cells} == {"auto", *PRESETS}, "only adapters that fit writes"
+    for found, maps in ((prediction.TRACK_RECORD, ["auto"]), (prediction.PRESET_RECORD, list(PRESETS))):
         record = dict.fromkeys(VERDICTS, (0, 0))
         for cell in cells:
             if cell["map"] in maps:
@@ -270,7 +270,7 @@ def test_the_track_record_has_a_wilson_interval(monkeypatch):
     middle, half = p + z**2 / (2 * n), z * (p * (1 - p) / n + z**2 / (4 * n**2)) ** 0.5
     low, high = ((middle + sign * half) / (1 + z**2 / n) for sign in (-1, 1))
     assert f"9 of 10 such adapters (95% interval {low:.0%} to {high:.0%})" in track_record(HELPS, chosen=True)
-    monkeypatch.setitem(prediction.RECIPE_RECORD, HELPS, (0, 0))
+    monkeypatch.setitem(prediction.PRESET_RECORD, HELPS, (0, 0))
     assert track_record(HELPS, chosen=False) == "In our tests, no adapter of `fit` had this verdict."
 
 
@@ -308,11 +308,11 @@ def test_the_shortest_dimension_has_a_small_loss_as_have_all_larger_ones():
 
 
 def test_the_stored_cells_meet_what_the_docs_promise():
-    """The choice is the better recipe in nine of ten cells, and "likely to help" never loses more than 0.5 points."""
+    """The choice is the better preset in nine of ten cells, and "likely to help" never loses more than 0.5 points."""
     cells = json.loads((ROOT / "results/prediction.json").read_text())["cells"]
     gains = {(cell["model"], cell["data"], cell["map"]): cell["gain"] for cell in cells}
     auto = [cell for cell in cells if cell["map"] == "auto"]
-    best = [max(gains[cell["model"], cell["data"], recipe] for recipe in RECIPES) for cell in auto]
+    best = [max(gains[cell["model"], cell["data"], preset] for preset in PRESETS) for cell in auto]
     assert np.mean([cell["gain"] == most for cell, most in zip(auto, best)]) >= 0.9
     helps = [cell["gain"] for cell in auto if cell["predicted"]["both"][2] == HELPS]
     assert np.mean([gain > 0 for gain in helps]) >= 0.9 and min(helps) >= -0.5

@@ -1,10 +1,10 @@
-"""The choice of a recipe and the words of the verdict."""
+"""The choice of a preset and the words of the verdict."""
 
 import numpy as np
 import pytest
 
 from informin.adapters.linear import LinearAdapter
-from informin.adapters.prediction import HELPS, RECIPE_RECORD, RECIPES, TRACK_RECORD, UNCLEAR, Choice, Prediction
+from informin.adapters.prediction import HELPS, PRESET_RECORD, PRESETS, TRACK_RECORD, UNCLEAR, Choice, Prediction
 from informin.jobs import verdict
 from informin.jobs.verdict import chosen_adapter, reason, verdict_line
 from tests.adapters.test_prediction import TEXTS
@@ -12,10 +12,10 @@ from tests.adapters.test_prediction import TEXTS
 VECTORS = np.random.default_rng(0).normal(size=(len(TEXTS), 8))
 
 
-def choice(recipe: str, encoder, rows: int = len(TEXTS), **given):
-    """Return the recipe, the adapter and the prediction."""
+def choice(preset: str, encoder, rows: int = len(TEXTS), **given):
+    """Return the preset, the adapter and the prediction."""
     options = {"n_neighbors": 5, "whitening": None, "self_weight": None, **given}
-    return chosen_adapter(recipe, options, encoder, VECTORS[:rows], TEXTS[:rows], seed=3)
+    return chosen_adapter(preset, options, encoder, VECTORS[:rows], TEXTS[:rows], seed=3)
 
 
 @pytest.fixture
@@ -28,13 +28,13 @@ def encoder():
     return encode
 
 
-@pytest.mark.parametrize("recipe", sorted(RECIPES))
-def test_a_recipe_sets_options_that_others_override(recipe, encoder):
-    name, adapter, predicted, _ = choice(recipe, encoder)
-    assert predicted is not None and name == recipe
-    expected = LinearAdapter(**RECIPES[recipe], n_neighbors=5, random_state=3)
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_a_preset_sets_options_that_others_override(preset, encoder):
+    name, adapter, predicted, _ = choice(preset, encoder)
+    assert predicted is not None and name == preset
+    expected = LinearAdapter(**PRESETS[preset], n_neighbors=5, random_state=3)
     assert adapter.get_params() == expected.get_params()
-    _, adapter, *_ = choice(recipe, encoder, whitening=0.1, self_weight=0.9)
+    _, adapter, *_ = choice(preset, encoder, whitening=0.1, self_weight=0.9)
     assert adapter.get_params() == expected.set_params(whitening=0.1, self_weight=0.9).get_params()
 
 
@@ -52,21 +52,21 @@ def test_auto_uses_the_choice(monkeypatch, encoder):
     assert reason(predicted) == "because its predicted gain is larger" and HELPS in verdict_line(predicted, True)
 
 
-def test_auto_with_few_texts_is_the_safer_recipe(encoder):
+def test_auto_with_few_texts_is_the_safer_preset(encoder):
     name, adapter, predicted, _ = choice("auto", encoder, rows=100)
     assert name == "short_texts" and adapter.whitening == 0 and reason(predicted) == "the safer one"
 
 
-@pytest.mark.parametrize(("recipe", "whitening"), [("auto", 0.3), ("documents", 0.3), ("short_texts", 0)])
-def test_vectors_without_a_model_have_no_verdict(recipe, whitening):
-    name, adapter, predicted, curve = chosen_adapter(recipe, {"self_weight": 0.9}, None, VECTORS, [])
+@pytest.mark.parametrize(("preset", "whitening"), [("auto", 0.3), ("documents", 0.3), ("short_texts", 0)])
+def test_vectors_without_a_model_have_no_verdict(preset, whitening):
+    name, adapter, predicted, curve = chosen_adapter(preset, {"self_weight": 0.9}, None, VECTORS, [])
     assert (adapter.self_weight, adapter.whitening) == (0.9, whitening) and predicted is None and curve == []
-    assert name == ("documents" if recipe == "auto" else recipe)
+    assert name == ("documents" if preset == "auto" else preset)
 
 
 def test_the_verdict_has_its_track_record(monkeypatch):
     monkeypatch.setitem(TRACK_RECORD, HELPS, (20, 17))
-    monkeypatch.setitem(RECIPE_RECORD, HELPS, (30, 9))
+    monkeypatch.setitem(PRESET_RECORD, HELPS, (30, 9))
     shown = verdict_line(Prediction(0.6, 0.1, 1000, halves=0.5), chosen=True)
     assert shown.startswith(f"{HELPS}.") and "17 of 20" in shown
     assert "by -39% for the first half" in shown and "by -18% for a few" in shown  # exp(-0.5), exp(-0.2)

@@ -41,15 +41,15 @@ def report(folder) -> dict:
 @pytest.mark.parametrize("kind", ["words", "sentences"])
 def test_the_folder_is_that_of_the_command(request, kind, file, tmp_path, capfd):
     model = request.getfixturevalue(kind)
-    options = ["--documents=smoothed", "--device=cpu", "--seed=3", "--recipe=documents", f"--train_file={file}"]
+    options = ["--documents=smoothed", "--device=cpu", "--seed=3", "--preset=documents", f"--train_file={file}"]
     assert command.main([f"--model_name={model}", f"--output_dir={tmp_path / 'a'}", *options]) == 0
     printed = capfd.readouterr().out
-    result = informin.fit(model, iter(TEXTS), seed=3, recipe="documents", device="cpu")
+    result = informin.fit(model, iter(TEXTS), seed=3, preset="documents", device="cpu")
     result.save(tmp_path / "b", documents="smoothed")
     assert contents(tmp_path / "a") == contents(tmp_path / "b") and "documents.npy" in contents(tmp_path / "b")
     one, other = report(tmp_path / "a"), report(tmp_path / "b")
     assert one["options"].pop("train_file") == "texts.txt" and one == other
-    assert result.drift == one["drift"] and result.recipe == "documents"
+    assert result.drift == one["drift"] and result.preset == "documents"
     assert result.prediction.gain == one["prediction"]["gain"]
     verdict = verdict_line(result.prediction, False)
     assert f"Verdict: {verdict}" in printed and verdict.startswith(result.verdict.word.lower())
@@ -58,9 +58,9 @@ def test_the_folder_is_that_of_the_command(request, kind, file, tmp_path, capfd)
 
 
 def test_a_loaded_model_is_the_model(sentences, tmp_path):
-    informin.fit(sentences, TEXTS, device="cpu", recipe="documents").save(tmp_path / "a")
+    informin.fit(sentences, TEXTS, device="cpu", preset="documents").save(tmp_path / "a")
     model = informin.load_model(sentences, device="cpu")
-    informin.fit(model, TEXTS, recipe="documents").save(tmp_path / "b")
+    informin.fit(model, TEXTS, preset="documents").save(tmp_path / "b")
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
@@ -71,7 +71,7 @@ def test_a_sentence_transformer_is_a_model(sentences, words, tmp_path):
         if number:
             model.model_card_data.base_model = None
         before = model.encode(TEXTS)
-        result = informin.fit(model, TEXTS, recipe="short_texts")
+        result = informin.fit(model, TEXTS, preset="short_texts")
         np.testing.assert_array_equal(result.vectors, informin.embed(model, TEXTS))
         np.testing.assert_allclose(result.vectors, before, atol=1e-6)
         result.save(tmp_path / str(number))
@@ -85,9 +85,9 @@ def test_a_sentence_transformer_is_a_model(sentences, words, tmp_path):
 
 def test_embeddings_are_an_array_or_a_file(tmp_path):
     np.save(tmp_path / "x.npy", VECTORS)
-    result = informin.fit(embeddings=tmp_path / "x.npy", recipe="short_texts")
+    result = informin.fit(embeddings=tmp_path / "x.npy", preset="short_texts")
     result.save(tmp_path / "a")
-    informin.fit(embeddings=VECTORS.tolist(), recipe="short_texts").save(tmp_path / "b")
+    informin.fit(embeddings=VECTORS.tolist(), preset="short_texts").save(tmp_path / "b")
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
     coefficients = load_file(tmp_path / "a" / "adapter.safetensors")["coef"]
     np.testing.assert_allclose(coefficients, result.adapter.coef_)
@@ -109,9 +109,9 @@ def test_embeddings_of_the_model_save_the_time_to_embed(words):
 @pytest.mark.parametrize("kind", ["words", "sentences"])
 def test_a_folder_with_fewer_dimensions_returns_them(request, kind, file, tmp_path, capfd):
     model = request.getfixturevalue(kind)
-    whole = informin.fit(model, TEXTS, device="cpu", recipe="documents")
+    whole = informin.fit(model, TEXTS, device="cpu", preset="documents")
     out = tmp_path / "out"
-    options = [f"--train_file={file}", f"--output_dir={out}", "--dimension=5", "--device=cpu", "--recipe=documents"]
+    options = [f"--train_file={file}", f"--output_dir={out}", "--dimension=5", "--device=cpu", "--preset=documents"]
     assert command.main([f"--model_name={model}", *options, "--documents=adapted"]) == 0
     assert "Adapted vectors have 5 dimensions." in capfd.readouterr().out
     expected = whole.adapter.transform(whole.vectors)[:, :5]
@@ -152,10 +152,10 @@ def harmful(monkeypatch):
 def test_an_adapter_that_is_likely_to_hurt_is_not_saved(harmful, words, tmp_path):
     result = informin.fit(words, TEXTS, device="cpu")
     assert result.prediction.verdict == HURTS and result.verdict.word == "Likely to hurt"
-    with raises_usage(option="recipe", found="likely to hurt", fix="with the recipe documents"):
+    with raises_usage(option="preset", found="likely to hurt", fix="with the preset documents"):
         result.save(tmp_path / "out")
     assert not list(tmp_path.iterdir()) and result.adapter.coef_.shape == (16, 16)
-    informin.fit(words, TEXTS, recipe="documents", device="cpu").save(tmp_path / "out")
+    informin.fit(words, TEXTS, preset="documents", device="cpu").save(tmp_path / "out")
     assert (tmp_path / "out" / "modules.json").exists()
 
 
@@ -163,8 +163,8 @@ def test_the_command_prints_the_verdict_and_writes_nothing_then(harmful, words, 
     options = [f"--model_name={words}", f"--train_file={file}", f"--output_dir={tmp_path / 'out'}", "--device=cpu"]
     assert command.main(options) == 2
     out, err = capfd.readouterr()
-    assert [line.partition(":")[0] for line in out.splitlines()] == ["Recipe", "Verdict"] and HURTS in out
-    assert err.startswith("error: --recipe auto finds that the adapter is likely to hurt.") and err.count("\n") == 1
+    assert [line.partition(":")[0] for line in out.splitlines()] == ["Preset", "Verdict"] and HURTS in out
+    assert err.startswith("error: --preset auto finds that the adapter is likely to hurt.") and err.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
 
@@ -189,7 +189,7 @@ MISTAKES = {
     "more dimensions": ("dimension", {"embeddings": VECTORS, "dimension": 13}),
     "dimension of vectors": ("dimension", {"embeddings": VECTORS, "dimension": "auto"}),
     "word for dimension": ("dimension", {"embeddings": VECTORS, "dimension": "few"}),
-    "recipe": ("recipe", {"embeddings": VECTORS, "recipe": "best"}),
+    "preset": ("preset", {"embeddings": VECTORS, "preset": "best"}),
     "seed": ("seed", {"embeddings": VECTORS, "seed": -1}),
     "kind of model": ("model", {"model": 5, "texts": ["a"]}),
     "vector": ("embeddings", {"embeddings": VECTORS[0]}),
@@ -243,10 +243,10 @@ def test_the_name_of_the_model(words, tmp_path, capfd, folder, card, given, expe
     model = shutil.copytree(words, tmp_path / folder)
     if card:
         (model / "README.md").write_text(card)
-    assert f"Adapter for {expected}\n" in repr(informin.fit(model, TEXTS, name=given, device="cpu", recipe="documents"))
+    assert f"Adapter for {expected}\n" in repr(informin.fit(model, TEXTS, name=given, device="cpu", preset="documents"))
     if card is None or given:
         (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
-        options = ["--device=cpu", "--recipe=documents", f"--train_file={tmp_path / 'texts.txt'}"]
+        options = ["--device=cpu", "--preset=documents", f"--train_file={tmp_path / 'texts.txt'}"]
         named = [f"--name={given}"] if given else []
         assert command.main([f"--model_name={model}", f"--output_dir={tmp_path / 'out'}", *options, *named]) == 0
         assert ("Use --name" in capfd.readouterr().out) == (given is None)
@@ -260,7 +260,7 @@ def test_a_blank_name_is_an_error(words):
 
 
 def test_the_folder_says_what_scores_mean(words, tmp_path):
-    result = informin.fit(words, TEXTS, device="cpu", recipe="documents")
+    result = informin.fit(words, TEXTS, device="cpu", preset="documents")
     above = result.adapter.threshold()
     assert f"above a cosine of {above:.3f}" in result.summary()["scores"]
     result.save(tmp_path / "adapted")
@@ -271,7 +271,7 @@ def test_the_folder_says_what_scores_mean(words, tmp_path):
 
 
 def test_few_texts_have_no_scores(words, tmp_path):
-    result = informin.fit(words, TEXTS[:60], device="cpu", recipe="documents")
+    result = informin.fit(words, TEXTS[:60], device="cpu", preset="documents")
     result.save(tmp_path / "few")
     assert "scores" not in result.summary() and not (tmp_path / "few" / "cosines.json").exists()
 
@@ -280,9 +280,9 @@ def test_truncated_texts_are_told_and_vectors_of_windows_accepted(sentences, cap
     model = informin.load_model(sentences, device="cpu", max_length=16)
     texts = [" ".join(TEXTS[i : i + 6]) for i in range(60)]
     with caplog.at_level("WARNING"):
-        informin.fit(model, texts, recipe="short_texts")
+        informin.fit(model, texts, preset="short_texts")
     assert "60 texts are longer than 16 tokens, and truncated." in caplog.messages
     vectors = informin.embed(model, texts, windows=True)
-    assert informin.fit(model, texts, embeddings=vectors, recipe="short_texts").vectors is not None
+    assert informin.fit(model, texts, embeddings=vectors, preset="short_texts").vectors is not None
     with raises_usage(option="embeddings", found="does not have the embeddings of"):
-        informin.fit(model, texts, embeddings=vectors[::-1].copy(), recipe="short_texts")
+        informin.fit(model, texts, embeddings=vectors[::-1].copy(), preset="short_texts")

@@ -16,7 +16,7 @@ END = "\n\n  Best regards,\nYour support\n"
 TICKETS = [f"Hello,\n{text}\n{i}{END}" if i % 2 else f"{text}\n{i}" for i, text in enumerate(BODIES)]
 PLAIN = [f"{text}\n{i}" for i, text in enumerate(BODIES)]
 FOUND = {SharedLine("Hello,", False, 30), SharedLine("Your support", True, 30), SharedLine("Best regards,", True, 30)}
-HOW = {"recipe": "short_texts", "device": "cpu"}
+HOW = {"preset": "short_texts", "device": "cpu"}
 
 
 def test_greeting_and_signature_are_found_and_removed():
@@ -84,7 +84,7 @@ def test_embeddings_of_the_original_texts_are_refused(tmp_path):
 def test_commands(command, sentences, tmp_path, capfd, caplog, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tickets.csv").write_text("text\n" + "".join(f'"{text}"\n' for text in TICKETS))
-    model = ["--model_name", str(sentences), "--recipe", "short_texts"] if command is fit_command else [str(sentences)]
+    model = ["--model_name", str(sentences), "--preset", "short_texts"] if command is fit_command else [str(sentences)]
     options = [*model, "--train_file", "tickets.csv", "--output_dir", "o", "--strip_shared_lines", "--device", "cpu"]
     with caplog.at_level(logging.WARNING):
         assert command.main(options) == 0

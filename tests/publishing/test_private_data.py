@@ -49,7 +49,7 @@ def outputs(tmp_path_factory):
     (place / "texts.txt").write_text("\n".join(SENTENCES))
 
     def fitted(model: Path, folder: Path) -> Path:
-        options = ["--train_file", str(place / "texts.txt"), "--recipe", "short_texts", "--documents", "adapted"]
+        options = ["--train_file", str(place / "texts.txt"), "--preset", "short_texts", "--documents", "adapted"]
         assert fit.main(["--model_name", str(model), "--output_dir", str(folder), *options]) == 0
         return folder
 

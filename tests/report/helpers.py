@@ -53,7 +53,7 @@ def fit_record(found: dict) -> dict:
         "model": "tiny",
         "texts": 60,
         "dimensions": 8,
-        "options": {"recipe": "auto", "n_neighbors": 10, "prompt": SCRIPT},
+        "options": {"preset": "auto", "n_neighbors": 10, "prompt": SCRIPT},
         "strength": 0.5,
         "prediction": {"gain": 0.5, "error": 0.1, "texts": 80, "halves": 0.5, "verdict": "likely to help"},
         "curve": [{"dimension": 8, "rank": 2.0, "loss": 0.0, "error": 0.0}],

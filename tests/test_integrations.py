@@ -1,4 +1,4 @@
-"""The snippets of docs/recipes.md run, on a tiny adapted model, and find what the vectors say."""
+"""The snippets of docs/integrations.md run, on a tiny adapted model, and find what the vectors say."""
 
 import ast
 import os
@@ -14,9 +14,9 @@ from informin.cli import fit
 from informin.evaluation.collections import load_collection
 from tests.conftest import ROOT, make_sentences, save_bert
 from tests.publishing.test_adapted import sentence_transformer
-from tools.recipes import read_recipes, run_code, same_output
+from tools.integrations import read_snippets, run_code, same_output
 
-RECIPES = read_recipes()
+SNIPPETS = read_snippets()
 EMBEDS_ITSELF = ("langchain",)  # snippets that do not use documents.npy
 SEARCHES = {"faiss", "qdrant", "chroma", "langchain", "llamaindex", "onnx-runtime"}
 
@@ -25,7 +25,7 @@ SEARCHES = {"faiss", "qdrant", "chroma", "langchain", "llamaindex", "onnx-runtim
 def data(tmp_path_factory):
     """A folder with documents.txt, the model `better`, and a test collection."""
     pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
-    folder = tmp_path_factory.mktemp("recipes")
+    folder = tmp_path_factory.mktemp("snippets")
     texts = make_sentences(120)
     (folder / "documents.txt").write_text("\n".join(texts) + "\n")
     source = sentence_transformer(save_bert(folder.parent / "bert"), folder.parent / "source")
@@ -41,8 +41,8 @@ def data(tmp_path_factory):
 
 
 def interpreter(name: str) -> str:
-    """The snippet's own environment if `python -m tools.recipes` made one, else this Python."""
-    own = Path(os.environ.get("RECIPE_ENVIRONMENTS", ROOT / "nowhere"), name, "bin", "python")
+    """The snippet's own environment if `python -m tools.integrations` made one, else this Python."""
+    own = Path(os.environ.get("SNIPPET_ENVIRONMENTS", ROOT / "nowhere"), name, "bin", "python")
     return str(own if own.exists() else sys.executable)
 
 
@@ -56,14 +56,14 @@ def imported(code: str) -> set[str]:
 
 def run(name: str, data: Path, code: str | None = None) -> str:
     """Return what a snippet prints, or other code for its packages. Skips the test if a package is missing."""
-    recipe, python = RECIPES[name], interpreter(name)
-    packages = imported(recipe.code) | ({"optimum"} if 'backend="onnx"' in recipe.code else set())
-    recipe = replace(recipe, code=code or recipe.code)
+    snippet, python = SNIPPETS[name], interpreter(name)
+    packages = imported(snippet.code) | ({"optimum"} if 'backend="onnx"' in snippet.code else set())
+    snippet = replace(snippet, code=code or snippet.code)
     find = f"from importlib.util import find_spec; print(*(p for p in {sorted(packages)} if not find_spec(p)))"
     missing = subprocess.run([python, "-c", find], capture_output=True, text=True, check=True).stdout.strip()
     if missing:
-        pytest.skip(f"not installed: {missing}; python -m tools.recipes makes an environment")
-    done = run_code(recipe, python, data)
+        pytest.skip(f"not installed: {missing}; python -m tools.integrations makes an environment")
+    done = run_code(snippet, python, data)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
@@ -77,14 +77,14 @@ def query_of(code: str) -> str:
     )
 
 
-@pytest.mark.parametrize("name", sorted(SEARCHES & RECIPES.keys()))
+@pytest.mark.parametrize("name", sorted(SEARCHES & SNIPPETS.keys()))
 def test_searching_finds_the_nearest_documents(name, data):
     from sentence_transformers import SentenceTransformer
 
     texts = (data / "documents.txt").read_text().splitlines()
     model = SentenceTransformer(str(data / "better"), device="cpu")
     vectors = model.encode(texts) if name in EMBEDS_ITSELF else np.load(data / "better" / "documents.npy")
-    cosines = vectors @ model.encode(query_of(RECIPES[name].code), normalize_embeddings=True)
+    cosines = vectors @ model.encode(query_of(SNIPPETS[name].code), normalize_embeddings=True)
     best = np.argsort(-cosines)[:3]
     expected = "\n".join(f"{cosines[i]:.3f}  {texts[i]}" for i in best)
     shown = run(name, data)
@@ -123,12 +123,14 @@ def test_setfit_trains_a_classifier(data):
 
 
 def test_every_snippet_is_complete():
-    assert SEARCHES | {"bertopic", "mteb", "setfit"} == RECIPES.keys()
-    for name, recipe in RECIPES.items():
-        assert 10 <= len(recipe.code.strip().splitlines()) <= 40, name
-        assert recipe.output.strip(), name
+    assert SEARCHES | {"bertopic", "mteb", "setfit"} == SNIPPETS.keys()
+    for name, snippet in SNIPPETS.items():
+        assert 10 <= len(snippet.code.strip().splitlines()) <= 40, name
+        assert snippet.output.strip(), name
         assert (
-            len(recipe.versions) > len({"sentence-transformers", "transformers", "torch"} & recipe.versions.keys()) == 3
+            len(snippet.versions)
+            > len({"sentence-transformers", "transformers", "torch"} & snippet.versions.keys())
+            == 3
         )
 
 

@@ -1,9 +1,9 @@
-"""Run the snippets of docs/recipes.md, each in an environment of its own, and compare with the outputs on the page.
+"""Run the snippets of docs/integrations.md, each in an environment of its own, and compare with the outputs on the page.
 
-    python -m tools.recipes --model_name MODEL --folder FOLDER [--only faiss ...] [--collection FOLDER]
+    python -m tools.integrations --model_name MODEL --folder FOLDER [--only faiss ...] [--collection FOLDER]
 
 An environment has the versions that the snippet names. FOLDER keeps the environments, about 1 GB each, and the adapted
-model. To run tests/test_recipes.py in these environments, set RECIPE_ENVIRONMENTS=FOLDER/environments.
+model. To run tests/test_integrations.py in these environments, set SNIPPET_ENVIRONMENTS=FOLDER/environments.
 """
 
 import argparse
@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "recipes.md"
+PAGE = ROOT / "docs" / "integrations.md"
 SENTENCES = ROOT / "informin" / "general_sentences.txt"
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 ROUNDING = 0.005  # by how much a printed number may differ: machines round differently
 
 
 @dataclass
-class Recipe:
+class Snippet:
     """A snippet: its code, the output shown below the code, and the versions of the packages that it was run with."""
 
     name: str
@@ -33,31 +33,31 @@ class Recipe:
     versions: dict[str, str]
 
 
-def read_section(name: str, text: str) -> Recipe:
+def read_section(name: str, text: str) -> Snippet:
     """Read a section: a python block, perhaps a text block after it, and a line that begins with `Run with`."""
     (code,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     output = re.search(r"^```text\n(.*?)^```", text.partition(code)[2], re.MULTILINE | re.DOTALL)
     line = re.search(r"^Run with (.*?)$\n(?:\n|\Z)", text, re.MULTILINE | re.DOTALL)[1]
     versions = dict(re.findall(r"([\w-]+)\s+(\d[\w.]*\d)", line.partition(" on Python")[0]))
-    return Recipe(name, code, output[1] if output else "", versions)
+    return Snippet(name, code, output[1] if output else "", versions)
 
 
-def read_recipes() -> dict[str, Recipe]:
+def read_snippets() -> dict[str, Snippet]:
     """Return all snippets by name. Code, output and versions above the first section apply to all."""
     first, *sections = re.split(r"^## ", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    shared, recipes = read_section("", first), {}
+    shared, snippets = read_section("", first), {}
     for section in sections:
         title, _, text = section.partition("\n")
         own = read_section(title.lower().replace(" ", "-"), text)
         output, versions = own.output or shared.output, shared.versions | own.versions
-        recipes[own.name] = Recipe(own.name, f"{shared.code}\n{own.code}", output, versions)
-    return recipes
+        snippets[own.name] = Snippet(own.name, f"{shared.code}\n{own.code}", output, versions)
+    return snippets
 
 
-def make_environment(recipe: Recipe, folder: Path) -> Path:
+def make_environment(snippet: Snippet, folder: Path) -> Path:
     """Create a virtual environment with a snippet's packages, unless it exists, and return its interpreter."""
     python = folder / "bin" / "python"
-    needed = sorted(f"{name}=={version}" for name, version in recipe.versions.items())
+    needed = sorted(f"{name}=={version}" for name, version in snippet.versions.items())
     installed = folder / "installed.txt"
     if not installed.exists() or installed.read_text().split() != needed:
         shutil.rmtree(folder, ignore_errors=True)
@@ -68,7 +68,7 @@ def make_environment(recipe: Recipe, folder: Path) -> Path:
 
 
 def adapt(model_name: str, folder: Path) -> None:
-    """Adapt the model to the sentences of this package, as docs/recipes.md says."""
+    """Adapt the model to the sentences of this package, as docs/integrations.md says."""
     shutil.copy(SENTENCES, folder / "documents.txt")
     options = ["--model_name", model_name, "--train_file", "documents.txt", "--documents", "smoothed"]
     command = [sys.executable, "-m", "informin", "fit", *options, "--output_dir", "better"]
@@ -76,7 +76,7 @@ def adapt(model_name: str, folder: Path) -> None:
 
 
 def run_code(
-    recipe: Recipe, python: str | Path, data: Path, collection: Path | None = None
+    snippet: Snippet, python: str | Path, data: Path, collection: Path | None = None
 ) -> subprocess.CompletedProcess:
     """Run a snippet in a copy of a folder, without network access to the Hub.
 
@@ -91,8 +91,8 @@ def run_code(
         if collection:
             shutil.copytree(collection, Path(folder, "collection"))
         environment |= {"XDG_CACHE_HOME": f"{folder}/.cache", "MTEB_CACHE": f"{folder}/.cache/mteb"}
-        Path(folder, "recipe.py").write_text(recipe.code, encoding="utf-8")
-        command = [python, "recipe.py"]
+        Path(folder, "snippet.py").write_text(snippet.code, encoding="utf-8")
+        command = [python, "snippet.py"]
         return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900)
 
 
@@ -108,10 +108,10 @@ def same_output(shown: str, printed: str) -> bool:
 def main() -> int:
     """Run the snippets. Returns 1 if one of them fails or prints something else."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    recipes = read_recipes()
+    snippets = read_snippets()
     parser.add_argument("--model_name", required=True)
     parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("--only", nargs="+", default=list(recipes), choices=list(recipes))
+    parser.add_argument("--only", nargs="+", default=list(snippets), choices=list(snippets))
     parser.add_argument("--collection", type=Path, default=ROOT.parent / "shared" / "data" / "retrieval" / "cisi")
     args = parser.parse_args()
     data = args.folder.resolve() / "data"
@@ -120,10 +120,10 @@ def main() -> int:
         adapt(args.model_name, data)
     failed = 0
     for name in args.only:
-        python = make_environment(recipes[name], args.folder.resolve() / "environments" / name)
-        collection = args.collection if "collection/" in recipes[name].code else None
-        done = run_code(recipes[name], python, data, collection)
-        passed = done.returncode == 0 and same_output(recipes[name].output, done.stdout)
+        python = make_environment(snippets[name], args.folder.resolve() / "environments" / name)
+        collection = args.collection if "collection/" in snippets[name].code else None
+        done = run_code(snippets[name], python, data, collection)
+        passed = done.returncode == 0 and same_output(snippets[name].output, done.stdout)
         failed += not passed
         print(f"{name}: {'as on the page' if passed else 'differs from the page'}")
         if not passed:
