@@ -1,4 +1,4 @@
-"""Run the snippets of docs/integrations.md, each in an environment of its own, and compare with the outputs on the page.
+"""Run the snippets of docs/integrations.md, each in an environment of its own, and compare outputs with the page.
 
     python -m tools.integrations --model_name MODEL --folder FOLDER [--only faiss ...] [--collection FOLDER]
 
