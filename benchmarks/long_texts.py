@@ -36,7 +36,7 @@ from benchmarks.maps import MAPS
 from benchmarks.prediction import Data, Encode, load_data
 from benchmarks.report import machine
 from informin.adapters.linear import LinearAdapter
-from informin.adapters.prediction import RECIPES
+from informin.adapters.prediction import PRESETS
 from informin.evaluation.collections import Collection, load_collection
 from informin.evaluation.geometry import unit
 from informin.evaluation.labels import clustering, neighbor_accuracy
@@ -165,7 +165,7 @@ class Bench:
         return {"scores": scores, "per_query": per_query, "cpu": spent[0] + float(arrays["cpu"])}
 
     def _matrix(self) -> LinearAdapter:
-        return LinearAdapter(**RECIPES["documents" if self.collection else "short_texts"])
+        return LinearAdapter(**PRESETS["documents" if self.collection else "short_texts"])
 
     def _before(self) -> dict[str, np.ndarray]:
         """Return the embeddings of the encoder before training, and what those of the texts cost; saved once."""

@@ -223,7 +223,7 @@ def warnings(old: Mapping[str, Any], new: Mapping[str, Any], trained: bool = Tru
         trained: Whether the new encoder was trained. An adapter that whitens moves neighbors apart even where it helps.
     """
     found = []
-    less = "Train for fewer steps, or lower `learning_rate`." if trained else "Use the recipe short_texts."
+    less = "Train for fewer steps, or lower `learning_rate`." if trained else "Use the preset short_texts."
     rank, spread = new["effective_rank"], new["uniformity"]
     if rank < RANK_LEFT * old["effective_rank"] or (spread > ALL_ALIKE and spread > old["uniformity"]):
         found.append(

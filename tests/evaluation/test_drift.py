@@ -230,7 +230,7 @@ def test_adapters_may_move_neighbors_apart_and_get_advice_of_their_own():
     changed = STILL | dict(neighbor_distance=99.0, effective_rank=147.0, stsb_dev=84.6)
     found = warnings(STILL, changed, trained=False)
     assert [warning.split(":")[0] for warning in found] == ["collapsed the embeddings", "reduced general ability"]
-    assert all(warning.endswith("Use the recipe short_texts.") for warning in found)
+    assert all(warning.endswith("Use the preset short_texts.") for warning in found)
 
 
 def test_no_warning_if_the_old_encoder_was_no_better():

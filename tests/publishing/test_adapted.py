@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 from transformers import AutoModel, AutoTokenizer
 
 from informin.adapters.linear import LinearAdapter
-from informin.adapters.prediction import RECIPES
+from informin.adapters.prediction import PRESETS
 from informin.adapters.vectors import load_vectors
 from informin.cli import embed, fit
 from informin.models.checkpoint import Checkpoint
@@ -45,7 +45,7 @@ def sentence_transformer(encoder: Path, folder: Path, normalize: bool = True) ->
 
 def chosen() -> LinearAdapter:
     """The adapter that `informin fit` chooses, as there are too few texts to judge the other."""
-    return LinearAdapter(**RECIPES["short_texts"])
+    return LinearAdapter(**PRESETS["short_texts"])
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["normalized", "not-normalized"])
