@@ -2,8 +2,8 @@ r"""Fit in another language: messages of programs in German, and the same messag
 
     python -m benchmarks.languages --model E5 --prompt "query: " --output benchmarks/results/languages
 
-Texts are the translated messages in /usr/share/locale (gettext catalogs). The score is the share of messages of the
-same program among the 10 nearest fitted messages, for held-out messages, before and after `informin fit`.
+Texts are the translated messages in /usr/share/locale (gettext catalogs). The score of a held-out message is the
+fraction of its 10 nearest fitted messages that come from the same program, before and after `informin fit`.
 """
 
 import argparse
