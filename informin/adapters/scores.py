@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
+from sklearn.metrics import silhouette_score
 from torch import Tensor
 
 from informin.adapters.copies import copy_keys, distinct_rows
@@ -207,9 +208,8 @@ def _separations(x: Tensor) -> np.ndarray:
     distances = (1 - x @ x.T).clamp(min=0).numpy()
     np.fill_diagonal(distances, 0)
     tree = linkage(squareform(np.sqrt(2 * distances), checks=False), "ward")
-    finest = _labels(tree, len(x) / TEXTS_PER_TOPIC)
-    sums = distances @ np.eye(finest.max() + 1)[finest]  # of the distances of each row to each of the finest topics
-    tried = [(labels, _silhouette(sums, finest, labels)) for labels in _clusterings(tree, len(x))]
+    clusterings = list(_clusterings(tree, len(x)))
+    tried = [(labels, silhouette_score(distances, labels, metric="precomputed")) for labels in clusterings]
     best = max(silhouette for _, silhouette in tried)
     used = [labels for labels, silhouette in tried if silhouette >= best - (1 - NEARLY_BEST) * abs(best)]
     apart = np.zeros((len(x), len(x)))
@@ -219,35 +219,11 @@ def _separations(x: Tensor) -> np.ndarray:
 
 
 def _clusterings(tree: np.ndarray, rows: int) -> Iterator[np.ndarray]:
+    """Yield the topics (n,) of the rows, from 0, for every number of topics that is tried."""
     topics = float(FEWEST_TOPICS)
     while topics <= rows / TEXTS_PER_TOPIC:
-        yield _labels(tree, topics)
+        yield np.unique(fcluster(tree, round(topics), "maxclust"), return_inverse=True)[1]
         topics *= FINER
-
-
-def _labels(tree: np.ndarray, topics: float) -> np.ndarray:
-    """Return the topic (n,) of each row, from 0."""
-    return np.unique(fcluster(tree, round(topics), "maxclust"), return_inverse=True)[1]
-
-
-def _silhouette(sums: np.ndarray, finest: np.ndarray, labels: np.ndarray) -> float:
-    """Return the mean silhouette of a clustering.
-
-    Args:
-        sums: (n, m) sum of the distances of each row to each of the m finest topics.
-        finest: (n,) finest topic of each row.
-        labels: (n,) topic of each row in the clustering, which joins some of the finest.
-    """
-    rows, topics = np.arange(len(labels)), labels.max() + 1
-    joined = np.zeros((sums.shape[1], topics))
-    joined[finest, labels] = 1
-    totals, sizes = sums @ joined, np.bincount(labels)
-    own = totals[rows, labels] / np.maximum(sizes[labels] - 1, 1)
-    means = totals / sizes
-    means[rows, labels] = np.inf
-    other = means.min(1)
-    widths = (other - own) / np.maximum(np.maximum(other, own), 1e-12)
-    return float(np.where((sizes[labels] > 1) & np.isfinite(other), widths, 0).mean())
 
 
 def _tail(cosines: np.ndarray, weights: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
