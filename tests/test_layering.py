@@ -140,6 +140,7 @@ SHARED = (
     "inputfiles",
     "interrupts",
     "jsonfiles",
+    "labeled_sentences",
     "lock",
     "otherformats",
     "outputs",

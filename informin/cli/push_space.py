@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from informin.demo.page import require_gradio
-from informin.demo.sentences import Sentences, load_labeled_sentences
 from informin.demo.space import write_space
 from informin.errors import UsageError
 from informin.guide.replay import PACKAGED
+from informin.labeled_sentences import Sentences, load_labeled_sentences
 from informin.publishing.hub import SPACE, Destination, prepare, push_space, refuse_bad_name
 from informin.temporary import TemporaryFolder
 

@@ -6,10 +6,10 @@ from informin import program
 from informin.cli.model_options import add_model_options, model_options
 from informin.demo.load import load_search
 from informin.demo.page import build_page, require_gradio, serve
-from informin.demo.sentences import load_labeled_sentences
 from informin.demo.server import LOCAL, wait
 from informin.errors import counted
 from informin.jobs.models import load_model
+from informin.labeled_sentences import load_labeled_sentences
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -6,8 +6,8 @@ from pathlib import Path
 from huggingface_hub import constants
 
 from informin.demo.search import Search, SearchModel
-from informin.demo.sentences import Sentences
 from informin.errors import UsageError, counted, error_line
+from informin.labeled_sentences import Sentences
 from informin.models.checkpoint import Checkpoint
 from informin.models.embed_file import embed_cached, embed_file
 from informin.models.model import Model

@@ -16,9 +16,9 @@ from informin.demo.map_html import SCRIPT, map_html
 from informin.demo.points import map_points
 from informin.demo.render import CSS, heading, note, report_html, results_html
 from informin.demo.search import HITS, Search
-from informin.demo.sentences import load_labeled_sentences
 from informin.demo.server import LOCAL, address_of, listen, start
 from informin.errors import UsageError
+from informin.labeled_sentences import load_labeled_sentences
 from informin.models.open_model import load_model
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.decomposition import PCA
 
-from informin.demo.sentences import Sentences
+from informin.labeled_sentences import Sentences
 
 MOST_POINTS = 5_000  # on the map; a random sample of larger files
 MOST_LABELS = 20  # with a color of their own; the others share one

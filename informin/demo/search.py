@@ -13,9 +13,9 @@ import numpy as np
 
 from informin.adapters.scores import unrelated_scores
 from informin.demo.index import MOST_EXACT, Ranking, make_index, rows_of, scaled_rows
-from informin.demo.sentences import Sentences
 from informin.errors import UsageError
 from informin.evaluation.similarity import COSINE, prepared
+from informin.labeled_sentences import Sentences
 from informin.models.model import Model
 from informin.textfiles import MOST_CHARACTERS
 

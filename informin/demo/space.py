@@ -16,8 +16,8 @@ from huggingface_hub import SpaceCardData
 import informin
 import modeling_informin
 from informin.demo.page import require_gradio
-from informin.demo.sentences import LABEL, Sentences
 from informin.errors import counted
+from informin.labeled_sentences import LABEL, Sentences
 from informin.publishing.card import CARD, stamped
 from informin.publishing.hub import SPACE_TAG
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from informin.columns import column_names, read_cells
 from informin.errors import UsageError
 from informin.evaluation import score_pairs
 from informin.evaluation.drift import SAMPLE, SEED, draw, drift_table, measure_drift, stsb_dev
@@ -23,14 +22,13 @@ from informin.evaluation.senteval_files import senteval_folder
 from informin.evaluation.table import Row, Table, difference, render
 from informin.figures import plots, run_plots
 from informin.figures.redundancy import probe
+from informin.labeled_sentences import load_labeled_sentences
 from informin.models.model import Model
 from informin.models.open_model import load_model
 from informin.publishing.report_record import load_report
 from informin.textfiles import read_sentences, require_file, without_blanks
 from informin.training.checkpoints import read_history
 from informin.training.information import BOUND, ENTROPY
-
-LABEL = "label"  # column of a file of sentences
 
 
 def alignment(
@@ -227,11 +225,11 @@ def sample(file: str, count: int, seed: int) -> list[str]:
 
 def labels_of(file: str, texts: Sequence[str]) -> list[str]:
     """Return the label of the first copy of each text from `sample`; an empty list without a column `label`."""
-    if LABEL not in column_names(Path(file)):
+    found = load_labeled_sentences(file)
+    if found.labels is None:
         return []
-    rows = zip(read_cells(Path(file), [LABEL]), read_sentences(Path(file), None))
-    labels = {" ".join(line.split()): label.strip() for (label,), line in reversed([*rows])}
-    return [labels[text] for text in texts]
+    first = {" ".join(text.split()): label for text, label in reversed([*zip(found.texts, found.labels)])}
+    return [first[text] for text in texts]
 
 
 def read_lines(file: str) -> list[str]:

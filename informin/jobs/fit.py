@@ -86,7 +86,7 @@ class FitResult:
 
     def refuse_harm(self) -> None:
         """Raise UsageError if the preset was auto, and the adapter is likely to hurt."""
-        if self.options["preset"] == AUTO and self.prediction and self.prediction.verdict == HURTS:
+        if self._was_chosen and self.prediction and self.prediction.verdict == HURTS:
             raise UsageError(
                 "auto finds that the adapter is likely to hurt",
                 option="preset",

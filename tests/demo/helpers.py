@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from informin.demo.search import Search, SearchModel
-from informin.demo.sentences import Sentences
+from informin.labeled_sentences import Sentences
 
 LETTERS = Sentences(["a", "b", "c", "b"], ["1", "2", "3", "4"])
 BEFORE = {"a": [1.0, 0.0], "b": [3.0, 3.0], "c": [0.0, -2.0], "": [1.0, 0.1]}

@@ -9,7 +9,7 @@ from huggingface_hub import constants
 
 from informin.cli.embed import main as embed
 from informin.demo.load import find_report, load_search, short_names
-from informin.demo.sentences import Sentences, load_labeled_sentences
+from informin.labeled_sentences import Sentences, load_labeled_sentences
 from informin.models.open_model import load_model
 from tests.conftest import raises_usage
 from tests.demo.helpers import TableEncoder, save

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from informin.demo.points import few_labels, map_points, shorten
-from informin.demo.sentences import Sentences
+from informin.labeled_sentences import Sentences
 
 DRAW = np.random.default_rng(0)
 

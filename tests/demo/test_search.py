@@ -8,7 +8,7 @@ import pytest
 
 from informin.demo import index
 from informin.demo.index import ExactIndex, FaissIndex, make_index, scaled_rows
-from informin.demo.sentences import Sentences
+from informin.labeled_sentences import Sentences
 from tests.conftest import raises_usage
 from tests.demo.helpers import AFTER, BEFORE, LETTERS, search_of
 

@@ -12,8 +12,8 @@ import httpx
 import pytest
 from huggingface_hub import SpaceCard
 
-from informin.demo.sentences import LABEL, Sentences, load_labeled_sentences
 from informin.demo.space import REQUIREMENTS, SENTENCES, requirements, write_space
+from informin.labeled_sentences import LABEL, Sentences, load_labeled_sentences
 from informin.publishing.card import is_edited
 from tests.conftest import make_sentences
 from tests.publishing.push.push_helpers import export

@@ -15,8 +15,8 @@ from informin.cli import embed as embed_command
 from informin.cli import eval as eval_command
 from informin.cli import fit as fit_command
 from informin.demo.load import load_search
-from informin.demo.sentences import Sentences
 from informin.evaluation.collections import load_collection, load_retrieval_pairs
+from informin.labeled_sentences import Sentences
 from informin.models.open_model import load_model
 from tests.conftest import make_sentences, raises_usage
 from tests.evaluation.test_collections import DOCUMENTS, QUERIES, tsv  # noqa: F401

@@ -13,9 +13,9 @@ from informin.cli import eval as eval_command
 from informin.cli import fit as fit_command
 from informin.demo.load import load_search
 from informin.demo.render import results_html
-from informin.demo.sentences import Sentences
 from informin.evaluation.collections import load_collection
 from informin.evaluation.geometry import unit
+from informin.labeled_sentences import Sentences
 from informin.models.open_model import load_model
 from informin.publishing.export import export_checkpoint
 from tests.conftest import make_sentences

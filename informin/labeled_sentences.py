@@ -1,4 +1,4 @@
-"""Read a file of sentences for the search page, with labels if it has a column `label`."""
+"""Read a file of sentences, with labels if it has a column `label`, and its other columns."""
 
 from dataclasses import dataclass, field
 from itertools import islice

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from informin.demo.sentences import Sentences, load_labeled_sentences
+from informin.labeled_sentences import Sentences, load_labeled_sentences
 from tests.conftest import raises_usage
 from tests.demo.helpers import save
 
