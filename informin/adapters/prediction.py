@@ -162,8 +162,8 @@ class HalvesTest:
         whole, most = self.gains(fitted)[:, 1], len(fitted.coef_)
         found = []
         for dimension in sorted({max(1, round(most * share)) for share in SHARES}, reverse=True):
-            cut = fitted.cut(dimension)
-            ranks, lost = self.log_ranks(cut), whole - self.gains(cut)[:, 1]
+            halved, total = self.gains(fitted.cut(dimension)).T
+            ranks, lost = self.own_log_ranks - halved, whole - total
             error = float(lost.std(ddof=1) / len(lost) ** 0.5)
             found.append(Width(dimension, float(np.exp(ranks.mean())), float(lost.mean()), error))
         return found
