@@ -36,7 +36,7 @@ def parser() -> program.Parser:
     add("--tasks", nargs="+", metavar="TASK",
         help=f"all (default if no files are given), sts, transfer, or names: {', '.join(TASKS)}.")  # fmt: skip
     add("--labels", nargs="+", default=[], metavar="FILE",
-        help="Labeled files, one task each: TSV, CSV or JSONL with columns text and label. Rows without a label are "
+        help="Labeled files, one task each: TSV, CSV or JSONL with columns text and label. Rows without either are "
         "skipped. Reports V-measure, nearest neighbors and 8-shot accuracy.")  # fmt: skip
     add("--text_column", metavar="NAME[,NAME...]",
         help="Column of --labels with the texts, or several to join, such as subject,body. Default: text.")  # fmt: skip
