@@ -24,6 +24,7 @@ from transformers.models.roberta.modeling_roberta import RobertaEmbeddings
 
 from informin.models.architectures import ARCHITECTURES
 
+BF16_ROWS = 128
 LayersRun = Callable[[list[BertLayer], Tensor, "Packed", bool], Tensor]
 
 
@@ -140,11 +141,17 @@ def _embed(encoder: BertModel, input_ids: Tensor, mask: Tensor, packed: Packed) 
 
 
 def run_layers(layers: list[BertLayer], hidden: Tensor, packed: Packed, first_alone: bool) -> Tensor:
-    """Apply BERT layers to packed tokens (T, d). With `first_alone`, return only first tokens (N, d)."""
-    *layers, last = layers
+    """Apply BERT layers to packed tokens (T, d). With `first_alone`, return only first tokens (N, d).
+
+    In bf16 on a CPU, zeros fill the row up to a multiple of `BF16_ROWS`, because oneDNN keeps code and buffers for each
+    shape of a matrix product.
+    """
+    tokens, (*layers, last) = len(hidden), layers
+    if hidden.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
+        hidden = pad(hidden, (0, 0, 0, -tokens % BF16_ROWS))
     for layer in layers:
         hidden = layer_forward(layer, hidden, packed)
-    return layer_forward(last, hidden, packed, first_alone)
+    return layer_forward(last, hidden, packed, first_alone)[:tokens]
 
 
 def layer_forward(layer: BertLayer, hidden: Tensor, packed: Packed, first_alone: bool = False) -> Tensor:
@@ -163,16 +170,24 @@ def layer_forward(layer: BertLayer, hidden: Tensor, packed: Packed, first_alone:
 
 
 def attend_by_runs(query, key, value, packed: Packed, dropout: float, scale: float, first_alone: bool) -> Tensor:
-    """Return attention (T, H, d/H), or (N, H, d/H) with `first_alone`; one matrix product per sentence length."""
+    """Return attention (T, H, d/H), or (N, H, d/H) with `first_alone`; one matrix product per sentence length.
+
+    The row can end with zeros. With autocast, attention is computed in float32, because of oneDNN (see `run_layers`).
+    """
     tokens = [number * length for number, length in packed.runs]
-    sizes = [number for number, _ in packed.runs] if first_alone else tokens
-    outputs = []
+    tokens.append(len(key) - sum(tokens))
+    sizes = [*(number for number, _ in packed.runs), 0] if first_alone else tokens
     # split instead of slices, whose gradients would each be as long as the row.
-    for (number, _), *run in zip(packed.runs, query.split(sizes), key.split(tokens), value.split(tokens)):
-        q, k, v = (x.unflatten(0, (number, -1)).transpose(1, 2) for x in run)  # (number, H, length, d/H)
-        mixed = scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scale)
-        outputs.append(mixed.transpose(1, 2).flatten(0, 1))
-    return torch.cat(outputs)
+    if torch.is_autocast_enabled("cpu"):
+        query, key, value = query.float(), key.float(), value.float()
+    runs = zip(query.split(sizes), key.split(tokens), value.split(tokens))
+    outputs = []
+    with torch.autocast("cpu", enabled=False):
+        for (number, _), run in zip(packed.runs, runs):
+            q, k, v = (x.unflatten(0, (number, -1)).transpose(1, 2) for x in run)  # (number, H, length, d/H)
+            mixed = scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scale)
+            outputs.append(mixed.transpose(1, 2).flatten(0, 1))
+    return pad(torch.cat(outputs), (0, 0, 0, 0, 0, sizes[-1]))
 
 
 def attend_at_once(query, key, value, packed: Packed, dropout: float, scale: float, first_alone: bool) -> Tensor:

@@ -184,7 +184,7 @@ def trainer_of(folder, output_dir, **options) -> InforMinTrainer:
         ({}, "parts"),
         (dict(mlm_weight=0.1), "parts"),
         (dict(gradient_cache_chunk_size=8), "whole"),
-        (dict(bf16=True), "whole"),
+        (dict(bf16=True), "parts"),
         (dict(padding_free=False), "padded"),
         (dict(view_dropout=[0.1, 0.2]), "padded"),
         (dict(attention_mi_weight=0.1), "padded"),
