@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.prediction import Data, Encode, arguments, cached, encoder_of, load_data
 from benchmarks.queries import tests_of
 from benchmarks.report import machine
-from informin.adapters.comparison import (
+from informin.adapters.halves import (
     MOST_AGREEING,
     HalvesScore,
     difference,

@@ -8,8 +8,10 @@ Each run is a separate process. A round runs all sides one after the other, and 
 that other load on the machine affects all equally. The table shows the median over rounds. Time is measured from the
 beginning of the first step to the end of the last. Tokenization happens within the step there and before training here,
 which takes less than a hundredth of the time. `sorted` is sentence-transformers with batches of sentences of similar
-length, which have little padding but harder negatives. `padded` is our trainer without `--padding_free`. On a GPU,
-memory is the peak allocated by PyTorch. Rows name the file and the fraction of padding in unsorted batches.
+length, which have little padding but harder negatives. `two processes` is sentence-transformers in two processes of one
+thread, each with half of the batch, so that there are half as many negatives; its memory is that of both. `padded` is
+our trainer without `--padding_free`. On a GPU, memory is the peak allocated by PyTorch. Rows name the file and the
+fraction of padding in unsorted batches.
 """
 
 import argparse
@@ -26,7 +28,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
-SIDES = ("sentence-transformers", "sorted", "padded", "here")
+THEIRS = ("sentence-transformers", "sorted", "two processes")
+SIDES = (*THEIRS, "padded", "here")
 
 
 def peak_memory() -> float:
@@ -115,20 +118,27 @@ def padding(args: argparse.Namespace) -> float:
 
 
 def measure(file: str, model: str, precision: str, side: str) -> dict[str, float]:
-    """Return speed and memory of one run, in a separate process."""
+    """Return speed and memory of one run, in a separate process, or in two."""
     chosen = ["--train_file", file, "--model_name", model, "--precision", precision, "--side", side]
-    command = [sys.executable, __file__, *sys.argv[1:], *chosen]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    command, threads = [sys.executable, __file__, *sys.argv[1:], *chosen], {}
+    if side == "two processes":
+        command[1:1] = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+        threads = {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | threads)
     return json.loads(done.stdout.rpartition("RESULT")[2])
 
 
 def run_side(args: argparse.Namespace) -> None:
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if args.side == "two processes":
+        args.batch_size //= processes
     with tempfile.TemporaryDirectory() as folder:
-        if args.side in SIDES[:2]:
+        if args.side in THEIRS:
             speed = theirs(args, folder)
         else:
             speed = ours(args, f"{folder}/run", padding_free=args.side == "here")
-    print("RESULT", json.dumps({"sentences_per_second": speed, "peak_gib": peak_memory()}))
+    if os.environ.get("RANK", "0") == "0":
+        print("RESULT", json.dumps({"sentences_per_second": speed, "peak_gib": peak_memory() * processes}))
 
 
 def main() -> None:

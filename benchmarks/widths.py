@@ -6,9 +6,9 @@
 nDCG@10 on CISI and NPL with the first dimensions of the vectors as they are, of their PCA, and of the adapter (preset
 documents), which is rotated to the principal axes. `predicted` is the adapter's score at full width, times the
 nDCG@10 of the halves of held-out texts at this width, over that at full width. Documents are quantized with
-quantize_embeddings of sentence-transformers, and queries are floats; ITQ rotates to make bits better (Gong et al.,
-2013). A model folder without config.json is read as the unpacked wordllama package, and a folder whose parent is named
-e5 gets the prompts of E5.
+quantize_embeddings of sentence-transformers, and queries are floats. `adapter, bits` has rotation="bits".
+A model folder without config.json is read as the unpacked wordllama package, and a folder whose parent is named e5 gets
+the prompts of E5.
 """
 
 import sys
@@ -30,23 +30,12 @@ from informin.evaluation.geometry import unit
 from informin.files import write_json
 
 SHARES = (1, 1 / 2, 3 / 8, 1 / 4, 1 / 8)
-ITERATIONS, FITTED = 50, 5_000  # of ITQ
 
 
 def pseudo_ndcg(log_ranks: np.ndarray) -> float:
     """Return nDCG@10 with one right answer per query, from the logs of its ranks."""
     ranks = np.exp(log_ranks)
     return float(np.where(ranks < 10.5, 1 / np.log2(1 + ranks), 0).mean())
-
-
-def itq(vectors: np.ndarray, seed: int = 0) -> np.ndarray:
-    """Return the rotation (d, d) after which vectors (n, d) are closest to their signs (iterative quantization)."""
-    width = vectors.shape[1]
-    rotation = np.linalg.qr(np.random.default_rng(seed).normal(size=(width, width)))[0]
-    for _ in range(ITERATIONS):
-        left, _, right = np.linalg.svd(vectors.T @ np.sign(vectors @ rotation))
-        rotation = left @ right
-    return rotation
 
 
 def quantized(data: Data, documents: np.ndarray, queries: np.ndarray) -> dict[str, float]:
@@ -80,9 +69,9 @@ def cell(name: str, data: Data, cache: Path) -> dict:
             "pca": float(data.score(unit(x) @ axes, unit(q) @ axes).mean()),
             "adapter": float(data.score(a[:, :width], b[:, :width]).mean()), "predicted": predicted,
         })  # fmt: skip
-    rotation = itq(a[np.random.default_rng(0).permutation(len(a))[:FITTED]].astype(np.float64))
+    rotated = LinearAdapter(**PRESETS["documents"], rotation="bits").fit(x)
     bits = {"as it is": quantized(data, x, q), "adapter": quantized(data, a, b),
-            "adapter, ITQ": quantized(data, a @ rotation, b @ rotation)}  # fmt: skip
+            "adapter, bits": quantized(data, rotated.transform(x), rotated.transform(q))}  # fmt: skip
     return {"model": label_of(name), "data": data.name, "widths": rows, "bits": bits,
             "auto": shortest(test.curve(held_out)), "whole": whole}  # fmt: skip
 

@@ -40,7 +40,7 @@ class Sentences:
         return Sentences([self.texts[row] for row in rows], labels, columns)
 
 
-def load_labeled_sentences(path: str | Path, text_column: str | None = None, option: str = "sentences") -> Sentences:
+def load_labeled_sentences(path: str | Path, text_column: str | None = None, option: str = "train_file") -> Sentences:
     """Read the sentences of a file as `informin embed` does, their labels and the other columns.
 
     Args:

@@ -54,9 +54,9 @@ def test_other_columns_stay_with_their_sentences(tmp_path):
 
 
 def test_wrong_files(tmp_path):
-    with raises_usage(found="`sentences`: gone.txt does not exist"):
+    with raises_usage(found="`train_file`: gone.txt does not exist"):
         load_labeled_sentences("gone.txt")
-    with raises_usage("sentences", found="which has 2 lines and no sentence"):
+    with raises_usage("train_file", found="which has 2 lines and no sentence"):
         load_labeled_sentences(save(tmp_path / "a.txt", "\n \n"))
     with raises_usage(found="has no column 'text'"):
         load_labeled_sentences(save(tmp_path / "a.csv", "a,b\n1,2\n"))

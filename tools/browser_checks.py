@@ -53,7 +53,7 @@ def main() -> int:
         folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as data, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=args.chromium, args=["--no-sandbox"])
-        with served([*args.models, "--sentences", str(hostile_sentences(Path(data)))]) as url:
+        with served([*args.models, "--train_file", str(hostile_sentences(Path(data)))]) as url:
             for scheme in ("light", "dark"):
                 for viewport in (DESKTOP, PHONE):
                     check_page(checks, browser, url, viewport, scheme, Path(args.axe), folder)

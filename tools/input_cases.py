@@ -138,7 +138,7 @@ OTHERS = {
     "informin eval --labels, every sentence its own class": [*LABELS, "own-classes.tsv"],
     "informin analyze drift, two sentences": [
         *("analyze", "drift", "--model_name", "run", "--compare", "bert", "--pooler", "cls"),
-        *("--sentences", "one.txt"),
+        *("--train_file", "one.txt"),
     ],
     "informin eval --compare, a FIFO": [*LABELS, "own-classes.tsv", "--compare", "fifo"],
     "informin study ..yaml": ["study", "..yaml"],
@@ -157,7 +157,7 @@ OTHERS = {
     "informin eval --poler cls": [*EVALUATION, "--poler", "cls"],
     "informin eval, no data and no Hub": ["eval", "--model_name", "bert", "--pooler", "cls"],
     "informin analyze, an unknown model_type with auto_map": [
-        *("analyze", "tsne", "--model_name", "evil", "--pooler", "cls", "--sentences", "s.txt")
+        *("analyze", "tsne", "--model_name", "evil", "--pooler", "cls", "--train_file", "s.txt")
     ],
     "informin export, an unknown model_type with auto_map": ["export", "evil", "evil-out"],
     "informin export of a cut checkpoint": ["export", "cut", "cut-out"],
@@ -165,7 +165,7 @@ OTHERS = {
     "informin push, onnx/ is a link": ["push", "linked-folder", "me/model", "--dry_run"],
     "informin push, README.md is a link": ["push", "linked-card", "me/model", "--dry_run"],
     'informin push, repository m"); import os; ("': ["push", "linked-no", 'm"); import os; ("', "--dry_run"],
-    "informin analyze tsne of a FIFO": ["analyze", "tsne", "--model_name", "run", "--sentences", "fifo"],
+    "informin analyze tsne of a FIFO": ["analyze", "tsne", "--model_name", "run", "--train_file", "fifo"],
 }
 
 

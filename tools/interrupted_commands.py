@@ -86,7 +86,7 @@ SAVE_CHUNK = "informin.models.embedding_files.Progress.save"
 COMMANDS = {
     "embed": Command("embed --model_name bert --pooler mean --train_file s.txt --output w/o.npy", SAVE_CHUNK, 2, True),
     "search --embeddings": Command(
-        "search bert --pooler mean --sentences s.txt --embeddings w/o.npy", SAVE_CHUNK, 2, True
+        "search bert --pooler mean --train_file s.txt --embeddings w/o.npy", SAVE_CHUNK, 2, True
     ),
     "fit --model_name": Command(
         "fit --model_name st --train_file s.txt --output_dir w/o --documents smoothed --preset documents",
@@ -106,7 +106,7 @@ COMMANDS = {
     "export": Command("export adapted w/o", "informin.publishing.export.add_dense"),
     "report": Command("report w/fitted", "informin.report.page.render"),
     "analyze tsne": Command(
-        "analyze tsne --model_name bert --pooler mean --sentences s.txt --output w/o", "informin.figures.plots.save"
+        "analyze tsne --model_name bert --pooler mean --train_file s.txt --output w/o", "informin.figures.plots.save"
     ),
     "study summary.json": Command("study w/summary.json", "informin.figures.run_plots.save", parts=True),
 }

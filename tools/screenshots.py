@@ -37,7 +37,7 @@ def main() -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=args.chromium, args=["--no-sandbox"])
         if args.search:
-            with served([*args.search, "--sentences", args.sentences]) as url:
+            with served([*args.search, "--train_file", args.sentences]) as url:
                 search_page(browser, url, args.query)
         if args.report:
             page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})

@@ -16,6 +16,7 @@ from informin.adapters.matrices import (
     present,
     principal_axes,
     regression_matrix,
+    rotation_for_bits,
     whitening_matrix,
     without_direction,
 )
@@ -23,6 +24,7 @@ from informin.adapters.rows import CHUNK, finite_chunk, nearest_rows, neighbor_m
 from informin.adapters.scores import ScoreThreshold
 from informin.errors import UsageError
 
+ROTATIONS = ("principal", "bits")
 DTYPES = (np.float64, np.float32, np.float16)  # that `transform` returns; others become the first
 MEMORY_MAPPED = 10**6  # rows: larger arrays are read in chunks and never copied
 
@@ -63,6 +65,8 @@ class LinearAdapter(ScoreThreshold, ClassNamePrefixFeaturesOutMixin, Transformer
        of a vector are then its best approximation with m numbers, so that vectors can be cut: with `n_components`,
        `truncate_dim`, or in the index. The sign of an axis is the one for which its coordinate with the largest
        absolute value, in the space of the embeddings, is positive.
+       With `rotation="bits"`, the vectors are then rotated once more, after they are cut to `n_components`, to be close
+       to their signs (iterative quantization). Use it if an index keeps one bit per number. Do not cut these vectors.
 
     The map has no bias, so the length of x does not matter: a server that applies the matrix before it scales
     embeddings to unit length returns the same vectors.
@@ -80,6 +84,7 @@ class LinearAdapter(ScoreThreshold, ClassNamePrefixFeaturesOutMixin, Transformer
         self_weight: Fraction s of a row in its own neighborhood mean, between 0 and 1. 1 turns the regression off.
         penalty: Ridge penalty.
         n_components: Number of dimensions of the adapted vectors, at most d; None for d.
+        rotation: `principal`, or `bits` for vectors that are quantized to one bit per number.
         max_samples: Maximum number of rows among which neighbors are searched, a random sample. The mean uses all rows.
         random_state: Seed of the sample.
 
@@ -102,7 +107,7 @@ class LinearAdapter(ScoreThreshold, ClassNamePrefixFeaturesOutMixin, Transformer
         Within-class covariance normalization (Hatch, Kajarekar & Stolcke, 2006) and relevant component analysis
         (Bar-Hillel et al., 2003), with neighborhoods in place of classes; database-side augmentation (Arandjelovic &
         Zisserman, 2012) with similarity weights (Radenovic, Tolias & Chum, 2019), in linear form. Removal of the mean
-        direction: Ren, Sun & Liang (2025), arXiv 2511.11041.
+        direction: Ren, Sun & Liang (2025), arXiv 2511.11041. Rotation for bits: Gong & Lazebnik (2011).
     """
 
     def __init__(
@@ -114,6 +119,7 @@ class LinearAdapter(ScoreThreshold, ClassNamePrefixFeaturesOutMixin, Transformer
         self_weight: float = 0.8,
         penalty: float = 1e-3,
         n_components: int | None = None,
+        rotation: str = "principal",
         max_samples: int = 50_000,
         random_state: int = 0,
     ):
@@ -123,6 +129,7 @@ class LinearAdapter(ScoreThreshold, ClassNamePrefixFeaturesOutMixin, Transformer
         self.self_weight = self_weight
         self.penalty = penalty
         self.n_components = n_components
+        self.rotation = rotation
         self.max_samples = max_samples
         self.random_state = random_state
 
@@ -164,7 +171,10 @@ class LinearAdapter(ScoreThreshold, ClassNamePrefixFeaturesOutMixin, Transformer
         matrix = whitening @ regression_matrix(x @ whitening, k, self.self_weight, self.penalty)
         matrix = matrix * (width / float(matrix.trace() or width))
         matrix = self.strength_ * matrix + (1 - self.strength_) * torch.eye(width, dtype=torch.float64)
-        self.coef_ = (matrix @ principal_axes(x, matrix)).T[: self.n_components].contiguous().numpy()
+        matrix = (matrix @ principal_axes(x, matrix))[:, : self.n_components]
+        if self.rotation == "bits":
+            matrix = matrix @ rotation_for_bits(unit_rows(x @ matrix), self.random_state)
+        self.coef_ = matrix.T.contiguous().numpy()
         self.intercept_ = np.zeros(len(self.coef_))
         return self
 
@@ -175,9 +185,11 @@ class LinearAdapter(ScoreThreshold, ClassNamePrefixFeaturesOutMixin, Transformer
             n_components: Number of dimensions, at most that of `transform`.
 
         Raises:
-            UsageError: It is out of range.
+            UsageError: It is out of range, or the adapter is rotated for bits.
         """
         check_is_fitted(self)
+        if self.rotation == "bits":
+            raise UsageError("is bits", option="rotation", fix="Fit with `n_components`; these vectors cannot be cut.")
         _require_components(n_components, len(self.coef_))
         adapter = copy(self).set_params(n_components=n_components)
         adapter.coef_, adapter.intercept_ = self.coef_[:n_components].copy(), self.intercept_[:n_components].copy()
@@ -277,6 +289,7 @@ class LinearAdapter(ScoreThreshold, ClassNamePrefixFeaturesOutMixin, Transformer
             ("regularization", _is_number(self.regularization) and self.regularization > 0, "a number above 0"),
             ("self_weight", _is_number(self.self_weight, 0, 1), "a number from 0 to 1"),
             ("penalty", _is_number(self.penalty, 0), "a number of 0 or more"),
+            ("rotation", self.rotation in ROTATIONS, f"one of: {', '.join(ROTATIONS)}"),
             ("max_samples", _is_integer(self.max_samples, 2), "an integer of 2 or more"),
         ):
             _require(name, getattr(self, name), fits, needed)

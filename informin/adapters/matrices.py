@@ -1,15 +1,18 @@
-"""The steps of `LinearAdapter` as matrices: mean direction, whitening, regression, principal axes."""
+"""The steps of `LinearAdapter` as matrices: mean direction, whitening, regression, rotations."""
 
 from collections.abc import Iterator
 
 import numpy as np
 import torch
+from sklearn.utils.validation import check_random_state
 from torch import Tensor
 
 from informin.adapters.copies import GRIDS, copy_keys, distinct_rows
 from informin.adapters.rows import CHUNK, finite_chunk, nearest_rows, neighbor_means, own_blocks, unit_rows
 from informin.distributed import rank, sum_over_processes, world_size
 from informin.errors import UsageError
+
+BIT_ROWS, BIT_ITERATIONS = 5_000, 50  # of `rotation_for_bits`
 
 
 def present(x: Tensor) -> Tensor:
@@ -113,6 +116,27 @@ def principal_axes(x: Tensor, matrix: Tensor) -> Tensor:
     axes = torch.linalg.eigh(sum_over_processes(moments)).eigenvectors.flip(1)
     largest = axes.gather(0, axes.abs().argmax(0, keepdim=True))
     return axes * largest.sign()
+
+
+def rotation_for_bits(x: Tensor, random_state: int) -> Tensor:
+    """Return the rotation (d, d), applied from the right, after which unit rows are closest to their signs.
+
+    Iterative quantization: the signs and the rotation that fits them best, in turn, from a random rotation.
+
+    Args:
+        x: (n, d) unit rows. Up to `BIT_ROWS` of them are used, a random sample.
+        random_state: Seed of the sample and of the first rotation.
+
+    Source:
+        Gong & Lazebnik (2011), "Iterative Quantization: A Procrustean Approach to Learning Binary Codes", section 2.2.
+    """
+    random, width = check_random_state(random_state), x.shape[1]
+    sample = x[torch.from_numpy(random.permutation(len(x))[:BIT_ROWS])]
+    rotation = torch.linalg.qr(torch.from_numpy(random.normal(size=(width, width)))).Q
+    for _ in range(BIT_ITERATIONS):
+        left, _, right = torch.linalg.svd(sample.T @ (sample @ rotation).sign())
+        rotation = left @ right
+    return rotation
 
 
 def _ridge(gram: Tensor, cross: Tensor, penalty: float) -> Tensor:

@@ -11,9 +11,9 @@ from torch import Tensor
 from informin.distributed import rank, world_size
 from informin.errors import UsageError
 
-BLOCK = 4_096  # rows per block. Fixed, so that the rounding does not depend on the number of processes.
+ROWS_AT_ONCE = 4_096  # rows per block. Fixed, so that the rounding does not depend on the number of processes.
 CHUNK = 65_536  # rows read at once from a memory map
-COSINES = 2**27  # cosines in memory at once: 512 MiB
+MOST_COSINES = 2**27  # cosines in memory at once: 512 MiB
 
 
 def unit_rows(x: Tensor) -> Tensor:
@@ -30,9 +30,9 @@ def unit_rows(x: Tensor) -> Tensor:
 
 def own_blocks(rows: int) -> Iterator[slice]:
     """Yield the blocks of rows that this process handles."""
-    for number, start in enumerate(range(0, rows, BLOCK)):
+    for number, start in enumerate(range(0, rows, ROWS_AT_ONCE)):
         if number % world_size() == rank():
-            yield slice(start, start + BLOCK)
+            yield slice(start, start + ROWS_AT_ONCE)
 
 
 def read_rows(x: np.ndarray, rows: slice | np.ndarray) -> np.ndarray:
@@ -129,7 +129,7 @@ def nearest_rows(anchors: Tensor, candidates: Tensor, k: int, *, first: int | No
     """
     accelerator = torch.accelerator.current_accelerator() or torch.device("cpu")
     columns = candidates.to(accelerator, torch.float32).T.contiguous()
-    step = max(1, min(BLOCK, COSINES // len(candidates)))
+    step = max(1, min(ROWS_AT_ONCE, MOST_COSINES // len(candidates)))
     indices = []
     for start in range(0, len(anchors), step):
         block = anchors[start : start + step].to(accelerator, torch.float32)

@@ -88,7 +88,7 @@ def _add_figure(subparsers, draw: Callable, text: str, kind: str = "") -> Callab
         add("--senteval_dir", help="SentEval's data/downstream. Default: $SENTEVAL_DATA, or the Hub.")
         add("--split", choices=["dev", "test"], default="dev", help="Split of STS-B. Default: dev.")
     if kind == "sentences":
-        add("--sentences", required=True, metavar="FILE", help="File with one sentence per line, or CSV, JSONL, ...")
+        add("--train_file", required=True, metavar="FILE", help="File with one sentence per line, or CSV, JSONL, ...")
         add("--max_sentences", type=int, default=2000, help="Size of the random sample. Default: 2000.")
         add("--seed", type=int, default=42, help="Seed of the sample and of the analysis. Default: 42.")
     return add

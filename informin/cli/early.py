@@ -15,8 +15,8 @@ from informin.evaluation.table_files import rows_by_column
 from informin.inputfiles import find_files, require_vectors
 from informin.textfiles import FIRST_ROWS, read_sentences, require_file, split_columns
 
-# Options that name files of texts, by command.
-TEXTS = {**dict.fromkeys(("train", "fit", "embed", "compare", "upgrade"), "train_file"), "search": "sentences"}
+# The option that names files of texts, by command.
+TEXTS = dict.fromkeys(("train", "fit", "embed", "compare", "upgrade", "search"), "train_file") | {"eval": "labels"}
 COLUMNS = ("text_column", "label_column")
 
 
@@ -38,7 +38,7 @@ def check_files(command: str, argv: list[str]) -> None:
         command: Name of the subcommand.
         argv: Its arguments.
     """
-    option = "labels" if command == "eval" else TEXTS.get(command)
+    option = TEXTS.get(command)
     if option is None or any(word.startswith(("--config", "--recipe")) for word in argv if command == "train"):
         return
     parser = _Parser(add_help=False, allow_abbrev=False)
@@ -56,7 +56,7 @@ def check_files(command: str, argv: list[str]) -> None:
                 for name in given[option]:
                     next(rows_by_column(Path(name), option, (), may_be_empty=(*split_columns(text), label)), None)
             else:
-                _check_texts(option, given)
+                _check_texts(given)
             if given.get("embeddings"):
                 require_vectors(Path(given["embeddings"]))
     except UsageError as error:
@@ -66,8 +66,7 @@ def check_files(command: str, argv: list[str]) -> None:
         logging.disable(logging.NOTSET)
 
 
-def _check_texts(option: str, given: dict) -> None:
-    paths = find_files(given[option]) if option == "train_file" else [Path(name) for name in given[option]]
-    for path in paths:
-        require_file(f"`{option}`", path)
+def _check_texts(given: dict) -> None:
+    for path in find_files(given["train_file"]):
+        require_file("`train_file`", path)
         deque(islice(read_sentences(path, given["text_column"]), FIRST_ROWS), maxlen=0)

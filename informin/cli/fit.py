@@ -5,6 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from informin import program
+from informin.adapters.linear import ROTATIONS
 from informin.adapters.prediction import PRESETS
 from informin.adapters.scores import scores_line
 from informin.cli.model_options import add_model_options, add_shared_lines, add_text_options, model_options
@@ -57,6 +58,9 @@ def main(argv: list[str] | None = None) -> int:
     add("--dimension", type=_dimension, metavar="N",
         help="Number of dimensions of the adapted vectors. auto: the smallest one with a small predicted loss; it "
         "needs --model_name. Default: all.")  # fmt: skip
+    add("--rotation", default=ROTATIONS[0], choices=ROTATIONS,
+        help="principal: the first numbers of a vector approximate it best, for vectors that are cut later. bits: the "
+        "signs of its numbers do, for an index with one bit per number (binary quantization).")  # fmt: skip
     add("--seed", type=int, default=0, help="Seed of the sample of texts, if there are more than 50,000.")
     add("--senteval_dir",
         help="SentEval's data/downstream, to report STS-B dev. Default: $SENTEVAL_DATA, or not scored.")  # fmt: skip
@@ -83,6 +87,7 @@ def work(args: argparse.Namespace) -> None:
                 "preset",
                 "n_neighbors",
                 "dimension",
+                "rotation",
                 "seed",
                 "senteval_dir",
                 "name",

@@ -18,7 +18,7 @@ def main(argv: list[str] | None = None) -> int:
     add = parser.add_argument
     add("model", metavar="MODEL", help="Hub id or local folder.")
     add("other", nargs="?", metavar="OTHER", help="A second model to compare, such as the same one after training.")
-    add("--sentences", required=True, metavar="FILE",
+    add("--train_file", required=True, metavar="FILE",
         help="Sentences to search: text (one per line), CSV, TSV, JSONL or Parquet; also .gz, .xz, .zst. A column "
         "`label` colors the map.")  # fmt: skip
     add("--text_column", metavar="NAME[,NAME...]",
@@ -40,11 +40,11 @@ def main(argv: list[str] | None = None) -> int:
 def search(args: argparse.Namespace) -> None:
     """Read and embed the sentences, and serve the page until a signal."""
     require_gradio()
-    sentences = load_labeled_sentences(args.sentences, args.text_column)
+    sentences = load_labeled_sentences(args.train_file, args.text_column)
     names = [name for name in (args.model, args.other) if name]
     encoders = [load_model(name, **model_options(args)) for name in names]
     found = load_search(encoders, sentences, args.embeddings)
-    print(f"{counted(len(found), 'sentence')} from {args.sentences}")
+    print(f"{counted(len(found), 'sentence')} from {args.train_file}")
     url = serve(build_page(found), args.host, args.port, args.allowed_hosts)
     print(f"The search page is at {url} (Ctrl-C stops it)", flush=True)
     wait()

@@ -91,7 +91,7 @@ class Drift:
     def record(self) -> dict:
         """Return the drift record; see the module docstring."""
         number = len(self.sentences)
-        return {"sentences": number, "old": self.old, "new": self.new, "warnings": warnings(self.old, self.new)}
+        return {"sentences": number, "old": self.old, "new": self.new, "warnings": drift_warnings(self.old, self.new)}
 
 
 def measure_drift(old: Encode, new: Encode, sentences: Sequence[str], pairs: GradedPairs | None = None) -> Drift:
@@ -214,7 +214,7 @@ def drift_table(records: Mapping[str, dict], old: str, measures: Iterable[str] =
     return Table(f"Drift on {counted(first['sentences'], 'sentence')}", [old, *records], rows)
 
 
-def warnings(old: Mapping[str, Any], new: Mapping[str, Any], trained: bool = True) -> list[str]:
+def drift_warnings(old: Mapping[str, Any], new: Mapping[str, Any], trained: bool = True) -> list[str]:
     """Return warnings about harmful changes, each a phrase that continues "Training ..." or "The adapter ...".
 
     Args:

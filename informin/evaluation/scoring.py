@@ -22,7 +22,7 @@ from informin.evaluation.labels import LABEL_COLUMNS, LabeledSentences, load_lab
 from informin.evaluation.senteval import TASKS, StsTask, TransferTask, load_task
 from informin.evaluation.similarity import COSINE
 from informin.evaluation.sts import score_sts
-from informin.evaluation.table import label
+from informin.evaluation.table import checkpoint_label
 from informin.evaluation.together import encode_together
 from informin.evaluation.transfer import score_transfer
 from informin.evaluation.whitening import whitened
@@ -202,7 +202,7 @@ def score_encoder(
             if outputs and rank() == 0:
                 results.save_results(outputs[pooler], rows[pooler])
             shown = "no score" if entry["score"] is None else f"{entry['score']:.2f}"
-            logger.info(f"{label(rows[pooler])}: {name} {shown} ({sum(entry['seconds'].values()):.1f} s)")
+            logger.info(f"{checkpoint_label(rows[pooler])}: {name} {shown} ({sum(entry['seconds'].values()):.1f} s)")
     return list(rows.values())
 
 

@@ -46,7 +46,7 @@ class Table:
     rows: list[Row]
 
 
-def label(results: dict) -> str:
+def checkpoint_label(results: dict) -> str:
     """Return the name of a checkpoint with its pooling, such as `all-MiniLM-L6-v2, cls`."""
     whitening = results["whitening"]
     size = f" {whitening['dimensions']}" if whitening and whitening["dimensions"] else ""
@@ -72,7 +72,7 @@ def score_tables(rows: Sequence[dict], others: Sequence[dict] = (), seeds: bool 
         # The average is shown only together with all of its seven scores.
         def line(results, columns=columns, average=group if columns == list(tasks) else None):
             scores = {task: results["tasks"].get(task, {}).get("score") for task in columns}
-            return Row(label(results), scores | {AVERAGE: average and results["average"][average]})
+            return Row(checkpoint_label(results), scores | {AVERAGE: average and results["average"][average]})
 
         lines = _compared(list(map(line, others)), list(map(line, rows)), seeds)
         tables.append(Table(TITLES[group], [*columns, AVERAGE], lines))
@@ -81,7 +81,7 @@ def score_tables(rows: Sequence[dict], others: Sequence[dict] = (), seeds: bool 
 
         def line(results, name=name, measures=measures):
             scores = results["tasks"].get(name, {}).get("measures", {})
-            return Row(label(results), {measure.title: scores.get(key) for key, measure in measures.items()})
+            return Row(checkpoint_label(results), {measure.title: scores.get(key) for key, measure in measures.items()})
 
         lines = _compared(list(map(line, others)), list(map(line, rows)), seeds)
         tables.append(Table(_sample_title(name, entry), [measure.title for measure in measures.values()], lines))
@@ -111,7 +111,7 @@ def aggregation_table(rows: Sequence[dict]) -> list[Table]:
     if not columns:
         return []
     lines = [
-        Row(f"{label(results)}: {name}", {task: results["tasks"].get(task, {}).get(key) for task in columns})
+        Row(f"{checkpoint_label(results)}: {name}", {task: results["tasks"].get(task, {}).get(key) for task in columns})
         for results in rows
         for key, name in (("score", "all pairs at once"), ("mean", "mean of subsets"), ("wmean", "weighted mean"))
     ]
@@ -126,7 +126,7 @@ def time_table(rows: Sequence[dict]) -> Table:
     for results in rows:
         for part in ("encode", "score"):
             seconds = {name: task["seconds"][part] for name, task in results["tasks"].items()}
-            lines.append(Row(f"{label(results)}: {part}", seconds | {"all": sum(seconds.values())}))
+            lines.append(Row(f"{checkpoint_label(results)}: {part}", seconds | {"all": sum(seconds.values())}))
     return Table("Seconds", [*columns, "all"], lines)
 
 
@@ -136,14 +136,16 @@ def footnotes(rows: Sequence[dict]) -> list[str]:
     for results in rows:
         for name, task in results["tasks"].items():
             if task["score"] is None:
-                notes.append(f"{label(results)}: {name} has no score: {task['error']}.")
+                notes.append(f"{checkpoint_label(results)}: {name} has no score: {task['error']}.")
             if prompts := task.get("prompts"):
-                notes.append(f"{label(results)}: {name}, {prompts_note(**prompts)}")
+                notes.append(f"{checkpoint_label(results)}: {name}, {prompts_note(**prompts)}")
         if (other := results.get("similarity", COSINE)) != COSINE:
-            notes.append(similarity_note(other, label(results)))
+            notes.append(similarity_note(other, checkpoint_label(results)))
         cut = sum(task["truncated"] for task in results["tasks"].values())
         if cut:
-            notes.append(f"{label(results)}: {cut:,} sentences were truncated to {results['max_length']} tokens.")
+            notes.append(
+                f"{checkpoint_label(results)}: {cut:,} sentences were truncated to {results['max_length']} tokens."
+            )
     return notes
 
 

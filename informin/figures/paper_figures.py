@@ -65,7 +65,7 @@ def alignment(
 def tsne(
     model_name: Sequence[str],
     output: str,
-    sentences: str,
+    train_file: str,
     max_sentences: int = 2000,
     seed: int = 42,
     clusters: int = 10,
@@ -75,8 +75,8 @@ def tsne(
 
     A column `label` colors the sentences. Without it, the K-means clusters of each checkpoint do, as in the paper.
     """
-    texts = sample(sentences, max_sentences, seed)
-    labels = labels_of(sentences, texts)
+    texts = sample(train_file, max_sentences, seed)
+    labels = labels_of(train_file, texts)
     embedded = {name: encode_with(encoder)(texts) for name, encoder in encoders(model_name, **loading)}
     panels = [(name, *plots.project(x, clusters, seed)) for name, x in embedded.items()]
     return plots.tsne(panels, texts, output, labels)
@@ -145,14 +145,14 @@ def measured(folder: str, log: Sequence[Mapping]) -> list[dict]:
 def redundancy(
     model_name: Sequence[str],
     output: str,
-    sentences: str,
+    train_file: str,
     max_sentences: int = 2000,
     seed: int = 42,
     compare: str | None = None,
     **loading,
 ) -> Sequence[Path]:
     """Measure the redundancy of table 1 of Chen et al. (2022); `compare` is a checkpoint to subtract."""
-    texts = sample(sentences, max_sentences, seed)
+    texts = sample(train_file, max_sentences, seed)
     names = ([compare] if compare else []) + list(model_name)
     scores = {name: probe(encode_with(encoder), texts, seed) for name, encoder in encoders(names, **loading)}
     for column, spread, title in (
@@ -177,7 +177,7 @@ def redundancy(
 def drift(
     model_name: Sequence[str],
     output: str,
-    sentences: str,
+    train_file: str,
     compare: str,
     max_sentences: int = SAMPLE,
     seed: int = SEED,
@@ -185,7 +185,7 @@ def drift(
     **loading,
 ) -> Sequence[Path]:
     """Compare `model_name` with `compare` on a sample of sentences, without labels; see `evaluation.drift`."""
-    texts, pairs = draw(read_lines(sentences), max_sentences, seed), stsb_dev(senteval_dir)
+    texts, pairs = draw(read_lines(train_file), max_sentences, seed), stsb_dev(senteval_dir)
     loaded = encoders([compare, *model_name], **loading)
     old_name, old = next(loaded)
     once = EmbeddingCache(lambda wanted: encode_with_bar(old, wanted)).by(old.poolers[0])
@@ -235,10 +235,10 @@ def labels_of(file: str, texts: Sequence[str]) -> list[str]:
 def read_lines(file: str) -> list[str]:
     """Return the nonblank sentences of a file. Raises UsageError if the file does not exist or has none."""
     path = Path(file)
-    require_file("`sentences`", path)
+    require_file("`train_file`", path)
     lines = list(without_blanks(read_sentences(path, None)))
     if not lines:
-        raise UsageError(f"names {path}, which contains no sentence", option="sentences")
+        raise UsageError(f"names {path}, which contains no sentence", option="train_file")
     return lines
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from typing_extensions import Unpack
 
-from informin.adapters.comparison import HalvesScore, draw_texts, mean_cosine, score_halves, word_agreement
+from informin.adapters.halves import HalvesScore, draw_texts, mean_cosine, score_halves, word_agreement
 from informin.adapters.prediction import hold_out, make_test
 from informin.adapters.rows import read_rows
 from informin.adapters.scores import unrelated_scores

@@ -7,7 +7,7 @@ from statistics import median
 import numpy as np
 import torch
 
-from informin.adapters.comparison import RECORD, Difference, HalvesScore, chance_rank, difference
+from informin.adapters.halves import RECORD, Difference, HalvesScore, chance_rank, difference
 from informin.adapters.prediction import FEWEST, MOST_ALIKE
 from informin.adapters.scores import UnrelatedScores, scores_line
 from informin.errors import counted

@@ -159,6 +159,7 @@ def fit(
     whitening: float | None = None,
     self_weight: float | None = None,
     dimension: int | Literal["auto"] | None = None,
+    rotation: str = "principal",
     seed: int = 0,
     senteval_dir: str | Path | None = None,
     name: str | None = None,
@@ -179,6 +180,8 @@ def fit(
         self_weight: Fraction of a text in its own neighborhood mean. Default: that of the preset.
         dimension: Number of dimensions of the adapted vectors. `auto`: the smallest one with a small predicted loss.
             It needs a model. Default: all.
+        rotation: `principal`: the first numbers of a vector approximate it best, for vectors that are cut later.
+            `bits`: the signs of its numbers do, for an index with one bit per number (binary quantization).
         seed: Seed of the held-out texts, and of the sample of texts if there are more than 50,000.
         senteval_dir: SentEval's data/downstream, to measure STS-B dev. Default: $SENTEVAL_DATA, or not measured.
         name: What the report and the card call the model. Default: the name of its folder or on the Hub or, for a
@@ -219,16 +222,14 @@ def fit(
     chosen, adapter, predicted, curve = chosen_adapter(preset, given, encoder, vectors, texts, seed)
     if dimension == AUTO:
         dimension = shortest(curve) if curve else None
-    adapter.set_params(n_components=dimension)
+    adapter.set_params(n_components=dimension, rotation=rotation)
     start = time.monotonic()
     adapter.fit(vectors)
     seconds = time.monotonic() - start
     adapter.measure_scores(vectors)
     changes = _changes(adapter, encoder, vectors, texts, senteval_dir) if rank() == 0 else {}
     file = source if isinstance(embeddings, str | Path) else None
-    recorded = (
-        {"preset": preset} | options_of(model, how) | ({"strip_shared_lines": True} if strip_shared_lines else {})
-    )
+    recorded = {"preset": preset, "strip_shared_lines": strip_shared_lines} | options_of(model, how)
     if name is None and encoder:
         name = encoder.checkpoint.title if encoder.checkpoint else last_name(encoder.name)
     return FitResult(adapter, chosen, predicted, changes, seconds, vectors, encoder, file, recorded, name, curve)

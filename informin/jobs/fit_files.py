@@ -11,7 +11,7 @@ import torch
 from informin.adapters.linear import LinearAdapter
 from informin.adapters.prediction import Prediction
 from informin.adapters.rows import read_rows
-from informin.evaluation.drift import FEWEST, SAMPLE, SEED, general_sentences, measure_drift, stsb_dev, warnings
+from informin.evaluation.drift import FEWEST, SAMPLE, SEED, drift_warnings, general_sentences, measure_drift, stsb_dev
 from informin.evaluation.results import environment
 from informin.evaluation.snapshot import take_snapshot
 from informin.files import last_name
@@ -62,7 +62,7 @@ def changes_of(
         return adapter.transform(before(some))
 
     drift = measure_drift(before, after, sample, pairs).record()
-    found["drift"] = drift | {"warnings": warnings(drift["old"], drift["new"], trained=False)}
+    found["drift"] = drift | {"warnings": drift_warnings(drift["old"], drift["new"], trained=False)}
     found["general"] = measure_drift(before, after, general).record() if general else None
     found["snapshot"] = take_snapshot(sample, before, after)
     return found

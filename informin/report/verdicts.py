@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from informin.adapters.comparison import RECORD
+from informin.adapters.halves import RECORD
 from informin.adapters.prediction import (
     FEWEST,
     HELPS,

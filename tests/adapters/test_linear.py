@@ -126,7 +126,7 @@ def test_blocks_and_memory_maps_do_not_change_the_map(monkeypatch, tmp_path):
     np.save(tmp_path / "x.npy", X)
     monkeypatch.setattr(linear, "MEMORY_MAPPED", 100)
     monkeypatch.setattr(linear, "CHUNK", 17)
-    monkeypatch.setattr(rows, "BLOCK", 23)
+    monkeypatch.setattr(rows, "ROWS_AT_ONCE", 23)
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
     found = LinearAdapter().fit(mapped)
     np.testing.assert_allclose(found.coef_, expected.coef_, atol=1e-10)
@@ -249,7 +249,7 @@ def test_equal_rows_are_refused(X):
     [
         *(dict(n_neighbors=0), dict(whitening=-1), dict(regularization=0), dict(self_weight=2), dict(penalty=-1)),
         *(dict(n_neighbors=2.5), dict(n_neighbors=True), dict(max_samples=1), dict(max_samples=1e4)),
-        *(dict(random_state=-1), dict(random_state=2**32), dict(random_state="x")),
+        *(dict(rotation="itq"), dict(random_state=-1), dict(random_state=2**32), dict(random_state="x")),
         *({name: value} for name in ("whitening", "regularization", "self_weight", "penalty") for value in ODD),
     ],
     ids=str,
@@ -307,6 +307,27 @@ def test_a_number_of_dimensions_out_of_range_is_refused(number):
         LinearAdapter().fit(clustered()).cut(number)
 
 
+def test_rotation_for_bits_keeps_cosines_and_brings_vectors_close_to_their_signs():
+    X = clustered(400)
+    principal, bits = (LinearAdapter(n_components=8, rotation=rotation).fit(X) for rotation in ("principal", "bits"))
+    plain, rotated = principal.transform(X), bits.transform(X)
+    np.testing.assert_allclose(rotated @ rotated.T, plain @ plain.T, atol=1e-12)
+    signs = np.sign(rotated)
+    left, _, right = np.linalg.svd(rotated.T @ signs)  # the rotation that fits these signs best
+    assert np.trace(left @ right) > 7.9, "another rotation is closer to the signs"
+    assert (rotated * signs).sum() > 1.15 * np.abs(plain).sum()
+
+    def found(z: np.ndarray) -> float:
+        """Share of the ten nearest rows that are among the ten nearest by bits."""
+        near = neighbors(plain, 10), neighbors(np.sign(z), 10)
+        return float(np.mean([len(set(a) & set(b)) / 10 for a, b in zip(*near)]))
+
+    assert found(rotated) > found(plain) + 0.05
+    np.testing.assert_array_equal(bits.coef_, LinearAdapter(n_components=8, rotation="bits").fit(X).coef_)
+    with raises_usage(option="rotation", found="is bits"):
+        bits.cut(4)
+
+
 def test_smoothing_pulls_documents_together_and_differs_from_the_linear_map():
     X = clustered()
     adapter = LinearAdapter().fit(X)
@@ -344,7 +365,7 @@ def test_saved_adapter_is_three_lines_of_numpy(tmp_path):
 def fit_as(rank: int, folder: str) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2)
     torch.set_num_threads(1)
-    rows.BLOCK = 64  # several blocks for each process
+    rows.ROWS_AT_ONCE = 64  # several blocks for each process
     linear.CHUNK = 64
     X = clustered()
     adapter = LinearAdapter().fit(np.concatenate([X, X[::-1]]))  # the copy of a row is in the other process

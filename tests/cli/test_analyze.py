@@ -94,7 +94,7 @@ def test_results_of_another_split_or_pooler_are_not_used_for_the_average(bert, d
 
 
 def test_tsne_of_a_sample(draw, bert, roberta, sentences):
-    options = dict(model_name=[bert, roberta], pooler="mean", sentences=sentences, max_sentences=40, clusters=3)
+    options = dict(model_name=[bert, roberta], pooler="mean", train_file=sentences, max_sentences=40, clusters=3)
     code, _, rows = draw("tsne", **options)
     assert code == 0 and len(rows) == 80 and {row["cluster"] for row in rows} == {"0", "1", "2"}
     first = [row["sentence"] for row in rows if row["checkpoint"] == "tiny-bert"]
@@ -108,7 +108,7 @@ def test_tsne_of_labeled_sentences(draw, bert, tmp_path):
     lines = dict.fromkeys(make_sentences(40))
     rows = [f"{line}\t{'cat' if i % 3 else ' dog'}\n" for i, line in enumerate(lines)]
     (tmp_path / "labeled.tsv").write_text("".join(["text\tlabel\n", *rows, rows[1].replace("cat", "bird")]))
-    code, _, drawn = draw("tsne", model_name=[bert], pooler="mean", sentences=tmp_path / "labeled.tsv")
+    code, _, drawn = draw("tsne", model_name=[bert], pooler="mean", train_file=tmp_path / "labeled.tsv")
     found = {f"{row['sentence']}\t{row['label']}" for row in drawn}
     assert code == 0 and found == {row.strip().replace("\t ", "\t") for row in rows}
 
@@ -155,7 +155,7 @@ def test_runs_without_measures_of_information_are_rejected(draw, command, tmp_pa
 
 
 def test_redundancy_with_differences(draw, bert, roberta, sentences):
-    code, out, rows = draw("redundancy", model_name=[roberta], compare=bert, pooler="mean", sentences=sentences)
+    code, out, rows = draw("redundancy", model_name=[roberta], compare=bert, pooler="mean", train_file=sentences)
     assert code == 0
     assert [row["checkpoint"] for row in rows] == ["tiny-bert"] * 5 + ["tiny-roberta"] * 5
     by_kind = {row["kind"]: row for row in rows[:5]}
@@ -172,7 +172,7 @@ def test_redundancy_with_differences(draw, bert, roberta, sentences):
 def test_drift_against_another(draw, bert, roberta, data, tmp_path):
     path = tmp_path / "many.txt"
     path.write_text("\n".join(make_sentences(70, seed=3)))
-    options = dict(model_name=roberta, compare=bert, pooler="mean", sentences=path, max_sentences=50)
+    options = dict(model_name=roberta, compare=bert, pooler="mean", train_file=path, max_sentences=50)
     code, out, rows = draw("drift", **options, senteval_dir=data)
     assert code == 0 and [row["checkpoint"] for row in rows] == ["tiny-roberta"] * 50
     lines = out.out.splitlines()
@@ -194,24 +194,24 @@ def test_folders_with_the_same_name_are_shown_with_paths(draw, bert, sentences, 
         (tmp_path / name).mkdir()
         (tmp_path / name / "run").symlink_to(bert)
     names = [str(tmp_path / name / "run") for name in ("a", "b")]
-    _, _, rows = draw("tsne", model_name=names, pooler="cls", sentences=sentences, clusters=2)
+    _, _, rows = draw("tsne", model_name=names, pooler="cls", train_file=sentences, clusters=2)
     assert list(dict.fromkeys(row["checkpoint"] for row in rows)) == names
 
 
 @pytest.mark.parametrize(
     "figure, options, message",
     [
-        ("tsne", {"sentences": "PATH/absent.txt"}, "--sentences: PATH/absent.txt does not exist"),
-        ("tsne", {"sentences": "PATH/blank.txt"}, "--sentences names PATH/blank.txt, which contains no sentence"),
-        ("tsne", {"sentences": "PATH/few.txt"}, "t-SNE has only 2 sentences; expected at least 30"),
-        ("tsne", {"sentences": "PATH/few.txt", "pooler": "auto"}, "is auto, but the pooling of"),
-        ("redundancy", {"sentences": "PATH/few.txt"}, "Found too few sentences with a variant"),
+        ("tsne", {"train_file": "PATH/absent.txt"}, "--train_file: PATH/absent.txt does not exist"),
+        ("tsne", {"train_file": "PATH/blank.txt"}, "--train_file names PATH/blank.txt, which contains no sentence"),
+        ("tsne", {"train_file": "PATH/few.txt"}, "t-SNE has only 2 sentences; expected at least 30"),
+        ("tsne", {"train_file": "PATH/few.txt", "pooler": "auto"}, "is auto, but the pooling of"),
+        ("redundancy", {"train_file": "PATH/few.txt"}, "Found too few sentences with a variant"),
         ("cosines", {"senteval_dir": "PATH"}, "STS/STSBenchmark/sts-dev.csv does not exist"),
-        ("drift", {"sentences": "PATH/few.txt", "compare": "BERT"}, "Found 2 distinct sentences; expected 30 or more"),
+        ("drift", {"train_file": "PATH/few.txt", "compare": "BERT"}, "Found 2 distinct sentences; expected 30 or more"),
         (
             "drift",
-            {"sentences": "PATH/blank.txt", "compare": "BERT"},
-            "--sentences names PATH/blank.txt, which contains no sentence",
+            {"train_file": "PATH/blank.txt", "compare": "BERT"},
+            "--train_file names PATH/blank.txt, which contains no sentence",
         ),
         ("alignment", {"senteval_dir": "DATA", "results": "PATH/few.txt"}, "a results file of `informin eval`"),
     ],

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from informin.adapters.comparison import score_halves
+from informin.adapters.halves import score_halves
 from informin.adapters.prediction import make_test
 from informin.cli import compare as command
 from informin.cli import embed as embed_command

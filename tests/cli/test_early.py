@@ -18,7 +18,7 @@ WRONG = [
     ("fit", [*TRAIN, "a.csv", "--text_column=title"]),
     ("embed", ["--model_name", "no/model", "--train_file", "a.csv", "--text_column", "id,title", "--output", "x.npy"]),
     ("compare", ["no/model", "--train_file", "a.csv"]),
-    ("search", ["no/model", "--sentences", "a.csv"]),
+    ("search", ["no/model", "--train_file", "a.csv"]),
     ("eval", ["--model_name", "no/model", "--labels", "a.csv", "--text_column", "id"]),
 ]
 SAID = {"gone.txt": "does not exist", "gone.npy": "does not exist", "--text_column=title": "no column 'title'"}

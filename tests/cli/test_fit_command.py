@@ -147,7 +147,7 @@ def test_fewer_vectors_than_texts_are_refused_before_the_model_is_loaded(files, 
 SEEDS = {
     "fit": (fit, ["--embeddings", "x.npy", "--output_dir", "o", "--seed"]),
     "compare": (compare, ["x.npy", "--train_file", "a.txt", "--seed"]),
-    "analyze": (analyze, ["tsne", "--model_name", "m", "--sentences", "a.txt", "--seed"]),
+    "analyze": (analyze, ["tsne", "--model_name", "m", "--train_file", "a.txt", "--seed"]),
     "train": (train, ["--model_name", "m", "--train_file", "a.txt", "--output_dir", "o", "--seed"]),
     "study": (study, ["study.yaml", "--output", "o", "--seeds", "3"]),
 }

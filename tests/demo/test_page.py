@@ -143,7 +143,7 @@ def test_addresses_where_no_server_can_listen(url):
 @pytest.mark.usefixtures("logging_as_before")
 def test_gradio_is_missing(monkeypatch, capsys, sentences_file):
     monkeypatch.setitem(sys.modules, "gradio", None)
-    assert main(["model", "--sentences", str(sentences_file)]) == 2
+    assert main(["model", "--train_file", str(sentences_file)]) == 2
     error = capsys.readouterr().err
     assert error == (
         "error: The search page needs the package gradio, which is not installed. "
@@ -153,7 +153,7 @@ def test_gradio_is_missing(monkeypatch, capsys, sentences_file):
 
 def test_command(bert, sentences_file, tmp_path):
     """It serves until Ctrl-C, and leaves nothing in the temporary folder."""
-    words = ["search", bert, bert, "--pooler", "mean", "--device", "cpu", "--sentences", sentences_file]
+    words = ["search", bert, bert, "--pooler", "mean", "--device", "cpu", "--train_file", sentences_file]
     (tmp_path / "temporary").mkdir()
     environment = os.environ | {"HF_HOME": str(tmp_path / "home"), "GRADIO_SERVER_NAME": "0.0.0.0"}
     environment |= {"TMPDIR": str(tmp_path / "temporary")}

@@ -9,7 +9,7 @@ from scipy.stats import ortho_group
 
 from informin.errors import UndefinedScoreError
 from informin.evaluation import GradedPairs, load_stsb_dev
-from informin.evaluation.drift import MEASURES, draw, drift_table, measure_drift, mutual_pairs, stsb_dev, warnings
+from informin.evaluation.drift import MEASURES, draw, drift_table, drift_warnings, measure_drift, mutual_pairs, stsb_dev
 from informin.evaluation.geometry import effective_rank, hubness, nearest, occurrences, rotated_cosine, uniformity, unit
 from informin.evaluation.table import render
 from tests.conftest import raises_usage
@@ -222,13 +222,13 @@ STILL |= dict(effective_rank=295.0, hubness=2.2, stsb_dev=86.7)
     ],
 )
 def test_warnings(change, told):
-    found = warnings(STILL, STILL | change)
+    found = drift_warnings(STILL, STILL | change)
     assert [warning[: len(start)] for warning, start in zip(found, told, strict=True)] == told
 
 
 def test_adapters_may_move_neighbors_apart_and_get_advice_of_their_own():
     changed = STILL | dict(neighbor_distance=99.0, effective_rank=147.0, stsb_dev=84.6)
-    found = warnings(STILL, changed, trained=False)
+    found = drift_warnings(STILL, changed, trained=False)
     assert [warning.split(":")[0] for warning in found] == ["collapsed the embeddings", "reduced general ability"]
     assert all(warning.endswith("Use the preset short_texts.") for warning in found)
 
@@ -236,4 +236,4 @@ def test_adapters_may_move_neighbors_apart_and_get_advice_of_their_own():
 def test_no_warning_if_the_old_encoder_was_no_better():
     """Its embeddings were almost equal, and STS-B was not scored."""
     alike = STILL | dict(uniformity=-0.1, stsb_dev=None, neighbor_distance=None)
-    assert warnings(alike, alike | dict(uniformity=-0.15, neighbor_distance=40.0, stsb_dev=None)) == []
+    assert drift_warnings(alike, alike | dict(uniformity=-0.15, neighbor_distance=40.0, stsb_dev=None)) == []

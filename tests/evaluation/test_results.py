@@ -28,7 +28,7 @@ from informin.evaluation.results import (
     save_results,
 )
 from informin.evaluation.senteval import TRANSFER_TASKS
-from informin.evaluation.table import label
+from informin.evaluation.table import checkpoint_label
 from tests.conftest import ROOT, raises_usage
 from tests.evaluation.results_helpers import MODEL, STS, entry, results, sample
 
@@ -57,7 +57,7 @@ def test_older_files_have_no_prompt(tmp_path):
     assert resume_results(tmp_path / "a.json", results({}))["tasks"] == old["tasks"]
     with raises_usage(found="contains other results (prompt None, now 'query: ')"):
         resume_results(tmp_path / "a.json", results({}, prompt="query: "))
-    assert label(results({}, prompt="query: ")) == "model, cls, prompt 'query: '"
+    assert checkpoint_label(results({}, prompt="query: ")) == "model, cls, prompt 'query: '"
 
 
 def test_averages_require_all_seven_scores():

@@ -9,7 +9,16 @@ import pytest
 from informin.evaluation.results import (
     add_task,
 )
-from informin.evaluation.table import Row, Table, aggregation_table, footnotes, label, render, score_tables, time_table
+from informin.evaluation.table import (
+    Row,
+    Table,
+    aggregation_table,
+    checkpoint_label,
+    footnotes,
+    render,
+    score_tables,
+    time_table,
+)
 from tests.evaluation.results_helpers import STS, entry, results, sample
 
 
@@ -23,7 +32,7 @@ from tests.evaluation.results_helpers import STS, entry, results, sample
     ],
 )
 def test_label(changes, expected):
-    assert label(results({}, **changes)) == expected
+    assert checkpoint_label(results({}, **changes)) == expected
 
 
 def two_results() -> list[dict]:

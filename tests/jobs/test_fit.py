@@ -188,6 +188,7 @@ MISTAKES = {
     "dimension": ("dimension", {"embeddings": VECTORS, "dimension": 0}),
     "more dimensions": ("dimension", {"embeddings": VECTORS, "dimension": 13}),
     "dimension of vectors": ("dimension", {"embeddings": VECTORS, "dimension": "auto"}),
+    "rotation": ("rotation", {"embeddings": VECTORS, "rotation": "itq"}),
     "word for dimension": ("dimension", {"embeddings": VECTORS, "dimension": "few"}),
     "preset": ("preset", {"embeddings": VECTORS, "preset": "best"}),
     "seed": ("seed", {"embeddings": VECTORS, "seed": -1}),

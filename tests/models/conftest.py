@@ -83,7 +83,7 @@ def commands(command, data, sentences_file, tmp_path):
     lines = tmp_path / "sentences.txt"
     lines.write_text("\n".join(make_sentences(40)))
     where = ["--device", "cpu", "--pooler", "cls"]
-    tsne = ["--sentences", str(lines), "--clusters", "2", "--output", str(tmp_path / "figure")]
+    tsne = ["--train_file", str(lines), "--clusters", "2", "--output", str(tmp_path / "figure")]
     tasks = ["--tasks", "STS-B", "--split", "dev", "--senteval_dir", str(data)]
     return {
         "unsup": lambda model: run_unsup.main(command(model_name=model, eval_strategy="no", eval_pairs=None)),

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from informin.adapters.comparison import (
+from informin.adapters.halves import (
     RECORD,
     Difference,
     HalvesScore,
