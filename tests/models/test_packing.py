@@ -275,3 +275,32 @@ def test_published_model_uses_padding_like_transformers(bert, tmp_path):
     ids, mask = batch_of(bert)
     for model in (load_saved(Checkpoint(tmp_path / "saved")), run.model.eval()):
         assert model(input_ids=ids, attention_mask=mask).last_hidden_state.shape[:2] == ids.shape
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_bf16_has_products_of_few_shapes_and_attention_in_float32(bert, monkeypatch, pooling):
+    """Memory would grow with every new number of tokens: oneDNN keeps code and buffers for each shape."""
+    encoder = AutoModel.from_pretrained(bert).eval()
+    ids, mask = batch_of(bert)
+    exact, _ = packed_forward(encoder, ids, mask, pooling)
+    rows, types = [], set()
+    attend = packing.scaled_dot_product_attention
+
+    def spy(query, *args, **options):
+        types.add((query.dtype, torch.is_autocast_enabled("cpu")))
+        return attend(query, *args, **options)
+
+    monkeypatch.setattr(packing, "scaled_dot_product_attention", spy)
+    encoder.encoder.layer[0].intermediate.dense.register_forward_hook(lambda _, given, out: rows.append(len(given[0])))
+    with torch.autocast("cpu", torch.bfloat16):
+        found, _ = packed_forward(encoder, ids, mask, pooling)
+        packed_forward(encoder, ids[1:], mask[1:], pooling)
+    assert rows == [256, 256] and 128 < mask.sum() < 256 and types == {(torch.float32, False)}
+    assert 1e-5 < (found - exact).abs().max() < 0.05, "zeros after the tokens changed the embeddings, or this is no bf16"
+    weights = torch.linspace(-1, 1, exact.numel()).view_as(exact)
+    gradient = []
+    for output in (found, exact):
+        encoder.zero_grad()
+        (weights * output).sum().backward()
+        gradient.append(torch.cat([x.flatten() for x in gradients(encoder).values()]))
+    assert torch.cosine_similarity(*gradient, dim=0) > 0.999
