@@ -19,7 +19,8 @@ class Views:
     Attributes:
         z1: Projections of the first view, (B, d). Equal to `embedding1` if the model has no projection head.
         z2: Projections of the second view, (B, d).
-        mask: Attention mask of the sentences, (B, L): 1 at tokens, 0 at padding.
+        mask: Attention mask of the sentences, (B, L): 1 at tokens, 0 at padding. With attention maps, 1 at the tokens
+            that both views have.
         embedding1: Embeddings of the first view below the projection head, (B, d).
         embedding2: Embeddings of the second view below the projection head, (B, d).
         row1: Indices of the training sentences encoded in the first view, (B,) int64. None unless a term needs a guide.
@@ -32,7 +33,8 @@ class Views:
         negative_weights: Weight of each candidate from all W processes as a negative of each sentence, (B, W*B); 0
             leaves it out. None if all have weight 1.
         maps1: Attention maps of T layers in the first view, (B, T, H, L, L). None unless a term sets `reads_maps`.
-        maps2: Attention maps of T layers in the second view, (B, T, H, L, L).
+        maps2: Attention maps of T layers in the second view, (B, T, H, L, L). If its tokens are at other places, in the
+            order of the first view, with 0 for tokens that it lacks.
         heads: Outputs of the terms' heads, by term name.
         lm_losses: Cross-entropy at the M masked positions, (M,). None if no term masks tokens.
     """

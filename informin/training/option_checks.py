@@ -249,10 +249,9 @@ def check_terms(args: "InforMinTrainingArguments") -> None:
             fix="Leave it out, or use an objective that compares two views.",
         )
     for term in args.terms:
-        if term.reads_maps and not view.same_tokens:
+        if term.reads_maps and not (view.same_tokens or view.keeps_tokens):
             raise UsageError(
-                f"compares attention maps token by token, and the two views of `view` {args.view} have different "
-                "tokens",
+                f"compares attention maps token by token, and the second view of `view` {args.view} has other tokens",
                 option=term.weight,
                 fix="Use one of the two.",
             )

@@ -66,6 +66,10 @@ class Crop(View):
         "tokens. 5 20 turns documents into the length of queries.",
     )
 
+    @property
+    def keeps_tokens(self) -> bool:
+        return self.crop_words is None  # words are tokenized again
+
     def check(self) -> None:
         if self.crop_words is not None:
             self._check_words(self.crop_words)

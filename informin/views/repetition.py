@@ -37,6 +37,10 @@ class Repetition(View):
         0.32, "Maximum fraction of the tokens that the second view repeats, at least two tokens."
     )
 
+    @property
+    def keeps_tokens(self) -> bool:
+        return True
+
     def check(self) -> None:
         rate = self.repetition_rate
         require(0 <= rate <= 1, "repetition_rate", rate, "a fraction from 0 to 1")

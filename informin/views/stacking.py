@@ -4,6 +4,7 @@ Everything here runs in the training step, not in the data loader: the loader fe
 made there would differ after a resume.
 """
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -94,18 +95,17 @@ class StackedViews:
             `input_ids` and `attention_mask` (2B, L): view 1, then view 2; (3B, L) if a masked copy of each sentence
             follows; B fewer if views are single. L may grow with the second views. `sentence_ids` (B,) tell sentences
             apart. With a guide also `row`, of the views; with neighbors also `same` (see `Views`); with masks
-            `lm_labels`, for every row.
+            `lm_labels`, for every row; with second views of the same tokens at other places also `shared` (B, L), the
+            place of each token of view 1 in the row of view 2, -1 if it has none.
         """
         size = len(batch["input_ids"])
         source = torch.arange(size).repeat(self.copies)  # row of `batch` for each row of the result
         ids = sentence_ids(batch["input_ids"], batch["attention_mask"])
-        same = None
+        more: dict[str, Tensor] = {}
         if self._view:
             source[size : 2 * size] += size
-            batch, same = self._with_second_views(batch, ids, step_seed(seed, VIEW))
-        rows = {name: batch[name][source] for name in ("input_ids", "attention_mask")} | {"sentence_ids": ids}
-        if same is not None:
-            rows["same"] = same
+            batch, more = self._with_second_views(batch, ids, step_seed(seed, VIEW))
+        rows = {name: batch[name][source] for name in ("input_ids", "attention_mask")} | {"sentence_ids": ids} | more
         if "row" in batch:
             rows["row"] = batch["row"][source[: self.views * size]]
         if self._masker is None:
@@ -119,8 +119,8 @@ class StackedViews:
 
     def _with_second_views(
         self, batch: dict[str, Tensor], ids: Tensor, seed: int
-    ) -> tuple[dict[str, Tensor], Tensor | None]:
-        """Append the second views (B, L') to a batch; also return `Views.same`, if they are other sentences."""
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Append the second views (B, L') to a batch; also return `same` and `shared`, if there are such."""
         assert self._view is not None and self._tokens is not None, "other tokens need a view and a tokenizer"
         second, tokenizer = self._view.second_views(batch, self._tokens, seed), self._tokens.tokenizer
         ones = [[1] * len(row) for row in second.tokens]
@@ -132,10 +132,30 @@ class StackedViews:
         if "row" in batch:
             row = batch["row"] if second.row is None else second.row.to(ids.device)
             pairs["row"] = torch.cat([batch["row"], row])
-        if second.related is None:
-            return pairs, None
-        other = sentence_ids(padded["input_ids"], padded["attention_mask"])
-        return pairs, torch.cat([torch.stack([ids, other], dim=1), second.related.to(ids.device)], dim=1)
+        more = {}
+        if second.places is not None:
+            more["shared"] = _shared(second.places, pairs["attention_mask"].cpu()).to(ids.device)
+        if second.related is not None:
+            other = sentence_ids(padded["input_ids"], padded["attention_mask"])
+            more["same"] = torch.cat([torch.stack([ids, other], dim=1), second.related.to(ids.device)], dim=1)
+        return pairs, more
+
+
+def _shared(places: Sequence[Sequence[int]], mask: Tensor) -> Tensor:
+    """Return the place of each token of view 1 in the row of view 2, (B, L) int64; -1 for padding and missing tokens.
+
+    Of a token that is repeated, the first copy counts.
+
+    Args:
+        places: See `SecondView.places`.
+        mask: (2B, L), view 1, then view 2, padded on either side.
+    """
+    shared = torch.full_like(mask[: len(places)], -1, dtype=torch.int64)
+    starts = mask.argmax(1).tolist()  # of the tokens
+    for row, (kept, one, other) in enumerate(zip(places, starts, starts[len(places) :])):
+        first = {one + place: other + number for number, place in reversed(list(enumerate(kept)))}
+        shared[row, list(first)] = torch.tensor(list(first.values()))
+    return shared
 
 
 def two_views(outputs: InforMinOutput, rows: dict[str, Tensor], views: int = 2) -> Views:
@@ -147,13 +167,16 @@ def two_views(outputs: InforMinOutput, rows: dict[str, Tensor], views: int = 2) 
         torch.stack([layer[view] for layer in outputs.attentions], dim=1) if outputs.attentions else None
         for view in (first, second)
     )  # (B, T, H, L, L)
+    mask, shared = rows["attention_mask"][first], rows.get("shared")
+    if maps2 is not None and shared is not None:
+        maps2, mask = _at_shared(maps2, shared), (shared >= 0).to(mask.dtype)
     same = rows.get("same")  # the candidates are the second views
     known = None if same is None else known_pairs(same, gather_with_gradient(same[:, 1].contiguous()))
     row, general = rows.get("row"), rows.get("general_row")
     return Views(
         z1=projection[first],
         z2=projection[second],
-        mask=rows["attention_mask"][first],
+        mask=mask,
         embedding1=pooled[first],
         embedding2=pooled[second],
         row1=None if row is None else row[first],
@@ -167,3 +190,12 @@ def two_views(outputs: InforMinOutput, rows: dict[str, Tensor], views: int = 2) 
         heads=outputs.heads or {},
         lm_losses=outputs.lm_losses,
     )
+
+
+def _at_shared(maps: Tensor, shared: Tensor) -> Tensor:
+    """Return attention maps (B, T, H, L, L) of view 2 at the tokens of view 1, with 0 for tokens that it lacks."""
+    places, known = shared.clamp(min=0), shared >= 0
+    queries = places[:, None, None, :, None].expand_as(maps)
+    keys = places[:, None, None, None, :].expand_as(maps)
+    pairs = known[:, None, None, :, None] & known[:, None, None, None, :]
+    return maps.gather(3, queries).gather(4, keys) * pairs

@@ -49,11 +49,14 @@ class SecondView:
         tokens: B rows of token ids, without padding. Their lengths may differ from those of the first views.
         row: (B,) int64, indices of these sentences in the training data; None if they are those of the first views.
         related: (B, k) int64, the `sentence_ids` of further sentences that are not negatives; None for none.
+        places: For each token, its place among the tokens of the first view, which also starts at 0; None if the tokens
+            are not those of the first view.
     """
 
     tokens: Sequence[Sequence[int]]
     row: Tensor | None = None
     related: Tensor | None = None
+    places: Sequence[Sequence[int]] | None = None
 
 
 @dataclass
@@ -66,10 +69,16 @@ class View:
     Attributes:
         title: Name in messages.
         same_tokens: Whether both views have the same tokens, so that only dropout makes them differ.
+        keeps_tokens: Whether `change` selects and repeats tokens by their place, whatever they are. Then attention maps
+            of both views can be compared at the tokens that they share.
     """
 
     title: ClassVar[str]
     same_tokens: ClassVar[bool] = False
+
+    @property
+    def keeps_tokens(self) -> bool:
+        return False
 
     def __post_init__(self):
         for own in fields(self):
@@ -112,11 +121,18 @@ class View:
             seed: Depends on the run's seed, the step and the process.
         """
         generator = torch.Generator().manual_seed(seed)
-        rows = []
+        rows, places = [], []
         for ids, mask in zip(batch["input_ids"].cpu(), batch["attention_mask"].cpu()):
-            start, words, end = tokens.split(ids[mask.bool()])
-            if len(words):
-                words = self.change(words, generator)
-            room = len(words) if tokens.longest is None else tokens.longest - len(start) - len(end)
-            rows.append([*start.tolist(), *words[:room].tolist(), *end.tolist()])
-        return SecondView(rows)
+            ids = ids[mask.bool()]
+            start, words, end = tokens.split(ids)
+            number, first = len(words), len(start)
+            room = None if tokens.longest is None else tokens.longest - first - len(end)
+            if self.keeps_tokens:
+                kept = torch.arange(number)
+                kept = (self.change(kept, generator) if number else kept)[:room] + first
+                places.append([*range(first), *kept.tolist(), *range(first + number, len(ids))])
+                rows.append(ids[places[-1]].tolist())
+            else:
+                words = self.change(words, generator) if number else words
+                rows.append([*start.tolist(), *words[:room].tolist(), *end.tolist()])
+        return SecondView(rows, places=places or None)

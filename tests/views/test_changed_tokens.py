@@ -148,3 +148,11 @@ def test_unknown_words_are_not_special_tokens(tokenizer):
 def test_options_out_of_range_are_refused(kind, options, option):
     with raises_usage(option):
         kind(**options)
+
+
+@pytest.mark.parametrize("view", [Repetition(), Crop(crop_max_fraction=0.7)], ids=["repetition", "crop"])
+def test_places_are_those_of_the_tokens_in_the_first_view(batch, tokenizer, view):
+    second = view.second_views(batch, SentenceTokens(tokenizer, longest=8), seed=3)
+    for before, after, places in zip(rows_of(batch), second.tokens, second.places, strict=True):
+        assert [before[place] for place in places] == after and places == sorted(places)
+    assert Crop(crop_words=[2, 3]).second_views(batch, SentenceTokens(tokenizer), seed=3).places is None

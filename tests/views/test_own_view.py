@@ -57,11 +57,22 @@ def test_views_train_different_weights(run, tmp_path):
         assert [other for other in weights if torch.equal(weights[one], weights[other])] == [one]
 
 
-@pytest.mark.parametrize("view", OWN_OPTIONS)
+@pytest.mark.parametrize("view", ["neighbor", "deletion"])
 def test_attention_mutual_information_refuses_views_of_other_tokens(run, capsys, view):
-    assert run("run", objective="micse", view=view, queue_size=8) == 2
+    assert run("run", objective="micse", queue_size=8, view=view) == 2
     said = capsys.readouterr().err
     assert "--attention_mi_weight compares attention maps token by token" in said and f"--view {view}" in said
+
+
+@pytest.mark.parametrize("view", ["repetition", "crop"])
+def test_attention_mutual_information_of_shared_tokens_is_trained(run, tmp_path, view):
+    weights = []
+    for weight in (0, 5):
+        options = dict(view=view, attention_mi_weight=weight, max_steps=2)
+        assert run(f"run{weight}", **options) == 0
+        weights.append(load_file(tmp_path / f"run{weight}/checkpoint-2/model.safetensors"))
+    changed = [name for name in weights[0] if not torch.equal(weights[0][name], weights[1][name])]
+    assert any("attention.self.query" in name for name in changed)
 
 
 def test_view_options_without_effect_are_refused(run, capsys):

@@ -1,14 +1,17 @@
 """Rows of a forward pass (two views and a masked copy), and the outputs that terms use."""
 
+import itertools
+
 import pytest
 import torch
 
 from informin.objectives.terms import Masking
+from informin.views import Crop, Repetition
 from informin.views.sentence_ids import sentence_ids
 from informin.views.stacking import IGNORED, StackedViews, TokenMasker, step_seed, two_views
 from informin.views.view import SecondView, View
 from modeling_informin import InforMinOutput
-from tests.conftest import make_sentences, tokenizer_of
+from tests.conftest import WORDS, make_sentences, tokenizer_of
 
 
 @pytest.fixture
@@ -209,3 +212,29 @@ def test_a_single_view_stands_for_both(batch, tokenizer, masking):
     for view in (views.z1, views.z2, views.embedding1, views.embedding2):
         assert view.tolist() == [*range(count)]
     assert views.row1.tolist() == views.row2.tolist() == [*range(100, 100 + count)]
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("view", [Crop(), Repetition(repetition_rate=0.9)], ids=["crop", "repetition"])
+def test_attention_maps_are_compared_at_the_tokens_that_both_views_have(tokenizer, view, side):
+    """The maps name the two tokens of each position, so they agree at shared tokens, wherever these are."""
+    tokenizer.padding_side = side
+    words = " ".join(WORDS)  # each token once
+    batch = dict(tokenizer([words, "the dog sleeps", "a cat"], padding=True, return_tensors="pt"))
+    rows = StackedViews(tokenizer, view=view)(batch, seed=4)
+    ids = rows["input_ids"]
+    maps = (1000 * ids[:, None, :, None] + ids[:, None, None, :]).expand(-1, 4, -1, -1)
+    maps = maps * rows["attention_mask"][:, None, :, None] * rows["attention_mask"][:, None, None, :]
+    views = two_views(InforMinOutput(pooler_output=ids, projection=ids, attentions=(maps, 2 * maps)), rows)
+    tokens = [set(row[mask.bool()].tolist()) for row, mask in zip(ids, rows["attention_mask"])]
+    for row in range(3):
+        first, mask = ids[row].tolist(), views.mask[row].tolist()
+        real = rows["attention_mask"][row].tolist()
+        shared = [place for place, word in enumerate(first) if real[place] and word in tokens[row + 3]]
+        assert [place for place, known in enumerate(mask) if known] == shared and len(shared) > 2
+        for layer, times in enumerate((1, 2)):
+            for i, j in itertools.product(range(len(first)), repeat=2):
+                expected = times * (1000 * first[i] + first[j]) if i in shared and j in shared else 0
+                assert (views.maps2[row, layer, :, i, j] == expected).all()
+                assert not expected or (views.maps1[row, layer, :, i, j] == expected).all()
+    assert any(tokens[row] != tokens[row + 3] for row in range(3)) == isinstance(view, Crop)
