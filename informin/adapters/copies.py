@@ -36,7 +36,19 @@ def distinct_rows(keys: np.ndarray) -> np.ndarray:
     Args:
         keys: (n, 3) from `copy_keys`.
     """
-    kept = np.arange(len(keys))
+    return np.unique(first_copies(keys))
+
+
+def first_copies(keys: np.ndarray) -> np.ndarray:
+    """Return for each row the index (n,) of the first row that it is a copy of, its own index if it is the first.
+
+    Args:
+        keys: (n, 3) from `copy_keys`.
+    """
+    kept = first = np.arange(len(keys))
     for grid in keys.T:
-        kept = kept[np.sort(np.unique(grid[kept], return_index=True)[1])]
-    return kept
+        _, index, inverse = np.unique(grid[kept], return_index=True, return_inverse=True)
+        earlier = np.arange(len(keys))
+        earlier[kept] = kept[index][inverse]
+        first, kept = earlier[first], np.sort(kept[index])
+    return first

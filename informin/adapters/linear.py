@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
 from torch import Tensor
 
+from informin.adapters.copies import copy_keys, first_copies
 from informin.adapters.matrices import (
     mean_of_units,
     present,
@@ -224,7 +225,7 @@ class LinearAdapter(ScoreThreshold, ClassNamePrefixFeaturesOutMixin, Transformer
         """Return adapted embeddings of documents, each averaged with its nearest documents, for an index.
 
         The average is over the document and its `n_neighbors` nearest documents after the adapter, weighted by their
-        cosines cubed. Only documents are smoothed. Queries are not: use `transform` for them.
+        cosines cubed. Copies count once. Only documents are smoothed. Queries are not: use `transform` for them.
 
         Args:
             X: (n, d) embeddings of documents.
@@ -244,13 +245,18 @@ class LinearAdapter(ScoreThreshold, ClassNamePrefixFeaturesOutMixin, Transformer
         x = torch.cat([torch.from_numpy(np.asarray(part, np.float64)) for part in parts])
         own = np.flatnonzero(adapted.any(-1))
         x = x[present(x)]
+        first = first_copies(copy_keys(x).numpy())
+        distinct, place = np.unique(first, return_inverse=True)  # those of X come first
+        x, number = x[distinct], int(np.searchsorted(distinct, len(own)))
         k = min(self.n_neighbors, len(x) - 1)
         if k < 1:
             return adapted
-        for start in range(0, len(own), CHUNK):
-            rows = slice(start, min(start + CHUNK, len(own)))
+        smoothed = np.empty((number, adapted.shape[1]), dtype=adapted.dtype)
+        for start in range(0, number, CHUNK):
+            rows = slice(start, min(start + CHUNK, number))
             means = neighbor_means(x, *nearest_rows(x[rows], x, k, first=start))
-            adapted[own[rows]] = unit_rows(self_weight * x[rows] + (1 - self_weight) * means).numpy()
+            smoothed[rows] = unit_rows(self_weight * x[rows] + (1 - self_weight) * means).numpy()
+        adapted[own] = smoothed[place[: len(own)]]
         return adapted
 
     def save(self, path: str | Path) -> None:

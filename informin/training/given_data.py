@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 
 from informin.errors import UsageError, counted
 from informin.textfiles import as_text, shown
-from informin.training.sentences import not_blank
+from informin.training.sentences import has_text, not_blank
 from informin.training.streams import TEXT
 
 OPTION = "train_dataset"
@@ -69,7 +69,8 @@ def as_data(
             raise UsageError(found, option=OPTION, needed="sentences, or a data set")
     sentences = data.select_columns("text")
     if isinstance(sentences, datasets.IterableDataset):
-        return data, sentences
+        kept = sentences.filter(has_text)  # which drops the features
+        return data, kept if sentences.features is None else kept.cast(sentences.features)
     kept = not_blank(sentences)
     if len(kept) == 0:
         found = f"contains no sentences, only {counted(len(sentences), 'blank text')}"

@@ -62,7 +62,7 @@ def load_sentences(args: DataArguments, seed: int) -> datasets.Dataset | dataset
             raise UsageError(f"No sentences in {', '.join(map(str, files))}", needed="at least one sentence")
     if args.streaming:
         sentences = stream_files(files, *columns_of(args)) if files else dataset
-        sentences = sentences.filter(_has_text).shuffle(seed=seed, buffer_size=BUFFER)
+        sentences = sentences.filter(has_text).shuffle(seed=seed, buffer_size=BUFFER)
         return with_source(sentences.cast(TEXT), _source(args, files))  # filter drops the features
     columns: list[str] = []
     if files:
@@ -144,7 +144,8 @@ def _joined(row: dict, text: str, prompt: str) -> dict[str, str]:
     return {text: "".join(both) if not is_blank(both[1]) else both[1]}
 
 
-def _has_text(row: dict) -> bool:
+def has_text(row: dict) -> bool:
+    """Return whether the `text` of a row is not blank."""
     return not is_blank(row["text"])
 
 

@@ -274,6 +274,17 @@ def test_later_documents_are_smoothed_with_those_in_the_index():
     assert np.abs(later - adapter.smooth(X[280:])).max() > 0.01, "the index has no effect"
 
 
+def test_smoothing_counts_copies_once():
+    X, draw = clustered(100), np.random.default_rng(2)
+    adapter = LinearAdapter().fit(X)
+    expected = adapter.smooth(X)
+    order = draw.permutation(np.concatenate([np.arange(100), np.repeat(np.arange(20), 15)]))
+    copies = X[order] * draw.uniform(0.5, 2, (400, 1)) * (1 + 1e-9 * draw.normal(size=(400, WIDTH)))
+    np.testing.assert_allclose(adapter.smooth(copies), expected[order], atol=1e-6)
+    later = adapter.smooth(X[:30], corpus=np.concatenate([X, X[10:50]]))
+    np.testing.assert_allclose(later, expected[:30], atol=1e-6)
+
+
 def test_every_prefix_is_the_best_of_its_length():
     X = clustered(400)
     full = LinearAdapter().fit(X)

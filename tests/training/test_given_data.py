@@ -149,3 +149,12 @@ def test_other_data_are_rejected(data, found):
 def test_half_of_a_surrogate_pair_is_rejected(data):
     with raises_usage(found="is not valid Unicode", fix="Remove or replace"):
         as_data(data)
+
+
+@pytest.mark.parametrize("typed", [True, False])
+def test_blank_rows_of_a_stream_are_left_out(typed):
+    rows = [{"text": text} for text in ("one", "", " \t", None, "two")]
+    whole = datasets.Dataset.from_list(rows).to_iterable_dataset()
+    stream = whole if typed else datasets.IterableDataset.from_generator(lambda: iter(rows))
+    _, sentences = as_data(stream)
+    assert [row["text"] for row in sentences] == ["one", "two"] and sentences.features == stream.features
