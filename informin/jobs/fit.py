@@ -229,7 +229,8 @@ def fit(
     adapter.measure_scores(vectors)
     changes = _changes(adapter, encoder, vectors, texts, senteval_dir) if rank() == 0 else {}
     file = source if isinstance(embeddings, str | Path) else None
-    recorded = {"preset": preset, "strip_shared_lines": strip_shared_lines} | options_of(model, how)
+    recorded = {"preset": preset} | options_of(model, how)
+    recorded |= {"strip_shared_lines": True} if strip_shared_lines else {}
     if name is None and encoder:
         name = encoder.checkpoint.title if encoder.checkpoint else last_name(encoder.name)
     return FitResult(adapter, chosen, predicted, changes, seconds, vectors, encoder, file, recorded, name, curve)

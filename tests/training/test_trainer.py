@@ -200,9 +200,13 @@ def test_gradient_clipping_bounds_the_step(build):
 
 
 def test_bf16_trains_close_to_fp32(build):
+    """Without dropout, whose masks differ, because rows are longer in bf16."""
     losses = []
     for bf16 in (False, True):
         trainer = build(bf16=bf16, eval_strategy="no")
+        for module in trainer.model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
         trainer.train()
         losses.append(logged(trainer, "loss"))
         assert trainer.model.base_model.embeddings.word_embeddings.weight.dtype == torch.float32
