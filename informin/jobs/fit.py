@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from typing_extensions import Unpack
 
-from informin.adapters.linear import LinearAdapter
+from informin.adapters.linear import ROTATIONS, LinearAdapter
 from informin.adapters.prediction import HURTS, PRESETS, Prediction, Width, shortest
 from informin.adapters.scores import scores_line
 from informin.distributed import first_only, rank
@@ -204,7 +204,7 @@ def fit(
     """
     how = ModelOptions(**options)
     require_seed(seed)
-    _check(model, texts, embeddings, preset, name, dimension, how)
+    _check(model, texts, embeddings, preset, name, dimension, rotation, how)
     texts = [] if texts is None else _texts_to_fit(texts, strip_shared_lines, embeddings is not None)
     if model is not None and not texts:
         raise UsageError("is empty", option="texts", needed="one text or more")
@@ -236,13 +236,17 @@ def fit(
     return FitResult(adapter, chosen, predicted, changes, seconds, vectors, encoder, file, recorded, name, curve)
 
 
-def _check(model, texts, embeddings, preset: str, name: str | None, dimension: object, how: ModelOptions) -> None:
+def _check(
+    model, texts, embeddings, preset: str, name: str | None, dimension: object, rotation: str, how: ModelOptions
+) -> None:
     if model is None and embeddings is None:
         raise UsageError("is missing", option="model", fix="Give a model with texts, or `embeddings`.")
     if model is not None and texts is None:
         raise UsageError("is missing", option="texts", fix="A model needs the texts.")
     if preset not in (AUTO, *PRESETS):
         raise UsageError(f"is {preset}", option="preset", needed=f"one of: {', '.join((AUTO, *sorted(PRESETS)))}")
+    if rotation not in ROTATIONS:
+        raise UsageError(f"is {rotation}", option="rotation", needed=f"one of: {', '.join(ROTATIONS)}")
     whole = isinstance(dimension, int) and not isinstance(dimension, bool) and dimension >= 1
     if not (dimension in (None, AUTO) or whole):
         raise UsageError(f"is {dimension}", option="dimension", needed="auto, or an integer of 1 or more")

@@ -24,7 +24,7 @@ from transformers.models.roberta.modeling_roberta import RobertaEmbeddings
 
 from informin.models.architectures import ARCHITECTURES
 
-BF16_ROWS = 128
+BF16_ROWS = 128  # see `run_layers`
 LayersRun = Callable[[list[BertLayer], Tensor, "Packed", bool], Tensor]
 
 

@@ -51,8 +51,8 @@ def attention_mi(
     r"""Attention mutual information loss: make the attention maps of one view predictable from those of the other.
 
     Use it next to `contrast`, as in miCSE, above all when there are few training sentences. It needs two views of the
-    same tokens, and an encoder that returns attention maps. In training, views that crop or repeat tokens are compared
-    at the tokens that both have, which the paper names as future work.
+    same tokens, and an encoder that returns attention maps. During training, views that crop or repeat tokens are
+    compared at the tokens they share, which the paper leaves to future work.
 
     Also known as attention mutual information (AMI) regularization.
 
@@ -77,7 +77,7 @@ def attention_mi(
         maps1: Attention maps of the first view after attention dropout, (B, T, H, L, L), for T layers with H heads;
             each row is a query. Any floating-point type; computed in float32.
         maps2: Attention maps of the second view, (B, T, H, L, L).
-        mask: Attention mask, (B, L): 1 at tokens, 0 at padding and at tokens that one of the views lacks.
+        mask: Attention mask, (B, L): 1 for tokens that both views share, 0 for padding and all other tokens.
         form: `paper` or `reference`.
         samples: Number of positions to sample per tile.
         generator: Random number generator on the maps' device. None uses the global one.

@@ -19,8 +19,8 @@ class Views:
     Attributes:
         z1: Projections of the first view, (B, d). Equal to `embedding1` if the model has no projection head.
         z2: Projections of the second view, (B, d).
-        mask: Attention mask of the sentences, (B, L): 1 at tokens, 0 at padding. With attention maps, 1 at the tokens
-            that both views have.
+        mask: Attention mask, (B, L): 1 for tokens, 0 for padding. With attention maps, 1 only for tokens that both
+            views share.
         embedding1: Embeddings of the first view below the projection head, (B, d).
         embedding2: Embeddings of the second view below the projection head, (B, d).
         row1: Indices of the training sentences encoded in the first view, (B,) int64. None unless a term needs a guide.

@@ -23,10 +23,10 @@ LEVEL, HOLM = 0.05, "p (Holm)"
 SIGNAL = "signal"  # verdict of a difference whose intervals exclude 0
 GEOMETRY = ("alignment", "uniformity")
 SEEDS_NOTE = (
-    "n is the number of seeds that both settings of a difference have. Bootstrap intervals of 3 to 5 values are too "
-    "narrow. The table therefore also shows the t interval, which is exact for normally distributed differences. A "
-    "difference is a signal if both intervals exclude 0. The intervals cover variation between seeds (including the "
-    "sentences that a seed samples), not between test sentences."
+    "n is the number of seeds that both settings share. Bootstrap intervals over 3 to 5 seeds are too narrow, so the "
+    "table also shows the paired t interval, which is exact for normally distributed differences. A difference is a "
+    "signal if both intervals exclude 0. The intervals cover variation across seeds (including the training sentences "
+    "that each seed samples), not across test sentences."
 )
 
 

@@ -167,7 +167,7 @@ def test_missing_runs_are_noted_and_left_out_of_pairs(three_recipes):
     assert means.rows[0].cell("STS average") == "70.50 ± 0.71 (2)" and means.rows[2].cell("STS average") == "70.50 (1)"
     assert differences.rows[0].cell("seed 2") == "-"
     said = notes(summary)
-    assert "n is the number of seeds" in said[0] and "not between test sentences" in said[0]
+    assert "n is the number of seeds" in said[0] and "not across test sentences" in said[0]
     assert "warm - cold, STS average: without seeds that are missing or undefined in one of the two: 2, 3." in said
     assert f"cold seed 3: {', '.join(STS_TASKS)} undefined." in said
     assert not any("correction" in note for note in said), "no difference has an interval"
