@@ -101,6 +101,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES), help="Sides to run. Default: all.")
+    parser.add_argument("--name", default="whole_runs", help="Name of the files in benchmarks/results.")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -124,7 +125,7 @@ def main() -> None:
             faster = "" if side == SIDES[side] else f"{spread(ratios)}, {SIDES[side]}"
             rows.append((f"{name}: {side}", seconds, faster))
     title = f"Whole runs of {args.steps} steps of {args.batch_size} sentences, mean pooling: median (min to max)"
-    print(report("whole_runs", title, ("", "seconds", "times as fast as"), rows, measured))
+    print(report(args.name, title, ("", "seconds", "times as fast as"), rows, measured))
 
 
 if __name__ == "__main__":

@@ -66,8 +66,8 @@ class LinearAdapter(ScoreThreshold, ClassNamePrefixFeaturesOutMixin, Transformer
        of a vector are then its best approximation with m numbers, so that vectors can be cut: with `n_components`,
        `truncate_dim`, or in the index. The sign of an axis is the one for which its coordinate with the largest
        absolute value, in the space of the embeddings, is positive.
-       With `rotation="bits"`, the vectors are then rotated once more, after they are cut to `n_components`, to be close
-       to their signs (iterative quantization). Use it if an index keeps one bit per number. Do not cut these vectors.
+       With `rotation="bits"`, an additional rotation of the truncated vectors reduces the error of binary quantization
+       (iterative quantization). Use it for an index with one bit per dimension. Do not truncate these vectors.
 
     The map has no bias, so the length of x does not matter: a server that applies the matrix before it scales
     embeddings to unit length returns the same vectors.
@@ -85,7 +85,7 @@ class LinearAdapter(ScoreThreshold, ClassNamePrefixFeaturesOutMixin, Transformer
         self_weight: Fraction s of a row in its own neighborhood mean, between 0 and 1. 1 turns the regression off.
         penalty: Ridge penalty.
         n_components: Number of dimensions of the adapted vectors, at most d; None for d.
-        rotation: `principal`, or `bits` for vectors that are quantized to one bit per number.
+        rotation: `principal`, or `bits` for binary quantization.
         max_samples: Maximum number of rows among which neighbors are searched, a random sample. The mean uses all rows.
         random_state: Seed of the sample.
 

@@ -130,6 +130,18 @@ def test_a_folder_with_fewer_dimensions_returns_them(request, kind, file, tmp_pa
     assert "Fewer dimensions" in (out / "report.html").read_text()
 
 
+def test_a_folder_rotated_for_bits_returns_such_vectors(words, file, tmp_path):
+    out, options = tmp_path / "out", ["--device=cpu", "--preset=documents", "--dimension=8", "--documents=adapted"]
+    run = [f"--model_name={words}", f"--train_file={file}", f"--output_dir={out}", "--rotation=bits", *options]
+    assert command.main(run) == 0
+    keywords = dict(device="cpu", preset="documents", dimension=8)
+    principal, bits = (informin.fit(words, TEXTS, rotation=name, **keywords) for name in ("principal", "bits"))
+    found, plain = np.load(out / "documents.npy"), principal.adapter.transform(principal.vectors)
+    np.testing.assert_allclose(found, bits.adapter.transform(bits.vectors), atol=1e-5)
+    np.testing.assert_allclose(found @ found.T, plain @ plain.T, atol=1e-5)
+    assert np.abs(found).sum() > np.abs(plain).sum() and report(out)["options"]["rotation"] == "bits"
+
+
 def test_auto_chooses_the_dimension_by_the_curve(words, monkeypatch):
     monkeypatch.setattr("informin.jobs.fit.shortest", lambda curve: curve[2].dimension)
     result = informin.fit(words, TEXTS, device="cpu", dimension="auto")
