@@ -130,10 +130,10 @@ def test_a_folder_with_fewer_dimensions_returns_them(request, kind, file, tmp_pa
     assert "Fewer dimensions" in (out / "report.html").read_text()
 
 
-def test_a_folder_rotated_for_bits_returns_such_vectors(words, file, tmp_path):
+def test_a_folder_rotated_for_bits_returns_such_vectors(words, file, tmp_path, capfd):
     out, options = tmp_path / "out", ["--device=cpu", "--preset=documents", "--dimension=8", "--documents=adapted"]
     run = [f"--model_name={words}", f"--train_file={file}", f"--output_dir={out}", "--rotation=bits", *options]
-    assert command.main(run) == 0
+    assert command.main(run) == 0 and "Adapted vectors have 8 dimensions." in capfd.readouterr().out
     keywords = dict(device="cpu", preset="documents", dimension=8)
     principal, bits = (informin.fit(words, TEXTS, rotation=name, **keywords) for name in ("principal", "bits"))
     found, plain = np.load(out / "documents.npy"), principal.adapter.transform(principal.vectors)
