@@ -74,13 +74,13 @@ def train(checkpoint: Checkpoint, data: DataArguments, card: CardArguments, args
     with StopOnSignal() as stop:
         trainer.add_callback(stop)
         trainer.train(resume_from_checkpoint=resume)
-    if stop.received:
-        if trainer.is_world_process_zero():
-            print_at_end(
-                f"Interrupted at step {trainer.state.global_step}; the checkpoint is in {args.output_dir}.\n"
-                f"To resume, run the same command with --resume_from_checkpoint {LAST}"
-            )
-        return 128 + stop.received
+        if stop.received:
+            if trainer.is_world_process_zero():
+                print_at_end(
+                    f"Interrupted at step {trainer.state.global_step}; the checkpoint is in {args.output_dir}.\n"
+                    f"To resume, run the same command with --resume_from_checkpoint {LAST}"
+                )
+            return 128 + stop.received
     trainer.export(report=False)  # first, so that the model exists whatever happens next
     exported = f"The model is in {args.output_dir}."
     with during("the drift report", exported):

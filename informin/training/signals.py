@@ -4,12 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 from transformers import TrainerCallback
 
 from informin.distributed import any_process
-from informin.interrupts import SAME, handled_signals, silence, terminals
+from informin.interrupts import handled_signals, silence, terminals
 
 LAUNCHED = ("TORCHELASTIC_RUN_ID", "ACCELERATE_MIXED_PRECISION")  # set by torchrun and accelerate launch
 # Waits until the process with the id in argument 1 has ended, at most 30 seconds, and prints argument 2.
@@ -32,9 +31,10 @@ class EvaluationLeft(Exception):
 class StopOnSignal(TrainerCallback):
     """Stops training with a checkpoint after the current step if a signal arrives within its `with` block.
 
-    An evaluation ends after the current batch; the resumed run evaluates first. A second signal has its usual effect.
-    All processes stop at the same step, whichever received the signal. Signals that the process was started to ignore,
-    as by nohup, stay ignored.
+    An evaluation ends after the current batch; the resumed run evaluates first. A second signal has its usual effect;
+    under a launcher, the third, because torchrun forwards the signal that the terminal has sent to every process, and
+    it may do so late. All processes stop at the same step, whichever received the signal. Signals that the process was
+    started to ignore, as by nohup, stay ignored.
 
     Attributes:
         received: Number of the signal, or None.
@@ -42,7 +42,7 @@ class StopOnSignal(TrainerCallback):
 
     def __init__(self):
         self.received: int | None = None
-        self._first = 0.0  # time of the first signal
+        self._may_be_forwarded = launched()  # the next signal, if one was received
 
     def __enter__(self):
         self._terminals = terminals()
@@ -57,12 +57,13 @@ class StopOnSignal(TrainerCallback):
             signal.signal(number, handler)
 
     def _handle(self, number, _frame):
-        if self.received:  # torchrun forwards the terminal's signal, which arrives twice
-            if not launched() or time.monotonic() > self._first + SAME:
+        if self.received:
+            if not self._may_be_forwarded:
                 self._restore()
                 signal.raise_signal(number)
+            self._may_be_forwarded = False
             return
-        self.received, self._first = number, time.monotonic()
+        self.received = number
         if number == getattr(signal, "SIGHUP", None):
             silence(self._terminals)
 

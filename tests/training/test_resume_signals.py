@@ -1,14 +1,16 @@
 """Signals during evaluations and saves, and the resumed run."""
 
 import signal
+import time
 from pathlib import Path
 
 import pytest
 from transformers import TrainerCallback
 
+from informin.interrupts import SAME
 from informin.training.checkpoints import complete_checkpoints
 from informin.training.options import InforMinTrainingArguments
-from informin.training.signals import StopOnSignal
+from informin.training.signals import LAUNCHED, StopOnSignal
 from tests.conftest import make_sentences
 from trainer_informin import InforMinTrainer
 
@@ -76,6 +78,28 @@ def test_a_signal_after_an_evaluation_or_in_a_save_stops_training(run, event):
     left = run("run", callbacks=[Sender(stop, event, 2), stop])
     assert left.state.global_step == 2 and 2 in scores(left)
     assert_same_run(run("run", resume="last"), run("whole"))
+
+
+@pytest.mark.parametrize("variable", [None, *LAUNCHED])
+def test_a_second_signal_ends_the_run_unless_a_launcher_may_have_forwarded_it(monkeypatch, variable):
+    """However late: on a machine under load, torchrun forwards Ctrl-C seconds after the terminal has sent it."""
+    for name in LAUNCHED:
+        monkeypatch.delenv(name, raising=False)
+    if variable:
+        monkeypatch.setenv(variable, "1")
+    previous = signal.signal(signal.SIGTERM, lambda number, frame: ends.append(number))
+    ends: list[int] = []
+    try:
+        with StopOnSignal() as stop:
+            signal.raise_signal(signal.SIGTERM)
+            if variable:
+                time.sleep(SAME + 0.1)
+                signal.raise_signal(signal.SIGTERM)
+            assert stop.received == signal.SIGTERM and not ends
+            signal.raise_signal(signal.SIGTERM)
+            assert ends == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def scores(trainer) -> dict[int, float]:
