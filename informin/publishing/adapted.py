@@ -17,10 +17,11 @@ from informin.models.dense import Dense
 from informin.models.model import Model
 from informin.models.native_loading import without_bars
 from informin.outputs import new_folder
-from informin.publishing.card import UNPUBLISHED
+from informin.publishing.card import CARD, UNPUBLISHED, stamped
 from informin.publishing.card.front_matter import license_metadata
 from informin.publishing.card.markdown import Markdown, code, escape, markdown_table
 from informin.publishing.card.worse import worse_by_drift
+from informin.publishing.fitted_card import TAG
 from informin.publishing.metadata import known_id, license_of
 from informin.publishing.origin import remove_origins
 
@@ -61,7 +62,7 @@ def save_adapted(
         remove_origins(new, None)
         set_usual_modes(new)
         card = adapter_card(Path(folder).name, source, texts, adapter, drift, model.embedding.prompt, classes, base)
-        (new / "README.md").write_text(card, encoding="utf-8")
+        (new / CARD).write_text(stamped(card.strip()), encoding="utf-8")
 
 
 def adapter_card(
@@ -89,7 +90,7 @@ def adapter_card(
         **license_metadata(license_of(source) if source else {}),
         library_name="sentence-transformers",
         pipeline_tag="sentence-similarity",
-        tags=["sentence-transformers", "sentence-similarity", "feature-extraction", "informin-cl", "linear-adapter"],
+        tags=["sentence-transformers", "sentence-similarity", "feature-extraction", "informin-cl", TAG],
         base_model=hub_id,
         base_model_relation="finetune" if hub_id else None,
     )

@@ -10,6 +10,7 @@ from informin.evaluation.results import load_results, results_files, save_result
 from informin.files import read_json
 from informin.models.embedding_config import EmbeddingConfig
 from informin.models.open_model import load_model
+from informin.publishing.fitted_card import is_adapter_card
 from informin.publishing.published import (
     BASE_RESULTS,
     EXPORTED,
@@ -33,11 +34,14 @@ def add_results(folder: str | Path, files: Sequence[str], seeds: Sequence[str] =
         seeds: Exported folders of runs with the same options and another seed.
 
     Raises:
-        UsageError: Results belong to another model or were computed with other settings, a folder is not another seed
-            of this run, or the folder contains links.
+        UsageError: The model has a linear adapter, results belong to another model or were computed with other
+            settings, a folder is not another seed of this run, or the folder contains links.
     """
     folder = Path(folder)
     refuse_linked_files(folder)
+    if is_adapter_card(folder / "README.md"):
+        found = "is set, but the card of a model with a linear adapter has no table of scores"
+        raise UsageError(found, option="results", fix="Leave it out.")
     places = _places(folder, seeds)
     used = _settings(folder)
     placed = {}

@@ -36,7 +36,7 @@ from informin.publishing.card import write_card
 from informin.publishing.module_files import LORA_CONFIG, LORA_WEIGHTS
 from informin.publishing.origin import remove_origins
 from informin.publishing.published import MADE_FROM_WEIGHTS, load_our_config, published_files, refuse_linked_files
-from informin.publishing.record import load_record, save_record, trained_as_st
+from informin.publishing.record import load_record, save_record, saved_as_st
 
 WHOLE_OR_LORA = (SAFE_WEIGHTS_NAME, LORA_CONFIG, LORA_WEIGHTS)  # in the root of a folder
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -100,7 +100,7 @@ def export_checkpoint(checkpoint: str | Path, folder: str | Path, dtype: str = "
         UsageError: `checkpoint` is not an InforMin-CL model, or `folder` is in use or cannot be written.
     """
     source, folder = Path(checkpoint), Path(folder)
-    copy = _copy_st if trained_as_st(source) else _export_native
+    copy = _copy_st if saved_as_st(source) else _export_native
     copy(source, folder, dtype)
 
 

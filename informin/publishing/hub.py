@@ -25,6 +25,7 @@ from informin.files import MANIFEST, read_json, sha256, write_json, write_manife
 from informin.models.st_module import HEADS_FILE, TRAINED_FILE
 from informin.publishing.card import CARD, is_edited, write_card
 from informin.publishing.export import export_checkpoint
+from informin.publishing.fitted_card import is_adapter_card
 from informin.publishing.origin import remove_origins
 from informin.publishing.published import PATTERNS, check_export, published_files, refuse_linked_files
 from informin.publishing.record import TRAINING, load_record
@@ -298,6 +299,8 @@ def _is_ours(held: list[str], fetched: Callable[[str], Path], kind: str) -> bool
     """
     if kind == SPACE:
         return CARD in held and f"- {SPACE_TAG}\n" in fetched(CARD).read_text(encoding="utf-8", errors="replace")
+    if CARD in held and is_adapter_card(fetched(CARD)):
+        return True
     try:
         return any(name in held and "informin" in read_json(fetched(name)) for name in ("config.json", TRAINING))
     except UsageError:

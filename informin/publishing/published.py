@@ -22,7 +22,7 @@ from informin.models.weights import refuse_non_finite
 from informin.publishing.card import CARD
 from informin.publishing.module_files import ROOT, module_files
 from informin.publishing.origin import refuse_local_paths
-from informin.publishing.record import TRAINING, trained_as_st
+from informin.publishing.record import TRAINING, saved_as_st
 from modeling_informin import HEAD_FILE
 
 # Files that belong to one version of the weights.
@@ -76,7 +76,7 @@ def check_export(folder: str | Path) -> None:
     folder = Path(folder)
     refuse_linked_files(folder)
     # Files that an export has, and whether the folder has the state of a run or weights of our class instead.
-    if trained_as_st(folder):
+    if saved_as_st(folder):
         needed, unfinished = ["modules.json"], (folder / TRAINER_STATE_NAME).is_file()
     else:
         config = load_our_config(Checkpoint(folder))

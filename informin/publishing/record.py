@@ -33,7 +33,8 @@ The record contains no path, user name or host name. For files and folders it ha
 from pathlib import Path
 
 from informin.evaluation.measures import KINDS
-from informin.files import write_json
+from informin.files import read_json, write_json
+from informin.publishing.fitted_card import is_adapter_card
 from informin.schema import (
     AMOUNT,
     ANY,
@@ -131,9 +132,13 @@ def save_record(folder: str | Path, record: dict) -> None:
     write_json(Path(folder, TRAINING), record)
 
 
-def trained_as_st(folder: str | Path) -> bool:
-    """Return whether a folder is a SentenceTransformer that was trained here; see `informin.models.st`."""
-    return ((load_record(folder) or {}).get("options") or {}).get("backend") == "st"
+def saved_as_st(folder: str | Path) -> bool:
+    """Return whether a folder is a SentenceTransformer that was trained or fitted here; see `informin.models.st`."""
+    record = load_record(folder)
+    if record is None and is_adapter_card(Path(folder, "README.md")):
+        config = Path(folder, "config.json")  # a SentenceTransformer without a Transformer has none
+        return not (config.is_file() and "informin" in read_json(config))
+    return ((record or {}).get("options") or {}).get("backend") == "st"
 
 
 def prompt_of_training(record: dict | None, settings: dict) -> str:

@@ -22,8 +22,9 @@ from informin.publishing.card.scores import (
 from informin.publishing.card.training import citations, environment_note, methods, options_table, source_model, stages
 from informin.publishing.card.usage import EMBEDDINGS, ST, onnx_files, usage
 from informin.publishing.card.worse import worse_after_training
+from informin.publishing.fitted_card import is_adapter_card, with_name
 from informin.publishing.metadata import known_id
-from informin.publishing.record import load_record, prompt_of_training, trained_as_st
+from informin.publishing.record import load_record, prompt_of_training, saved_as_st
 from informin.schema import FLAG, TEXT, Kind, one_of
 from informin.temporary import new_file
 
@@ -48,7 +49,7 @@ NO_RECORD: dict = {
 
 
 def write_card(folder: str | Path, repo: str | None = None, revision: str | None = None) -> bool:
-    """Write README.md unless a person edited it.
+    """Write README.md unless a person edited it. The card of `informin fit` is kept, and its examples load `repo`.
 
     Args:
         folder: An exported folder.
@@ -61,7 +62,13 @@ def write_card(folder: str | Path, repo: str | None = None, revision: str | None
     path = Path(folder, CARD)
     if is_edited(path):
         return False
-    card = render_card(folder, repo, revision)
+    if not is_adapter_card(path):
+        card = render_card(folder, repo, revision)
+    elif repo:
+        page = path.read_text(encoding="utf-8").rstrip("\n").rpartition("\n")[0]
+        card = stamped(with_name(page, repo, revision))
+    else:
+        return False
     with new_file(path) as partial:
         partial.write_text(card, encoding="utf-8")
     return True
@@ -90,7 +97,7 @@ def render_card(folder: str | Path, repo: str | None = None, revision: str | Non
         UsageError: A file of the folder is not valid.
     """
     folder = Path(folder)
-    native = not trained_as_st(folder)
+    native = not saved_as_st(folder)
     config = _checked_config(folder) if native else _st_config(folder)
     settings = config["informin"]
     config = single_line(config)
