@@ -8,6 +8,7 @@ import difflib
 import logging
 import os
 import re
+import select
 import shlex
 import signal
 import sys
@@ -79,7 +80,8 @@ def exit_code(work: Callable[[], int | None], options: Iterable[str], kept: str 
         kept: a sentence to print after a signal that says what is on disk.
 
     Returns:
-        The value of `work` (0 for None), the error's exit code, or 128 + the signal's number.
+        The value of `work` (0 for None), the error's exit code, or 128 + the signal's number: SIGPIPE's if the
+        reader of stdout has ended.
     """
     import transformers
 
@@ -94,6 +96,11 @@ def exit_code(work: Callable[[], int | None], options: Iterable[str], kept: str 
         say(f"error: {with_flags(str(error), options)}{finish}")
         return error.exit_code
     except OSError as error:
+        if isinstance(error, BrokenPipeError) and stdout_has_no_reader():
+            silence([1])
+            if kept:
+                say(f"The reader of stdout has ended. {kept}")
+            return 128 + signal.SIGPIPE
         if error.errno not in WRITE_ERRNOS:
             raise
         say(f"error: a file cannot be written: {one_line(error_line(error))}. {WRITABLE}")
@@ -140,6 +147,15 @@ def run(main: Callable[[], int]) -> NoReturn:
         code = say_interrupted(error)
     drop_unwritable()
     sys.exit(code)
+
+
+def stdout_has_no_reader() -> bool:
+    """Return whether stdout is a pipe whose reader has ended, as in `informin eval ... | head`."""
+    if not hasattr(select, "poll"):
+        return False
+    poll = select.poll()
+    poll.register(1, select.POLLERR)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def drop_unwritable() -> None:

@@ -54,3 +54,14 @@ def test_signal_after_stderr_was_closed(tmp_path):
     process.stderr.close()
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 128 + signal.SIGTERM and kill_runs.leftovers(tmp_path) == []
+
+
+def test_a_pipe_whose_reader_has_ended(command, tmp_path):
+    """As in `run_unsup.py ... | head -1`: no traceback, and the checkpoint is named."""
+    arguments = command(max_steps=4000, eval_steps=10)
+    process = forked.script("run_unsup.py", arguments, env=ENVIRONMENT)
+    process.stdout.readline()
+    process.stdout.close()
+    error = process.stderr.read()
+    assert process.wait(60) == 128 + signal.SIGPIPE
+    assert "Nothing was saved since the last checkpoint" in error and "Traceback" not in error
