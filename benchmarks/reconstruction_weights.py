@@ -7,6 +7,7 @@
 
 * constant: the same weight in every step
 * learning rate: the weight times the learning rate divided by its highest value; the rate falls linearly to 0
+* first 40 steps: the weight, then 0
 * gradient norm: the weight with which the gradient of the reconstruction with respect to the projections has this
   fraction of the norm of the contrast's gradient, in every step
 
@@ -33,12 +34,10 @@ from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 RULES = [
     ("constant", 0.0),
     ("constant", 0.01),
-    ("constant", 0.04),
+    ("first 40 steps", 0.04),
     ("learning rate", 0.02),
-    ("learning rate", 0.04),
-    ("gradient norm", 0.03),
     ("gradient norm", 0.1),
-    ("gradient norm", 0.3),
+    ("first 40 steps", 0.4),
 ]
 TEMPERATURE = 0.05
 
@@ -77,6 +76,17 @@ class ByLearningRate(TrainerCallback):
         self.term.reconstruction_weight = self.weight * optimizer.param_groups[0]["lr"] / args.learning_rate
 
 
+class FirstSteps(TrainerCallback):
+    """Sets the weight of a term to 0 after 40 steps."""
+
+    def __init__(self, term: Reconstruction):
+        self.term = term
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        if state.global_step == 40:
+            self.term.reconstruction_weight = 0.0
+
+
 class Sum(TrainerCallback):
     """Adds up the weight of a term over the steps."""
 
@@ -85,6 +95,9 @@ class Sum(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         self.sum += self.term.reconstruction_weight
+
+
+CHANGES = {"gradient norm": UseGradientNorm, "learning rate": ByLearningRate, "first 40 steps": FirstSteps}
 
 
 def measure(args: argparse.Namespace, rule: str, weight: float, seed: int) -> dict[str, float]:
@@ -101,8 +114,8 @@ def measure(args: argparse.Namespace, rule: str, weight: float, seed: int) -> di
         total = None
         if weight:
             term = next(term for term in trainer.terms if term.name == "reconstruction")
-            for change in {"gradient norm": [UseGradientNorm], "learning rate": [ByLearningRate]}.get(rule, []):
-                trainer.add_callback(change(term))
+            if rule in CHANGES:
+                trainer.add_callback(CHANGES[rule](term))
             trainer.add_callback(total := Sum(term))
         trainer.train()
         return {"dev": trainer.evaluate()["eval_spearman"], "sum": total.sum if total else 0.0}

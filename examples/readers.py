@@ -2,9 +2,9 @@
 
     python examples/readers.py USER/REPO --revision SHA --sentences FILE
 
-Vectors are pooled, scaled and prompted as its config.json says. It needs transformers, sentence-transformers and, where
-the repository has an ONNX file, onnxruntime; of this project nothing. Prints the largest difference of a component to
-AutoModel with remote code.
+Vectors are pooled, scaled and prompted as its config.json says. Prints the largest difference of a component to
+AutoModel with remote code. The script needs transformers, sentence-transformers and, if the repository has an ONNX
+file, onnxruntime. It does not need this project.
 """
 
 import argparse

@@ -84,4 +84,4 @@ def require_vectors(path: Path) -> None:
     if path.suffix.lower() not in VECTORS:
         raise UsageError(f"is {path}", option="embeddings", needed=needed)
     if not path.is_file():
-        raise UsageError(f"{path} does not exist or is no file", option="embeddings", needed=needed)
+        raise UsageError(f"{path} does not exist or is not a file", option="embeddings", needed=needed)

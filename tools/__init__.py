@@ -2,4 +2,4 @@
 
 import os
 
-os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is imported; a name that is no folder fails at once
+os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is imported; a name without a folder fails at once

@@ -107,7 +107,7 @@ def import_files(argv: Sequence[str]) -> list[str]:
 
 def _import_file(path: Path) -> None:
     if not path.is_file():
-        raise UsageError(f"is {path}, which is no file", option="import", needed="a Python file")
+        raise UsageError(f"is {path}, which is not a file", option="import", needed="a Python file")
     spec = spec_from_file_location(path.stem, path, loader=SourceFileLoader(path.stem, str(path)))
     assert spec is not None and spec.loader is not None  # the loader is given
     module = module_from_spec(spec)

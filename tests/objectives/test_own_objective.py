@@ -118,7 +118,7 @@ def test_a_file_is_imported_on_the_command_line(own, tmp_path, capsys):
     assert f"error: --import {tmp_path}/broken.py: ZeroDivisionError: division by zero" in capsys.readouterr().err
     for wrong in (["--import", str(tmp_path / "none.py")], ["--import"]):
         assert run_unsup.main([*own("other"), *wrong]) == 2
-        assert "which is no file; expected a Python file" in capsys.readouterr().err
+        assert "which is not a file; expected a Python file" in capsys.readouterr().err
 
 
 def test_outside_objective_trains_from_python(bert, sentences_file, pairs_file, tmp_path):
