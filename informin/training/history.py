@@ -12,6 +12,11 @@ def logged_terms(entry: Mapping) -> dict[str, float]:
     return {name.removeprefix(TERM): value for name, value in entry.items() if name.startswith(TERM)}
 
 
+def loss_text(value: float) -> str:
+    """Return a loss with four decimals, or, if it is small, with two digits: not 0.0000 for a contrast near 0."""
+    return f"{value:.1e}" if 0 < abs(value) < 1e-3 else f"{value:.4f}"
+
+
 def own_scores(entry: Mapping) -> dict[str, float]:
     """Return the scores of the user's own evaluations in a log entry by name."""
     others = {name.removeprefix("eval_"): value for name, value in entry.items() if name.startswith("eval_")}

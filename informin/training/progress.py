@@ -9,7 +9,7 @@ from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 
 from informin.bars import hidden
 from informin.evaluation.development import Development
-from informin.training.history import logged_scores, logged_terms, own_scores
+from informin.training.history import logged_scores, logged_terms, loss_text, own_scores
 
 
 class Progress(TrainerCallback):
@@ -47,14 +47,14 @@ class Progress(TrainerCallback):
         if not state.is_world_process_zero or logs is None:
             return
         self._loss = logs.get("loss", self._loss)
-        loss = "" if self._loss is None else f"  loss {self._loss:.4f}"
+        loss = "" if self._loss is None else f"  loss {loss_text(self._loss)}"
         scored = logged_scores(logs)
         if (scored or own_scores(logs)) and self.development:
             own = [f"{name} {value:.4g}" for name, value in own_scores(logs).items()]
             shown = "  ".join(filter(None, [scores(scored, self.development), *own]))
             self._write(f"step {state.global_step}{loss}  {shown}")
         elif "loss" in logs and (args.verbose or self.development is None):
-            terms = [f"  {name} {value:.4f}" for name, value in logged_terms(logs).items() if args.verbose]
+            terms = [f"  {name} {loss_text(value)}" for name, value in logged_terms(logs).items() if args.verbose]
             self._write(f"step {state.global_step}{loss}{''.join(terms)}")
 
     def on_train_end(self, args, state, control, **kwargs):

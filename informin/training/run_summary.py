@@ -21,7 +21,7 @@ from informin.models.embedding_config import EmbeddingConfig
 from informin.objectives import OBJECTIVES
 from informin.publishing.record import load_record
 from informin.publishing.report_record import REPORT, logged, save_report
-from informin.training.history import all_scores, logged_scores, logged_terms, own_scores
+from informin.training.history import all_scores, logged_scores, logged_terms, loss_text, own_scores
 from informin.training.options import InforMinTrainingArguments
 
 if TYPE_CHECKING:  # it imports this module
@@ -94,8 +94,8 @@ def summary(
     logged = [entry for entry in state.log_history if "loss" in entry]
     rows += drift_lines(drift) if drift else []
     if logged:
-        terms = ", ".join(f"{name} {value:.4f}" for name, value in logged_terms(logged[-1]).items())
-        rows.append(("last terms, unweighted", f"{terms}; loss {logged[-1]['loss']:.4f}"))
+        terms = ", ".join(f"{name} {loss_text(value)}" for name, value in logged_terms(logged[-1]).items())
+        rows.append(("last terms, unweighted", f"{terms}; loss {loss_text(logged[-1]['loss'])}"))
     if rate:
         processes = "1 process" if args.world_size == 1 else f"{args.world_size} processes"
         rows.append(("training speed", f"{rate:.1f} sentences/s ({processes}, {precision(args)})"))

@@ -79,6 +79,16 @@ def test_one_line_per_evaluation_or_log_entry(capsys, development, verbose):
     assert lines == (log if verbose or not development else []) + (evaluation if development else [])
 
 
+@pytest.mark.parametrize(
+    ("loss", "shown"), [(2.1e-6, "2.1e-06"), (9.99e-4, "1.0e-03"), (0.001, "0.0010"), (0, "0.0000"), (math.nan, "nan")]
+)
+def test_small_losses_are_not_printed_as_zero(capsys, loss, shown):
+    """As of contrast with mean pooling and no projection head, whose views are almost equal."""
+    state, args = SimpleNamespace(is_world_process_zero=True, global_step=1), SimpleNamespace(verbose=True)
+    Progress(None, str).on_log(args, state, None, logs={"loss": loss, "terms/contrast": loss})
+    assert capsys.readouterr().out == f"step 1  loss {shown}  contrast {shown}\n"
+
+
 def test_undefined_scores_are_printed_as_such():
     undefined = logged_scores(dict.fromkeys(SCORES, math.nan))
     assert scores(undefined, PAIRS) == "STS-B dev undefined  alignment undefined  uniformity undefined"
