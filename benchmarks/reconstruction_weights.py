@@ -39,7 +39,6 @@ RULES = [
     ("gradient norm", 0.1),
     ("first 40 steps", 0.4),
 ]
-TEMPERATURE = 0.05
 
 
 class ByGradientNorm(Reconstruction):
@@ -50,7 +49,7 @@ class ByGradientNorm(Reconstruction):
     def loss(self, views: Views) -> dict[str, torch.Tensor]:
         z1, z2 = (z.detach().requires_grad_() for z in (views.z1, views.z2))
         with torch.enable_grad():
-            losses = contrast(z1, z2, temperature=TEMPERATURE), reconstruction(z1, z2, self.reconstruction_form)
+            losses = contrast(z1, z2), reconstruction(z1, z2, self.reconstruction_form)
             norms = [torch.cat(torch.autograd.grad(loss, [z1, z2])).norm() for loss in losses]
         self.reconstruction_weight = float(self.fraction * norms[0] / norms[1])
         return super().loss(views)

@@ -23,10 +23,10 @@ LEVEL, HOLM = 0.05, "p (Holm)"
 SIGNAL = "signal"  # verdict of a difference whose intervals exclude 0
 GEOMETRY = ("alignment", "uniformity")
 SEEDS_NOTE = (
-    "n is the number of seeds that both settings share. Bootstrap intervals over 3 to 5 seeds are too narrow, so the "
-    "table also shows the paired t interval, which is exact for normally distributed differences. A difference is a "
-    "signal if both intervals exclude 0. The intervals cover variation across seeds (including the training sentences "
-    "that each seed samples), not across test sentences."
+    "n is the number of seeds used for both settings. With only 3 to 5 seeds, bootstrap intervals are too narrow, so "
+    "the table also reports paired t intervals, which assume normally distributed differences. The verdict is `signal` "
+    "if both intervals exclude 0. The intervals reflect variation across seeds, including the sampled training "
+    "sentences, but not across test sentences."
 )
 
 
@@ -215,10 +215,10 @@ def notes(summary: dict) -> list[str]:
     lines = [SEEDS_NOTE] if summary["differences"] else []
     count = sum(gain["t"] is not None for gain in summary["differences"])
     if count > 1:
-        chance = f"about {LEVEL * count:.2g} of them would be signals by chance"
+        chance = f"about {LEVEL * count:.2g} signals are expected by chance"
         lines.append(
-            f"{count} comparisons. The verdict is at 95% without correction: {chance}. {HOLM} is the p value of the "
-            f"paired t test, corrected for all {count} comparisons by Holm's method."
+            f"The table has {count} comparisons. Verdicts are not corrected for multiple comparisons: {chance}. "
+            f"{HOLM} is the p value of the paired t test with Holm's correction for {count} comparisons."
         )
     for gain in summary["differences"]:
         if gain["left_out"]:

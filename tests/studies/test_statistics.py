@@ -176,8 +176,8 @@ def test_missing_runs_are_noted_and_left_out_of_pairs(three_recipes):
 
 def test_note_on_multiple_comparisons(three_recipes):
     assert notes(summarize(*three_recipes))[1:] == [
-        "2 comparisons. The verdict is at 95% without correction: about 0.1 of them would be signals by chance. p "
-        "(Holm) is the p value of the paired t test, corrected for all 2 comparisons by Holm's method."
+        "The table has 2 comparisons. Verdicts are not corrected for multiple comparisons: about 0.1 signals are "
+        "expected by chance. p (Holm) is the p value of the paired t test with Holm's correction for 2 comparisons."
     ]
     study, records = three_recipes
     records = {key: value for key, value in records.items() if key[0] != "mild"}
