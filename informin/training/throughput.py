@@ -2,6 +2,7 @@
 
 import time
 
+import torch
 from transformers import TrainerCallback
 
 
@@ -23,6 +24,10 @@ class Throughput(TrainerCallback):
         self._aside = 0.0
 
     def on_step_end(self, args, state, control, **kwargs):
+        if args.device.type == "cuda" and (
+            control.should_evaluate or control.should_save or control.should_training_stop
+        ):
+            torch.cuda.synchronize(args.device)  # a GPU is behind the Python code by a step or more
         self._mark = time.perf_counter()
 
     def on_evaluate(self, args, state, control, **kwargs):

@@ -1,16 +1,15 @@
 """Fixtures to build options from the command line, YAML and Python."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
 import run_unsup
-from informin.files import write_manifest
 from informin.training.command_line import parse
 from informin.training.options import InforMinTrainingArguments
 from tests.conftest import FOUR_STEPS, make_sentences, resolve_for
+from tests.training.resuming_helpers import interrupted_copy
 from trainer_informin import InforMinTrainer
 
 
@@ -74,12 +73,7 @@ def finished_run(bert, sentences_file, pairs_file, tmp_path_factory) -> Path:
 @pytest.fixture
 def interrupted_run(finished_run, tmp_path) -> Path:
     """The same run, interrupted after step 2, in the folder of `command`."""
-    folder = tmp_path / "run"
-    shutil.copytree(finished_run / "checkpoint-2", folder / "checkpoint-2")
-    state = folder / "checkpoint-2" / "trainer_state.json"
-    state.write_text(state.read_text().replace(str(finished_run), str(folder)))
-    write_manifest(folder / "checkpoint-2")
-    return folder
+    return interrupted_copy(finished_run, tmp_path / "run")
 
 
 @pytest.fixture
