@@ -72,7 +72,7 @@ def test_long_sentences_are_cut_and_right_to_left_ones_marked(html):
 
 def test_page_has_all_parts(html, fitted):
     record = load_report(fitted)
-    assert "▲ Likely to help." in html and "by -39% for the first half" in html
+    assert "▲ Likely to help." in html and "the rank of its second half changes by -39%" in html
     assert "+0.50 (95% interval +0.30 to +0.70)" in html
     assert html.count('class="number"') == len(record["snapshot"]["examples"]) == 20
     for heading in ("Warnings", "Neighbors gained and lost", "Map", "Hubs", "Drift", "Options and versions"):
