@@ -69,7 +69,7 @@ def test_the_verdict_has_its_track_record(monkeypatch):
     monkeypatch.setitem(PRESET_RECORD, HELPS, (30, 9))
     shown = verdict_line(Prediction(0.6, 0.1, 1000, halves=0.5), chosen=True)
     assert shown.startswith(f"{HELPS}.") and "17 of 20" in shown
-    assert "by -39% for the first half" in shown and "by -18% for a few" in shown  # exp(-0.5), exp(-0.2)
+    assert "its second half changes by -39%" in shown and "of the text changes by -18%" in shown  # exp(-0.5), exp(-0.2)
     assert "+0.60 (95% interval +0.40 to +0.80)" in shown
     assert "9 of 30" in verdict_line(Prediction(0.6, 0.1, 1000, halves=0.5), chosen=False)
     assert verdict_line(Prediction(0.5, 0.1, 12), chosen=True).startswith(f"{UNCLEAR} (12 texts")
