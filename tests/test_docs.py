@@ -124,6 +124,7 @@ def test_the_readme_has_the_results_of_the_studies():
     }
     assert found.keys() == names.keys()
     studies = ("main-small", "lengths-long", "lengths-short-second-encoder", "lengths-long-second-encoder")
+    studies += ("lengths-short-raw",)
     for column, study in enumerate(studies):
         summary = json.loads(text(ROOT / "results" / "studies" / study / "summary.json"))
         paired = {entry["setting"]: entry for entry in summary["differences"] if entry["measure"] == "sts"}

@@ -13,8 +13,10 @@ from informin.evaluation.labels import LabeledSentences
 from informin.evaluation.pairs import GradedPairs
 from informin.training.history import logged_scores
 from informin.training.progress import Progress, scores
+from informin.training.run_summary import headline, reconstruction_note
 from tests.cli.test_run import ENVIRONMENT
-from tests.conftest import ROOT
+from tests.conftest import ROOT, make_sentences
+from trainer_informin import InforMinTrainer
 
 SCORES = {"eval_spearman": 83.474, "eval_alignment": 0.15, "eval_uniformity": -2.4}
 PAIRS = Development((GradedPairs("STS-B dev", [], [], None),))
@@ -106,3 +108,26 @@ def test_other_processes_are_silent(capsys):
     state = SimpleNamespace(is_world_process_zero=False, global_step=1)
     Progress(PAIRS, str).on_log(None, state, None, logs=SCORES)
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    "weight, form, steps, noted",
+    [
+        (0.4, "squared_l2", 199, False),
+        (0.4, "squared_l2", 7812, True),
+        (0.01, "squared_l2", 200, False),
+        (0.4, "reference", 7812, False),
+        (None, None, 7812, False),
+    ],
+)
+def test_long_runs_with_much_reconstruction_get_a_note(weight, form, steps, noted):
+    """A weight of 0.4 in 200 steps was worse than SimCSE with three encoders."""
+    options = {"objective": "informin", "reconstruction_weight": weight, "reconstruction_form": form}
+    note = reconstruction_note({name: value for name, value in options.items() if value is not None}, steps)
+    assert note.startswith("\n`reconstruction_weight` 0.4 over 7,812 steps: ") if noted else note == ""
+
+
+def test_the_note_is_below_the_headline(bert, arguments):
+    run = InforMinTrainer(str(bert), arguments(reconstruction_weight=30.0, eval_strategy="no"), make_sentences(64))
+    run.state.max_steps = 4
+    assert headline(run).splitlines()[1].startswith("`reconstruction_weight` 30 over 4 steps")
