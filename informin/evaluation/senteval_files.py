@@ -5,10 +5,11 @@ import gzip
 import io
 import lzma
 import os
+import shutil
 import tarfile
 import zlib
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from huggingface_hub import constants, hf_hub_download
@@ -78,7 +79,7 @@ def unpack(archive: Path, folder: Path) -> None:
         try:
             with _decompressed(archive) as file, tarfile.open(fileobj=_Bounded(file), mode="r:") as tar:
                 _refuse_large(tar)
-                tar.extractall(new, filter="data")
+                _extract(tar, new)
             set_usual_modes(new)
         except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
             raise UsageError(f"{archive} cannot be unpacked ({error})", fix=DELETE) from None
@@ -86,6 +87,25 @@ def unpack(archive: Path, folder: Path) -> None:
             raise UsageError(
                 f"{archive} cannot be unpacked in {folder.parent} ({error})", fix="Check the folder and its free space."
             ) from None
+
+
+def _extract(tar: tarfile.TarFile, folder: Path) -> None:
+    """Write files and folders. Raise TarError for a link, a device, or a member outside.
+
+    `extractall(filter="data")` does this as well, but Python 3.10.11 and 3.11.3 do not have it.
+    """
+    for member in tar:
+        parts = [part for part in PurePosixPath(member.name).parts if part != "/"]
+        path = folder.joinpath(*parts)
+        if ".." in parts or not path.resolve().is_relative_to(folder.resolve()):
+            raise tarfile.TarError(f"{member.name!r} is outside")
+        file = tar.extractfile(member) if member.isreg() else None
+        if file is None and not member.isdir():
+            raise tarfile.TarError(f"{member.name!r} is a link or a device")
+        (path.parent if file else path).mkdir(parents=True, exist_ok=True)
+        if file:
+            with file, open(path, "wb") as target:
+                shutil.copyfileobj(file, target)
 
 
 def _decompressed(archive: Path) -> IO[bytes]:
