@@ -57,8 +57,11 @@ def refuse_without_effect(args: "InforMinTrainingArguments") -> None:
             raise UsageError(
                 f"is {value}, which has no effect: {NO_EFFECT[field.name]}", option=field.name, fix="Leave it out."
             )
+    known = type(args).__dataclass_fields__
     for name, (useful, needed) in _conditions(args).items():
-        value, default = getattr(args, name), type(args).__dataclass_fields__[name].default
+        if name not in known:  # of a newer transformers
+            continue
+        value, default = getattr(args, name), known[name].default
         if value not in (None, {}, default) and not useful:
             raise UsageError(f"is {value}, which has no effect without {needed}", option=name, fix="Leave it out.")
     if args.auto_find_batch_size:
@@ -71,7 +74,7 @@ def refuse_without_effect(args: "InforMinTrainingArguments") -> None:
 
 def _conditions(args: "InforMinTrainingArguments") -> dict[str, tuple[bool, str]]:
     """Return, for options that depend on another one, whether it is set, and its name."""
-    recomputed = bool(args.activation_checkpointing or args.gradient_checkpointing)
+    recomputed = bool(getattr(args, "activation_checkpointing", False) or args.gradient_checkpointing)
     lora = (args.lora_r is not None, "`lora_r`, such as 16")
     return {
         **dict.fromkeys(("lora_alpha", "lora_dropout", "lora_merge"), lora),

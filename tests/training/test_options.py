@@ -183,8 +183,9 @@ def test_hf_argument_parser_reads_the_class():
     (args,) = parser.parse_args_into_dataclasses([*argv.split(), "--use_cpu"])
     assert (args.output_dir, args.queue_size, args.masked_views, args.view_dropout) == ("here", 8, True, [0.1, 0.2])
     assert args == InforMinTrainingArguments(
-        *("here",), objective="micse", queue_size=8, mlm_weight=0.1, masked_views=True, view_dropout=[0.1, 0.2]
-    )
+        *("here",), objective="micse", queue_size=8, mlm_weight=0.1, masked_views=True, view_dropout=[0.1, 0.2],
+        use_cpu=True,
+    )  # fmt: skip
     shown = " ".join(parser.format_help().split())
     assert "--reconstruction_weight" in shown and "0.4 for informin, else 0 (off)" in shown
 
