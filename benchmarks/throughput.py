@@ -4,18 +4,17 @@
 
 Both train SimCSE on the same sentences: MultipleNegativesRankingLoss on pairs (s, s) there, the contrastive term here,
 both with the pooling of --pooler, without a projection head, with learning rate 3e-5 and gradient clipping at norm 1.
-Each run is a separate process, except with --gpu, where runs take turns in one process. A round runs all sides one
-after the other, and ratios are computed within a round, so that other load on the machine affects all equally. The
-table shows the median over rounds. Time is measured from the beginning of the first step to the end of the last.
-Tokenization happens within the step there and before training here, which takes less than a hundredth of the time.
-`sorted` is sentence-transformers with batches of sentences of similar length, which have little padding but harder
-negatives. `two processes` is sentence-transformers in two processes of one thread, each with half of the batch, so that
-there are half as many negatives; its memory is that of both. `padded` is our trainer without `--padding_free`. On a
-GPU, memory is the peak allocated by PyTorch. Rows name the file and the fraction of padding in unsorted batches.
+Each run is a separate process. A round runs all sides one after the other, and ratios are computed within a round, so
+that other load on the machine affects all equally. The table shows the median over rounds. Time is measured from the
+beginning of the first step to the end of the last. Tokenization happens within the step there and before training here,
+which takes less than a hundredth of the time. `sorted` is sentence-transformers with length-sorted batches: less
+padding, but harder negatives. `two processes` is sentence-transformers in two processes of one thread, each with half
+of the batch, so that there are half as many negatives; its memory is that of both. `padded` is our trainer without
+`--padding_free`. On a GPU, memory is the peak allocated by PyTorch. Rows name the file and the fraction of padding in
+unsorted batches.
 """
 
 import argparse
-import gc
 import json
 import os
 import random
@@ -118,11 +117,8 @@ def padding(args: argparse.Namespace) -> float:
     return 1 - sum(lengths) / sum(max(batch) * len(batch) for batch in batches)
 
 
-def measure(args: argparse.Namespace, file: str, model: str, precision: str, side: str) -> dict[str, float]:
-    """Return speed and memory of one run, in a separate process, or in two; on a GPU, in this one."""
-    if args.gpu:
-        one = {"train_file": [file], "model_name": [model], "precision": [precision], "side": side}
-        return run_side(argparse.Namespace(**vars(args) | one))
+def measure(file: str, model: str, precision: str, side: str) -> dict[str, float]:
+    """Return speed and memory of one run, in a separate process, or in two."""
     chosen = ["--train_file", file, "--model_name", model, "--precision", precision, "--side", side]
     command, threads = [sys.executable, __file__, *sys.argv[1:], *chosen], {}
     if side == "two processes":
@@ -132,23 +128,17 @@ def measure(args: argparse.Namespace, file: str, model: str, precision: str, sid
     return json.loads(done.stdout.rpartition("RESULT")[2])
 
 
-def run_side(args: argparse.Namespace) -> dict[str, float]:
-    """Return speed and memory of one run in this process."""
+def run_side(args: argparse.Namespace) -> None:
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     if args.side == "two processes":
         args.batch_size //= processes
-    if args.gpu:
-        import torch
-
-        gc.collect()
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
     with tempfile.TemporaryDirectory() as folder:
         if args.side in THEIRS:
             speed = theirs(args, folder)
         else:
             speed = ours(args, f"{folder}/run", padding_free=args.side == "here")
-    return {"sentences_per_second": speed, "peak_gib": peak_memory() * processes}
+    if os.environ.get("RANK", "0") == "0":
+        print("RESULT", json.dumps({"sentences_per_second": speed, "peak_gib": peak_memory() * processes}))
 
 
 def main() -> None:
@@ -169,17 +159,13 @@ def main() -> None:
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.side:
-        found = run_side(args)
-        if os.environ.get("RANK", "0") == "0":
-            print("RESULT", json.dumps(found))
+        run_side(args)
         return
     from report import report, spread
 
     measured, rows = {}, []
     for file, model, precision in product(args.train_file, args.model_name, args.precision):
-        rounds = [
-            {side: measure(args, file, model, precision, side) for side in args.sides} for _ in range(args.rounds)
-        ]
+        rounds = [{side: measure(file, model, precision, side) for side in args.sides} for _ in range(args.rounds)]
         padded = padding(argparse.Namespace(**vars(args) | {"train_file": [file], "model_name": [model]}))
         name = f"{Path(file).stem} ({padded:.0%} padding), {Path(model).name}, {precision}"
         measured[name] = rounds

@@ -3,7 +3,7 @@
     python -m tools.pretrain --train_file FILE --output_dir FOLDER [--minutes 5]
 
 The tokenizer is a WordPiece tokenizer of --vocab_size tokens, trained on the text with the rules of --tokenizer, unless
-FOLDER has one already. Training is masked-language modelling alone: in each sentence, cut at 64 tokens, 20% of the
+FOLDER has one already. Training is masked language modeling alone: in each sentence, cut at 64 tokens, 20% of the
 tokens are predicted (80% masked, 10% random, 10% kept). A batch has sentences of one length, so that nothing is
 padded. AdamW's learning rate rises for 5% of the time and then falls linearly to 0. The time decides how many steps
 there are, so two runs differ. FOLDER/pretraining.json says what was done.

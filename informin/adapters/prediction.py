@@ -77,10 +77,9 @@ class Prediction:
         halved, queried = (f"{100 * np.expm1(-gain):+.0f}%" for gain in (self.halves, self.queries))
         low, high = (f"{self.gain + sign * CERTAIN * self.error:+.2f}" for sign in (-1, 1))
         return (
-            f"{self.texts:,} held-out texts were searched with parts of themselves (a lower rank is better). With the "
-            f"first half of a text as the query, the rank of its second half changes by {halved}. With a few words as "
-            f"the query, the rank of the text changes by {queried}. Predicted gain: {self.gain:+.2f} (95% interval "
-            f"{low} to {high})."
+            f"Tested on {self.texts:,} held-out texts (lower ranks are better): when the query is the first half of a "
+            f"text, the rank of its second half changes by {halved}; when it is a few words, the rank of the text "
+            f"changes by {queried}. Predicted gain: {self.gain:+.2f} (95% interval {low} to {high})."
         )
 
 

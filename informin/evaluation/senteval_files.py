@@ -92,7 +92,7 @@ def unpack(archive: Path, folder: Path) -> None:
 def _extract(tar: tarfile.TarFile, folder: Path) -> None:
     """Write files and folders. Raise TarError for a link, a device, or a member outside.
 
-    `extractall(filter="data")` does this as well, but Python 3.10.11 and 3.11.3 do not have it.
+    `extractall(filter="data")` does this as well, but it is new in Python 3.10.12 and 3.11.4.
     """
     for member in tar:
         parts = [part for part in PurePosixPath(member.name).parts if part != "/"]

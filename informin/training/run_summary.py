@@ -79,7 +79,7 @@ def reconstruction_note(options: Mapping[str, Any], steps: int) -> str:
         return ""
     return (
         f"\n`reconstruction_weight` {weight:g} over {counted(steps, 'step')}: in our tests, 0.4 over 200 steps ended 3 "
-        "to 4 points of STS-B dev below SimCSE, and the effect accumulates. Compare with the objective simcse, or with "
+        "to 4 points below SimCSE on STS-B dev, and the effect accumulates. Compare with the objective simcse, or with "
         "`reconstruction_form` reference, the weaker form of the authors' code."
     )
 

@@ -114,6 +114,7 @@ def test_other_processes_are_silent(capsys):
     "weight, form, steps, noted",
     [
         (0.4, "squared_l2", 199, False),
+        (0.4, "squared_l2", 200, True),
         (0.4, "squared_l2", 7812, True),
         (0.01, "squared_l2", 200, False),
         (0.4, "reference", 7812, False),
@@ -124,7 +125,7 @@ def test_long_runs_with_much_reconstruction_get_a_note(weight, form, steps, note
     """A weight of 0.4 in 200 steps was worse than SimCSE with three encoders."""
     options = {"objective": "informin", "reconstruction_weight": weight, "reconstruction_form": form}
     note = reconstruction_note({name: value for name, value in options.items() if value is not None}, steps)
-    assert note.startswith("\n`reconstruction_weight` 0.4 over 7,812 steps: ") if noted else note == ""
+    assert note.startswith(f"\n`reconstruction_weight` 0.4 over {steps:,} steps: ") if noted else note == ""
 
 
 def test_the_note_is_below_the_headline(bert, arguments):
