@@ -176,9 +176,17 @@ def draw(sentences: Sequence[str], count: int = SAMPLE, seed: int = SEED) -> lis
 
     Reads at most 5 `count` sentences, so the result can be shorter if most are duplicates.
     """
-    rows = np.random.default_rng(seed).permutation(len(sentences))[: 5 * count]
-    texts = (" ".join(text.split()) for text in without_blanks(sentences[row] for row in rows.tolist()))
-    return list(dict.fromkeys(texts))[:count]
+    return distinct((sentences[row] for row in rows_to_read(len(sentences), count, seed)), count)
+
+
+def rows_to_read(number: int, count: int = SAMPLE, seed: int = SEED) -> list[int]:
+    """Return the rows of N sentences that `draw` reads."""
+    return np.random.default_rng(seed).permutation(number)[: 5 * count].tolist()
+
+
+def distinct(sentences: Iterable[str], count: int = SAMPLE) -> list[str]:
+    """Return the first `count` distinct sentences that are not blank, with single spaces between words."""
+    return list(dict.fromkeys(" ".join(text.split()) for text in without_blanks(sentences)))[:count]
 
 
 def general_sentences() -> list[str]:

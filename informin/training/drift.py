@@ -7,7 +7,7 @@ import torch
 from datasets import IterableDataset
 
 from informin.errors import InforMinError, error_line
-from informin.evaluation.drift import FEWEST, draw, general_sentences, measure_drift, stsb_dev
+from informin.evaluation.drift import FEWEST, distinct, general_sentences, measure_drift, rows_to_read, stsb_dev
 from informin.evaluation.embedding_cache import embed_once
 from informin.evaluation.paired import paired_scores
 from informin.evaluation.snapshot import take_snapshot
@@ -42,7 +42,7 @@ def report_drift(trainer: "ReportingTrainer", senteval_dir: str | None, folder: 
     if isinstance(sentences, IterableDataset):
         logger.info("Drift was not measured: the sentences are a stream, which is only read in training.")
         return None
-    texts = draw(sentences["text"])
+    texts = distinct(sentences["text"][rows_to_read(len(sentences))])  # together: alone, a row takes 0.2 milliseconds
     if len(texts) < FEWEST:
         logger.info(f"Drift was not measured: it requires {FEWEST} distinct sentences, and there are {len(texts)}.")
         return None
