@@ -4,7 +4,7 @@ r"""Maps of frozen embeddings that need no labels, on one page: encoders x colle
         --output benchmarks/results/baselines
 
 CISI and NPL: nDCG@10 of the queries. Labeled sets: share of the right label among the 10 nearest documents. Each map is
-fitted on the documents; p values are of a paired permutation test over queries, against the vectors as they are and
+fitted on the documents; p values are of a paired permutation test over queries, against the original vectors and
 against the map of the preset that suits the data (documents for search, short_texts for labeled sets). Settings of the
 presets were selected on CISI, NPL, StackOverflow and the training file of CLINC150; Banking77 and the test file of
 CLINC150 report. The baselines have published or usual settings, which were not tuned:
@@ -67,7 +67,7 @@ def principal(documents: np.ndarray, queries: np.ndarray) -> Pair:
 
 
 MAPS: dict[str, Callable[[np.ndarray, np.ndarray], Pair]] = {
-    "as it is": lambda documents, queries: (documents, queries),
+    "original": lambda documents, queries: (documents, queries),
     "mean removed": mapped(SpectralMap),
     "mean direction removed": mapped(lambda: LinearAdapter(whitening=0.0, self_weight=1.0)),
     "whitening, power 0.25": mapped(lambda: SpectralMap(-0.5)),
@@ -123,7 +123,7 @@ def _precision(related: np.ndarray) -> Scores:
 
 
 def compared(found: list[dict]) -> list[dict]:
-    """Return the mean scores with p values against the vectors as they are and against our map."""
+    """Return the mean scores with p values against the original vectors and against our map."""
     cells: dict[tuple[str, str], dict[str, np.ndarray]] = {}
     for row in found:
         cells.setdefault((row["encoder"], row["data"]), {})[row["map"]] = row["scores"]
@@ -131,7 +131,7 @@ def compared(found: list[dict]) -> list[dict]:
     for (encoder, data), maps in cells.items():
         ours = maps["documents" if data in SEARCH else "short_texts"]
         for kind, scores in maps.items():
-            gaps = {"as_it_is": scores - maps["as it is"], "ours": scores - ours}
+            gaps = {"original": scores - maps["original"], "ours": scores - ours}
             p = {f"p_{name}": permutation_p(gap) if gap.any() else None for name, gap in gaps.items()}
             rows.append({"encoder": encoder, "data": data, "map": kind, "score": float(scores.mean())} | p)
     return rows
@@ -140,7 +140,7 @@ def compared(found: list[dict]) -> list[dict]:
 def table(rows: list[dict]) -> str:
     """Return one table in Markdown: a row for each map, a column for each encoder and data set.
 
-    `+` and `-`: p below 0.05 against the vectors as they are; `>` and `<`: against our map.
+    `+` and `-`: p below 0.05 against the original vectors; `>` and `<`: against our map.
     """
     columns = list(dict.fromkeys((row["encoder"], row["data"]) for row in rows))
     best = {(row["encoder"], row["data"], row["map"]): row for row in rows}
@@ -149,9 +149,9 @@ def table(rows: list[dict]) -> str:
     for kind in dict.fromkeys(row["map"] for row in rows):
         cells = []
         for encoder, data in columns:
-            row, raw = best[encoder, data, kind], best[encoder, data, "as it is"]
+            row, raw = best[encoder, data, kind], best[encoder, data, "original"]
             ours = best[encoder, data, "documents" if data in SEARCH else "short_texts"]
-            signs = _sign(row["p_as_it_is"], row["score"] - raw["score"], "+-")
+            signs = _sign(row["p_original"], row["score"] - raw["score"], "+-")
             signs += _sign(row["p_ours"], row["score"] - ours["score"], "><")
             cells.append(f"{row['score']:.2f}{signs}")
         lines.append(f"| {kind} | " + " | ".join(cells) + " |")

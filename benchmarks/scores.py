@@ -1,4 +1,4 @@
-r"""Promised against real false hits: is the cosine of `threshold` the one that unrelated texts reach?
+r"""Expected against actual false hits: is the cosine of `threshold` the one that unrelated texts reach?
 
 For each encoder, collection and map: the threshold from the unlabeled documents, and how many documents with another
 label than the query are above it, per query. In search collections, those that are not judged relevant.
@@ -33,8 +33,8 @@ LABELED = {  # files of the documents and of the queries, and whether the estima
 }
 SEARCH = ("cisi", "npl")
 PROMISES = (0.3, 1, 3, 10)
-MAPS: dict[str, dict[str, Any] | None] = {"as it is": None, **PRESETS}
-COLUMNS = ["encoder", "data", "map", "threshold", *(f"promised {promise}" for promise in PROMISES)]
+MAPS: dict[str, dict[str, Any] | None] = {"original": None, **PRESETS}
+COLUMNS = ["encoder", "data", "map", "threshold", *(f"expected {promise}" for promise in PROMISES)]
 
 
 def labeled(data: Path, name: str) -> tuple[list[str], list[str], np.ndarray]:

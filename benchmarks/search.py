@@ -39,7 +39,7 @@ from informin.textfiles import read_sentences
 SIZES = (100, 200, 300, 500, 1_000, 2_000, 5_000, 10_000)
 SAMPLES = (500, 1_000, 2_000, 5_000)
 DRAWS = 3  # random subsets of each size
-AS_IS = "embeddings as they are"
+AS_IS = "original embeddings"
 GENERAL = 20_000  # Wikipedia sentences
 
 

@@ -3,7 +3,7 @@
     python benchmarks/widths.py --model_name MODEL[:POOLER] ... --data_dir SHARED/data --cache FOLDER \
         --output results/widths.json
 
-nDCG@10 on CISI and NPL with the first dimensions of the vectors as they are, of their PCA, and of the adapter (preset
+nDCG@10 on CISI and NPL with the first dimensions of the original vectors, of their PCA, and of the adapter (preset
 documents), which is rotated to the principal axes. `predicted` is the adapter's score at full width, times the
 nDCG@10 of the halves of held-out texts at this width, over that at full width. Documents are quantized with
 quantize_embeddings of sentence-transformers, and queries are floats. `adapter, bits` has rotation="bits".
@@ -70,7 +70,7 @@ def cell(name: str, data: Data, cache: Path) -> dict:
             "adapter": float(data.score(a[:, :width], b[:, :width]).mean()), "predicted": predicted,
         })  # fmt: skip
     rotated = LinearAdapter(**PRESETS["documents"], rotation="bits").fit(x)
-    bits = {"as it is": quantized(data, x, q), "adapter": quantized(data, a, b),
+    bits = {"original": quantized(data, x, q), "adapter": quantized(data, a, b),
             "adapter, bits": quantized(data, rotated.transform(x), rotated.transform(q))}  # fmt: skip
     return {"model": label_of(name), "data": data.name, "widths": rows, "bits": bits,
             "auto": shortest(test.curve(held_out)), "whole": whole}  # fmt: skip
@@ -94,7 +94,7 @@ def bit_table(cells: list[dict]) -> str:
     lines = [f"| model | data | vectors | floats | {' | '.join(keys)} |", f"| --- | --- | --- |{' ---: |' * 4}"]
     for one in cells:
         for vectors, found in one["bits"].items():
-            whole = one["widths"][0]["first"] if vectors == "as it is" else one["whole"]
+            whole = one["widths"][0]["first"] if vectors == "original" else one["whole"]
             scores = " | ".join(f"{found[key]:.2f}" for key in keys)
             lines.append(f"| {one['model']} | {one['data']} | {vectors} | {whole:.2f} | {scores} |")
     return "\n".join(lines)

@@ -33,11 +33,11 @@ def test_maps_keep_rows_and_give_finite_vectors(name):
 
 def test_the_table_marks_clear_differences():
     raw = np.random.default_rng(0).normal(size=80)
-    own = {"as it is": raw, "short_texts": raw + 2, "documents": raw - 1, CSLS: raw + 1}
+    own = {"original": raw, "short_texts": raw + 2, "documents": raw - 1, CSLS: raw + 1}
     rows = compared([{"encoder": "e", "data": "banking-test", "map": name, "scores": x} for name, x in own.items()])
     lines = {line.split("|")[1].strip(): line.split("|")[2].split() for line in table(rows).splitlines()[2:]}
     assert {name: cell[1:] for name, cell in lines.items()} == {
-        "as it is": ["<"],
+        "original": ["<"],
         "short_texts": ["+"],
         "documents": ["-", "<"],
         CSLS: ["+", "<"],

@@ -25,13 +25,13 @@ def main(argv: list[str] | None = None) -> int:
         "them.")  # fmt: skip
     add_model_options(parser)
     args = parser.parse_args(argv)
-    return program.exit_code(lambda: work(args), parser.option_names(), "The same command resumes.")
+    return program.exit_code(lambda: work(args), parser.option_names(), "Run the same command again to resume.")
 
 
 def work(args: argparse.Namespace) -> None:
     """Read the texts, embed them, and print the shape."""
     output = Path(args.output)
-    with processes("The same command resumes."):
+    with processes("Run the same command again to resume."):
         refuse_output(output)
         texts, source = read_texts(args.train_file, args.text_column)
         on_first(lambda: source.refuse_other(output))

@@ -59,8 +59,8 @@ def main(argv: list[str] | None = None) -> int:
         help="Number of dimensions of the adapted vectors. auto: the smallest one with a small predicted loss; it "
         "needs --model_name. Default: all.")  # fmt: skip
     add("--rotation", default=ROTATIONS[0], choices=ROTATIONS,
-        help="principal: the first numbers of a vector approximate it best, for vectors that are cut later. bits: the "
-        "signs of its numbers do, for an index with one bit per number (binary quantization).")  # fmt: skip
+        help="principal: the first numbers of a vector approximate it best, for vectors that are cut later. bits: for "
+        "binary quantization, one bit per number.")  # fmt: skip
     add("--seed", type=int, default=0, help="Seed of the sample of texts, if there are more than 50,000.")
     add("--senteval_dir",
         help="SentEval's data/downstream, to report STS-B dev. Default: $SENTEVAL_DATA, or not scored.")  # fmt: skip

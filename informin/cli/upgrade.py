@@ -1,6 +1,6 @@
-"""Decide without labels what to do with the index of an old model when a new one is at hand.
+"""Decide without labels what to do with the index of an old model when you have a new one.
 
-The choices: stay with the old model, fit its index, bridge queries of the new model to it, or embed again.
+The options: keep the old model, fit its index, bridge queries of the new model to it, or embed again.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from informin.temporary import new_file
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Compare the ways out. Returns the exit code: 0, 2 (usage), 130 (interrupted)."""
+    """Compare the options. Returns the exit code: 0, 2 (usage), 130 (interrupted)."""
     parser = program.Parser(prog="informin upgrade", description=__doc__)
     add = parser.add_argument
     for name in ("old", "new"):
@@ -35,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def work(args: argparse.Namespace) -> None:
-    """Read the texts, compare the ways out, print the decision, and save the bridge."""
+    """Read the texts, compare the options, print the decision, and save the bridge."""
     output = args.output
     if output:
         if Path(output).suffix != ".safetensors":

@@ -181,7 +181,7 @@ def fit(
         dimension: Number of dimensions of the adapted vectors. `auto`: the smallest one with a small predicted loss.
             It needs a model. Default: all.
         rotation: `principal`: the first numbers of a vector approximate it best, for vectors that are cut later.
-            `bits`: the signs of its numbers do, for an index with one bit per number (binary quantization).
+            `bits`: for binary quantization, one bit per number.
         seed: Seed of the held-out texts, and of the sample of texts if there are more than 50,000.
         senteval_dir: SentEval's data/downstream, to measure STS-B dev. Default: $SENTEVAL_DATA, or not measured.
         name: What the report and the card call the model. Default: the name of its folder or on the Hub or, for a

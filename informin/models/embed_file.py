@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CHUNK = 4_096  # texts embedded and recorded at once
-FIX = f"{WRITABLE} The same command resumes."
+FIX = f"{WRITABLE} Run the same command again to resume."
 
 
 def embed_file(encoder: "Model | Windows", texts: Sequence[str], path: str | Path) -> np.ndarray:

@@ -75,9 +75,9 @@ def of_training(scores: Sequence[Mapping], chosen: bool, evaluated: bool) -> Ver
         return Verdict("unclear", "No evidence", sentence, advice)
     if not scores:
         sentence = (
-            "The run has no scores before and after on development data, and nothing else shows whether it helped."
+            "The run has no scores before and after on evaluation data, and nothing else shows whether it helped."
         )
-        advice = "Train with labeled development data, or score both models with informin eval."
+        advice = "Train with labeled evaluation data, or score both models with informin eval."
         return Verdict("unclear", "No evidence", sentence, advice)
     first, *others = scores
     change, low, high = first["difference"]

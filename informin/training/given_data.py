@@ -45,7 +45,7 @@ def as_data(
         raise UsageError(
             f"is a {type(data).__name__}",
             option=OPTION,
-            needed="a list of sentences, or a data set (one split)",
+            needed="a list of sentences, or a dataset (one split)",
             fix="informin.training.sentences.load_sentences reads files.",
         )
     data = _as_rows(data)
@@ -55,7 +55,7 @@ def as_data(
         return data, None
     columns = data.column_names or list(next(iter(data), {}))  # a stream may not know its columns
     if not columns:
-        raise UsageError("contains no sentences", option=OPTION, needed="sentences, or a data set")
+        raise UsageError("contains no sentences", option=OPTION, needed="sentences, or a dataset")
     if "input_ids" in columns and text_column is None:
         return data, None
     name = _column(columns, text_column, data.features)
@@ -66,7 +66,7 @@ def as_data(
         first = next((row["text"] for row in data if row["text"] is not None), "")
         if not isinstance(first, str):
             found = f"contains {first!r:.60} in the column text"
-            raise UsageError(found, option=OPTION, needed="sentences, or a data set")
+            raise UsageError(found, option=OPTION, needed="sentences, or a dataset")
     sentences = data.select_columns("text")
     if isinstance(sentences, datasets.IterableDataset):
         kept = sentences.filter(has_text)  # which drops the features
@@ -74,7 +74,7 @@ def as_data(
     kept = not_blank(sentences)
     if len(kept) == 0:
         found = f"contains no sentences, only {counted(len(sentences), 'blank text')}"
-        raise UsageError(found, option=OPTION, needed="sentences, or a data set")
+        raise UsageError(found, option=OPTION, needed="sentences, or a dataset")
     return data, sentences.select(kept)
 
 
@@ -144,7 +144,7 @@ def _of_list(items: list, text_column: str | None = None) -> Any:
             raise UsageError(
                 f"contains {item!r:.60}",
                 option=OPTION,
-                needed="sentences, or a data set",
+                needed="sentences, or a dataset",
                 fix="Leave out rows without text.",
             )
         as_text(item, f"`{OPTION}`", None)

@@ -108,7 +108,7 @@ def check_saving(args: "InforMinTrainingArguments") -> None:
     if args.load_best_model_at_end and evaluated != "no" and saved not in (evaluated, "best"):
         raise UsageError(
             f"is {(args.save_strategy and saved) or args.save_steps} and `eval_strategy` is {evaluated}, so the best "
-            "model of the evaluations would have no checkpoint to load at the end",
+            "model may have no checkpoint",
             option="save_strategy" if args.save_strategy else "save_steps",
             needed=f"checkpoints at the evaluations (`save_strategy` {evaluated} or best)",
             fix="Or set `load_best_model_at_end` to false.",

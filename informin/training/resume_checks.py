@@ -109,7 +109,7 @@ def refuse_unknown_order(checkpoint: str | Path, args: InforMinTrainingArguments
     if options:
         another = ", or resume from a checkpoint of the first epoch or at the end of an epoch" if later else ""
         raise UsageError(
-            f"{checkpoint} cannot be continued with the same order of sentences, because of {options[0]}",
+            f"{checkpoint} cannot be resumed with the same order of sentences, because of {options[0]}",
             option=RESUME,
             fix=f"Set `resume_with_changes` to resume with another order{another}.",
         )
@@ -140,7 +140,7 @@ def differences(began: dict, now: dict) -> list[str]:
     if "inputs" in began and "inputs" in now:
         changed += changed_inputs(began["inputs"], now["inputs"])
     if began["development_sha256"] != now["development_sha256"]:
-        changed.append(f"development data {_shown(began['development'])}, now {_shown(now['development'])}")
+        changed.append(f"evaluation data {_shown(began['development'])}, now {_shown(now['development'])}")
     return changed
 
 

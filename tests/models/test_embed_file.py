@@ -205,7 +205,7 @@ def test_full_disk(tmp_path, monkeypatch, place):
     target = tmp_path / "new"
     if place == "mkdir":
         target.mkdir()
-    fix = "Choose a writable folder" if place == "mkdir" else "The same command resumes"
+    fix = "Choose a writable folder" if place == "mkdir" else "Run the same command again"
     with monkeypatch.context() as patched, raises_usage(found="texts.npy cannot be written: [Errno 28]", fix=fix):
         patched.setattr(owner, place, full)
         embed(target)

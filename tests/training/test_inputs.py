@@ -208,7 +208,7 @@ def test_encode_returns_one_vector_of_one_string(bert, unscored):
 
 
 def test_list_with_other_items_is_rejected(bert, unscored):
-    with raises_usage(option="train_dataset", found="contains None", needed="sentences, or a data set"):
+    with raises_usage(option="train_dataset", found="contains None", needed="sentences, or a dataset"):
         InforMinTrainer(str(bert), unscored(), [*SENTENCES, None])
 
 
@@ -221,7 +221,7 @@ def test_list_with_other_items_is_rejected(bert, unscored):
     ],
 )
 def test_training_data_of_another_type_are_rejected(bert, unscored, data, kind):
-    with raises_usage(option="train_dataset", found=f"is a {kind}", needed="a list of sentences, or a data set"):
+    with raises_usage(option="train_dataset", found=f"is a {kind}", needed="a list of sentences, or a dataset"):
         InforMinTrainer(str(bert), unscored(), data)
 
 

@@ -116,7 +116,7 @@ def test_a_resumed_run_checks_the_names_of_functions(trainer):
 
     run = trainer(spread, save_steps=2, max_steps=2)
     run.train()
-    with raises_usage(option="resume_from_checkpoint", found="development data spread, now other"):
+    with raises_usage(option="resume_from_checkpoint", found="evaluation data spread, now other"):
         trainer(other, save_steps=2).train(resume_from_checkpoint="last")
     again = trainer(spread, save_steps=2, resume_with_changes=True)
     again.train(resume_from_checkpoint="last")

@@ -167,7 +167,7 @@ def test_resumed_results_equal_uninterrupted_results(run, tmp_path, monkeypatch,
             patch.setattr(scoring, "score_transfer", interrupted(scoring.score_transfer, 0))
         code, out, err = run(output=tmp_path / "halves", **options)
     assert code == 130 and out == "" and "Traceback" not in err
-    kept = f"Finished tasks are in {tmp_path / 'halves'}. The same command resumes."
+    kept = f"Finished tasks are in {tmp_path / 'halves'}. Run the same command again to resume."
     assert err.endswith(f"Interrupted during the {where} of MR. {kept}\n")
     files = [tmp_path / "halves" / f"tiny-bert-{pooler}.json" for pooler in ("cls", "mean")]
     assert sorted((tmp_path / "halves").iterdir()) == files
