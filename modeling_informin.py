@@ -235,7 +235,9 @@ class InforMinMixin:
         saved = cls.__name__ in (model.config.architectures or [])
         published = bool(getattr(model.config, "auto_map", None)) and not saved
         where = {
-            name: kwargs[name] for name in kwargs if name in ("cache_dir", "local_files_only", "token", "revision")
+            name: kwargs[name]
+            for name in kwargs
+            if name in ("cache_dir", "local_files_only", "token", "revision", "subfolder")
         }
         where["_raise_exceptions_for_missing_entries"] = False
         if published or saved:
@@ -245,6 +247,11 @@ class InforMinMixin:
         for name, file in (("mlp", HEAD_FILE), ("adapter", ADAPTER_FILE)):
             head = getattr(model, name, None)
             path = None if head is None else cached_file(pretrained_model_name_or_path, file, **where)
+            if name == "adapter" and head is not None and path is None:
+                raise OSError(
+                    f"{pretrained_model_name_or_path} has a linear adapter, but {file} is missing. Copy or download "
+                    "the whole folder again."
+                )
             if path is not None:
                 weights = {key.removeprefix("linear."): x for key, x in load_state_dict(path).items()}
                 # assign: some versions of transformers leave missing weights on the meta device

@@ -55,8 +55,8 @@ def gather_with_gradient(x: Tensor) -> Tensor:
 def sum_over_processes(x: Tensor) -> Tensor:
     """Return the sum of a tensor over all processes, without gradient."""
     x = x.detach().clone()
-    if world_size() > 1:
-        dist.all_reduce(x)
+    if world_size() > 1:  # the group of a run on GPUs takes no tensors on CPUs
+        dist.all_reduce(x, group=_processors(dist.group.WORLD) if x.device.type == "cpu" else None)
     return x
 
 

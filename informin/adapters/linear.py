@@ -151,6 +151,7 @@ class LinearAdapter(ScoreThreshold, ClassNamePrefixFeaturesOutMixin, Transformer
             UsageError: An option is out of range, X contains NaN or infinity, or has fewer than two distinct rows.
         """
         self._check_options()
+        self.scores_ = None
         X = self._validated(X, reset=True)
         mean, distinct, count = mean_of_units(X)
         x = self._sample(X, distinct)
@@ -182,6 +183,8 @@ class LinearAdapter(ScoreThreshold, ClassNamePrefixFeaturesOutMixin, Transformer
     def cut(self, n_components: int) -> "LinearAdapter":
         """Return the fitted adapter with fewer dimensions: the same as one that was fitted with this `n_components`.
 
+        Cosines change with the dimensions: call `measure_scores` again before `threshold`.
+
         Args:
             n_components: Number of dimensions, at most that of `transform`.
 
@@ -193,6 +196,7 @@ class LinearAdapter(ScoreThreshold, ClassNamePrefixFeaturesOutMixin, Transformer
             raise UsageError("is bits", option="rotation", fix="Fit with `n_components`; these vectors cannot be cut.")
         _require_components(n_components, len(self.coef_))
         adapter = copy(self).set_params(n_components=n_components)
+        adapter.scores_ = None
         adapter.coef_, adapter.intercept_ = self.coef_[:n_components].copy(), self.intercept_[:n_components].copy()
         return adapter
 

@@ -101,9 +101,8 @@ def work(args: argparse.Namespace) -> None:
         if rank() > 0:
             return
         print_fit(result)
-        write_fit(result, args.output_dir, args.documents, source)
-        if result.adapter.scores_:
-            print(f"Scores: {scores_line(result.adapter.scores_)}")
+        if scores := write_fit(result, args.output_dir, args.documents, source):
+            print(f"Scores: {scores_line(scores)}")
         if result.name and SAYS_NOTHING.fullmatch(result.name):
             print(f"The report and the card call the model {result.name}. Use --name to give it another name.")
         if result.encoder:

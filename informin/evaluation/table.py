@@ -1,8 +1,9 @@
 """Format results as tables like those in papers, in text, Markdown or LaTeX."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
 
 import numpy as np
@@ -46,12 +47,19 @@ class Table:
     rows: list[Row]
 
 
-def checkpoint_label(results: dict) -> str:
-    """Return the name of a checkpoint with its pooling, such as `all-MiniLM-L6-v2, cls`."""
+def checkpoint_label(results: dict, whole: bool = False) -> str:
+    """Return the name of a checkpoint, or its whole path, with its pooling, such as `all-MiniLM-L6-v2, cls`."""
     whitening = results["whitening"]
     size = f" {whitening['dimensions']}" if whitening and whitening["dimensions"] else ""
     prompt = f", prompt {results['prompt']!r}" if results["prompt"] else ""
-    return f"{Path(results['model']).name}, {results['pooler']}{prompt}{f', whitening{size}' if whitening else ''}"
+    name = results["model"] if whole else Path(results["model"]).name
+    return f"{name}, {results['pooler']}{prompt}{f', whitening{size}' if whitening else ''}"
+
+
+def new_label(taken: Container[str], *labels: str) -> str:
+    """Return the first label that is not taken, or the last one with a number."""
+    numbered = (f"{labels[-1]} ({number})" for number in count(2))
+    return next(label for label in chain(labels, numbered) if label not in taken)
 
 
 def score_tables(rows: Sequence[dict], others: Sequence[dict] = (), seeds: bool = False) -> list[Table]:

@@ -13,7 +13,7 @@ from informin.evaluation.mteb_tasks import load_mteb_task
 from informin.evaluation.retrieval_table import FUSION_DEPTH, bm25_search, fused_ranking, search_table
 from informin.evaluation.scoring import Sides, encode_with_bar
 from informin.evaluation.similarity import COSINE
-from informin.evaluation.table import Table, prompts_note, similarity_note
+from informin.evaluation.table import Table, new_label, prompts_note, similarity_note
 from informin.models.model import Model
 
 
@@ -69,8 +69,8 @@ class CollectionSearch:
         """
         queries, documents = sides or (encoder, encoder)
         for pooler in encoder.poolers:
-            label = f"{Path(encoder.name).resolve().name}, {pooler}"
-            label = label if label not in self._rankings[0] else f"{encoder.name}, {pooler}"
+            names = Path(encoder.name).resolve().name, encoder.name
+            label = new_label(self._rankings[0], *(f"{name}, {pooler}" for name in names))
             if encoder.similarity != COSINE:
                 self.notes.append(similarity_note(encoder.similarity, label))
             if encoder.routed:

@@ -21,7 +21,7 @@ from informin.evaluation.scoring import (
 )
 from informin.evaluation.senteval import chosen_tasks
 from informin.evaluation.senteval_files import senteval_folder
-from informin.evaluation.table import FORMATS, Table, checkpoint_label, render, score_tables
+from informin.evaluation.table import FORMATS, Table, checkpoint_label, new_label, render, score_tables
 from informin.jobs.collections import CollectionScores, CollectionSearch, is_collection
 from informin.jobs.models import ModelKeywords, ModelOptions, loaded, models_of, name_of, sides_of
 from informin.models.model import Model
@@ -53,9 +53,8 @@ class Evaluation:
         """The scores x 100 by model and task: nDCG@10 of a test collection, None for an undefined score."""
         found: dict[str, dict[str, float | None]] = {}
         for row in self.rows:
-            found.setdefault(checkpoint_label(row), {}).update(
-                {name: task["score"] for name, task in row["tasks"].items()}
-            )
+            label = new_label(found, checkpoint_label(row), checkpoint_label(row, whole=True))
+            found[label] = {name: task["score"] for name, task in row["tasks"].items()}
         for collection in self.collections:
             for name, scores in collection.scores.items():
                 found.setdefault(name, {})[collection.name] = float(scores["ndcg_10"].mean())

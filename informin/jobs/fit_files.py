@@ -1,6 +1,7 @@
 """What a fit measures for its report, and the folder that it writes."""
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ import torch
 from informin.adapters.linear import LinearAdapter
 from informin.adapters.prediction import Prediction
 from informin.adapters.rows import read_rows
+from informin.adapters.scores import UnrelatedScores
 from informin.evaluation.drift import FEWEST, SAMPLE, SEED, drift_warnings, general_sentences, measure_drift, stsb_dev
 from informin.evaluation.results import environment
 from informin.evaluation.snapshot import take_snapshot
@@ -89,7 +91,7 @@ def prediction_record(predicted: Prediction | None) -> dict | None:
 
 def write_fit(
     result: "FitResult", folder: str | Path, documents: str | None = None, source: SourceRows | None = None
-) -> None:
+) -> UnrelatedScores | None:
     """Write a model's folder with the adapter, or the adapter itself, with the report. The folder must be locked.
 
     Args:
@@ -98,6 +100,9 @@ def write_fit(
         documents: `adapted` or `smoothed`: also write documents.npy, the vectors of the texts. Default: adapted for
             embeddings alone.
         source: The rows of files that the texts come from.
+
+    Returns:
+        The scores of unrelated texts that the folder has: for smoothed documents, those of the smoothed vectors.
 
     Raises:
         UsageError: The folder is in use or cannot be written.
@@ -112,6 +117,7 @@ def write_fit(
             index = adapter.smooth(result.vectors) if smoothed else adapter.transform(result.vectors)
             np.save(new / DOCUMENTS, index)
             if smoothed:
+                adapter = copy(adapter)  # that of the result keeps its own scores
                 adapter.measure_scores(result.vectors, index)
             source.save(new / DOCUMENTS)
         if encoder is None:
@@ -120,6 +126,7 @@ def write_fit(
             adapter.scores_.save(new)
         save_report(new, "fit", _record(result, documents, source))
         write_page(new)
+    return adapter.scores_
 
 
 def _record(result: "FitResult", documents: str | None, source: SourceRows) -> dict:

@@ -58,6 +58,8 @@ class Model(ABC):
         batch_size: Texts per forward pass.
         bf16: Use bfloat16 autocast.
         prompt: Text before every text.
+        prompt_given: Whether it was given at loading. It then also replaces stored prompts for queries and documents.
+        prompt_given: Whether it was given at loading. It then also replaces stored prompts for queries and documents.
         truncated: Texts that were truncated so far.
         prompts: The model's prompts by name.
         similarity: Function of sentence-transformers that compares its embeddings; cosine for another pooling than
@@ -79,6 +81,7 @@ class Model(ABC):
     batch_size: int = 64
     bf16: bool = False
     prompt: str = ""
+    prompt_given: bool = False
     truncated: set[str] = field(default_factory=set)
     prompts: Mapping[str, str] = field(default_factory=dict)
     similarity: str = COSINE
@@ -132,8 +135,8 @@ class Model(ABC):
 
     @property
     def side_prompts(self) -> tuple[str, str]:
-        """The prompts for queries and for documents: those the model stores, or else `prompt` for both."""
-        return side_prompts(self.prompts, self.prompt)
+        """The prompts for queries and for documents: those the model stores, or `prompt` for both if it was given."""
+        return side_prompts({} if self.prompt_given else self.prompts, self.prompt)
 
     def with_prompt(self: Own, prompt: str) -> Own:
         """Return the same model with another prompt.

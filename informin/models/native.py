@@ -103,6 +103,7 @@ class NativeModel(Model):
             batch_size=how.batch_size,
             bf16=how.bf16,
             prompt=prompt,
+            prompt_given=how.prompt is not None,
             truncated=set(),
             prompts=embedding.files.get("prompts") or {},
             similarity=self._similarity(own),

@@ -38,10 +38,18 @@ def load_embedding_config(checkpoint: Checkpoint, config: PreTrainedConfig) -> E
     """Return how a checkpoint computes embeddings, by `config.informin` or else by its sentence-transformers files.
 
     Raises:
-        UsageError: One of these files is damaged.
+        UsageError: One of these files is damaged, or the linear adapter is missing.
     """
     from_files = _sentence_transformers(checkpoint)
-    own = EmbeddingConfig.from_settings(getattr(config, "informin", None))
+    settings = getattr(config, "informin", None)
+    own = EmbeddingConfig.from_settings(settings)
+    if settings and own is not None and settings.get("adapter") and not from_files.adapter:
+        raise UsageError(
+            f"{checkpoint} has a linear adapter by its config.json, but modules.json or files of its Dense module are "
+            "missing or changed",
+            option="model_name",
+            fix="Copy or download the whole folder again.",
+        )
     return from_files if own is None else replace(own, files=own.files or from_files.files, adapter=from_files.adapter)
 
 

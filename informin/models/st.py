@@ -14,7 +14,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import torch
 from torch import nn
-from transformers import PreTrainedTokenizerBase, set_seed
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from informin.errors import UsageError, error_line
 from informin.files import set_usual_modes
@@ -32,7 +32,8 @@ from informin.models.settings import COSINE, similarity_of
 from informin.models.st_loading import POOLER, UNLIMITED, files_sha256, load_sentence_transformer, quiet
 from informin.models.st_module import StModule, refuse_identical_views, trainable_module
 from informin.models.texts import as_texts
-from informin.models.weights import refuse_non_finite, weights_sha256
+from informin.models.tokenizer import forget_truncation
+from informin.models.weights import refuse_non_finite, tokenizer_settings, weights_sha256
 from informin.objectives.terms import Term
 
 
@@ -103,6 +104,7 @@ class StModel(Model):
             batch_size=how.batch_size,
             bf16=how.bf16,
             prompt=prompt,
+            prompt_given=how.prompt is not None,
             truncated=set(),
             similarity=similarity_of(module.similarity_fn_name, normalized),
             own_length=most,
@@ -244,6 +246,7 @@ class StModel(Model):
     def sha256(self) -> str:
         parts = ["sentence-transformers", self.files_sha256, self.prompt, self.length, self.bf16]
         parts += [self.task] if self.task else []
+        parts += [] if self.checkpoint else [_settings(self.module)]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     # Training
@@ -392,3 +395,16 @@ def _set_length(model: Any, model_name: str, length: int | None, most: int) -> N
     if not 3 <= length <= most:
         raise UsageError(f"is {length}", option="max_length", needed=f"3 to {most} tokens for {model_name}")
     model.max_seq_length = length
+
+
+def _settings(module: Any) -> str:
+    """Return what the embeddings of a SentenceTransformer in memory depend on besides its weights."""
+    parts: list = [module.truncate_dim]
+    for one in module.modules():
+        parts += [type(one).__name__, one.get_config_dict()] if hasattr(one, "get_config_dict") else []
+        parts += [one.config.to_dict()] if isinstance(one, PreTrainedModel) else []
+    tokenizer = getattr(module, "tokenizer", None)
+    if isinstance(tokenizer, PreTrainedTokenizerBase) and hasattr(tokenizer, "backend_tokenizer"):
+        forget_truncation(tokenizer)  # not a setting
+        parts += [tokenizer_settings(tokenizer), tokenizer.padding_side, tokenizer.pad_token_id]
+    return json.dumps(parts, default=lambda value: type(value).__name__)

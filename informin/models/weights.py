@@ -13,6 +13,7 @@ from informin.errors import UsageError, counted
 from informin.models.native_loading import BERT_POOLER
 
 # Settings of a configuration that do not affect embeddings.
+OTHER_SETTINGS = {"truncation_side": "right", "split_special_tokens": False}  # not in tokenizer.json, with defaults
 SILENT_SETTINGS = ("_name_or_path", "transformers_version", "dtype", "architectures", "auto_map", "informin")
 
 
@@ -33,8 +34,15 @@ def settings_sha256(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase
     """Return the SHA-256 of the settings of a configuration and a tokenizer that affect embeddings."""
     settings = config.to_dict() | (getattr(config, "informin", None) or {}).get("dropouts", {})
     settings = {name: value for name, value in settings.items() if name not in SILENT_SETTINGS}
-    text = json.dumps(settings, sort_keys=True, default=str) + tokenizer.backend_tokenizer.to_str()
+    text = json.dumps(settings, sort_keys=True, default=str) + tokenizer_settings(tokenizer)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def tokenizer_settings(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Return the settings of a tokenizer that its tokens depend on, in one text."""
+    others = [getattr(tokenizer, name, default) for name, default in OTHER_SETTINGS.items()]
+    changed = others != [*OTHER_SETTINGS.values()]
+    return tokenizer.backend_tokenizer.to_str() + (json.dumps(others) if changed else "")
 
 
 def refuse_non_finite(weights: Mapping[str, Tensor], before: str = "", within: str = "") -> None:

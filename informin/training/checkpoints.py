@@ -237,6 +237,16 @@ def refuse_used_folder(output_dir: str | Path, checkpoints: bool = True) -> None
         )
 
 
+def refuse_complete_checkpoints(output_dir: str | Path) -> None:
+    """Raise UsageError if the output folder of a new run has complete checkpoints, which it would take for its own."""
+    if existing := complete_checkpoints(output_dir):
+        raise UsageError(
+            f"{output_dir} already contains {existing[0].name} of an earlier run",
+            option="output_dir",
+            fix=f"Resume that run (`{RESUME}`), delete its checkpoints, or choose another folder.",
+        )
+
+
 def _later(output_dir: str | Path, checkpoint: Path) -> list[Path]:
     """Return the checkpoints of a run after the given one, complete or not."""
     others = [path for path in _checkpoints(output_dir) if path.resolve() != checkpoint.resolve()]

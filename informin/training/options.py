@@ -87,7 +87,8 @@ class InforMinTrainingArguments(EncoderOptions, TermOptions, TrainingArguments):
         choices=VIEWS,
     )
     max_train_samples: Optional[int] = option(
-        None, "Train on a random sample of this many sentences. The seed determines the sample."
+        None,
+        "Train on a random sample of this many sentences, drawn by the seed. Of a stream, each epoch has this many.",
     )
     max_seq_length: Optional[int] = option(
         None,

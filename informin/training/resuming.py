@@ -22,7 +22,14 @@ from informin.files import damage, write_manifest
 from informin.models.model import Model
 from informin.objectives import Term
 from informin.training.callbacks import EpochStart
-from informin.training.checkpoints import LAST, checkpoint_to_resume, epoch_start, lacks_score, set_aside_damaged
+from informin.training.checkpoints import (
+    LAST,
+    checkpoint_to_resume,
+    epoch_start,
+    lacks_score,
+    refuse_complete_checkpoints,
+    set_aside_damaged,
+)
 from informin.training.heartbeat import Heartbeat
 from informin.training.history import all_scores
 from informin.training.nan_check import NaNCheck
@@ -35,7 +42,7 @@ from informin.training.resume_checks import (
     resumed_provenance,
 )
 from informin.training.save_errors import save_error
-from informin.training.signals import EvaluationLeft
+from informin.training.signals import EvaluationLeft, StopOnSignal
 from informin.training.streams import stream_loader
 from informin.training.throughput import Throughput
 from informin.transformers_private import TrainerHooks
@@ -73,6 +80,7 @@ class ResumableTrainer(TrainerHooks):
 
         Args:
             resume_from_checkpoint: Checkpoint folder; True or "last" for the latest complete one in the output folder.
+                Default: that of the arguments.
             args, kwargs: See `Trainer.train`.
 
         Raises:
@@ -84,7 +92,10 @@ class ResumableTrainer(TrainerHooks):
             raise UsageError(
                 "Options of the objective changed after the trainer was created", fix="Create a new trainer."
             )
+        if resume_from_checkpoint is None:
+            resume_from_checkpoint = self.args.resume_from_checkpoint
         if not resume_from_checkpoint:
+            refuse_complete_checkpoints(self.args.run_dir)
             return self._train_together(None, *args, **kwargs)
         wanted = LAST if resume_from_checkpoint is True else resume_from_checkpoint
         checkpoint = checkpoint_to_resume(self.args.run_dir, wanted, self.args.model_settings)
@@ -103,7 +114,17 @@ class ResumableTrainer(TrainerHooks):
         with Heartbeat(self.args.run_dir, self.args.device):
             result = super().train(checkpoint, *args, **kwargs)
             self.losses.check()
+            self._refuse_no_step()
             return result
+
+    def _refuse_no_step(self) -> None:
+        """Raise UsageError if a stream ended before the first step. Its length is not known before."""
+        stopped = any(isinstance(one, StopOnSignal) and one.received for one in self.callback_handler.callbacks)
+        if self.state.global_step == 0 and not has_length(self.train_dataset) and not stopped:
+            raise UsageError(
+                "The stream has too few sentences for one step",
+                fix="Add sentences, or lower `per_device_train_batch_size` or `gradient_accumulation_steps`.",
+            )
 
     def get_train_dataloader(self) -> DataLoader:
         """Return the data loader. Persistent workers get a random generator of their own.

@@ -28,6 +28,7 @@ from informin.evaluation.senteval_files import HUB_ERRORS, hub_file, senteval_fo
 from informin.inputfiles import find_files
 from informin.models.embedding_config import refuse_long_prompt
 from informin.models.tokenizer import forget_truncation
+from informin.models.weights import tokenizer_settings
 from informin.textfiles import as_text, choose_column, is_blank, joined_cells, shown, split_columns, table_column
 from informin.training.data_options import DataArguments
 from informin.training.fingerprints import fingerprints, with_source
@@ -179,7 +180,7 @@ def tokenize_and_count(sentences, tokenizer: PreTrainedTokenizerBase, max_seq_le
     # The hash of a fast tokenizer changes when it is first called, and the cache would be missed.
     forget_truncation(tokenizer)
     fingerprint = Hasher.hash(
-        [sentences._fingerprint, tokenizer.backend_tokenizer.to_str(), max_seq_length, prompt, TRUNCATED]
+        [sentences._fingerprint, tokenizer_settings(tokenizer), max_seq_length, prompt, TRUNCATED]
     )
     with _writing_cache():
         rows = sentences.map(

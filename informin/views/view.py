@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -28,17 +29,21 @@ class SentenceTokens:
 
     def split(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Split a row (L,) without padding into its start, the tokens that may change, and its end."""
-        tokenizer = self.tokenizer
-        names = ("cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id")
-        special = {getattr(tokenizer, name) for name in names}  # not [UNK] and [MASK], which stand for words
         start, end = 0, len(ids)
-        while start < end and int(ids[start]) in special:
+        while start < end and int(ids[start]) in self._special:
             start += 1
-        while start < end and int(ids[end - 1]) in special:
+        while start < end and int(ids[end - 1]) in self._special:
             end -= 1
-        prompt = tokenizer(self.prompt.rstrip(), add_special_tokens=False)["input_ids"] if self.prompt else []
+        prompt = self.tokenizer(self.prompt.rstrip(), add_special_tokens=False)["input_ids"] if self.prompt else []
         start = min(start + len(prompt), end)
         return ids[:start], ids[start:end], ids[end:]
+
+    @cached_property
+    def _special(self) -> set[int | None]:
+        """Tokens that mark the ends of a row. Some tokenizers append another than their end of sentence."""
+        whole, words = (set(self.tokenizer("a", add_special_tokens=adds)["input_ids"]) for adds in (True, False))
+        names = ("cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id")
+        return {getattr(self.tokenizer, name) for name in names} | (whole - words)  # not [UNK] and [MASK]: words
 
 
 @dataclass(frozen=True)

@@ -104,3 +104,14 @@ def test_smoothed_documents_have_their_own_threshold():
     scores = unrelated_scores(documents, adapter.transform(documents), index)
     assert scores is not None
     assert adapter.measure_scores(documents, index).threshold() == scores.threshold() != plain
+
+
+def test_they_belong_to_one_map_and_one_width():
+    documents = texts_of_topics(10, 1)[0]
+    adapter = LinearAdapter().fit(documents).measure_scores(documents)
+    narrow, above = adapter.cut(4), adapter.threshold()
+    with raises_usage(found="The adapter has no scores"):
+        narrow.threshold()
+    assert narrow.measure_scores(documents).threshold() != above == adapter.threshold()
+    with raises_usage(found="The adapter has no scores"):
+        adapter.fit(documents[::2]).threshold()

@@ -2,7 +2,10 @@
 
 import json
 import math
+import shutil
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 import informin
@@ -78,6 +81,34 @@ def test_collections_and_files_together(words, labels, collection, tmp_path, cap
     assert alone.table() + "\n" == printed and not alone.rows and result.table().startswith(printed.rstrip("\n"))
     result.save(tmp_path / "out")
     assert found.table.title in (tmp_path / "out" / "table.md").read_text()
+
+
+def test_a_prompt_given_at_loading_replaces_stored_prompts(sentences, collection, tmp_path):
+    folder = Path(shutil.copytree(sentences, tmp_path / "model"))
+    stored = {"prompts": {"query": "the old ", "document": "a new "}, "default_prompt_name": None}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(stored))
+    by_name, loaded, own = (
+        informin.evaluate(model, retrieval=[collection], device=device, prompt=prompt).collections[0].scores
+        for model, device, prompt in (
+            (folder, "cpu", "of "),
+            (informin.load_model(folder, prompt="of ", device="cpu"), None, None),
+            (informin.load_model(folder, device="cpu"), None, None),
+        )
+    )
+    name = next(iter(by_name))
+    assert np.array_equal(by_name[name]["ndcg_10"], loaded[name]["ndcg_10"])
+    assert not np.array_equal(by_name[name]["ndcg_10"], own[name]["ndcg_10"])
+
+
+def test_models_with_equal_names_keep_their_scores(words, sentences, labels, collection, tmp_path):
+    folders = [shutil.copytree(model, tmp_path / name / "model") for model, name in ((sentences, "a"), (words, "b"))]
+    models = [informin.load_model(folder, prompt="", device="cpu") for folder in folders]
+    models.append(informin.load_model(folders[0], prompt="", device="cpu", max_length=6))
+    result = informin.evaluate(models, labels=[labels], retrieval=[collection])
+    assert len(result.scores) == len(result.rows) == len(result.collections[0].scores) == 3
+    for row, scores in zip(result.rows, result.scores.values()):
+        assert list(scores) == ["parity", result.collections[0].name]
+        assert scores["parity"] == row["tasks"]["parity"]["score"]
 
 
 def test_the_command_prints_collections_before_files(words, labels, collection, capfd):

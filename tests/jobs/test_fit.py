@@ -280,7 +280,9 @@ def test_the_folder_says_what_scores_mean(words, tmp_path):
     scores = UnrelatedScores.load(tmp_path / "adapted")
     assert (scores.texts, scores.threshold()) == (320, above)
     result.save(tmp_path / "smoothed", documents="smoothed")
-    assert UnrelatedScores.load(tmp_path / "smoothed").threshold() == result.adapter.threshold() != above
+    assert UnrelatedScores.load(tmp_path / "smoothed").threshold() != above == result.adapter.threshold()
+    result.save(tmp_path / "again", documents="adapted")
+    assert UnrelatedScores.load(tmp_path / "again").threshold() == above
 
 
 def test_few_texts_have_no_scores(words, tmp_path):

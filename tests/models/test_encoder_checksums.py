@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from informin.jobs.models import load_model as in_memory_model
 from informin.models import native
 from informin.models.checkpoint import Checkpoint
 from informin.models.native_loading import load_config, load_saved, load_trainable
@@ -71,6 +72,24 @@ def test_sha256_changes_with_configuration_tokenizer_and_weights(copied, bert):
     assert len({first, *found}) == 1 + len(found)
     assert edited(copied(bert, "version"), "config.json", transformers_version="5.0.0") == first
     assert edited(copied(bert, "side"), "tokenizer_config.json", padding_side="left") == first  # always on the right
+
+
+def test_sha256_of_a_model_in_memory_covers_its_settings(bert):
+    pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
+    from sentence_transformers import SentenceTransformer, models
+
+    def checksum(mode="mean", extra=(), truncate_dim=None, side="right") -> str:
+        torch.manual_seed(0)  # the checkpoint has no pooler
+        transformer = models.Transformer(str(bert))
+        pooling = models.Pooling(transformer.get_embedding_dimension(), mode)
+        model = SentenceTransformer(modules=[transformer, pooling, *extra], device="cpu", truncate_dim=truncate_dim)
+        model.tokenizer.truncation_side = side
+        model.encode(SENTENCES)  # tokenizers keep the truncation and padding of the last call
+        return in_memory_model(model).sha256()
+
+    first = checksum()
+    others = [checksum("cls"), checksum(extra=[models.Normalize()]), checksum(truncate_dim=8), checksum(side="left")]
+    assert first == checksum() and len({first, *others}) == 5
 
 
 def export_without_head(start: Path, folder: Path) -> Path:

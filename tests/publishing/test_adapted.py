@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from informin.publishing.adapted import save_adapted
 from informin.publishing.export import export_checkpoint
 from informin.publishing.onnx import export_onnx, load_onnx_encoder
 from informin.publishing.published import published_files
+from modeling_informin import BertForInforMinCL
 from tests import forked
 from tests.conftest import make_sentences, raises_usage, save_bert
 
@@ -41,6 +43,10 @@ def sentence_transformer(encoder: Path, folder: Path, normalize: bool = True) ->
     modules = [transformer, pooling, *([models.Normalize()] if normalize else [])]
     SentenceTransformer(modules=modules, device="cpu").save(str(folder))
     return folder
+
+
+def copy_of(folder: Path, target: Path) -> Path:
+    return Path(shutil.copytree(folder, target))
 
 
 def chosen() -> LinearAdapter:
@@ -163,6 +169,25 @@ def test_a_damaged_dense_module_is_refused(adapted, tmp_path, damage):
         save_file(tensors, path)
     with raises_usage(option="model_name", found="3_Dense/model.safetensors"):
         load_model(str(tmp_path / "copy"))
+
+
+@pytest.mark.parametrize("missing", ["3_Dense", "3_Dense/config.json", "modules.json"])
+def test_a_folder_without_its_adapter_is_refused(adapted, tmp_path, missing):
+    folder = copy_of(adapted[1], tmp_path / "part")
+    path = folder / missing
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with raises_usage(option="model_name", found="has a linear adapter by its config.json"):
+        load_model(str(folder))
+    if missing == "3_Dense":
+        with pytest.raises(OSError, match=r"has a linear adapter, but 3_Dense/model\.safetensors is missing"):
+            AutoModel.from_pretrained(folder, trust_remote_code=True)
+
+
+def test_a_subfolder_has_its_adapter(adapted, tmp_path):
+    copy_of(adapted[1], tmp_path / "models" / "better")
+    model = BertForInforMinCL.from_pretrained(tmp_path / "models", subfolder="better")
+    expected = load_file(adapted[1] / "3_Dense" / "model.safetensors")["linear.weight"]
+    assert np.array_equal(model.adapter.weight.detach().numpy(), expected)
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".parquet", ".safetensors"])

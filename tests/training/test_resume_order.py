@@ -31,7 +31,7 @@ def test_an_order_that_cannot_be_reproduced_is_refused_in_later_epochs(bert, arg
     shutil.rmtree(folder / "checkpoint-4")
     with raises_usage(option="resume_from_checkpoint", found=message) as error:
         InforMinTrainer(str(bert), arguments(**options), sentences).train("last")
-    assert "checkpoint-3 cannot be continued with the same order" in error.value.found
+    assert "checkpoint-3 cannot be resumed with the same order" in error.value.found
     shutil.rmtree(folder / "checkpoint-3")
     again = InforMinTrainer(str(bert), arguments(**options), sentences)
     again.train("last")
@@ -75,3 +75,29 @@ def test_an_incomplete_last_step_of_a_stream_is_skipped(bert, arguments, tmp_pat
     again.train("last")
     weights = again.model.state_dict()
     assert all(weight.equal(weights[name]) for name, weight in uninterrupted.model.state_dict().items())
+
+
+@pytest.mark.parametrize("accumulation, number", [(1, 15), (2, 20)])
+def test_a_stream_too_short_for_one_step_is_an_error(bert, arguments, tmp_path, accumulation, number):
+    stream = stream_of(tmp_path, make_sentences(number))
+    options = dict(eval_strategy="no", save_strategy="no", gradient_accumulation_steps=accumulation, max_steps=2)
+    trainer = InforMinTrainer(str(bert), arguments(**options), stream)
+    with raises_usage(found="The stream has too few sentences for one step"):
+        trainer.train()
+
+
+def test_a_new_run_does_not_take_checkpoints_of_an_earlier_one(bert, arguments):
+    options = dict(eval_strategy="no", save_strategy="steps", save_steps=1, max_steps=2)
+    InforMinTrainer(str(bert), arguments(**options), make_sentences(32)).train()
+    other = InforMinTrainer(str(bert), arguments(**options, learning_rate=0.01), make_sentences(32))
+    with raises_usage(option="output_dir", found="already contains checkpoint-1 of an earlier run"):
+        other.train()
+
+
+def test_the_checkpoint_may_be_an_argument(bert, arguments):
+    options = dict(eval_strategy="no", save_strategy="steps", save_steps=1, max_steps=2)
+    InforMinTrainer(str(bert), arguments(**options), make_sentences(32)).train()
+    checkpoint = Path(arguments(**options).run_dir, "checkpoint-2")
+    shutil.rmtree(checkpoint)
+    again = InforMinTrainer(str(bert), arguments(**options, resume_from_checkpoint="last"), make_sentences(32))
+    assert again.train().global_step == 2 and checkpoint.exists() and again.state.log_history[0]["step"] == 1

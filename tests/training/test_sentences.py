@@ -6,6 +6,7 @@ import os
 
 import pytest
 from huggingface_hub import constants
+from transformers import AutoTokenizer
 
 import run_unsup
 from informin.errors import UsageError
@@ -223,6 +224,15 @@ def test_tokens_are_truncated_at_max_seq_length(tmp_path, tokenizer, streaming):
     assert sorted(map(len, full)) == [4, 10]
     expected = [ids if len(ids) <= 6 else [*ids[:5], tokenizer.sep_token_id] for ids in full]
     assert rows == [{"input_ids": ids, "attention_mask": [1] * len(ids)} for ids in expected]
+
+
+def test_another_truncation_is_another_cache(sentences_file, bert):
+    sentences = load_sentences(DataArguments(train_file=[str(sentences_file)]), 0)
+    right, left = (
+        tokenize(sentences, AutoTokenizer.from_pretrained(bert, truncation_side=side), 6)[0]
+        for side in ("right", "left")
+    )
+    assert right["input_ids"] != left["input_ids"]
 
 
 def test_max_seq_length_beyond_the_encoder_is_rejected(sentences_file, tokenizer):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from informin.views import Crop, Repetition, View
@@ -156,3 +156,14 @@ def test_places_are_those_of_the_tokens_in_the_first_view(batch, tokenizer, view
     for before, after, places in zip(rows_of(batch), second.tokens, second.places, strict=True):
         assert [before[place] for place in places] == after and places == sorted(places)
     assert Crop(crop_words=[2, 3]).second_views(batch, SentenceTokens(tokenizer), seed=3).places is None
+
+
+def test_the_token_that_a_tokenizer_appends_is_not_a_word():
+    """Qwen3-Embedding appends its padding token, which last-token pooling reads, and not its end of sentence."""
+    words = {"<pad>": 0, "<end>": 1, "a": 2, "b": 3, "c": 4, "d": 5}
+    rust = Tokenizer(models.WordLevel(words, unk_token="<pad>"))
+    rust.pre_tokenizer = pre_tokenizers.Whitespace()
+    rust.post_processor = processors.TemplateProcessing(single="$A <pad>", special_tokens=[("<pad>", 0)])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=rust, pad_token="<pad>", eos_token="<end>")
+    start, middle, end = SentenceTokens(tokenizer).split(torch.tensor(tokenizer("a b c d")["input_ids"]))
+    assert (start.tolist(), middle.tolist(), end.tolist()) == ([], [2, 3, 4, 5], [0])
