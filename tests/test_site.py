@@ -52,7 +52,7 @@ def test_the_log_is_not_on_the_site(site):
 
 
 def test_diagrams_are_rendered_by_mermaid(site):
-    assert (site / "architecture.html").read_text(encoding="utf-8").count('<pre class="mermaid">') == 3
+    assert (site / "architecture.html").read_text(encoding="utf-8").count('<pre class="mermaid">') == 2
 
 
 def test_links_to_the_rest_of_the_repository(site):

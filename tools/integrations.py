@@ -34,10 +34,10 @@ class Snippet:
 
 
 def read_section(name: str, text: str) -> Snippet:
-    """Read a section: a python block, perhaps a text block after it, and a line that begins with `Run with`."""
+    """Read a section: a python block, perhaps a text block after it, and a line that begins with `Tested with`."""
     (code,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     output = re.search(r"^```text\n(.*?)^```", text.partition(code)[2], re.MULTILINE | re.DOTALL)
-    line = re.search(r"^Run with (.*?)$\n(?:\n|\Z)", text, re.MULTILINE | re.DOTALL)[1]
+    line = re.search(r"^Tested with (.*?)$\n(?:\n|\Z)", text, re.MULTILINE | re.DOTALL)[1]
     versions = dict(re.findall(r"([\w-]+)\s+(\d[\w.]*\d)", line.partition(" on Python")[0]))
     return Snippet(name, code, output[1] if output else "", versions)
 

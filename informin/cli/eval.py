@@ -20,11 +20,8 @@ def main(argv: list[str] | None = None) -> int:
     """Score the models. Returns the exit code: 0, 1 (a score is undefined), 2 (usage), 130 (interrupted)."""
     options = parser()
     args = options.parse_args(argv)
-    kept = (
-        f"Finished tasks are in {args.output}. Run the same command again to resume."
-        if args.output
-        else "Nothing was saved."
-    )
+    finished = f"Finished tasks are in {args.output}. Run the same command again to resume."
+    kept = finished if args.output else "Nothing was saved."
     return program.exit_code(lambda: work(args), options.option_names(), kept)
 
 
@@ -60,12 +57,7 @@ def parser() -> program.Parser:
     add("--document_prompt", metavar="TEXT",
         help="The same for documents. Default: --prompt, or the prompt named document or passage.")  # fmt: skip
     add("--senteval_dir", help="SentEval's data/downstream. Default: $SENTEVAL_DATA, or senteval.tar from the Hub.")
-    add(
-        "--split",
-        choices=["test", "dev"],
-        default="test",
-        help="dev: STS-B, SICK-R, and validation accuracy in transfer tasks.",
-    )
+    add("--split", choices=["test", "dev"], default="test", help="dev: STS-B, SICK-R, transfer validation accuracy.")
     add("--max_length", type=int, help="Truncate to this number of tokens. Default: the checkpoint's maximum.")
     add("--batch_size", type=int, default=64, help="Sentences per forward pass.")
     add("--device", help="cpu, cuda, cuda:1, mps. Default: GPU if available.")

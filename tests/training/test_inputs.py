@@ -28,8 +28,9 @@ def unscored(arguments):
 
 
 def trained(*args, **kwargs) -> InforMinTrainer:
-    """Build and train. The trainer sets the seed when it is built."""
+    """Build and train, without checkpoints of an earlier run. The trainer sets the seed when it is built."""
     trainer = InforMinTrainer(*args, **kwargs)
+    shutil.rmtree(trainer.args.run_dir, ignore_errors=True)
     trainer.train()
     return trainer
 

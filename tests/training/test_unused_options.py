@@ -156,7 +156,9 @@ def test_a_batch_size_that_changes_during_the_run_is_rejected():
     ],
 )
 def test_evaluations_without_a_checkpoint_to_load_are_rejected(given, name):
-    with raises_usage(option=name, found="no checkpoint to load", fix="`load_best_model_at_end` to false"):
+    with raises_usage(
+        option=name, found="the best model may have no checkpoint", fix="`load_best_model_at_end` to false"
+    ):
         InforMinTrainingArguments(use_cpu=True, **given)
     allowed = InforMinTrainingArguments(use_cpu=True, load_best_model_at_end=False, **given)
     assert allowed.save_steps == given.get("save_steps")
