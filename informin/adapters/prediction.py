@@ -200,10 +200,14 @@ def _adapted_log_ranks(queries: np.ndarray, texts: np.ndarray, adapter: LinearAd
 
 
 def log_ranks(queries: np.ndarray, texts: np.ndarray) -> np.ndarray:
-    """Return the log of the rank (m,) of each text, among all (m, d), for its query."""
+    """Return the log of the rank (m,) of each text, among all (m, d), for its query.
+
+    Texts with equal cosines share the mean of their ranks, so that equal vectors and vectors of zeros do not rank first.
+    """
     x, y = (unit_rows(torch.as_tensor(np.asarray(part, np.float64))) for part in (queries, texts))
     cosines = (x @ y.T).round(decimals=6)
-    ranks = 1 + (cosines > cosines.diagonal()[:, None]).sum(-1)
+    own = cosines.diagonal()[:, None]
+    ranks = 1 + (cosines > own).sum(-1) + ((cosines == own).sum(-1) - 1) / 2
     return ranks.double().log().numpy()
 
 

@@ -9,6 +9,7 @@ import platform
 import shutil
 from collections.abc import Sequence
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 from huggingface_hub import SpaceCardData
@@ -26,6 +27,7 @@ REQUIREMENTS = (
     *("torch", "transformers", "accelerate", "huggingface_hub", "safetensors", "numpy", "scipy", "scikit-learn"),
     *("pyarrow", "psutil", "tqdm", "filelock"),
 )
+FOR_OTHER_MODELS = ("sentence-transformers", "peft")  # which a model may need; in the Space if they are installed here
 UNPINNED = ("psutil",)  # the Hub installs a package that needs another version
 CARD_TEMPLATE = Path(__file__).parent / "templates" / "space_card.md"
 SENTENCES = "sentences.jsonl"
@@ -76,7 +78,8 @@ def write_space(folder: str | Path, title: str, models: Sequence[str], sentences
 
 def requirements() -> list[str]:
     """Return the requirements in the versions that are installed here, without local parts such as +cpu."""
-    return [name if name in UNPINNED else f"{name}=={version(name).partition('+')[0]}" for name in REQUIREMENTS]
+    names = [*REQUIREMENTS, *(name for name in FOR_OTHER_MODELS if find_spec(name.replace("-", "_")))]
+    return [name if name in UNPINNED else f"{name}=={version(name).partition('+')[0]}" for name in names]
 
 
 def copy_package(folder: Path) -> None:

@@ -46,7 +46,7 @@ from informin.evaluation.similarity import COSINE, SIMILARITIES
 from informin.files import parse_json, regular_text, sha256, write_json
 from informin.outputs import writing
 from informin.schema import AMOUNT, ANY, FLAG, SCORE, TEXT, Keys, integer, one_of, or_none, problem
-from informin.summaries import is_summary, read_summary
+from informin.summaries import SUMMARY, is_summary, read_summary
 
 logger = logging.getLogger(__name__)
 
@@ -186,9 +186,13 @@ def _incomplete(tasks: dict) -> str | None:
 
 
 def results_files(path: str | Path) -> list[Path]:
-    """Return the file, or the results files of a folder, seed2 before seed10. Raise UsageError if there are none."""
+    """Return the file, or the results files of a folder, seed2 before seed10. Raise UsageError if there are none.
+
+    A summary next to results repeats them, and is left out.
+    """
     path = Path(path)
     files = sorted(path.glob("*.json"), key=_natural) if path.is_dir() else [path]
+    files = [file for file in files if file.name != SUMMARY] or files
     if not files:
         raise UsageError(f"{path} contains no .json file", needed="a folder with results of `informin eval`")
     return files

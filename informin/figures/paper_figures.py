@@ -53,7 +53,9 @@ def alignment(
     rows = []
     for name, encoder in encoders(model_name, **loading):
         scores = score_pairs(encode_with(encoder), pairs)
-        average = next((entry["average"]["sts"] for entry in known if is_of(entry, encoder)), None)
+        average = next(
+            (entry["average"]["sts"] for entry in known if entry["average"]["sts"] and is_of(entry, encoder)), None
+        )
         average = average or score_encoder(encoder, tasks)[0]["average"]["sts"]
         rows.append({"name": name, **scores, "sts_average": average, "n": int(positive(pairs.scores).sum())})
     columns = ["alignment", "uniformity", "sts_average"]
@@ -247,4 +249,6 @@ def is_of(results: dict, encoder: Model) -> bool:
     names = ("pooler", "whitening", "max_length", "precision", "split")
     if [results[name] for name in names] != [encoder.poolers[0], None, encoder.length, "fp32", "test"]:
         return False  # computing the checksum below reads all weights
+    if (results["prompt"] or "") != encoder.prompt:
+        return False
     return results["weights_sha256"] == encoder.weights_sha256()

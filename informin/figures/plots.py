@@ -114,6 +114,8 @@ def project(embeddings: np.ndarray, clusters: int = 10, seed: int = 42) -> tuple
             f"{broken} of {len(lengths)} embeddings are not finite or have length 0",
             needed="finite embeddings for t-SNE",
         )
+    if not 1 <= clusters <= len(embeddings):
+        raise UsageError(f"is {clusters}", option="clusters", needed=f"1 to {len(embeddings)}, the number of sentences")
     x = unit(embeddings)
     # A perplexity of 30 uses about 3 x 30 neighbors, and there must be that many.
     perplexity = min(30, (len(x) - 1) / 3)

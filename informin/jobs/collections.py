@@ -19,7 +19,7 @@ from informin.models.model import Model
 
 def is_collection(path: str) -> bool:
     """Return whether a name of `retrieval` is a folder or may be the name of an mteb task."""
-    return Path(path).is_dir() or (not Path(path).exists() and re.fullmatch(r"[\w-]+", path) is not None)
+    return Path(path).is_dir() or (not Path(path).exists() and re.fullmatch(r"[\w-]+(\.v\d+)?", path) is not None)
 
 
 @dataclass(frozen=True)

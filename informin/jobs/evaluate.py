@@ -1,5 +1,6 @@
 """Score models on STS and transfer tasks, labeled sentences and retrieval."""
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,6 +70,9 @@ class Evaluation:
         """
         if format not in FORMATS:
             raise UsageError(f"is {format}", option="format", needed=f"one of: {', '.join(FORMATS)}")
+        if format == "json" and self.collections:
+            found = {one.name: {row.label: dict(row.values) for row in one.table.rows} for one in self.collections}
+            return json.dumps({"collections": found, "results": self.rows}, indent=1, ensure_ascii=False)
         parts = [self._collections_text(format)] if self.collections else []
         if self.rows or not parts:
             parts.append(tables_text(self.rows, self.others, seeds, format))
@@ -88,11 +92,14 @@ class Evaluation:
         write_report(str(output_dir), self.rows, self.others, seeds, before)
 
     def _collections_text(self, form: str) -> str:
-        shown = []
+        def noted(note: str) -> str:
+            return f"% {note}" if form == "latex" else note
+
+        shown: list[str] = []
         for found in self.collections:
             shown.append(render(found.table, form))
-            shown += [found.note] if found.note else []
-        return "\n".join([*shown, *(f"% {note}" if form == "latex" else note for note in self.notes)])
+            shown += [noted(found.note)] if found.note else []
+        return "\n".join([*shown, *map(noted, self.notes)])
 
     def _tables(self) -> list[Table]:
         return [*(found.table for found in self.collections), *score_tables(self.rows, self.others)]

@@ -39,6 +39,7 @@ from informin.files import last_name
 from informin.program import LARGEST_SEED
 from informin.training.command_line import option_names, parse, read_options_file
 from informin.training.data_options import CardArguments
+from informin.training.recipes import recipe_file
 from informin.yamlfiles import parse_yaml, read_mapping
 
 SAMPLES = ("labels", "retrieval")
@@ -308,10 +309,15 @@ def _settings(path: Path, base: dict, recipes: dict, forced: dict, grid: dict, b
 
 
 def _resolved(options: dict) -> dict:
-    """Merge options with those of their `config` file. Drop null and [], so that run_unsup.py uses its defaults."""
-    file = options.get("config")
+    """Merge options with those of their `config` file or recipe. Drop null and [], so that defaults apply."""
+    recipe = options.get("recipe")
+    file = str(recipe_file(recipe)) if recipe else options.get("config")
     start = {name: value for name, value in read_options_file(file).items() if name not in OWN} if file else {}
-    return {name: value for name, value in (start | options).items() if name != "config" and value not in (None, [])}
+    return {
+        name: value
+        for name, value in (start | options).items()
+        if name not in ("config", "recipe") and value not in (None, [])
+    }
 
 
 def _baselines(path: Path, given, recipes: dict) -> dict[str, str]:
@@ -402,7 +408,7 @@ def _before(path: Path, given, settings: Sequence[Setting], scored: Sequence[str
             f"{path}: before cannot be combined with model_revision, which `informin eval` does not support",
             fix="Leave one of them out.",
         )
-    kept = [*READING, "senteval_dir", "use_cpu"]
+    kept = [*READING, "senteval_dir", "use_cpu", "trust_remote_code", "bf16"]
     starts = [{name: s.options[name] for name in kept if name in s.options} for s in settings]
     read = [{name: start[name] for name in READING if name in start} for start in map(without_paths, starts)]
     told = [name for name in READING if len({str(own.get(name)) for own in read}) > 1]

@@ -187,6 +187,7 @@ def scoring_command(run: Run, tasks: Sequence[str], samples: Mapping[str, tuple[
     command += ["--senteval_dir", str(options["senteval_dir"])] if "senteval_dir" in options else []
     command += ["--device", "cpu"] if options.get("use_cpu") in (True, "true", "yes") else []
     command += ["--bf16"] if options.get("bf16") in (True, "true", "yes") else []  # as in training
+    command += ["--trust_remote_code"] if options.get("trust_remote_code") in (True, "true", "yes") else []
     return [*command, "--output", str(run.results)]
 
 

@@ -19,6 +19,7 @@ from informin.studies.runs import run_name
 SCHEMA = 2
 RESAMPLES = 10_000
 FEWEST = 3  # seeds, for an interval
+EQUAL = 1e-9  # a range of values that is only rounding
 LEVEL, HOLM = 0.05, "p (Holm)"
 SIGNAL = "signal"  # verdict of a difference whose intervals exclude 0
 GEOMETRY = ("alignment", "uniformity")
@@ -124,14 +125,17 @@ def compare(setting: Setting, measure: str, settings: dict, seeds: Sequence[int]
         "left_out": [seed for seed in seeds if seed not in gains],
         "bootstrap": resampled,
         "t": normal,
-        "verdict": verdict(resampled, normal),
+        "verdict": verdict(resampled, normal) if resampled or len(gains) < FEWEST else "equal values: no interval",
     }
 
 
 def intervals(gains: Sequence[float]) -> tuple[list[float] | None, list[float] | None]:
-    """Return 95% intervals of the mean, by percentile bootstrap and by Student's t; None for fewer than 3 values."""
+    """Return 95% intervals of the mean, by percentile bootstrap and by Student's t; None for fewer than 3 values.
+
+    Values that are equal up to rounding have none either: scores in coarse steps can agree by chance.
+    """
     n = len(gains)
-    if n < FEWEST:
+    if n < FEWEST or np.ptp(gains) < EQUAL:
         return None, None
     generator = np.random.default_rng(0)  # reproducible intervals
     resampled = bootstrap((gains,), np.mean, n_resamples=RESAMPLES, method="percentile", random_state=generator)
@@ -190,7 +194,7 @@ def _differences(summary: dict, measure: str) -> Table:
 def p_value(gain: Mapping) -> float | None:
     """Return the p value of the paired t test of a difference; None for fewer than 3 seeds or equal values."""
     values = list(gain["values"].values())
-    if len(values) < FEWEST or np.ptp(values) == 0:
+    if len(values) < FEWEST or np.ptp(values) < EQUAL:
         return None
     return float(ttest_1samp(values, 0).pvalue)
 

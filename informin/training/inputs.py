@@ -89,6 +89,8 @@ def training_rows(
     data, sentences = as_data(data, text_column)
     if sentences is not None:
         sentences = draw_sample(sentences, args.max_train_samples, args.seed)
+    elif args.max_train_samples is not None:
+        raise UsageError("has no effect on tokenized rows", option="max_train_samples", fix="Draw the sample before.")
     prompt = args.prompt or ""
     counts = partial(token_counts, sentences, tokenizer, prompt)
     if args.max_seq_length is None:

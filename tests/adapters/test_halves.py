@@ -18,7 +18,7 @@ from informin.adapters.halves import (
     word_agreement,
 )
 from informin.adapters.linear import LinearAdapter
-from informin.adapters.prediction import FEWEST, HalvesTest, Prediction, hold_out
+from informin.adapters.prediction import FEWEST, HalvesTest, Prediction, hold_out, log_ranks
 from tests.adapters.test_prediction import TEXTS, by_definition, noisy_halves
 from tests.conftest import ROOT, raises_usage
 
@@ -114,3 +114,13 @@ def test_shared_fraction_by_definition():
     one, other = (np.stack([source.choice(30, 10, replace=False) for _ in range(7)]) for _ in range(2))
     expected = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(one, other)])
     assert shared_fraction(one, other) == pytest.approx(expected) and shared_fraction(one, one) == 1
+
+
+def test_equal_vectors_share_their_ranks():
+    """Zeros, as in a file that was not filled to its end, and a collapsed encoder must not look perfect."""
+    source = np.random.default_rng(0)
+    texts = source.normal(size=(9, 4))
+    for broken in (np.zeros((9, 4)), np.ones((9, 4))):
+        assert log_ranks(broken, texts * 0 + 1) == pytest.approx(np.log(5))
+    assert log_ranks(np.zeros((9, 4)), texts) == pytest.approx(np.log(5))
+    assert log_ranks(texts, texts) == pytest.approx(0)

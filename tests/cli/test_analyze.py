@@ -86,10 +86,10 @@ def test_alignment_equals_the_trainers_and_colors_use_results(draw, bert, robert
 def test_results_of_another_split_or_pooler_are_not_used_for_the_average(bert, data, tmp_path):
     encoder = load_model(str(bert), ["mean"])
     found = {"weights_sha256": encoder.weights_sha256(), "pooler": "mean", "whitening": None, "split": "test"}
-    found |= {"max_length": encoder.length, "precision": "fp32"}
+    found |= {"max_length": encoder.length, "precision": "fp32", "prompt": None}
     assert figures.is_of(found, encoder)
     changes = {"pooler": "cls", "split": "dev", "whitening": {"dimensions": 8}, "weights_sha256": "0", "max_length": 8}
-    for name, value in (changes | {"precision": "bf16"}).items():
+    for name, value in (changes | {"precision": "bf16", "prompt": "query: "}).items():
         assert not figures.is_of(found | {name: value}, encoder), name
 
 

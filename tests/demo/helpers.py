@@ -17,6 +17,7 @@ class TableEncoder:
     """Has the interface of `Encoder`. Its vectors come from a table; unknown texts get the vector of ""."""
 
     poolers, prompt, similarity, routed, task = ("mean",), "", "cosine", False, None
+    side_prompts = ("", "")
 
     def __init__(self, name: str, table: dict[str, list[float]], length: int = 60):
         self.name, self.table, self.length = name, table, length

@@ -94,3 +94,18 @@ def test_reports_that_are_no_reports(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "read_text", lambda *_, **__: (_ for _ in ()).throw(PermissionError(13, "no")))
     with raises_usage(found="report.html cannot be read"):
         find_report(str(report.parent))
+
+
+def test_queries_have_their_own_prompt(home):
+    class Prompted(TableEncoder):
+        side_prompts, prompt = ("query: ", "passage: "), "passage: "
+
+        def for_side(self, side: str, prompt: str) -> "Prompted":
+            other = Prompted(f"{side} side", self.table)
+            other.prompt = prompt
+            return other
+
+    encoder = Prompted("m", TABLE)
+    assert load_search([encoder], LETTERS).models[0].encoder.prompt == "query: "
+    encoder.prompt = "mine: "
+    assert load_search([encoder], LETTERS).models[0].encoder is encoder

@@ -7,12 +7,13 @@ import socket
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 
 import httpx
 import pytest
 from huggingface_hub import SpaceCard
 
-from informin.demo.space import REQUIREMENTS, SENTENCES, requirements, write_space
+from informin.demo.space import FOR_OTHER_MODELS, REQUIREMENTS, SENTENCES, requirements, write_space
 from informin.labeled_sentences import LABEL, Sentences, load_labeled_sentences
 from informin.publishing.card import is_edited
 from tests.conftest import make_sentences
@@ -60,8 +61,11 @@ def test_requirements_cover_every_import():
     ours = {name.partition(".")[0] for name in MODULES}
     found = {name.partition(".")[0] for name in reachable("informin.demo.page")} - ours - {*sys.stdlib_module_names}
     assert found - OPTIONAL == {IMPORTED_AS.get(name, name) for name in REQUIREMENTS}
+    missing = set() if find_spec("sentence_transformers") else {"sentence-transformers"}
     lines = dict(line.partition("==")[::2] for line in requirements())
-    assert list(lines) == list(REQUIREMENTS) and "+" not in "".join(lines.values())
+    assert [name for name in lines if name not in FOR_OTHER_MODELS] == list(REQUIREMENTS)
+    assert ("peft" in lines) == (find_spec("peft") is not None) and "sentence-transformers" in {*lines, *missing}
+    assert "+" not in "".join(lines.values())
     assert {name for name, version in lines.items() if not version} == {"psutil"}
 
 

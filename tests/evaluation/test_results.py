@@ -218,6 +218,8 @@ def test_results_files(tmp_path):
         (tmp_path / name).write_text("{}")
     assert results_files(tmp_path) == [tmp_path / "a.json", tmp_path / "b.json"]
     assert results_files(str(tmp_path / "b.json")) == [tmp_path / "b.json"]
+    (tmp_path / "summary.json").touch()  # of --output; it repeats the results
+    assert results_files(tmp_path) == [tmp_path / "a.json", tmp_path / "b.json"]
     (tmp_path / "empty").mkdir()
     with raises_usage(found=f"{tmp_path / 'empty'} contains no .json file", needed="a folder with results"):
         results_files(tmp_path / "empty")

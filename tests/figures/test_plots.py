@@ -189,3 +189,9 @@ def test_drawing_imports_neither_torch_nor_pyplot():
     code = f"import sys, informin.figures.plots, informin.figures.run_plots; print(*sys.modules.keys() & {heavy})"
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert found.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("clusters", [0, 41])
+def test_a_number_of_clusters_that_does_not_fit(clusters):
+    with raises_usage(option="clusters", found=f"is {clusters}", needed="1 to 40"):
+        plots.project(np.random.default_rng(0).normal(size=(40, 8)), clusters, 0)

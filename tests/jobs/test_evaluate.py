@@ -11,6 +11,7 @@ import pytest
 import informin
 from informin.cli import eval as command
 from informin.evaluation.results import load_all_results
+from informin.jobs.collections import is_collection
 from tests.conftest import make_sentences, raises_usage
 from tests.jobs.conftest import TEXTS
 
@@ -158,3 +159,19 @@ def test_html_is_escaped(words, labels):
     result = informin.evaluate(words, labels=[labels], device="cpu")
     result.rows[0]["model"] = "<b>"
     assert "&lt;b&gt;, st" in result._repr_html_() and "<b>" not in result._repr_html_()
+
+
+def test_collections_as_json_and_latex(words, labels, collection):
+    result = informin.evaluate([words, words], labels=[labels], retrieval=[collection], device="cpu")
+    found = json.loads(result.table("json"))
+    scores = result.collections[0].scores
+    assert list(found["collections"][result.collections[0].name]) == list(scores) and len(found["results"]) == 2
+    assert all(line.startswith("% ") for line in result.table("latex").splitlines() if "randomization" in line)
+    assert "randomization" in result.table("latex")
+
+
+@pytest.mark.parametrize(
+    "name, found", [("NFCorpus", True), ("Touche2020Retrieval.v3", True), ("pairs.tsv", False), ("a/b", False)]
+)
+def test_names_of_collections(name, found):
+    assert is_collection(name) is found

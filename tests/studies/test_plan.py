@@ -2,13 +2,15 @@
 
 import hashlib
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import yaml
 
 from informin.cli import study as study_command
 from informin.studies.plan import check_options, read_study, without_paths
-from informin.studies.runs import runs_of
+from informin.studies.runner import scoring_command
+from informin.studies.runs import Run, runs_of
 from informin.studies.table import name_of
 from informin.training.command_line import option_names, parse
 from informin.training.term_fields import term_options
@@ -136,6 +138,20 @@ def test_samples_are_read_before_anything_runs(write, stub, tmp_path, capsys):
     assert study_command.main([str(write(labels=["no/a.tsv"])), "--output", str(tmp_path / "out")]) == 2
     assert capsys.readouterr().err == "error: --labels: no/a.tsv does not exist. Check the path.\n"
     assert calls(stub) == []
+
+
+def test_a_recipe_of_the_package_is_an_option(write):
+    (setting,) = read_study(write(recipes={"adapted": {"recipe": "adapt", "temperature": 3}}, baseline=None)).settings
+    assert "recipe" not in setting.options and setting.options["objective"] == "guided"
+    assert setting.options["temperature"] == 3
+
+
+def test_models_with_code_are_scored_with_it(write):
+    base = {"model_name": "org/model", "trust_remote_code": True, "bf16": True}
+    study = read_study(write(base=base, labels=["a.tsv"], before=True))
+    for setting in (*study.before, *study.settings):
+        command = scoring_command(Run(setting, 1, Path("runs")), study.tasks, {})
+        assert "--trust_remote_code" in command and "--bf16" in command
 
 
 def test_encoders_before_training(write, bert, roberta):

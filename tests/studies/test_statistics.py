@@ -131,7 +131,7 @@ def test_t_interval_matches_closed_form():
     assert normal == pytest.approx([0.5633333 - half, 0.5633333 + half], abs=1e-6)
     _, normal = intervals([1.0, 2.0, 3.0, 4.0, 5.0])
     assert normal == pytest.approx([3 - 2.776445 * math.sqrt(0.5), 3 + 2.776445 * math.sqrt(0.5)], abs=1e-5)
-    assert intervals([2.0, 2.0, 2.0]) == ([2.0, 2.0], [2.0, 2.0])
+    assert intervals([2.0, 2.0, 2.0]) == (None, None)
     assert intervals([1.0, 2.0]) == (None, None)
 
 
@@ -147,6 +147,17 @@ def test_p_values_are_those_of_the_paired_t_test():
     gain = {"values": dict(enumerate(one - other))}
     assert p_value(gain) == pytest.approx(ttest_rel(one, other).pvalue)
     assert p_value({"values": {1: 0.5, 2: 0.7}}) is None and p_value({"values": dict.fromkeys(range(5), 0.1)}) is None
+
+
+def test_equal_values_are_no_signal(three_recipes):
+    """A score in coarse steps can change by the same amount for all seeds, bit by bit or up to rounding."""
+    for gains in ([0.5, 0.5, 0.5], [72.5 - 72.0, 71.3 - 70.8, 70.9 - 70.4]):
+        assert intervals(gains) == (None, None) and p_value({"values": dict(enumerate(gains))}) is None
+    study, records = three_recipes
+    for setting, seed in records:
+        records[setting, seed] = record(70 + (setting == "warm"))
+    warm = next(one for one in summarize(study, records)["differences"] if one["setting"] == "warm")
+    assert warm["verdict"] == "equal values: no interval"
 
 
 def test_verdicts():

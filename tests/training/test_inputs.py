@@ -39,6 +39,12 @@ def assert_same_weights(first: InforMinTrainer, second: InforMinTrainer) -> None
     torch.testing.assert_close(first.model.state_dict(), second.model.state_dict(), rtol=0, atol=0)
 
 
+def test_tokenized_rows_are_not_sampled(bert, unscored):
+    rows = datasets.Dataset.from_dict(dict(tokenizer_of(bert)(SENTENCES)))
+    with raises_usage(option="max_train_samples", found="has no effect on tokenized rows"):
+        InforMinTrainer(str(bert), unscored(max_train_samples=20), rows)
+
+
 @pytest.mark.parametrize("kind", ["blank ones too", "tuple", "data set", "rows", "rows and text", "list of rows"])
 def test_sentences_and_tokenized_rows_give_equal_weights(bert, unscored, kind):
     table = datasets.Dataset.from_dict({"n": range(64), "text": SENTENCES})
