@@ -211,7 +211,7 @@ def test_tables_pair_by_seed():
     assert cells["before training"]["V-measure"] == "50.00" and cells["before training"]["V-measure, change"] is None
     assert cells["adapt"]["V-measure"] == "53.00 ± 1.00" and cells["adapt"]["1-NN"] == "63.00 ± 1.00"
     assert cells["adapt"]["V-measure, change"] == "+3.00 (+0.52 to +5.48)"  # 4.303 / sqrt(3) = 2.484
-    assert cells["adapt"]["STS-B dev, change"] == "+0.00 (+0.00 to +0.00)" and cells["adapt"]["runs"] == "3"
+    assert cells["adapt"]["STS-B dev, change"] == "+0.00" and cells["adapt"]["runs"] == "3"
     low, high = intervals([adapted[seed] - other[seed] for seed in (1, 2, 3)])[1]
     pairs = {row.label: row.values["V-measure"] for row in against.rows}
     assert pairs == {
@@ -257,7 +257,7 @@ def test_table_of_a_study_and_its_peers(tmp_path, bert, capsys):
     rows = {line.split("|")[1].strip(): line for line in titles.splitlines()[2:] if line.startswith("|")}
     assert list(rows) == ["before training", "DenoisingAutoEncoderLoss (TSDAE)", "adapt", "simcse"]
     assert "45.00 ± 0.00" in rows["DenoisingAutoEncoderLoss (TSDAE)"] and "62.00 ± 1.00" in rows["adapt"]
-    assert "DenoisingAutoEncoderLoss" not in other and "+10.00 (+10.00 to +10.00) signal" in titles_against
+    assert "DenoisingAutoEncoderLoss" not in other and "+10.00 |" in titles_against
 
     assert (tmp_path / "peers/table.md").read_text() == printed
     for seed in (2, 3):  # summary.json contains these runs
