@@ -39,7 +39,7 @@ from informin.textfiles import read_sentences
 SIZES = (100, 200, 300, 500, 1_000, 2_000, 5_000, 10_000)
 SAMPLES = (500, 1_000, 2_000, 5_000)
 DRAWS = 3  # random subsets of each size
-AS_IS = "original embeddings"
+ORIGINAL = "original embeddings"
 GENERAL = 20_000  # Wikipedia sentences
 
 
@@ -139,7 +139,7 @@ def search_table(collection: Collection, encode, dev: GradedPairs) -> None:
     words, base = bm25_search(collection, FUSION_DEPTH)[0], rank(queries, documents)
     rows["BM25 (bm25s, English stop words)"] = (words, None, None)
     before, adapter = as_is(documents), LinearAdapter(**PRESETS["documents"]).fit(documents)
-    rows[AS_IS] = (base, through(before, encode, dev), None)
+    rows[ORIGINAL] = (base, through(before, encode, dev), None)
     rows["reciprocal rank fusion of the two"] = (fused_ranking(base, words, len(documents)), None, None)
     for name, make in maps_of(collection.documents, encode).items():
         start = time.perf_counter()
@@ -147,7 +147,7 @@ def search_table(collection: Collection, encode, dev: GradedPairs) -> None:
         seconds = time.perf_counter() - start
         ranking = rank(fitted.transform(queries), fitted.transform(documents))
         rows[name] = (ranking, through(fitted, encode, dev), seconds)
-    for name, fitted in {AS_IS: before, "LinearAdapter, documents": adapter}.items():
+    for name, fitted in {ORIGINAL: before, "LinearAdapter, documents": adapter}.items():
         start = time.perf_counter()
         smoothed = rank(fitted.transform(queries), fitted.smooth(documents))
         rows[f"{name}, smoothed"] = (smoothed, through(fitted, encode, dev), time.perf_counter() - start)
@@ -169,7 +169,7 @@ def domain_table(data: Data, encode, dev: GradedPairs) -> None:
     """Print the scores of a domain."""
     texts, scored = encode(data.texts), encode(data.scored)
     made = maps_of(data.texts, encode).items()
-    fits = {AS_IS: as_is(texts)} | {name: make().fit(texts) for name, make in made}
+    fits = {ORIGINAL: as_is(texts)} | {name: make().fit(texts) for name, make in made}
     print(f"\n| {data.name}, {len(texts):,} fitted, {len(scored):,} scored | 1-NN | V-measure | STS-B dev |")
     print("| --- | ---: | ---: | ---: |")
     for name, fitted in fits.items():
@@ -181,7 +181,7 @@ def domain_table(data: Data, encode, dev: GradedPairs) -> None:
     print(f"\n| {data.name}, same label among the nearest, % | 10 | 100 | 10, smoothed | 100, smoothed |")
     print("| --- | ---: | ---: | ---: | ---: |")
     for name, fitted in fits.items():
-        if name == AS_IS or "(auto)" in name:
+        if name == ORIGINAL or "(auto)" in name:
             queries = fitted.transform(scored)
             parts = [same_label(data, queries, x) for x in (fitted.transform(texts), fitted.smooth(texts))]
             print(f"| {name} | " + " | ".join(f"{value:.2f}" for part in parts for value in part) + " |", flush=True)

@@ -45,16 +45,9 @@ def load_search(
         for i, encoder in enumerate(encoders)
     ]
     names = short_names([encoder.name for encoder in encoders])
-    asked = [_query_side(one) for one in encoders]
+    asked = [one.for_queries() for one in encoders]
     measures = [one.similarity for one in encoders]
     return Search(sentences, [SearchModel(*found) for found in zip(names, asked, vectors, measures)])
-
-
-def _query_side(encoder: Model) -> Model:
-    """Return the model as it embeds queries: with the query prompt, if sentences have the prompt for documents."""
-    query, document = encoder.side_prompts
-    prompt = query if encoder.prompt == document else encoder.prompt
-    return encoder.for_side("query", prompt) if encoder.routed or prompt != encoder.prompt else encoder
 
 
 def short_names(names: Sequence[str]) -> list[str]:

@@ -130,12 +130,6 @@ def loaded(model: Any, options: ModelOptions) -> Model:
     return model
 
 
-def query_side(encoder: Model) -> Model:
-    """Return the model as it embeds queries, if its prompt is that for documents."""
-    query_prompt, document_prompt = encoder.side_prompts
-    return encoder.for_side("query", query_prompt) if encoder.prompt == document_prompt else encoder
-
-
 def text_encoder(model: str | Path | Model, options: ModelOptions) -> Model:
     """Return a model with one pooling that embeds texts. In a model with a Router, texts are documents by default.
 

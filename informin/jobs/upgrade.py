@@ -15,7 +15,7 @@ from informin.adapters.vectors import load_vectors
 from informin.errors import UsageError
 from informin.jobs.compare import Drawn, draw
 from informin.jobs.given_vectors import is_vector_file
-from informin.jobs.models import ModelKeywords, ModelOptions, embed_in_memory, query_side, text_encoder
+from informin.jobs.models import ModelKeywords, ModelOptions, embed_in_memory, text_encoder
 from informin.models.model import Model
 from informin.models.texts import as_texts
 
@@ -100,7 +100,7 @@ def _embedded(model: str | Path | Model, drawn: Drawn, how: ModelOptions, seed: 
     if not is_vector_file(model):
         encoder = text_encoder(model, how)
         vectors = embed_in_memory(encoder, drawn.sample)
-        encode, encode_query = (partial(embed_in_memory, side) for side in (encoder, query_side(encoder)))
+        encode, encode_query = (partial(embed_in_memory, side) for side in (encoder, encoder.for_queries()))
         return vectors, make_tests(drawn.sample, vectors, encode, encode_query, seed, most=1)[0]
     whole, size, rows = load_vectors(str(model)), len(drawn.sample), drawn.complete_rows
     if len(whole) != rows:

@@ -15,7 +15,6 @@ from informin.adapters.prediction import (
     predict,
     track_record,
 )
-from informin.jobs.models import query_side
 from informin.models.model import Model
 
 AUTO = "auto"
@@ -41,7 +40,7 @@ def chosen_adapter(
         preset = "documents" if preset == AUTO else preset
         return preset, LinearAdapter(**{**PRESETS[preset], **given}), None, []
     (pooler,) = encoder.poolers
-    searching = query_side(encoder)
+    searching = encoder.for_queries()
     tests = make_tests(texts, vectors, lambda parts: encoder(parts)[pooler], lambda few: searching(few)[pooler], seed)
     if preset == AUTO:
         found = choose(tests, **given)

@@ -59,7 +59,6 @@ class Model(ABC):
         bf16: Use bfloat16 autocast.
         prompt: Text before every text.
         prompt_given: Whether it was given at loading. It then also replaces stored prompts for queries and documents.
-        prompt_given: Whether it was given at loading. It then also replaces stored prompts for queries and documents.
         truncated: Texts that were truncated so far.
         prompts: The model's prompts by name.
         similarity: Function of sentence-transformers that compares its embeddings; cosine for another pooling than
@@ -159,6 +158,12 @@ class Model(ABC):
             UsageError: The prompt leaves no room for a text, or a model with routes has none for the side.
         """
         return self.with_prompt(prompt)
+
+    def for_queries(self: Own) -> Own:
+        """Return the model as it embeds queries: with the query prompt, if texts have the prompt for documents."""
+        query, document = self.side_prompts
+        prompt = query if self.prompt == document else self.prompt
+        return self.for_side("query", prompt) if self.routed or prompt != self.prompt else self
 
     def note_truncated(self, sentences: Sequence[str]) -> None:
         """Add the texts that are too long to `truncated`."""

@@ -12,8 +12,8 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from informin.errors import UsageError, counted
 from informin.models.native_loading import BERT_POOLER
 
-# Settings of a configuration that do not affect embeddings.
 OTHER_SETTINGS = {"truncation_side": "right", "split_special_tokens": False}  # not in tokenizer.json, with defaults
+# Settings of a configuration that do not affect embeddings.
 SILENT_SETTINGS = ("_name_or_path", "transformers_version", "dtype", "architectures", "auto_map", "informin")
 
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from informin.demo.search import Search, SearchModel
 from informin.labeled_sentences import Sentences
+from informin.models.model import Model
 
 LETTERS = Sentences(["a", "b", "c", "b"], ["1", "2", "3", "4"])
 BEFORE = {"a": [1.0, 0.0], "b": [3.0, 3.0], "c": [0.0, -2.0], "": [1.0, 0.1]}
@@ -33,6 +34,8 @@ class TableEncoder:
         self.truncated |= {sentence for sentence in sentences if len(sentence) > self.length}
         rows = [self.table.get(sentence, self.table.get("", [1.0, 0.0])) for sentence in sentences]
         return {"mean": np.array(rows, np.float32)}
+
+    for_queries = Model.for_queries
 
     def sha256(self) -> str:
         return self.name
