@@ -23,8 +23,8 @@ def encoder():
     def encode(texts):
         return {"mean": np.random.default_rng(1).normal(size=(len(texts), 8))}
 
-    encode.poolers, encode.prompt, encode.side_prompts = ["mean"], "", ("", "")
-    encode.for_side = lambda side, prompt: encode
+    encode.poolers = ["mean"]
+    encode.for_queries = lambda: encode
     return encode
 
 
