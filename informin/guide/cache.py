@@ -7,7 +7,7 @@ guide.nearest(10)                     # (N, 10) indices and cosines of the neare
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,12 +45,14 @@ class CachedGuide:
         embeddings: (N, d) float16 unit vectors, in the order of the sentences.
         device: Device that computes cosines.
         files: Paths of this file and of the `neighborhood_means` computed from it.
+        first: Indices (N,) int64 of the first sentence with the same text.
     """
 
-    def __init__(self, name: str, path: Path, device: torch.device):
+    def __init__(self, name: str, path: Path, device: torch.device, first: Tensor | None = None):
         self.name, self.path, self.device = name, path, device
         self.files = [path]
         self.embeddings = np.load(path, mmap_mode="r")
+        self.first = torch.arange(len(self.embeddings)) if first is None else first
 
     def __len__(self) -> int:
         return len(self.embeddings)
@@ -66,26 +68,33 @@ class CachedGuide:
     def nearest(self, k: int) -> tuple[Tensor, Tensor]:
         """Return the indices (N, k) and cosines (N, k) of the k nearest other sentences: see `nearest_neighbors`.
 
-        Products are float32 on every device: float16 would leave the order of close neighbors to chance.
+        Copies count once: they have the same neighbors, and their `first` stands for them. Products are float32 on
+        every device: float16 would leave the order of close neighbors to chance.
         """
-        return nearest_neighbors(torch.from_numpy(np.array(self.embeddings)).to(self.device, torch.float32), k)
+        distinct, place = self.first.unique(return_inverse=True)
+        embeddings = torch.from_numpy(self.embeddings[distinct.numpy()]).to(self.device, torch.float32)
+        indices, cosines = nearest_neighbors(embeddings, k)
+        return distinct[indices][place], cosines[place]
 
     def quantile(self, fraction: float) -> float:
         """Return the cosine that this fraction of pairs of different sentences exceeds, estimated on random pairs."""
         draw = np.random.default_rng(0)
         first = draw.integers(0, len(self), PAIRS)
         second = (first + draw.integers(1, len(self), PAIRS)) % len(self)
-        pairs = ((torch.from_numpy(x[i : i + CHUNK]) for x in (first, second)) for i in range(0, PAIRS, CHUNK))
+        different = (self.first[first] != self.first[second]).numpy()
+        first, second = first[different], second[different]
+        pairs = ((torch.from_numpy(x[i : i + CHUNK]) for x in (first, second)) for i in range(0, len(first), CHUNK))
         cosines = [(self.lookup(one) * self.lookup(other)).sum(-1) for one, other in pairs]
         return float(np.quantile(torch.cat(cosines).numpy(), 1 - fraction))
 
     def neighborhood_means(self, k: int) -> "CachedGuide":
         """Return the guide smoothed over k nearest neighbors, cached next to this one: see `smoothing.smooth`."""
         weight = smoothing.SELF_WEIGHT  # another weight gets another file
-        path = self.path.with_name(f"{self.path.stem}-means{k}-self{weight}.npy")
+        copies = "" if len(self.first.unique()) == len(self) else "-distinct"  # earlier versions averaged over copies
+        path = self.path.with_name(f"{self.path.stem}-means{k}-self{weight}{copies}.npy")
         cache_array(path, self.embeddings.shape, lambda into: smoothing.smooth(self.embeddings, *self.nearest(k), into))
         self.files.append(path)
-        return CachedGuide(self.name, path, self.device)
+        return CachedGuide(self.name, path, self.device, self.first)
 
 
 @during("guide embedding")
@@ -98,19 +107,23 @@ def load_guide(folder: str | Path, encoder: "Model", sentences: Sequence[str]) -
     Raises:
         UsageError: The file cannot be written, or an embedding is not finite.
     """
-    path = Path(folder, f"{_key(encoder, sentences)}.npy")
+    key, first = _key(encoder, sentences)
+    path = Path(folder, f"{key}.npy")
     remove_leftovers(folder)
     shape = (len(sentences), encoder.dimensions)
     cache_array(path, shape, lambda into: _embed(encoder, sentences, into, path))
-    return CachedGuide(encoder.name, path, encoder.device)
+    return CachedGuide(encoder.name, path, encoder.device, first)
 
 
-def _key(encoder: "Model", sentences: Iterable[str]) -> str:
-    digest = hashlib.sha256(encoder.sha256().encode())
-    for sentence in sentences:
+def _key(encoder: "Model", sentences: Sequence[str]) -> tuple[str, Tensor]:
+    """Return the name of the file, and the index of the first sentence with the text of each one."""
+    digest, texts = hashlib.sha256(encoder.sha256().encode()), np.empty(len(sentences), np.int64)
+    for row, sentence in enumerate(sentences):
         text = sentence.encode()
         digest.update(len(text).to_bytes(8, "little") + text)  # any separator could occur in a sentence
-    return digest.hexdigest()[:16]
+        texts[row] = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little", signed=True)
+    _, first, same = np.unique(texts, return_index=True, return_inverse=True)
+    return digest.hexdigest()[:16], torch.from_numpy(first[same])
 
 
 def cache_array(path: Path, shape: tuple[int, int], fill: Callable[[np.ndarray], None]) -> None:

@@ -31,14 +31,21 @@ class Guide(Protocol):
     def dimensions(self) -> int:
         """Dimension of the embeddings."""
 
+    @property
+    def first(self) -> Tensor:
+        """Indices (N,) int64 of the first sentence with the same text."""
+
     def lookup(self, indices: Tensor) -> Tensor:
         """Return the unit vectors (B, d) float32 of the sentences with these indices (B,), on the same device."""
 
     def nearest(self, k: int) -> tuple[Tensor, Tensor]:
-        """Return the indices (N, k) and cosines (N, k) of the k nearest other sentences of each sentence."""
+        """Return the indices (N, k) and cosines (N, k) of the k nearest other sentences of each sentence.
+
+        Copies count once: they have the same neighbors, and their `first` stands for them.
+        """
 
     def quantile(self, fraction: float) -> float:
-        """Return the cosine that this fraction of all pairs of sentences exceeds."""
+        """Return the cosine that this fraction of all pairs of different sentences exceeds."""
 
     def neighborhood_means(self, k: int) -> "Guide":
         """Return a guide whose embeddings are means over each sentence and its k nearest neighbors."""

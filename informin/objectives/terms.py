@@ -31,7 +31,7 @@ class Views:
             neighbor views, the neighbor encoded as its second view and their mutual neighbors. Equal sentences have
             equal ids.
         negative_weights: Weight of each candidate from all W processes as a negative of each sentence, (B, W*B); 0
-            leaves it out. None if all have weight 1.
+            leaves it out, such as a copy of the sentence. None if all have weight 1.
         maps1: Attention maps of T layers in the first view, (B, T, H, L, L). None unless a term sets `reads_maps`.
         maps2: Attention maps of T layers in the second view, (B, T, H, L, L). If its tokens are at other places, in the
             order of the first view, with 0 for tokens that it lacks.

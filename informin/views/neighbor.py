@@ -44,8 +44,8 @@ class Neighbor(View):
     def prepare(self, rows: Any, guide: Guide | None) -> None:
         assert guide is not None, "neighbors need a guide"
         indices, _ = guide.nearest(self.view_neighbors)
-        self._rows, self._partners = rows, nearest_mutual_neighbor(indices)
-        self._related = row_ids(rows)[mutual_neighbors(indices)]  # (N, k)
+        self._rows, self._partners = rows, nearest_mutual_neighbor(indices)[guide.first]
+        self._related = row_ids(rows)[mutual_neighbors(indices)[guide.first]]  # (N, k)
 
     def second_views(self, batch: dict[str, Tensor], tokens: SentenceTokens, seed: int) -> SecondView:
         indices = batch["row"].cpu()

@@ -170,8 +170,11 @@ def two_views(outputs: InforMinOutput, rows: dict[str, Tensor], views: int = 2) 
     mask, shared = rows["attention_mask"][first], rows.get("shared")
     if maps2 is not None and shared is not None:
         maps2, mask = _at_shared(maps2, shared), (shared >= 0).to(mask.dtype)
-    same = rows.get("same")  # the candidates are the second views
-    known = None if same is None else known_pairs(same, gather_with_gradient(same[:, 1].contiguous()))
+    same, known = rows.get("same"), None
+    if same is not None:
+        known = known_pairs(same, gather_with_gradient(same[:, 1].contiguous()))  # the candidates are the second views
+    elif len((candidates := gather_with_gradient(rows["sentence_ids"])).unique()) < len(candidates):
+        known = known_pairs(rows["sentence_ids"][:, None], candidates)  # copies of a sentence are not its negatives
     row, general = rows.get("row"), rows.get("general_row")
     return Views(
         z1=projection[first],

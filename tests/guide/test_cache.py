@@ -85,7 +85,24 @@ def test_key_depends_on_sentence_boundaries(tmp_path):
         (["sentence 1 \n", "x"], ["sentence 1 ", "\nx"]),
         (["sentence 1", ""], ["sentence 1"]),
     ):
-        assert cache._key(Encoder(), one) != cache._key(Encoder(), other)
+        assert cache._key(Encoder(), one)[0] != cache._key(Encoder(), other)[0]
+
+
+def test_copies_are_not_neighbors_and_count_once(guide, encoder, tmp_path):
+    """Otherwise the neighbors of a text with k copies are its copies, and means over neighbors change nothing."""
+    rows = [*range(50), 7, 7, 7, 12]
+    repeated = load_guide(tmp_path / "repeated", encoder, [SENTENCES[row] for row in rows])
+    assert repeated.first.tolist() == rows
+    (expected, cosines), (indices, found) = guide.nearest(3), repeated.nearest(3)
+    assert torch.equal(indices, expected[rows]) and torch.equal(found, cosines[rows])
+    means, alone = repeated.neighborhood_means(3), guide.neighborhood_means(3)
+    np.testing.assert_allclose(means.embeddings, alone.embeddings[rows], atol=2e-3)
+    assert means.path.stem.endswith("-distinct") and not alone.path.stem.endswith("-distinct")
+
+
+def test_pairs_of_copies_are_not_in_the_quantile(encoder, tmp_path):
+    repeated = load_guide(tmp_path / "repeated", encoder, SENTENCES[:4] * 50)
+    assert repeated.quantile(0.1) < 0.99, "a quarter of all pairs are equal"
 
 
 DAMAGE = {

@@ -24,12 +24,20 @@ def test_equal_rows_have_equal_ids(monkeypatch):
 def test_second_views_are_nearest_mutual_neighbors():
     indices = torch.tensor([[3, 1], [2, 4], [1, 0], [0, 4], [0, 2]])
     view = Neighbor(view_neighbors=2)
-    view.prepare(ROWS, SimpleNamespace(nearest=lambda k: (indices[:, :k], None)))
+    view.prepare(ROWS, SimpleNamespace(nearest=lambda k: (indices[:, :k], None), first=torch.arange(5)))
     second = view.second_views({"row": torch.tensor([4, 0, 1])}, None, seed=0)
     assert second.row.tolist() == [4, 3, 2], "row 4 has no mutual neighbor"
     assert list(second.tokens) == [ROWS[i]["input_ids"] for i in (4, 3, 2)]
     ids = row_ids(ROWS)
     assert second.related.tolist() == [[ids[4], ids[4]], [ids[3], ids[0]], [ids[2], ids[1]]]
+
+
+def test_copies_have_the_same_second_view():
+    indices = torch.tensor([[1], [0], [1], [4], [3]])  # row 2 is a copy of row 0
+    view = Neighbor(view_neighbors=1)
+    view.prepare(ROWS, SimpleNamespace(nearest=lambda k: (indices, None), first=torch.tensor([0, 1, 0, 3, 4])))
+    second = view.second_views({"row": torch.tensor([0, 2])}, None, seed=0)
+    assert second.row.tolist() == [1, 1] and second.related.tolist() == [[row_ids(ROWS)[1]]] * 2
 
 
 def test_needs_a_guide_with_its_number_of_neighbors():

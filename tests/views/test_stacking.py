@@ -152,6 +152,18 @@ def test_rows_keep_the_indices_of_their_sentences(batch, tokenizer):
     assert rows["row"].tolist() == [*range(100, 100 + count)] * 2 and len(rows["input_ids"]) == 3 * count
 
 
+@pytest.mark.parametrize("view", [None, Crop()], ids=["dropout", "crop"])
+def test_copies_of_a_sentence_are_not_its_negatives(tokenizer, view):
+    batch = dict(tokenizer(["the dog runs", "a cat", "the dog runs"], padding=True, return_tensors="pt"))
+    rows = StackedViews(tokenizer, view=view)(batch, seed=1)
+    outputs = InforMinOutput(pooler_output=torch.arange(6), projection=torch.arange(6))
+    weights = two_views(outputs, rows).negative_weights
+    expected = [[0, 1, 0], [1, 0, 1], [0, 1, 0]]  # the contrast ignores the weight of a sentence's own second view
+    assert weights.tolist() == expected
+    rows["sentence_ids"][2] += 1
+    assert two_views(outputs, rows).negative_weights is None, "no weights without copies"
+
+
 class Reversed(View):
     """The sentences of a batch in reverse order, as other sentences."""
 
