@@ -15,6 +15,7 @@ from packaging.version import Version
 from informin.errors import UsageError, counted
 from informin.files import sha256
 from informin.models.checkpoint import Checkpoint
+from informin.models.embedding_files import KIND, load_embedding_record
 from informin.models.files import cannot_load
 from informin.models.model_config import check_config_numbers, check_sizes
 from informin.models.model_folder import check_modules, check_paths, folders_of
@@ -30,6 +31,8 @@ FINGERPRINTED = {
     *(".json", ".txt", ".model", ".jinja", ".codes", ".py"),
     *(".safetensors", ".bin", ".pt", ".pth", ".npy", ".npz", ".h5", ".gz"),
 }
+# In results, training.json and records of embeddings, and in no file that a model reads.
+WRITTEN_LATER = (b'"weights_sha256"', b'"kept_step"', f'"kind": "{KIND}"'.encode())
 
 
 def load_sentence_transformer(
@@ -121,15 +124,31 @@ class _Kept(dict):
 
 
 def files_sha256(checkpoint: Checkpoint, code_revision: str | None) -> str:
-    """Return the SHA-256 of all files of a model that can determine an embedding, and of their names."""
+    """Return the SHA-256 of all files of a model that can determine an embedding, and of their names.
+
+    Results, records and embeddings that this project's commands write into the folder of a model do not count.
+    """
     found = [checkpoint.path(name) for name in ("modules.json", "config.json")]
     digest = hashlib.sha256((code_revision or "").encode())
     for folder in [Path(file).parent for file in found if file][:1]:
         for path in sorted(folder.rglob("*")):
             name = path.relative_to(folder)
-            if path.suffix in FINGERPRINTED and path.is_file() and not any(part.startswith(".") for part in name.parts):
-                digest.update(f"{name.as_posix()} {sha256(path)}\n".encode())
+            hidden = any(part.startswith(".") for part in name.parts)
+            if path.suffix in FINGERPRINTED and path.is_file() and not hidden:
+                digest.update(_line(name.as_posix(), path))
     return digest.hexdigest()
+
+
+def _line(name: str, path: Path) -> bytes:
+    """Return a file's name and checksum; nothing for results, the record of a run, and embeddings with their record."""
+    if path.suffix == ".json":
+        content = path.read_bytes()
+        if any(text in content for text in WRITTEN_LATER):
+            return b""
+        return f"{name} {hashlib.sha256(content).hexdigest()}\n".encode()
+    if path.suffix == ".npy" and load_embedding_record(path):
+        return b""
+    return f"{name} {sha256(path)}\n".encode()
 
 
 @contextmanager

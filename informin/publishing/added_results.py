@@ -19,7 +19,7 @@ from informin.publishing.published import (
     check_export,
     refuse_linked_files,
 )
-from informin.publishing.record import load_record, prompt_of_training
+from informin.publishing.record import load_record, prompt_of_training, saved_as_st
 
 
 def add_results(folder: str | Path, files: Sequence[str], seeds: Sequence[str] = ()) -> None:
@@ -80,6 +80,11 @@ def _places(folder: Path, seeds: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 def _settings(folder: Path) -> dict[str, Any]:
     """Return how the model computes embeddings, in the entries of a results file."""
+    if saved_as_st(folder):
+        model = load_model(str(folder), device="cpu")
+        prompt = prompt_of_training(load_record(folder), {"prompt": model.prompt})
+        read = {"max_length": model.length, "pooler": model.poolers[0], "normalized": model.normalized}
+        return read | {"prompt": prompt or None}
     embedding = EmbeddingConfig.from_settings(read_json(folder / "config.json").get("informin"))
     if embedding is None:
         raise UsageError(f"{folder / 'config.json'} has no pooling", needed=EXPORTED)

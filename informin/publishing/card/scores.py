@@ -17,7 +17,12 @@ from informin.evaluation.table import TITLES, render, score_tables
 from informin.publishing.card.markdown import Markdown, escape, markdown_table, single_line
 
 BEFORE, AFTER = "before training", "this model"
-POOLINGS = {"cls": "[CLS] pooling", "mean": "mean pooling", "last": "last-token pooling"}
+POOLINGS = {
+    "cls": "[CLS] pooling",
+    "mean": "mean pooling",
+    "last": "last-token pooling",
+    "st": "the model's own pooling",
+}
 
 
 @dataclass

@@ -148,6 +148,20 @@ def test_commands_embed_and_evaluate(family, tmp_path, capsys, name):
     assert found["weights_sha256"] == load(folder).weights_sha256()
 
 
+def test_commands_resume_in_the_folder_of_the_model(family, tmp_path, caplog):
+    """What they write there does not change the checksum of the model."""
+    folder = shutil.copytree(family("static"), tmp_path / "model")
+    labels, before = folder / "labels.tsv", load(folder).weights_sha256()
+    labels.write_text("text\tlabel\n" + "".join(f"{text}\t{i % 2}\n" for i, text in enumerate(TEXTS)))
+    for _ in range(2):
+        how = ["--model_name", str(folder)]
+        assert eval_command.main([*how, "--labels", str(labels), "--output", str(folder / "scores.json")]) == 0
+        assert embed_command.main([*how, "--train_file", str(labels), "--output", str(folder / "x.npy")]) == 0
+    assert load(folder).weights_sha256() == before
+    np.save(folder / "y.npy", np.ones(3))
+    assert load(folder).weights_sha256() != before, "only vectors with a record"
+
+
 def test_commands_refuse_a_pooling(family, tmp_path, capsys):
     """And other backends, in one line."""
     (tmp_path / "texts.txt").write_text("the dog\n")

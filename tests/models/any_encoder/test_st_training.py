@@ -1,5 +1,6 @@
 """Train models that are no native architecture, through sentence-transformers."""
 
+import json
 import shutil
 
 import numpy as np
@@ -9,8 +10,11 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
 import run_unsup
+from informin.cli import eval as eval_command
 from informin.models.open_model import load_model
 from informin.models.st_module import StModule
+from informin.publishing.added_results import add_results
+from informin.publishing.card.page import write_card
 from informin.publishing.export import export_checkpoint
 from informin.publishing.published import check_export, published_files
 from tests.conftest import WORDS, make_sentences, raises_usage
@@ -47,6 +51,28 @@ def test_training_changes_weights_and_export_gives_the_same_embeddings(train, fa
     assert "output of the model's own modules" in card and "AutoModel" not in card
     assert ("trust_remote_code=True" in card) == (name == "remote")
     assert f"({new.get_embedding_dimension()} dimensions)" in card
+
+
+def test_results_are_added_to_the_export(train, family, tmp_path, capsys):
+    """They are in the folder then, and do not change its checksum."""
+    run = train("qwen3")
+    run.train()
+    run.export(tmp_path / "export")
+    labels = tmp_path / "labels.tsv"
+    labels.write_text("text\tlabel\n" + "".join(f"{text}\t{i % 2}\n" for i, text in enumerate(make_sentences(9))))
+    folders = [str(tmp_path / "export"), str(family("qwen3"))]
+    how = ["--labels", str(labels), "--output", str(tmp_path / "scores")]
+    assert eval_command.main(["--model_name", *folders, *how]) == 0
+    for _ in range(2):
+        add_results(tmp_path / "export", [str(tmp_path / "scores")])
+    added = [read(tmp_path / "export" / "results", name) for name in ("model.json", "base-st.json")]
+    assert [results["model"] for results in added] == ["this model", "before training"]
+    write_card(tmp_path / "export")
+    assert "| before training, the model's own pooling " in (tmp_path / "export" / "README.md").read_text()
+    foreign = read(tmp_path / "export" / "results", "model.json") | {"max_length": 8}
+    (tmp_path / "x.json").write_text(json.dumps(foreign))
+    with raises_usage(found="was scored with max_length 8"):
+        add_results(tmp_path / "export", [str(tmp_path / "x.json")])
 
 
 def load_by_us(folder, name: str) -> np.ndarray:
