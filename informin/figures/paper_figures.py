@@ -5,6 +5,7 @@ Each function takes `model_name`, a list of Hub ids or folders; `output`, the pa
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -97,8 +98,21 @@ def cosines(
 
 
 def curves(run: str, output: str) -> Sequence[Path]:
-    """Draw the training curves of a run, from its output folder."""
-    return run_plots.training_curves(read_history(run), output)
+    """Draw the training curves of a run, from its output folder.
+
+    A finished run may have kept only an earlier checkpoint, or none: its whole log is in report.json.
+    """
+    logs: list[list[dict]] = []
+    for read in (read_history, read_log):
+        with suppress(UsageError):
+            logs.append(read(run))
+    if not any(logs):
+        raise UsageError(
+            f"{run} has no complete checkpoint and no report.json to read the log from",
+            option="run",
+            needed="the output folder of a training run",
+        )
+    return run_plots.training_curves(max(logs, key=lambda log: log[-1]["step"] if log else -1), output)
 
 
 def information(run: Sequence[str], output: str) -> Sequence[Path]:

@@ -20,10 +20,11 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from informin.errors import UsageError
 from informin.files import write_json
 from informin.interrupts import handled_signals, silence, terminals
+from informin.publishing.record import load_record
 from informin.studies.plan import SAMPLES, Study
 from informin.studies.runs import Run, read_run, resumable, run_record, seconds_spent, unscored, untrained
 from informin.studies.table import name_of, value_of
-from informin.training.checkpoints import LAST
+from informin.training.checkpoints import LAST, complete_checkpoints
 
 INFORMIN = [sys.executable, "-m", "informin"]
 FINISHED, BUSY, STOPPED = "finished", "is being run by another process", "was stopped"
@@ -112,6 +113,7 @@ class Runner:
         """Run a command unless a signal was received, add its time to seconds.json, and return the exit code."""
         print("\n$", *command, file=log, flush=True)
         start = time.perf_counter()
+        resources = self._resources(job, _threads_before(run) if part == "training" else None)
         with self._guard:
             if self.received:
                 return 128 + self.received
@@ -120,7 +122,7 @@ class Runner:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=os.environ | self._resources(job) | {"PYTHONUNBUFFERED": "1", "PYTHONPATH": python_path()},
+                env=os.environ | resources | {"PYTHONUNBUFFERED": "1", "PYTHONPATH": python_path()},
                 # In our session, the terminal would send it Ctrl-C in addition to the forwarded signal, and a second
                 # signal ends a run without a checkpoint.
                 start_new_session=True,
@@ -136,12 +138,23 @@ class Runner:
         write_json(run.folder / "seconds.json", spent)
         return code
 
-    def _resources(self, job: int) -> dict[str, str]:
-        """Return environment variables that assign a GPU, or a fraction of the CPU cores, to a job."""
+    def _resources(self, job: int, before: int | None) -> dict[str, str]:
+        """Return environment variables that assign a GPU, or a fraction of the CPU cores, to a job.
+
+        Args:
+            before: Number of threads with which the run began, if it resumes.
+        """
         if self._gpus:
             return {"CUDA_VISIBLE_DEVICES": self._gpus[job % len(self._gpus)]}
-        threads = max(1, (os.cpu_count() or 1) // self._jobs)
+        threads = before or max(1, (os.cpu_count() or 1) // self._jobs)
         return {} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(threads)}
+
+
+def _threads_before(run: Run) -> int | None:
+    """Return the number of threads of an interrupted run, which determines its dropout masks; None for a new run."""
+    existing = complete_checkpoints(run.model)
+    record = load_record(existing[-1]) if existing else None
+    return record["environment"]["threads"] if record else None
 
 
 def python_path() -> str:

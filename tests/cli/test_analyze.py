@@ -2,6 +2,7 @@
 
 import csv
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -128,6 +129,12 @@ def test_curves_of_a_run(draw, command, tmp_path):
     code, _, rows = draw("curves", run=tmp_path / "run")
     assert code == 0 and [row["step"] for row in rows] == ["0", "2", "4"]
     assert rows[0]["eval_spearman"] and rows[1]["terms/contrast"] and not rows[0]["terms/contrast"]
+    shutil.rmtree(tmp_path / "run" / "checkpoint-4")  # as if an earlier checkpoint had the best score
+    for _ in range(2):
+        code, _, again = draw("curves", run=tmp_path / "run")
+        assert code == 0 and [row["step"] for row in again] == ["0", "2", "4"]
+        assert again[2]["terms/contrast"] == rows[2]["terms/contrast"], "report.json has the whole log"
+        shutil.rmtree(tmp_path / "run" / "checkpoint-2", ignore_errors=True)
 
 
 def test_information_of_runs(draw, command, tmp_path):

@@ -20,6 +20,7 @@ from informin.studies.plan import read_study
 from informin.studies.runner import Progress, Runner, duration
 from informin.studies.runs import runs_of
 from tests import forked
+from tests.models.any_encoder.helpers import change
 from tests.senteval_data import write_senteval
 from tests.studies.helpers import FRACTION, calls, done, run_json
 
@@ -225,6 +226,23 @@ def test_signal_reaches_each_subprocess_once_and_no_run_starts(write, stub, tmp_
     assert all(call["leads_session"] for call in calls(stub)), "otherwise Ctrl-C in a terminal would reach it twice"
     assert len(calls(stub)) == jobs and run_json(tmp_path / "out") == []
     assert signal.getsignal(signal.SIGTERM) == previous
+
+
+def test_interrupted_run_resumes_with_its_number_of_threads(write, stub, tmp_path, monkeypatch):
+    """The parts of a batch, and so the dropout masks, depend on it; `--jobs` may be another one now."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    path, output = write(), tmp_path / "out"
+    assert study_command.main([str(path), "--output", str(output), "--seeds", "1"]) == 0
+    run = next(run for run in runs_of(read_study(path), output) if run.seed == 1)
+    (run.folder / "run.json").unlink()
+    (run.model / "checkpoint-2").mkdir()
+    for name in ("modules.json", "training.json"):
+        (run.model / name).rename(run.model / "checkpoint-2" / name)
+    change(run.model / "checkpoint-2", "training.json", environment=dict(device="cpu", threads=3))
+    write_manifest(run.model / "checkpoint-2")
+    assert study_command.main([str(path), "--output", str(output), "--seeds", "1", "--jobs", "2"]) == 0
+    again = next(call for call in calls(stub) if "--resume_from_checkpoint" in call["argv"])
+    assert again["threads"] == "3"
 
 
 @pytest.mark.parametrize("gpus", [[], ["3", "5"]], ids=["cpu", "gpus"])
