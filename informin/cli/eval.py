@@ -1,6 +1,7 @@
 """Score encoders on STS and transfer tasks, labeled sentences and retrieval."""
 
 import argparse
+from dataclasses import replace
 from typing import Any
 
 from informin import program
@@ -88,17 +89,22 @@ def work(args: argparse.Namespace) -> int | None:
             if args.output:
                 saved.save(args.output, seeds=args.seeds)
             return None
-        # Their tables are printed before the tasks are scored, which can take long.
-        if collections := [path for path in args.retrieval if is_collection(path)]:
-            print(evaluate(args.model_name, retrieval=collections, bm25=args.bm25, **prompts, **how).table(args.format))
+        collections = [path for path in args.retrieval if is_collection(path)]
         files = [path for path in args.retrieval if path not in collections]
-        if not collections:
-            how |= {"bm25": args.bm25, **prompts}
-        elif files:
-            how |= prompts
-        elif not (args.tasks or args.labels):
-            return None
+        first = Evaluation([])
+        if collections:
+            first = evaluate(args.model_name, retrieval=collections, bm25=args.bm25, **prompts, **how)
+            alone = not (args.tasks or args.labels or files)
+            if alone or args.format != "json":  # JSON is one document; tables need not wait for the tasks
+                print(first.table(args.format))
+            if alone:
+                return None
+        else:
+            how["bm25"] = args.bm25
+        how |= prompts if files or not collections else {}
         how |= {"labels": args.labels, "text_column": args.text_column, "label_column": args.label_column}
         result = evaluate(args.model_name, tasks=args.tasks or (), retrieval=files, **how)
+        if args.format == "json":
+            result = replace(result, collections=first.collections, notes=first.notes)
         print(result.table(args.format, seeds=args.seeds))
         return 1 if any(score is None for row in result.scores.values() for score in row.values()) else 0

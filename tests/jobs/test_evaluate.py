@@ -117,6 +117,11 @@ def test_the_command_prints_collections_before_files(words, labels, collection, 
     assert command.main([*options, "--query_prompt=the "]) == 0
     printed = capfd.readouterr().out
     assert printed.index("documents, x 100") < printed.index("parity") and "prompt of queries: 'the '" in printed
+    assert command.main([*options, "--format=json"]) == 0
+    found = json.loads(capfd.readouterr().out)  # one document
+    assert list(found["collections"]) and list(found["results"][0]["tasks"]) == ["parity"]
+    assert command.main([*options[::2], options[3], "--format=json"]) == 0
+    assert json.loads(capfd.readouterr().out) == {"collections": found["collections"], "results": []}
 
 
 def test_sts_reads_the_pairs_of_senteval(words, tmp_path, monkeypatch):
