@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from informin import program
+from informin.errors import UsageError
 from informin.figures import paper_figures as figures
 from informin.figures.drawing import refuse_foreign
 from informin.models.encode import POOLERS
@@ -22,6 +23,8 @@ def analyze(draw: Callable, chosen: dict) -> None:
     """Draw a figure with its output locked, and print the paths of its files."""
     if "seed" in chosen:
         program.require_seed(chosen["seed"])
+        if chosen["max_sentences"] < 1:
+            raise UsageError(f"is {chosen['max_sentences']}", option="max_sentences", needed="1 or more")
     refuse_foreign(chosen["output"])
     with only_writer(chosen["output"], "output"):
         paths = draw(**chosen)
