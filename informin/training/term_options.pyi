@@ -27,8 +27,8 @@ class TermOptions:
     """Weight of the reconstruction loss, InforMin-CL's lambda. Its scale depends on the form. Default: 0.4 for
     informin, else 0 (off)."""
     reconstruction_form: Optional[str] = None
-    """Form of the reconstruction loss: `squared_l2` as in the paper, `unit_squared_l2` on unit vectors, or `reference`
-    as in the authors' code. Default: squared_l2."""
+    """Form of the reconstruction loss: `reference` as in the authors' code, `squared_l2` as in the paper, which is
+    stronger, or `unit_squared_l2` on unit vectors. Default: reference."""
     attention_mi_weight: Optional[float] = None
     """Weight of the attention mutual information loss, miCSE's lambda. Default: 0.0025 for micse, else 0 (off)."""
     attention_mi_form: Optional[str] = None

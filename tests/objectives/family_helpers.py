@@ -12,6 +12,7 @@ EVERYTHING = dict(
     **dict(
         objective="informin",
         reconstruction_weight=0.7,
+        reconstruction_form="squared_l2",
         attention_mi_weight=0.3,
         attention_mi_layers=[0, 1],
         queue_size=24,

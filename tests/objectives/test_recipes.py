@@ -24,9 +24,13 @@ RECIPES = sorted(path for path in (ROOT / "informin/recipes").glob("*.yaml") if 
 
 
 def recipe(path):
-    """Return the model of a recipe, its other options, and those that the paper row does not fill in."""
+    """Return the model of a recipe, its other options, and those that the paper row does not fill in.
+
+    Recipes have the paper's form of the reconstruction. The default is that of the authors' code.
+    """
     options = read_options_file(path)
-    return options.pop("model_name"), options, {k: options[k] for k in ("objective", "mlm_weight") if k in options}
+    given = ("objective", "mlm_weight", "reconstruction_form")
+    return options.pop("model_name"), options, {name: options[name] for name in given if name in options}
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)

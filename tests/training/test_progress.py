@@ -129,6 +129,7 @@ def test_long_runs_with_much_reconstruction_get_a_note(weight, form, steps, note
 
 
 def test_the_note_is_below_the_headline(bert, arguments):
-    run = InforMinTrainer(str(bert), arguments(reconstruction_weight=30.0, eval_strategy="no"), make_sentences(64))
+    how = dict(reconstruction_weight=30.0, reconstruction_form="squared_l2", eval_strategy="no")
+    run = InforMinTrainer(str(bert), arguments(**how), make_sentences(64))
     run.state.max_steps = 4
     assert headline(run).splitlines()[1].startswith("`reconstruction_weight` 30 over 4 steps")

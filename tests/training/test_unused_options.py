@@ -45,7 +45,7 @@ UNUSED = [
     ("scd", "mlm_probability", 0.3, USED["scd"]),
     ("micse", "self_contrast_form", "reference", USED["micse"]),
     ("micse", "decorrelation_weight", 0.1, USED["micse"]),
-    ("micse", "reconstruction_form", "reference", USED["micse"]),
+    ("micse", "reconstruction_form", "squared_l2", USED["micse"]),
     ("simcse", "momentum_dropout", 0.1, USED["simcse"]),
     ("simcse", "attention_mi_form", "reference", USED["simcse"]),
     ("simcse", "projector_size", 64, USED["simcse"]),
