@@ -71,10 +71,14 @@ def main() -> int:
             pairs.append({"data": data.name, "old": label_of(old), "new": label_of(new), "real": scores})
             print(pairs[-1], flush=True)
     write_json(args.output, {"machine": machine(), "pairs": pairs})
-    ours = read_json(ROOT / "results" / "upgrade.json")["pairs"]
-    if len(ours) == len(pairs):
+
+    def key(pair):
+        return pair["data"], pair["old"], pair["new"]
+
+    ours = {key(pair): pair["real"]["bridge"] for pair in read_json(ROOT / "results" / "upgrade.json")["pairs"]}
+    if all(key(pair) in ours for pair in pairs):
         for name in MAPS:
-            better = sum(one["real"][name] > other["real"]["bridge"] for one, other in zip(pairs, ours))
+            better = sum(pair["real"][name] > ours[key(pair)] for pair in pairs)
             mean = np.mean([pair["real"][name] for pair in pairs])
             print(f"{name}: mean {mean:.2f}, better than the bridge of informin in {better} of {len(pairs)} pairs")
     return 0

@@ -25,7 +25,7 @@ class HalvesScore:
 
     Attributes:
         log_ranks: (m,) log of the rank of each held-out text's second half among all m, by cosine.
-        adapter: The predicted effect of the `LinearAdapter` that `informin fit` would choose.
+        adapter: The predicted effect of the `LinearAdapter` that the halves choose.
     """
 
     log_ranks: np.ndarray

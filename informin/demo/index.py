@@ -34,13 +34,15 @@ class ExactRanking:
     def nearest(self, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows (k,) and similarities (k,) of the nearest sentences, nearest first."""
         k = min(k, len(self.similarities))
-        rows = np.argpartition(-self.similarities, k - 1)[:k]
-        rows = rows[np.lexsort((rows, -self.similarities[rows]))]
+        least = np.partition(self.similarities, -k)[-k]
+        rows = np.flatnonzero(self.similarities >= least)  # all that are equal to the last one, in their order
+        rows = rows[np.lexsort((rows, -self.similarities[rows]))][:k]
         return rows, self.similarities[rows]
 
     def rank_of(self, row: int) -> int:
-        """Return the rank of a row, from 1."""
-        return 1 + int((self.similarities > self.similarities[row]).sum())
+        """Return the rank of a row, from 1. Equally similar rows are in their order, as in `nearest`."""
+        before = (self.similarities > self.similarities[row]).sum()
+        return 1 + int(before + (self.similarities[:row] == self.similarities[row]).sum())
 
 
 class ExactIndex:

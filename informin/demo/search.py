@@ -8,6 +8,7 @@ for results in search("how are journals cited?"):
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from threading import Lock
 
 import numpy as np
 
@@ -96,6 +97,7 @@ class Search:
         rows = sentences.distinct()
         self.sentences = sentences.take(rows)
         self.models = list(models)
+        self._guard = Lock()  # a page may ask from several threads, and a tokenizer serves one at a time
         self.vectors = [scaled_rows(model.vectors, rows) for model in models]  # (N, d) each
         self._indices = [
             make_index(vectors if one.measure == COSINE else rows_of(one.vectors, rows), most_exact, one.measure)
@@ -122,7 +124,8 @@ class Search:
             raise UsageError("The query contains half of a surrogate pair", needed="Unicode text", fix="Type it again.")
         rankings, truncated = [], []
         for model, index in zip(self.models, self._indices):
-            vector, cut = _embed(model, query)
+            with self._guard:
+                vector, cut = _embed(model, query)
             rankings.append(index.rank(vector))
             truncated.append(cut)
         others = [rankings[1], rankings[0]] if len(rankings) == 2 else [None]

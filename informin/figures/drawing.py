@@ -118,6 +118,8 @@ def refuse_foreign(stem: str | Path, header: Sequence[str] | None = None) -> Non
         stem: Path without suffix.
         header: Header of the CSV file; None before it is known, when only files without the other two are refused.
     """
+    if os.fspath(stem).endswith(os.sep):
+        raise UsageError(f"is {stem}", option="output", needed="the path of the files without their suffix")
     png, svg, numbers = (Path(f"{stem}.{suffix}") for suffix in SUFFIXES)
     # Figures of earlier versions have no mark.
     same = numbers.is_file() and png.is_file()

@@ -36,7 +36,7 @@ def training_curves(log_history: Sequence[Mapping], stem: str | Path) -> Files:
     for entry in log_history:
         by_step.setdefault(entry["step"], {}).update(entry)
     steps = [by_step[step] for step in sorted(by_step)]
-    logged, scored = (any(name in row for row in steps) for name in ("loss", "eval_spearman"))
+    logged, scored = (any(row.get(name) is not None for row in steps) for name in ("loss", "eval_spearman"))
     if not (logged or scored):
         raise UsageError("The log contains neither a loss nor an evaluation", fix="Choose a run that has started.")
     columns = logged + 2 * scored
@@ -140,7 +140,7 @@ def _draw_seeds(axes: Axes, y: int, rows: Sequence[Mapping]) -> None:
 def draw_terms(axes: Axes, steps: Sequence[Mapping]) -> None:
     """Draw the unweighted terms over the steps, and the loss if there are several, with a legend above."""
     terms = [{"step": row["step"], **logged_terms(row)} for row in steps]
-    names = list(dict.fromkeys(name for row in terms for name in row if name != "step"))
+    names = list(dict.fromkeys(name for row in terms for name in row if name != "step" and row[name] is not None))
     for i, name in enumerate(names):
         draw_curve(axes, *series(terms, name), label=name.replace("_", " "), **appearance(i))
     if len(names) != 1:  # with a single term, the loss equals it
@@ -157,7 +157,7 @@ def draw_terms(axes: Axes, steps: Sequence[Mapping]) -> None:
 
 def draw_curve(axes: Axes, steps: Sequence[int], values: Sequence[float], **look) -> None:
     """Draw a line over the steps, with at most about 25 markers."""
-    axes.plot(steps, values, markersize=4, markevery=math.ceil(len(steps) / 25), **look)
+    axes.plot(steps, values, markersize=4, markevery=max(1, math.ceil(len(steps) / 25)), **look)
     axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10], integer=True))
     axes.set_xlabel("step")
 
@@ -174,5 +174,5 @@ def _draw_spearman(axes: Axes, steps: Sequence[Mapping]) -> None:
 
 def series(rows: Iterable[Mapping], name: str) -> tuple[list, list]:
     """Return the steps at which a column was logged, and its values."""
-    logged = [row for row in rows if name in row]
+    logged = [row for row in rows if row.get(name) is not None]  # report.json has null for a number that is not finite
     return [row["step"] for row in logged], [row[name] for row in logged]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from informin.errors import UsageError
 from informin.evaluation.collections import DEPTH, load_collection
 from informin.evaluation.mteb_tasks import load_mteb_task
 from informin.evaluation.retrieval_table import FUSION_DEPTH, bm25_search, fused_ranking, search_table
@@ -56,6 +57,10 @@ class CollectionSearch:
 
     def __init__(self, names: Sequence[str], bm25: bool = False):
         self.collections = [load_collection(name) if Path(name).is_dir() else load_mteb_task(name) for name in names]
+        titles = [collection.name for collection in self.collections]
+        if repeated := [name for name, title in zip(names, titles) if titles.count(title) > 1]:
+            found = f"{' and '.join(repeated)} have the same name"
+            raise UsageError(found, option="retrieval", fix="Rename a folder, or score them one after the other.")
         self.bm25, self.depth = bm25, FUSION_DEPTH if bm25 else DEPTH
         self.notes: list[str] = []
         self._rankings: list[dict[str, np.ndarray]] = [{} for _ in self.collections]

@@ -17,7 +17,7 @@ from informin.evaluation.table import Table, render
 from informin.files import last_name
 from informin.jobs.compare_files import all_notes, texts_per_second, write_comparison
 from informin.jobs.compare_table import Entry, Sizes, table
-from informin.jobs.given_vectors import is_vector_file
+from informin.jobs.given_vectors import check_halves, is_vector_file
 from informin.jobs.models import ModelKeywords, ModelOptions, embed_in_memory, models_of, name_of, text_encoder
 from informin.jobs.shared_lines import checked_lines
 from informin.models.model import Model
@@ -220,4 +220,5 @@ def _score_file(entry: Entry, name: str, drawn: Drawn, seed: int) -> None:
     entry.mean_cosine, entry.words = mean_cosine(own), word_agreement(sample, own, seed)
     entry.unrelated = unrelated_scores(own, texts=len(texts))
     if len(vectors) == complete:
+        check_halves(name, vectors, drawn.held_out, len(sample))
         entry.score = _score(sample, own, lambda parts: read_rows(vectors, slice(len(sample), complete)), seed)

@@ -18,6 +18,7 @@ SPREAD_OF = 500  # rows that measure how far apart texts are
 # Largest distance to the model's own embedding, as a fraction of the spread of the rows, which is 1.4 for another text.
 # The rounding of float16 and int8 stays below 0.1. A prompt, another model or another order exceed it.
 FARTHEST = 0.2
+FEWEST_HALVES = 10  # held-out texts from which one can tell whether halves belong to them
 ROUNDING = 1e-3  # distance that is always allowed, for texts that are all alike
 
 
@@ -45,6 +46,27 @@ def check_rows(name: str, vectors: np.ndarray, texts: list[str]) -> None:
             f"{name} has {len(vectors):,} rows, and there are {len(texts):,} texts",
             option="embeddings",
             fix="Give one row per text, in the order of the texts without blank lines.",
+        )
+
+
+def check_halves(name: str, vectors: np.ndarray, held_out: np.ndarray, size: int) -> None:
+    """Raise UsageError if the rows of halves are not those of the held-out texts, such as with another seed.
+
+    Args:
+        name: File of the embeddings, for messages.
+        vectors: The rows of `write_texts`: the sample, then the first and the second halves of the held-out texts.
+        held_out: Indices (M,) of the held-out texts in the sample.
+        size: Number of texts in the sample.
+    """
+    if len(held_out) < FEWEST_HALVES:
+        return
+    rows = (read_rows(vectors, chosen) for chosen in (held_out, slice(size, size + len(held_out))))
+    whole, first = (unit_rows(torch.from_numpy(part).double()) for part in rows)
+    nearer = (whole * first).sum(1) - (whole * first.roll(1, 0)).sum(1)  # than the half of another text
+    if nearer.mean() < 2 * nearer.std() / len(nearer) ** 0.5:
+        raise UsageError(
+            f"In {name}, halves are no nearer to their own texts than to others",
+            needed="embeddings of `write_texts` with the same files, `max_texts` and `seed`",
         )
 
 

@@ -14,7 +14,7 @@ from informin.adapters.rows import read_rows
 from informin.adapters.vectors import load_vectors
 from informin.errors import UsageError
 from informin.jobs.compare import Drawn, draw
-from informin.jobs.given_vectors import is_vector_file
+from informin.jobs.given_vectors import check_halves, is_vector_file
 from informin.jobs.models import ModelKeywords, ModelOptions, embed_in_memory, text_encoder
 from informin.models.model import Model
 from informin.models.texts import as_texts
@@ -106,5 +106,6 @@ def _embedded(model: str | Path | Model, drawn: Drawn, how: ModelOptions, seed: 
     if len(whole) != rows:
         needed = f"{rows:,}, those of `write_texts` of informin compare"
         raise UsageError(f"{model} has {len(whole):,} rows", needed=needed)
+    check_halves(str(model), whole, drawn.held_out, size)
     vectors = read_rows(whole, slice(0, size))
     return vectors, make_test(drawn.sample, vectors, lambda _: read_rows(whole, slice(size, rows)), seed)

@@ -56,6 +56,10 @@ def verdict(summary: Mapping) -> Verdict:
     measure = compared[0]["measure"] if compared else None
     found = [gain for gain in compared if gain["measure"] == measure and gain["t"]]
     if not found:
+        if equal := [gain for gain in compared if gain["measure"] == measure and gain["n"] >= 3]:
+            names = "; ".join(f"{gain['setting']} against {gain['baseline']} {gain['mean']:+.2f}" for gain in equal)
+            sentence = f"The differences of all seeds are equal, so there is no interval: {names}."
+            return Verdict("unclear", "No evidence", sentence, "Check that the seeds differ.")
         sentence = "No setting was compared with a baseline over three seeds or more."
         return Verdict("unclear", "No evidence", sentence, "Name a baseline in the study, and run more seeds.")
     listed: dict[str, list[str]] = {"good": [], "bad": [], "unclear": []}

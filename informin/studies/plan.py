@@ -388,7 +388,7 @@ def _with_published(where: str, given, study: Study) -> Study:
     for name, scores in published.items():
         _refuse_unknown(f"{where}: {name}", "measure", scores, study.measures, f"of: {', '.join(study.measures)}")
         for measure, score in scores.items():
-            if not isinstance(score, int | float):
+            if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
                 raise UsageError(f"{where}: {name}: {measure} is {score!r}", needed="a number")
     return replace(study, published=published)
 
@@ -408,12 +408,16 @@ def _before(path: Path, given, settings: Sequence[Setting], scored: Sequence[str
             f"{path}: before cannot be combined with model_revision, which `informin eval` does not support",
             fix="Leave one of them out.",
         )
-    kept = [*READING, "senteval_dir", "use_cpu", "trust_remote_code", "bf16"]
+    told = [*READING, "use_cpu", "bf16"]
+    kept = [*told, "senteval_dir", "trust_remote_code"]
+    usual = {"pooler": "auto", "use_cpu": False, "bf16": False}
     starts = [{name: s.options[name] for name in kept if name in s.options} for s in settings]
-    read = [{name: start[name] for name in READING if name in start} for start in map(without_paths, starts)]
-    told = [name for name in READING if len({str(own.get(name)) for own in read}) > 1]
+    read = [usual | {name: start[name] for name in told if name in start} for start in map(without_paths, starts)]
+    told = [name for name in told if len({str(own.get(name)) for own in read}) > 1]
     found: dict[str, Setting] = {}
     for start, own in zip(starts, read):
         name = ", ".join([BEFORE, *(f"{option} {shown(own.get(option))}" for option in told)])
-        found.setdefault(name, Setting(name, BEFORE, start, trained=False))
+        if usual | found.setdefault(name, Setting(name, BEFORE, start, trained=False)).options != usual | start:
+            needed = "one encoder and one `senteval_dir`, or folders with different names"
+            raise UsageError(f"{path}: before: settings differ in the folder of {name}", needed=needed)
     return list(found.values())

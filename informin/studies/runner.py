@@ -249,8 +249,8 @@ class Progress:
             scores = [f"{name} {'undefined' if value is None else f'{value:.2f}'}" for name, value in values.items()]
             how = f": {', '.join(scores)} ({duration(seconds)})"
         print(f"{number} {run.name}{how}; {self._rest()}", flush=True)
-        if outcome.startswith("failed"):
-            log = run.folder / "log.txt"
+        log = run.folder / "log.txt"
+        if outcome.startswith("failed") and log.is_file():  # or its folder could not be made
             lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
             print(*(f"    {line}" for line in [*lines[-LOG_LINES:], f"(last lines of {log})"]), sep="\n", flush=True)
 

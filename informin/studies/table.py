@@ -239,8 +239,10 @@ def notes(summary: dict) -> list[str]:
         lines.append(f"{counted(len(summary['missing']), 'run')} not finished: {runs}.")
     for recipe, best in summary["best"].items():
         options = " ".join(f"--{name} {_words(value)}" for name, value in best["options"].items() if name not in CARD)
+        numbers = {name: setting[DEVELOPMENT]["n"] for name, setting in summary["settings"].items()}
+        few = f", of those with {counted(numbers[best['setting']], 'seed')}" if len({*numbers.values()}) > 1 else ""
         lines.append(
-            f"Best combination of {recipe} by development score: {best['setting']} ({best['mean']:.2f}): {options}"
+            f"Best combination of {recipe} by development score{few}: {best['setting']} ({best['mean']:.2f}): {options}"
         )
     return lines
 
@@ -257,12 +259,15 @@ def plot_rows(summary: dict) -> list[dict]:
 
 
 def _best(settings: Sequence[Setting], summaries: dict) -> dict:
-    """Return the grid combination with the highest mean development score for each recipe."""
+    """Return the grid combination with the highest mean development score for each recipe, of those with most seeds."""
     best: dict[str, dict] = {}
-    for setting in settings:
-        mean = summaries[setting.name][DEVELOPMENT]["mean"]
-        if mean is not None and (setting.recipe not in best or mean > best[setting.recipe]["mean"]):
-            best[setting.recipe] = {"setting": setting.name, "mean": mean, "options": without_paths(setting.options)}
+    scores = {setting.name: summaries[setting.name][DEVELOPMENT] for setting in settings}
+    scored = [setting for setting in settings if scores[setting.name]["n"]]
+    for recipe in dict.fromkeys(setting.recipe for setting in scored):
+        own = {one.name: one for one in scored if one.recipe == recipe}
+        name = max(own, key=lambda name: (scores[name]["n"], scores[name]["mean"]))
+        options = without_paths(own[name].options)
+        best[recipe] = {"setting": name, "mean": scores[name]["mean"], "options": options}
     return best
 
 

@@ -210,6 +210,11 @@ def test_folders_with_the_same_name_are_shown_with_paths(draw, bert, sentences, 
     [
         ("tsne", {"train_file": "PATH/absent.txt"}, "--train_file: PATH/absent.txt does not exist"),
         ("tsne", {"train_file": "PATH/blank.txt"}, "--train_file names PATH/blank.txt, which contains no sentence"),
+        (
+            "tsne",
+            {"train_file": "PATH/few.txt", "output": "PATH/"},
+            "--output is PATH/; expected the path of the files",
+        ),
         ("tsne", {"train_file": "PATH/few.txt", "max_sentences": "-5"}, "--max_sentences is -5; expected 1 or more"),
         ("tsne", {"train_file": "PATH/few.txt"}, "t-SNE has only 2 sentences; expected at least 30"),
         ("tsne", {"train_file": "PATH/few.txt", "pooler": "auto"}, "is auto, but the pooling of"),

@@ -1,12 +1,15 @@
 """Nearest sentences, ranks and their changes."""
 
 import builtins
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from informin.demo import index
+from informin.demo import search as search_module
 from informin.demo.index import ExactIndex, FaissIndex, make_index, scaled_rows
 from informin.labeled_sentences import Sentences
 from tests.conftest import raises_usage
@@ -28,6 +31,26 @@ def test_two_models_say_the_rank_of_each_sentence_in_the_other():
     before, after = search_of(BEFORE, AFTER)("query")
     assert [(hit.text, hit.rank, hit.other_rank) for hit in before.hits] == [("a", 1, 3), ("b", 2, 1), ("c", 3, 2)]
     assert [(hit.text, hit.rank, hit.other_rank) for hit in after.hits] == [("b", 1, 2), ("c", 2, 3), ("a", 3, 1)]
+
+
+def test_one_query_at_a_time(monkeypatch):
+    """A page asks from several threads, and a tokenizer serves one at a time."""
+    inside, most = 0, 0
+
+    def embed(model, query):
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        time.sleep(0.001)
+        inside -= 1
+        return original(model, query)
+
+    original = search_module._embed
+    monkeypatch.setattr(search_module, "_embed", embed)
+    search = search_of(BEFORE)
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(search, ["a"] * 40))
+    assert most == 1
 
 
 def test_repeated_sentences_are_found_once():
@@ -66,7 +89,8 @@ def test_exact_index_sorts_ties_by_row():
     ranking = ExactIndex(np.array([[0, 1], [1, 0], [1, 0], [-1, 0]], np.float32)).rank(np.array([1, 0], np.float32))
     rows, cosines = ranking.nearest(3)
     assert rows.tolist() == [1, 2, 0] and cosines.tolist() == [1, 1, 0]
-    assert [ranking.rank_of(row) for row in range(4)] == [3, 1, 1, 4]
+    assert [ranking.rank_of(row) for row in range(4)] == [3, 1, 2, 4]
+    assert ranking.nearest(1)[0].tolist() == [1], "the first of equal rows"
     assert len(ranking.nearest(10)[0]) == 4
 
 

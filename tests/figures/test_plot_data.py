@@ -262,6 +262,15 @@ def test_training_curves_with_zero_and_nan(figure_of):
     assert terms.get_yscale() == "linear" and spearman.get_title() == "best: 80.00 at step 20"
 
 
+def test_training_curves_with_null(figure_of):
+    """report.json has null for a number that is not finite."""
+    history = [entry | {name: None for name in entry if name in ("terms/mlm", "eval_uniformity")} for entry in HISTORY]
+    history[2] = history[2] | dict(eval_spearman=None, loss=None)
+    terms, spearman, _, uniformity = figure_of(run_plots.training_curves, history).axes
+    assert "mlm" not in [line.get_label() for line in terms.lines] and len(uniformity.lines[0].get_xdata()) == 0
+    assert spearman.get_title() == "best: 80.00 at step 20"
+
+
 def test_panels_of_redundancy(figure_of):
     rows = probe_rows()
     figure = figure_of(plots.redundancy, rows)

@@ -6,6 +6,8 @@ import numpy as np
 
 import informin
 from informin.cli import compare as command
+from informin.jobs.compare import draw
+from informin.jobs.compare_files import write_texts
 from tests.conftest import raises_usage
 from tests.jobs.conftest import TEXTS, embedded
 
@@ -46,6 +48,23 @@ def test_one_model_a_loaded_one_and_a_file(words, tmp_path):
     assert "x.npy: no rank, because it has no embeddings of halves. See `write_texts`." in comparison.notes
     alone = informin.compare(words, TEXTS, device="cpu")
     assert [entry.score.rank for entry in alone.entries] == [first.score.rank]
+
+
+def test_halves_of_other_texts_are_refused(words, tmp_path):
+    """Their number is the same with every seed."""
+    model = informin.load_model(words, device="cpu")
+    drawn = draw(TEXTS, seed=1)
+    write_texts(tmp_path / "rows.jsonl", drawn.sample, drawn.held_out)
+    rows = [json.loads(line)["text"] for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    np.save(tmp_path / "x.npy", embedded(model, rows))
+    (right,) = informin.compare(tmp_path / "x.npy", TEXTS, seed=1).entries
+    assert right.score is not None
+    for refused in (
+        lambda: informin.compare(tmp_path / "x.npy", TEXTS, seed=2),
+        lambda: informin.upgrade(tmp_path / "x.npy", words, TEXTS, seed=2, device="cpu"),
+    ):
+        with raises_usage(found="halves are no nearer to their own texts", needed="the same files, `max_texts` and"):
+            refused()
 
 
 def test_a_model_that_fails_is_a_row(words, tmp_path):

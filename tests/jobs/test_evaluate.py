@@ -150,6 +150,7 @@ def test_mistakes_are_errors(words, labels, collection, tmp_path):
         ("bm25", {"bm25": True, "labels": [labels]}),
         ("output", {"retrieval": [collection], "output": tmp_path}),
         ("split", {"split": "train", "labels": [labels]}),
+        ("retrieval", {"retrieval": [collection, shutil.copytree(collection, tmp_path / Path(collection).name)]}),
         ("tasks", {"tasks": ["STS99"]}),
         ("output", {"model": [words, "other"], "labels": [labels], "output": "a.json"}),
     ):

@@ -31,8 +31,9 @@ def rows_of(folder) -> list[str]:
 
 def test_models_and_files_give_the_same_decision(words, tmp_path):
     rows = rows_of(tmp_path)
-    np.save(tmp_path / "words.npy", informin.embed(str(words), rows, device="cpu"))
-    np.save(tmp_path / "old.npy", np.random.default_rng(1).normal(size=(len(rows), 6)))
+    vectors = informin.embed(str(words), rows, device="cpu")
+    np.save(tmp_path / "words.npy", vectors)
+    np.save(tmp_path / "old.npy", vectors @ np.random.default_rng(1).normal(size=(vectors.shape[1], 6)))
     results = [
         informin.upgrade(tmp_path / "old.npy", new, iter(TEXTS))
         for new in (words, tmp_path / "words.npy", informin.load_model(words))

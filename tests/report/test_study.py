@@ -65,3 +65,9 @@ def gain(mean: float, verdict: str = "signal") -> dict:
 )
 def test_verdict_follows_the_differences(gains, word):
     assert verdict({"differences": gains}).word == word
+
+
+def test_verdict_on_equal_differences():
+    equal = gain(1) | {"t": None, "verdict": "equal differences"}
+    assert "The differences of all seeds are equal" in verdict({"differences": [equal]}).sentence
+    assert "over three seeds or more" in verdict({"differences": [equal | {"n": 2}]}).sentence

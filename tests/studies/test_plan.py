@@ -1,6 +1,7 @@
 """Study files: recipes, grids, baselines, checks, and the folders of runs."""
 
 import hashlib
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -164,6 +165,9 @@ def test_encoders_before_training(write, bert, roberta):
     study = read_study(write(labels=["a.tsv"], before=True, grid=grid))
     assert [setting.name for setting in study.before] == names
     assert len({setting.digest for setting in (*study.before, *study.settings)}) == 10
+    grid = {"bf16": [False, True], "pooler": ["auto", "cls"]}
+    study = read_study(write(labels=["a.tsv"], before=True, grid=grid))
+    assert len({setting.name for setting in study.before}) == len({setting.digest for setting in study.before}) == 4
     assert read_study(write(labels=["a.tsv"], before=False)).before == []
     assert replace(one, trained=True).digest != one.digest, "a run without options would be in the same folder"
 
@@ -195,6 +199,14 @@ def test_encoders_before_training(write, bert, roberta):
         (dict(labels="a.tsv"), "labels: found 'a.tsv'; expected a list of files"),
         (dict(labels=["a.tsv"], retrieval=["b/a.csv"]), "retrieval: a task a already exists. Rename b/a.csv."),
         (dict(labels=["STS12.tsv"]), "labels: a task STS12 already exists. Rename STS12.tsv."),
+        (
+            dict(
+                **dict(before=True, labels=["a.tsv"], baseline=None),
+                recipes={"a": {"model_name": "/a/x"}, "b": {"model_name": "/b/x", "temperature": 0.1}},
+            ),
+            "before: settings differ in the folder of before training; expected one encoder",
+        ),
+        (dict(tasks=["sts"], published={"cold": {"sts": math.nan}}), "published: cold: sts is nan; expected a number"),
         (dict(before="yes please"), "before: found 'yes please'; expected true or false"),
         (dict(before=True), "before is set, but the study has nothing to score. Add tasks, labels or retrieval."),
         (

@@ -300,6 +300,15 @@ def test_remaining_time(write, stub, tmp_path):
     assert progress._rest() == "0 left"
 
 
+def test_a_run_without_a_folder_fails_alone(write, stub, tmp_path, capsys):
+    path, output = write(), tmp_path / "out"
+    first = runs_of(read_study(path), output)[0]
+    first.folder.parent.mkdir(parents=True)
+    first.folder.touch()
+    assert study_command.main([str(path), "--output", str(output)]) == 1
+    assert f"{first.name} failed: " in capsys.readouterr().out and len(done(stub)) > 1
+
+
 def test_killed_study_resumes(write, tmp_path):
     """SIGKILL during training with the real scripts: the subprocess keeps the lock, and training resumes."""
     data = write_senteval(tmp_path / "senteval")

@@ -243,6 +243,17 @@ def test_note_on_best_grid_combination(write):
     assert (args.run_name, args.bf16, args.learning_rate, args.view_dropout) == ("two words", False, 3e-4, [0.05, 0.15])
 
 
+def test_the_best_combination_is_one_with_most_seeds(write):
+    study = read_study(write(baseline=None, grid={"learning_rate": ["1e-4", "3e-4"]}, seeds=[1, 2]))
+    names = [setting.name for setting in study.settings]
+    scores = {(names[0], 1): 90.0, (names[1], 1): 82.0, (names[1], 2): 83.0}
+    said = notes(summarize(study, {run: record(None, score) for run, score in scores.items()}))
+    (best,) = (line for line in said if line.startswith("Best"))
+    assert best.startswith(
+        "Best combination of cold by development score, of those with 2 seeds: cold, lr 3e-4 (82.50)"
+    )
+
+
 def test_report_without_running(write, stub, tmp_path, capsys):
     """Starts no run, needs no models, and uses the numbers in the files."""
     path = write(seeds=[1, 2, 3])
