@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase
 
-from informin.distributed import gather_with_gradient
+from informin.distributed import first_of_machine_first, gather_with_gradient
 from informin.errors import UsageError, counted
 from informin.evaluation.development import as_development
 from informin.models.model import Model
@@ -96,7 +96,7 @@ class InforMinTrainer(ResumableTrainer, ReportingTrainer):
         trained = opened.trainable(args, processing_class)
         self.known = with_source_model(self.known, trained, hub_id)
         tokenizer = trained.tokenizer
-        with args.main_process_first(desc="data"):
+        with first_of_machine_first(args):
             rows, sentences = inputs.training_rows(train_dataset, tokenizer, args, trained.length, text_column)
         if sentences is not None:
             self.known["data"] = describe_sentences(sentences) | (self.known.get("data") or {})

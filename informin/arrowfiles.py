@@ -31,7 +31,8 @@ def column_names(path: Path, values_only: bool = False) -> list[str]:
     """
     with _readable(path):
         columns = list(_schema(path))
-    return [one.name for one in columns if not values_only or any(is_kind(one.type) for is_kind in _VALUES)]
+    kinds = {one.name: one.type.value_type if pa.types.is_dictionary(one.type) else one.type for one in columns}
+    return [one.name for one in columns if not values_only or any(is_kind(kinds[one.name]) for is_kind in _VALUES)]
 
 
 def column_cells(path: Path, column: str) -> Iterator[object]:

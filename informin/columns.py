@@ -35,7 +35,7 @@ def column_names(path: Path, values_only: bool = True) -> list[str]:
 def other_columns(path: Path, text_column: str | None) -> list[str]:
     """Return the names of the columns that `read_sentences` does not read."""
     names = column_names(path)
-    alone = text_column is None and len(names) == 1
+    alone = text_column is None and len(column_names(path, values_only=False)) == 1
     return [] if alone else [name for name in names if name not in split_columns(text_column or "text")]
 
 

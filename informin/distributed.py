@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -12,6 +12,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from informin.errors import InforMinError, UsageError
+
+if TYPE_CHECKING:
+    from transformers import TrainingArguments
 
 T = TypeVar("T")
 
@@ -84,6 +87,25 @@ def gather_objects(value: Any) -> list:
     if world_size() > 1:
         dist.all_gather_object(values, value, group=_patient(dist.group.WORLD))
     return values
+
+
+@contextmanager
+def first_of_machine_first(args: "TrainingArguments") -> Iterator[None]:
+    """Run a block in the first process of each machine, and then in the others, however long it takes.
+
+    `main_process_first` of `TrainingArguments` waits in the group of the run, whose timeout is half an hour. All
+    processes must enter the block together.
+    """
+    first = args.local_process_index == 0
+    if world_size() > 1:
+        _patient(dist.group.WORLD)  # before the long wait, because this has the timeout, too
+        if not first:
+            gather_objects(None)
+    try:
+        yield
+    finally:
+        if first:
+            gather_objects(None)
 
 
 def gather_shares(share: np.ndarray, rows: int) -> np.ndarray:

@@ -6,7 +6,7 @@ import os
 import re
 import reprlib
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,6 +33,7 @@ CSV: dict[str, Any] = {"delimiter": ",", "strict": True}
 TSV: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
 QUOTED_TSV: dict[str, Any] = {"delimiter": "\t", "strict": True}
 TABLES = (".csv", ".tsv")
+csv.field_size_limit(max(csv.field_size_limit(), MOST_BYTES))  # a page of HTML in another column can be long
 JSON = (".jsonl", ".json")
 FIRST_ROWS = 1_000  # of a JSON Lines file, whose keys tell which one is read
 OTHER_COLUMN = "Choose another column with `text_column`."
@@ -104,6 +105,16 @@ def read_sentences(path: Path, text_column: str | None) -> Iterator[str]:
     if kind in JSON:
         return _read_json(path, text_column)
     return _read_arrow(path, text_column) if kind in KINDS else _read_text(path)
+
+
+def refuse_unread_column(paths: Sequence[Path], text_column: Name) -> None:
+    """Raise UsageError if a column is given, and all files are text files, which have none."""
+    if text_column is not None and paths and not any(plain_suffix(path) in SUFFIXES[1:] for path in paths):
+        raise UsageError(
+            f"is {text_column}, but {paths[0]} is a text file, which has no columns",
+            option="text_column",
+            fix="Leave it out, or give a table a name that ends in .csv or .tsv.",
+        )
 
 
 def split_columns(text_column: Name) -> list[Name]:

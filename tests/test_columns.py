@@ -68,6 +68,31 @@ def test_a_data_set_has_joined_columns(monkeypatch):
     assert found.column_names == ["text"] and found["text"][:] == TEXTS
 
 
+def test_categories_are_columns_and_bytes_do_not_stand_alone(tmp_path):
+    """pandas writes categories as a dictionary."""
+    kinds = pa.array(["x", "y"]).dictionary_encode()
+    pq.write_table(pa.table({"text": ["a", "b"], "id": ["1", "2"], "kind": kinds}), tmp_path / "a.parquet")
+    assert other_columns(tmp_path / "a.parquet", None) == ["id", "kind"]
+    assert list(read_cells(tmp_path / "a.parquet", ["id", "kind"])) == [("1", "x"), ("2", "y")]
+    pq.write_table(pa.table({"text": [b"a", b"b"], "id": ["1", "2"]}), tmp_path / "b.parquet")
+    assert other_columns(tmp_path / "b.parquet", None) == ["id"]
+
+
+def test_a_column_of_a_text_file_is_refused(tmp_path):
+    (tmp_path / "a.txt").write_text("id\tbody\n1\tthe dog\n")
+    for read in (
+        lambda: read_texts([str(tmp_path / "a.txt")], "body"),
+        lambda: load_sentences(DataArguments([str(tmp_path / "a.txt")], "body"), 0),
+    ):
+        with raises_usage(option="text_column", found="a.txt is a text file, which has no columns"):
+            read()
+
+
+def test_another_column_may_be_long(tmp_path):
+    (tmp_path / "a.csv").write_text(f"text,html\nthe dog,{'x' * 140_000}\n")
+    assert list(read_sentences(tmp_path / "a.csv", "text")) == ["the dog"]
+
+
 def test_a_text_file_has_no_columns(tmp_path):
     (tmp_path / "a.txt").write_text("one\ntwo\n")
     assert list(read_sentences(tmp_path / "a.txt", "subject,body")) == ["one", "two"]

@@ -1,5 +1,8 @@
 """Collectives between processes: which group they use."""
 
+import subprocess
+import sys
+
 import torch
 
 from informin import distributed
@@ -14,3 +17,27 @@ def test_tensors_on_a_cpu_do_not_use_the_group_of_the_gpus(monkeypatch):
     distributed.sum_over_processes(torch.ones(3))
     distributed.sum_over_processes(torch.ones(3, device="meta"))
     assert calls == [("cpu", "processors"), ("meta", None)]
+
+
+WAITING = """
+import sys, time
+from datetime import timedelta
+from types import SimpleNamespace
+import torch.distributed as dist
+from informin.distributed import first_of_machine_first
+
+rank, order = int(sys.argv[1]), sys.argv[3]
+dist.init_process_group("gloo", f"file://{sys.argv[2]}", timedelta(seconds=2), 2, rank)
+with first_of_machine_first(SimpleNamespace(local_process_index=rank)):
+    time.sleep(0 if rank else 3)
+    with open(order, "a") as file:
+        file.write(str(rank))
+"""
+
+
+def test_the_first_process_may_take_longer_than_the_timeout_of_the_run(tmp_path):
+    """The timeout is half an hour by default, and a guide can need longer."""
+    arguments = [str(tmp_path / "store"), str(tmp_path / "order")]
+    started = [subprocess.Popen([sys.executable, "-c", WAITING, str(rank), *arguments]) for rank in (0, 1)]
+    assert [process.wait(60) for process in started] == [0, 0]
+    assert (tmp_path / "order").read_text() == "01"

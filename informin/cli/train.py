@@ -11,6 +11,7 @@ import transformers
 
 from informin import program
 from informin.cli.report import leave_report
+from informin.distributed import first_of_machine_first
 from informin.files import last_name
 from informin.interrupts import during
 from informin.lock import only_run_in
@@ -27,6 +28,7 @@ from informin.training.signals import StopOnSignal, print_at_end, restarted
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
 logger = logging.getLogger(__name__)
+EVALUATED = ("eval_pairs", "eval_labels", "eval_retrieval")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -65,8 +67,10 @@ def train(checkpoint: Checkpoint, data: DataArguments, card: CardArguments, args
         hub_destination(args)  # fails before training if the push cannot work
     if args.gradient_accumulation_steps > 1:
         logger.warning("Gradient accumulation adds no negatives: each batch is contrasted only with itself.")
-    with args.main_process_first(desc="data"):
+    with first_of_machine_first(args):
         development = load_development(data) if args.eval_strategy != "no" else None
+        if development is None and (unread := [name for name in EVALUATED if getattr(data, name)]):
+            logger.warning(f"`{unread[0]}` has no effect, because `eval_strategy` is no. Set it to steps or epoch.")
         sentences = load_sentences(data, args.seed)
         known = provenance(checkpoint, data, card)
     trainer = InforMinTrainer(checkpoint, args, sentences, development, provenance=known)

@@ -65,7 +65,7 @@ def require_neighbors(k: int, sentences: int, option: str | None = None) -> None
     """Raise UsageError if no sentence has k others; `option` is the option that sets k."""
     if k >= sentences:
         raise UsageError(
-            f"needs {counted(k, 'neighbor')} for each of {counted(sentences, 'sentence')}",
+            f"needs {counted(k, 'neighbor')} for each of {counted(sentences, 'different sentence')}",
             option=option,
             needed=f"at most {sentences - 1}",
             fix="Lower it, or add sentences.",

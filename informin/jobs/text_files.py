@@ -7,7 +7,7 @@ from informin.columns import other_columns, read_cells
 from informin.errors import UsageError
 from informin.inputfiles import find_files
 from informin.jobs.source_rows import SourceRows
-from informin.textfiles import is_blank, read_sentences
+from informin.textfiles import is_blank, read_sentences, refuse_unread_column
 
 
 def read_texts(files: Sequence[str], column: str | None = None) -> tuple[list[str], SourceRows]:
@@ -21,6 +21,7 @@ def read_texts(files: Sequence[str], column: str | None = None) -> tuple[list[st
         UsageError: A file cannot be read, or there is no text.
     """
     paths, texts, source = find_files([*files]), [], SourceRows(files=files, column=column)
+    refuse_unread_column(paths, column)
     for path in paths:
         names = other_columns(path, column)
         kept: list[int] = []

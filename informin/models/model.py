@@ -302,10 +302,10 @@ class Model(ABC):
         }
 
 
-def needs_native(name: str, what: str) -> UsageError:
-    """Return the error for an option that a SentenceTransformer does not support."""
+def needs_native(name: str, what: str, without: str | None = None) -> UsageError:
+    """Return the error for an option that a SentenceTransformer does not support, and how to train without it."""
     return UsageError(
         f"requires a native encoder, because it uses {what}; this model is trained as a SentenceTransformer",
         option=name,
-        fix=f"Leave `{name}` out, or use a BERT-like encoder.",
+        fix=f"{without or f'Leave `{name}` out'}, or use a BERT-like encoder.",
     )

@@ -34,6 +34,7 @@ from informin.models.st_module import StModule, refuse_identical_views, trainabl
 from informin.models.texts import as_texts
 from informin.models.tokenizer import forget_truncation
 from informin.models.weights import refuse_non_finite, tokenizer_settings, weights_sha256
+from informin.objectives import OBJECTIVES
 from informin.objectives.terms import Term
 
 
@@ -269,7 +270,8 @@ class StModel(Model):
     def check(self, args: Any) -> None:
         for term in args.terms:
             if what := self.supports(term):
-                raise needs_native(term.weight or "objective", what)
+                without = f"Set `{term.weight}` to 0" if term.weight else "Use another one"
+                raise needs_native(term.weight or "objective", what, without)
         given = {
             "projection_head": args.projection_head != "none",
             "view_dropout": args.view_dropout is not None,
@@ -279,7 +281,9 @@ class StModel(Model):
             "debug": args.debug,
         }
         for name in (name for name, value in given.items() if value):
-            raise needs_native(name, "the encoder's own modules")
+            objective = OBJECTIVES[args.objective]
+            instead = "Use another `objective`" if name in objective.defaults else None
+            raise needs_native(name, "the encoder's own modules", instead)
 
     def trainable(self, args: Any, tokenizer: PreTrainedTokenizerBase | None = None) -> "StModel":
         set_seed(args.seed)  # for newly initialized low-rank matrices

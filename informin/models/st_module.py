@@ -256,6 +256,9 @@ def _tokenizer_of(encoder: Any, is_static: bool) -> PreTrainedTokenizerBase:
         return PreTrainedTokenizerFast(
             tokenizer_object=backend, pad_token=backend.id_to_token(0), model_max_length=UNLIMITED
         )
+    if isinstance(own, PreTrainedTokenizerBase) and not own.is_fast:
+        found = f"{encoder.name} has a slow tokenizer, {type(own).__name__}"
+        raise UsageError(found, option="model_name", needed="a tokenizer.json for training")
     if not isinstance(own, PreTrainedTokenizerBase) or own.pad_token_id is None:
         found = f"{encoder.name} has no tokenizer of transformers with a padding token, which training needs"
         raise UsageError(found, option="model_name")

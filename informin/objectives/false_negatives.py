@@ -52,13 +52,14 @@ def false_negative_mask(x1: Tensor, x2: Tensor, threshold: float | Tensor) -> Te
 
 
 @in_float32
-def batch_threshold(x1: Tensor, x2: Tensor, fraction: float) -> Tensor:
+def batch_threshold(x1: Tensor, x2: Tensor, fraction: float, known: Tensor | None = None) -> Tensor:
     """Find the cosine that a fraction of the batch's pairs of different sentences exceeds, over all W processes.
 
     Args:
         x1: Unit vectors of this process's anchors, (N, d).
         x2: Unit vectors of this process's candidates, (N, d).
         fraction: Fraction of the pairs, from 0 to below 1; rounded down to a number of pairs.
+        known: True for further pairs that do not count, such as copies of a sentence, (N, W*N) bool.
 
     Returns:
         The cosine, a scalar; the largest one of the batch if the fraction is less than one pair.
@@ -73,7 +74,12 @@ def batch_threshold(x1: Tensor, x2: Tensor, fraction: float) -> Tensor:
         tensor(0.6000)
     """
     cosines = gather_with_gradient(x1) @ gather_with_gradient(x2).T  # (W*N, W*N)
-    pairs = cosines[~torch.eye(len(cosines), dtype=torch.bool, device=cosines.device)]
+    left_out = torch.eye(len(cosines), dtype=torch.bool, device=cosines.device)
+    if known is not None:
+        left_out |= gather_with_gradient(known.float()) > 0
+    pairs = cosines[~left_out]
+    if not len(pairs):  # there is one sentence, several times
+        return cosines.new_tensor(torch.inf)
     return pairs.kthvalue(len(pairs) - int(fraction * len(pairs))).values
 
 
@@ -143,4 +149,5 @@ class FalseNegatives(Term):
 
     def _by_model(self, views: Views) -> Tensor:
         z1, z2 = (normalize(z.detach().float(), dim=-1) for z in (views.z1, views.z2))
-        return false_negative_mask(z1, z2, batch_threshold(z1, z2, self.false_negative_fraction))
+        known = None if views.negative_weights is None else views.negative_weights == 0
+        return false_negative_mask(z1, z2, batch_threshold(z1, z2, self.false_negative_fraction, known))

@@ -109,6 +109,11 @@ def _one_set(data: Mapping, text_column: str | None) -> Any:
 
 def _as_rows(data: Any) -> Any:
     """Return a data set, a list, or another object unchanged."""
+    if isinstance(data, datasets.Dataset):
+        if data.format["type"] == "custom":
+            fix = "Give the data set without it, and change the texts with `map`."
+            raise UsageError("is a data set with a transform", option=OPTION, fix=fix)
+        return data if data.format["type"] is None else data.with_format(None)
     if isinstance(data, pd.DataFrame):
         return datasets.Dataset.from_pandas(data, preserve_index=False)
     if isinstance(data, pa.Table):

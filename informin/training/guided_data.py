@@ -8,6 +8,7 @@ from typing import Any
 
 import datasets
 
+from informin.distributed import first_of_machine_first
 from informin.errors import UsageError
 from informin.guide.cache import CachedGuide, load_guide
 from informin.guide.neighbors import require_neighbors
@@ -119,7 +120,7 @@ def _embedded_by(
                 fix=f"Use a `guide_model` with {dimension} dimensions, or leave `{term.weight}` out.",
             )
     folder = Path(args.guide_cache or Path(args.run_dir, FOLDER))
-    with Heartbeat(args.run_dir, args.device), args.main_process_first(desc="guide"):
+    with Heartbeat(args.run_dir, args.device), first_of_machine_first(args):
         return {name: load_guide(folder, guide, texts[name]["text"]) for name in embedded}
 
 
@@ -139,7 +140,12 @@ def _require_sentences(sentences: object, needs: dict[str, GuideNeeds], title: s
             fix="Write a sample of a stream to a file.",
         )
     for need in needs.values():
-        require_neighbors(need.neighbors, len(sentences), need.neighbors_option)
+        distinct: set[str] = set()
+        for text in sentences["text"]:
+            distinct.add(text)
+            if len(distinct) > need.neighbors:
+                break
+        require_neighbors(need.neighbors, len(distinct), need.neighbors_option)
 
 
 def _guide(model: Model, args: InforMinTrainingArguments) -> AbstractContextManager[Model]:

@@ -88,6 +88,11 @@ def training_rows(
     """
     data, sentences = as_data(data, text_column)
     if sentences is not None:
+        stream = isinstance(sentences, datasets.IterableDataset)
+        if stream and args.max_train_samples is not None and args.dataloader_num_workers > 1:
+            # Each worker reads an equal part of the sample, of which it may not have enough.
+            fix = "Set `dataloader_num_workers` to 0 or 1."
+            raise UsageError("of a stream cannot be read by several workers", option="max_train_samples", fix=fix)
         sentences = draw_sample(sentences, args.max_train_samples, args.seed)
     elif args.max_train_samples is not None:
         raise UsageError("has no effect on tokenized rows", option="max_train_samples", fix="Draw the sample before.")

@@ -182,7 +182,7 @@ class InforMinTrainingArguments(EncoderOptions, TermOptions, TrainingArguments):
         "Metric that selects the best checkpoint. Default: eval_spearman; without pairs eval_v_measure or eval_mrr_10.",
     )
     logging_steps: float = option(
-        LogShortRuns.default, "Steps between log lines. In runs of fewer than 100 steps, a quarter of them by default."
+        LogShortRuns.default, "Steps between log lines. In runs of fewer than 100 steps, 25 means a quarter of them."
     )
     dataloader_drop_last: bool = option(
         True, "Drop the last, incomplete batch of an epoch. Required for several processes."

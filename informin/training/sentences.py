@@ -29,7 +29,16 @@ from informin.inputfiles import find_files
 from informin.models.embedding_config import refuse_long_prompt
 from informin.models.tokenizer import forget_truncation
 from informin.models.weights import tokenizer_settings
-from informin.textfiles import as_text, choose_column, is_blank, joined_cells, shown, split_columns, table_column
+from informin.textfiles import (
+    as_text,
+    choose_column,
+    is_blank,
+    joined_cells,
+    refuse_unread_column,
+    shown,
+    split_columns,
+    table_column,
+)
 from informin.training.data_options import DataArguments
 from informin.training.fingerprints import fingerprints, with_source
 from informin.training.options import InforMinTrainingArguments
@@ -59,6 +68,7 @@ def load_sentences(args: DataArguments, seed: int) -> datasets.Dataset | dataset
         dataset, source = _load_hub_dataset(args), args.dataset_name
     else:
         files = find_files(args.train_file) if args.train_file else [hub_file(HUB_SENTENCES, "`train_file` FILE")]
+        refuse_unread_column(files, args.text_column)
         if next(shard_rows([(file, 0, 1) for file in files], *columns_of(args)), None) is None:
             raise UsageError(f"No sentences in {', '.join(map(str, files))}", needed="at least one sentence")
     if args.streaming:
@@ -220,6 +230,12 @@ def refuse_few_sentences(train_dataset, args: InforMinTrainingArguments) -> None
         )
     last = 0 if args.dataloader_drop_last or found == math.inf else int(found) % batch
     for term in args.terms:
+        if found == math.inf and not args.dataloader_drop_last and term.smallest_batch > 1:
+            raise UsageError(
+                f"is false, and the last batch of a stream may be too small for {term.title}",
+                option="dataloader_drop_last",
+                fix="Leave it on for a stream.",
+            )
         if 0 < last < term.smallest_batch:
             raise UsageError(
                 f"The last batch has {counted(last, 'sentence')} ({found} sentences in batches of {batch}), which is "

@@ -19,11 +19,15 @@ class Throughput(TrainerCallback):
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.sentences_per_second = None
-        self._first_step = state.global_step
+        self._batches = 0
         self._start = self._mark = time.perf_counter()
         self._aside = 0.0
 
+    def on_substep_end(self, args, state, control, **kwargs):
+        self._batches += 1
+
     def on_step_end(self, args, state, control, **kwargs):
+        self._batches += 1
         if args.device.type == "cuda" and (
             control.should_evaluate or control.should_save or control.should_training_stop
         ):
@@ -38,7 +42,7 @@ class Throughput(TrainerCallback):
     on_save = on_evaluate
 
     def on_train_end(self, args, state, control, **kwargs):
-        steps, batch = state.global_step - self._first_step, args.per_device_train_batch_size * args.world_size
-        if steps:
+        if self._batches:
             seconds = self._mark - self._start - self._aside
-            self.sentences_per_second = steps * batch * args.gradient_accumulation_steps / seconds
+            sentences = self._batches * args.per_device_train_batch_size * args.world_size
+            self.sentences_per_second = sentences / seconds

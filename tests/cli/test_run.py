@@ -80,9 +80,10 @@ def test_note_if_no_checkpoint_beats_the_start(command, capsys, monkeypatch, sco
     assert ("the best score on pairs.tsv is the one before the first step" in out) == noted
 
 
-def test_without_evaluation_the_last_step_is_exported(command, tmp_path, capsys):
-    assert run_unsup.main(command(eval_strategy="no", eval_pairs=None)) == 0
+def test_without_evaluation_the_last_step_is_exported(command, tmp_path, capsys, caplog):
+    assert run_unsup.main(command(eval_strategy="no")) == 0
     assert "Spearman" not in capsys.readouterr().out
+    assert "`eval_pairs` has no effect, because `eval_strategy` is no." in caplog.text
     assert embedding_weights(tmp_path / "run") == embedding_weights(tmp_path / "run" / "checkpoint-4")
 
 

@@ -192,7 +192,7 @@ def test_nearest_neighbors_on_gpu_use_float32(guide, monkeypatch):
 
 def test_more_neighbors_than_sentences_are_refused(guide):
     assert guide.nearest(49)[0].shape == (50, 49)
-    with raises_usage(found="50 neighbors for each of 50 sentences", needed="at most 49"):
+    with raises_usage(found="50 neighbors for each of 50 different sentences", needed="at most 49"):
         guide.nearest(50)
 
 

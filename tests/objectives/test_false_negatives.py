@@ -97,6 +97,18 @@ def test_threshold_of_a_batch(views, fraction, pairs):
     assert not pairs or cosines[mask].min() > others.max()
 
 
+def test_copies_do_not_count_as_pairs(views):
+    """They are left out anyway, and would use up the fraction."""
+    z1, z2 = (torch.cat([z, z[:2]]) for z in views)
+    known = torch.eye(9, dtype=torch.bool)
+    known[[0, 7, 1, 8], [7, 0, 8, 1]] = True
+    seen = Views(z1, z2, torch.ones(9, 4), negative_weights=(~known).float())
+    FalseNegatives(false_negative_fraction=0.25, false_negative_similarity="model").add_to(seen)
+    assert ((seen.negative_weights == 0) & ~known).sum() == int(0.25 * (~known).sum())
+    same = torch.ones(3, 3, dtype=torch.bool)
+    assert batch_threshold(z1[:3], z2[:3], 0.5, same) == torch.inf, "one sentence, three times"
+
+
 def test_guide_determines_the_weights(views):
     guide = normalize(torch.randn(20, 5, generator=torch.Generator().manual_seed(5)), dim=-1)
     term = FalseNegatives(false_negative_fraction=0.25, false_negative_weight=0.3)

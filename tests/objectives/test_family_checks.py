@@ -1,9 +1,11 @@
 """Mistakes in the choice of terms, options and encoders are rejected."""
 
+import dataclasses
 import json
 import shutil
 from dataclasses import fields
 
+import datasets
 import pytest
 
 from informin.models.checkpoint import Checkpoint
@@ -60,6 +62,14 @@ def test_small_last_batch_is_rejected_before_the_guide_embeds(build, monkeypatch
             build(per_device_train_batch_size=batch, dataloader_drop_last=False, **options)
     build(per_device_train_batch_size=batch, **options)
     build(per_device_train_batch_size=10, dataloader_drop_last=False, **options)
+
+
+def test_the_last_batch_of_a_stream_is_dropped_if_it_may_be_too_small(build):
+    trainer = build(objective="simcse")
+    args = dataclasses.replace(trainer.args, dataloader_drop_last=False)
+    stream = datasets.Dataset.from_dict({"text": make_sentences(64)}).to_iterable_dataset()
+    with raises_usage(option="dataloader_drop_last", found="the last batch of a stream may be too small for contrast"):
+        InforMinTrainer(trainer.model, args, stream, processing_class=trainer.processing_class)
 
 
 def test_smallest_batch_of_each_term_is_exact(build):

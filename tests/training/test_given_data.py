@@ -104,6 +104,18 @@ def test_tokenized_rows_are_unchanged(data):
     assert as_data(data) == (data, None)
 
 
+@pytest.mark.parametrize("name", ["numpy", "pandas", "arrow", "torch"])
+def test_the_format_of_a_data_set_does_not_count(name):
+    data, sentences = as_data(datasets.Dataset.from_dict({"text": SENTENCES}).with_format(name))
+    assert sentences["text"][:] == SENTENCES and data.format["type"] is None
+
+
+def test_a_transform_is_refused():
+    data = datasets.Dataset.from_dict({"text": SENTENCES}).with_transform(lambda rows: rows)
+    with raises_usage(option="train_dataset", found="is a data set with a transform", fix="`map`"):
+        as_data(data)
+
+
 def test_iterator_of_tokenized_rows_becomes_a_list():
     assert as_data(iter(ROWS)) == (ROWS, None)
 

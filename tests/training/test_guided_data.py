@@ -206,13 +206,18 @@ def test_a_model_in_memory_is_its_own_guide(build, encoder, tmp_path):
 @pytest.mark.parametrize(
     "options, option, found",
     [
-        (WAYS["similarity"] | dict(guided_neighbors=40), "guided_neighbors", "40 neighbors for each of 40 sentences"),
+        (WAYS["similarity"] | dict(guided_neighbors=40), "guided_neighbors", "40 neighbors for each of 40 different"),
         (dict(objective="simcse", view="neighbor", view_neighbors=40), "view_neighbors", "40 neighbors for each of 40"),
+        (
+            WAYS["similarity"] | dict(guided_neighbors=10, sentences=make_sentences(8) * 5),
+            "guided_neighbors",
+            "10 neighbors for each of 8 different sentences",
+        ),
         (dict(objective="simcse", guide_model="x"), "guide_model", "x has no effect: no term or view uses a guide"),
         (dict(objective="simcse", replay_file="x.txt"), "replay_file", "x.txt has no effect without"),
         (GUIDED | dict(replay_weight=1.0, replay_file="/nowhere/x.txt"), None, "/nowhere/x.txt does not exist"),
         (WAYS["similarity"] | dict(sentences=TOKENS), None, "tokens without their text"),
-        (WAYS["neighborhoods"] | dict(neighbor_count=40), "neighbor_count", "40 neighbors for each of 40 sentences"),
+        (WAYS["neighborhoods"] | dict(neighbor_count=40), "neighbor_count", "40 neighbors for each of 40 different"),
     ],
 )  # fmt: skip
 def test_unusable_guide_options_are_rejected_before_embedding(build, tmp_path, options, option, found):

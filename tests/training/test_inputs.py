@@ -43,6 +43,9 @@ def test_tokenized_rows_are_not_sampled(bert, unscored):
     rows = datasets.Dataset.from_dict(dict(tokenizer_of(bert)(SENTENCES)))
     with raises_usage(option="max_train_samples", found="has no effect on tokenized rows"):
         InforMinTrainer(str(bert), unscored(max_train_samples=20), rows)
+    stream = datasets.Dataset.from_dict({"text": SENTENCES}).to_iterable_dataset()
+    with raises_usage(option="max_train_samples", found="of a stream cannot be read by several workers"):
+        InforMinTrainer(str(bert), unscored(max_train_samples=20, dataloader_num_workers=2), stream)
 
 
 @pytest.mark.parametrize("kind", ["blank ones too", "tuple", "data set", "rows", "rows and text", "list of rows"])

@@ -69,6 +69,13 @@ def test_evaluation_and_saving_do_not_lower_the_throughput(build, tmp_path, opti
     assert all(load_record(path)["sentences_per_second"] is None for path in (tmp_path / "run").glob("checkpoint-*"))
 
 
+def test_throughput_counts_the_batches_of_an_incomplete_accumulation(build):
+    """96 sentences are 6 batches of 16: two steps of four and two batches in each epoch."""
+    trainer = build(gradient_accumulation_steps=4, num_train_epochs=2, max_steps=-1, eval_strategy="no")
+    trainer.train()
+    assert trainer.state.global_step == 4 and trainer.throughput.sentences_per_second == 2 * 96 / 4
+
+
 def test_throughput_of_a_resumed_run_counts_its_own_steps(build):
     build(max_steps=2).train()
     resumed = build(max_steps=6, resume_with_changes=True)

@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
@@ -211,8 +212,11 @@ REFUSED = {
 @pytest.mark.parametrize("kind", REFUSED)
 def test_options_that_need_a_native_encoder_are_refused(train, kind):
     options, option, what = REFUSED[kind]
-    with raises_usage(option=option, found=what, fix="BERT-like"):
+    weight = option in ("mlm_weight", "attention_mi_weight", "queue_size")
+    with raises_usage(option=option, found=what, fix=f"Set `{option}` to 0, or" if weight else f"Leave `{option}` out"):
         train("labse", **options)
+    with raises_usage(option="view_dropout", fix="Use another `objective`, or use a BERT-like encoder."):
+        train("labse", objective="scd")  # which sets it
 
 
 def test_other_refusals(family, train, bert, tmp_path):
@@ -226,6 +230,15 @@ def test_other_refusals(family, train, bert, tmp_path):
         train("remote", trust_remote_code=False)
     with raises_usage(option="model_name", found="qwen3"):
         train("qwen3", backend="native")
+
+
+def test_a_slow_tokenizer_is_refused(train, tmp_path):
+    config = transformers.T5Config(vocab_size=384, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
+    transformers.T5EncoderModel(config).save_pretrained(tmp_path / "byt5")
+    transformers.ByT5Tokenizer().save_pretrained(tmp_path / "byt5")
+    loaded(tmp_path / "byt5").save(str(tmp_path / "model"))
+    with raises_usage(option="model_name", found="has a slow tokenizer, ByT5Tokenizer", needed="a tokenizer.json"):
+        train(tmp_path / "model")
 
 
 def test_tokens_that_give_other_embeddings_are_refused(family, train, monkeypatch):
