@@ -1,4 +1,4 @@
-"""Does a weight of the reconstruction that changes during training help long runs of InforMin-CL?
+"""Does another weight or form of the reconstruction help long runs of InforMin-CL?
 
     python -m benchmarks.reconstruction_weights --model_name MODEL --train_file FILE --seeds 11 --output FOLDER
 
@@ -10,17 +10,22 @@
 * first 40 steps: the weight, then 0
 * gradient norm: the weight with which the gradient of the reconstruction with respect to the projections has this
   fraction of the norm of the contrast's gradient, in every step
+* centered: 2 (1 - cos) after subtracting the mean of the batch, so that embeddings gain nothing by moving together
+* standardized: the mean squared distance after batch normalization, 2 (1 - correlation) for each dimension
+* apart: the cosine of the two views, which pushes them apart
 
-Runs in OUTPUT/reconstruction_weights.json are not repeated.
+Runs in OUTPUT/reconstruction_weights.json are not repeated; each model needs its own folder.
 """
 
 import argparse
 import json
 import tempfile
+from functools import partial
 from itertools import product
 from pathlib import Path
 
 import torch
+from torch.nn.functional import batch_norm, cosine_similarity
 from transformers import TrainerCallback
 
 from informin.files import write_json
@@ -38,6 +43,10 @@ RULES = [
     ("learning rate", 0.02),
     ("gradient norm", 0.1),
     ("first 40 steps", 0.4),
+    ("centered", 0.4),
+    ("standardized", 0.4),
+    ("apart", 0.3),
+    ("apart", 1.0),
 ]
 
 
@@ -63,6 +72,42 @@ class UseGradientNorm(TrainerCallback):
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.term.fraction, self.term.__class__ = self.term.reconstruction_weight, ByGradientNorm
+
+
+def centered(z1: torch.Tensor, z2: torch.Tensor) -> torch.Tensor:
+    mean = torch.cat([z1, z2]).mean(0)
+    return 2 * (1 - cosine_similarity(z1 - mean, z2 - mean, dim=-1)).mean()
+
+
+def standardized(z1: torch.Tensor, z2: torch.Tensor) -> torch.Tensor:
+    a, b = (batch_norm(z, None, None, training=True) for z in (z1, z2))
+    return (a - b).pow(2).mean()
+
+
+def apart(z1: torch.Tensor, z2: torch.Tensor) -> torch.Tensor:
+    return cosine_similarity(z1, z2, dim=-1).mean()
+
+
+FORMS = {"centered": centered, "standardized": standardized, "apart": apart}
+
+
+class OtherForm(Reconstruction):
+    """The reconstruction in another form."""
+
+    form = ""
+
+    def loss(self, views: Views) -> dict[str, torch.Tensor]:
+        return {"reconstruction": FORMS[self.form](views.z1.float(), views.z2.float())}
+
+
+class UseForm(TrainerCallback):
+    """Replaces the form of a term when training begins, as `UseGradientNorm`."""
+
+    def __init__(self, term: Reconstruction, form: str):
+        self.term, self.form = term, form
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.term.form, self.term.__class__ = self.form, OtherForm
 
 
 class ByLearningRate(TrainerCallback):
@@ -97,6 +142,7 @@ class Sum(TrainerCallback):
 
 
 CHANGES = {"gradient norm": UseGradientNorm, "learning rate": ByLearningRate, "first 40 steps": FirstSteps}
+CHANGES |= {name: partial(UseForm, form=name) for name in FORMS}
 
 
 def measure(args: argparse.Namespace, rule: str, weight: float, seed: int) -> dict[str, float]:
@@ -105,6 +151,7 @@ def measure(args: argparse.Namespace, rule: str, weight: float, seed: int) -> di
     with tempfile.TemporaryDirectory() as folder:
         options = InforMinTrainingArguments(
             folder, objective="informin" if weight else "simcse", reconstruction_weight=weight or None, pooler="cls",
+            reconstruction_form="squared_l2" if weight else None,
             max_seq_length=32, warmup_steps=0, bf16=True, use_cpu=not torch.cuda.is_available(), learning_rate=1e-4,
             max_train_samples=25_600, num_train_epochs=1, per_device_train_batch_size=128, eval_strategy="no",
             save_strategy="no", report_to="none", disable_tqdm=True, seed=seed,

@@ -18,12 +18,12 @@ GUIDED = (GuidedSimilarity, Neighborhood, Distillation, Replay)  # terms that us
 OBJECTIVES = {
     "informin": Objective(
         "InforMin-CL",
-        (Contrast, FalseNegatives, Queue, Reconstruction, AttentionMI, Decorrelation, *GUIDED, MaskedLM),
+        (Contrast, FalseNegatives, Queue, Reconstruction, AttentionMI, SelfContrast, Decorrelation, *GUIDED, MaskedLM),
         INFORMIN_ROWS,
     ),
     "simcse": Objective(
         "unsupervised SimCSE",
-        (Contrast, FalseNegatives, Queue, AttentionMI, Decorrelation, *GUIDED, MaskedLM),
+        (Contrast, FalseNegatives, Queue, AttentionMI, SelfContrast, Decorrelation, *GUIDED, MaskedLM),
         SIMCSE_ROWS,
     ),
     "scd": Objective("SCD", (SelfContrast, Decorrelation, *GUIDED, MaskedLM), SCD_ROWS, projection_head="none"),

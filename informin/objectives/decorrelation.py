@@ -18,8 +18,8 @@ FORMS = ("paper", "reference")
 def self_contrast(h1: Tensor, h2: Tensor, form: str = "paper") -> Tensor:
     r"""Self-contrastive loss of SCD: push the two views of a sentence apart.
 
-    Use it only together with `decorrelation`, which keeps the views related; alone it destroys the embeddings. The two
-    views need different dropout rates (`view_dropout`).
+    Use it only together with `decorrelation` or `contrast`, which keep the views related; alone it destroys the
+    embeddings. In SCD, the two views have different dropout rates (`view_dropout`).
 
         loss = mean_i cos(h1_i, h2_i)
 

@@ -35,6 +35,10 @@ class TermOptions:
     """Form of the attention mutual information: `paper`, or `reference` as in the authors' code. Default: paper."""
     attention_mi_layers: Optional[list[int]] = None
     """Layers, counted from 0, whose attention maps are compared. Default: the upper third."""
+    self_contrast_weight: Optional[float] = None
+    """Weight of SCD's self-contrastive loss. Default: 1.0 for scd, else 0 (off)."""
+    self_contrast_form: Optional[str] = None
+    """Form of the self-contrastive loss: `paper`, or `reference` as in the authors' code. Default: paper."""
     decorrelation_weight: Optional[float] = None
     """Weight of the decorrelation loss, SCD's alpha. Default: 0.005 for scd, else 0 (off)."""
     off_diagonal_weight: Optional[float] = None
@@ -68,10 +72,6 @@ class TermOptions:
     """Fraction of tokens to mask. Default: 0.15."""
     masked_views: Optional[bool] = None
     """Mask the two views themselves instead of a third copy, as in InforMin-CL's released code. Default: false."""
-    self_contrast_weight: Optional[float] = None
-    """Weight of SCD's self-contrastive loss. Default: 1.0 for scd, else 0 (off)."""
-    self_contrast_form: Optional[str] = None
-    """Form of the self-contrastive loss: `paper`, or `reference` as in the authors' code. Default: paper."""
     view_neighbors: Optional[int] = None
     """Number of nearest neighbors in the guide among which to find a mutual neighbor for the second view. Default: 10.
     """

@@ -27,10 +27,12 @@ USED = {  # options listed in the message: those in use, then those that a weigh
         "with `mlm_weight` above 0 also mlm_probability, masked_views"
     ),
     "simcse": (
-        f"view_dropout, temperature, false_negative_fraction, queue_size, attention_mi_weight, decorrelation_weight, "
+        f"view_dropout, temperature, false_negative_fraction, queue_size, attention_mi_weight, "
+        "self_contrast_weight, decorrelation_weight, "
         f"{GUIDE_OPTIONS}, mlm_weight; {NEEDS_FRACTION}"
         "with `queue_size` above 0 also momentum_decay, momentum_dropout; "
         "with `attention_mi_weight` above 0 also attention_mi_form, attention_mi_layers; "
+        "with `self_contrast_weight` above 0 also self_contrast_form; "
         f"with `decorrelation_weight` above 0 also off_diagonal_weight, projector_size; {NEEDS_GUIDE}"
         "with `mlm_weight` above 0 also mlm_probability, masked_views"
     ),
