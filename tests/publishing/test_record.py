@@ -55,7 +55,7 @@ def test_training_record(bert_run, bert, sentences_file):
 def test_options_of_the_record(bert_run, bert, sentences_file, tmp_path):
     """All options that affect the weights, and none without effect."""
     mlm = dict(mlm_weight=0.1, mlm_probability=0.15, masked_views=False)
-    informin = dict(objective="informin", reconstruction_weight=0.4, reconstruction_form="squared_l2")
+    informin = dict(objective="informin", reconstruction_weight=0.4, reconstruction_form="reference")
     assert bert_run.record["options"] == COMMON | informin | mlm | {"max_steps": 4}
     simcse = dict(objective="simcse", projection_head="none", max_seq_length=16, warmup_steps=0.1, weight_decay=0.01)
     epochs = dict(max_steps=None, num_train_epochs=0.5, eval_strategy="no")
