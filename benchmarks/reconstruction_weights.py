@@ -30,6 +30,7 @@ from transformers import TrainerCallback
 
 from informin.files import write_json
 from informin.objectives.contrast import contrast
+from informin.objectives.decorrelation import self_contrast
 from informin.objectives.reconstruction import Reconstruction, reconstruction
 from informin.objectives.terms import Views
 from informin.training.data_options import DataArguments
@@ -84,11 +85,7 @@ def standardized(z1: torch.Tensor, z2: torch.Tensor) -> torch.Tensor:
     return (a - b).pow(2).mean()
 
 
-def apart(z1: torch.Tensor, z2: torch.Tensor) -> torch.Tensor:
-    return cosine_similarity(z1, z2, dim=-1).mean()
-
-
-FORMS = {"centered": centered, "standardized": standardized, "apart": apart}
+FORMS = {"centered": centered, "standardized": standardized, "apart": self_contrast}
 
 
 class OtherForm(Reconstruction):

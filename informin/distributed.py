@@ -93,12 +93,12 @@ def gather_objects(value: Any) -> list:
 def first_of_machine_first(args: "TrainingArguments") -> Iterator[None]:
     """Run a block in the first process of each machine, and then in the others, however long it takes.
 
-    `main_process_first` of `TrainingArguments` waits in the group of the run, whose timeout is half an hour. All
-    processes must enter the block together.
+    `main_process_first` of `TrainingArguments` waits in the default process group, whose timeout is half an hour. All
+    processes must call this function together.
     """
     first = args.local_process_index == 0
     if world_size() > 1:
-        _patient(dist.group.WORLD)  # before the long wait, because this has the timeout, too
+        _patient(dist.group.WORLD)  # create the group first: its creation has the default timeout
         if not first:
             gather_objects(None)
     try:

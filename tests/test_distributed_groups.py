@@ -22,14 +22,18 @@ def test_tensors_on_a_cpu_do_not_use_the_group_of_the_gpus(monkeypatch):
 WAITING = """
 import sys, time
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 import torch.distributed as dist
 from informin.distributed import first_of_machine_first
 
 rank, order = int(sys.argv[1]), sys.argv[3]
-dist.init_process_group("gloo", f"file://{sys.argv[2]}", timedelta(seconds=2), 2, rank)
+Path(f"{order}.{rank}").touch()
+while not Path(f"{order}.{1 - rank}").exists():  # imports can take longer than the timeout on a busy machine
+    time.sleep(0.01)
+dist.init_process_group("gloo", f"file://{sys.argv[2]}", timedelta(seconds=5), 2, rank)
 with first_of_machine_first(SimpleNamespace(local_process_index=rank)):
-    time.sleep(0 if rank else 3)
+    time.sleep(0 if rank else 7)
     with open(order, "a") as file:
         file.write(str(rank))
 """

@@ -202,7 +202,7 @@ def _adapted_log_ranks(queries: np.ndarray, texts: np.ndarray, adapter: LinearAd
 def log_ranks(queries: np.ndarray, texts: np.ndarray) -> np.ndarray:
     """Return the log of the rank (m,) of each text, among all (m, d), for its query.
 
-    Texts with equal cosines share the mean of their ranks, so that equal vectors and zeros do not rank first.
+    Tied texts get their average rank, so that equal vectors and zeros do not rank first.
     """
     x, y = (unit_rows(torch.as_tensor(np.asarray(part, np.float64))) for part in (queries, texts))
     cosines = (x @ y.T).round(decimals=6)

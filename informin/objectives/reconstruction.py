@@ -62,8 +62,8 @@ def reconstruction(z1: Tensor, z2: Tensor, form: str = "squared_l2") -> Tensor:
 class Reconstruction(Term):
     """Distance between the projections of the two views. See `reconstruction`.
 
-    The default form is that of the authors' code, from which their published scores come. The paper's form gains in
-    short runs on encoders that were trained for embeddings, and ends below SimCSE in long runs (docs/results.md).
+    The default is the form in the authors' code. The paper's form improves STS in short runs on encoders that were
+    trained for embeddings, and ends below SimCSE in long runs (docs/results.md).
     """
 
     name = "reconstruction"

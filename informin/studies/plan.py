@@ -417,7 +417,8 @@ def _before(path: Path, given, settings: Sequence[Setting], scored: Sequence[str
     found: dict[str, Setting] = {}
     for start, own in zip(starts, read):
         name = ", ".join([BEFORE, *(f"{option} {shown(own.get(option))}" for option in told)])
-        if usual | found.setdefault(name, Setting(name, BEFORE, start, trained=False)).options != usual | start:
+        setting = found.setdefault(name, Setting(name, BEFORE, start, trained=False))
+        if usual | setting.options != usual | start:
             needed = "one encoder and one `senteval_dir`, or folders with different names"
             raise UsageError(f"{path}: before: settings differ in the folder of {name}", needed=needed)
     return list(found.values())

@@ -26,7 +26,7 @@ RECIPES = sorted(path for path in (ROOT / "informin/recipes").glob("*.yaml") if 
 def recipe(path):
     """Return the model of a recipe, its other options, and those that the paper row does not fill in.
 
-    Recipes have the paper's form of the reconstruction. The default is that of the authors' code.
+    Recipes set the paper's form of the reconstruction loss. The default is the form in the authors' code.
     """
     options = read_options_file(path)
     given = ("objective", "mlm_weight", "reconstruction_form")
