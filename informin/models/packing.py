@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nested import nested_tensor_from_jagged
 from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.utils.weak import WeakTensorKeyDictionary
 from transformers import MODEL_MAPPING, BertModel, PreTrainedModel
 from transformers.models.bert.modeling_bert import BertLayer, BertSelfAttention
 from transformers.models.roberta.modeling_roberta import RobertaEmbeddings
@@ -26,6 +27,7 @@ from informin.models.architectures import ARCHITECTURES
 
 BF16_ROWS = 128  # see `run_layers`
 LayersRun = Callable[[list[BertLayer], Tensor, "Packed", bool], Tensor]
+_packed: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # by mask; see `Packed.once`
 
 
 @dataclass
@@ -37,12 +39,33 @@ class Packed:
         runs: For each length, the number of sentences and the length.
         starts: (N,), indices in the row where the sentences start, in that order.
         at: (T,), indices of the tokens in the flattened batch (N, L).
+        ends: (N + 1,), indices in the row where the sentences start and where the last one ends.
+        numbers: (N + 1,), from 0 to N: the `ends` of a row of first tokens.
     """
 
     order: Tensor
     runs: list[tuple[int, int]]
     starts: Tensor
     at: Tensor
+
+    def __post_init__(self) -> None:
+        self.ends = pad(self.starts, (0, 1), value=len(self.at))
+        self.numbers = torch.arange(len(self.ends), device=self.at.device)
+
+    @classmethod
+    def once(cls, mask: Tensor) -> "Packed":
+        """Return `of(mask)`, computed once for each mask.
+
+        Gradient caching computes a chunk twice. Nested tensors count as equal in shape only if they share the same tensor
+        of offsets.
+        """
+        if not torch.is_grad_enabled() or mask.is_inference():
+            return cls.of(mask)
+        version, packed = _packed.get(mask, (None, None))
+        if packed is None or version != mask._version:
+            packed = cls.of(mask)
+            _packed[mask] = mask._version, packed
+        return packed
 
     @classmethod
     def of(cls, mask: Tensor) -> "Packed":
@@ -111,7 +134,7 @@ def packed_forward(
     Returns:
         Embeddings (N, d), and hidden states (M, d) of the selected tokens in row-major order, or None.
     """
-    packed = Packed.of(mask)
+    packed = Packed.once(mask)
     hidden = _embed(encoder, input_ids, mask, packed)  # (T, d)
     layers = cast(list[BertLayer], list(encoder.encoder.layer))
     first_alone = pooling == "cls" and wanted is None
@@ -193,9 +216,8 @@ def attend_by_runs(query, key, value, packed: Packed, dropout: float, scale: flo
 def attend_at_once(query, key, value, packed: Packed, dropout: float, scale: float, first_alone: bool) -> Tensor:
     """Return the result of `attend_by_runs`, computed at once with nested tensors (FlashAttention in fp16 and bf16)."""
     lengths = {"min_seqlen": packed.runs[-1][1], "max_seqlen": packed.runs[0][1]}
-    layout = {"offsets": pad(packed.starts, (0, 1), value=len(key))} | lengths
-    one = torch.arange(len(packed.starts) + 1, device=key.device)
-    query_layout = {"offsets": one, "min_seqlen": 1, "max_seqlen": 1} if first_alone else layout
+    layout = {"offsets": packed.ends} | lengths
+    query_layout = {"offsets": packed.numbers, "min_seqlen": 1, "max_seqlen": 1} if first_alone else layout
     query, key, value = (
         nested_tensor_from_jagged(x, **layout_of_x).transpose(1, 2)  # (N, H, length, d/H)
         for x, layout_of_x in ((query, query_layout), (key, layout), (value, layout))

@@ -96,6 +96,16 @@ def test_wanted_tokens_come_in_the_order_of_the_batch(bert, pooling):
     torch.testing.assert_close(embeddings, modeling_informin.pool(pooling, hidden, mask), atol=1e-5, rtol=0)
 
 
+def test_a_mask_is_packed_once_until_it_changes():
+    mask = torch.tensor([[1, 1, 0], [1, 1, 1], [1, 1, 0]])
+    packed = Packed.once(mask)
+    assert Packed.once(mask) is packed and Packed.once(mask.clone()) is not packed
+    mask[2, 1] = 0
+    assert Packed.once(mask).runs == [(1, 3), (1, 2), (1, 1)]
+    with torch.no_grad():
+        assert Packed.once(mask) is not Packed.once(mask)
+
+
 def test_packed_row_has_no_padding_and_runs_of_equal_length():
     mask = torch.tensor([[1, 1, 0], [1, 1, 1], [1, 1, 0]])
     packed = Packed.of(mask)

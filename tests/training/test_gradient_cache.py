@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import modeling_informin
+from informin.models import packing
 from informin.training.options import InforMinTrainingArguments
 from informin.views.attention import ViewDropout
 from tests.conftest import FOUR_STEPS, make_sentences, raises_usage
@@ -70,6 +71,16 @@ def test_gradient_equals_that_of_the_full_batch(bert, tmp_path, name, packed):
         one_step(trainer_of(bert, tmp_path / str(chunk), gradient_cache_chunk_size=chunk, **options), dropout=False)
         for chunk in (None, 7)
     )
+    assert_same(cached, whole)
+
+
+@pytest.mark.parametrize("name", ["informin", "mlm", "guided"])
+def test_nested_tensors_are_recomputed(bert, tmp_path, monkeypatch, name):
+    """The attention of a GPU. The nested tensors of a CPU have no shape that `checkpoint` could compare."""
+    monkeypatch.setattr(packing, "attend_by_runs", packing.attend_at_once)
+    runs = (trainer_of(bert, tmp_path / str(n), gradient_cache_chunk_size=n, **OBJECTIVES[name]) for n in (None, 7))
+    monkeypatch.setattr(modeling_informin, "checkpoint", partial(modeling_informin.checkpoint, determinism_check="none"))
+    whole, cached = (one_step(run, dropout=False) for run in runs)
     assert_same(cached, whole)
 
 
