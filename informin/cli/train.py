@@ -18,7 +18,7 @@ from informin.lock import only_run_in
 from informin.models.checkpoint import Checkpoint
 from informin.publishing.origin import refuse_local_base
 from informin.publishing.trainer import hub_destination
-from informin.training.checkpoints import LAST, checkpoint_to_resume, complete_checkpoints, refuse_used_folder
+from informin.training.checkpoints import LAST, checkpoint_to_resume, refuse_used_folder, resumable_checkpoints
 from informin.training.command_line import option_names, parse
 from informin.training.data_options import CardArguments, DataArguments
 from informin.training.heartbeat import Heartbeat
@@ -54,7 +54,7 @@ def run(argv: list[str]) -> int:
 def train(checkpoint: Checkpoint, data: DataArguments, card: CardArguments, args: InforMinTrainingArguments) -> int:
     """Load the data, train, export, and print the report."""
     resume, again = args.resume_from_checkpoint, restarted()
-    if again and (complete := complete_checkpoints(args.run_dir)):
+    if again and (complete := resumable_checkpoints(args.run_dir)):
         resume = LAST
         logger.warning(f"A process died, and the run was restarted. It resumes from {complete[-1].name}.")
     if resume:
@@ -80,10 +80,11 @@ def train(checkpoint: Checkpoint, data: DataArguments, card: CardArguments, args
         trainer.train(resume_from_checkpoint=resume)
         if stop.received:
             if trainer.is_world_process_zero():
-                print_at_end(
-                    f"Interrupted at step {trainer.state.global_step}; the checkpoint is in {args.output_dir}.\n"
-                    f"To resume, run the same command with --resume_from_checkpoint {LAST}"
-                )
+                how = f"To resume, run the same command with --resume_from_checkpoint {LAST}"
+                if args.save_only_model:
+                    how = "It cannot be resumed, because `save_only_model` leaves out the optimizer state."
+                step = trainer.state.global_step
+                print_at_end(f"Interrupted at step {step}; the checkpoint is in {args.output_dir}.\n{how}")
             return 128 + stop.received
     trainer.export(report=False)  # first, so that the model exists whatever happens next
     exported = f"The model is in {args.output_dir}."

@@ -56,8 +56,8 @@ class Packed:
     def once(cls, mask: Tensor) -> "Packed":
         """Return `of(mask)`, computed once for each mask.
 
-        Gradient caching computes a chunk twice. Nested tensors count as equal in shape only if they share the same tensor
-        of offsets.
+        Gradient caching computes a chunk twice, and nested tensors have equal shapes only if they share one tensor of
+        offsets.
         """
         if not torch.is_grad_enabled() or mask.is_inference():
             return cls.of(mask)

@@ -24,7 +24,7 @@ from informin.publishing.record import load_record
 from informin.studies.plan import SAMPLES, Study
 from informin.studies.runs import Run, read_run, resumable, run_record, seconds_spent, unscored, untrained
 from informin.studies.table import name_of, value_of
-from informin.training.checkpoints import LAST, complete_checkpoints
+from informin.training.checkpoints import LAST, resumable_checkpoints
 
 INFORMIN = [sys.executable, "-m", "informin"]
 FINISHED, BUSY, STOPPED = "finished", "is being run by another process", "was stopped"
@@ -152,7 +152,7 @@ class Runner:
 
 def _threads_before(run: Run) -> int | None:
     """Return the number of threads of an interrupted run, which determines its dropout masks; None for a new run."""
-    existing = complete_checkpoints(run.model)
+    existing = resumable_checkpoints(run.model)
     record = load_record(existing[-1]) if existing else None
     return record["environment"]["threads"] if record else None
 

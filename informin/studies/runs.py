@@ -24,7 +24,7 @@ from informin.evaluation.table import samples
 from informin.publishing.record import load_record
 from informin.schema import AMOUNT, ANY, SCORE, TEXT, Keys, integer, one_of, or_none, read_checked
 from informin.studies.plan import Setting, Study, without_paths
-from informin.training.checkpoints import complete_checkpoints
+from informin.training.checkpoints import resumable_checkpoints
 
 SCHEMA = 1
 SECONDS = Keys({"training": AMOUNT, "scoring": AMOUNT})
@@ -130,7 +130,7 @@ def unscored(run: Run, tasks: Sequence[str]) -> list[str]:
 
 def resumable(run: Run) -> bool:
     """Return whether training was interrupted and can resume from a checkpoint."""
-    return untrained(run) and bool(complete_checkpoints(run.model))
+    return untrained(run) and bool(resumable_checkpoints(run.model))
 
 
 def run_record(run: Run) -> dict:

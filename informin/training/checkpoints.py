@@ -95,6 +95,15 @@ def complete_checkpoints(output_dir: str | Path) -> list[Path]:
     return [path for path in _checkpoints(output_dir) if damage(path, contents=False) is None]
 
 
+def resumable_checkpoints(output_dir: str | Path) -> list[Path]:
+    """Return the complete checkpoints that a run can resume from. With `save_only_model`, there are none."""
+    return [path for path in complete_checkpoints(output_dir) if _can_resume(path)]
+
+
+def _can_resume(checkpoint: Path) -> bool:
+    return {"scheduler.pt", TRAINING} <= (manifest_files(checkpoint) or {}).keys()
+
+
 def checkpoint_to_resume(output_dir: str | Path, wanted: str, settings: dict) -> Path:
     """Return the checkpoint folder to resume from. Logs which later checkpoints are damaged.
 
@@ -108,7 +117,7 @@ def checkpoint_to_resume(output_dir: str | Path, wanted: str, settings: dict) ->
             `output_dir`, lacks the optimizer state, or has other heads than the resumed run.
     """
     checkpoint = _latest_complete(output_dir) if wanted == LAST else _given(Path(wanted), Path(output_dir))
-    if not {"scheduler.pt", TRAINING} <= (manifest_files(checkpoint) or {}).keys():
+    if not _can_resume(checkpoint):
         raise UsageError(
             f"{checkpoint} lacks training.json or the optimizer state (see `save_only_model`)",
             option=RESUME,

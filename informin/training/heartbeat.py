@@ -17,7 +17,7 @@ import torch.distributed as dist
 from informin.distributed import rank, world_size
 from informin.errors import InforMinError, LostProcessError, error_line
 from informin.temporary import remove_own
-from informin.training.checkpoints import complete_checkpoints
+from informin.training.checkpoints import complete_checkpoints, resumable_checkpoints
 
 LIBRARIES = ("gloo", "NCCL")  # which occur in the error messages of collectives
 DONE = b"done"  # last beat of a process that has finished
@@ -35,7 +35,7 @@ def lost(what: str, output_dir: str | None, again: str = "") -> LostProcessError
         return LostProcessError(f"{what}. {again}")
     saved = complete_checkpoints(output_dir)
     latest = f"The latest complete checkpoint is {saved[-1]}" if saved else "No checkpoint was saved"
-    resume = " with `resume_from_checkpoint` last" if saved else ""
+    resume = " with `resume_from_checkpoint` last" if resumable_checkpoints(output_dir) else ""
     return LostProcessError(f"{what}. {latest}. Run the same command on all machines again{resume}.")
 
 

@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 from informin.errors import NO_SPACE, SaveError, error_line, is_write_error
 from informin.files import manifest_files
-from informin.training.checkpoints import LAST, complete_checkpoints
+from informin.training.checkpoints import LAST, complete_checkpoints, resumable_checkpoints
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -39,8 +39,8 @@ def save_error(folder: Path, error: Exception, model: nn.Module, optimizer: Opti
         reason = (
             f"the disk is full. The checkpoint needs {mebibytes(needed)}, and {folder.parent} has {mebibytes(free)}"
         )
-    fix = "There is no earlier checkpoint."
-    if complete:
+    fix = "There is no earlier checkpoint to resume from."
+    if resumable_checkpoints(folder.parent):
         fix = f"Free some space, then run the same command with `resume_from_checkpoint` {LAST} to resume from "
         fix += f"{complete[-1]}."
     return SaveError(f"{folder.name} could not be saved: {reason}. The incomplete checkpoint was deleted. {fix}")

@@ -18,7 +18,7 @@ from transformers import AutoModel
 import run_unsup
 from informin.evaluation import pairs
 from informin.models.open_model import load_model
-from informin.training.checkpoints import complete_checkpoints, step_of
+from informin.training.checkpoints import complete_checkpoints, resumable_checkpoints, step_of
 from tests import forked
 from tests.conftest import ROOT, SHARED
 from tests.forked import Forked
@@ -135,10 +135,17 @@ def test_killed_and_resumed_run_has_the_same_weights(command, tmp_path, mlm_weig
 
 
 @pytest.mark.parametrize(
-    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=["ctrl-c", "sigterm", "closed-terminal"]
+    "number, how",
+    [
+        (signal.SIGINT, "To resume, run the same command with --resume_from_checkpoint last"),
+        (signal.SIGTERM, "It cannot be resumed, because `save_only_model` leaves out the optimizer state."),
+        (signal.SIGHUP, "To resume, run the same command with --resume_from_checkpoint last"),
+    ],
+    ids=["ctrl-c", "sigterm", "closed-terminal"],
 )
-def test_signal_saves_a_checkpoint_and_prints_how_to_resume(command, tmp_path, number):
-    arguments = command(max_steps=4000, eval_steps=10)
+def test_signal_saves_a_checkpoint_and_prints_how_to_resume(command, tmp_path, number, how):
+    resumes = how.startswith("To resume")
+    arguments = command(max_steps=4000, eval_steps=10, save_only_model=not resumes)
     log = tmp_path / "log.txt"
     process = start(arguments, log)
     wait_until((tmp_path / "run" / "checkpoint-10" / "manifest.json").exists, process, log)
@@ -147,7 +154,8 @@ def test_signal_saves_a_checkpoint_and_prints_how_to_resume(command, tmp_path, n
     text = log.read_text()
     step = int(text.split("Interrupted at step ")[1].split(";")[0])
     assert (tmp_path / "run" / f"checkpoint-{step}" / "trainer_state.json").is_file()
-    assert "--resume_from_checkpoint last" in text
+    assert text.endswith(f"{how}\n")
+    assert bool(resumable_checkpoints(tmp_path / "run")) == resumes
     assert not (tmp_path / "run" / "model.safetensors").exists()
     assert "Traceback" not in text
 

@@ -136,12 +136,15 @@ def test_nohup_is_respected():
 
 
 def test_interrupted_run_resumes_or_restarts(write, stub, tmp_path, capsys):
-    """Resumes from a complete checkpoint; deletes incomplete checkpoints and models."""
+    """Resumes from a complete checkpoint; deletes checkpoints without the optimizer, and models."""
     path, output = write(), tmp_path / "out"
     cold, warm = (run for run in runs_of(read_study(path), output) if run.seed == 1)
-    (cold.model / "checkpoint-2").mkdir(parents=True)
+    for run in (cold, warm):
+        (run.model / "checkpoint-2").mkdir(parents=True)
+    (cold.model / "checkpoint-2" / "scheduler.pt").touch()
+    (cold.model / "checkpoint-2" / "training.json").write_text('{"environment": {"threads": 1}}')
     write_manifest(cold.model / "checkpoint-2")
-    (warm.model / "checkpoint-2").mkdir(parents=True)
+    write_manifest(warm.model / "checkpoint-2")  # as with `save_only_model`
     (warm.model / "model.safetensors").write_text("half")
     (warm.folder / "results.json").write_text("of other weights")
     assert study_command.main([str(path), "--output", str(output), "--seeds", "1"]) == 0
@@ -239,6 +242,7 @@ def test_interrupted_run_resumes_with_its_number_of_threads(write, stub, tmp_pat
     for name in ("modules.json", "training.json"):
         (run.model / name).rename(run.model / "checkpoint-2" / name)
     change(run.model / "checkpoint-2", "training.json", environment=dict(device="cpu", threads=3))
+    (run.model / "checkpoint-2" / "scheduler.pt").touch()
     write_manifest(run.model / "checkpoint-2")
     assert study_command.main([str(path), "--output", str(output), "--seeds", "1", "--jobs", "2"]) == 0
     again = next(call for call in calls(stub) if "--resume_from_checkpoint" in call["argv"])

@@ -79,7 +79,9 @@ def test_nested_tensors_are_recomputed(bert, tmp_path, monkeypatch, name):
     """The attention of a GPU. The nested tensors of a CPU have no shape that `checkpoint` could compare."""
     monkeypatch.setattr(packing, "attend_by_runs", packing.attend_at_once)
     runs = (trainer_of(bert, tmp_path / str(n), gradient_cache_chunk_size=n, **OBJECTIVES[name]) for n in (None, 7))
-    monkeypatch.setattr(modeling_informin, "checkpoint", partial(modeling_informin.checkpoint, determinism_check="none"))
+    monkeypatch.setattr(
+        modeling_informin, "checkpoint", partial(modeling_informin.checkpoint, determinism_check="none")
+    )
     whole, cached = (one_step(run, dropout=False) for run in runs)
     assert_same(cached, whole)
 

@@ -112,7 +112,7 @@ def test_a_full_disk(command, finished_run, tmp_path, capsys, monkeypatch, at, e
         "The incomplete checkpoint was deleted." in message and f"{run} has 0.00 MiB" in message and "\n" not in message
     )
     if at == 2:
-        assert "There is no earlier checkpoint." in message and not run.exists()
+        assert "There is no earlier checkpoint to resume from." in message and not run.exists()
         return
     assert (
         f"then run the same command with --resume_from_checkpoint last to resume from {run / 'checkpoint-2'}."
@@ -136,8 +136,7 @@ def test_write_errors_other_than_a_full_disk(command, tmp_path, capsys, monkeypa
     replace_saves(monkeypatch, broken)
     message = fails(capsys, command(), code=1)
     assert (
-        f"could not be saved: {error}. The incomplete checkpoint was deleted. There is no earlier checkpoint."
-        in message
+        f"could not be saved: {error}. The incomplete checkpoint was deleted. There is no earlier checkpoint" in message
     )
     assert not (tmp_path / "run").exists()
 
