@@ -102,7 +102,7 @@ def run_and_report(study: Study, runs: list[Run], output: str, jobs: int | None,
         report(study, runs, output)
     for run in missing:
         outcome = progress.outcomes.get(run.name, "was not run")
-        print(f"Missing: {run.name} {outcome}. Run the same command again to retry.")
+        print(f"Missing: {run.name} {outcome.removesuffix('.')}. Run the same command again to retry.")
     return 1 if missing else 0
 
 

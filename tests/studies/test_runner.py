@@ -138,17 +138,22 @@ def test_nohup_is_respected():
 def test_interrupted_run_resumes_or_restarts(write, stub, tmp_path, capsys):
     """Resumes from a complete checkpoint; deletes checkpoints without the optimizer, and models."""
     path, output = write(), tmp_path / "out"
+    assert study_command.main([str(path), "--output", str(output), "--seeds", "1"]) == 0
     cold, warm = (run for run in runs_of(read_study(path), output) if run.seed == 1)
     for run in (cold, warm):
-        (run.model / "checkpoint-2").mkdir(parents=True)
-    (cold.model / "checkpoint-2" / "scheduler.pt").touch()
-    (cold.model / "checkpoint-2" / "training.json").write_text('{"environment": {"threads": 1}}')
-    write_manifest(cold.model / "checkpoint-2")
-    write_manifest(warm.model / "checkpoint-2")  # as with `save_only_model`
+        (run.folder / "run.json").unlink()
+        checkpoint = run.model / "checkpoint-2"
+        checkpoint.mkdir()
+        (run.model / "modules.json").unlink()
+        (run.model / "training.json").rename(checkpoint / "training.json")
+        if run is cold:  # the other one is as with `save_only_model`
+            (checkpoint / "scheduler.pt").touch()
+        write_manifest(checkpoint)
     (warm.model / "model.safetensors").write_text("half")
     (warm.folder / "results.json").write_text("of other weights")
+    before = len(calls(stub))
     assert study_command.main([str(path), "--output", str(output), "--seeds", "1"]) == 0
-    first, second = (call["argv"] for call in calls(stub))
+    first, second = (call["argv"] for call in calls(stub)[before:])
     assert first[-2:] == ["--resume_from_checkpoint", "last"] and "--resume_from_checkpoint" not in second
     assert "cold seed 1 resumes from its checkpoint" in capsys.readouterr().out
     assert not (warm.model / "model.safetensors").exists() and not warm.results.exists()
