@@ -72,8 +72,10 @@ def test_embeddings_equal_those_of_a_cpu(bert, backend):
         np.testing.assert_allclose(gpu[pooler], vectors, atol=1e-5)
 
 
-def test_any_encoder_trains(bert, tmp_path):
+@pytest.mark.parametrize("options", [{}, dict(objective="simcse", false_negative_fraction=0.1)], ids=["", "own guide"])
+def test_any_encoder_trains(bert, tmp_path, options):
     """With the sentence-transformers backend."""
-    run = trainer_of(bert, tmp_path / "run", use_cpu=False, backend="st", max_steps=FOUR_STEPS["max_steps"])
+    how = options | dict(use_cpu=False, backend="st", max_steps=FOUR_STEPS["max_steps"])
+    run = trainer_of(bert, tmp_path / "run", **how)
     run.train()
     assert run.args.device.type == GPU and all(np.isfinite(entry["loss"]) for entry in run.state.log_history[:-1])

@@ -77,7 +77,8 @@ class Collection:
             negatives: Further documents to search among.
             relevance: N grades, 0 for not relevant; None for all 1. Queries without a relevant document are left out.
         """
-        negatives, grades = negatives or [], relevance or [1] * len(queries)
+        negatives = [] if negatives is None else negatives
+        grades = [1] * len(queries) if relevance is None else relevance
         pool = list(dict.fromkeys([*documents, *negatives]))
         index = {document: i for i, document in enumerate(pool)}
         answers: dict[str, dict[int, int]] = {}

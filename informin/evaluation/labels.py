@@ -19,7 +19,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import v_measure_score
 from threadpoolctl import threadpool_limits
 
-from informin.errors import UsageError, counted
+from informin.errors import UndefinedScoreError, UsageError, counted
 from informin.evaluation.embedding_cache import Encode, embed_once
 from informin.evaluation.geometry import nearest, unit
 from informin.evaluation.measures import LABELS, Measure
@@ -45,6 +45,10 @@ class LabeledSentences:
 
     kind: ClassVar[str] = "labels"
     measures: ClassVar[dict[str, Measure]] = LABELS
+
+    def __post_init__(self):
+        object.__setattr__(self, "sentences", list(self.sentences))
+        object.__setattr__(self, "labels", list(map(str, self.labels)))
 
     @property
     def sha256(self) -> str:
@@ -139,9 +143,12 @@ def score_labels(encode: Encode, labeled: LabeledSentences) -> dict[str, float]:
         `few_shot`, `few_shot_sd`: see `few_shot_accuracy`. `_sd`: standard deviation (n - 1) over 10 draws.
 
     Raises:
-        UndefinedScoreError: See `embed_once`.
+        UndefinedScoreError: There are fewer than two classes, or no class has two sentences; or see `embed_once`.
     """
     labeled = labeled.distinct()
+    classes = len(set(labeled.labels))
+    if classes < 2 or classes == len(labeled.labels):
+        raise UndefinedScoreError(f"{labeled.name} needs two or more labels, and one that two sentences have")
     x = unit(embed_once(encode, labeled.sentences)(labeled.sentences)).astype(np.float32)  # (N, d)
     names, y = np.unique(labeled.labels, return_inverse=True)  # (N,), 0 to C - 1
     # With several threads, the order of sums varies, and with it the last digits and sometimes a cluster.

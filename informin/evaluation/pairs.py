@@ -31,7 +31,16 @@ class GradedPairs:
     measures: ClassVar[dict[str, Measure]] = PAIRS
 
     def __post_init__(self):
-        object.__setattr__(self, "scores", np.asarray(self.scores))  # a list is accepted, too
+        # Other sequences are accepted, too, such as a column of a table.
+        for name in ("sentences1", "sentences2"):
+            object.__setattr__(self, name, list(getattr(self, name)))
+        object.__setattr__(self, "scores", np.asarray(self.scores))
+        sizes = len(self.sentences1), len(self.sentences2), len(self.scores)
+        if len(set(sizes)) > 1:
+            raise UsageError(
+                f"{self.name} has {sizes[0]} first sentences, {sizes[1]} second ones and {sizes[2]} scores",
+                needed="as many of each",
+            )
 
     @classmethod
     def of_rows(cls, name: str, rows: Sequence[tuple[str, str, float]]) -> "GradedPairs":

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from informin.errors import UndefinedScoreError
 from informin.evaluation.embedding_cache import Encode
 
 
@@ -40,11 +41,21 @@ def whitened(encode: Encode, dimensions: int | None, fitted_on: Sequence[str] | 
     Args:
         fitted_on: Sentences to fit the whitening on, once; None for the sentences of each call. For a task these are
             its own sentences ("target" in Su et al., 2021), without labels.
+
+    Raises:
+        UndefinedScoreError: By the function that is returned, if there are not more sentences than dimensions: all
+            cosines would be equal.
     """
     transform = None if fitted_on is None else Whitening(encode(fitted_on), dimensions)
 
     def encode_whitened(sentences: Sequence[str]) -> np.ndarray:
         x = encode(sentences)
+        kept = min(dimensions or x.shape[1], x.shape[1])
+        if transform is None and len(x) <= kept:
+            raise UndefinedScoreError(
+                f"{len(x)} sentences cannot be whitened to {kept} dimensions, because all cosines would be equal. Set "
+                "`whitening_file`, or a smaller `whitening`"
+            )
         return (transform or Whitening(x, dimensions))(x)
 
     return encode_whitened

@@ -36,6 +36,9 @@ def given_vectors(embeddings: str | Path | ArrayLike) -> tuple[np.ndarray, str]:
     if isinstance(embeddings, str | Path):
         return adapter_vectors.load_vectors(embeddings), str(embeddings)
     name = "the array"
+    if isinstance(embeddings, torch.Tensor):
+        half = embeddings.dtype == torch.bfloat16  # which numpy does not have
+        embeddings = (embeddings.float() if half else embeddings).detach().cpu()
     return adapter_vectors.check_vectors(np.asarray(embeddings), name), name
 
 

@@ -242,8 +242,7 @@ class NativeModel(Model):
             own = replace(self, poolers=(args.pooler,), length=args.max_seq_length, prompt=args.prompt, bf16=bf16)
             own.module.to(args.device)
             return nullcontext(own)
-        device = None if args.device.type == "cpu" else str(args.device)
-        how = LoadOptions((args.pooler,), args.max_seq_length, device=device, bf16=bf16, prompt=args.prompt)
+        how = LoadOptions((args.pooler,), args.max_seq_length, device=str(args.device), bf16=bf16, prompt=args.prompt)
         return nullcontext(self.load(how))
 
     def original(self, args: Any) -> Encode:

@@ -230,7 +230,7 @@ def refuse_identical_views(model: StModule) -> None:
     """Raise UsageError if a model without dropout would give two equal views of a sentence."""
     if model.lora and model.lora.dropout:  # has an effect from the first step on
         return
-    batch = model.tokenizer(SAMPLE, padding=True, return_tensors="pt")
+    batch = model.tokenizer(SAMPLE, padding=True, return_tensors="pt").to(model.device)
     was = model.training
     model.train()
     with torch.no_grad():

@@ -153,8 +153,7 @@ def _guide(model: Model, args: InforMinTrainingArguments) -> AbstractContextMana
     name = args.guide_model
     if name is None:
         return model.guide(args)
-    device = None if args.device.type == "cpu" else str(args.device)
-    how: dict[str, Any] = {"device": device, "bf16": args.mixed_precision == "bf16"}
+    how: dict[str, Any] = {"device": str(args.device), "bf16": args.mixed_precision == "bf16"}
     try:
         return nullcontext(load_model(name, trust_remote_code=args.trust_remote_code, **how))
     except UnknownPoolingError:

@@ -188,7 +188,7 @@ class InforMinTrainingArguments(EncoderOptions, TermOptions, TrainingArguments):
         True, "Drop the last, incomplete batch of an epoch. Required for several processes."
     )
     ddp_find_unused_parameters: Optional[bool] = option(
-        False, "Not needed: the model has only heads that the objective uses."
+        None, "With several processes. Default: only for `noncontrastive`, and `guided` with a projection head."
     )
     resume_from_checkpoint: Optional[str] = field(
         default=None,
@@ -280,6 +280,10 @@ class InforMinTrainingArguments(EncoderOptions, TermOptions, TrainingArguments):
         resolved.paper_row = row.name if row and from_paper else self.paper_row
         if resolved.padding_free is None:
             resolved.padding_free = model.packs(resolved)
+        if resolved.ddp_find_unused_parameters is None:
+            # Their terms may use neither the projection head nor, for attention maps, all of the last layer.
+            head = resolved.objective == "guided" and resolved.projection_head == "mlp"
+            resolved.ddp_find_unused_parameters = head or resolved.objective == "noncontrastive"
         model.check(resolved)
         if resolved.output_dir is None:
             resolved.output_dir = default_output_dir(model.name, resolved)

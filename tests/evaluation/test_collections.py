@@ -60,6 +60,8 @@ def test_a_query_does_not_find_itself():
 def test_a_folder_and_pairs_with_the_same_texts_have_the_same_scores_in_training(tsv):
     queries, documents, grades = zip(*((QUERIES[q], DOCUMENTS[d], grade) for q, d, grade in JUDGED))
     pairs, folder = Collection.of_pairs("pairs", queries, documents, DOCUMENTS, grades), load_collection(tsv)
+    arrays = map(np.array, (queries, documents, DOCUMENTS, grades))
+    assert Collection.of_pairs("pairs", *arrays).sha256 == pairs.sha256
     (expected, none), (found, problems) = (as_development(one).score(random_encode) for one in (pairs, folder))
     assert found == expected and 0 < found["map_100"] < 100 and none == problems == {}
     assert folder.counts == pairs.counts == {"n": 3, "documents": 40}

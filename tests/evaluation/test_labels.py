@@ -246,6 +246,15 @@ def test_ties_go_to_the_first_and_equal_embeddings_have_scores():
     assert found["nearest_10"] == 0  # both others of a class outvote the one of the own
 
 
+def test_labels_of_a_program():
+    """Numbers are accepted, and labels that a file could not have have no score."""
+    numbered = LabeledSentences("dev", np.array(["a", "b", "c"]), [0, 1, 0])
+    assert numbered.sha256 == LabeledSentences("dev", ["a", "b", "c"], ["0", "1", "0"]).sha256
+    for given in (["x", "x", "x"], ["x", "y", "z"]):
+        with pytest.raises(UndefinedScoreError, match="dev needs two or more labels, and one that two sentences have"):
+            score_labels(lambda texts: np.eye(3)[: len(texts)], LabeledSentences("dev", ["a", "b", "c"], given))
+
+
 def test_embeddings_that_are_not_finite():
     labeled, vectors = sample()
     vectors["sentence 3"][2] = np.nan

@@ -4,6 +4,7 @@ import json
 import math
 import os
 
+import datasets
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
@@ -11,9 +12,10 @@ from scipy.stats import spearmanr
 from informin.errors import UndefinedScoreError, UsageError
 from informin.evaluation import GradedPairs, load_pairs, load_stsb_dev, score_pairs
 from informin.evaluation.geometry import alignment, uniformity
+from informin.evaluation.metrics.alignment_uniformity import formula
 from informin.evaluation.senteval import STSB_DEV
 from informin.models.open_model import load_model
-from tests.conftest import SHARED, make_sentences
+from tests.conftest import SHARED, make_sentences, raises_usage
 
 SENTEVAL = SHARED / "data/senteval"
 HEADER = "sentence1,sentence2,score\n"
@@ -211,6 +213,25 @@ def test_equal_embeddings_have_no_score():
     vector = np.random.default_rng(0).normal(size=64).astype(np.float32)
     with pytest.raises(UndefinedScoreError, match=r"all \d+ predictions are equal, so the correlation is undefined"):
         score_pairs(lambda sentences: np.stack([vector * (1 + i) for i in range(len(sentences))]), pairs)
+
+
+def test_columns_of_tables_are_accepted():
+    first, second, scores = ["a", "b", "c"], ["d", "e", "a"], [1, 2, 3]
+    pairs = GradedPairs("dev", first, second, scores)
+    table = datasets.Dataset.from_dict({"first": first, "second": second})
+    for one, other in ((np.array(first, object), np.array(second, object)), (table["first"], table["second"])):
+        same = GradedPairs("dev", one, other, scores)
+        assert same.texts() == pairs.texts() == ["a", "b", "c", "d", "e"] and same.sha256 == pairs.sha256
+    with raises_usage(found="dev has 3 first sentences, 2 second ones and 3 scores", needed="as many of each"):
+        GradedPairs("dev", first, second[1:], scores)
+
+
+def test_uniformity_in_blocks_of_rows(monkeypatch):
+    x = np.random.default_rng(0).normal(size=(50, 4))
+    expected = uniformity(x)
+    for rows in (7, 25, 49):
+        monkeypatch.setattr(formula, "ROWS", rows)
+        assert uniformity(x) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 import torch
 
+from informin.errors import UndefinedScoreError
 from informin.evaluation.labels import score_labels
 from informin.evaluation.results import load_results
 from informin.evaluation.scoring import WhiteningOptions, load_tasks, score_encoder, whitening_options
 from informin.evaluation.senteval import load_task
 from informin.evaluation.sts import score_sts
+from informin.evaluation.whitening import whitened
 from informin.files import sha256
 from tests.conftest import WORDS, make_sentences, raises_usage
 from tests.senteval_data import small_counts, write_senteval
@@ -96,6 +98,21 @@ def test_more_whitening_dimensions_than_embeddings_have_is_an_error(data):
     needed = f"1 to {len(WORDS)}, the dimensions of words's embeddings"
     with raises_usage(option="whitening", found=f"is {len(WORDS) + 1}", needed=needed):
         score_encoder(WordCounts(), tasks, WhiteningOptions(len(WORDS) + 1))
+
+
+def test_whitening_needs_more_sentences_than_dimensions():
+    """All cosines of N whitened embeddings in N - 1 directions are equal."""
+    x = np.random.default_rng(0).normal(size=(9, 8))
+    texts = [str(i) for i in range(9)]
+
+    def encode(sentences):
+        return np.stack([x[int(text)] for text in sentences])
+
+    assert np.isfinite(whitened(encode, None)(texts)).all()
+    for few, dimensions in ((texts[:8], None), (texts[:4], 4)):
+        with pytest.raises(UndefinedScoreError, match=f"{len(few)} sentences cannot be whitened to {len(few)} dimen"):
+            whitened(encode, dimensions)(few)
+        assert whitened(encode, dimensions, texts)(few).shape == (len(few), len(few))
 
 
 def test_invalid_whitening_is_rejected():

@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
 from sentence_transformers import SentenceTransformer
 
@@ -89,6 +90,10 @@ def test_embeddings_are_an_array_or_a_file(tmp_path):
     result.save(tmp_path / "a")
     informin.fit(embeddings=VECTORS.tolist(), preset="short_texts").save(tmp_path / "b")
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    tensor = torch.tensor(VECTORS, requires_grad=True)
+    informin.fit(embeddings=tensor, preset="short_texts").save(tmp_path / "c")
+    assert contents(tmp_path / "a") == contents(tmp_path / "c")
+    assert informin.fit(embeddings=tensor.bfloat16(), preset="short_texts").vectors is not None
     coefficients = load_file(tmp_path / "a" / "adapter.safetensors")["coef"]
     np.testing.assert_allclose(coefficients, result.adapter.coef_)
     assert result.prediction is None and "cannot be judged" in result.verdict.sentence

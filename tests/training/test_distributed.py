@@ -27,6 +27,10 @@ from tests.conftest import make_sentences, save_pairs
 from trainer_informin import InforMinTrainer, InforMinTrainingArguments
 
 WORLD = 2
+WITHOUT_HEAD = {  # their terms give no gradient to some weights
+    "maps": dict(objective="noncontrastive", attention_mi_weight=1.0),
+    "distillation": dict(objective="guided", distillation_weight=1.0, projection_head="mlp"),
+}
 TERMS = {
     "contrast": dict(objective="simcse"),
     "information": dict(objective="simcse", measure_information=True),
@@ -273,6 +277,7 @@ def training_worker(rank, folder, out, init):
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(WORLD), MASTER_ADDR="127.0.0.1")
     dist.init_process_group("gloo", init_method=init, rank=rank, world_size=WORLD)
     results = {"whole": train(folder, f"{out}/whole", seed=1), "other": train(folder, f"{out}/other", seed=2)}
+    results |= {name: train(folder, f"{out}/{name}", seed=1, **options) for name, options in WITHOUT_HEAD.items()}
 
     if rank == 0:
         for name, sizes in {"files": [12, 12, 12, 12], "unlike": [3, 20, 1, 5]}.items():
@@ -308,6 +313,13 @@ def two_trainings(bert, tmp_path_factory):
 def test_each_process_has_its_own_dropout_seed(two_trainings):
     states = [state for each in two_trainings for run in ("whole", "other") for state in each[run]["states"]]
     assert len({state.numpy().tobytes() for state in states}) == len(states) == 2 * 2 * 6
+
+
+@pytest.mark.parametrize("name", WITHOUT_HEAD)
+def test_weights_without_a_gradient_do_not_stop_processes(two_trainings, name):
+    one, other = (each[name]["weights"] for each in two_trainings)
+    assert all(weight.equal(other[key]) for key, weight in one.items())
+    assert not all(weight.equal(two_trainings[0]["whole"]["weights"][key]) for key, weight in one.items())
 
 
 def test_processes_split_the_sentences_of_each_epoch(two_trainings):

@@ -13,6 +13,7 @@ import torch
 import run_unsup
 from informin.errors import UsageError
 from informin.guide.cache import CachedGuide
+from informin.models import native
 from informin.models.open_model import load_model
 from informin.objectives.contrast import contrast
 from tests.conftest import make_sentences, raises_usage, save_bert, save_roberta, tokenizer_of
@@ -68,6 +69,15 @@ def test_every_weight_is_trained_and_every_term_logged(build, way):
     logged = [entry for entry in trainer.state.log_history if "loss" in entry]
     for term in trainer.terms:
         assert not term.summand or all(f"terms/{term.name}" in entry for entry in logged)
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["itself", "another model"])
+def test_guide_is_on_the_device_of_training(build, tmp_path, monkeypatch, own):
+    """With `use_cpu`, too: without a device, it would be on a GPU if there is one."""
+    asked = []
+    monkeypatch.setattr(native, "to_device", lambda model, device: asked.append(device))
+    build(**WAYS["similarity"], **({} if own else dict(guide_model=finished(save_bert(tmp_path / "guide")))))
+    assert asked and set(asked) == {"cpu"}
 
 
 def test_own_similarities_need_no_guide(build, tmp_path):

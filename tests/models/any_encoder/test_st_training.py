@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,11 +10,12 @@ import torch
 import transformers
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
+from transformers import AutoTokenizer
 
 import run_unsup
 from informin.cli import eval as eval_command
 from informin.models.open_model import load_model
-from informin.models.st_module import StModule
+from informin.models.st_module import StModule, refuse_identical_views
 from informin.publishing.added_results import add_results
 from informin.publishing.card.page import write_card
 from informin.publishing.export import export_checkpoint
@@ -289,3 +291,20 @@ def test_exported_weights_are_those_of_the_file(train, tmp_path):
     run.export(tmp_path / "export")
     saved = load_file(tmp_path / "export" / "2_Dense" / "model.safetensors")
     assert saved["linear.weight"].equal(run.model.st[2].linear.weight.data)
+
+
+def test_the_test_for_dropout_runs_on_the_device_of_the_model(bert):
+    """As when the model is its own guide, which moves it to a GPU before training."""
+
+    class Elsewhere:
+        lora, training, device = None, False, torch.device("meta")
+        tokenizer = AutoTokenizer.from_pretrained(bert)
+
+        def train(self, mode=True):
+            pass
+
+        def __call__(self, input_ids, attention_mask):
+            assert {input_ids.device, attention_mask.device} == {self.device}
+            return SimpleNamespace(pooler_output=torch.rand(len(input_ids), 4))
+
+    refuse_identical_views(Elsewhere())

@@ -5,8 +5,9 @@ Source:
 """
 
 import numpy as np
-from scipy.spatial.distance import pdist
+from scipy.spatial.distance import cdist, pdist
 
+ROWS = 4096  # whose distances to all others are in memory at once
 SHORT = 1e-138  # length of a row whose squares underflow
 
 
@@ -38,9 +39,15 @@ def uniformity(x: np.ndarray) -> float:
     """Return log mean exp(-2 |x - y|^2) over all pairs of rows, on unit vectors; lower is better.
 
     Args:
-        x: Embeddings (N, d) of N distinct sentences. Needs O(N^2) memory: 36 MB for 3,000 rows.
+        x: Embeddings (N, d) of N distinct sentences.
 
     Source:
         Wang & Isola (2020), with t = 2; Gao et al. (2021), eq. 3.
     """
-    return float(np.log(np.exp(-2 * pdist(unit(x), "sqeuclidean")).mean()))
+    x, total = unit(x), 0.0
+    for start in range(0, len(x), ROWS):
+        block, rest = x[start : start + ROWS], x[start + ROWS :]
+        total += np.exp(-2 * pdist(block, "sqeuclidean")).sum()
+        for later in range(0, len(rest), ROWS):
+            total += np.exp(-2 * cdist(block, rest[later : later + ROWS], "sqeuclidean")).sum()
+    return float(np.log(total / (len(x) * (len(x) - 1) / 2)))
