@@ -42,7 +42,8 @@ def check_files(command: str, argv: list[str]) -> None:
     if option is None or any(word.startswith(("--config", "--recipe")) for word in argv if command == "train"):
         return
     parser = _Parser(add_help=False, allow_abbrev=False)
-    parser.add_argument(f"--{option}", f"--{option.replace('_', '-')}", nargs="+", default=[])
+    number = None if command == "search" else "+"  # a model may follow the file of a search
+    parser.add_argument(f"--{option}", f"--{option.replace('_', '-')}", default=[], nargs=number)
     if command == "fit":
         parser.add_argument("--embeddings")
     for column in COLUMNS:
@@ -67,6 +68,7 @@ def check_files(command: str, argv: list[str]) -> None:
 
 
 def _check_texts(given: dict) -> None:
-    for path in find_files(given["train_file"]):
+    files = given["train_file"]
+    for path in find_files([files] if isinstance(files, str) else files):
         require_file("`train_file`", path)
         deque(islice(read_sentences(path, given["text_column"]), FIRST_ROWS), maxlen=0)

@@ -61,7 +61,9 @@ def save_adapted(
             classes = model.save_with(dense, new)
         remove_origins(new, None)
         set_usual_modes(new)
-        card = adapter_card(Path(folder).name, source, texts, adapter, drift, model.embedding.prompt, classes, base)
+        prompt, asymmetric = model.embedding.prompt, model.for_queries() is not model
+        name = Path(folder).name
+        card = adapter_card(name, source, texts, adapter, drift, prompt, classes, base, asymmetric=asymmetric)
         (new / CARD).write_text(stamped(card.strip()), encoding="utf-8")
 
 
@@ -74,6 +76,8 @@ def adapter_card(
     prompt: str,
     classes: str,
     base: str | None = None,
+    *,
+    asymmetric: bool = False,
 ) -> str:
     """Return the model card.
 
@@ -82,6 +86,7 @@ def adapter_card(
         source: Files of the encoder; None for a SentenceTransformer whose origin is unknown.
         classes: What AutoModel loads: `ours` or `plain` (a native encoder), `remote` (code in the folder), or `none`.
         base: What the card calls the encoder, if it has no Hub id. Can be one.
+        asymmetric: Whether queries are embedded in another way than documents.
     """
     named = base if base and "/" in base else None  # the name of a folder has no slash
     hub_id = known_id(source.name if source and not Path(source.name).exists() else named)
@@ -95,6 +100,8 @@ def adapter_card(
         base_model_relation="finetune" if hub_id else None,
     )
     rows = [[code(option), value] for option, value in adapter.get_params().items()]
+    further = f" --dimension {adapter.n_components}" if adapter.n_components else ""
+    further += " --rotation bits" if adapter.rotation == "bits" else ""
     pages = Environment(finalize=escape, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return pages.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         card_data=Markdown(metadata.to_yaml()),
@@ -105,6 +112,9 @@ def adapter_card(
         model=Markdown(_in_code(base, "MODEL")),
         trust=Markdown(", trust_remote_code=True" if classes == "remote" else ""),
         prompt=code(" ".join(prompt.split())) if prompt else "",
+        asymmetric=asymmetric,
+        rotation=adapter.rotation,
+        further=Markdown(further),
         classes=classes,
         worse=worse_by_drift(drift, "The adapter"),
         warnings=drift["warnings"] if drift else [],

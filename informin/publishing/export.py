@@ -15,6 +15,7 @@ README.md                               the model card, generated from the files
 """
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -32,7 +33,7 @@ from informin.models.native_loading import load_saved, load_tokenizer, without_b
 from informin.models.sentence_transformers_files import load_embedding_config
 from informin.models.st_module import TRAINED_FILE
 from informin.outputs import new_files, new_folder, refuse_used
-from informin.publishing.card import write_card
+from informin.publishing.card import CARD, is_edited, write_card
 from informin.publishing.module_files import LORA_CONFIG, LORA_WEIGHTS
 from informin.publishing.origin import remove_origins
 from informin.publishing.published import MADE_FROM_WEIGHTS, load_our_config, published_files, refuse_linked_files
@@ -108,14 +109,25 @@ def _export_native(source: Path, folder: Path, dtype: str) -> None:
     files = Checkpoint(source)
     config = load_our_config(files)
     refuse_used(folder)
-    embedding, model = load_embedding_config(files, config), load_saved(files)
+    embedding = load_embedding_config(files, config)
+    if embedding.adapter and not (source / CARD).is_file():
+        raise UsageError(
+            f"{source} has no {CARD}, the model card of the adapter",
+            fix=f"Copy {CARD} from the output folder of `informin fit`.",
+        )
+    model = load_saved(files)
     model.config.informin |= embedding.settings
     trained = NativeModel(str(source), files, config, embedding, model, load_tokenizer(files))
     with new_folder(folder) as new:
         export_folder(trained, new, load_record(source), DTYPES[dtype])
         if embedding.adapter:
             add_dense(new, load_dense(files, embedding.adapter, config.hidden_size), embedding.normalize)
-            shutil.copyfile(source / "README.md", new / "README.md")
+            shutil.copyfile(source / CARD, new / CARD)
+        elif _weights(source) == _weights(new):  # the results belong to it, too
+            _copy(source, new, [path for path in published_files(source) if path.parts[0] == "results"])
+            if is_edited(source / CARD):
+                shutil.copyfile(source / CARD, new / CARD)
+            write_card(new)
 
 
 def _copy_st(source: Path, folder: Path, dtype: str) -> None:
@@ -128,8 +140,12 @@ def _copy_st(source: Path, folder: Path, dtype: str) -> None:
         raise UsageError(f"{source} has low-rank matrices without the weights that they change", fix=fix)
     refuse_used(folder)
     with new_folder(folder) as new:
-        for path in published_files(source):
-            (new / path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source / path, new / path)
+        _copy(source, new, published_files(source))
         remove_origins(new, load_record(source))
         write_card(new)
+
+
+def _copy(source: Path, folder: Path, files: Iterable[Path]) -> None:
+    for path in files:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source / path, folder / path)

@@ -22,10 +22,13 @@ LORA_CONFIG = "adapter_config.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 WEIGHTS = (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME)
 SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
-TOKENIZER = (
-    *("tokenizer.json", TOKENIZER_CONFIG, "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
-    *("vocab.txt", "vocab.json", "merges.txt", "bpe.codes"),
+VOCABULARIES = (
+    *("tokenizer.json", "vocab.txt", "vocab.json"),
     *("spiece.model", "spm.model", "tokenizer.model", "sentencepiece.model", "sentencepiece.bpe.model"),
+)
+TOKENIZER = (
+    *(*VOCABULARIES, TOKENIZER_CONFIG, "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
+    *("merges.txt", "bpe.codes"),
 )
 PROCESSOR = ("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json")
 TRANSFORMER = (

@@ -50,6 +50,7 @@ OUTPUT = "last_hidden_state"
 # The first opset with GELU as a single operator, which onnxruntime fuses with the bias. Needs onnxruntime 1.18.
 OPSET = 20
 TOLERANCE = 1e-4
+LARGEST = 2**31 - 2**20  # bytes; protobuf cannot write larger files
 LONGEST = 1_024  # maximum number of tokens when a file is compared: 8,192 tokens would need gigabytes
 
 
@@ -163,6 +164,10 @@ def export_onnx(folder: str | Path) -> Path:
     model = cast(PreTrainedModel, encoder.module.base_model)
     if has_pooler(type(model)):
         model.pooler = None  # type: ignore[assignment]  # BERT's pooling layer, which would be a second output
+    size = sum(x.numel() for x in model.parameters()) * 4
+    if size >= LARGEST:
+        found = f"{folder} has {size / 2**30:.1f} GiB of weights in float32"
+        raise UsageError(found, option="onnx", needed="less than 2 GiB", fix="Export without an ONNX file.")
     model.set_attn_implementation("eager")
     with new_files(folder) as new:
         path = new / MODEL

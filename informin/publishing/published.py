@@ -17,10 +17,11 @@ from informin.errors import UsageError, error_line
 from informin.files import AGAIN, read_json
 from informin.models.architectures import architecture_of
 from informin.models.checkpoint import Checkpoint
+from informin.models.modules import all_modules
 from informin.models.native_loading import load_config
 from informin.models.weights import refuse_non_finite
 from informin.publishing.card import CARD
-from informin.publishing.module_files import ROOT, module_files
+from informin.publishing.module_files import CONFIG, ROOT, VOCABULARIES, WITH_WEIGHTS, module_files
 from informin.publishing.origin import refuse_local_paths
 from informin.publishing.record import TRAINING, saved_as_st
 from modeling_informin import HEAD_FILE
@@ -41,6 +42,12 @@ PATTERNS = (
 )
 # Folders are included, because the files in a linked folder are elsewhere too.
 NO_LINKS = (*PATTERNS, *sorted({folder.as_posix() for name in PATTERNS for folder in PurePath(name).parents} - {"."}))
+# Files without which a module cannot be loaded, by kind.
+NEEDED = {
+    **dict.fromkeys(("Pooling", "Dropout", "BoW"), (CONFIG,)),
+    **dict.fromkeys(("Dense", "LayerNorm", "WeightedLayerPooling", "WordWeights"), WITH_WEIGHTS),
+    "StaticEmbedding": (SAFE_WEIGHTS_NAME, "tokenizer.json"),
+}
 EXPORTED = "a folder that training or `informin export` wrote"
 
 
@@ -92,8 +99,24 @@ def check_export(folder: str | Path) -> None:
             f"{found}: it has no {', no '.join(missing)}" if missing else found,
             fix=f"Export it first: python -m informin export {shlex.quote(str(folder))} NEW_FOLDER",
         )
+    _refuse_missing_modules(folder)
     _check_weights(folder, [folder / path for path in weights])
     refuse_local_paths(folder, published)
+
+
+def _refuse_missing_modules(folder: Path) -> None:
+    """Raise UsageError if a module in modules.json has no files, or a Transformer no tokenizer."""
+    for module in all_modules(Checkpoint(folder)):
+        names = {path.name for path in (folder / module.path).glob("*") if path.is_file()}
+        missing = [name for name in NEEDED.get(module.kind or "", ()) if name not in names]
+        if module.kind == "Transformer" and not names & set(VOCABULARIES):
+            missing = ["tokenizer.json"]
+        if missing:
+            raise UsageError(
+                f"{folder} has no {(PurePath(module.path) / missing[0]).as_posix()}",
+                needed="the files of all modules in modules.json",
+                fix="Copy the whole folder again, or export it again.",
+            )
 
 
 def _check_weights(folder: Path, files: Sequence[Path]) -> None:

@@ -56,6 +56,7 @@ def test_everything_else_is_left_to_the_command(capsys):
     check_files("embed", ["--train_file"])
     check_files("eval", ["--labels", "a.csv", "--text_column", "body", "--label_column", "id"])
     check_files("study", ["gone.yaml"])
+    check_files("search", ["--text_column", "body", "--train_file", "a.csv", "org/model", "other/model"])
     assert capsys.readouterr() == ("", "")
 
 

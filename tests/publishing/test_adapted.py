@@ -114,6 +114,10 @@ def test_a_folder_with_fewer_dimensions_loads_in_every_way(tmp_path):
     with torch.no_grad():
         np.testing.assert_allclose(model(**batch).pooler_output.numpy(), expected, atol=1e-5)
     model.save_pretrained(tmp_path / "again")
+    (tmp_path / "again" / "README.md").unlink(missing_ok=True)
+    with raises_usage(found="again has no README.md, the model card of the adapter"):
+        export_checkpoint(tmp_path / "again", tmp_path / "nothing")
+    assert not (tmp_path / "nothing").exists()
     export_checkpoint(folder, tmp_path / "export")
     export_onnx(tmp_path / "export")
     for path in (folder, tmp_path / "export"):

@@ -42,6 +42,18 @@ def test_results_are_matched_by_their_weights(export, bert, other_seed, tmp_path
     assert added["base-mean.json"] | {"environment": 0} == given | {"model": "before training", "environment": 0}
 
 
+def test_an_export_of_the_same_weights_keeps_results_and_an_edited_card(export, tmp_path):
+    add_results(export, [save(results_of(export, 71.0), tmp_path)])
+    export_checkpoint(export, tmp_path / "again")
+    assert snapshot(tmp_path / "again" / "results") == snapshot(export / "results")
+    assert "71.00" in (tmp_path / "again" / "README.md").read_text()
+    (export / "README.md").write_text("# Mine")
+    export_checkpoint(export, tmp_path / "edited")
+    assert (tmp_path / "edited" / "README.md").read_text() == "# Mine"
+    export_checkpoint(export, tmp_path / "half", "float16")
+    assert not (tmp_path / "half" / "results").exists() and "71.00" not in (tmp_path / "half" / "README.md").read_text()
+
+
 def test_newer_results_replace_older_ones(export, tmp_path):
     for score in (50.0, 60.0):
         add_results(export, [save(results_of(export, score), tmp_path)])

@@ -1,5 +1,6 @@
 """The model card: metadata, tables of scores, settings and limits."""
 
+import errno
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +9,10 @@ from huggingface_hub import ModelCard
 from informin.evaluation.measures import KINDS
 from informin.evaluation.results import add_task, save_results
 from informin.evaluation.senteval import STS_TASKS, TASKS, TRANSFER_TASKS
-from informin.publishing.card import render_card
+from informin.publishing.card import page, render_card
 from informin.publishing.export import export_checkpoint
 from informin.publishing.record import save_record
+from tests.conftest import raises_usage
 from tests.publishing.card_helpers import (
     PLAIN,
     RECORD,
@@ -40,6 +42,15 @@ def worse(card: str) -> list[str]:
 def limits(card: str) -> list[str]:
     section = card.partition("## Limitations\n")[2].partition("\n## ")[0]
     return [line[2:] for line in section.splitlines() if line.startswith("* ")]
+
+
+def test_a_folder_without_write_permission(folder, monkeypatch):
+    def refuse(path):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(page, "new_file", refuse)
+    with raises_usage(found="README.md cannot be written: [Errno 13] Permission denied"):
+        page.write_card(folder)
 
 
 # Metadata

@@ -81,8 +81,13 @@ def test_check_export_names_the_command_that_repairs_a_checkpoint(bert_run, tmp_
         (lambda folder: change_weights(folder, pooler__x=NAN), "run: NaN or infinity in 1 weight, such as pooler.x"),
         (lambda folder: change_weights(folder / "projection_head", dense__bias=NAN), "such as dense.bias"),
         (lambda folder: (folder / "config.json").write_text('{"model_type": "bert"}'), "is not an InforMin-CL model"),
+        (lambda folder: shutil.rmtree(folder / "1_Pooling"), "/run has no 1_Pooling/config.json"),
+        (lambda folder: [path.unlink() for path in folder.glob("tokenizer*")], "/run has no tokenizer.json"),
     ],
-    ids="no-weights no-code cut-weights empty-weights cut-head nan nan-in-head plain-bert".split(),
+    ids=[
+        *("no-weights", "no-code", "cut-weights", "empty-weights", "cut-head", "nan", "nan-in-head", "plain-bert"),
+        *("no-pooling", "no-tokenizer"),
+    ],
 )
 def test_check_export_refuses(bert_run, tmp_path, damage, message):
     folder = copy(bert_run.folder, tmp_path / "run")

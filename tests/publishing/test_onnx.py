@@ -222,6 +222,13 @@ def test_models_that_cannot_be_exported(copied, tmp_path):
 
 
 @pytest.mark.parametrize("exported", ["bert"], indirect=True)
+def test_models_too_large_for_one_file(copied, monkeypatch):
+    monkeypatch.setattr(informin.publishing.onnx, "LARGEST", 1000)
+    with raises_usage(option="onnx", found="GiB of weights in float32", fix="Export without an ONNX file."):
+        export_onnx(copied)
+
+
+@pytest.mark.parametrize("exported", ["bert"], indirect=True)
 def test_files_that_cannot_be_read(copied):
     (copied / QUANTIZED).write_bytes((copied / QUANTIZED).read_bytes()[:-5000])
     with raises_usage(found="model_quantized.onnx cannot be read: ", fix="Create it again."):

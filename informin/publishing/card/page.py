@@ -9,6 +9,7 @@ from jinja2 import Environment, StrictUndefined
 
 from informin.errors import UsageError
 from informin.files import read_json
+from informin.outputs import writing
 from informin.publishing.card.front_matter import front_matter
 from informin.publishing.card.limitations import limitations
 from informin.publishing.card.markdown import Markdown, code, escape, in_quotes, single_line
@@ -69,7 +70,7 @@ def write_card(folder: str | Path, repo: str | None = None, revision: str | None
         card = stamped(with_name(page, repo, revision))
     else:
         return False
-    with new_file(path) as partial:
+    with writing(path), new_file(path) as partial:
         partial.write_text(card, encoding="utf-8")
     return True
 

@@ -72,6 +72,10 @@ def test_results_are_added_to_the_export(train, family, tmp_path, capsys):
     assert [results["model"] for results in added] == ["this model", "before training"]
     write_card(tmp_path / "export")
     assert "| before training, the model's own pooling " in (tmp_path / "export" / "README.md").read_text()
+    (tmp_path / "export" / "onnx").mkdir()
+    (tmp_path / "export" / "onnx" / "model.onnx").touch()  # its hidden states are not yet the embeddings
+    write_card(tmp_path / "export")
+    assert "onnxruntime" not in (tmp_path / "export" / "README.md").read_text()
     foreign = read(tmp_path / "export" / "results", "model.json") | {"max_length": 8}
     (tmp_path / "x.json").write_text(json.dumps(foreign))
     with raises_usage(found="was scored with max_length 8"):
