@@ -34,6 +34,7 @@ def parser() -> program.Parser:
     add("--seeds", nargs="+", default=[], metavar="FOLDER",
         help="Exported folders of the same run with other seeds. The card shows the mean and standard deviation of "
         "their --results.")  # fmt: skip
+    add("--trust_remote_code", action="store_true", help="With --results: run the model's own code to load it.")
     add("--update_card", action="store_true", help="Upload only the model card and the results.")
     add("--dry_run", action="store_true", help="Write the model card and list the files, without uploading them.")
     add("--overwrite", action="store_true", help="Overwrite files that you did not upload with InforMin-CL.")
@@ -49,7 +50,7 @@ def push(args: argparse.Namespace) -> None:
     if args.seeds and not args.results:
         raise UsageError("is set without `results`", option="seeds", fix="Give the results of these runs.")
     if args.results:
-        add_results(args.folder, args.results, args.seeds)
+        add_results(args.folder, args.results, args.seeds, trust_remote_code=args.trust_remote_code)
     chosen, upload = (card_files, push_card) if args.update_card else (published_files, push_folder)
     if args.dry_run:
         write_card(args.folder, args.repo)

@@ -51,7 +51,7 @@ def whitened(encode: Encode, dimensions: int | None, fitted_on: Sequence[str] | 
     def encode_whitened(sentences: Sequence[str]) -> np.ndarray:
         x = encode(sentences)
         kept = min(dimensions or x.shape[1], x.shape[1])
-        if transform is None and len(x) <= kept:
+        if transform is None and len(x) <= kept and np.isfinite(x).all():
             raise UndefinedScoreError(
                 f"{len(x)} sentences cannot be whitened to {kept} dimensions, because all cosines would be equal. Set "
                 "`whitening_file`, or a smaller `whitening`"

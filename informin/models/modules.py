@@ -1,8 +1,9 @@
 """List the modules of a SentenceTransformer: those in modules.json, and those of each route of a Router."""
 
 import re
+import shutil
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from informin.errors import UsageError
 from informin.models.checkpoint import Checkpoint, once
@@ -102,3 +103,12 @@ def _routed(checkpoint: Checkpoint, path: str) -> list[Module]:
             found = f"{checkpoint}: {file} names the folder {folder!r:.60} for a module"
             raise UsageError(found, option="model_name", needed="a folder inside", fix=FIX)
     return [Module(name, joined(path, folder), file) for folder, name in types.items()]
+
+
+def copy_module_code(folder: Path) -> None:
+    """Copy code that was saved in the folder of its module to the model's folder, from which it is loaded."""
+    for module in all_modules(Checkpoint(folder)):
+        name = f"{module.type.rpartition('.')[0].replace('.', '/')}.py"
+        saved = folder / module.path / name
+        if module.kind is None and saved.is_file() and not (folder / name).exists():
+            shutil.copyfile(saved, folder / name)

@@ -24,6 +24,7 @@ from informin.models.embedding_config import embedding_of, refuse_long_prompt
 from informin.models.files import cannot_load
 from informin.models.lora import without_lora
 from informin.models.model import Encode, LoadOptions, Model, needs_native
+from informin.models.modules import copy_module_code
 from informin.models.native_loading import to_device
 from informin.models.padding import fit_to_positions, require_independent
 from informin.models.remote_code import remote_code
@@ -225,6 +226,7 @@ class StModel(Model):
             if self.length != self.own_length < UNLIMITED:
                 self.module.max_seq_length = self.own_length
             both.save_pretrained(str(folder), create_model_card=False)
+            copy_module_code(folder)
         finally:
             if self.length != self.own_length < UNLIMITED:
                 self.module.max_seq_length = self.length

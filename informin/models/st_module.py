@@ -21,6 +21,7 @@ from informin.errors import UsageError, error_line
 from informin.models.checkpoint import Checkpoint
 from informin.models.embedding_config import embedding_of
 from informin.models.lora import LoRA, merged
+from informin.models.modules import copy_module_code
 from informin.models.padding import HALF_TOLERANCE, TOLERANCE
 from informin.models.remote_code import remote_code
 from informin.models.st_loading import POOLER, UNLIMITED, load_sentence_transformer
@@ -169,6 +170,7 @@ class StModule(nn.Module):
         """
         with _default_prompt(self.st, embedding_of(self).prompt), merged(self.st) if merge else nullcontext():
             self.st.save_pretrained(str(folder), create_model_card=False)
+        copy_module_code(folder)
 
     def save_state(self, folder: Path) -> None:
         """Save what a resumed run needs in addition to `save`: the heads, and with LoRA the trained weights."""

@@ -1,7 +1,8 @@
 """Add evaluation results to an exported folder, for its model card."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from informin.errors import UsageError
 from informin.evaluation.results import load_results, results_files, save_results
 from informin.files import read_json
 from informin.models.embedding_config import EmbeddingConfig
+from informin.models.model import Model
 from informin.models.open_model import load_model
 from informin.publishing.fitted_card import is_adapter_card
 from informin.publishing.published import (
@@ -22,7 +24,9 @@ from informin.publishing.published import (
 from informin.publishing.record import load_record, prompt_of_training, saved_as_st
 
 
-def add_results(folder: str | Path, files: Sequence[str], seeds: Sequence[str] = ()) -> None:
+def add_results(
+    folder: str | Path, files: Sequence[str], seeds: Sequence[str] = (), *, trust_remote_code: bool = False
+) -> None:
     """Copy results of `informin eval` into the results/ of an exported folder.
 
     The checksum of the weights tells whether a file belongs to this model, to its source model or to another seed.
@@ -32,6 +36,7 @@ def add_results(folder: str | Path, files: Sequence[str], seeds: Sequence[str] =
         folder: An exported folder.
         files: Results files, or folders of them.
         seeds: Exported folders of runs with the same options and another seed.
+        trust_remote_code: Run the models' own code, if they need it to be loaded.
 
     Raises:
         UsageError: The model has a linear adapter, results belong to another model or were computed with other
@@ -42,8 +47,9 @@ def add_results(folder: str | Path, files: Sequence[str], seeds: Sequence[str] =
     if is_adapter_card(folder / "README.md"):
         found = "is set, but the card of a model with a linear adapter has no table of scores"
         raise UsageError(found, option="results", fix="Leave it out.")
-    places = _places(folder, seeds)
-    used = _settings(folder)
+    load = partial(load_model, device="cpu", trust_remote_code=trust_remote_code)
+    places = _places(folder, seeds, load)
+    used = _settings(folder, load)
     placed = {}
     for path in (path for given in files for path in results_files(given)):
         results = load_results(path)
@@ -65,23 +71,23 @@ def add_results(folder: str | Path, files: Sequence[str], seeds: Sequence[str] =
         save_results(folder / "results" / place, results)
 
 
-def _places(folder: Path, seeds: Sequence[str]) -> dict[str, tuple[str, str]]:
+def _places(folder: Path, seeds: Sequence[str], load: Callable[[str], Model]) -> dict[str, tuple[str, str]]:
     """Return the file name in results/ and the model's name in it, by the checksum of the weights."""
-    places = {load_model(str(folder), device="cpu").weights_sha256(): ("model.json", OWN_RESULTS)}
+    places = {load(str(folder)).weights_sha256(): ("model.json", OWN_RESULTS)}
     record = load_record(folder) or {}
     if record.get("base_model"):
         places[record["base_model"]["weights_sha256"]] = ("base-{pooler}.json", BASE_RESULTS)
     for other in seeds:
         seed = _seed_of(Path(other), folder, record)
-        checksum = load_model(str(other), device="cpu").weights_sha256()
+        checksum = load(str(other)).weights_sha256()
         places[checksum] = (f"other_seeds/seed{seed}.json", SEED_RESULTS.format(seed))
     return places
 
 
-def _settings(folder: Path) -> dict[str, Any]:
+def _settings(folder: Path, load: Callable[[str], Model]) -> dict[str, Any]:
     """Return how the model computes embeddings, in the entries of a results file."""
     if saved_as_st(folder):
-        model = load_model(str(folder), device="cpu")
+        model = load(str(folder))
         prompt = prompt_of_training(load_record(folder), {"prompt": model.prompt})
         read = {"max_length": model.length, "pooler": model.poolers[0], "normalized": model.normalized}
         return read | {"prompt": prompt or None}

@@ -13,9 +13,11 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoTokenizer
 
 import run_unsup
+from informin.adapters.linear import LinearAdapter
 from informin.cli import eval as eval_command
 from informin.models.open_model import load_model
 from informin.models.st_module import StModule, refuse_identical_views
+from informin.publishing.adapted import save_adapted
 from informin.publishing.added_results import add_results
 from informin.publishing.card.page import write_card
 from informin.publishing.export import export_checkpoint
@@ -56,18 +58,19 @@ def test_training_changes_weights_and_export_gives_the_same_embeddings(train, fa
     assert f"({new.get_embedding_dimension()} dimensions)" in card
 
 
-def test_results_are_added_to_the_export(train, family, tmp_path, capsys):
+@pytest.mark.parametrize("name", ["qwen3", "remote"])
+def test_results_are_added_to_the_export(train, family, tmp_path, capsys, name):
     """They are in the folder then, and do not change its checksum."""
-    run = train("qwen3")
+    run, trust = train(name), {"trust_remote_code": True} if name == "remote" else {}
     run.train()
     run.export(tmp_path / "export")
     labels = tmp_path / "labels.tsv"
     labels.write_text("text\tlabel\n" + "".join(f"{text}\t{i % 2}\n" for i, text in enumerate(make_sentences(9))))
-    folders = [str(tmp_path / "export"), str(family("qwen3"))]
-    how = ["--labels", str(labels), "--output", str(tmp_path / "scores")]
+    folders = [str(tmp_path / "export"), str(family(name))]
+    how = ["--labels", str(labels), "--output", str(tmp_path / "scores"), *(f"--{option}" for option in trust)]
     assert eval_command.main(["--model_name", *folders, *how]) == 0
     for _ in range(2):
-        add_results(tmp_path / "export", [str(tmp_path / "scores")])
+        add_results(tmp_path / "export", [str(tmp_path / "scores")], **trust)
     added = [read(tmp_path / "export" / "results", name) for name in ("model.json", "base-st.json")]
     assert [results["model"] for results in added] == ["this model", "before training"]
     write_card(tmp_path / "export")
@@ -79,7 +82,10 @@ def test_results_are_added_to_the_export(train, family, tmp_path, capsys):
     foreign = read(tmp_path / "export" / "results", "model.json") | {"max_length": 8}
     (tmp_path / "x.json").write_text(json.dumps(foreign))
     with raises_usage(found="was scored with max_length 8"):
-        add_results(tmp_path / "export", [str(tmp_path / "x.json")])
+        add_results(tmp_path / "export", [str(tmp_path / "x.json")], **trust)
+    if trust:
+        with raises_usage(option="model_name", found="needs code from its repository"):
+            add_results(tmp_path / "export", [str(tmp_path / "scores")])
 
 
 def load_by_us(folder, name: str) -> np.ndarray:
@@ -312,3 +318,42 @@ def test_the_test_for_dropout_runs_on_the_device_of_the_model(bert):
             return SimpleNamespace(pooler_output=torch.rand(len(input_ids), 4))
 
     refuse_identical_views(Elsewhere())
+
+
+SCALE = """
+import json
+from pathlib import Path
+
+from torch import nn
+
+
+class Scale(nn.Module):
+    def forward(self, features, **options):
+        features["sentence_embedding"] = 2 * features["sentence_embedding"]
+        return features
+
+    def save(self, folder, *args, **options):
+        Path(folder, "config.json").write_text("{}")
+
+    @classmethod
+    def load(cls, *args, **options):
+        return cls()
+"""
+
+
+def test_code_of_a_module_is_where_it_is_loaded_from(bert, tmp_path):
+    """sentence-transformers saves it in the folder of the module, and loads it from the model's folder."""
+    folder = sentence_transformer(bert, tmp_path / "own")
+    modules = read(folder, "modules.json")
+    modules.append({"idx": len(modules), "name": str(len(modules)), "path": "9_Scale", "type": "own_scale.Scale"})
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "9_Scale").mkdir()
+    (folder / "9_Scale" / "config.json").write_text("{}")
+    (folder / "own_scale.py").write_text(SCALE)
+    source = load_model(str(folder), trust_remote_code=True)
+    expected = source(TEXTS)["st"]
+    source.module.save_pretrained(str(tmp_path / "saved"))
+    assert not (tmp_path / "saved" / "own_scale.py").exists(), "copy_module_code is no longer needed"
+    save_adapted(source, LinearAdapter().fit(expected), tmp_path / "fitted", texts=len(TEXTS))
+    assert {"own_scale.py"} <= {path.name for path in published_files(tmp_path / "fitted")}
+    assert loaded(tmp_path / "fitted", trust=True).encode(TEXTS).shape == expected.shape
