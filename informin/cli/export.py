@@ -36,7 +36,7 @@ def export(args: argparse.Namespace) -> None:
     pairs = load_stsb_dev(senteval_folder(args.senteval_dir)) if args.int8 else None
     if args.onnx:
         onnx.require_packages()
-        onnx.refuse_unsupported(args.checkpoint)
+        onnx.refuse_unsupported(args.checkpoint, scored=args.int8)
     mismatch = None
     with only_writer(args.folder), new_folder(args.folder) as new:
         export_checkpoint(args.checkpoint, new, args.dtype)

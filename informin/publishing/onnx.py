@@ -133,9 +133,17 @@ def input_names(config: PreTrainedConfig) -> tuple[str, ...]:
     return names
 
 
-def refuse_unsupported(folder: str | Path) -> None:
-    """Raise UsageError if a folder is not an encoder or ONNX export does not support its architecture."""
-    input_names(load_config(Checkpoint(folder)))
+def refuse_unsupported(folder: str | Path, scored: bool = False) -> None:
+    """Raise UsageError if a folder is not an encoder or ONNX export does not support its architecture.
+
+    With `scored`, also if `score_files` does not support the model, because its own modules compute the embeddings.
+    """
+    checkpoint = Checkpoint(folder)
+    config = load_config(checkpoint)
+    input_names(config)
+    if scored and load_embedding_config(checkpoint, config).problem:
+        found = f"is set, but the embeddings of {folder} are not pooled hidden states, so no score can be printed"
+        raise UsageError(found, option="int8", fix="Leave it out.")
 
 
 @during("export to ONNX")

@@ -21,7 +21,14 @@ from informin.models.checkpoint import Checkpoint
 from informin.models.native_loading import load_config, load_trainable
 from informin.models.open_model import in_memory, load_model
 from informin.publishing.export import export_folder
-from informin.publishing.onnx import MODEL, QUANTIZED, export_onnx, load_onnx_encoder, quantize_onnx
+from informin.publishing.onnx import (
+    MODEL,
+    QUANTIZED,
+    export_onnx,
+    load_onnx_encoder,
+    quantize_onnx,
+    refuse_unsupported,
+)
 from informin.publishing.published import check_export, published_files
 from tests.conftest import ROOT, make_sentences, raises_usage, save_bert, tokenizer_of
 
@@ -219,6 +226,16 @@ def test_models_that_cannot_be_exported(copied, tmp_path):
     (copied / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))
     with raises_usage(option="model_name", found="lacks 16 weights of the encoder, such as"):
         export_onnx(copied)
+
+
+def test_scores_need_pooled_hidden_states(bert, tmp_path):
+    models = pytest.importorskip("sentence_transformers.models", reason="sentence-transformers is not installed")
+    library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
+    modules = [models.Transformer(str(bert)), models.Pooling(32), models.Dense(32, 8)]
+    library.SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "dense"))
+    refuse_unsupported(tmp_path / "dense")
+    with raises_usage(option="int8", found="are not pooled hidden states", fix="Leave it out."):
+        refuse_unsupported(tmp_path / "dense", scored=True)
 
 
 @pytest.mark.parametrize("exported", ["bert"], indirect=True)
