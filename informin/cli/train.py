@@ -82,7 +82,7 @@ def train(checkpoint: Checkpoint, data: DataArguments, card: CardArguments, args
             if trainer.is_world_process_zero():
                 how = f"To resume, run the same command with --resume_from_checkpoint {LAST}"
                 if args.save_only_model:
-                    how = "It cannot be resumed, because `save_only_model` leaves out the optimizer state."
+                    how = "It cannot be resumed, because --save_only_model leaves out the optimizer state."
                 step = trainer.state.global_step
                 print_at_end(f"Interrupted at step {step}; the checkpoint is in {args.output_dir}.\n{how}")
             return 128 + stop.received

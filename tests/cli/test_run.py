@@ -138,7 +138,7 @@ def test_killed_and_resumed_run_has_the_same_weights(command, tmp_path, mlm_weig
     "number, how",
     [
         (signal.SIGINT, "To resume, run the same command with --resume_from_checkpoint last"),
-        (signal.SIGTERM, "It cannot be resumed, because `save_only_model` leaves out the optimizer state."),
+        (signal.SIGTERM, "It cannot be resumed, because --save_only_model leaves out the optimizer state."),
         (signal.SIGHUP, "To resume, run the same command with --resume_from_checkpoint last"),
     ],
     ids=["ctrl-c", "sigterm", "closed-terminal"],
