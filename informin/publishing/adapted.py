@@ -100,8 +100,6 @@ def adapter_card(
         base_model_relation="finetune" if hub_id else None,
     )
     rows = [[code(option), value] for option, value in adapter.get_params().items()]
-    further = f" --dimension {adapter.n_components}" if adapter.n_components else ""
-    further += " --rotation bits" if adapter.rotation == "bits" else ""
     pages = Environment(finalize=escape, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return pages.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         card_data=Markdown(metadata.to_yaml()),
@@ -114,7 +112,7 @@ def adapter_card(
         prompt=code(" ".join(prompt.split())) if prompt else "",
         asymmetric=asymmetric,
         rotation=adapter.rotation,
-        further=Markdown(further),
+        dimensions=adapter.n_components,
         classes=classes,
         worse=worse_by_drift(drift, "The adapter"),
         warnings=drift["warnings"] if drift else [],

@@ -65,11 +65,11 @@ def test_the_card_says_how_to_embed_queries_and_whether_vectors_can_be_cut():
     given = ("adapted", Checkpoint("base"), 40)
     plain = adapter_card(*given, LinearAdapter(n_components=9), None, "", "none")
     assert "Encode queries and documents the same way." in plain and "(`truncate_dim`). The options were:" in plain
-    assert '--output_dir "adapted" --dimension 9\n' in plain
+    assert "--train_file TEXTS --dimension 9 --output_dir" in plain
     other = adapter_card(*given, LinearAdapter(rotation="bits"), None, "", "none", asymmetric=True)
     assert "Encode queries with `model.encode_query`, and documents with `model.encode_document`." in other
     assert "do not cut them" in other and "truncate_dim" not in other and "the same way" not in other
-    assert '--output_dir "adapted" --rotation bits\n' in other
+    assert "--train_file TEXTS --rotation bits --output_dir" in other
 
 
 @pytest.mark.parametrize(

@@ -302,6 +302,7 @@ def test_settings_of_a_shipped_study_differ_only_in_named_options(path, bert):
     named = {name for options in given["recipes"].values() for name in options} | given.get("grid", {}).keys()
     named |= {*term_options(), "objective", "projection_head", "view_dropout"}
     named.add("padding_free")  # affects only rounding, and is off for objectives that use all hidden states
+    named.add("ddp_find_unused_parameters")  # affects only whether several processes can train
     if path.stem == "main":
         named.add("warmup_steps")  # differs between papers
     values = {}

@@ -19,7 +19,7 @@ from tests.conftest import ROOT, make_sentences
 from trainer_informin import InforMinTrainer
 
 SCORES = {"eval_spearman": 83.474, "eval_alignment": 0.15, "eval_uniformity": -2.4}
-PAIRS = Development((GradedPairs("STS-B dev", [], [], None),))
+PAIRS = Development((GradedPairs("STS-B dev", [], [], []),))
 OUTPUT = r"""InforMin-CL on tiny-bert: 96 sentences, batch size 16, max length 32, learning rate .*
 step 0 pairs.tsv N alignment N uniformity N
 step 2 loss N pairs.tsv N alignment N uniformity N
