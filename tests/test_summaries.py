@@ -66,7 +66,7 @@ def test_table_of_an_evaluation_from_its_summary(folder, tmp_path, capsys):
 
 
 def test_every_result_has_one_table_one_summary_and_at_most_one_figure():
-    assert len(STUDIES) == 23 and len(EVALUATIONS) == 9
+    assert len(STUDIES) == 24 and len(EVALUATIONS) == 9
     for folder in [*STUDIES, *EVALUATIONS, RESULTS / "peers"]:
         kept = {path.name for path in folder.iterdir()} - {"plot.csv", "plot.svg"}  # which git ignores
         assert kept - {"plot.png"} == {"table.md", "summary.json"} and ("plot.png" in kept) == (folder in STUDIES)
