@@ -141,8 +141,8 @@ def refuse_unsupported(folder: str | Path, scored: bool = False) -> None:
     checkpoint = Checkpoint(folder)
     config = load_config(checkpoint)
     input_names(config)
-    embedding = load_embedding_config(checkpoint, config)
-    if scored and embedding.pooling is None and embedding.problem:
+    embedding = load_embedding_config(checkpoint, config) if scored else None
+    if embedding and embedding.pooling is None and embedding.problem:
         found = f"is set, but the embeddings of {folder} are not pooled hidden states, so no score can be printed"
         raise UsageError(found, option="int8", fix="Leave it out.")
 
