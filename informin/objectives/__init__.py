@@ -7,12 +7,11 @@ from informin.objectives.distillation import Distillation, Replay
 from informin.objectives.false_negatives import FalseNegatives
 from informin.objectives.guided_similarity import GuidedSimilarity
 from informin.objectives.masked_lm import MaskedLM
-from informin.objectives.neighborhood import Neighborhood
 from informin.objectives.queue import Queue
 from informin.objectives.reconstruction import INFORMIN_ROWS, Reconstruction
 from informin.objectives.terms import Objective, Term, Views
 
-GUIDED = (GuidedSimilarity, Neighborhood, Distillation, Replay)  # terms that use a guide; available in every objective
+GUIDED = (GuidedSimilarity, Distillation, Replay)  # terms that use a guide; available in every objective
 
 # Values of the option `objective`.
 OBJECTIVES = {

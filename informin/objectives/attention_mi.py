@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from informin.errors import UsageError
-from informin.objectives.terms import PaperRow, Term, Views, needed, option, require
+from informin.objectives.terms import PaperRow, Term, Views, check_value, needed, option
 
 FORMS = ("paper", "reference")
 # Smaller probabilities count as 0, because the gradient of their logarithm, 1/x, can overflow.
@@ -119,7 +119,7 @@ def attention_mi(
 
 def check_tiles(layers: int, heads: int, form: str) -> None:
     """Raise UsageError if the form is unknown or cannot pair this number of heads (`paper`) or layers (`reference`)."""
-    require(form in FORMS, "attention_mi_form", form, f"one of: {', '.join(FORMS)}")
+    check_value(form in FORMS, "attention_mi_form", form, f"one of: {', '.join(FORMS)}")
     if form == "paper" and heads % 2:
         raise UsageError(
             f"paper pairs adjacent heads, but this encoder has {heads} heads per layer",
@@ -164,8 +164,8 @@ def _draw(
         Which of the returned indices are part of the sample, (B, K, samples) bool, and the indices, (B, K, samples).
     """
     keys = torch.rand(valid.shape, device=valid.device, generator=generator)
-    found, indices = torch.where(valid, keys, -1.0).topk(min(samples, valid.shape[-1]))
-    return (found >= 0) & (torch.arange(found.shape[-1], device=valid.device) < wanted), indices
+    largest, indices = torch.where(valid, keys, -1.0).topk(min(samples, valid.shape[-1]))
+    return (largest >= 0) & (torch.arange(largest.shape[-1], device=valid.device) < wanted), indices
 
 
 def _mutual_information(x: Tensor, y: Tensor, drawn: Tensor) -> Tensor:

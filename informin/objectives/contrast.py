@@ -10,9 +10,9 @@ from torch.nn.functional import cross_entropy, normalize
 from informin.distributed import gather_with_gradient, rank
 from informin.errors import UsageError
 from informin.objectives.blocks import mean_over_anchors
-from informin.objectives.false_negatives import known_pairs
+from informin.objectives.false_negatives import copies
 from informin.objectives.precision import in_float32
-from informin.objectives.terms import PaperRow, Term, Views, needed, option, require
+from informin.objectives.terms import PaperRow, Term, Views, check_value, needed, option
 
 
 @in_float32
@@ -84,8 +84,8 @@ def contrast(
     def loss_of(anchors: Tensor, targets: Tensor, weights: Tensor | None, excluded: Tensor | None) -> Tensor:
         logits = anchors @ candidates.T / temperature  # (n, W*N)
         if weights is not None:
-            own = torch.arange(len(candidates), device=logits.device) == targets[:, None]  # (n, W*N)
-            logits = logits + weights.masked_fill(own, 1).log()  # w exp(s) = exp(s + log w)
+            positive = torch.arange(len(candidates), device=logits.device) == targets[:, None]  # (n, W*N)
+            logits = logits + weights.masked_fill(positive, 1).log()  # w exp(s) = exp(s + log w)
         if queue is not None:
             ignored = empty if excluded is None else excluded | empty  # (Q,) or (n, Q)
             further = (anchors @ queue.T / temperature).masked_fill(ignored, -torch.inf)
@@ -108,11 +108,11 @@ class Contrast(Term):
 
     def check(self) -> None:
         fits = 0 < self.temperature < math.inf
-        require(fits, "temperature", self.temperature, "a number above 0 (the papers use 0.05)")
+        check_value(fits, "temperature", self.temperature, "a number above 0 (the papers use 0.05)")
 
     def loss(self, views: Views) -> dict[str, Tensor]:
         earlier, ids = views.heads.get("queue", (None, None))
-        excluded = None if ids is None else known_pairs(needed(views.same), ids)
+        excluded = None if ids is None else copies(needed(views.sentence_ids), ids)
         return {"contrast": contrast(views.z1, views.z2, self.temperature, earlier, excluded, views.negative_weights)}
 
 

@@ -10,7 +10,7 @@ from torch.nn.functional import batch_norm, cosine_similarity
 
 from informin.errors import UsageError
 from informin.objectives.precision import in_float32
-from informin.objectives.terms import Head, PaperRow, Term, Views, option, require
+from informin.objectives.terms import Head, PaperRow, Term, Views, check_value, option
 
 FORMS = ("paper", "reference")
 
@@ -47,7 +47,7 @@ def self_contrast(h1: Tensor, h2: Tensor, form: str = "paper") -> Tensor:
         >>> self_contrast(h1, h2)
         tensor(0.9000)
     """
-    require(form in FORMS, "form", form, f"one of: {', '.join(FORMS)}")
+    check_value(form in FORMS, "form", form, f"one of: {', '.join(FORMS)}")
     cosine = cosine_similarity(h1.float(), h2.float(), dim=-1).mean()
     return cosine / 0.05 if form == "reference" else cosine
 
@@ -183,8 +183,8 @@ class Decorrelation(Term):
 
     def check(self) -> None:
         fits = 0 <= self.off_diagonal_weight < math.inf
-        require(fits, "off_diagonal_weight", self.off_diagonal_weight, "0 or more")
-        require(self.projector_size >= 1, "projector_size", self.projector_size, "1 or more (the paper uses 4096)")
+        check_value(fits, "off_diagonal_weight", self.off_diagonal_weight, "0 or more")
+        check_value(self.projector_size >= 1, "projector_size", self.projector_size, "1 or more (the paper uses 4096)")
 
     def head(self, model: nn.Module) -> Projector:
         return Projector(model, self.projector_size)

@@ -6,14 +6,14 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from informin.guide.protocol import Guide, GuideNeeds
-from informin.objectives.terms import Term, Views, needed, option, require
+from informin.objectives.terms import Term, Views, check_value, needed, option
 
 
 def cosine_distance(x: Tensor, y: Tensor) -> Tensor:
     """Cosine distance between embeddings and their targets.
 
     Use it to adapt an embedding model without forgetting. The guide is then the model before training.
-    `Distillation`, `Replay` and `Neighborhood` use it with the guide's embeddings as targets.
+    `Distillation` and `Replay` use it with the guide's embeddings as targets.
 
     Also known as embedding distillation, feature distillation, or CosineEmbeddingLoss for positive pairs.
 
@@ -63,8 +63,9 @@ class Distillation(Term):
         self._guide = guide
 
     def loss(self, views: Views) -> dict[str, Tensor]:
-        first = cosine_distance(needed(views.embedding1), self._guide.lookup(needed(views.row1)))
-        second = cosine_distance(needed(views.embedding2), self._guide.lookup(needed(views.row2)))
+        target = self._guide.lookup(needed(views.row))
+        first = cosine_distance(needed(views.embedding1), target)
+        second = cosine_distance(needed(views.embedding2), target)
         return {"distillation": (first + second) / 2}
 
 
@@ -90,7 +91,7 @@ class Replay(Term):
     replay_size: int = option(32, "Number of general sentences per step and process.")
 
     def check(self) -> None:
-        require(self.replay_size >= 1, "replay_size", self.replay_size, "1 or more")
+        check_value(self.replay_size >= 1, "replay_size", self.replay_size, "1 or more")
 
     @property
     def guide_needs(self) -> GuideNeeds:

@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 from informin.distributed import gather_with_gradient
 from informin.guide.protocol import Guide, GuideNeeds
 from informin.objectives.precision import in_float32
-from informin.objectives.terms import Term, Views, needed, option, require
+from informin.objectives.terms import Term, Views, check_value, needed, option
 
 SIMILARITIES = ("guide", "model")
 
@@ -52,14 +52,14 @@ def false_negative_mask(x1: Tensor, x2: Tensor, threshold: float | Tensor) -> Te
 
 
 @in_float32
-def batch_threshold(x1: Tensor, x2: Tensor, fraction: float, known: Tensor | None = None) -> Tensor:
+def batch_threshold(x1: Tensor, x2: Tensor, fraction: float, left_out: Tensor | None = None) -> Tensor:
     """Find the cosine that a fraction of the batch's pairs of different sentences exceeds, over all W processes.
 
     Args:
         x1: Unit vectors of this process's anchors, (N, d).
         x2: Unit vectors of this process's candidates, (N, d).
         fraction: Fraction of the pairs, from 0 to below 1; rounded down to a number of pairs.
-        known: True for further pairs that do not count, such as copies of a sentence, (N, W*N) bool.
+        left_out: True for further pairs that do not count, such as copies of a sentence, (N, W*N) bool.
 
     Returns:
         The cosine, a scalar; the largest one of the batch if the fraction is less than one pair.
@@ -74,26 +74,23 @@ def batch_threshold(x1: Tensor, x2: Tensor, fraction: float, known: Tensor | Non
         tensor(0.6000)
     """
     cosines = gather_with_gradient(x1) @ gather_with_gradient(x2).T  # (W*N, W*N)
-    left_out = torch.eye(len(cosines), dtype=torch.bool, device=cosines.device)
-    if known is not None:
-        left_out |= gather_with_gradient(known.float()) > 0
-    pairs = cosines[~left_out]
+    counts = ~torch.eye(len(cosines), dtype=torch.bool, device=cosines.device)
+    if left_out is not None:
+        counts &= gather_with_gradient(left_out.float()) == 0
+    pairs = cosines[counts]
     if not len(pairs):  # there is one sentence, several times
         return cosines.new_tensor(torch.inf)
     return pairs.kthvalue(len(pairs) - int(fraction * len(pairs))).values
 
 
-def known_pairs(same: Tensor, ids: Tensor) -> Tensor:
-    """Find candidates that are known not to be negatives of an anchor.
+def copies(ids: Tensor, candidates: Tensor) -> Tensor:
+    """Return True where a candidate is a copy of the anchor's sentence, so no negative, (B, C) bool.
 
     Args:
-        same: `Views.same` of the anchors, (B, M) int64.
-        ids: Ids of C candidate sentences, (C,) int64.
-
-    Returns:
-        True where a candidate is not a negative, (B, C) bool.
+        ids: `Views.sentence_ids` of the anchors, (B,) int64.
+        candidates: Ids of C candidate sentences, (C,) int64.
     """
-    return torch.stack([column[:, None] == ids for column in same.T]).any(0)
+    return ids[:, None] == candidates
 
 
 @dataclass
@@ -129,7 +126,7 @@ class FalseNegatives(Term):
     def check(self) -> None:
         for name in ("false_negative_fraction", "false_negative_weight"):
             value = getattr(self, name)
-            require(0 <= value < 1, name, value, "0 or more, and below 1")
+            check_value(0 <= value < 1, name, value, "0 or more, and below 1")
 
     @property
     def guide_needs(self) -> GuideNeeds | None:
@@ -144,10 +141,10 @@ class FalseNegatives(Term):
         views.negative_weights = weights if views.negative_weights is None else weights.minimum(views.negative_weights)
 
     def _by_guide(self, views: Views) -> Tensor:
-        guide1, guide2 = self._guide.lookup(needed(views.row1)), self._guide.lookup(needed(views.row2))
-        return false_negative_mask(guide1, guide2, self._threshold)
+        guide = self._guide.lookup(needed(views.row))
+        return false_negative_mask(guide, guide, self._threshold)
 
     def _by_model(self, views: Views) -> Tensor:
         z1, z2 = (normalize(z.detach().float(), dim=-1) for z in (views.z1, views.z2))
-        known = None if views.negative_weights is None else views.negative_weights == 0
-        return false_negative_mask(z1, z2, batch_threshold(z1, z2, self.false_negative_fraction, known))
+        left_out = None if views.negative_weights is None else views.negative_weights == 0
+        return false_negative_mask(z1, z2, batch_threshold(z1, z2, self.false_negative_fraction, left_out))

@@ -12,7 +12,7 @@ from informin.errors import UsageError, counted
 from informin.guide.protocol import Guide, GuideNeeds
 from informin.objectives.blocks import mean_over_anchors
 from informin.objectives.precision import in_float32
-from informin.objectives.terms import Term, Views, needed, option, require
+from informin.objectives.terms import Term, Views, check_value, needed, option
 
 
 @in_float32
@@ -105,10 +105,10 @@ class GuidedSimilarity(Term):
     )
 
     def check(self) -> None:
-        require(self.guided_neighbors >= 0, "guided_neighbors", self.guided_neighbors, "0 (no averaging) or more")
+        check_value(self.guided_neighbors >= 0, "guided_neighbors", self.guided_neighbors, "0 (no averaging) or more")
         for name in ("student_temperature", "guide_temperature"):
             value = getattr(self, name)
-            require(0 < value < math.inf, name, value, "a number above 0")
+            check_value(0 < value < math.inf, name, value, "a number above 0")
 
     @property
     def guide_needs(self) -> GuideNeeds:
@@ -118,6 +118,6 @@ class GuidedSimilarity(Term):
         self._guide = guide.neighborhood_means(self.guided_neighbors) if self.guided_neighbors else guide
 
     def loss(self, views: Views) -> dict[str, Tensor]:
-        guide1, guide2 = self._guide.lookup(needed(views.row1)), self._guide.lookup(needed(views.row2))
-        value = guided_similarity(views.z1, views.z2, guide1, guide2, self.student_temperature, self.guide_temperature)
+        guide = self._guide.lookup(needed(views.row))
+        value = guided_similarity(views.z1, views.z2, guide, guide, self.student_temperature, self.guide_temperature)
         return {"guided": value}

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from informin.distributed import sum_over_processes, world_size
-from informin.objectives.terms import Masking, Term, Views, needed, option, require
+from informin.objectives.terms import Masking, Term, Views, check_value, needed, option
 
 
 def masked_lm(losses: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ class MaskedLM(Term):
     )
 
     def check(self) -> None:
-        require(0 < self.mlm_probability < 1, "mlm_probability", self.mlm_probability, "a fraction between 0 and 1")
+        check_value(0 < self.mlm_probability < 1, "mlm_probability", self.mlm_probability, "a fraction between 0 and 1")
 
     @property
     def masking(self) -> Masking:

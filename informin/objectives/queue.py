@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from informin.errors import UsageError
-from informin.objectives.terms import Head, Term, option, require
+from informin.objectives.terms import Head, Term, check_value, option
 
 
 class MomentumQueue(Head):
@@ -87,14 +87,14 @@ class Queue(Term):
     momentum_dropout: float = option(0.3, "Dropout rate of the momentum encoder.")
 
     def check(self) -> None:
-        require(0 < self.momentum_decay < 1, "momentum_decay", self.momentum_decay, "a fraction between 0 and 1")
+        check_value(0 < self.momentum_decay < 1, "momentum_decay", self.momentum_decay, "a fraction between 0 and 1")
         fits = 0 <= self.momentum_dropout < 1
-        require(fits, "momentum_dropout", self.momentum_dropout, "0 or more, and below 1")
+        check_value(fits, "momentum_dropout", self.momentum_dropout, "0 or more, and below 1")
 
     def head(self, model) -> MomentumQueue:
         return MomentumQueue(model, self.queue_size, self.momentum_decay, self.momentum_dropout)
 
-    def require_sentences(self, number: float) -> None:
+    def check_sentences(self, number: float) -> None:
         if self.queue_size > number:
             raise UsageError(
                 f"is {self.queue_size}, but the run uses only {number} sentences",

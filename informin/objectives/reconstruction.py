@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import mse_loss, normalize
 
-from informin.objectives.terms import PaperRow, Term, Views, option, require
+from informin.objectives.terms import PaperRow, Term, Views, check_value, option
 
 FORMS = ("squared_l2", "unit_squared_l2", "reference")
 
@@ -48,7 +48,7 @@ def reconstruction(z1: Tensor, z2: Tensor, form: str = "squared_l2") -> Tensor:
         >>> reconstruction(z1, z2)
         tensor(0.6250)
     """
-    require(form in FORMS, "form", form, f"one of: {', '.join(FORMS)}")
+    check_value(form in FORMS, "form", form, f"one of: {', '.join(FORMS)}")
     z1, z2 = z1.float(), z2.float()
     if form == "squared_l2":
         return (z1 - z2).pow(2).sum(-1).mean()

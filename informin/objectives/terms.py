@@ -23,13 +23,10 @@ class Views:
             views share.
         embedding1: Embeddings of the first view below the projection head, (B, d).
         embedding2: Embeddings of the second view below the projection head, (B, d).
-        row1: Indices of the training sentences encoded in the first view, (B,) int64. None unless a term needs a guide.
-        row2: Indices of the training sentences encoded in the second view, (B,) int64.
+        row: Indices of the training sentences, (B,) int64. None unless a term needs a guide.
         general: Embeddings of K general sentences, (K, d). None unless a term replays them.
         general_row: Indices of the general sentences, (K,) int64.
-        same: For each sentence, the ids of sentences that must not be its negatives, (B, M) int64: itself and, with
-            neighbor views, the neighbor encoded as its second view and their mutual neighbors. Equal sentences have
-            equal ids.
+        sentence_ids: Ids of the sentences, equal for equal sentences, (B,) int64. A copy is no negative.
         negative_weights: Weight of each candidate from all W processes as a negative of each sentence, (B, W*B); 0
             leaves it out, such as a copy of the sentence. None if all have weight 1.
         maps1: Attention maps of T layers in the first view, (B, T, H, L, L). None unless a term sets `reads_maps`.
@@ -44,11 +41,10 @@ class Views:
     mask: Tensor
     embedding1: Tensor | None = None
     embedding2: Tensor | None = None
-    row1: Tensor | None = None
-    row2: Tensor | None = None
+    row: Tensor | None = None
     general: Tensor | None = None
     general_row: Tensor | None = None
-    same: Tensor | None = None
+    sentence_ids: Tensor | None = None
     negative_weights: Tensor | None = None
     maps1: Tensor | None = None
     maps2: Tensor | None = None
@@ -134,13 +130,13 @@ class Term:
         for declared in fields(self):
             value = getattr(self, declared.name)
             choices = declared.metadata.get("choices", (value,))
-            require(value in choices, declared.name, value, f"one of: {', '.join(map(str, choices))}")
+            check_value(value in choices, declared.name, value, f"one of: {', '.join(map(str, choices))}")
         if self.weight is not None:
-            require(0 <= self.strength < math.inf, self.weight, self.strength, "0 or more (0 turns the term off)")
+            check_value(0 <= self.strength < math.inf, self.weight, self.strength, "0 or more (0 turns the term off)")
         self.check()
 
     def check(self) -> None:
-        """Validate the options. Raise UsageError with `require` if a value is invalid."""
+        """Validate the options. Raise UsageError with `check_value` if a value is invalid."""
 
     @property
     def strength(self) -> float:
@@ -168,7 +164,7 @@ class Term:
     def prepare(self, guide: Guide) -> None:
         """Store the guide requested by `guide_needs`. Called once before the first step."""
 
-    def require_sentences(self, number: float) -> None:
+    def check_sentences(self, number: float) -> None:
         """Raise UsageError if a run on this number of sentences is too short for the term."""
 
     def add_to(self, views: Views) -> None:
@@ -190,7 +186,7 @@ def option(default, help: str, choices: Collection[str] | None = None) -> Any:
     return field(default=default, metadata={"help": help} | ({"choices": choices} if choices else {}))
 
 
-def require(fits: bool, name: str, value: object, needed: str) -> None:
+def check_value(fits: bool, name: str, value: object, needed: str) -> None:
     """Raise UsageError for an option's value unless it `fits`.
 
     Args:

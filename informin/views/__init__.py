@@ -2,14 +2,12 @@
 
 from informin.views.crop import Crop
 from informin.views.dropout import Dropout
-from informin.views.neighbor import Neighbor
 from informin.views.repetition import Repetition
 from informin.views.view import SecondView, View
 
 # The choices of the option `view`.
 VIEWS: dict[str, type[View]] = {
     "dropout": Dropout,
-    "neighbor": Neighbor,
     "repetition": Repetition,
     "crop": Crop,
 }

@@ -23,11 +23,11 @@ REPLACEABLE = ("sdpa", "eager", NAME)
 class ViewDropout(nn.Dropout):
     """Dropout with one rate per view, for rows stacked by `informin.views.stacking.StackedViews`."""
 
-    def __init__(self, own: float, rates: Sequence[float | None]):
-        """Set the rates; `own`, the encoder's rate, replaces a rate of None and can be restored later."""
-        filled = tuple(own if rate is None else rate for rate in rates)
+    def __init__(self, default: float, rates: Sequence[float | None]):
+        """Set the rates; `default`, the encoder's rate, replaces a rate of None and can be restored later."""
+        filled = tuple(default if rate is None else rate for rate in rates)
         super().__init__(max(filled))
-        self.own, self.rates = own, filled
+        self.default, self.rates = default, filled
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply V rates to rows (V*B, ...). Return them unchanged outside training."""
@@ -103,8 +103,8 @@ def prepare_encoder(
     for parent in list(encoder.modules()):
         for name, child in parent.named_children():
             if isinstance(child, nn.Dropout):
-                own = child.own if isinstance(child, ViewDropout) else child.p
-                setattr(parent, name, nn.Dropout(own) if rates is None else ViewDropout(own, rates))
+                default = child.default if isinstance(child, ViewDropout) else child.p
+                setattr(parent, name, nn.Dropout(default) if rates is None else ViewDropout(default, rates))
     for i, attention in enumerate(attentions):
         setattr(attention, "keeps_map", i in map_layers)  # noqa: B010, a module's type knows no such attribute
     AttentionInterface.register(NAME, view_attention)

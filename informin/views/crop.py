@@ -1,14 +1,13 @@
 """Span cropping: the second view is a contiguous span of the sentence."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Optional
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from informin.errors import UsageError
-from informin.objectives.terms import option, require
+from informin.objectives.terms import check_value, option
 from informin.views.view import SecondView, SentenceTokens, View
 
 
@@ -72,18 +71,11 @@ class Crop(View):
 
     def check(self) -> None:
         if self.crop_words is not None:
-            self._check_words(self.crop_words)
+            words, needed = self.crop_words, "two numbers of words, 1 or more, the smaller one first"
+            check_value(len(words) == 2 and 1 <= words[0] <= words[1], "crop_words", words, needed)
         least, most = self.crop_min_fraction, self.crop_max_fraction
-        require(0 < most <= 1, "crop_max_fraction", most, "a fraction above 0, at most 1")
-        require(0 < least <= most, "crop_min_fraction", least, f"above 0, at most `crop_max_fraction` ({most})")
-
-    def _check_words(self, words: list[int]) -> None:
-        needed = "two numbers of words, 1 or more, the smaller one first"
-        require(len(words) == 2 and 1 <= words[0] <= words[1], "crop_words", words, needed)
-        for own in fields(self):
-            value = getattr(self, own.name)
-            if own.name != "crop_words" and value != own.default:
-                raise UsageError(f"{value} has no effect with `crop_words`", option=own.name, fix="Leave one out.")
+        check_value(0 < most <= 1, "crop_max_fraction", most, "a fraction above 0, at most 1")
+        check_value(0 < least <= most, "crop_min_fraction", least, f"above 0, at most `crop_max_fraction` ({most})")
 
     def second_views(self, batch: dict[str, Tensor], tokens: SentenceTokens, seed: int) -> SecondView:
         self._tokenizer = tokens.tokenizer

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from informin.views.view import View
 
 
@@ -15,3 +18,6 @@ class Dropout(View):
 
     title = "dropout"
     same_tokens = True
+
+    def change(self, tokens: Tensor, generator: torch.Generator) -> Tensor:
+        return tokens

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from informin.objectives.terms import option, require
+from informin.objectives.terms import check_value, option
 from informin.views.view import View
 
 
@@ -43,7 +43,7 @@ class Repetition(View):
 
     def check(self) -> None:
         rate = self.repetition_rate
-        require(0 <= rate <= 1, "repetition_rate", rate, "a fraction from 0 to 1")
+        check_value(0 <= rate <= 1, "repetition_rate", rate, "a fraction from 0 to 1")
 
     def change(self, tokens: Tensor, generator: torch.Generator) -> Tensor:
         return repeat_tokens(tokens, self.repetition_rate, generator)

@@ -14,7 +14,7 @@ from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerBas
 
 from informin.distributed import gather_with_gradient
 from informin.guide.replay import IGNORED
-from informin.objectives.false_negatives import known_pairs
+from informin.objectives.false_negatives import copies
 from informin.objectives.terms import Masking, Views
 from informin.padding import join_rows
 from informin.views.sentence_ids import sentence_ids
@@ -94,20 +94,18 @@ class StackedViews:
         Returns:
             `input_ids` and `attention_mask` (2B, L): view 1, then view 2; (3B, L) if a masked copy of each sentence
             follows; B fewer if views are single. L may grow with the second views. `sentence_ids` (B,) tell sentences
-            apart. With a guide also `row`, of the views; with neighbors also `same` (see `Views`); with masks
-            `lm_labels`, for every row; with second views of the same tokens at other places also `shared` (B, L), the
-            place of each token of view 1 in the row of view 2, -1 if it has none.
+            apart. With a guide also `row` (B,); with masks `lm_labels`, for every row; with second views of the same
+            tokens at other places also `shared` (B, L), the place of each token of view 1 in the row of view 2, -1 if
+            it has none.
         """
         size = len(batch["input_ids"])
         source = torch.arange(size).repeat(self.copies)  # row of `batch` for each row of the result
         ids = sentence_ids(batch["input_ids"], batch["attention_mask"])
-        more: dict[str, Tensor] = {}
         if self._view:
             source[size : 2 * size] += size
-            batch, more = self._with_second_views(batch, ids, step_seed(seed, VIEW))
-        rows = {name: batch[name][source] for name in ("input_ids", "attention_mask")} | {"sentence_ids": ids} | more
-        if "row" in batch:
-            rows["row"] = batch["row"][source[: self.views * size]]
+            batch = self._with_second_views(batch, step_seed(seed, VIEW))
+        rows = {name: batch[name][source] for name in ("input_ids", "attention_mask")} | {"sentence_ids": ids}
+        rows |= {name: batch[name] for name in ("row", "shared") if name in batch}
         if self._masker is None:
             return rows
         start = self._first * size
@@ -117,28 +115,19 @@ class StackedViews:
         rows["lm_labels"][start:] = labels
         return rows
 
-    def _with_second_views(
-        self, batch: dict[str, Tensor], ids: Tensor, seed: int
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Append the second views (B, L') to a batch; also return `same` and `shared`, if there are such."""
+    def _with_second_views(self, batch: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
+        """Return the batch with its second views (B, L') appended and, if tokens keep their places, with `shared`."""
         assert self._view is not None and self._tokens is not None, "other tokens need a view and a tokenizer"
         second, tokenizer = self._view.second_views(batch, self._tokens, seed), self._tokens.tokenizer
         ones = [[1] * len(row) for row in second.tokens]
         unpadded: dict[str, Any] = {"input_ids": second.tokens, "attention_mask": ones}
         encoding = tokenizer.pad(unpadded, return_tensors="pt")
-        padded = {name: encoding[name].to(ids.device) for name in unpadded}
+        padded = {name: encoding[name].to(batch[name].device) for name in unpadded}
         fill = {"input_ids": tokenizer.pad_token_id, "attention_mask": 0}
         pairs = {name: join_rows(batch[name], padded[name], fill[name], tokenizer.padding_side) for name in fill}
-        if "row" in batch:
-            row = batch["row"] if second.row is None else second.row.to(ids.device)
-            pairs["row"] = torch.cat([batch["row"], row])
-        more = {}
         if second.places is not None:
-            more["shared"] = _shared(second.places, pairs["attention_mask"].cpu()).to(ids.device)
-        if second.related is not None:
-            other = sentence_ids(padded["input_ids"], padded["attention_mask"])
-            more["same"] = torch.cat([torch.stack([ids, other], dim=1), second.related.to(ids.device)], dim=1)
-        return pairs, more
+            pairs["shared"] = _shared(second.places, pairs["attention_mask"].cpu()).to(batch["input_ids"].device)
+        return batch | pairs
 
 
 def _shared(places: Sequence[Sequence[int]], mask: Tensor) -> Tensor:
@@ -170,24 +159,23 @@ def two_views(outputs: InforMinOutput, rows: dict[str, Tensor], views: int = 2) 
     mask, shared = rows["attention_mask"][first], rows.get("shared")
     if maps2 is not None and shared is not None:
         maps2, mask = _at_shared(maps2, shared), (shared >= 0).to(mask.dtype)
-    same, known = rows.get("same"), None
-    if same is not None:
-        known = known_pairs(same, gather_with_gradient(same[:, 1].contiguous()))  # the candidates are the second views
-    elif len((candidates := gather_with_gradient(rows["sentence_ids"])).unique()) < len(candidates):
-        known = known_pairs(rows["sentence_ids"][:, None], candidates)  # copies of a sentence are not its negatives
-    row, general = rows.get("row"), rows.get("general_row")
+    ids = rows["sentence_ids"]
+    candidates = gather_with_gradient(ids)
+    weights = None  # copies of a sentence are not its negatives
+    if len(candidates.unique()) < len(candidates):
+        weights = (~copies(ids, candidates)).float()
+    general = rows.get("general_row")
     return Views(
         z1=projection[first],
         z2=projection[second],
         mask=mask,
         embedding1=pooled[first],
         embedding2=pooled[second],
-        row1=None if row is None else row[first],
-        row2=None if row is None else row[second],
+        row=rows.get("row"),
         general=None if general is None else pooled[-len(general) :],
         general_row=general,
-        same=rows["sentence_ids"][:, None] if same is None else same,
-        negative_weights=None if known is None else (~known).float(),
+        sentence_ids=ids,
+        negative_weights=weights,
         maps1=maps1,
         maps2=maps2,
         heads=outputs.heads or {},
@@ -197,8 +185,8 @@ def two_views(outputs: InforMinOutput, rows: dict[str, Tensor], views: int = 2) 
 
 def _at_shared(maps: Tensor, shared: Tensor) -> Tensor:
     """Return attention maps (B, T, H, L, L) of view 2 at the tokens of view 1, with 0 for tokens that it lacks."""
-    places, known = shared.clamp(min=0), shared >= 0
+    places, present = shared.clamp(min=0), shared >= 0
     queries = places[:, None, None, :, None].expand_as(maps)
     keys = places[:, None, None, None, :].expand_as(maps)
-    pairs = known[:, None, None, :, None] & known[:, None, None, None, :]
+    pairs = present[:, None, None, :, None] & present[:, None, None, None, :]
     return maps.gather(3, queries).gather(4, keys) * pairs

@@ -1,16 +1,14 @@
 """The base class of views, and the tokens that a view may change."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
-
-from informin.guide.protocol import Guide, GuideNeeds
-from informin.objectives.terms import require
 
 
 @dataclass(frozen=True)
@@ -52,24 +50,20 @@ class SecondView:
 
     Attributes:
         tokens: B rows of token ids, without padding. Their lengths may differ from those of the first views.
-        row: (B,) int64, indices of these sentences in the training data; None if they are those of the first views.
-        related: (B, k) int64, the `sentence_ids` of further sentences that are not negatives; None for none.
         places: For each token, its place among the tokens of the first view, which also starts at 0; None if the tokens
             are not those of the first view.
     """
 
     tokens: Sequence[Sequence[int]]
-    row: Tensor | None = None
-    related: Tensor | None = None
     places: Sequence[Sequence[int]] | None = None
 
 
 @dataclass
-class View:
+class View(ABC):
     """Base class of the ways to make the second view of a sentence: a dataclass of its options.
 
     A subclass declares its options as fields, made by `informin.objectives.terms.option`, checks them in `check`, and
-    implements `change` or, if it needs more than one sentence at a time, `second_views`.
+    implements `change`. A view that needs more than one sentence at a time overrides `second_views`.
 
     Attributes:
         title: Name in messages.
@@ -86,28 +80,12 @@ class View:
         return False
 
     def __post_init__(self):
-        for own in fields(self):
-            value = getattr(self, own.name)
-            choices = own.metadata.get("choices", (value,))
-            require(value in choices, own.name, value, f"one of: {', '.join(map(str, choices))}")
         self.check()
 
-    def check(self) -> None:
-        """Raise UsageError for an option that is out of range; see `require`."""
+    def check(self) -> None:  # noqa: B027, a view may have no options
+        """Raise UsageError for an option that is out of range; see `check_value`."""
 
-    @property
-    def guide_needs(self) -> GuideNeeds | None:
-        """What the view needs from a guide, or None."""
-        return None
-
-    def prepare(self, rows: Sequence[dict], guide: Guide | None) -> None:
-        """Called once before the first step.
-
-        Args:
-            rows: All training rows, with `input_ids`.
-            guide: The guide that `guide_needs` asks for.
-        """
-
+    @abstractmethod
     def change(self, tokens: Tensor, generator: torch.Generator) -> Tensor:
         """Return the tokens (M,) of the second view of one sentence.
 
@@ -115,13 +93,12 @@ class View:
             tokens: (N,) int64 on the CPU, N >= 1, without special tokens and prompt.
             generator: Source of all randomness, seeded by the run's seed, the step and the process.
         """
-        raise NotImplementedError(f"{type(self).__name__} needs `change` or `second_views`.")
 
     def second_views(self, batch: dict[str, Tensor], tokens: SentenceTokens, seed: int) -> SecondView:
         """Return the second views of a batch; by default, `change` applied to each sentence.
 
         Args:
-            batch: `input_ids` and `attention_mask` (B, L) and, if it has a guide, `row` (B,).
+            batch: `input_ids` and `attention_mask`, (B, L).
             tokens: Finds the tokens that may change.
             seed: Depends on the run's seed, the step and the process.
         """

