@@ -28,7 +28,7 @@ from informin.evaluation.measures import Measure
 from informin.evaluation.pairs import GradedPairs, score_pairs
 from informin.evaluation.senteval import load_stsb_dev
 from informin.evaluation.table import Row, Table
-from informin.textfiles import without_blanks
+from informin.texts import is_blank
 
 NEIGHBORS = 10
 FEWEST = 30  # sentences; with fewer, more than a third of the neighbors are kept by chance
@@ -113,15 +113,13 @@ def measure_drift(old: Encode, new: Encode, sentences: Sequence[str], pairs: Gra
     texts = list(dict.fromkeys(sentences))
     if len(texts) < FEWEST:
         raise UsageError(
-            f"Found {counted(len(texts), 'distinct sentence')}",
-            needed=f"{FEWEST} or more to measure drift",
-            fix="Use more sentences.",
+            f"Found {counted(len(texts), 'distinct sentence')}", needed=f"{FEWEST} or more to measure drift"
         )
     one, other = (embed_once(encode, [*texts, *(pairs.texts() if pairs else [])]) for encode in (old, new))
     x, y = one(texts), other(texts)  # (N, d), (N, e)
     before, after = (nearest(unit(z), NEIGHBORS)[0] for z in (x, y))  # (N, 10)
-    kept = np.array([len(set(a) & set(b)) for a, b in zip(before.tolist(), after.tolist())])
-    cosine, positives = rotated_cosine(x, y), mutual_pairs(x)
+    kept = shared_neighbors(before, after)
+    cosine, positives = rotated_cosine(x, y), mutual_pairs(before)
     changes = {"neighbors_kept": 100 * float(kept.mean()) / NEIGHBORS, "rotated_cosine": float(cosine.mean())}
     measured = []
     for embedding, z, neighbors in ((one, x, before), (other, y, after)):
@@ -130,6 +128,11 @@ def measure_drift(old: Encode, new: Encode, sentences: Sequence[str], pairs: Gra
     unchanged = {"neighbors_kept": 100.0, "rotated_cosine": 1.0}
     in_old, in_new = {**unchanged, **measured[0]}, {**changes, **measured[1]}
     return Drift(texts, kept, cosine, occurrences(before), occurrences(after), in_old, in_new)
+
+
+def shared_neighbors(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """Return the number (N,) of neighbors that are in both rows of two lists of neighbors (N, k)."""
+    return (before[:, :, None] == after[:, None, :]).any(2).sum(1)
 
 
 def layout(x: np.ndarray, neighbors: np.ndarray, positives: np.ndarray) -> dict[str, float | None]:
@@ -141,8 +144,7 @@ def layout(x: np.ndarray, neighbors: np.ndarray, positives: np.ndarray) -> dict[
         positives: (M, 2), rows that count as positive pairs; without any, `alignment` is None.
     """
     distance = alignment(*x[positives].swapaxes(0, 1)) if len(positives) else None
-    # Mean squared distance over all pairs of different rows.
-    mean = 2 * (1 - float((unit(x).mean(0) ** 2).sum())) * len(x) / (len(x) - 1)
+    mean = mean_squared_distance(x)
     return {
         "alignment": distance,
         "neighbor_distance": 100 * distance / mean if distance is not None and mean > 0 else None,
@@ -152,15 +154,19 @@ def layout(x: np.ndarray, neighbors: np.ndarray, positives: np.ndarray) -> dict[
     }
 
 
-def mutual_pairs(x: np.ndarray) -> np.ndarray:
-    """Return the pairs (M, 2) of rows that are each other's nearest neighbor by cosine, of (N, d) embeddings."""
-    import torch  # imported here because model cards only need the table
+def mean_squared_distance(x: np.ndarray) -> float:
+    """Return the mean squared distance over all pairs of different rows (N, d), scaled to unit length or zero.
 
-    from informin.guide.neighbors import mutual_neighbors
+    It is 2 (mean |u|^2 - |mean u|^2) N / (N - 1), with u the scaled rows.
+    """
+    u = unit(x)
+    return 2 * float((u**2).sum(1).mean() - (u.mean(0) ** 2).sum()) * len(u) / (len(u) - 1)
 
-    partner = mutual_neighbors(torch.from_numpy(nearest(unit(x), 1)[0]))[:, 0].numpy()
-    rows = np.arange(len(x))
-    return np.stack([rows, partner], axis=1)[rows < partner]
+
+def mutual_pairs(neighbors: np.ndarray) -> np.ndarray:
+    """Return the pairs (M, 2) of rows that are each other's nearest neighbor, from neighbors (N, k), nearest first."""
+    partner, rows = neighbors[:, 0], np.arange(len(neighbors))
+    return np.stack([rows, partner], axis=1)[(partner[partner] == rows) & (rows < partner)]
 
 
 def spearman(encode: Encode, pairs: GradedPairs) -> float | None:
@@ -186,7 +192,7 @@ def rows_to_read(number: int, count: int = SAMPLE, seed: int = SEED) -> list[int
 
 def distinct(sentences: Iterable[str], count: int = SAMPLE) -> list[str]:
     """Return the first `count` distinct sentences that are not blank, with single spaces between words."""
-    return list(dict.fromkeys(" ".join(text.split()) for text in without_blanks(sentences)))[:count]
+    return list(dict.fromkeys(" ".join(text.split()) for text in sentences if not is_blank(text)))[:count]
 
 
 def general_sentences() -> list[str]:
@@ -230,35 +236,35 @@ def drift_warnings(old: Mapping[str, Any], new: Mapping[str, Any], trained: bool
         new: The same for the new encoder.
         trained: Whether the new encoder was trained. An adapter that whitens moves neighbors apart even where it helps.
     """
-    found = []
-    less = "Train for fewer steps, or lower `learning_rate`." if trained else "Use the preset short_texts."
+    warnings = []
+    less = "Train for fewer steps, or lower `learning_rate`." if trained else "Fit with the task clustering."
     rank, spread = new["effective_rank"], new["uniformity"]
     if rank < RANK_LEFT * old["effective_rank"] or (spread > ALL_ALIKE and spread > old["uniformity"]):
-        found.append(
+        warnings.append(
             f"collapsed the embeddings: they use {rank:.0f} directions (effective rank; before: "
             f"{old['effective_rank']:.0f}), and their uniformity is {spread:.3f} (before: {old['uniformity']:.3f}; 0 "
             f"if all are equal). {less}"
         )
     near, before = new["neighbor_distance"], old["neighbor_distance"]
     if trained and near is not None and before is not None and near > TORN * before:
-        found.append(
+        warnings.append(
             f"moved neighbors apart: the squared distance between mutual nearest neighbors is now {near:.1f}% of the "
             f"mean over all pairs (before: {before:.1f}%). In-batch negatives of one domain do this to an encoder that "
             "was already good. Score both encoders on labeled sentences before you replace the old one."
         )
     kept = new["neighbors_kept"]
     if kept < FEW_KEPT:
-        found.append(
+        warnings.append(
             f"{CHANGED}: sentences kept {kept:.1f}% of their {NEIGHBORS} nearest neighbors. "
             "For a weak encoder this can be an improvement, for a good one it usually is not."
         )
     best, canary = old["stsb_dev"], new["stsb_dev"]
     if best is not None and (canary is None or canary < best - FORGOTTEN):
         now = "has no score" if canary is None else f"fell to {canary:.2f}"
-        found.append(f"{FORGOT}: STS-B dev {now} (before: {best:.2f}). {less}")
+        warnings.append(f"{FORGOT}: STS-B dev {now} (before: {best:.2f}). {less}")
     if new["hubness"] > old["hubness"] + MORE_HUBS:
-        found.append(
+        warnings.append(
             f"created hubs: the skewness of neighbor counts rose to {new['hubness']:.2f} (before: "
             f"{old['hubness']:.2f}), so a few sentences appear in the results of most searches."
         )
-    return found
+    return warnings

@@ -1,4 +1,4 @@
-"""A cache of embeddings, so that each distinct sentence is encoded once."""
+"""Encode functions that encode each distinct text once."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,55 +6,44 @@ import numpy as np
 
 from informin.errors import UndefinedScoreError
 
-Encode = Callable[[Sequence[str]], np.ndarray]  # from N sentences to embeddings (N, d)
+Encode = Callable[[Sequence[str]], np.ndarray]  # from N texts to embeddings (N, d)
 
 
 class EmbeddingCache:
-    """Caches embeddings, so that each distinct sentence is encoded once across all calls.
+    """An encode function that encodes each distinct text once over all calls, and keeps its embedding.
 
     Args:
-        encode: Function from N sentences to embeddings (N, d) by pooler.
+        encode: Function from N texts to embeddings (N, d). Each call gets all new texts at once.
     """
 
-    def __init__(self, encode: Callable[[Sequence[str]], dict[str, np.ndarray]]):
+    def __init__(self, encode: Encode):
         self._encode = encode
         self._row: dict[str, int] = {}
-        self._embeddings: dict[str, np.ndarray] = {}
+        self._embeddings: np.ndarray | None = None
 
-    def add(self, sentences: Sequence[str]) -> None:
-        """Encode the sentences that are not in the cache yet, in one call."""
-        new = [sentence for sentence in dict.fromkeys(sentences) if sentence not in self._row]
-        if not new:
-            return
-        for pooler, x in self._encode(new).items():
-            cached = self._embeddings.get(pooler)
-            self._embeddings[pooler] = x if cached is None else np.concatenate([cached, x])
-        self._row |= {sentence: i for i, sentence in enumerate(new, start=len(self._row))}
-
-    def by(self, pooler: str) -> Encode:
-        """Return an encode function for one pooler, from N sentences to embeddings (N, d)."""
-
-        def encode(sentences: Sequence[str]) -> np.ndarray:
-            self.add(sentences)
-            return self._embeddings[pooler][[self._row[sentence] for sentence in sentences]]
-
-        return encode
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        """Return the embeddings (N, d) of N texts."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._row]
+        if new or self._embeddings is None:
+            x = self._encode(new)
+            self._embeddings = x if self._embeddings is None else np.concatenate([self._embeddings, x])
+            self._row |= {text: row for row, text in enumerate(new, start=len(self._row))}
+        return self._embeddings[[self._row[text] for text in texts]]
 
 
-def embed_once(encode: Encode, sentences: Sequence[str]) -> Encode:
-    """Encode the distinct sentences in one call, and return a lookup from M of them to embeddings (M, d).
+def embed_once(encode: Encode, texts: Sequence[str]) -> Encode:
+    """Encode the distinct texts in one call, and return a function that looks up the embeddings (M, d) of M of them.
 
     Raises:
         UndefinedScoreError: An embedding is not finite.
     """
 
-    def finite(distinct: Sequence[str]) -> dict[str, np.ndarray]:
-        embeddings = encode(distinct)  # (distinct sentences, d)
-        broken = int((~np.isfinite(embeddings)).any(axis=1).sum())
-        if broken:
+    def finite(distinct: Sequence[str]) -> np.ndarray:
+        x = encode(distinct)  # (distinct texts, d)
+        if broken := int((~np.isfinite(x)).any(axis=1).sum()):
             raise UndefinedScoreError(f"the embeddings of {broken:,} of {len(distinct):,} sentences are not finite")
-        return {"": embeddings}
+        return x
 
-    once = EmbeddingCache(finite)
-    once.add(sentences)
-    return once.by("")
+    cache = EmbeddingCache(finite)
+    cache(texts)
+    return cache
