@@ -1,1 +1,1 @@
-"""report.html: one self-contained page about a run, built from the records in its output folder."""
+"""report.html: one local page about a training run or a fit. It contains sentences and is never published."""

@@ -27,10 +27,5 @@ def values_html(title: str, values: Mapping[str, Any]) -> str:
     return str(_macros().value_table(title, values))
 
 
-def notes_html(notes: Sequence[str]) -> str:
-    """Return a list of notes."""
-    return str(_macros().note_list(notes)) if notes else ""
-
-
 def _macros() -> Any:
     return PAGES.get_template("tables.html").module
