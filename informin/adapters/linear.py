@@ -1,36 +1,37 @@
 """LinearAdapter: an affine map of frozen embeddings, fitted in closed form without labels or training."""
 
+import json
 import math
-from copy import copy
-from numbers import Integral, Real
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors.numpy import save
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
 from torch import Tensor
 
-from informin.adapters.copies import copy_keys, first_copies
 from informin.adapters.matrices import (
     mean_of_units,
-    present,
     principal_axes,
     regression_matrix,
     rotation_for_bits,
     whitening_matrix,
     without_direction,
 )
-from informin.adapters.rows import CHUNK, finite_chunk, nearest_rows, neighbor_means, read_rows, unit_rows
-from informin.adapters.scores import ScoreThreshold
+from informin.adapters.rows import CHUNK, finite_rows, nonzero, read_rows, smooth_rows, unit_rows
+from informin.adapters.scores import FEWEST, UnrelatedScores, draw_rows, unrelated_scores
 from informin.errors import UsageError
 
 ROTATIONS = ("principal", "bits")
+# Options by task. Whitening helps search, and often hurts labels and clusters of short texts.
+TASKS: dict[str, dict[str, float]] = {"clustering": {"whitening": 0.0, "self_weight": 0.7}, "search": {}}
 DTYPES = (np.float64, np.float32, np.float16)  # that `transform` returns; others become the first
 MEMORY_MAPPED = 10**6  # rows: larger arrays are read in chunks and never copied
 
 
-class LinearAdapter(ScoreThreshold, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class LinearAdapter(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     r"""Adapt frozen embeddings to a collection of texts with one matrix, fitted in closed form without labels.
 
     A text and its nearest neighbors are treated as views of each other. Let :math:`x_i` be the embeddings, scaled to
@@ -72,11 +73,10 @@ class LinearAdapter(ScoreThreshold, ClassNamePrefixFeaturesOutMixin, Transformer
     The map has no bias, so the length of x does not matter: a server that applies the matrix before it scales
     embeddings to unit length returns the same vectors.
 
-    Use it before training anything: it takes seconds, needs only the texts that you search or cluster, and works on
-    the output of any model, including an API. Fit it on the documents; queries go through the same map. The defaults
-    are for searching documents. For short texts, such as titles and questions, use `whitening=0` and
-    `self_weight=0.7`: whitening often hurts there. `informin.adapters.prediction.choose` and `informin fit` choose
-    between the two without labels. Use about 300 texts or more.
+    It takes seconds, needs only texts without labels, and works on the output of any model, including an API. The
+    defaults are those of `TASKS["search"]`: fit on the documents, and send queries through the same map. It helps where
+    queries resemble the documents, and can hurt where they are questions. For clusters, labels and near-duplicates, use
+    ``LinearAdapter(**TASKS["clustering"])``. Use about 300 texts or more.
 
     Args:
         n_neighbors: Number of neighbors of each row. Fewer if there are fewer rows.
@@ -95,6 +95,7 @@ class LinearAdapter(ScoreThreshold, ClassNamePrefixFeaturesOutMixin, Transformer
         strength_: Lambda, between 0 and 1: the weight of the fitted map against the identity.
         n_features_in_: d.
         n_samples_: n, the number of distinct rows, without rows of zeros.
+        scores_: Cosines between unrelated texts, from `measure_scores`; None before it, or if there are none.
 
     Example:
         >>> import numpy as np
@@ -150,13 +151,11 @@ class LinearAdapter(ScoreThreshold, ClassNamePrefixFeaturesOutMixin, Transformer
         Raises:
             UsageError: An option is out of range, X contains NaN or infinity, or has fewer than two distinct rows.
         """
-        self._check_options()
-        self.scores_ = None
         X = self._validated(X, reset=True)
+        self._check_options(X.shape[1])
+        self.scores_: UnrelatedScores | None = None
         mean, distinct, count = mean_of_units(X)
         x = self._sample(X, distinct)
-        if self.n_components is not None:
-            _require_components(self.n_components, X.shape[1])
         k = min(self.n_neighbors, len(x) - 1)
         if k < 1 or bool((x == x[:1]).all()):
             raise UsageError(
@@ -180,31 +179,13 @@ class LinearAdapter(ScoreThreshold, ClassNamePrefixFeaturesOutMixin, Transformer
         self.intercept_ = np.zeros(len(self.coef_))
         return self
 
-    def cut(self, n_components: int) -> "LinearAdapter":
-        """Return the fitted adapter with fewer dimensions: the same as one that was fitted with this `n_components`.
-
-        Cosines change with the dimensions: call `measure_scores` again before `threshold`.
-
-        Args:
-            n_components: Number of dimensions, at most that of `transform`.
-
-        Raises:
-            UsageError: It is out of range, or the adapter is rotated for bits.
-        """
-        check_is_fitted(self)
-        if self.rotation == "bits":
-            raise UsageError("is bits", option="rotation", fix="Fit with `n_components`; these vectors cannot be cut.")
-        _require_components(n_components, len(self.coef_))
-        adapter = copy(self).set_params(n_components=n_components)
-        adapter.scores_ = None
-        adapter.coef_, adapter.intercept_ = self.coef_[:n_components].copy(), self.intercept_[:n_components].copy()
-        return adapter
-
-    def transform(self, X) -> np.ndarray:
+    def transform(self, X, smooth: bool = False) -> np.ndarray:
         """Return adapted embeddings of unit length, of queries or documents.
 
         Args:
-            X: (n, d) embeddings.
+            X: (n, d) embeddings as the model returns them. They are never adapted before.
+            smooth: Also average each adapted row with its `n_neighbors` nearest adapted rows, weighted by their cosines
+                cubed. For all documents of an index; never for queries.
 
         Returns:
             (n, n_components) float16, float32 or float64 as X. Rows of zeros stay zero.
@@ -212,75 +193,64 @@ class LinearAdapter(ScoreThreshold, ClassNamePrefixFeaturesOutMixin, Transformer
         Raises:
             UsageError: X contains NaN or infinity.
         """
-        return self._adapted(X)
-
-    def _adapted(self, X) -> np.ndarray:
         check_is_fitted(self)
         X = self._validated(X, reset=False)
         adapted = np.empty((len(X), len(self.coef_)), dtype=X.dtype.newbyteorder("="))
         coef, intercept = torch.from_numpy(self.coef_.T), torch.from_numpy(self.intercept_)
         for start in range(0, len(X), CHUNK):
             rows = slice(start, start + CHUNK)
-            x = unit_rows(finite_chunk(X, rows))
-            adapted[rows] = (unit_rows(x @ coef + intercept) * present(x)[:, None]).numpy()
-        return adapted
+            x = unit_rows(finite_rows(X, rows))
+            adapted[rows] = (unit_rows(x @ coef + intercept) * nonzero(x)[:, None]).numpy()
+        return smooth_rows(adapted, self.n_neighbors) if smooth else adapted
 
-    def smooth(self, X, corpus=None, *, self_weight: float = 0.5) -> np.ndarray:
-        """Return adapted embeddings of documents, each averaged with its nearest documents, for an index.
-
-        The average is over the document and its `n_neighbors` nearest documents after the adapter, weighted by their
-        cosines cubed. Copies count once. Only documents are smoothed. Queries are not: use `transform` for them.
+    def measure_scores(self, X, documents: np.ndarray | None = None) -> "LinearAdapter":
+        """Measure the cosines between unrelated texts, for `threshold`.
 
         Args:
-            X: (n, d) embeddings of documents.
-            corpus: (m, d) embeddings of documents that are in the index already; None if X is all there is. Neighbors
-                are searched among both. The documents in the index stay as they are.
-            self_weight: Fraction of a document in its own average, between 0 and 1.
+            X: (n, d) embeddings of the collection, before the adapter. At most 3,000 of them are compared.
+            documents: (n, n_components) vectors of the same texts in the index, such as those of
+                ``transform(X, smooth=True)``. Default: those of `transform`.
 
         Returns:
-            (n, d) unit vectors in the dtype of X. Rows of zeros stay zero, and are no neighbors.
+            The adapter. Its `scores_` are None for fewer than 100 distinct texts.
+        """
+        rows = draw_rows(len(X))
+        vectors = read_rows(X, rows)
+        queries = self.transform(vectors)
+        index = queries if documents is None else read_rows(documents, rows)
+        self.scores_ = unrelated_scores(vectors, queries, index, texts=len(X))
+        return self
+
+    def threshold(self, false_hits_per_query: float = 1.0, texts: int | None = None) -> float:
+        """Return the cosine of adapted embeddings above which a query finds at most about this many unrelated texts.
+
+        Call `measure_scores` first; `informin.fit` does.
+
+        Args:
+            false_hits_per_query: Number of unrelated texts, above 0.
+            texts: Number of texts that are searched. Default: as many as in the collection.
 
         Raises:
-            UsageError: `self_weight` is out of range, or X or the corpus contains NaN or infinity.
+            UsageError: The scores were not measured, there are too few texts, or an argument is not above 0.
         """
-        _require("self_weight", self_weight, _is_number(self_weight, 0, 1), "a number from 0 to 1")
-        adapted = self._adapted(X)
-        parts = [adapted] if corpus is None else [adapted, self._adapted(corpus)]
-        x = torch.cat([torch.from_numpy(np.asarray(part, np.float64)) for part in parts])
-        own = np.flatnonzero(adapted.any(-1))
-        x = x[present(x)]
-        first = first_copies(copy_keys(x).numpy())
-        distinct, place = np.unique(first, return_inverse=True)  # those of X come first
-        x, number = x[distinct], int(np.searchsorted(distinct, len(own)))
-        k = min(self.n_neighbors, len(x) - 1)
-        if k < 1:
-            return adapted
-        smoothed = np.empty((number, adapted.shape[1]), dtype=adapted.dtype)
-        for start in range(0, number, CHUNK):
-            rows = slice(start, min(start + CHUNK, number))
-            means = neighbor_means(x, *nearest_rows(x[rows], x, k, first=start))
-            smoothed[rows] = unit_rows(self_weight * x[rows] + (1 - self_weight) * means).numpy()
-        adapted[own] = smoothed[place[: len(own)]]
-        return adapted
+        if self.scores_ is None:
+            raise UsageError(
+                "The adapter has no scores",
+                needed=f"`measure_scores` with the embeddings of {FEWEST} different texts or more",
+            )
+        return self.scores_.threshold(false_hits_per_query, texts)
 
     def save(self, path: str | Path) -> None:
         """Save the map as a safetensors file with `coef` (d_out, d) and `intercept` (d_out,), in float32.
 
-        The scores that `measure_scores` found are in its metadata, as JSON under `scores`.
+        The scores of `measure_scores` are in its metadata, as JSON under `scores`.
         """
-        from safetensors.numpy import save_file
-
         check_is_fitted(self)
         tensors = {"coef": self.coef_.astype(np.float32), "intercept": self.intercept_.astype(np.float32)}
-        save_file(tensors, path, metadata={"format": "informin-linear-adapter", "version": "1"} | self._scores_metadata)
-
-    @classmethod
-    def of_matrix(cls, coef: np.ndarray) -> "LinearAdapter":
-        """Return a fitted adapter with a given matrix (n_components, d)."""
-        adapter = cls()
-        adapter.coef_, adapter.intercept_ = coef.astype(np.float64), np.zeros(len(coef))
-        adapter.n_features_in_ = coef.shape[1]
-        return adapter
+        metadata = {"format": "informin-linear-adapter", "version": "1"}
+        if self.scores_:
+            metadata["scores"] = json.dumps(asdict(self.scores_))
+        Path(path).write_bytes(save(tensors, metadata))  # `save_file` writes a file that only its owner can read
 
     @property
     def _n_features_out(self) -> int:
@@ -292,24 +262,22 @@ class LinearAdapter(ScoreThreshold, ClassNamePrefixFeaturesOutMixin, Transformer
         tags.transformer_tags.preserves_dtype = [np.dtype(kind).name for kind in DTYPES]
         return tags
 
-    def _check_options(self) -> None:
+    def _check_options(self, width: int) -> None:
         for name, fits, needed in (
-            ("n_neighbors", _is_integer(self.n_neighbors, 1), "an integer of 1 or more"),
-            ("whitening", _is_number(self.whitening, 0, 1), "a number from 0 to 1"),
-            ("regularization", _is_number(self.regularization) and self.regularization > 0, "a number above 0"),
-            ("self_weight", _is_number(self.self_weight, 0, 1), "a number from 0 to 1"),
-            ("penalty", _is_number(self.penalty, 0), "a number of 0 or more"),
+            ("n_neighbors", self.n_neighbors >= 1, "1 or more"),
+            ("whitening", 0 <= self.whitening <= 1, "a number from 0 to 1"),
+            ("regularization", 0 < self.regularization < math.inf, "a number above 0"),
+            ("self_weight", 0 <= self.self_weight <= 1, "a number from 0 to 1"),
+            ("penalty", 0 <= self.penalty < math.inf, "a number of 0 or more"),
+            ("n_components", self.n_components is None or 1 <= self.n_components <= width, f"1 to {width}"),
             ("rotation", self.rotation in ROTATIONS, f"one of: {', '.join(ROTATIONS)}"),
-            ("max_samples", _is_integer(self.max_samples, 2), "an integer of 2 or more"),
+            ("max_samples", self.max_samples >= 2, "2 or more"),
         ):
-            _require(name, getattr(self, name), fits, needed)
-        try:
-            check_random_state(self.random_state)
-        except ValueError:
-            _require("random_state", self.random_state, False, "an integer from 0 to 4294967295")
+            if not fits:
+                raise UsageError(f"is {getattr(self, name)}", option=name, needed=needed)
 
     def _validated(self, X, *, reset: bool) -> np.ndarray:
-        """Check the shape and type. NaN is refused as rows are read. Large arrays and memory maps are not copied."""
+        """Check the shape and type. `finite_rows` refuses NaN. Large arrays and memory maps are not copied."""
         large = isinstance(X, np.memmap) or (isinstance(X, np.ndarray) and len(X.shape) and len(X) >= MEMORY_MAPPED)
         if large and X.ndim == 2 and X.size and X.dtype.newbyteorder("=") in DTYPES:
             validate_data(self, X, reset=reset, skip_check_array=True)
@@ -329,26 +297,4 @@ class LinearAdapter(ScoreThreshold, ClassNamePrefixFeaturesOutMixin, Transformer
             drawn = check_random_state(self.random_state).choice(len(rows), self.max_samples, replace=False)
             rows = rows[np.sort(drawn)]
         x = unit_rows(torch.from_numpy(read_rows(X, rows).astype(np.float64, copy=False)))
-        return x[present(x)]
-
-
-def _require(name: str, value: object, fits: bool, needed: str) -> None:
-    """Raise UsageError for an option that is out of range."""
-    if not fits:
-        raise UsageError(f"is {value}", option=name, needed=needed)
-
-
-def _require_components(value: object, most: int) -> None:
-    """Raise UsageError if a number of dimensions is not between 1 and the most there are."""
-    fits = _is_integer(value, 1) and int(value) <= most  # type: ignore[call-overload]
-    _require("n_components", value, fits, f"an integer from 1 to {most}")
-
-
-def _is_number(value: object, least: float = -math.inf, most: float = math.inf) -> bool:
-    if not isinstance(value, Real) or isinstance(value, bool):
-        return False
-    return math.isfinite(value) and least <= float(value) <= most
-
-
-def _is_integer(value: object, least: int) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+        return x[nonzero(x)]

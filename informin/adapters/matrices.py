@@ -8,44 +8,39 @@ from sklearn.utils.validation import check_random_state
 from torch import Tensor
 
 from informin.adapters.copies import GRIDS, copy_keys, distinct_rows
-from informin.adapters.rows import CHUNK, finite_chunk, nearest_rows, neighbor_means, own_blocks, unit_rows
+from informin.adapters.rows import CHUNK, finite_rows, local_blocks, nearest_rows, neighbor_means, unit_rows
 from informin.distributed import rank, sum_over_processes, world_size
 from informin.errors import UsageError
 
 BIT_ROWS, BIT_ITERATIONS = 5_000, 50  # of `rotation_for_bits`
 
 
-def present(x: Tensor) -> Tensor:
-    """Return which rows (n,) are not zero."""
-    return (x != 0).any(-1)
-
-
 def mean_of_units(X: np.ndarray) -> tuple[Tensor, np.ndarray, int]:
     """Return the mean (d,) of the distinct rows, scaled to unit length; their indices; and how many are not zero."""
     total, keys = torch.zeros(X.shape[1], dtype=torch.float64), torch.zeros(len(X), GRIDS, dtype=torch.int64)
-    for rows, x in _own_units(X):
+    for rows, x in _local_units(X):
         total += x.sum(0)
         keys[rows] = copy_keys(x)
-    total, found = sum_over_processes(total), sum_over_processes(keys).numpy()
-    distinct = distinct_rows(found)
-    count = int(found[distinct].any(-1).sum())
-    if count < found.any(-1).sum():  # there are copies: add up again without them
+    total, all_keys = sum_over_processes(total), sum_over_processes(keys).numpy()
+    distinct = distinct_rows(all_keys)
+    count = int(all_keys[distinct].any(-1).sum())
+    if count < all_keys.any(-1).sum():  # there are copies: add up again without them
         kept, total = np.zeros(len(X), dtype=bool), torch.zeros_like(total)
         kept[distinct] = True
-        for rows, x in _own_units(X):
+        for rows, x in _local_units(X):
             total += x[torch.from_numpy(kept[rows])].sum(0)
         total = sum_over_processes(total)
     return total / max(count, 1), distinct, count
 
 
-def _own_units(X: np.ndarray) -> Iterator[tuple[slice, Tensor]]:
+def _local_units(X: np.ndarray) -> Iterator[tuple[slice, Tensor]]:
     """Yield the chunks of this process, scaled to unit length. If one fails, all processes raise an error."""
     problem = None
     try:
         for number, start in enumerate(range(0, len(X), CHUNK)):
             if number % world_size() == rank():
                 rows = slice(start, start + CHUNK)
-                yield rows, unit_rows(finite_chunk(X, rows))
+                yield rows, unit_rows(finite_rows(X, rows))
     except UsageError as error:
         problem = error
     if sum_over_processes(torch.tensor(problem is not None, dtype=torch.float64)):
@@ -69,7 +64,7 @@ def whitening_matrix(x: Tensor, k: int, power: float, regularization: float) -> 
     if power == 0:
         return torch.eye(width, dtype=torch.float64)
     scatter, times = torch.zeros(width, width, dtype=torch.float64), torch.zeros(len(x), dtype=torch.float64)
-    for rows in own_blocks(len(x)):
+    for rows in local_blocks(len(x)):
         anchors = x[rows]
         indices, _ = nearest_rows(anchors, x, k, first=rows.start)
         sums = sum(x[index] for index in indices.T)  # (block, d)
@@ -93,7 +88,7 @@ def regression_matrix(z: Tensor, k: int, self_weight: float, penalty: float) -> 
         return torch.eye(width, dtype=torch.float64)
     directions = unit_rows(z)
     gram, cross = torch.zeros(2, width, width, dtype=torch.float64)
-    for rows in own_blocks(len(z)):
+    for rows in local_blocks(len(z)):
         anchors = z[rows]
         means = neighbor_means(z, *nearest_rows(directions[rows], directions, k, first=rows.start))
         gram += anchors.T @ anchors
@@ -110,7 +105,7 @@ def principal_axes(x: Tensor, matrix: Tensor) -> Tensor:
     """
     width = len(matrix)
     moments = torch.zeros(width, width, dtype=torch.float64)
-    for rows in own_blocks(len(x)):
+    for rows in local_blocks(len(x)):
         adapted = unit_rows(x[rows] @ matrix)
         moments += adapted.T @ adapted
     axes = torch.linalg.eigh(sum_over_processes(moments)).eigenvectors.flip(1)

@@ -1,10 +1,7 @@
 """What a cosine means: how often texts of different topics of a collection exceed it."""
 
-import json
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, cast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -14,15 +11,13 @@ from sklearn.metrics import silhouette_score
 from torch import Tensor
 
 from informin.adapters.copies import copy_keys, distinct_rows
-from informin.adapters.rows import nearest_rows, neighbor_means, read_rows, require_finite, unit_rows
+from informin.adapters.rows import nearest_rows, neighbor_means, raise_if_not_finite, read_rows, unit_rows
 from informin.errors import UsageError
-from informin.files import read_json, write_json
 
-COSINES = "cosines.json"  # file of the scores in a folder
 FEWEST, SAMPLE = 100, 3_000  # texts: with fewer there are no scores, of more a sample is compared
 FEWEST_TOPICS, TEXTS_PER_TOPIC, FINER = 5, 6, 2**0.25  # the numbers of topics that are tried, each FINER times the last
 NEIGHBORS, SELF_WEIGHT = 10, 0.7  # of the averages in which topics are found
-NEARLY_BEST = 0.9  # of the best silhouette: numbers of topics above it count. Selected in benchmarks/scores.py.
+NEARLY_BEST = 0.9  # of the best silhouette: numbers of topics above it count. Selected in experiments/.
 RARE, PER_DECADE = 10, 8  # pairs behind the rarest probability, and probabilities for each factor of 10
 LARGEST = 1 - 1e-6  # cosine: the Fisher transformation of 1 is infinite
 
@@ -39,11 +34,11 @@ class UnrelatedScores:
     """
 
     texts: int
-    probabilities: tuple[float, ...]
-    cosines: tuple[float, ...]
+    probabilities: Sequence[float]
+    cosines: Sequence[float]
 
     def threshold(self, false_hits_per_query: float = 1.0, texts: int | None = None) -> float:
-        """Return the cosine above which a query finds a number of unrelated texts on average.
+        """Return the cosine above which a query finds at most about this many unrelated texts.
 
         Args:
             false_hits_per_query: Number of unrelated texts, above 0.
@@ -68,78 +63,6 @@ class UnrelatedScores:
         last = max(0, len(rare) - 1 - PER_DECADE)
         slope = (heights[-1] - heights[last]) / max(rare[-1] - rare[last], 1e-12)
         return float(np.tanh(heights[-1] + slope * (wanted - rare[-1])))
-
-    def record(self) -> dict:
-        """Return the scores as JSON values."""
-        return asdict(self)
-
-    def save(self, folder: str | Path) -> None:
-        """Write cosines.json to a folder."""
-        write_json(Path(folder, COSINES), self.record())
-
-    @classmethod
-    def load(cls, folder: str | Path) -> "UnrelatedScores":
-        """Read cosines.json of a folder that `informin fit` wrote.
-
-        Raises:
-            UsageError: The file is missing, damaged or of another kind.
-        """
-        path = Path(folder, COSINES)
-        found = read_json(path)
-        try:
-            rows = [tuple(float(value) for value in found[name]) for name in ("probabilities", "cosines")]
-            if len(rows[0]) != len(rows[1]) or not rows[0]:
-                raise ValueError
-            return cls(int(found["texts"]), *rows)
-        except (KeyError, TypeError, ValueError):
-            raise UsageError(f"{path} holds no scores", fix="Run informin fit again.") from None
-
-
-class ScoreThreshold:
-    """The part of `LinearAdapter` that says what the cosines of adapted embeddings mean."""
-
-    scores_: UnrelatedScores | None = None
-
-    @property
-    def _scores_metadata(self) -> dict[str, str]:
-        return {"scores": json.dumps(self.scores_.record())} if self.scores_ else {}
-
-    def measure_scores(self, X, documents=None) -> "ScoreThreshold":
-        """Measure the cosines between unrelated texts, for `threshold`.
-
-        Args:
-            X: (n, d) embeddings of the collection, before the adapter. At most 3,000 of them are compared.
-            documents: (n, d) vectors of the same texts in the index, such as those of `smooth`. Default: those of
-                `transform`.
-
-        Returns:
-            The adapter. Its `scores_` are None for fewer than 100 distinct texts.
-        """
-        rows = _drawn(len(X))
-        vectors = read_rows(X, rows)
-        queries = cast(Any, self).transform(vectors)
-        index = queries if documents is None else read_rows(documents, rows)
-        self.scores_ = unrelated_scores(vectors, queries, index, texts=len(X))
-        return self
-
-    def threshold(self, false_hits_per_query: float = 1.0, texts: int | None = None) -> float:
-        """Return the cosine of adapted embeddings above which a query finds a number of unrelated texts on average.
-
-        Call `measure_scores` first; `informin.fit` does.
-
-        Args:
-            false_hits_per_query: Number of unrelated texts, above 0.
-            texts: Number of texts that are searched. Default: as many as in the collection.
-
-        Raises:
-            UsageError: The scores were not measured, there are too few texts, or an argument is not above 0.
-        """
-        if self.scores_ is None:
-            raise UsageError(
-                "The adapter has no scores",
-                needed=f"`measure_scores` with the embeddings of {FEWEST} different texts or more",
-            )
-        return self.scores_.threshold(false_hits_per_query, texts)
 
 
 def unrelated_scores(
@@ -169,7 +92,7 @@ def unrelated_scores(
     Raises:
         UsageError: An embedding contains NaN or infinity.
     """
-    rows = _drawn(len(vectors))
+    rows = draw_rows(len(vectors))
     x = _units(vectors, rows)
     kept = distinct_rows(copy_keys(x).numpy())
     kept = kept[(x[kept] != 0).any(-1).numpy()]
@@ -185,14 +108,14 @@ def unrelated_scores(
     return UnrelatedScores(len(vectors) if texts is None else texts, probabilities, cosines)
 
 
-def _drawn(rows: int) -> np.ndarray:
+def draw_rows(rows: int) -> np.ndarray:
     """Return the indices of a random sample of rows, in order."""
     return np.sort(np.random.default_rng(0).permutation(rows)[:SAMPLE])
 
 
 def _units(vectors: np.ndarray, rows: np.ndarray) -> Tensor:
     chunk = read_rows(np.asanyarray(vectors), rows)
-    require_finite(chunk)
+    raise_if_not_finite(chunk)
     return unit_rows(torch.from_numpy(chunk.astype(np.float64)))
 
 
@@ -226,7 +149,7 @@ def _clusterings(tree: np.ndarray, rows: int) -> Iterator[np.ndarray]:
         topics *= FINER
 
 
-def _tail(cosines: np.ndarray, weights: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _tail(cosines: np.ndarray, weights: np.ndarray) -> tuple[list[float], list[float]]:
     """Return probabilities and cosines of the upper tail of pairs (n, n) with weights; the diagonal does not count."""
     others = ~np.eye(len(cosines), dtype=bool)
     values, weights = cosines[others], weights[others]
@@ -236,13 +159,5 @@ def _tail(cosines: np.ndarray, weights: np.ndarray) -> tuple[tuple[float, ...], 
     exponents = np.arange(0, np.log10(pairs / RARE), 1 / PER_DECADE)
     wanted = 10.0**-exponents
     wanted = wanted[wanted * pairs <= above[-1]]
-    found = values[np.searchsorted(above, wanted * pairs).clip(max=pairs - 1)]
-    return tuple(wanted.tolist()), tuple(found.tolist())
-
-
-def scores_line(scores: UnrelatedScores) -> str:
-    """Return in words which cosines unrelated texts reach."""
-    return (
-        f"above a cosine of {scores.threshold():.3f}, expect about one unrelated text per query among these "
-        f"{scores.texts:,} texts."
-    )
+    highest = values[np.searchsorted(above, wanted * pairs).clip(max=pairs - 1)]
+    return wanted.tolist(), highest.tolist()
