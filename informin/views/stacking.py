@@ -13,7 +13,6 @@ from torch import Tensor
 from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerBase
 
 from informin.distributed import gather_with_gradient
-from informin.guide.replay import IGNORED
 from informin.objectives.false_negatives import copies
 from informin.objectives.terms import Masking, Views
 from informin.padding import join_rows
@@ -21,6 +20,7 @@ from informin.views.sentence_ids import sentence_ids
 from informin.views.view import SentenceTokens, View
 from modeling_informin import InforMinOutput
 
+IGNORED = -100  # transformers' label for positions that are not predicted
 VIEW = 1  # gives views other random numbers than masks, which are seeded with the same step
 
 

@@ -1,0 +1,1 @@
+"""What reproduces the papers and the published figures: studies, figures, probes, benchmarks. Not in the wheel."""
